@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserError
 
 if TYPE_CHECKING:
-    from predict import ledger
     from predict.api.many_plans import compare, default_config, search, sensitivity, sweep
     from predict.api.one_step import (
         days,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
         one_batch_memory,
         one_batch_predict,
         speed_of_light,
+        step_ledger,
         step_speed_of_light,
     )
     from predict.api.other_tools import import_config, launch_arguments
@@ -47,7 +47,6 @@ __all__ = [
     "estimate_as_scheduled",
     "import_config",
     "launch_arguments",
-    "ledger",
     "likely_steps",
     "load",
     "memory_advice",
@@ -63,6 +62,7 @@ __all__ = [
     "sensitivity",
     "serving_answer",
     "speed_of_light",
+    "step_ledger",
     "step_speed_of_light",
     "sweep",
 ]
@@ -77,6 +77,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
         "one_batch_memory",
         "one_batch_predict",
         "speed_of_light",
+        "step_ledger",
         "step_speed_of_light",
     ),
     "predict.api.other_tools": ("import_config", "launch_arguments"),
@@ -90,8 +91,6 @@ HOMES: Mapping[str, tuple[str, ...]] = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ledger":
-        return import_module("predict.ledger")
     home = next((module for module, names in HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

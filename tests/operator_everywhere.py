@@ -17,7 +17,7 @@ import torch
 
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import PriceList
-from predict.step.itemised.breakdown import itemise
+from predict.step.breakdown import itemise
 from regressors.bank import artifact
 from regressors.bank.bank import Bank
 from regressors.dataset.training_data import training_data

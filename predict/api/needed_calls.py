@@ -60,7 +60,7 @@ def _needs(config: str, overrides: Sequence[str], tell: Tell) -> _Needs:
         ranks = server.cluster.gpus_per_node
         return _Needs(gpu=server.cluster.gpu.name, requests={ranks: requests_of_server(server)})
     if is_rl_config(config):
-        from predict.rl.plain.calls import requests_of_rl
+        from predict.rl.plain_torch import requests_of_rl
 
         rl = load_rl(config, overrides)
         return _Needs(gpu=rl.base.cluster.gpu.name, requests=requests_of_rl(rl))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from predict.bounds.analysis import Analysis
     from predict.bounds.step import StepBounds
     from predict.config.document import Document
+    from predict.ledger.books import Ledger
     from predict.ledger.training_cost import TrainingCost
     from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
@@ -77,6 +78,16 @@ def memory_advice(prediction: Prediction, *, safety_margin: float | None = None)
         lambda run: estimate(run, prices=prices, benchmark=benchmark).median_us,
         step_us_before=prediction.median_us,
     )
+
+
+def step_ledger(config: Path | str | Document, overrides: Sequence[str] = ()) -> Ledger:
+    """The five books of a config's step, and its MFU by convention: `.account_us`, `.compute`, `.mfu`.
+
+    ConfigError lists every fault of the config; SamplesError is for damaged regressors.
+    """
+    from predict.ledger.books import ledger_of
+
+    return ledger_of(estimate(load(config, overrides), require_fit=False))
 
 
 def days(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from predict.api.path import estimate
 
 if TYPE_CHECKING:
+    from predict.rl.books import RlLedger
     from predict.rl.draws import RlDraws
-    from predict.rl.ledger.books import RlLedger
     from predict.rl.search.search import RlAnswer
     from predict.rl.step import RlStep
 
@@ -38,7 +38,7 @@ def rl_step_draws(config: Path | str, overrides: Sequence[str] = (), *, draws: i
 def rl_ledger(config: Path | str, overrides: Sequence[str] = ()) -> RlLedger:
     """The books of an RL step: `.accounts_us` of trainer and engines, `.step.phases` with their parts, and what the times rest on.
     ConfigError and InfeasibleError as from `rl_step`."""
-    from predict.rl.ledger.books import RlLedger
+    from predict.rl.books import RlLedger
 
     return RlLedger(step=rl_step(config, overrides))
 

@@ -17,8 +17,7 @@ from predict.run.calibration.priors import NETWORK, NETWORKS, prior_at
 from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, MeasuredTime, Posterior, bounds
 from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
-from predict.step.composition_error import machine_error, own_deviation
-from predict.step.elasticities import elasticities
+from predict.step.composition_error import elasticities, machine_error, own_deviation
 from regressors.features.arrays import Floats
 from sampling.files.faults import counted
 

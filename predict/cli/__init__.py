@@ -7,19 +7,41 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from predict.cli import benchmark, calls, doctor, measure, memory, one_batch, schema
+from predict.cli import (
+    benchmark,
+    calibrate,
+    calls,
+    compare,
+    days,
+    doctor,
+    explain,
+    explore,
+    export,
+    history,
+    import_config,
+    ledger,
+    measure,
+    memory,
+    one_batch,
+    plot,
+    record,
+    report,
+    rl_step,
+    schedule,
+    schema,
+    search,
+    sensitivity,
+    serving,
+    serving_fit,
+    serving_step,
+    speed_of_light,
+    sweep,
+    trace,
+    validate,
+    what_if,
+)
 from predict.cli.arguments import Parser
 from predict.cli.options import use_data
-from predict.cli.other_tools import export, import_config
-from predict.cli.own_runs import calibrate, explain, history, record, replay
-from predict.cli.pictures import explore, plot, report, trace
-from predict.cli.plan_search import search
-from predict.cli.quantities import ledger, speed_of_light
-from predict.cli.rl import rl_step
-from predict.cli.schedules import schedule
-from predict.cli.serving import serving, serving_fit, serving_step
-from predict.cli.validation import validate
-from predict.cli.what_if import compare, days, sensitivity, sweep
 from sampling.command_line import exit_code_of
 
 COMMANDS = (
@@ -48,7 +70,7 @@ COMMANDS = (
     rl_step,
     calibrate,
     explain,
-    replay,
+    what_if,
     record,
     history,
     validate,

@@ -14,7 +14,7 @@ from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.engine.order import KIND, F
-from predict.step.itemised.breakdown import P2P
+from predict.step.breakdown import P2P
 from sampling.call import Call
 from sampling.errors import UserError
 from sampling.importers.torch_trace.events import Trace

@@ -15,7 +15,7 @@ from predict.explain.trace.naming import direction
 from predict.explain.trace.timeline import UNNAMED
 from predict.explain.unprofiled import without_profiler
 from predict.explain.verdict import findings
-from predict.step.itemised.breakdown import P2P
+from predict.step.breakdown import P2P
 from predict.step.prediction import Prediction
 from sampling.call import Call
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from predict.explain.trace.naming import direction, heading_of
 from predict.ledger.work import StepItem, step_items
 from predict.rank.sharded_weights import FSDP
-from predict.step.itemised.breakdown import BUBBLE, DP, OVERHEAD, STRAGGLERS
-from predict.step.itemised.items import GLUE, HOST, OTHER
+from predict.step.breakdown import BUBBLE, DP, GLUE, HOST, OTHER, OVERHEAD, STRAGGLERS
 from predict.step.prediction import Prediction
 from regressors.bank.times import Source
 from sampling.call import Call

@@ -13,7 +13,7 @@ from predict.explain.trace.messages import BARRIER, InFlight
 from predict.explain.trace.naming import FORWARD, Half, direction
 from predict.explain.trace.split_backward import splits_backward
 from predict.explain.trace.timeline import IDLE, UNNAMED, Slice
-from predict.step.itemised.breakdown import BUBBLE, P2P, STRAGGLERS
+from predict.step.breakdown import BUBBLE, P2P, STRAGGLERS
 from sampling.importers.torch_trace.calls import call_of
 from sampling.importers.torch_trace.events import Op
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from predict.explain.measured import MeasuredRank, MeasuredStep
 from predict.explain.trace.timeline import UNNAMED
-from predict.step.itemised.items import HOST
+from predict.step.breakdown import HOST
 
 MOST_OF_KERNELS = 0.8
 """Most of the operators' time that is taken for the profiler's; beyond it all rows share."""

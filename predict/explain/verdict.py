@@ -19,7 +19,7 @@ from predict.explain.causes.messages import MESSAGES, bubble, slow_messages
 from predict.explain.measured import MeasuredStep
 from predict.explain.predicted import PredictedStep
 from predict.explain.trace.timeline import UNNAMED
-from predict.step.itemised.items import HOST, TP
+from predict.step.breakdown import HOST, TP
 from sampling.number_text import duration, signed_percent
 
 LAYERS = "layers, with the host's time between their operators,"

@@ -9,8 +9,7 @@ from predict.ledger.work import StepItem
 from predict.prices.collective_priors import algorithms_us
 from predict.rank.sharded_weights import FSDP
 from predict.run.training_run import TrainingRun
-from predict.step.itemised.breakdown import DP, P2P
-from predict.step.itemised.items import CP, EP, TP
+from predict.step.breakdown import CP, DP, EP, P2P, TP
 from predict.workload.sends import PIPELINE
 from sampling.call import Call
 from sampling.cells.pipeline_action import PipelineAction

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from predict.prices.price_list import Prices
-from predict.step.itemised.breakdown import DP, P2P
-from predict.step.itemised.items import Item, items_of_block, items_of_call
+from predict.step.breakdown import DP, P2P, Item, items_of_block, items_of_call
 from predict.step.prediction import Prediction
 from predict.step.priced_block import Bucket, PricedBlock, total_us
 from predict.step.priced_rank import BUCKETS, PricedRank, action_counts

@@ -207,3 +207,17 @@ def _moment(path: Path, record: Record) -> datetime:
         return local_time(record.date)
     except ValueError:
         raise SamplesError(f"{path}: date: {record.date!r} is not a date; write it as in 2026-03-12T10:22") from None
+
+
+def past_date(option: str, text: str | None) -> str:
+    """The local time in ISO 8601, without a zone; empty where none is given. UserError for what is no date, and for the future."""
+
+    if not text:
+        return ""
+    try:
+        date = local_time(text)
+    except ValueError:
+        raise UserError(f"{option}: {text!r} is not a date; give it as in 2026-03-12 or 2026-03-12T10:22") from None
+    if date > datetime.now():
+        raise UserError(f"{option}: {text} is in the future; give the day of the run")
+    return date.isoformat(timespec="seconds")

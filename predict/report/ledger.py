@@ -9,11 +9,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.ledger.books import Ledger
-from predict.ledger.calibration import CalibrationBook
+from predict.ledger.books import CalibrationBook, Ledger, MemoryBook
 from predict.ledger.communication import CommunicationBook
 from predict.ledger.compute import ComputeBook, OperatorTime, PartOfStep
-from predict.ledger.memory import MemoryBook
 from predict.ledger.schedule import ScheduleBook
 from predict.report.memory import memory_json, summary
 from predict.report.provenance import first_lines_of

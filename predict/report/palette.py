@@ -9,19 +9,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.ledger.waterfall import classes
+from predict.ledger.waterfall import BUBBLES, COMPUTE, CONTEXT, DATA, EXPERT, MEMORY, RUNTIME, SENDS, TENSOR
 from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order
 
 CLASS_COLOURS = {
-    classes.COMPUTE: "#2f6fbe",
-    classes.MEMORY: "#56a8d8",
-    classes.TENSOR: "#d55e00",
-    classes.EXPERT: "#e69f00",
-    classes.CONTEXT: "#b8860b",
-    classes.SENDS: "#cc79a7",
-    classes.DATA: "#a4508b",
-    classes.RUNTIME: "#6d7681",
-    classes.BUBBLES: "#a9b0ba",
+    COMPUTE: "#2f6fbe",
+    MEMORY: "#56a8d8",
+    TENSOR: "#d55e00",
+    EXPERT: "#e69f00",
+    CONTEXT: "#b8860b",
+    SENDS: "#cc79a7",
+    DATA: "#a4508b",
+    RUNTIME: "#6d7681",
+    BUBBLES: "#a9b0ba",
 }
 """Class of the waterfall → its colour."""
 PHASE_COLOURS = {

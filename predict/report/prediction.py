@@ -13,7 +13,7 @@ from predict.report.text import account_table, escape, fact, head, run_text, sta
 from predict.run.frameworks import refused_by_runtime
 from predict.run.model_flops import PALM_NO_LOOKUP
 from predict.serialise import picked, versioned
-from predict.step.itemised.breakdown import NOT_COMPUTE
+from predict.step.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
 from sampling.number_text import Show, duration, percent
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from predict.interval import Interval
 from predict.rl.terms import Factors
-from predict.step.itemised.breakdown import add_up
+from predict.step.breakdown import add_up
 
 NAMES = (
     "gen",

@@ -2,28 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
-from predict.interval import Interval, sum_of_phases, sum_of_training_phases
-from predict.rl.driver import adv_phase, with_moving
-from predict.rl.generation.queue import Queue, queue_of
-from predict.rl.generation.rollout import Rollout, gen_phase, rollout_of
+import numpy as np
+
+from predict.interval import Interval, longer, sum_of_phases, sum_of_training_phases
+from predict.rl.memory import RlMemory, memory_of
+from predict.rl.other_phases import adv_phase, checkpoint_phase, reward_phase, with_moving
 from predict.rl.phase import TRAINING, Phase, in_order, with_factors
-from predict.rl.placement import until_both_are_done
-from predict.rl.plain.phases import plain_reward, plain_sync
-from predict.rl.reward import reward_phase
+from predict.rl.plain_torch import plain_reward, plain_sync
+from predict.rl.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.run.config import RlRun
-from predict.rl.run.section import COLOCATED
-from predict.rl.state.checkpoint import checkpoint_phase
-from predict.rl.state.memory import RlMemory, memory_of
+from predict.rl.run.section import ASYNC, COLOCATED, RlSection
 from predict.rl.terms import FACTORS, UNSCALED, Factors
 from predict.rl.training import Estimate, forward_pass, pass_run, update
 from predict.rl.weight_sync import update_weights
+from predict.serving.batch import Floats
 from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
     from predict.step.prediction import Prediction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Queue:
+    """Samples between the start of their generation and their training, as steps' worth of them."""
+
+    generating: float
+    """In the engines, on average."""
+    waiting: float
+    """Ended, and not yet trained on."""
+    staleness: float
+    """Updates of the weights between the start of a sample's generation and its training, on average."""
+
+
+def queue_of(section: RlSection, rollout: Rollout, *, gen_us: float, train_us: float, step_us: float) -> Queue:
+    """The queue in the steady state, by Little's law: samples in a place are their rate times their time there.
+
+    A step's samples leave per step. With `async` a slower trainer lets the engines run ahead until a sample would be older than
+    `staleness` allows; a slower engine leaves nothing to wait. One step off, all samples are of the weights before.
+    """
+    if section.placement == COLOCATED:
+        return Queue(generating=0.0, waiting=0.0, staleness=0.0)
+    served = rollout.served
+    # engines that resume interrupted responses are always full
+    share = 1.0 if section.rollout.partial else float((served.last_us - served.start_us).mean() / served.last_us.max())
+    ahead = section.staleness if section.placement == ASYNC else 0.0
+    generating = share * (1 + ahead) * gen_us / step_us
+    if section.placement != ASYNC:
+        return Queue(generating=generating, waiting=max(0.0, 1 - generating), staleness=1.0)
+    waiting = max(0.0, ahead - generating) if train_us > gen_us else 0.0
+    return Queue(generating=generating, waiting=waiting, staleness=min(ahead, generating + waiting))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -151,3 +183,34 @@ def _passes(rl: RlRun, estimate: Estimate) -> list[Phase]:
         found = [forward_pass(rl, prediction, name) for name in of_actor]
     others = {"values": rl.critic, "reward_model": rl.reward_model}
     return found + [forward_pass(rl, estimate(pass_run(rl, base)), name) for name, base in others.items() if base]
+
+
+def until_both_are_done(section: RlSection, generating: Interval, training: Interval) -> Interval:
+    """The time of a step without the sync of the weights: trainer and engines in turn, or side by side as far as samples may be of older
+    weights.
+
+    When a step begins, the trainer finds as many samples as the engines may be ahead; the others come as the engines make them. It is
+    done no sooner than they have made the last of them and it has trained on its last fetch, and no sooner than its own time after the
+    first fetch. The engines go on with the samples of the next step meanwhile, and need a whole generation per step. Without samples
+    ahead and with one fetch, generation and training follow one another; with a step ahead, the step is the longer of the two. The modes
+    that verl's page on fully asynchronous training describes are its cases.
+    """
+    ways = (
+        sum_of_phases([generating.scaled(generated), training.scaled(trained)]) for generated, trained in _ways(section)
+    )
+    return reduce(longer, ways)
+
+
+def both_done_us(section: RlSection, generating_us: Floats, training_us: Floats) -> Floats:
+    """The same of many times at once."""
+    ways = [generated * generating_us + trained * training_us for generated, trained in _ways(section)]
+    longest: Floats = reduce(np.maximum, ways)
+    return longest
+
+
+def _ways(section: RlSection) -> Iterator[tuple[float, float]]:
+    """Shares of generation and training that follow each other: the step waits for the longest of these."""
+    fetch = 1 / section.fetches
+    yield 1.0, 0.0
+    yield max(0.0, 1 - section.ahead), fetch
+    yield max(0.0, fetch - section.ahead), 1.0

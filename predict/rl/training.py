@@ -1,22 +1,24 @@
-"""Phases on the trainer's GPUs: updates, and passes without a backward, from the estimate of a training step."""
+"""Phases on the trainer's GPUs: updates, and passes without a backward, from the estimate of a training step, and the state that lies in
+the host's memory between them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from predict.interval import sum_of_phases
-from predict.rl.flops import mfu_of_phase
-from predict.rl.layout import laid_out_pass
+from predict.interval import Interval, sum_of_phases
+from predict.rl.passes import laid_out_pass, mfu_of_phase
 from predict.rl.phase import OFFLOAD, Phase, plus
 from predict.rl.run.config import RlRun
-from predict.rl.state.offload import offload_time
+from predict.rl.run.section import RlSection
+from predict.rl.terms import HOST_GB_PER_S, HOST_HIGH, HOST_LOW
 from predict.run.training_run import TrainingRun
-from predict.step.itemised.breakdown import BUBBLE, P2P, STRAGGLERS, BlockLedgers, add_up
+from predict.step.breakdown import BUBBLE, P2P, STRAGGLERS, BlockLedgers, add_up
 from predict.step.stragglers import stragglers_factor
 
 if TYPE_CHECKING:
     from predict.step.prediction import Prediction
+
 
 Estimate = Callable[[TrainingRun], "Prediction"]
 WAITING: Mapping[str, Sequence[str]] = {
@@ -107,3 +109,25 @@ def _bound_by(parts: Mapping[str, float]) -> str:
     of_class = {name: sum(parts.get(heading, 0.0) for heading in headings) for name, headings in WAITING.items()}
     of_class["compute"] = sum(parts.values()) - sum(of_class.values())
     return max(of_class, key=lambda name: of_class[name])
+
+
+BYTES_PER_US = 1e3
+"""Bytes per µs of 1 GB/s."""
+
+
+def offload_time(prediction: Prediction, section: RlSection, *, of: Sequence[str]) -> Interval:
+    """The time in which a rank's share of this state crosses PCIe before and after a phase that needs it, of what the section offloads."""
+    return moved_time(moved_bytes(prediction, section, of=of))
+
+
+def moved_bytes(prediction: Prediction, section: RlSection, *, of: Sequence[str]) -> float:
+    """Bytes of this state that cross PCIe both ways, of what the section offloads; with the parameters goes the reference."""
+    worst = prediction.memory.worst
+    sizes = {"parameters": worst.parameters, "optimizer": worst.optimizer, "reference": worst.parameters}
+    away = {*section.offload} | ({"reference"} if "parameters" in section.offload else set())
+    return float(sum(2 * sizes[name] for name in of if name in away))
+
+
+def moved_time(bytes_moved: float) -> Interval:
+    """The time of so many bytes between a GPU and the host."""
+    return Interval(median=HOST_GB_PER_S, low=HOST_LOW, high=HOST_HIGH).scaled(BYTES_PER_US).dividing(bytes_moved)

@@ -7,14 +7,15 @@ the profile's validation runs (`predict.prices.profile_error`), else the spread 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from predict.interval import width_of_step, without_cause
 from predict.prices.published_constants import DENSE_STEP, MIXTURE_STEP
+from predict.run.calibration.file import scaled
 from predict.run.calibration.priors import NINETY, prior_covariance
-from predict.run.calibration.terms import Posterior
+from predict.run.calibration.terms import TERMS, Calibration, Posterior
 from predict.run.frameworks import framework_spread
 from predict.run.plan import BEST
 from predict.run.stages import layers_of_ranks
@@ -112,3 +113,15 @@ def own_deviation(half_width: float, elasticities: Sequence[float]) -> float:
     variance, by = (half_width / NINETY) ** 2, np.array(elasticities)
     of_terms = float(by @ prior_covariance() @ by)
     return math.sqrt(max(variance - of_terms, OWN_SHARE * variance))
+
+
+NUDGE = 0.02
+"""Change of a term's logarithm: larger than rounding, smaller than where a hidden collective comes out."""
+
+
+def elasticities(run: TrainingRun, step_us: Callable[[TrainingRun], float]) -> tuple[float, ...]:
+    """Derivatives of the step's logarithm by those of the terms, in their order, at the run as it is; `step_us` predicts one."""
+    base_us = step_us(run)
+    return tuple(
+        math.log(step_us(scaled(run, Calibration(**{name: math.exp(NUDGE)}))) / base_us) / NUDGE for name in TERMS
+    )

@@ -5,10 +5,13 @@ Pricing and timing a plan is cheap; the interval, the ledger and the memory are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from predict.interval import Interval, width_of_step
 from predict.memory.estimate import MemoryEstimate, memory_of
@@ -21,22 +24,37 @@ from predict.run.calibration.terms import Posterior
 from predict.run.model_flops import mfu, tokens_per_step
 from predict.run.replica import Replica, one_replica
 from predict.run.training_run import TrainingRun
+from predict.schedules.engine.order import KINDS, Order
 from predict.schedules.engine.timeline import Timeline
 from predict.schedules.engine.timing import simulate
+from predict.step.breakdown import exposed_p2p_us, step_breakdown
 from predict.step.chunk_times import chunk_times
-from predict.step.composition_error import calibrated_half_width, composition_error, error_terms, machine_error
-from predict.step.elasticities import elasticities
-from predict.step.interval import calls_half_width, kind_shifts, step_interval
-from predict.step.itemised.breakdown import exposed_p2p_us, step_breakdown
-from predict.step.priced_rank import PricedRank, price, step_time_us, with_windows
-from predict.step.sources import step_sources
-from predict.step.spread import Kind
+from predict.step.composition_error import (
+    calibrated_half_width,
+    composition_error,
+    elasticities,
+    error_terms,
+    machine_error,
+)
+from predict.step.interval import Kind, calls_half_width, kind_shifts, step_interval
+from predict.step.priced_block import Bucket
+from predict.step.priced_rank import (
+    BUCKETS,
+    PricedChunk,
+    PricedRank,
+    counts_of,
+    distinct_chunks,
+    price,
+    step_time_us,
+    with_windows,
+)
 from predict.step.stragglers import stragglers_factor
 from predict.workload.decompose import RankCalls, decompose
 from sampling.errors import UserError
 
 if TYPE_CHECKING:
     from predict.anchor.benchmark_file import Benchmark
+
 
 ALL = 0.9995
 """Share from which on a source is written as 100 %."""
@@ -295,3 +313,39 @@ def compose(
         benchmark=benchmark,
         median_us=whole_step_us(run, ranks, timeline),
     )
+
+
+def step_sources(ranks: tuple[PricedRank, ...], order: Order) -> dict[str, float]:
+    """Shares by source, which add up to 1; communication beside compute counts by its exposed time."""
+    by_source = {"measured": 0.0, "extrapolated": 0.0, "transferred": 0.0, "analytic": 0.0}
+    times: dict[Bucket, float] = defaultdict(float)
+    alike = Counter(map(id, ranks))
+    for rank in {id(rank): rank for rank in ranks}.values():
+        count_of_rank = alike[id(rank)]
+        times[rank.blocking_reduction] += count_of_rank
+        times[rank.optimizer] += count_of_rank
+        for bucket, exposed_us in (
+            (rank.gradient_reduction, rank.exposed_reduction_us),
+            (rank.parameter_all_gather, rank.exposed_all_gather_us),
+        ):
+            if bucket.median_us:
+                times[bucket] += count_of_rank * exposed_us / bucket.median_us
+    for chunk, counts in _runs_of_chunks(ranks, order):
+        for name, count in zip(BUCKETS.values(), counts, strict=True):
+            times[getattr(chunk, name)] += count
+        times[chunk.send] += 2 * counts[KINDS.index("F")]
+    for bucket, count_of_bucket in times.items():
+        for repeated in bucket.blocks:
+            for source, time_us in repeated.priced.by_source_us.items():
+                by_source[source] += count_of_bucket * repeated.count * time_us
+    kept = {name: max(0.0, time_us) for name, time_us in by_source.items()}
+    total = sum(kept.values())
+    return {name: time_us / total for name, time_us in kept.items()}
+
+
+def _runs_of_chunks(ranks: tuple[PricedRank, ...], order: Order) -> Iterator[tuple[PricedChunk, list[int]]]:
+    """The number of actions of each kind on all ranks, by distinct chunk."""
+    chunks, held = distinct_chunks(ranks)
+    runs = np.zeros((len(chunks), len(KINDS)), dtype=np.intp)
+    np.add.at(runs, held, counts_of(order))
+    yield from zip(chunks, runs.tolist(), strict=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.ledger.shared_columns import SHARED, calibration_note
-from predict.ledger.waterfall.classes import COMMUNICATION, COMPUTE, IDLE, class_of
+from predict.ledger.waterfall import COMMUNICATION, COMPUTE, IDLE, class_of
 from predict.run.model_flops import model_flops_per_step
 from predict.step.prediction import Prediction
 from predict.what_if.sweep import Sweep, SweptRun

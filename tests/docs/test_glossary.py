@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from predict.cli import one_batch
 from predict.rank.sharded_weights import FSDP
-from predict.step.itemised import breakdown, items
+from predict.step import breakdown
+from predict.step.breakdown import GLUE, HOST
 from predict.workload.layers.layer import ACCUMULATION, RECOMPUTE
 from tests.docs.pages import ROOT
 
 ENTRIES = (
     *breakdown.NOT_COMPUTE,
-    items.GLUE,
-    items.HOST,
+    GLUE,
+    HOST,
     breakdown.STRAGGLERS,
     breakdown.OVERHEAD,
     RECOMPUTE,

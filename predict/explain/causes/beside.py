@@ -9,7 +9,7 @@ from predict.explain.causes.finding import Finding
 from predict.explain.measured import MeasuredStep
 from predict.explain.predicted import PredictedStep
 from predict.explain.trace.timeline import DATA, IDLE, UNNAMED
-from predict.step.itemised.items import HOST, TP
+from predict.step.breakdown import HOST, TP
 from sampling.number_text import duration
 
 UNEXPLAINED_SHARE = 0.1

@@ -17,8 +17,7 @@ from predict.explain.predicted import PredictedStep
 from predict.explain.trace.kernel_names import name_of_kernel
 from predict.explain.trace.naming import ATTENTION
 from predict.run.calibration.priors import NINETY
-from predict.step.itemised.breakdown import OPTIMIZER, P2P
-from predict.step.itemised.items import HOST, TP
+from predict.step.breakdown import HOST, OPTIMIZER, P2P, TP
 from sampling.arithmetic.operator import Operator
 from sampling.operators.attention import Attention
 

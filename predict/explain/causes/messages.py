@@ -8,7 +8,7 @@ from predict.explain.causes.finding import LEAST_SHARE, SLOWER, Finding
 from predict.explain.measured import MeasuredMessages, MeasuredStep
 from predict.explain.predicted import PredictedStep
 from predict.explain.trace.messages import COMMUNICATION
-from predict.step.itemised.breakdown import BUBBLE, P2P
+from predict.step.breakdown import BUBBLE, P2P
 from sampling.number_text import duration, percent, significant
 
 MESSAGES = "messages"

@@ -20,8 +20,7 @@ from predict.explain.predicted import PredictedStep
 from predict.explain.trace.naming import BACKWARD, FORWARD, Half, heading_of
 from predict.explain.trace.timeline import UNNAMED
 from predict.run.calibration.priors import NINETY
-from predict.step.itemised.breakdown import DP, OPTIMIZER, P2P
-from predict.step.itemised.items import HOST, TP
+from predict.step.breakdown import DP, HOST, OPTIMIZER, P2P, TP
 from predict.workload.layers.layer import ACCUMULATION
 from sampling.call import Call
 

@@ -11,8 +11,7 @@ from predict.explain.trace.naming import direction
 from predict.interval import Interval
 from predict.prices.price_list import Priced, Prices
 from predict.rank.blocks import Message
-from predict.step.itemised.breakdown import DP, P2P
-from predict.step.itemised.items import CP, EP, HOST, TP
+from predict.step.breakdown import CP, DP, EP, HOST, P2P, TP
 from predict.step.priced_block import total_us
 from regressors.bank.times import Source
 from sampling.call import Call, Counted, Phase

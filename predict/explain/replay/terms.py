@@ -15,8 +15,7 @@ from predict.explain.trace.naming import direction
 from predict.interval import width_of_step
 from predict.ledger.work import StepItem, step_items
 from predict.run.calibration.priors import NINETY
-from predict.step.itemised.breakdown import BUBBLE, OVERHEAD, STRAGGLERS
-from predict.step.itemised.items import HOST, TP
+from predict.step.breakdown import BUBBLE, HOST, OVERHEAD, STRAGGLERS, TP
 from predict.step.prediction import Prediction
 
 REST = "rest of the trace"

@@ -24,8 +24,7 @@ from predict.interval import Interval
 from predict.prices.open import open_prices
 from predict.run.calibration.priors import NINETY
 from predict.run.training_run import TrainingRun
-from predict.step.itemised.breakdown import BUBBLE, STRAGGLERS
-from predict.step.itemised.items import HOST
+from predict.step.breakdown import BUBBLE, HOST, STRAGGLERS
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
 

@@ -9,7 +9,7 @@ import re
 from functools import cache
 
 from predict.explain.trace.naming import ATTENTION, Named
-from predict.step.itemised.breakdown import OPTIMIZER
+from predict.step.breakdown import OPTIMIZER
 
 PATTERNS = tuple(
     (re.compile(pattern, re.IGNORECASE), heading)

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from predict.run.plan import Plan
-from predict.step.itemised.breakdown import DP, P2P
-from predict.step.itemised.items import CP, EP, TP
+from predict.step.breakdown import CP, DP, EP, P2P, TP
 from sampling.importers.torch_trace import COLLECTIVE_KERNELS
 from sampling.importers.torch_trace.events import Kernel, Span, Trace
 

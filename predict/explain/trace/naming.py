@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from predict.model.spec import ModelSpec
-from predict.step.itemised.breakdown import DP, OPTIMIZER
+from predict.step.breakdown import DP, OPTIMIZER
 from predict.workload.layers.layer import ACCUMULATION
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective

@@ -11,8 +11,7 @@ from predict.explain.trace.kernel_names import name_of_kernel
 from predict.explain.trace.messages import BARRIER, InFlight, is_collective
 from predict.explain.trace.naming import OPTIMIZER_SPANS, Named
 from predict.explain.trace.steps import Window
-from predict.step.itemised.breakdown import DP, OPTIMIZER
-from predict.step.itemised.items import HOST
+from predict.step.breakdown import DP, HOST, OPTIMIZER
 from sampling.importers.torch_trace.events import Kernel, Op, Span
 
 DATA, IDLE, UNNAMED = "data_wait", "idle", "unnamed"

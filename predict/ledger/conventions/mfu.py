@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from predict.ledger.compute import ComputeBook
 from predict.ledger.conventions.megatron import megatron_of
 from predict.ledger.conventions.palm import palm_of
-from predict.ledger.conventions.verl import verl
-from predict.ledger.conventions.verl_peaks import verl_peak_flops_per_us
+from predict.ledger.conventions.verl import verl, verl_peak_flops_per_us
 from predict.run.model_flops import PALM_NO_LOOKUP, model_flops_per_step
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from predict.ledger.conventions.config_keys import ConfigKeys
-from predict.ledger.conventions.inputs import require_batch, require_lengths
+from predict.ledger.conventions.inputs import ConfigKeys, require_batch, require_lengths
+from sampling.errors import UserError
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
+from sampling.hardware.cluster import Gpu
 
 Lengths = Sequence[int]
 
@@ -253,3 +254,45 @@ ESTIMATORS: Mapping[str, Callable[[ConfigKeys, Lengths], int]] = {
 }
 WITH_VISION = frozenset({"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"})
 """Model types whose estimator counts the vision tower too."""
+
+
+TFLOPS: Mapping[str, float] = {
+    "CPU": 0.448,
+    "GB200": 2500,
+    "B200": 2250,
+    "MI300X": 1307,
+    "MI350X": 2300,
+    "MI355X": 2500,
+    "H100": 989,
+    "H800": 989,
+    "H200": 989,
+    "A100": 312,
+    "A800": 312,
+    "L40S": 362.05,
+    "L40": 181.05,
+    "A40": 149.7,
+    "L20": 119.5,
+    "H20": 148,
+    "RTX 3070 Ti": 21.75,
+}
+"""Dense 16-bit TFLOP/s by a part of the device's name; the first part that the name contains counts. CPU stands for every
+CPU, whatever its cores."""
+MOST_OFF = 0.15
+"""Share by which the table may differ from the device's own 16-bit peak; beyond it the name stands for another board."""
+
+
+def verl_peak_flops_per_us(gpu: Gpu) -> float:
+    """The peak that verl divides by for a device.
+
+    UserError for a device that the table lacks, for which verl divides by infinity and reports 0, and for one that it takes for
+    another board of a similar name (an H100 PCIe for an H100 SXM).
+    """
+    part = next((part for part in TFLOPS if part in gpu.name), None)
+    if part is None:
+        raise UserError(f"cluster.hardware: verl's table of peaks has no {gpu.name}, so that verl reports an MFU of 0")
+    own_tflops = gpu.peak_tflops.get("bf16", TFLOPS[part])
+    if gpu.kind != "cpu" and abs(TFLOPS[part] - own_tflops) > MOST_OFF * own_tflops:
+        raise UserError(
+            f"cluster.hardware: verl takes {gpu.name} for {part} of {TFLOPS[part]:g} TFLOP/s in bf16; its own peak is {own_tflops:g}"
+        )
+    return TFLOPS[part] * 1e6

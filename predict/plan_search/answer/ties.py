@@ -20,9 +20,8 @@ from predict.prices.published_constants import PLAN_SETTING
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from predict.step.composition_error import published_spread
-from predict.step.interval import kind_shifts
+from predict.step.interval import Kind, kind_shifts
 from predict.step.prediction import Prediction
-from predict.step.spread import Kind
 
 REPEATS = 0.02
 """Half-width in log time by which two measurements of one run on the same nodes differ: 0.1 to 2 % in published repeats."""

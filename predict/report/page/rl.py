@@ -15,11 +15,10 @@ from predict.report.pictures.waterfall_plot import DrawnBar
 from predict.report.rl.ledger import rl_ledger_json
 from predict.report.rl.memory import rl_misfit
 from predict.report.rl.step import headline
-from predict.rl.ledger.books import RlLedger
-from predict.rl.ledger.lanes import spans
+from predict.rl.books import RlLedger, spans
+from predict.rl.memory import TERMS, RlMemory
 from predict.rl.phase import Phase
 from predict.rl.search.length_map import LengthMap
-from predict.rl.state.memory import TERMS, RlMemory
 from predict.rl.step import RlStep
 from predict.serialise import as_json, picked
 from predict.what_if.compare import settings_of

@@ -11,8 +11,7 @@ import numpy as np
 
 from predict.ledger.books import Ledger, ledger_of
 from predict.ledger.training_cost import TrainingCost
-from predict.ledger.waterfall.bars import waterfall
-from predict.ledger.waterfall.classes import COMMUNICATION
+from predict.ledger.waterfall import COMMUNICATION, waterfall
 from predict.memory.memory_timeline import STACKED_TERMS, RankTimeline
 from predict.report.memory import VERDICT, memory_json, misfit
 from predict.report.page.ledger_view import ledgers_view

@@ -16,7 +16,7 @@ from predict.report.palette import KIND_NAMES, fill, paint, paint_codes
 from predict.report.text import call_text
 from predict.schedules.engine.order import MICROBATCH
 from predict.schedules.engine.timeline import Timeline
-from predict.step.itemised.items import Item, items_of_block
+from predict.step.breakdown import Item, items_of_block
 from predict.step.prediction import Prediction
 from predict.step.priced_block import Bucket, PricedBlock
 from predict.step.priced_rank import BUCKETS, PricedRank

@@ -19,8 +19,8 @@ from predict.report.pictures.waterfall_plot import (
     plain_axis,
 )
 from predict.report.rl.step import headline
-from predict.rl.ledger.lanes import spans
-from predict.rl.state.memory import TERMS
+from predict.rl.books import spans
+from predict.rl.memory import TERMS
 from predict.rl.step import RlStep
 from sampling.number_text import duration
 from sampling.units import GIB

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from predict.ledger.waterfall.bars import waterfall
+from predict.ledger.waterfall import waterfall
 from predict.report.palette import CLASS_COLOURS, INK, LINE, PHASE_COLOURS, SOFT
 from predict.report.pictures.figure_file import lines_within
 from predict.report.text import run_text

@@ -13,7 +13,7 @@ from predict.report.provenance import first_lines_of
 from predict.report.rl.memory import rl_memory_json, rl_memory_parts
 from predict.report.rl.step import phase_json, rests_on, tail_in_words
 from predict.report.text import figures_table
-from predict.rl.ledger.lanes import WAITING
+from predict.rl.books import WAITING
 from predict.rl.phase import NOTHING_US
 from predict.serialise import as_json
 from sampling.files.faults import counted
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from predict.rl.ledger.books import RlLedger
+    from predict.rl.books import RlLedger
     from predict.rl.phase import Phase
 
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from predict.report.memory import headlines
 from predict.report.provenance import first_lines_of, last_lines
 from predict.report.text import figures_table
-from predict.rl.state.memory import TERMS
+from predict.rl.memory import TERMS
 from sampling.number_text import duration, percent, size
 from sampling.units import GIB
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from predict.rl.state.memory import RlMemory
+    from predict.rl.memory import RlMemory
     from predict.rl.step import RlStep
 
 VERSION = 1

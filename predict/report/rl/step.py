@@ -13,9 +13,9 @@ from predict.report.memory import headlines
 from predict.report.provenance import first_lines_of, first_notes
 from predict.report.rl.memory import rl_memory_json, rl_misfit
 from predict.report.text import figures_table
-from predict.rl.generation.rollout import BEFORE_TAIL
-from predict.rl.ledger.books import RlLedger
+from predict.rl.books import RlLedger
 from predict.rl.phase import NAMES
+from predict.rl.rollout import BEFORE_TAIL
 from predict.rl.run.section import COLOCATED
 from predict.serialise import as_json
 from sampling.number_text import duration, percent, plain, signed_percent

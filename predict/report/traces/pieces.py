@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import floor
 
 from predict.prices.price_list import Prices
-from predict.step.itemised.items import Item, items_of_block
+from predict.step.breakdown import Item, items_of_block
 from predict.step.priced_block import Bucket, PricedBlock
 
 COMPUTE = "compute"

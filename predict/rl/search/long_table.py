@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from predict.ledger.shared_columns import SHARED, calibration_note
-from predict.ledger.waterfall.classes import COMPUTE, MEMORY
-from predict.rl.ledger.books import COMMUNICATED, WAITED, RlLedger
+from predict.ledger.waterfall import COMPUTE, MEMORY
+from predict.rl.books import COMMUNICATED, WAITED, RlLedger
+from predict.rl.memory import RlMemory
 from predict.rl.phase import NAMES
 from predict.rl.search.search import Candidate
-from predict.rl.state.memory import RlMemory
 from predict.rl.step import RlStep
 from sampling.units import GB, SECOND_US
 

@@ -9,11 +9,9 @@ from math import log
 
 import numpy as np
 
-from predict.rl.driver import moved_in, moving_time
+from predict.rl.other_phases import moved_in, moving_time, reward_us
 from predict.rl.phase import PASSES, UPDATES
-from predict.rl.placement import both_done_us
-from predict.rl.reward import reward_us
-from predict.rl.step import RlStep, scaled_step
+from predict.rl.step import RlStep, both_done_us, scaled_step
 from predict.rl.terms import FACTORS, Factors
 from predict.serving.batch import Floats
 from predict.validate.published.row import PublishedRow

@@ -23,7 +23,7 @@ from predict.prices.open import forget_prices
 from predict.prices.sampled import WithinSamples
 from predict.report.measured.explanation import explanation_report
 from predict.report.measured.unprofiled import measured_text
-from predict.step.itemised.breakdown import BUBBLE
+from predict.step.breakdown import BUBBLE
 from regressors.bank.times import Times
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster

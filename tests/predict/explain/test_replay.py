@@ -23,7 +23,7 @@ from predict.explain.replay.terms import FOLLOWS, OPERATORS, REST, ReplayedTerm,
 from predict.explain.replay.what_if import OTHERS_SHARE, Replay, what_if
 from predict.prices.open import open_prices
 from predict.run.calibration.priors import NINETY
-from predict.step.itemised.items import HOST
+from predict.step.breakdown import HOST
 from sampling.errors import UserError
 from sampling.operators.elementwise import Gelu
 from sampling.operators.gemm import Gemm

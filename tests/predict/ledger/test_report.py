@@ -12,7 +12,7 @@ import pytest
 import predict
 from predict.cli import main
 from predict.ledger.conventions.mfu import CONVENTIONS
-from predict.ledger.conventions.verl_peaks import verl_peak_flops_per_us
+from predict.ledger.conventions.verl import verl_peak_flops_per_us
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import hardware_facts
@@ -51,14 +51,14 @@ def test_text_names_what_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_has_the_width_that_one_batch_tells(capsys: pytest.CaptureFixture[str]) -> None:
-    share = math.expm1(predict.ledger(DEMO).calibration.unknowns["the profile's validation runs"])
+    share = math.expm1(predict.step_ledger(DEMO).calibration.unknowns["the profile's validation runs"])
     assert f"the profile's validation runs ±{share:.1%}" in " ".join(_output(capsys).split())
     assert main(["one-batch", DEMO]) == 0
     assert f"the profile's validation runs ±{share:.0%}" in capsys.readouterr().out
 
 
 def test_the_ledger_from_python() -> None:
-    ledger = predict.ledger(DEMO, ["plan.recompute=full"])
+    ledger = predict.step_ledger(DEMO, ["plan.recompute=full"])
     assert ledger.mfu["hfu"].mfu > ledger.mfu["exact"].mfu
 
 

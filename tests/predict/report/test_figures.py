@@ -9,7 +9,7 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.ledger.waterfall.bars import waterfall
+from predict.ledger.waterfall import waterfall
 from sampling.errors import UserError
 
 DEMO = "configs/runs/demo.yml"

@@ -13,7 +13,7 @@ import pytest
 import predict
 from predict.cli import main
 from predict.report.page.rl import rl_content
-from predict.rl.ledger.books import RlLedger
+from predict.rl.books import RlLedger
 from sampling.errors import UserError
 
 SMALL = """\

@@ -9,7 +9,7 @@ import pytest
 
 from predict import rl_step
 from predict.cli import main
-from predict.rl.state.memory import RlMemory
+from predict.rl.memory import RlMemory
 from sampling.files.places import CONFIGS
 
 CONFIG = CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml"

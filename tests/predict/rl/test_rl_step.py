@@ -11,8 +11,8 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.rl.generation.rollout import rollout_server
 from predict.rl.phase import TRAINING
+from predict.rl.rollout import rollout_server
 from predict.rl.terms import FACTORS, TERMS
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.stepper import stepper

@@ -10,7 +10,7 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.cli.serving.serving import rates_of
+from predict.cli.serving import rates_of
 from predict.report.serving.outcome import answer_json
 from predict.report.serving.step import believed
 from predict.serving import StepBatch, step_time

@@ -12,8 +12,8 @@ from predict.prices.price_list import PriceList
 from predict.rank.blocks import single
 from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
+from predict.step.interval import FLOOR, cases_of_block
 from predict.step.priced_block import PricedBlock, block_prices
-from predict.step.spread import FLOOR, cases_of_block
 from predict.workload.layers.layer import layer_blocks
 from regressors.bank.times import Times
 from sampling.call import Phase

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predict.step.itemised.breakdown import OPTIMIZER
+from predict.step.breakdown import OPTIMIZER
 from tests.predict.step.ledger_sums import assert_ledger_holds
 from tests.predict.workload.parallel_runs import estimated, made, step_us
 

@@ -6,8 +6,7 @@ import pytest
 
 from predict.explain.trace.messages import heading_of_message, kind_of
 from predict.run.plan import Plan
-from predict.step.itemised.breakdown import DP, P2P
-from predict.step.itemised.items import CP, EP, TP
+from predict.step.breakdown import CP, DP, EP, P2P, TP
 
 
 def test_an_exchange_without_a_name_is_the_experts_where_nothing_else_sends() -> None:

@@ -13,7 +13,7 @@ from predict.measure.rl.generation import Generator
 from predict.measure.rl.grpo import Grpo, log_probs_of
 from predict.measure.rl.requirements import require_measurable_rl
 from predict.rl.phase import NAMES
-from predict.rl.plain.calls import requests_of_rl
+from predict.rl.plain_torch import requests_of_rl
 from predict.rl.run.config import load_rl
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS

@@ -11,7 +11,7 @@ import yaml
 
 from predict import estimate, load, one_batch
 from predict.config.document import Document
-from predict.ledger.waterfall.bars import waterfall
+from predict.ledger.waterfall import waterfall
 from predict.report.page.content import report_content
 from predict.report.page.document import report_page
 from predict.report.page.run_view import run_view

@@ -1,0 +1,85 @@
+"""`predict explain`: the predicted ledger beside that of a profile of the same run, and what makes the difference."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predict.cli.options import (
+    add_calibration,
+    add_command,
+    add_config,
+    add_json,
+    loaded,
+    log,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from predict.run.training_run import TrainingRun
+
+
+EXAMPLES = """\
+examples:
+  predict measure configs/runs/demo.yml --trace traces
+  predict explain configs/runs/demo.yml --trace traces --log 735ms
+  predict explain configs/runs/llama3-70b-64xh100.yml --trace rank0.json.gz --json
+"""
+DESCRIPTION = """\
+Hold a prediction against traces of torch's profiler (record_shapes=True), of one rank or, in a folder, of several. Both ledgers are of
+the mean traced rank; the measured one adds up to the measured step, with what no operator explains in a row of its own. Waiting is told
+from transferring where more than one rank was traced.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands,
+        "explain",
+        "hold a prediction against a profile of the run, and say what differs",
+        EXAMPLES,
+        description=DESCRIPTION,
+    )
+    add_config(command)
+    add_traced_step(command, "a trace of torch's profiler (.json or .json.gz), or a folder with one per rank")
+    add_calibration(command)
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict import estimate
+    from predict.explain.ledger import explain
+
+    run = loaded(options)
+    explanation = explain(estimate(run, require_fit=False), options.trace, logged_us=logged_us(options.log, run))
+    if options.json:
+        print_json(explanation.to_json())
+    else:
+        from predict.report.measured.explanation import explanation_report
+        from predict.report.text import show
+
+        show(explanation_report(explanation))
+
+
+def logged_us(given: str | None, run: TrainingRun) -> float | None:
+    """The step that --log tells of a run, in µs; None without it."""
+    if given is None:
+        return None
+    from predict.own_runs.measured_step import measured_step, noise_warning
+
+    step = measured_step(given, run, option="--log")
+    if step.noisy:
+        log(f"--log: {noise_warning(step)}")
+    return step.step_us
+
+
+def add_traced_step(command: argparse.ArgumentParser, traces: str) -> None:
+    """The traces, `traces` being their help, and the step's time without the profiler."""
+    command.add_argument("--trace", type=Path, required=True, metavar="PATH", help=traces)
+    command.add_argument(
+        "--log",
+        metavar="TIME",
+        help="the step without the profiler: 412ms, the run's training log, or a file of `predict measure --json`",
+    )

@@ -1,0 +1,57 @@
+"""`predict history`: the recorded runs of a cluster, the error over time, and drift."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from predict.cli.options import add_command, add_data, add_json, log, print_json, require_positive
+from predict.own_runs.records import past_date
+
+EXAMPLES = """\
+examples:
+  predict history               all clusters of which runs are recorded
+  predict history pod-a --since 2026-03-01
+  predict history pod-a --last 50 --json
+"""
+DESCRIPTION = """\
+The runs that `predict record` kept, beside what was predicted of them; whether steps have become slower or faster than predicted since
+some day, and which term of a calibration would explain it.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands, "history", "error over time and drift of recorded runs", EXAMPLES, description=DESCRIPTION
+    )
+    command.add_argument("cluster", nargs="?", metavar="CLUSTER", help="one cluster (default: all)")
+    command.add_argument("--since", metavar="DATE", help="the runs from a day on, such as 2026-03-12 (default: all)")
+    command.add_argument("--last", type=int, metavar="N", help="the last N runs (default: all, of which 20 are shown)")
+    add_data(command)
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict.own_runs.history import history
+    from predict.own_runs.records import recorded_clusters
+    from predict.report.measured.history import MOST_SHOWN, histories_json, history_text
+    from predict.report.text import show
+    from sampling.errors import Checks, SamplesError
+    from sampling.files.places import own_data
+
+    with Checks() as checks:
+        checks.run(require_positive, options, "last")
+        with checks.one():
+            since = past_date("--since", options.since)
+    names = [options.cluster] if options.cluster else recorded_clusters()
+    if not names:
+        raise SamplesError(f"no run is recorded in {own_data() / 'runs'}; `predict record CONFIG --log FILE` does it")
+    known = [history(name, log) for name in names]
+    recent = [each for each in known if each.has_runs(since)] or known
+    histories = [each.of(since, options.last) for each in recent]
+    if options.json:
+        print_json(histories_json(histories))
+    else:
+        for each in histories:
+            show(history_text(each, options.last or MOST_SHOWN))

@@ -1,0 +1,100 @@
+"""`predict ledger`: every quantity behind a step, in five books that add up to it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from predict.cli.options import (
+    add_calibration,
+    add_command,
+    add_config,
+    add_json,
+    given,
+    loaded,
+    log_not_read,
+    print_json,
+    refuse,
+)
+
+DESCRIPTION = """\
+The five books of one training step, each of which adds up to what `predict one-batch` and `predict memory` say, and MFU by convention.
+
+compute        FLOPs that the model requires, by part; every operator with its time, and that over the least that the device allows
+memory         the terms of the worst rank's peak
+communication  every kind of message: group, bytes, count, time, and how much of it is hidden
+schedule       how the batch is divided, and when each pipeline rank waits
+calibration    what the times rest on, what is unknown, and the constants that moved the result
+
+Times are those of one GPU on the mean pipeline rank. docs/reference/ledger.md says how each figure is counted.
+
+Of an RL config, the books of its step: each phase is a heading with parts of its own, and trainer and engines have an account each.
+"""
+EXAMPLES = """\
+examples:
+  predict ledger configs/runs/demo.yml
+  predict ledger configs/runs/llama3-70b-64xh100.yml --json
+  predict ledger configs/runs/demo.yml --set plan.recompute=full --csv
+  predict ledger configs/rl/qwen3-30b-a3b-grpo.yml
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands, "ledger", "every quantity behind a step, in five books", EXAMPLES, description=DESCRIPTION
+    )
+    add_config(command)
+    form = command.add_mutually_exclusive_group()
+    add_json(form)
+    form.add_argument("--csv", action="store_true", help="a long table on stdout: one number per row")
+    add_calibration(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict.rl.run.config import is_rl_config
+
+    if is_rl_config(options.config):
+        _run_rl(options)
+        return
+    from predict import estimate
+    from predict.ledger.books import ledger_of
+
+    ledger = ledger_of(estimate(loaded(options), require_fit=False))
+    if options.json:
+        from predict.report.ledger import ledger_json
+
+        print_json(ledger_json(ledger))
+    elif options.csv:
+        from predict.report.ledger import COLUMNS, ledger_rows
+        from predict.what_if.long_table import as_csv
+
+        sys.stdout.write(as_csv(ledger_rows(ledger), COLUMNS))
+    else:
+        from predict.report.ledger import ledger_text
+        from predict.report.text import show
+
+        show(ledger_text(ledger))
+
+
+def _run_rl(options: argparse.Namespace) -> None:
+    """Print the books of an RL step, as text, JSON or a long table."""
+    refuse(given(options, "calibration"), "does not go with an RL config; omit it, or name it in cluster.calibration")
+    from predict import rl_ledger
+    from predict.report.rl.ledger import rl_ledger_json, rl_ledger_rows
+
+    found = rl_ledger(options.config, options.overrides)
+    log_not_read(found.step.rl.not_read)
+    if options.json:
+        print_json(rl_ledger_json(found))
+    elif options.csv:
+        from predict.report.ledger import COLUMNS
+        from predict.what_if.long_table import as_csv
+
+        sys.stdout.write(as_csv(rl_ledger_rows(found), COLUMNS))
+    else:
+        from predict.report.rl.ledger import rl_ledger_text
+        from predict.report.text import show
+
+        show(rl_ledger_text(found))

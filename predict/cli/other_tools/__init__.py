@@ -1,1 +1,0 @@
-"""Commands that write a run for other tools, and read theirs."""

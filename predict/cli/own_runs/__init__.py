@@ -1,1 +1,0 @@
-"""Commands that hold a prediction against runs of one's own."""

@@ -1,1 +1,0 @@
-"""Commands that draw: pages of plans, single pictures, traces."""

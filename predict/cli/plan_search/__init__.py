@@ -1,1 +1,0 @@
-"""The command `predict search`: its options, its progress and its files."""

@@ -1,1 +1,0 @@
-"""Commands that show the quantities behind a step."""

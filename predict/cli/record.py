@@ -1,0 +1,126 @@
+"""`predict record`: keep a measured run of a cluster, with what was predicted of it."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from predict.cli.options import add_command, add_data, add_json, add_overrides, given, loaded, log, print_json
+from predict.own_runs.records import past_date
+from sampling.errors import Checks, UserError
+from sampling.number_text import signed_percent
+
+EXAMPLES = """\
+examples:
+  predict record configs/runs/llama3-70b-64xh100.yml --log train.log
+  predict record configs/runs/llama3-70b-64xh100.yml --log 14.9s --date 2026-03-12 --cluster pod-a
+  predict record --remove 3f2a91c      take the run of that id away; `predict history` tells the ids
+"""
+DESCRIPTION = """\
+Keep a measured run, and what is predicted of it, in runs/CLUSTER of your data: a small file for each. `predict history` tells the error
+over time, and drift.
+"""
+DOUBTED = (
+    ". It is kept, but `predict history` does not count it until another run of this config takes about as long; if it is wrong, take it away "
+    "with `predict record --remove {}`"
+)
+BORNE_OUT = ". `predict history` counts it all the same: another run of this config took about as long"
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(subcommands, "record", "keep a measured run of a cluster", EXAMPLES, description=DESCRIPTION)
+    command.add_argument("config", metavar="CONFIG", nargs="?", help="run config (YAML) of the measured run")
+    add_overrides(command)
+    add_data(command, made=True)
+    command.add_argument(
+        "--log",
+        metavar="FILE|TIME",
+        help="a log of Megatron, NeMo, torchtitan, DeepSpeed or transformers' Trainer, a file of `predict measure --json`, or the time of "
+        "a step, such as 3.2s",
+    )
+    command.add_argument(
+        "--cluster", metavar="NAME", help="the folder to keep it in (default: the cluster's file, else its profile)"
+    )
+    command.add_argument(
+        "--date", metavar="DATE", help="when it was measured, such as 2026-03-12 (default: as the log tells, else now)"
+    )
+    command.add_argument(
+        "--remove", metavar="ID", help="take a recorded run away instead; `predict history` tells its id"
+    )
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    if options.remove is not None:
+        _remove(options)
+    else:
+        _record(options)
+
+
+def _remove(options: argparse.Namespace) -> None:
+    if extra := given(options, "config", "log", "date", "overrides"):
+        raise UserError(f"{', '.join(extra).replace('--config', 'CONFIG')}: does not go with --remove; omit it")
+    from predict.own_runs.records import remove
+
+    place = remove(options.remove, options.cluster)
+    if options.json:
+        print_json({"version": 1, "removed": str(place)})
+    log(f"removed {place}")
+
+
+def _record(options: argparse.Namespace) -> None:
+    with Checks() as checks:
+        for name, lacking in (("CONFIG", options.config is None), ("--log", options.log is None)):
+            if lacking:
+                checks.run(_lacking, name)
+        with checks.one():
+            date = past_date("--date", options.date)
+    from dataclasses import asdict, replace
+
+    from predict import estimate
+    from predict.calibrate.doubt import doubt_of
+    from predict.config.load import cluster_file
+    from predict.own_runs.doubts import standing_doubts
+    from predict.own_runs.measured_step import measured_step
+    from predict.own_runs.records import folder_of, id_of, keep, like, record_of, records
+    from sampling.files.disk import MAKE_WRITABLE, require_place
+    from sampling.number_text import duration
+
+    uncalibrated = loaded(options, ["cluster.calibration=null"])
+    step = measured_step(options.log, uncalibrated, option="--log")
+    file = cluster_file(Path(options.config), options.overrides)
+    cluster = options.cluster or (file.stem if file else uncalibrated.cluster.profile)
+    require_place(folder_of(cluster), MAKE_WRITABLE)
+    prediction = estimate(loaded(options), require_fit=False)
+    doubt = doubt_of(step, uncalibrated, prediction.run.calibration, "--log")
+    now = datetime.now().isoformat(timespec="seconds")
+    record = record_of(uncalibrated, cluster, replace(step, date=date or step.date), prediction, now, doubt=doubt)
+    if record.date > now:
+        raise UserError(
+            f"--log: {options.log}: its date, {record.date}, is in the future; give the day of the run with --date"
+        )
+    place, new = keep(record)
+    if options.json:
+        print_json({"version": 1, "file": str(place), "new": new, **asdict(record)})
+    else:
+        print(
+            f"{record.run} on {cluster}, {record.date[:10]}: measured {duration(record.measured.step_us)}, predicted "
+            f"{duration(record.predicted.median_us)} (error {signed_percent(record.error)}{'' if record.covered else ', outside its interval'})"
+        )
+    if doubt and new:
+        found = dict(records(cluster, log))
+        stands = dict(zip(found, standing_doubts([*found.values()]), strict=True))[place]
+        log(f"--log: {doubt}{DOUBTED.format(id_of(place)) if stands else BORNE_OUT}")
+    if new and (others := like(record, place)):
+        log(
+            f"{cluster} has this run with the same step already ({', '.join(others)}); this one is kept beside it: if it is the same, take one "
+            "away with `predict record --remove ID`"
+        )
+    log(f"{'wrote' if new else 'recorded before:'} {place}; from {record.measured.source}")
+
+
+def _lacking(name: str) -> None:
+    raise UserError(f"{name}: missing; give for example CONFIG --log train.log, or --remove ID")

@@ -1,0 +1,306 @@
+"""`predict search`: the best plans of all that a config leaves open."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predict.cli.made_config import log_part_of_node
+from predict.cli.options import (
+    add_coefficients,
+    add_command,
+    add_data,
+    add_json,
+    add_overrides,
+    add_slo,
+    given,
+    log,
+    print_json,
+    refuse,
+    require_folder,
+    require_no_questions,
+    require_output,
+    require_positive,
+    require_writable,
+    write_file,
+)
+from predict.plan_search.answer.ranking import Answer
+from predict.plan_search.wishes import BACKENDS, OBJECTIVE_NAMES
+from sampling.errors import Checks, UserError
+
+if TYPE_CHECKING:
+    from predict.config.document import Document
+    from predict.plan_search.answer.ranking import Answer
+    from predict.plan_search.wishes import Wishes
+
+
+TABLES = (".csv", ".json")
+PAGES = (".html",)
+EXAMPLES = """\
+examples:
+  predict search configs/searches/llama3-70b-64xh100.yml
+  predict search configs/runs/llama3-70b-64xh100.yml --set plan=auto --set batch.micro=auto --tokens 2T --price 2.5/gpu-h
+  predict search --model llama3-8b --gpus 16xh100 --top 5 --json
+  predict search --model llama3-8b --gpus 16xh100 --report plans.html
+  predict search configs/searches/llama3-70b-64xh100.yml --set plan.tp=1..8 --set execution.overlap_tp=auto --max-memory 0.9
+  predict search configs/rl/qwen3-30b-a3b-grpo.yml --set rl.placement=auto --set rl.rollout.gpus=auto --set rl.rollout.tp=auto
+  predict search configs/serving/llama3-8b-h100.yml --set placement.tp=1..4 --slo ttft_p90=1s --price 2.5/gpu-h
+  predict search configs/searches/llama3-70b-64xh100.yml --pareto front.csv --write winners --why
+"""
+DESCRIPTION = """\
+Find the best plans of all that a config leaves open.
+
+A key of plan, batch, execution or cluster may be a list ([1, 2, 4]), a range (1..8 doubles, 1..8..1 counts) or auto (what the
+framework offers). Of the plan, the degrees, zero, schedule and recompute are searched where they are left out, and so is
+batch.micro. The answer is that of pricing every legal plan: those that are not priced need more memory than there is, or more
+time than the best found, by floors that no estimate undercuts.
+
+Of a serving config, keys of placement, engine and load may be open (placement.tp where none is), and every combination is predicted.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands,
+        "search",
+        "which plan is the best, of all that a config leaves open",
+        EXAMPLES,
+        description=DESCRIPTION,
+    )
+    command.add_argument(
+        "config", metavar="CONFIG", nargs="?", help="run config (YAML) with open keys; or give --model"
+    )
+    add_overrides(command)
+    add_data(command)
+    _add_space(command.add_argument_group("which plans"))
+    _add_best(command.add_argument_group("which of them are the best"))
+    _add_results(command.add_argument_group("what is printed and written"))
+    _add_work(command.add_argument_group("who prices them"))
+    command.set_defaults(run=run)
+
+
+def _add_space(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--model",
+        metavar="NAME",
+        help="without a CONFIG: a shipped model, or the path of a config.json; of servers: the model of their steps, kernels (the "
+        "default), formula or published",
+    )
+    add_coefficients(group, whose="of servers: ")
+    group.add_argument("--gpus", metavar="NxHARDWARE", help="with --model: how many of which device, such as 64xh100")
+    group.add_argument(
+        "--batch", type=int, metavar="N", help="with --model: sequences per step (default: about 4 million tokens)"
+    )
+    group.add_argument(
+        "--cluster",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="search this cluster in place of the config's, by its name or file; may be repeated",
+    )
+    group.add_argument(
+        "--max-memory",
+        type=float,
+        metavar="SHARE",
+        help="share of the device's memory that a plan may take (default: 1)",
+    )
+    group.add_argument("--max-gpus", type=int, metavar="N", help="leave out clusters of more GPUs")
+
+
+def _add_best(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--objective",
+        metavar="NAME",
+        help=f"what is least in the best plan (mfu: most), per token: {', '.join(OBJECTIVE_NAMES)} (default: time); of servers: cost (the "
+        "default with --price), gpu-time (the default without), rate, e2e, ttft or tpot",
+    )
+    group.add_argument("--top", type=int, default=20, metavar="N", help="plans in the answer (default: 20)")
+    group.add_argument(
+        "--min-interval-overlap",
+        type=float,
+        metavar="SHARE",
+        help="keep the plans whose interval overlaps the best one's by this share; 0 keeps all ties",
+    )
+
+
+def _add_results(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--tokens",
+        metavar="N",
+        help="what a whole training of so many tokens costs, such as 2T: GPU-hours, days, energy",
+    )
+    group.add_argument(
+        "--price",
+        metavar="PRICE",
+        help="with --tokens, or of servers: what a GPU or node costs, such as 2.5/gpu-h or 20/node-h",
+    )
+    add_slo(group, whose="of servers: ")
+    group.add_argument(
+        "--pareto",
+        type=Path,
+        metavar="FILE",
+        help="find the front of time, memory and GPUs too, and write it (.csv or .json)",
+    )
+    group.add_argument(
+        "--write",
+        type=Path,
+        metavar="DIR",
+        help="write each winner as a run config, and as launch arguments of Megatron-LM, Megatron-Bridge, torchtitan and DeepSpeed",
+    )
+    group.add_argument(
+        "--report", type=Path, metavar="FILE", help="write the plans as a page, with the best one in full: .html"
+    )
+    group.add_argument(
+        "--measure", type=int, metavar="N", help="run the first N plans for real on this machine, in turns, and compare"
+    )
+    group.add_argument("--why", action="store_true", help="give an example of each reason that leaves plans out")
+    add_json(group)
+
+
+def _add_work(group: argparse._ActionsContainer) -> None:
+    group.add_argument("--save", type=Path, metavar="FILE", help="keep what is priced there, and go on from it")
+    group.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per core)")
+    group.add_argument("--backend", choices=BACKENDS, help="who prices (default: processes of this machine)")
+    group.add_argument("--address", metavar="HOST:PORT", help="of the Dask scheduler or Ray cluster")
+
+
+def run(options: argparse.Namespace) -> None:
+    from predict.rl.run.config import is_rl_config
+
+    if options.config is not None and is_rl_config(options.config):
+        from predict.cli.rl_search import search
+
+        search(options)
+        return
+    from predict.serving.config import is_serving_config
+
+    if options.config is not None and is_serving_config(options.config):
+        from predict.cli import servers
+
+        servers.search(options)
+        return
+    from predict import estimate
+    from predict.cli.search_progress import on_stderr
+    from predict.plan_search.whole_search import whole_search
+
+    with Checks() as checks:
+        checks.run(_check_results, options)
+        checks.run(require_no_questions, options, "slo", "coefficients")
+        with checks.one():
+            wishes = _wishes(options)
+        with checks.one():
+            config = _config(options)
+    with on_stderr() as listener:
+        answer = whole_search(config, options.overrides, wishes, estimate, listener)
+    complete = answer.found.complete
+    if options.measure and complete:
+        answer = measured(answer, options.measure)
+    _print(options, answer)
+    if not complete:
+        raise KeyboardInterrupt
+
+
+def _check_results(options: argparse.Namespace) -> None:
+    """UserError, before any work, with every fault of the options that say what is measured and written."""
+    with Checks() as checks:
+        checks.run(require_positive, options, "batch", "measure")
+        checks.run(require_folder, "--write", options.write)
+        checks.run(require_output, "--pareto", options.pareto, TABLES)
+        checks.run(require_output, "--report", options.report, PAGES)
+        checks.run(require_writable, "--save", options.save)
+
+
+def _wishes(options: argparse.Namespace) -> Wishes:
+    """The wishes that the options make; UserError with every one that cannot be."""
+    from predict.plan_search.wishes import Wishes
+
+    chosen = {name: getattr(options, name) for name in ("objective", "max_memory", "backend")}
+    return Wishes(
+        **{name: value for name, value in chosen.items() if value is not None},
+        top=options.top,
+        max_gpus=options.max_gpus,
+        min_interval_overlap=options.min_interval_overlap,
+        clusters=tuple(options.cluster),
+        tokens=options.tokens,
+        price=options.price,
+        front=options.pareto is not None,
+        save=options.save,
+        jobs=options.jobs,
+        address=options.address,
+    )
+
+
+def _config(options: argparse.Namespace) -> Path | Document:
+    if options.config is not None:
+        refuse(
+            given(options, "model", "gpus", "batch"), "goes without CONFIG; omit it, or change the config with --set"
+        )
+        return Path(options.config)
+    if not (options.model and options.gpus):
+        raise UserError(
+            "CONFIG: missing; give a config, or --model with --gpus, as in --model llama3-70b --gpus 64xh100"
+        )
+    from predict.plan_search.default_plan import open_config
+
+    made = open_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
+    log_part_of_node(made)
+    return made
+
+
+def _print(options: argparse.Namespace, answer: Answer) -> None:
+    if options.write:
+        from predict.cli.search_winners import write_winners
+
+        write_winners(options.write, answer)
+    if answer.front is not None:
+        from predict.report.search.front import front_file
+
+        write_file("--pareto", options.pareto, front_file(answer.front, options.pareto.suffix.lower()))
+    if options.report:
+        from predict.report.page.content import search_content
+        from predict.report.page.document import report_page
+
+        title = f"{answer.plans[0].prediction.run.name}: plans found"
+        write_file("--report", options.report, report_page(search_content(answer), title=title))
+    if options.json:
+        from predict.report.search.json import answer_json
+
+        print_json(answer_json(answer, why=options.why))
+        return
+    from predict.report.search.text import answer_text
+    from predict.report.text import show
+
+    show(answer_text(answer, why=options.why))
+
+
+ROUNDS = 3
+"""Turns in which plans are measured, so that a slow spell of the machine falls on all alike."""
+
+
+def measured(answer: Answer, count: int) -> Answer:
+    """The answer with the measured steps of its first plans."""
+    from predict.measure.real_step import measure_interleaved
+    from predict.measure.requirements import require_measurable
+
+    runs, refusals = {}, []
+    for place, plan in enumerate(answer.plans, 1):
+        run = replace(plan.prediction.run, name=f"plan {place}")
+        try:
+            require_measurable(run, "torch")
+        except UserError as error:
+            refusals.append(str(error))
+            continue
+        runs[place] = run
+        if len(runs) == count:
+            break
+    for refusal in refusals:
+        log(f"left out: {refusal}")
+    if not runs:  # what the search found is worth more than a refusal
+        return answer
+    results = measure_interleaved(
+        [(run, "torch") for run in runs.values()], rounds=ROUNDS, steps_per_round=None, progress=log
+    )
+    medians = {place: result.median_us for place, result in zip(runs, results, strict=True) if result}
+    return replace(answer, measured_us=tuple(medians.get(place) for place in range(1, max(runs) + 1)))

@@ -1,1 +1,0 @@
-"""`predict validate`, by what is held against what."""

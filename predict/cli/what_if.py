@@ -1,0 +1,88 @@
+"""`predict what-if`: a traced step replayed under another plan, or with a faster kernel or link."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import Any
+
+from predict.cli.explain import add_traced_step, logged_us
+from predict.cli.options import add_command, add_config, add_json, print_json
+from sampling.errors import Checks, UserError
+
+EXAMPLES = """\
+examples:
+  predict what-if configs/runs/demo.yml --trace traces --set batch.micro=4
+  predict what-if configs/runs/demo.yml --trace traces --kernel attention=0.5
+  predict what-if configs/runs/llama3-70b-64xh100.yml --trace traces --link-speed 2 --json
+"""
+DESCRIPTION = """\
+Replay the step that a trace shows, as CONFIG describes it, with the changes of --set: a call that the trace shows costs what it cost
+there, one of another shape its model's time at the pace of the trace, and the schedule is simulated anew. The table tells of each term
+what is replayed, modelled or carried over, beside what the models alone say.
+"""
+
+
+def add(subcommands: Any) -> None:
+    command = add_command(
+        subcommands,
+        "what-if",
+        "replay a traced step under another plan, or with a faster kernel or link",
+        EXAMPLES,
+        description=DESCRIPTION,
+    )
+    add_config(command)
+    add_traced_step(command, "traces of CONFIG as it stands, as for `predict explain`")
+    command.add_argument(
+        "--kernel",
+        action="append",
+        default=[],
+        metavar="NAME=FACTOR",
+        help="multiply the time of a heading of the ledger, as in --kernel attention=0.5; may be repeated",
+    )
+    command.add_argument(
+        "--link-speed", type=float, default=1.0, metavar="FACTOR", help="links that are FACTOR times as fast"
+    )
+    add_json(command)
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    kernels: dict[str, float] = {}
+    with Checks() as checks:
+        for each in options.kernel:
+            with checks.one():
+                kernels |= [_factor(each)]
+        with checks.one():
+            if not options.link_speed > 0:
+                raise UserError(f"--link-speed: {options.link_speed:g} is not above 0; give for example 2")
+    from predict import load
+    from predict.explain.reading import read_measured
+    from predict.explain.replay.what_if import what_if
+    from predict.report.measured.replay import replay_json, replay_text
+
+    traced_run = load(options.config)
+    replay = what_if(
+        traced_run,
+        load(options.config, options.overrides),
+        replace(read_measured(options.trace, traced_run), logged_us=logged_us(options.log, traced_run)),
+        kernels=kernels,
+        link_speed=options.link_speed,
+    )
+    if options.json:
+        print_json(replay_json(replay))
+    else:
+        from predict.report.text import show
+
+        show(replay_text(replay))
+
+
+def _factor(given: str) -> tuple[str, float]:
+    name, _, value = given.partition("=")
+    try:
+        factor = float(value)
+    except ValueError:
+        factor = 0.0
+    if not (name and 0 < factor < float("inf")):
+        raise UserError(f"--kernel: {given!r} is not NAME=FACTOR with a factor above 0; give for example attention=0.5")
+    return name, factor

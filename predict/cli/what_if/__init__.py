@@ -1,1 +1,0 @@
-"""Commands that ask what another setting, machine or training would bring."""

@@ -1,1 +1,0 @@
-"""The step as a waterfall: its time by what bounds it, each bar with its interval."""

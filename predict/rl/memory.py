@@ -1,0 +1,187 @@
+"""Memory of one GPU in an RL step: the engine's weights and cache beside the trainer's state, and what offload moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from predict.interval import Interval
+from predict.memory.estimate import Verdict
+from predict.rl.phase import NAMES
+from predict.rl.run.section import COLOCATED
+from predict.rl.training import moved_bytes, moved_time
+
+if TYPE_CHECKING:
+    from predict.rl.rollout import Rollout
+    from predict.rl.run.config import RlRun
+    from predict.rl.run.section import RlSection
+    from predict.run.training_run import TrainingRun
+    from predict.step.prediction import Prediction
+
+TERMS = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+    "buffers",
+    "other_models",
+    "engine_weights",
+    "kv_cache",
+    "engine_reserved",
+)
+"""Terms that add up to a moment's peak. `buffers` are the trainer's, its allocator's slack and context included; `other_models` the
+weights of reference and reward model, and all state of the actor or the critic, whichever is not the one at work; `kv_cache` all
+blocks, used or not."""
+STATE = ("parameters", "optimizer")
+GENERATING, UPDATING, UPDATING_CRITIC = "gen", "update_actor", "update_critic"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moment:
+    """Bytes of one GPU in one phase."""
+
+    phase: str
+    terms: Mapping[str, float]
+    """Name in TERMS → its bytes; terms of 0 bytes are left out."""
+
+    @property
+    def peak(self) -> float:
+        return sum(self.terms.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moved:
+    """State that a phase fetches from the host and puts back."""
+
+    phase: str
+    state: str
+    bytes_moved: float
+    """To the GPU and back."""
+    time: Interval
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RlMemory:
+    """The moments of a step in which a GPU holds the most, and the transfers of what is offloaded."""
+
+    generating: Moment
+    updating: Moment
+    """The update of the actor."""
+    updating_critic: Moment | None
+    capacity: float
+    kv_used: float
+    """Bytes of the cache that hold keys and values at most."""
+    moved: tuple[Moved, ...]
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """The moments in the order of the step."""
+        critic = [self.updating_critic] if self.updating_critic else []
+        return (self.generating, *critic, self.updating)
+
+    @property
+    def worst(self) -> Moment:
+        return max(self.moments, key=lambda moment: moment.peak)
+
+    @property
+    def fits(self) -> bool:
+        return self.worst.peak <= self.capacity
+
+    @property
+    def verdict(self) -> Verdict:
+        """FITS or OOM: a step has no interval of its memory."""
+        return "FITS" if self.fits else "OOM"
+
+
+def memory_of(rl: RlRun, rollout: Rollout, actor: Prediction, critic: Prediction | None) -> RlMemory:
+    """The memory of a step whose engine, actor and critic are known.
+
+    An engine that shares its GPU sleeps during training: weights and cache are freed, and what it reserves for graphs and
+    communication stays. State that is not offloaded stays during generation and the other model's update.
+    """
+    section, room = rl.section, rollout.room
+    colocated = section.placement == COLOCATED
+    of_actor, of_critic = _kept(section, actor), _kept(section, critic) if critic else {}
+    others = _other_weights(rl, of_actor)
+    worst = actor.memory.worst
+    lasting = worst.between_steps - worst.parameters - worst.optimizer - worst.resident_gradients
+    engine = {"engine_weights": room.weights, "kv_cache": room.blocks * room.block, "engine_reserved": room.reserved}
+    trainer = of_actor | {"buffers": worst.device + lasting, "other_models": others + sum(of_critic.values())}
+    asleep = {"engine_reserved": room.reserved} if colocated else {}
+
+    def update(phase: str, prediction: Prediction, beside: Mapping[str, float]) -> Moment:
+        terms = _at_work(prediction) | {"other_models": others + sum(beside.values())} | asleep
+        return Moment(phase=phase, terms=_nonzero(terms))
+
+    return RlMemory(
+        generating=Moment(phase=GENERATING, terms=_nonzero((trainer if colocated else {}) | engine)),
+        updating=update(UPDATING, actor, of_critic),
+        updating_critic=update(UPDATING_CRITIC, critic, of_actor) if critic else None,
+        capacity=actor.memory.capacity_bytes,
+        kv_used=rollout.served.most_blocks * room.block,
+        moved=tuple(_moved(rl, actor, critic)),
+    )
+
+
+def _kept(section: RlSection, model: Prediction) -> dict[str, float]:
+    """State of a model that stays on the GPU while it does nothing.
+
+    Its gradient buffer goes with its parameters, and is dropped rather than copied (verl/utils/megatron_utils.py,
+    `offload_megatron_model_to_cpu`); a framework that makes gradients in each backward has none to keep.
+    """
+    worst, kept = model.memory.worst, {}
+    if "parameters" not in section.offload:
+        kept = {"parameters": worst.parameters, "gradients": worst.resident_gradients}
+    if "optimizer" not in section.offload:
+        kept["optimizer"] = worst.optimizer
+    return kept
+
+
+def _at_work(model: Prediction) -> dict[str, float]:
+    """The terms of a model that is updated."""
+    worst = model.memory.worst
+    return {
+        "parameters": worst.parameters,
+        "gradients": worst.gradients,
+        "optimizer": worst.optimizer,
+        "activations": worst.activations + worst.working,
+        "buffers": worst.buffers + worst.slack + worst.device,
+    }
+
+
+def _other_weights(rl: RlRun, of_actor: Mapping[str, float]) -> float:
+    """Weights of the reference and of a reward model, of what is not offloaded."""
+    weights = of_actor.get("parameters", 0.0)
+    stays = rl.section.has_reference and "reference" not in rl.section.offload
+    return weights * (float(stays) + _size(rl, rl.reward_model))
+
+
+def _size(rl: RlRun, other: TrainingRun | None) -> float:
+    """Parameters of another model over those of the actor; 0 for none."""
+    return other.model.parameters / rl.base.model.parameters if other else 0.0
+
+
+def _nonzero(terms: Mapping[str, float]) -> dict[str, float]:
+    return {name: terms[name] for name in TERMS if terms.get(name)}
+
+
+def _moved(rl: RlRun, actor: Prediction, critic: Prediction | None) -> list[Moved]:
+    """The transfers of offloaded state, phase by phase: a pass needs the parameters, an update all of it."""
+    section = rl.section
+    needed: list[tuple[str, tuple[str, ...], Prediction, float]] = [(UPDATING, STATE, actor, 1.0)]
+    if section.old_log_prob:
+        needed.append(("old_log_prob", ("parameters",), actor, 1.0))
+    if section.has_reference:
+        needed.append(("ref", ("reference",), actor, 1.0))
+    if rl.reward_model:
+        needed.append(("reward_model", ("parameters",), actor, _size(rl, rl.reward_model)))
+    if critic:
+        needed += [("values", ("parameters",), critic, 1.0), (UPDATING_CRITIC, STATE, critic, 1.0)]
+    found = [
+        Moved(phase=phase, state=state, bytes_moved=size, time=moved_time(size))
+        for phase, states, model, scale in needed
+        for state in states
+        if (size := scale * moved_bytes(model, section, of=(state,)))
+    ]
+    return sorted(found, key=lambda each: NAMES.index(each.phase))

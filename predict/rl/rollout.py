@@ -1,0 +1,263 @@
+"""Generation: rounds of samples divided among engines, each simulated step by step by the scheduler of servers, and what bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from predict.interval import Interval
+from predict.rl.passes import laid_out_pass, mfu_of_phase
+from predict.rl.phase import RESPONSES, TAIL, Phase, plus
+from predict.rl.plain_torch import decode_batches, decode_calls, decode_keys, plain_steps, sources_of_decode
+from predict.rl.run.config import RlRun
+from predict.rl.run.engines import rollout_engine
+from predict.rl.run.samples import Samples
+from predict.rl.run.section import ASYNC, CHUNKS, RlSection
+from predict.rl.steady_state import steady, steps_needed
+from predict.serving.batch import Chunk, Floats, StepBatch
+from predict.serving.kernels.calls import step_kernels
+from predict.serving.kv_cache import CacheRoom, cache_room
+from predict.serving.scheduler.simulate import Served, serve
+from predict.serving.scheduler.traffic import Ints, Traffic
+from predict.serving.server import EngineSettings, Placement, Server
+from predict.serving.step_table import StepTable
+from predict.serving.stepper import BOUND, Stepper, stepper
+from sampling.arithmetic.operator import Operator
+from sampling.call import Counted
+from sampling.errors import InfeasibleError
+from sampling.hardware.cluster import Cluster, Gpu
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rounds:
+    """Rounds of sampling for one step, in shares of its prompts."""
+
+    share: float
+    """Prompts of one round."""
+    count: float
+    """Rounds. Engines of their own sample on without a round's end, so their number need not be whole."""
+
+    @property
+    def generated(self) -> float:
+        """Prompts of all rounds."""
+        return self.share * self.count
+
+
+def rounds_of(section: RlSection) -> Rounds:
+    """The rounds until the expected number of kept prompts fills a step."""
+    kept = section.rollout.kept_share
+    share = (section.rollout.round_prompts or section.prompts) / section.prompts
+    needed = 1 / (share * kept)
+    return Rounds(share=share, count=needed if section.placement == ASYNC else ceil(needed - 1e-9))
+
+
+MOST_SIMULATED = 8
+"""Engines that are simulated: those with the most tokens and the longest responses, one of which ends last."""
+BEFORE_TAIL, LONG = 0.9, 0.5
+"""A phase is bound by its tail where the last tenth of the responses takes more than half of the time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Rollout:
+    """The generation of a step on the engine that ends last."""
+
+    time: Interval
+    replicas: int
+    room: CacheRoom
+    served: Served
+    ends_us: Floats
+    """Ends of the engine's responses that the time waits for, ascending."""
+    steps_ahead: float
+    """Steps whose samples were simulated as one stream with this one's."""
+    bound_by: str
+    """Name of what most of the engine's mean step goes to: compute, memory, communication or host."""
+    sources: Mapping[str, float]
+    """Source of the kernels' times → its share of a usual step of the engine."""
+
+    @property
+    def tail_share(self) -> float:
+        """Share of the time after nine tenths of the engine's responses have ended."""
+        return float(1 - self.ends_us[int(BEFORE_TAIL * (len(self.ends_us) - 1))] / self.ends_us[-1])
+
+    @property
+    def kv_share(self) -> float:
+        """Largest share of the cache in use."""
+        return self.served.most_blocks / self.room.blocks
+
+
+def rollout_server(rl: RlRun) -> Server:
+    """One engine on its GPUs."""
+    given = rl.section.rollout
+    placed = Placement(
+        tp=given.tp,
+        expert_parallel=given.expert_parallel,
+        precision=given.precision,
+        kv_precision="fp32" if given.precision == "fp32" else "bf16",
+    )
+    return Server(
+        model=rl.base.model,
+        cluster=_of_engine(rl.base.cluster, given.tp),
+        placement=placed,
+        engine_name=given.engine,
+        engine=rollout_engine(rl.section),
+    )
+
+
+def _of_engine(cluster: Cluster, gpus: int) -> Cluster:
+    """The machines of one engine: a part of a node, or several nodes."""
+    per_node = min(gpus, cluster.gpus_per_node)
+    return cluster.on_fewer(nodes=-(-gpus // per_node), gpus_per_node=per_node)
+
+
+def rollout_of(rl: RlRun) -> Rollout:
+    """Simulate the generation of a step. InfeasibleError where an engine's cache does not hold a response.
+
+    With `async`, engines stay busy with the samples of the next `staleness` steps while the last responses of one end: a step's
+    time is its share of the whole stream's.
+    """
+    try:
+        return _simulated(rl)
+    except InfeasibleError as error:
+        raise InfeasibleError(str(error).replace("placement.tp", "rl.rollout.tp")) from None
+
+
+def _simulated(rl: RlRun) -> Rollout:
+    server, rollout = rollout_server(rl), rl.section.rollout
+    (table, factors_at), room = _steps(rl, server), cache_room(server)
+    shares = rounds_of(rl.section)
+    ahead = rl.section.staleness if rl.section.placement == ASYNC else 0.0
+    replicas = rl.rollout_gpus // server.tp
+    if rollout.partial:
+        streams = _streams(rl, replicas, steps_needed(ahead))
+        longest = max(streams, key=lambda one: int(one.output.sum()))
+        found = steady(server.engine, room.pool, table, longest, ahead)
+        of_step, last, ends = found.of_step_us, found.served, found.ends_us
+    else:
+        last = _slowest(server.engine, room, table, _streams(rl, replicas, shares.share * (ahead + 1)))
+        ends = np.sort(last.last_us)
+        of_step = float(ends[-1]) / (ahead + 1) / shares.share
+    return Rollout(
+        time=factors_at(mean_batch(server, last)).scaled(of_step * shares.generated),
+        replicas=replicas,
+        room=room,
+        served=last,
+        ends_us=ends,
+        steps_ahead=ahead,
+        bound_by=bound_by(rl, server, last),
+        sources=_sources(rl, server, last),
+    )
+
+
+def _steps(rl: RlRun, server: Server) -> tuple[StepTable, Callable[[StepBatch], Interval]]:
+    """The times of an engine's steps, and the interval of a batch's as factors."""
+    if rl.in_plain_torch:
+        table, factors = plain_steps(rl, server.engine.max_num_batched_tokens)
+        return table, lambda batch: factors
+    steps = stepper(server, rl.section.rollout.step_model)
+    return steps.table, steps.factors_at
+
+
+def _sources(rl: RlRun, server: Server, served: Served) -> Mapping[str, float]:
+    """The shares of the engine's mean step."""
+    if rl.in_plain_torch:
+        return sources_of_decode(rl)
+    return stepper(server, rl.section.rollout.step_model).sources(mean_batch(server, served))
+
+
+def _streams(rl: RlRun, replicas: int, steps: float) -> list[Traffic]:
+    """The requests of each engine, all there at the start, of `steps` steps."""
+    samples, n = rl.samples, rl.section.n
+    of_step = len(samples.prompt)
+    places = np.arange(round(steps * of_step))
+    chunked = rl.section.rollout.dispatch == CHUNKS
+    engine = places % of_step * replicas // of_step if chunked else places % replicas
+    return [_traffic(samples, n, places[engine == each]) for each in np.unique(engine)]
+
+
+def _traffic(samples: Samples, n: int, places: Ints) -> Traffic:
+    """The requests at these places of the stream of steps; responses to one prompt share it."""
+    of_step = places % len(samples.prompt)
+    prompt = samples.prompt[of_step]
+    return Traffic(
+        arrival_us=np.zeros(len(places)),
+        prompt=prompt,
+        output=samples.response[of_step],
+        shared=prompt.copy(),
+        group=np.unique(places // n, return_inverse=True)[1],
+    )
+
+
+def _slowest(engine: EngineSettings, room: CacheRoom, table: StepTable, streams: Sequence[Traffic]) -> Served:
+    """The stream that ends last, of those with the most tokens and those with the longest responses."""
+    by_tokens = sorted(streams, key=lambda one: -int(one.output.sum()))
+    by_longest = sorted(streams, key=lambda one: -int(one.output.max()))
+    chosen = {id(one): one for one in [*by_tokens[: MOST_SIMULATED // 2], *by_longest[: MOST_SIMULATED // 2]]}
+    served = [serve(engine, room.pool, table, one) for one in chosen.values()]
+    return max(served, key=lambda one: float(one.last_us.max()))
+
+
+def gen_phase(rl: RlRun, rollout: Rollout) -> Phase:
+    """The phase of a rollout. Its FLOPs are a forward pass over prompts and responses, those that dynamic sampling drops included."""
+    section, gpus = rl.section, rl.rollout_gpus
+    run = laid_out_pass(rl.base, section, rl.samples.sequences.tolist(), micro=1, max_tokens=0)
+    generated = rounds_of(section).generated
+    tail_us = rollout.tail_share * rollout.time.median_us
+    return Phase(
+        name="gen",
+        time=rollout.time,
+        gpus=gpus,
+        bound_by="long tail" if rollout.tail_share > LONG else rollout.bound_by,
+        mfu=mfu_of_phase(run, rollout.time.median_us, gpus=gpus, passes=generated, forward_only=True),
+        parts=plus({RESPONSES: rollout.time.median_us - tail_us}, {TAIL: tail_us}),
+        sources=rollout.sources,
+    )
+
+
+COMPUTE, MEMORY = "compute", "memory"
+OF_TERMS: Mapping[str, Sequence[str]] = {
+    COMPUTE: ("beta1", "beta2"),
+    MEMORY: ("elementwise", "beta3"),
+    "communication": ("all_reduce",),
+    "host": ("layer", "step", "request", "launches", "beta4", "beta5"),
+}
+"""Bound of a step → the terms of a server's step models that count towards it in full; each term of BOUND counts towards the bound of its own
+kernels."""
+
+
+def mean_batch(server: Server, served: Served) -> StepBatch:
+    """The batch of a step with as many decodes, over as many cached tokens, and as many prompt tokens as the engine's have on average."""
+    decodes = max(1, round(served.mean_requests))
+    cached = max(1, round(served.mean_blocks * server.engine.block_size / decodes))
+    tokens = round(served.chunk_tokens / served.steps)
+    return StepBatch(chunks=(Chunk(tokens=tokens),) if tokens else (), decodes=(cached,) * decodes)
+
+
+def bound_by(rl: RlRun, server: Server, served: Served) -> str:
+    """The largest part of the mean step's time: compute, memory, communication or host."""
+    if rl.in_plain_torch:
+        return _slower(decode_calls(rl, decode_batches(rl)[-1], decode_keys(rl)[1]), server.cluster.gpu)
+    parts = _parts_us(stepper(server, rl.section.rollout.step_model), mean_batch(server, served))
+    return max(parts, key=lambda name: parts[name])
+
+
+def _parts_us(steps: Stepper, batch: StepBatch) -> dict[str, float]:
+    ledger = steps.ledger_us(batch)
+    parts = {name: sum(ledger.get(term, 0.0) for term in terms) for name, terms in OF_TERMS.items()}
+    kernels = step_kernels(steps.server, batch)
+    for group in BOUND:
+        if time_us := ledger.get(group, 0.0):
+            parts[_slower(kernels[group], steps.server.cluster.gpu)] += time_us
+    return parts
+
+
+def _slower(calls: Iterable[Counted], gpu: Gpu) -> str:
+    """Whether calls take longer to compute at the peak than to move at the stated bandwidth."""
+    compute_us = memory_us = 0.0
+    for one in calls:
+        if isinstance(one.call, Operator):
+            compute_us += one.count * one.call.executed_flops(one.phase) / gpu.peak_flops_per_us(one.call.compute_dtype)
+            memory_us += one.count * one.call.least_bytes(one.phase) / gpu.bytes_per_us()
+    return COMPUTE if compute_us > memory_us else MEMORY

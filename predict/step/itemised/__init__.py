@@ -1,1 +1,0 @@
-"""The time of a step item by item, and its sums by heading."""

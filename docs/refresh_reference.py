@@ -221,14 +221,12 @@ def _model_keys() -> list[str]:
     """The keys of a config.json with what they set."""
     from predict.huggingface.families import FAMILIES
     from predict.huggingface.families.unmodelled import OTHER_NAMES
-    from predict.model.parts.latent_attention import LatentAttention
-    from predict.model.parts.linear_attention import LinearAttention
-    from predict.model.parts.mixture import Experts
+    from predict.layers.registry import parts
     from predict.model.spec import ModelSpec
     from sampling.files.field_docs import field_docs
 
     docs = dict(PATTERN_DOCS) | dict(field_docs(ModelSpec))
-    for part, cls in (("latent", LatentAttention), ("linear", LinearAttention), ("experts", Experts)):
+    for part, cls in parts().items():
         docs |= {f"{part}.{name}": doc for name, doc in field_docs(cls).items()}
     named: dict[str, dict[str, None]] = {}
     for family in FAMILIES.values():

@@ -27,11 +27,9 @@ def test_the_example_is_one_file_per_layer_of_the_house_and_a_test() -> None:
     assert python_files("mixer") == {
         "sampling/operators/lightning_attention.py",
         "sampling/torch_work/operators/lightning_attention.py",
-        "predict/model/parts/lightning_attention.py",
+        "predict/layers/lightning.py",
         "predict/huggingface/families/minimax.py",
-        "predict/workload/layers/lightning_attention.py",
-        "predict/memory/components/lightning_attention.py",
-        "tests/predict/workload/test_lightning_attention.py",
+        "tests/predict/layers/test_lightning.py",
     }
 
 
@@ -44,7 +42,7 @@ def test_a_run_with_the_mixer_has_a_step_time_and_memory_by_kind_of_layer(projec
         project_copy,
         ("predict", "one-batch", *options),
         ("predict", "memory", *options),
-        own_test("tests/predict/workload/test_lightning_attention.py"),
+        own_test("tests/predict/layers/test_lightning.py"),
     )
     step, memory = (json.loads(output) for output in outputs)
     assert step["step_time_us"]["median"] > 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from predict.model.parts.mixture import Experts
+from predict.layers.attention import Attention
+from predict.layers.dense import Dense
+from predict.layers.mixture import Mixture
 from predict.model.spec import LayerKind, ModelSpec
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
@@ -28,12 +30,14 @@ LLAMA = ModelSpec(
     mlp_bias=False,
     tied=False,
     max_positions=0,
+    mixers=(Attention(),),
+    mlp=Dense(),
 )
 MOE = replace(
     LLAMA,
     name="moe-like",
     layer_kinds=(LayerKind(),) + (LayerKind(sparse=True),) * 3,
-    experts=Experts(count=8, topk=2, ffn=32, shared_ffn=48),
+    experts=Mixture(count=8, topk=2, ffn=32, shared_ffn=48),
 )
 
 

@@ -20,10 +20,11 @@ from predict.anchor.memory_benchmark_file import (
     refusal,
 )
 from predict.anchor.reduced_run import on_one_node, only_whole_layers
+from predict.layers.run_json import model_as_data
 from predict.model.spec import ModelSpec
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.whole_layers import whole_layer_calls
+from predict.workload.whole_layers import whole_layer_calls
 from sampling.call import Phase
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.faults import Fault, shown
@@ -174,11 +175,9 @@ def benchmark_of(
 
 
 def model_facts(model: ModelSpec) -> dict[str, Any]:
-    """All fields of a model but its name, as JSON holds them; `further` only where it has any."""
-    facts: dict[str, Any] = json.loads(json.dumps(asdict(model)))
+    """All fields of a model but its name, as JSON holds them, with the sizes of its parts by the parts' names."""
+    facts: dict[str, Any] = json.loads(json.dumps(model_as_data(model)))
     del facts["name"]
-    if not facts["further"]:
-        del facts["further"]
     return facts
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from predict.anchor.reduced_run import in_plain_torch, only_whole_layers
-from predict.model.parts.mixture import Experts
+from predict.model.spec import Experts
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.whole_layers import EMBEDDING, HEAD, module_parameters
+from predict.workload.whole_layers import EMBEDDING, HEAD, module_parameters
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.documents import read_json
 from sampling.files.faults import Fault, config_error, shown

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from predict.model.parts.mixture import Experts
-from predict.model.spec import DENSE, ModelSpec
+from predict.model.spec import DENSE, Experts, ModelSpec
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.lengths import require_one_length
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.whole_layers import module_kind
+from predict.workload.whole_layers import module_kind
 
 LAYERS_PER_KIND = 2
 """Layers of each kind in a benchmark: they take turns, so that none finds its weights in a cache."""

@@ -25,7 +25,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.priced_block import total_us
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls
-from predict.workload.layers.whole_layers import whole_layer_calls
+from predict.workload.whole_layers import whole_layer_calls
 from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase
 from sampling.errors import SamplesError

@@ -10,9 +10,8 @@ from predict.rank.blocks import Block, single
 from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import BlockPrices, block_prices, total_us
-from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
-from predict.workload.layers.layer import LayerBlocks, layer_blocks
-from predict.workload.layers.whole_layers import EMBEDDING, HEAD, module_kind, whole_layer_calls
+from predict.workload.layer import LayerBlocks, embedding_blocks, head_blocks, layer_blocks
+from predict.workload.whole_layers import EMBEDDING, HEAD, module_kind, whole_layer_calls
 from sampling.call import Call, Counted, Phase
 from sampling.collectives.kinds import Collective
 

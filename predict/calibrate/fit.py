@@ -12,10 +12,10 @@ import numpy as np
 
 from predict import estimate
 from predict.interval import width_of_step
+from predict.layers.run_json import dump_run
 from predict.run.calibration.file import scaled
 from predict.run.calibration.priors import NETWORK, NETWORKS, prior_at
 from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, MeasuredTime, Posterior, bounds
-from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from predict.step.composition_error import elasticities, machine_error, own_deviation
 from regressors.features.arrays import Floats

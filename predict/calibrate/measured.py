@@ -8,12 +8,12 @@ from pathlib import Path
 from statistics import median
 
 from predict.calibrate.fit import MeasuredRun
+from predict.layers.run_json import load_run
 from predict.measure.system_noise import SPREAD_LIMIT
 from predict.own_runs.belonging import unit_mistake
 from predict.own_runs.measured_step import measured_step, noise_warning
 from predict.own_runs.repeats import are_repeats
 from predict.run.calibration.terms import MeasuredTime, Posterior
-from predict.run.run_json import load_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import UNREADABLE, UserError
 from sampling.files.faults import counted

@@ -13,10 +13,9 @@ from predict.huggingface.families.family import DENSE_LAYERS, LAYER_TYPES, Famil
 from predict.huggingface.families.unmodelled import OTHER_NAMES, UNMODELLED
 from predict.huggingface.layer_types import read_layers
 from predict.huggingface.refusals import REFUSED_KEYS, is_neutral, refused
-from predict.model.parts.latent_attention import LatentAttention
-from predict.model.parts.linear_attention import LinearAttention
-from predict.model.parts.mixture import Experts
-from predict.model.parts.part import part_class
+from predict.layers.mixture import Mixture
+from predict.layers.part import FeedForward, Mixer
+from predict.layers.registry import fields_of_parts, parts
 from predict.model.spec import ModelSpec
 from sampling.files.documents import read_json
 from sampling.files.faults import Fault, config_error, did_you_mean, join, key_name, shown
@@ -215,27 +214,22 @@ def override(given: Mapping[Any, Any], key: str, value: Any) -> dict[Any, Any]:
 
 
 def _parts(fields: Mapping[str, Any], family: Family) -> dict[str, Any]:
-    """The parts of a ModelSpec that only some families have. Any prefix of fields beside the three named here is the
-    name of a part with a file of its own."""
-    parts: dict[str, Any] = {}
-    if family.has("latent"):
-        parts["latent"] = LatentAttention(**{"q_rank": 0} | _of("latent", fields))
-    if family.has("linear"):
-        parts["linear"] = LinearAttention(**_of("linear", fields))
-    if family.has("experts"):
-        parts["experts"] = _experts(_of("experts", fields), fields)
+    """The parts of the layers: those whose sizes the family's fields state, by the prefix of these, and plain ones otherwise."""
     prefixes = dict.fromkeys(name.partition(".")[0] for name in fields if "." in name)
-    further = [name for name in prefixes if name not in ("pattern", *parts)]
-    parts["further"] = tuple(part_class(name)(**_of(name, fields)) for name in further)
-    return parts
+    return fields_of_parts([_part(name, _of(name, fields), fields) for name in prefixes if name != "pattern"])
+
+
+def _part(name: str, given: dict[str, Any], fields: Mapping[str, Any]) -> Mixer | FeedForward:
+    of = parts()[name]
+    return _mixture(given, fields) if of is Mixture else of(**given)
 
 
 def _of(part: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(f"{part}."): value for name, value in fields.items() if name.startswith(f"{part}.")}
 
 
-def _experts(given: dict[str, Any], fields: Mapping[str, Any]) -> Experts:
+def _mixture(given: dict[str, Any], fields: Mapping[str, Any]) -> Mixture:
     """The mixture; its experts are as wide as the MLP where their own width has no key."""
     width = given.setdefault("ffn", fields["ffn"])
     shared = given.pop("shared_count", 0)
-    return Experts(**{"shared_ffn": shared * width, "gated": fields["gated"]} | given)
+    return Mixture(**{"shared_ffn": shared * width, "gated": fields["gated"]} | given)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from predict.huggingface.families.family import Family, Number
+from predict.layers.part import Mixer
+from predict.layers.registry import mixers
 from sampling.files.faults import Fault, divisors, join, near_multiples, shown
 from sampling.files.keys import Scalar
 
@@ -25,15 +27,29 @@ def derive(fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any]) 
     if isinstance(heads, int) and "kv_heads" not in fields and _left_out("kv_heads", family, given):
         fields["kv_heads"] = heads
     yield from _uneven_groups(fields, family)
-    if family.has("latent"):
-        yield from _latent_heads(fields, family)
-    elif isinstance(heads, int) and isinstance(hidden, int) and "head_dim" not in fields:
+    names = {field: key.name for field, key in family.keys.items()}
+    own = own_mixers(family)
+    for mixer in own:
+        if mixer.IS_ATTENTION:
+            yield from mixer.derived(fields, names)
+    if not _own_heads(family) and isinstance(heads, int) and isinstance(hidden, int) and "head_dim" not in fields:
         yield from _even_head_dim(fields, family, given, hidden, heads)
     if family.has("experts"):
         yield from _experts_out_of_reach(fields, family)
-    if family.has("linear"):
-        yield from _uneven_linear_heads(fields, family)
+    for mixer in own:
+        if not mixer.IS_ATTENTION:
+            yield from mixer.derived(fields, names)
     yield from _odd_heads(fields, family, given)
+
+
+def own_mixers(family: Family) -> list[type[Mixer]]:
+    """The mixers whose sizes the family states."""
+    return [of for of in mixers() if family.has(of.NAME)]
+
+
+def _own_heads(family: Family) -> bool:
+    """Whether its attention is a mixer of its own, whose heads have other widths than plain attention's."""
+    return any(of.IS_ATTENTION for of in own_mixers(family))
 
 
 def stretched_positions(positions: int, family: Family, given: Mapping[Any, Any]) -> int:
@@ -70,20 +86,6 @@ def _even_head_dim(
         fields["head_dim"] = hidden // heads
 
 
-def _latent_heads(fields: dict[str, Scalar], family: Family) -> Iterator[Fault]:
-    nope, rope, heads, kv_heads = (
-        fields.get(name) for name in ("latent.nope_dim", "latent.rope_dim", "heads", "kv_heads")
-    )
-    if isinstance(nope, int) and isinstance(rope, int):
-        fields["head_dim"], fields["rotary_dim"] = nope + rope, rope
-    if isinstance(heads, int) and isinstance(kv_heads, int) and kv_heads != heads:
-        problem = f"{kv_heads}, but latent attention has a key for each of the {heads} query heads; set {heads}"
-        yield Fault(path=family.keys["kv_heads"].name, problem=problem)
-    if isinstance(rope, int) and rope % 2:
-        problem = f"{rope} is odd, and rotary embedding turns pairs; make it even"
-        yield Fault(path=family.keys["latent.rope_dim"].name, problem=problem)
-
-
 def _experts_out_of_reach(fields: dict[str, Scalar], family: Family) -> Iterator[Fault]:
     count, topk = fields.get("experts.count"), fields.get("experts.topk")
     if isinstance(count, int) and isinstance(topk, int) and topk > count:
@@ -100,14 +102,6 @@ def _experts_out_of_reach(fields: dict[str, Scalar], family: Family) -> Iterator
         least = -(-topk // (count // groups))
         problem = f"{topk} experts cannot come from {chosen} of the {groups} groups of {count // groups}"
         yield Fault(path=of, problem=f"{problem}; set {least} to {groups}")
-
-
-def _uneven_linear_heads(fields: Mapping[str, Scalar], family: Family) -> Iterator[Fault]:
-    keys, values = fields.get("linear.key_heads"), fields.get("linear.value_heads")
-    if isinstance(keys, int) and isinstance(values, int) and values % keys:
-        at, other = family.keys["linear.value_heads"].name, family.keys["linear.key_heads"].name
-        problem = f"{values} is not a multiple of the {keys} key heads ({other}); set {near_multiples(values, keys)}"
-        yield Fault(path=at, problem=problem)
 
 
 def decide_by_numbers(fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any]) -> Iterator[Fault]:
@@ -151,7 +145,7 @@ def _partial_rotary(fields: dict[str, Scalar], path: str, share: Any) -> Iterato
 
 def _odd_heads(fields: Mapping[str, Scalar], family: Family, given: Mapping[Any, Any]) -> Iterator[Fault]:
     head_dim = fields.get("head_dim")
-    whole = fields["rope"] and family.rotary is None and not family.has("latent")
+    whole = fields["rope"] and family.rotary is None and not _own_heads(family)
     if whole and isinstance(head_dim, int) and head_dim % 2:
         own = family.keys.get("head_dim")
         at = own.name if own and given.get(own.name) is not None else family.keys["hidden"].name
@@ -161,6 +155,6 @@ def _odd_heads(fields: Mapping[str, Scalar], family: Family, given: Mapping[Any,
 
 def _uneven_groups(fields: Mapping[str, Scalar], family: Family) -> Iterator[Fault]:
     heads, kv_heads = fields.get("heads"), fields.get("kv_heads")
-    if isinstance(heads, int) and isinstance(kv_heads, int) and heads % kv_heads and not family.has("latent"):
+    if isinstance(heads, int) and isinstance(kv_heads, int) and heads % kv_heads and not _own_heads(family):
         problem = f"{kv_heads} does not divide the {heads} query heads; set one of {divisors(heads)}"
         yield Fault(path=family.keys["kv_heads"].name, problem=problem)

@@ -10,7 +10,7 @@ from typing import get_args
 from predict.ledger.conventions.inputs import require_counted
 from predict.ledger.conventions.parts import CORES, ENDS, Part, PartFlops, forward_parts
 from predict.ledger.work import StepItem
-from predict.model.spec import LayerKind, ModelSpec
+from predict.model.spec import LayerKind
 from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.workload.decompose import RankCalls
@@ -26,10 +26,8 @@ OF_MODULE: Mapping[str, tuple[Part, ...]] = {
     "moe": ("router", "expert_feed_forward", "shared_expert"),
     "shared_experts": ("shared_expert",),
 }
-"""Module of selective recomputation → its parts. Norms and activations have no products; `mla_up_proj` repeats some of the
-projections."""
-UPWARD = ("q_up", "kv_up")
-"""Products of latent attention that `mla_up_proj` repeats; without compressed queries theirs is no way up."""
+"""Module of selective recomputation → its parts. Norms and activations have no products; of the modules that only some mixers
+have, the mixer says what they repeat."""
 IN_LAYERS: tuple[Part, ...] = tuple(part for part in get_args(Part) if part not in (*ENDS, "mtp"))
 HALF = 0.5
 """Share of the products that recomputation by operators repeats: every second one."""
@@ -63,18 +61,11 @@ def _parts(run: TrainingRun, kind: LayerKind) -> dict[Part, float]:
         return {part: HALF for part in IN_LAYERS if part not in CORES}
     modules = run.plan.modules_recomputed
     shares = {part: 1.0 for module in modules for part in OF_MODULE.get(module, ())}
-    if "mla_up_proj" in modules:
-        shares["attention_projections"] = _upward_share(run.model, kind)
+    mixer = run.model.mixer(kind)
+    for module in modules:
+        if module in mixer.RECOMPUTABLE:
+            shares["attention_projections"] = mixer.repeated_share(run.model, module)
     return shares
-
-
-def _upward_share(model: ModelSpec, kind: LayerKind) -> float:
-    """Share of latent attention's projections that lead up from what is compressed; 0 for other attention."""
-    if model.latent is None:
-        return 0.0
-    products = {matrix.product: matrix.elements for matrix in model.mixer(kind).matrices(model)}
-    upward = UPWARD if "q_down" in products else UPWARD[1:]
-    return sum(products[product] for product in upward) / sum(products.values())
 
 
 TRAINING = 3

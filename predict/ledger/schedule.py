@@ -11,7 +11,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.breakdown import CP, EP, P2P, TP
 from predict.step.prediction import Prediction
 from predict.step.stragglers import stragglers_factor
-from predict.workload.layers.layer import ACCUMULATION
+from predict.workload.layer import ACCUMULATION
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import BatchedGemm
 from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax

@@ -35,7 +35,7 @@ from predict.step.interval import COMMON_SHARE, FLOOR, Kind
 from predict.step.prediction import Prediction
 from predict.step.priced_block import Bucket, PricedBlock, launched_us, total_us
 from predict.step.priced_rank import BUCKETS, action_counts
-from predict.workload.layers.layer import RECOMPUTE
+from predict.workload.layer import RECOMPUTE
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 from sampling.catalogue import registry

@@ -11,7 +11,7 @@ from predict.step.prediction import Prediction
 from predict.step.priced_block import Bucket, PricedBlock, total_us
 from predict.step.priced_rank import BUCKETS, PricedRank, action_counts
 from predict.workload.decompose import RankCalls
-from predict.workload.layers.layer import ACCUMULATION, RECOMPUTE
+from predict.workload.layer import ACCUMULATION, RECOMPUTE
 from sampling.call import Counted
 from sampling.collectives.kinds import Collective
 from sampling.operators.streaming import Stream

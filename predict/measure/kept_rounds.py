@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from predict.layers.run_json import dump_run
 from predict.measure.measurement import Measurement
 from predict.measure.requirements import Implementation
-from predict.run.run_json import dump_run, rebuild
+from predict.run.rebuild import rebuild
 from predict.run.training_run import TrainingRun
 from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place
 from sampling.files.places import own_data

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from predict.layers.run_json import dump_run
 from predict.measure.gpu.at_hand import require_gpu_of
 from predict.measure.gpu.one_process import train_alone
 from predict.measure.kept_rounds import KeptRounds
 from predict.measure.measurement import DeviceRecord, Measurement, pool, settings_of
 from predict.measure.requirements import Implementation, require_measurable, require_no_other_traces
 from predict.measure.system_noise import others_shares_here, usage_of
-from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.files.scratch import scratch_folder

@@ -20,12 +20,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
+from predict.layers.run_json import load_run
 from predict.measure.requirements import Implementation
 from predict.measure.system_noise import Usage, noise_of, others_shares_here, quiet_steps, usage_of
 from predict.measure.traced_steps import trace_steps
 from predict.measure.training import build_training
 from predict.measure.training_step import Training
-from predict.run.run_json import load_run
 from predict.run.training_run import TrainingRun
 from sampling.ranks.launch import die_with_launcher, leave
 
@@ -92,7 +92,7 @@ def write_reports(report: RankReport, path: Path, implementation: Implementation
 def main() -> None:
     die_with_launcher()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path, help="the run as predict.run.run_json writes it")
+    parser.add_argument("run", type=Path, help="the run as predict.layers.run_json writes it")
     parser.add_argument("result", type=Path, help="JSON file to write")
     parser.add_argument("steps", type=int, help="steps to run, warm-up included")
     parser.add_argument("warmup", type=int, help="how many of them come before the measured ones")

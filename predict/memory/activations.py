@@ -4,29 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 
-from predict.memory.components.core_attention import rotary_bytes
-from predict.memory.components.embedding_and_head import embedding, head, joining
-from predict.memory.components.kept_outputs import kept_outputs
-from predict.memory.components.norms import keeps_its_input, norm, residual
-from predict.memory.components.saved_tensors import (
+from predict.layers.attention import CORE, heads_on_rank, rotary_bytes
+from predict.layers.embedding import saved_by_embedding
+from predict.layers.head import saved_by_head, saved_by_joining
+from predict.layers.norms import keeps_its_input, norm, residual
+from predict.layers.part import parts_of
+from predict.layers.saved_tensors import (
+    FP32,
     Saved,
+    Sizes,
     backward_peak_beyond_kept,
     forward_peak_beyond_kept,
     kept_by_component,
     peak_without_graph,
 )
-from predict.memory.components.sizes import Sizes
-from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.units import Unit
-from predict.model.parts.part import LayerPart
 from predict.model.spec import LayerKind
 from predict.rank.share import RankShare
+from predict.run.memory_profile import MemoryProfile
+from sampling.cells.matrices import Matrix
 
 ROTARY_TABLES = "rope"
 """The component that all layers of one forward share: one storage, to which each of them refers."""
-OUTSIDE_LAYERS: Mapping[str, Callable[[Sizes], Saved]] = {"embedding": embedding, "joining": joining, "head": head}
+OUTSIDE_LAYERS: Mapping[str, Callable[[Sizes], Saved]] = {
+    "embedding": saved_by_embedding,
+    "joining": saved_by_joining,
+    "head": saved_by_head,
+}
 """The tensors of a unit that is not a layer, by its role."""
 
 
@@ -80,7 +85,7 @@ def _layer(sizes: Sizes, kind: LayerKind) -> Saved:
     """Mixer and feed-forward, each from its norm to its addition to the residual stream."""
     model = sizes.model
     output_norm = (norm(sizes),) if model.norms_a_layer > 2 else ()
-    mixer, feed_forward = (_part(sizes, part) for part in (model.mixer(kind), model.feed_forward(kind)))
+    mixer, feed_forward = (part.saved_tensors(sizes) for part in parts_of(model, kind))
     return (
         *mixer,
         *output_norm,
@@ -89,13 +94,6 @@ def _layer(sizes: Sizes, kind: LayerKind) -> Saved:
         *output_norm,
         *residual(sizes, last=True),
     )
-
-
-def _part(sizes: Sizes, part: LayerPart) -> Saved:
-    """`saved_tensors` of the file in `predict/memory/components` that has the part's name."""
-    component = import_module(f"predict.memory.components.{part.NAME}")
-    saved: Saved = component.saved_tensors(sizes, part)
-    return saved
 
 
 def _activations(sizes: Sizes, saved: Saved, recomputed: Sequence[str] = ()) -> Activations:
@@ -120,3 +118,23 @@ def _repeated(sizes: Sizes, saved: Saved, outputs: Mapping[str, float]) -> Activ
         backward_working_bytes=again
         + max(forward_peak_beyond_kept(saved), sizes.stream + backward_peak_beyond_kept(saved)),
     )
+
+
+def kept_outputs(sizes: Sizes, kind: LayerKind) -> dict[str, float]:
+    """Bytes by component. torchtitan (activation_checkpoint.py, `_get_custom_policy`) counts the products of a layer in the
+    order in which they run and repeats the second, the fourth and so on; of attention it keeps output and log-sum-exp, where
+    one kernel computes it."""
+    model, tp = sizes.model, sizes.tp
+    mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
+    products = [each for each in (*mixer.matrices(model), *feed_forward.matrices(model)) if each.is_linear]
+    found = {"products": sum(_output(sizes, each) for each in products[::2])}
+    if sizes.rank.execution.attention != "unfused" and not mixer.IS_RECURRENT:
+        heads, _ = heads_on_rank(model, tp)
+        found[CORE] = sizes.tokens * heads * (sizes.item * mixer.value_dim_of(model) + FP32)
+    return found
+
+
+def _output(sizes: Sizes, product: Matrix) -> float:
+    """The output of a product; where tp divides its inputs, of the sum that sequence parallelism scatters."""
+    rows = sizes.rows if product.split == "inputs" else sizes.tokens
+    return float(sizes.item * rows * product.on_rank(sizes.tp).outputs)

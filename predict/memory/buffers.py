@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from predict.memory.components.embedding_and_head import logits_of_loss
-from predict.memory.components.sizes import Sizes
-from predict.memory.profiles.memory_profile import Buffer, MemoryProfile
+from predict.layers.head import logits_of_loss
+from predict.layers.saved_tensors import Sizes
 from predict.memory.state import FP32, StateBytes, bytes_per_parameter
 from predict.rank.share import RankShare, weight_bytes
+from predict.run.memory_profile import Buffer, MemoryProfile
 from predict.run.training_run import TrainingRun
 from sampling.cells.matrices import Shape
 from sampling.operators.experts import PER_EXPERT

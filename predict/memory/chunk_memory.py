@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from predict.layers.norms import keeps_its_input
+from predict.layers.saved_tensors import Sizes
 from predict.memory.activations import Activations, unit_activations
-from predict.memory.components.norms import keeps_its_input
-from predict.memory.components.sizes import Sizes
-from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.state import StateBytes, gathered_bytes, head_gradient_bytes, state_of_unit, unreduced_bytes
 from predict.memory.units import ChunkUnits, Unit, linear_shapes
 from predict.rank.groups import groups_of
 from predict.rank.share import RankShare
+from predict.run.memory_profile import MemoryProfile
 from predict.run.training_run import TrainingRun
 from sampling.cells.matrices import Shape
 

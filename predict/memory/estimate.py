@@ -19,10 +19,10 @@ from predict.memory.buffers import device_buffers, left_between_steps, slack_of,
 from predict.memory.chunk_memory import ChunkCounter
 from predict.memory.peak import IN_CLOSED_FORM, Peak, peak_in_closed_form, peak_of_order
 from predict.memory.profiles import memory_profile_of
-from predict.memory.profiles.memory_profile import Buffer, MemoryProfile
 from predict.memory.rank_memory import PeakMoment, RankBaseline, RankMemory
 from predict.memory.state import StateBytes, update_bytes
 from predict.memory.units import Unit, chunks_of_ranks, weights_of_chunks
+from predict.run.memory_profile import Buffer, MemoryProfile
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from predict.memory.peak import Peak
-from predict.memory.profiles.memory_profile import Buffer
 from predict.memory.state import StateBytes
+from predict.run.memory_profile import Buffer
 
 OPTIMIZER_STEP = "the optimizer's step"
 TERMS = ("parameters", "gradients", "optimizer", "activations", "working", "buffers", "slack", "device")

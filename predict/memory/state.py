@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.memory.units import Unit
 from predict.rank.groups import Groups
 from predict.rank.share import RankShare, weight_bytes
 from predict.rank.weights import Weights, padded_vocabulary
+from predict.run.memory_profile import MemoryProfile
 from predict.run.training_run import TrainingRun
 from sampling.hardware.cluster import DTYPE_BYTES
 

@@ -9,7 +9,7 @@ from predict.model.spec import DENSE, LayerKind
 from predict.rank.weights import Weights, embedding_weights, joining_weights, layer_weights, output_weights
 from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.plain_weights import plain_embedding, plain_head, plain_layer
+from predict.workload.whole_layers import plain_embedding, plain_head, plain_layer
 from sampling.cells.matrices import Shape, products_on_rank
 
 Role = Literal["embedding", "layer", "joining", "head"]
@@ -66,7 +66,7 @@ def layer_unit(run: TrainingRun, kind: LayerKind) -> Unit:
 
 
 def _weights(run: TrainingRun, kind: LayerKind) -> Weights:
-    if run.execution.whole_layers and kind == DENSE and run.model.latent is None:
+    if run.execution.whole_layers and kind == DENSE and run.model.attention.IS_PLAIN:
         return Weights(dense=plain_layer(run).elements)
     return layer_weights(run.model, run.plan, kind)
 

@@ -1,16 +1,15 @@
-"""A decoder model by its shape, read from a Hugging Face `config.json`."""
+"""A decoder model by its shape, and what is asked of the shapes of its layers' parts.
+
+The parts themselves are in `predict/layers`, one file each; `predict/huggingface` reads a model of a `config.json`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import ClassVar
 
-from predict.model.parts.attention import Attention
-from predict.model.parts.dense import Dense
-from predict.model.parts.latent_attention import LatentAttention
-from predict.model.parts.linear_attention import LinearAttention
-from predict.model.parts.mixture import Experts
-from predict.model.parts.part import FeedForward, LayerPart, Mixer
+from sampling.cells.matrices import Matrix
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,7 +18,7 @@ class LayerKind:
 
     mixer: str = "full"
     """Attention over all earlier tokens (full), over the last `window` of them (sliding), linear attention (linear), or the
-    name of another mixer in `predict/model/parts`."""
+    name of another mixer in `predict/layers`."""
     sparse: bool = False
     """The feed-forward is a mixture of experts, or whichever the model has in place of the dense MLP."""
 
@@ -32,12 +31,146 @@ class LayerKind:
 DENSE = LayerKind()
 
 
+class LayerShape:
+    """The shape of a mixer or a feed-forward. Parameters are those of one whole layer, before anything divides them."""
+
+    __slots__ = ()
+    NAME: ClassVar[str]
+    """The prefix of its sizes among a family's keys."""
+
+    def matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        """The weights that multiply every token."""
+        raise NotImplementedError
+
+    def other_parameters(self, model: ModelSpec) -> int:
+        """Parameters outside of all matrices, such as the scales of inner norms; tensor parallelism divides them."""
+        return 0
+
+    def parameters(self, model: ModelSpec) -> int:
+        return sum(matrix.parameters for matrix in self.matrices(model)) + self.other_parameters(model)
+
+    def elements_per_token(self, model: ModelSpec) -> int:
+        """Elements of the matrices that multiply one token."""
+        return sum(matrix.elements for matrix in self.matrices(model))
+
+
+class MixerShape(LayerShape):
+    """The part of a layer in which tokens of a sequence meet."""
+
+    __slots__ = ()
+    KINDS: ClassVar[tuple[str, ...]]
+    """The kinds of layer that it mixes, as `LayerKind.mixer` names them."""
+    TITLE: ClassVar[str] = "attention"
+    """Its name in sentences."""
+    IS_PLAIN: ClassVar[bool] = False
+    """It is attention with grouped queries, which whole-layer modules have."""
+    IS_ATTENTION: ClassVar[bool] = False
+    """It mixes the full layers."""
+    GROUPED_ROUTER: ClassVar[bool] = False
+    """The mixtures of its models have DeepSeek's router: fp32 sigmoids, and a choice of groups first."""
+    IS_RECURRENT: ClassVar[bool] = False
+    """It keeps a state of its sequence rather than all keys."""
+    RECOMPUTABLE: ClassVar[tuple[str, ...]] = ()
+    """Modules that it alone has and that selective recomputation may name."""
+
+    @property
+    def query_dim(self) -> int:
+        """Width of a head's queries, and of its keys, where the mixer decides it; 0 where the model states it."""
+        return 0
+
+    @property
+    def compressed_width(self) -> int:
+        """Width of the compressed vectors that it norms inside."""
+        return 0
+
+    def score_width(self, model: ModelSpec) -> int:
+        """Width, over all heads, of the scores of a query with a key and of the values they weigh; 0 without attention."""
+        return 0
+
+    def rotary_width(self, model: ModelSpec) -> int:
+        """Width of a head that is rotated."""
+        return model.rotary_dim or model.head_dim
+
+    def value_dim_of(self, model: ModelSpec) -> int:
+        """Width of a head's values."""
+        return model.head_dim
+
+    def recurrence_flops(self, model: ModelSpec) -> float:
+        """Forward and backward FLOPs per token of a recurrence's state."""
+        return 0.0
+
+    def core_flops(self, model: ModelSpec, length: int, window: int) -> int:
+        """Forward FLOPs in which a sequence's tokens meet: scores and the values they weigh, each query of at most `window` keys; 0 for
+        all."""
+        keys = min(length, window) if window else length
+        pairs = keys * (keys + 1) // 2 + (length - keys) * keys
+        return 2 * pairs * self.score_width(model)
+
+    def repeated_share(self, model: ModelSpec, module: str) -> float:
+        """Share of its projections that recomputing a module of `RECOMPUTABLE` repeats."""
+        return 0.0
+
+
+class FeedForwardShape(LayerShape):
+    """The part of a layer that sees one token at a time."""
+
+    __slots__ = ()
+
+    def expert_matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        """The weights of one routed expert; none without experts."""
+        return ()
+
+    def routed_parameters(self, model: ModelSpec) -> int:
+        """All routed experts."""
+        return 0
+
+    def idle_parameters(self, model: ModelSpec) -> int:
+        """Those of the routed experts that one token is not sent to."""
+        return 0
+
+    def parameters(self, model: ModelSpec) -> int:
+        return LayerShape.parameters(self, model) + self.routed_parameters(model)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Experts(FeedForwardShape):
+    """The sizes of a mixture that plans, searches and reports read: `count` MLPs of which a token sees `topk`, and shared ones that see
+    every token. `predict/layers/mixture.py` has the mixture itself."""
+
+    count: int
+    """Experts, of which a token is sent to `topk`."""
+    topk: int
+    """Experts that each token is sent to."""
+    ffn: int
+    """Inner width of one expert."""
+    shared_ffn: int = 0
+    """Inner width of the experts that see every token, all of them together; 0 without any."""
+    gated: bool = True
+    """SwiGLU-like experts of three matrices, else of two."""
+    shared_gate: bool = False
+    """A gate [1, hidden] weighs the shared experts' output."""
+    bias: bool = False
+    """Biases on the matrices of the experts."""
+    router_bias: bool = False
+    clamped: bool = False
+    """The activation's inputs are clamped first (`swiglu_limit` of GPT-OSS)."""
+    groups: int = 1
+    """Groups of experts in order, of which the router chooses some first (`n_group` of DeepSeek's config.json)."""
+    topk_groups: int = 1
+    """Groups that each token's experts come from (`topk_group`)."""
+
+    @property
+    def into(self) -> int:
+        """Matrices of an expert from the hidden width to its own."""
+        return 2 if self.gated else 1
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSpec:
     """The sizes of a model that decide its cost.
 
-    Layers that are not full attention with a dense MLP are listed in `layer_kinds`; their shapes are `latent`, `linear`,
-    `experts` and `further`. `mixer` and `feed_forward` give the matrices of each kind; embedding and head are [vocab, hidden].
+    Layers that are not full attention with a dense MLP are listed in `layer_kinds`; `mixer` and `feed_forward` give the parts of
+    each kind, with their matrices; embedding and head are [vocab, hidden].
     """
 
     name: str
@@ -50,7 +183,7 @@ class ModelSpec:
     kv_heads: int
     """Key and value heads; fewer than `heads` with grouped queries."""
     head_dim: int
-    """Width of one attention head; of its queries and keys in latent attention."""
+    """Width of a head's queries, and of its keys; of its values too, unless the mixer says otherwise."""
     ffn: int
     """Inner width of the dense MLP; unused, and 0 where the config gives none, if every layer is sparse."""
     vocab: int
@@ -97,23 +230,24 @@ class ModelSpec:
     """Attention and MLP both read the layer's input, and their outputs are added to it together."""
     mtp_layers: int = 0
     """Layers of multi-token prediction after the last; not in `parameters`."""
-    latent: LatentAttention | None = None
-    """Shape of attention where it is latent: that of the full layers."""
-    linear: LinearAttention | None = None
-    """Shape of the linear layers."""
+    mixers: tuple[MixerShape, ...]
+    """Shapes of what mixes the tokens; that of full attention is first."""
+    mlp: FeedForwardShape
+    """Shape of the feed-forward of layers that are not sparse."""
     experts: Experts | None = None
     """Shape of the sparse layers' mixture."""
-    further: tuple[LayerPart, ...] = ()
-    """Shapes of the mixers, and of the feed-forward of sparse layers, that have files of their own beside those above."""
+    sparse: FeedForwardShape | None = None
+    """Shape of the sparse layers' feed-forward where that is not a mixture of experts."""
 
     def __post_init__(self) -> None:
         if len(self.layer_kinds) not in (0, self.layers):
             raise ValueError(
                 f"{self.name}: {len(self.layer_kinds)} layer_kinds for {self.layers} layers; give one per layer"
             )
+        mixed = {name for mixer in self.mixers for name in mixer.KINDS}
         lacking = {
             "window": any(kind.mixer == "sliding" for kind in self.layer_kinds) and not self.window,
-            "linear": any(kind.mixer == "linear" for kind in self.layer_kinds) and self.linear is None,
+            **{kind.mixer: kind.mixer not in mixed for kind in self.layer_kinds},
             "experts": any(kind.sparse for kind in self.layer_kinds) and self._sparse_feed_forward is None,
         }
         if any(lacking.values()):
@@ -138,28 +272,26 @@ class ModelSpec:
         """Output features of the key projection, and of the value's."""
         return self.kv_heads * self.head_dim
 
-    def mixer(self, kind: LayerKind) -> Mixer:
-        """The shape of what mixes the tokens in a layer of a kind."""
-        if kind.mixer in ("full", "sliding"):
-            return self.latent or Attention()
-        found: LayerPart | None = self.linear
-        if kind.mixer != "linear":
-            found = next((part for part in self.further if kind.mixer == part.NAME), None)
-        if not isinstance(found, Mixer):
-            raise ValueError(f"{self.name} has no {kind.mixer} layers")
-        return found
+    @property
+    def attention(self) -> MixerShape:
+        """The shape of the full layers' attention."""
+        return self.mixers[0]
 
-    def feed_forward(self, kind: LayerKind) -> FeedForward:
+    def mixer(self, kind: LayerKind) -> MixerShape:
+        """The shape of what mixes the tokens in a layer of a kind."""
+        return next(mixer for mixer in self.mixers if kind.mixer in mixer.KINDS)
+
+    def feed_forward(self, kind: LayerKind) -> FeedForwardShape:
         """The shape of the MLP, or of what stands in its place, in a layer of a kind."""
         if not kind.sparse:
-            return Dense()
+            return self.mlp
         if self._sparse_feed_forward is None:
             raise ValueError(f"{self.name} has no mixture of experts")
         return self._sparse_feed_forward
 
     @property
-    def _sparse_feed_forward(self) -> FeedForward | None:
-        return self.experts or next((part for part in self.further if isinstance(part, FeedForward)), None)
+    def _sparse_feed_forward(self) -> FeedForwardShape | None:
+        return self.experts or self.sparse
 
     @property
     def output_bias(self) -> bool:

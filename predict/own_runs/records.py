@@ -15,9 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
+from predict.layers.run_json import dump_run, load_run
 from predict.own_runs.measured_step import LoggedStep
 from predict.run.calibration.terms import Micros
-from predict.run.run_json import dump_run, load_run
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import UNREADABLE, SamplesError, UserError

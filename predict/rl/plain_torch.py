@@ -20,8 +20,8 @@ from predict.serving.batch import Floats
 from predict.serving.step_table import StepTable
 from predict.step.breakdown import add_up
 from predict.workload.decompose import merged_requests, requests_of_runs
-from predict.workload.layers.whole_layers import embedding_call, layer_call
 from predict.workload.plain_step_end import weights_of
+from predict.workload.whole_layers import embedding_call, layer_call
 from sampling.call import Counted, Request
 from sampling.cells.decode_layer import DecodeLayer
 from sampling.cells.next_token import NextToken

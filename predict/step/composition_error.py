@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from predict.interval import width_of_step, without_cause
+from predict.layers.routing import busiest_rank
 from predict.prices.published_constants import DENSE_STEP, MIXTURE_STEP
 from predict.run.calibration.file import scaled
 from predict.run.calibration.priors import NINETY, prior_covariance
@@ -21,7 +22,6 @@ from predict.run.plan import BEST
 from predict.run.stages import layers_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.step.stragglers import stragglers_factor
-from predict.workload.layers.expert_load import busiest_rank
 
 PUBLISHED = ("ampere", "hopper", "blackwell")
 """Architectures of which published runs are known; fp8 and Blackwell add nothing beyond what their calls' own intervals hold."""

@@ -13,8 +13,7 @@ from predict.rank.weights import Weights, embedding_weights, head_weights, layer
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.workload.kept_by_run import KeptByRun
-from predict.workload.layers.embedding_and_head import embedding_blocks, head_blocks
-from predict.workload.layers.layer import LayerBlocks, accumulation_block, layer_blocks
+from predict.workload.layer import LayerBlocks, accumulation_block, embedding_blocks, head_blocks, layer_blocks
 
 DEFAULT = Plan()
 OF_PIPELINES: Mapping[str, Any] = {

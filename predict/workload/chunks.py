@@ -11,7 +11,7 @@ from predict.model.spec import LayerKind
 from predict.rank.blocks import Block, Blocks, Calls, Repeated
 from predict.run.stages import Stage
 from predict.workload.alike_runs import BlockCache
-from predict.workload.layers.layer import LayerBlocks
+from predict.workload.layer import LayerBlocks
 
 KEPT = 1024
 """Chunks that are kept, some 2 kB each."""

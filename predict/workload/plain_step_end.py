@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from predict.rank.blocks import Calls, Message
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.plain_weights import plain_embedding, plain_head, plain_layer
-from predict.workload.layers.whole_layers import layer_call
+from predict.workload.whole_layers import layer_call, plain_embedding, plain_head, plain_layer
 from sampling.call import Call, Counted, Phase
 from sampling.cells.gradient_cell import GradientCell
 from sampling.cells.sharded_adamw import ShardedAdamW

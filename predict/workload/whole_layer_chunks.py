@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from predict.layers.attention import attended
 from predict.rank.blocks import Calls, plain
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.workload.chunks import ChunkCalls
-from predict.workload.layers.core_attention import attended
-from predict.workload.layers.whole_layers import common_fields, embedding_call, head_call, layer_call
 from predict.workload.sends import activation_bytes
+from predict.workload.whole_layers import common_fields, embedding_call, head_call, layer_call
 from sampling.call import Call, Counted, Phase
 from sampling.cells.layer import DenseLayer
 from sampling.cells.pipeline_action import PipelineAction

@@ -25,10 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from predict import estimate, load
 from predict.explain.ledger import explain
+from predict.layers.run_json import dump_run, load_run
 from predict.measure.traced_steps import trace_steps
 from predict.measure.training import build_training
 from predict.measure.training_step import Training
-from predict.run.run_json import dump_run, load_run
 from sampling.ranks.launch import die_with_launcher, launch, leave
 
 CONFIGS = Path("configs/runs/this-machine")

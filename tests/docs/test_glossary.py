@@ -6,7 +6,7 @@ from predict.cli import one_batch
 from predict.rank.sharded_weights import FSDP
 from predict.step import breakdown
 from predict.step.breakdown import GLUE, HOST
-from predict.workload.layers.layer import ACCUMULATION, RECOMPUTE
+from predict.workload.layer import ACCUMULATION, RECOMPUTE
 from tests.docs.pages import ROOT
 
 ENTRIES = (

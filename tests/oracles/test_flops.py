@@ -9,6 +9,7 @@ import pytest
 
 from predict.huggingface.config_json import load_model
 from predict.huggingface.families import FAMILIES
+from predict.layers.linear import LinearAttention
 from predict.model.spec import ModelSpec
 from predict.run.model_flops import attention_flops_per_token, model_flops_per_token
 from sampling.files.places import CONFIGS
@@ -60,8 +61,8 @@ def test_qwen3_5_counts_the_same_beside_its_recurrence() -> None:
             lengths = [lengths["length"]] * lengths["sequences"]
         parts = case["proposed"]
         matrices = parts["total_fwd"] - parts["gdn_core"] - parts["attn_core"]
-        linear = spec.linear
-        assert linear is not None
+        linear = spec.mixer(spec.kinds()[0])
+        assert isinstance(linear, LinearAttention)
         recurrence = 30 * 15 * linear.value_heads * linear.key_dim * linear.value_dim
         ours = sum(
             length * (model_flops_per_token(spec, length) - attention_flops_per_token(spec, length) - recurrence)

@@ -10,6 +10,8 @@ from typing import Any
 from predict.huggingface.config_json import load_model, read_model
 from predict.huggingface.families import FAMILIES
 from predict.huggingface.families.family import Family
+from predict.layers.mixture import Mixture
+from predict.layers.registry import sizes_of
 from predict.model.shipped import shipped_model, shipped_models
 from predict.model.spec import DENSE, ModelSpec
 
@@ -65,16 +67,11 @@ def _values(spec: ModelSpec) -> dict[str, Any]:
     values: dict[str, Any] = {each.name: getattr(spec, each.name) for each in fields(spec)}
     values["activation"] = ACTIVATIONS[spec.gated]
     values |= {"ffn": spec.ffn or None, "max_positions": spec.max_positions or None}
-    for part in (spec.latent, spec.experts, spec.linear):
-        if part is not None:
-            values |= {f"{PARTS[type(part).__name__]}.{each.name}": getattr(part, each.name) for each in fields(part)}
-    if spec.latent is not None and not spec.latent.q_rank:
-        values["latent.q_rank"] = None
+    for mixer in spec.mixers:
+        values |= {f"{mixer.NAME}.{name}": size or None for name, size in sizes_of(mixer).items()}
+    if spec.experts is not None:
+        values |= {f"{Mixture.NAME}.{name}": size for name, size in sizes_of(spec.experts).items()}
     if spec.experts is not None:
         values["experts.shared_count"] = spec.experts.shared_ffn // spec.experts.ffn
         values["pattern.dense_before"] = next((n for n, kind in enumerate(spec.kinds()) if kind.sparse), spec.layers)
     return values | {"pattern.window": spec.window, "pattern.windowed": bool(spec.window)}
-
-
-PARTS: Mapping[str, str] = {"LatentAttention": "latent", "Experts": "experts", "LinearAttention": "linear"}
-"""Class of a part → the prefix of its fields in a family."""

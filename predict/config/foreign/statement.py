@@ -64,13 +64,23 @@ def _settings_beyond_defaults(run: TrainingRun) -> Iterator[tuple[str, Any]]:
     usual = {**asdict(Execution()), **framework_settings(own, run.cluster.gpu.architecture), "framework": own}
     yield from _differing("execution", asdict(run.execution), usual)
     defaults = {each.name: each.default for each in fields(ModelSpec)}
-    of_model = {name: getattr(run.model, name) for name in defaults}
-    yield from _differing("model", of_model, defaults, besides=("name", "layer_kinds"))
+    yield from _differing("model", settings_of(run.model), defaults, besides=("name", "layer_kinds"))
+
+
+def settings_of(model: ModelSpec) -> dict[str, Any]:
+    """The model's fields, its mixers by their own names."""
+    found: dict[str, Any] = {}
+    for each in fields(model):
+        if each.name == "mixers":
+            found |= {mixer.NAME: mixer for mixer in model.mixers if not mixer.IS_PLAIN}
+        elif each.name != "mlp":
+            found[each.name] = getattr(model, each.name)
+    return found
 
 
 def _differing(
     section: str, values: Mapping[str, Any], defaults: Mapping[str, Any], besides: Iterable[str] = ()
 ) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
-        if value != defaults[name] and name not in besides:
+        if value != defaults.get(name) and name not in besides:
             yield f"{section}.{name}", value

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from predict.config.foreign.model_keys import model_section
-from predict.config.foreign.statement import Statement
+from predict.config.foreign.statement import Statement, settings_of
 from predict.run.stage_layout import split_layers
 from predict.run.training_run import TrainingRun
 
@@ -80,7 +80,7 @@ def _put(statement: Statement, settings: Mapping[str, Any], *paths: str) -> None
 
 def _write_model(run: TrainingRun, statement: Statement) -> None:
     # the shape is that of a flavor, or none of its fields is expressed: one reason tells it
-    statement.said.update(f"model.{name}" for name in type(run.model).__slots__)
+    statement.said.update(f"model.{name}" for name in settings_of(run.model))
     section = model_section(run.model)
     known = MODELS.get(section) if isinstance(section, str) else None
     if known is None:

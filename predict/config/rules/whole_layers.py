@@ -44,7 +44,7 @@ def layers_have_one_dtype(precision: str, framework: str) -> Problems:
 def layers_are_plain(model: ModelSpec, framework: str) -> Problems:
     special = (
         model.layer_kinds
-        or model.latent
+        or not model.attention.IS_PLAIN
         or model.qk_norm
         or model.query_gate
         or model.rotary_dim

@@ -21,7 +21,7 @@ from predict.explain.trace.naming import BACKWARD, FORWARD, Half, heading_of
 from predict.explain.trace.timeline import UNNAMED
 from predict.run.calibration.priors import NINETY
 from predict.step.breakdown import DP, HOST, OPTIMIZER, P2P, TP
-from predict.workload.layers.layer import ACCUMULATION
+from predict.workload.layer import ACCUMULATION
 from sampling.call import Call
 
 REPLAYED, MODELLED, CARRIED = "replayed", "modelled", "carried over"

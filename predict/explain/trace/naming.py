@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from predict.model.spec import ModelSpec
 from predict.step.breakdown import DP, OPTIMIZER
-from predict.workload.layers.layer import ACCUMULATION
+from predict.workload.layer import ACCUMULATION
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.importers.torch_trace.events import Op, Span, plain_name

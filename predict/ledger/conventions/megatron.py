@@ -5,7 +5,7 @@ Departures from an exact count, kept because Megatron-LM reports them:
 - half of a sequence's square is counted for attention, in sliding layers too, whatever their window;
 - the router and the gate of shared experts are left out;
 - the recurrence of Gated DeltaNet is 4·dᵥ² products per token and value head, whatever the width of the keys;
-- in latent attention each norm of a compressed vector counts as a product, and so do three norms per layer of multi-token prediction;
+- where attention compresses, as DeepSeek's does, each norm of a compressed vector counts as a product, and so do three norms per layer of multi-token prediction;
 - with linear layers at a fixed interval, a layer of multi-token prediction is full or linear by that interval.
 
 The vocabulary is that of config.json: padding to a multiple for tensor parallelism is not stated there.
@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from predict.layers.linear import LinearAttention
 from predict.ledger.conventions.inputs import read_spec
-from predict.model.parts.latent_attention import LatentAttention
-from predict.model.parts.linear_attention import LinearAttention
 from predict.model.spec import ModelSpec
 
 
@@ -37,10 +36,11 @@ def megatron_of(spec: ModelSpec, lengths: Sequence[int]) -> float:
     products = _feed_forward(spec) + spec.vocab * spec.hidden * (spec.mtp_layers + 1)
     products += full_layers * _projections(spec)
     products += spec.mtp_layers * (3 * spec.hidden + 2 * spec.hidden**2)
-    if linear_layers and spec.linear is not None:
-        products += linear_layers * _delta_net(spec, spec.linear)
+    linear = next((mixer for mixer in spec.mixers if isinstance(mixer, LinearAttention)), None)
+    if linear is not None:
+        products += linear_layers * _delta_net(spec, linear)
     squares = sum(length * length for length in lengths)
-    return 6.0 * sum(lengths) * products + 3.0 * squares * full_layers * _score_width(spec)
+    return 6.0 * sum(lengths) * products + 3.0 * squares * full_layers * spec.attention.score_width(spec)
 
 
 def _feed_forward(spec: ModelSpec) -> int:
@@ -56,23 +56,7 @@ def _feed_forward(spec: ModelSpec) -> int:
 
 def _projections(spec: ModelSpec) -> int:
     """Products per token of the projections of one layer of attention."""
-    if spec.latent is not None:
-        return _latent_projections(spec, spec.latent)
-    return spec.hidden * (spec.q_width * (3 if spec.query_gate else 2) + 2 * spec.kv_width)
-
-
-def _latent_projections(spec: ModelSpec, latent: LatentAttention) -> int:
-    queries = spec.heads * latent.query_dim
-    of_queries = latent.q_rank * (spec.hidden + queries + 1) if latent.q_rank else spec.hidden * queries
-    of_keys_and_values = latent.kv_rank * (spec.hidden + spec.heads * (latent.nope_dim + latent.value_dim) + 1)
-    output = spec.heads * latent.value_dim * spec.hidden
-    return of_queries + of_keys_and_values + spec.hidden * latent.rope_dim + output
-
-
-def _score_width(spec: ModelSpec) -> int:
-    """Width over all heads of a layer's queries and of its values."""
-    latent = spec.latent
-    return spec.heads * (latent.query_dim + latent.value_dim if latent is not None else 2 * spec.head_dim)
+    return spec.attention.elements_per_token(spec) + spec.attention.compressed_width
 
 
 def _delta_net(spec: ModelSpec, linear: LinearAttention) -> int:

@@ -11,13 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from predict.model.parts.linear_attention import LinearAttention
-from predict.model.parts.mixture import Experts
+from predict.layers.mixture import Mixture
 from predict.model.spec import LayerKind, ModelSpec
 from sampling.cells.matrices import Matrix
 
-CHUNK = 64
-"""Tokens of a chunk in flash-linear-attention's Gated DeltaNet; the last chunk of a sequence is computed in full."""
 Part = Literal[
     "embedding",
     "attention_projections",
@@ -75,14 +72,15 @@ def _layer_parts(spec: ModelSpec, kind: LayerKind, sequences: Sequences) -> Iter
     """The parts of one layer with their FLOPs."""
     tokens = sum(length * count for length, count in sequences.items())
     mixer, feed_forward = spec.mixer(kind), spec.feed_forward(kind)
-    linear = isinstance(mixer, LinearAttention)
-    core = sum(count * _core_forward(spec, kind, length) for length, count in sequences.items())
+    recurrent = mixer.IS_RECURRENT
+    window = spec.window if kind.mixer == "sliding" else 0
+    core = sum(count * mixer.core_flops(spec, length, window) for length, count in sequences.items())
     yield (
-        "gated_deltanet_projections" if linear else "attention_projections",
+        "gated_deltanet_projections" if recurrent else "attention_projections",
         2 * tokens * mixer.elements_per_token(spec),
     )
-    yield "gated_deltanet_core" if linear else "attention_core", core
-    if not isinstance(feed_forward, Experts):
+    yield "gated_deltanet_core" if recurrent else "attention_core", core
+    if not isinstance(feed_forward, Mixture):
         yield "dense_feed_forward", 2 * tokens * feed_forward.elements_per_token(spec)
         return
     router, *gate = feed_forward.routers(spec)
@@ -94,22 +92,3 @@ def _layer_parts(spec: ModelSpec, kind: LayerKind, sequences: Sequences) -> Iter
 
 def _elements(matrices: Iterable[Matrix]) -> int:
     return sum(matrix.elements for matrix in matrices)
-
-
-def _core_forward(spec: ModelSpec, kind: LayerKind, length: int) -> int:
-    """The work in which tokens meet: scores and the values they weigh, or the chunks of a recurrence."""
-    mixer = spec.mixer(kind)
-    if isinstance(mixer, LinearAttention):
-        return _chunks_forward(mixer, length)
-    window = min(length, spec.window) if kind.mixer == "sliding" else length
-    pairs = window * (window + 1) // 2 + (length - window) * window
-    return 2 * pairs * mixer.score_width(spec)
-
-
-def _chunks_forward(linear: LinearAttention, length: int) -> int:
-    """Gated DeltaNet by chunks of C tokens (Yang et al., arXiv 2412.06464, section 3.3), per token and value head: products
-    within a chunk 2C(2dₖ+dᵥ), with the state 6·dₖ·dᵥ, and the triangular solve C(dₖ+dᵥ)."""
-    keys, values = linear.key_dim, linear.value_dim
-    per_token = 2 * CHUNK * (2 * keys + values) + 6 * keys * values + CHUNK * (keys + values)
-    padded = -(-length // CHUNK) * CHUNK
-    return linear.value_heads * padded * per_token

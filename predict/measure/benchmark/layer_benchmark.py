@@ -17,7 +17,7 @@ from predict.measure.benchmark.memory_benchmark import run_memory_benchmark, unl
 from predict.measure.benchmark.this_machine import Tell, origin, require_hardware, require_modules
 from predict.run.execution import Execution
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.whole_layers import whole_layer_calls
+from predict.workload.whole_layers import whole_layer_calls
 from sampling.arithmetic.operator import Operator
 from sampling.call import Phase
 from sampling.errors import SamplesError

@@ -10,10 +10,10 @@ from typing import Any
 
 from predict.anchor.memory_benchmark_file import MemoryBenchmark, expert_share
 from predict.anchor.reduced_run import ranks_of, reduced_for_memory
+from predict.layers.run_json import dump_run
 from predict.measure.benchmark.this_machine import Tell, origin, require_hardware, require_modules
-from predict.run.run_json import dump_run
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.whole_layers import module_parameters
+from predict.workload.whole_layers import module_parameters
 from sampling.errors import UserError
 from sampling.files.schema import build
 from sampling.files.scratch import scratch_folder

@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
+from predict.layers.run_json import load_run
 from predict.measure.benchmark.reduced_training import ReducedTraining
 from predict.measure.benchmark.tensor_bytes import LiveTensors, SavedForBackward, storage_bytes
-from predict.run.run_json import load_run
 from predict.run.training_run import TrainingRun
 from sampling.ranks.launch import die_with_launcher, leave
 
@@ -115,7 +115,7 @@ def fullest_rank(ranks: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     die_with_launcher()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path, help="the reduced run as predict.run.run_json writes it")
+    parser.add_argument("run", type=Path, help="the reduced run as predict.layers.run_json writes it")
     parser.add_argument("result", type=Path, help="JSON file to write")
     parser.add_argument("timeout_s", type=float, help="longest wait for another rank")
     arguments = parser.parse_args()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.whole_layers import EMBEDDING, HEAD, embedding_call, head_call, whole_layer_calls
+from predict.workload.whole_layers import EMBEDDING, HEAD, embedding_call, head_call, whole_layer_calls
 from sampling.arithmetic.operator import Operator
 from sampling.cells.layer import DenseLayer
 from sampling.cells.moe_layer import MoELayer

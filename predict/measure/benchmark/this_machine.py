@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.whole_layers import kinds_without_module
+from predict.workload.whole_layers import kinds_without_module
 from sampling.errors import UserError
 from sampling.hardware.cluster import hardware_facts
 from sampling.hardware.this_device import detect_hardware, identify, most_ranks, provenance

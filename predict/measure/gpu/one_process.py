@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from predict.run.run_json import dump_run
+from predict.layers.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.files.scratch import scratch_folder

@@ -79,7 +79,7 @@ def _model_faults(model: ModelSpec) -> Iterator[str]:
     if others := sorted({kind.name for kind in model.kinds() if kind not in LAYERS}):
         yield f"model: layers of kind {', '.join(others)}; full attention, dense or with experts, can be measured"
     special = {
-        "latent attention": model.latent,
+        model.attention.TITLE: not model.attention.IS_PLAIN,
         "gated queries": model.query_gate,
         "attention sinks": model.sinks,
         "capped scores": model.attention_cap,

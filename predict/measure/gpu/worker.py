@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
+from predict.layers.run_json import load_run
 from predict.measure.gpu.clock_and_power import watched
 from predict.measure.gpu.timed_steps import TIMED, WARM_UP, Span, Stepper
 from predict.measure.gpu.training import INDUCTOR, build_training
 from predict.measure.models.mixture import busiest_expert
 from predict.measure.training_step import Training, random_batch
-from predict.run.run_json import load_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.hardware.cpu_name import cpu_name
@@ -92,7 +92,7 @@ def _versions() -> dict[str, str]:
 def main() -> None:
     die_with_launcher()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path, help="the run as predict.run.run_json writes it")
+    parser.add_argument("run", type=Path, help="the run as predict.layers.run_json writes it")
     parser.add_argument("result", type=Path, help="JSON file to write")
     parser.add_argument("--device", default="cuda", help="torch's name of the device (default: %(default)s)")
     parser.add_argument("--steps", type=int, help=f"steps to time (default: as many as fill {TIMED.seconds:g} s)")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from predict.model.parts.mixture import Experts
+from predict.model.spec import Experts
 
 GroupedProduct = Callable[[Tensor, Tensor, Tensor], Tensor]
 """x [rows, k], weight [groups, k, n] and the end of each group's rows, int32 [groups] → [rows, n]."""

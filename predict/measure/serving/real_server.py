@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from predict.model.parts.attention import Attention
+from predict.layers.attention import Attention
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun

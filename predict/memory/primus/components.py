@@ -110,15 +110,14 @@ class PrimusShapes:
     def _attention_parameters(self) -> int:
         """2 × H² × (1 + G/A) × P, which is 2 · H · (A + G) · d; latent attention as q_term + kv_term + pos + out."""
         model = self.model
-        if model.latent is not None:
-            return model.latent.elements_per_token(model) + model.latent.other_parameters(model)
+        if model.attention.compressed_width:
+            return model.attention.elements_per_token(model) + model.attention.compressed_width
         return 2 * model.hidden * (model.q_width + model.kv_width)
 
     def _attention_activation_bytes(self) -> int:
         """Queries, keys, values, output and softmax statistics, two bytes per element."""
         model = self.model
-        head_dim = model.latent.query_dim if model.latent else model.head_dim
-        queries, keys = model.heads * head_dim, model.kv_heads * head_dim
+        queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
         widths = queries + 2 * keys + model.hidden
         if self.softmax == "log_sum_exp":
             return self.tokens * (widths * ITEM_BYTES + model.heads * FP32_BYTES)

@@ -67,13 +67,13 @@ def differences(run: TrainingRun) -> dict[str, str]:
     """The differences that every run has, and the features of this one for which Primus has no formula."""
     model = run.model
     found = dict(DIFFERENCES)
-    if any(kind.mixer == "linear" for kind in model.kinds()):
+    if any(mixer.IS_RECURRENT for mixer in model.mixers):
         found["linear_attention"] = _lacks("linear attention", "these layers are counted as its standard attention")
     if model.mtp_layers:
         found["multi_token_prediction"] = _lacks("multi-token prediction", "those layers are omitted")
-    if model.latent is not None:
-        found["latent_attention"] = _lacks(
-            "the activations of latent attention", "they are those of standard attention with its query heads"
+    if not model.attention.IS_PLAIN:
+        found[model.attention.TITLE.replace(" ", "_")] = _lacks(
+            f"the activations of {model.attention.TITLE}", "they are those of standard attention with its query heads"
         )
     if run.precision not in ("bf16", "fp16"):
         found["precision"] = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from predict.memory.profiles.memory_profile import MemoryProfile
 from predict.run import frameworks
+from predict.run.memory_profile import MemoryProfile
 from predict.run.training_run import TrainingRun
 from sampling.additions import add, modules_of
 from sampling.errors import ConfigError

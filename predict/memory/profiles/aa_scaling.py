@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.memory.profiles.memory_profile import HELD_LOGITS_LOSS, MemoryProfile
+from predict.run.memory_profile import HELD_LOGITS_LOSS, MemoryProfile
 
 PROFILE = MemoryProfile(
     name="aa-scaling",

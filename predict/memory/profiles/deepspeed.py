@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.memory.profiles.memory_profile import IN_PLACE_LOSS, Buffer, MemoryProfile, in_gradient_dtype
+from predict.run.memory_profile import IN_PLACE_LOSS, Buffer, MemoryProfile, in_gradient_dtype
 from predict.run.training_run import TrainingRun
 from sampling.hardware.cluster import DTYPE_BYTES
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from predict.memory.profiles.memory_profile import MemoryProfile
+from predict.run.memory_profile import MemoryProfile
 
 PROFILE = MemoryProfile(name="eager")

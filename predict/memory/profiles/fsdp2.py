@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.memory.profiles.memory_profile import COMPILED_LOSS, PARALLEL_LOSS, MemoryProfile
+from predict.run.memory_profile import COMPILED_LOSS, PARALLEL_LOSS, MemoryProfile
 from predict.run.training_run import TrainingRun
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.memory.profiles.memory_profile import FUSED_LOSS, IN_PLACE_LOSS, MemoryProfile
+from predict.run.memory_profile import FUSED_LOSS, IN_PLACE_LOSS, MemoryProfile
 
 PROFILE = MemoryProfile(
     name="megatron-te",

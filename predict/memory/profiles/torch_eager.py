@@ -5,7 +5,7 @@ A layer's activations are byte-equal to those that `predict measure` keeps (torc
 
 from __future__ import annotations
 
-from predict.memory.profiles.memory_profile import MemoryProfile
+from predict.run.memory_profile import MemoryProfile
 
 PROFILE = MemoryProfile(
     name="torch-eager",

@@ -19,7 +19,7 @@ from predict.rank.blocks import Repeated
 from predict.run.training_run import TrainingRun
 from predict.step.priced_block import BlockPrices, block_prices
 from predict.workload.alike_runs import block_cache
-from predict.workload.layers.layer import LayerBlocks
+from predict.workload.layer import LayerBlocks
 from regressors.features.arrays import Floats
 
 PHASES = ("forward", "backward", "backward_input", "backward_weight", "again", "accumulation")

@@ -74,7 +74,7 @@ def _experts(around: Surroundings) -> Iterable[int]:
 def _recompute_modules(around: Surroundings) -> Iterable[str]:
     """Each module of the model, alone."""
     model = around.model
-    found = [*SELECTIVE, *(("mla_up_proj",) if model.latent else ())]
+    found = [*SELECTIVE, *model.attention.RECOMPUTABLE]
     if model.experts:
         found += [name for name in OF_EXPERTS if name != "shared_experts" or model.experts.shared_ffn]
     return found

@@ -5,6 +5,7 @@ None of them is used unasked: a prediction whose cluster and command name no cal
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import yaml
 
 from predict.run.calibration.terms import Calibration, Posterior
 from predict.run.calibration.written_files import CALIBRATION, read_written
-from predict.run.run_json import load_run
+from predict.run.rebuild import rebuild
 from predict.run.training_run import TrainingRun
 from sampling.errors import UNREADABLE, UserError
 from sampling.hardware.cluster import Cluster
@@ -48,23 +49,25 @@ def calibrated(run: TrainingRun, posterior: Posterior) -> TrainingRun:
 def calibrated_by(run: TrainingRun, path: Path) -> TrainingRun:
     """The run with the terms of a calibration file. UserError where the file is of runs on another GPU or other links."""
     posterior = read_calibration(path)
-    known = _first_described(posterior)
-    if known and (differing := other_cluster(known.cluster, run.cluster)):
+    name, known = _first_described(posterior)
+    if known and (differing := other_cluster(known, run.cluster)):
         raise UserError(
-            f"{path}: is of {known.name} on {known.cluster.gpu.name}, not of the cluster of {run.name}: {differing}; calibrate that cluster by "
+            f"{path}: is of {name} on {known.gpu.name}, not of the cluster of {run.name}: {differing}; calibrate that cluster by "
             "its own runs, or leave the calibration out"
         )
     return calibrated(run, posterior)
 
 
-def _first_described(posterior: Posterior) -> TrainingRun | None:
-    """The first run that a calibration rests on; None where this version cannot read its description, so that nothing is known."""
+def _first_described(posterior: Posterior) -> tuple[str, Cluster | None]:
+    """Name and cluster of the first run that a calibration rests on; None where this version cannot read its description, so that
+    nothing is known."""
     for one in posterior.runs:
         try:
-            return load_run(one.described)
+            described = json.loads(one.described)
+            return described["name"], rebuild(Cluster, described["cluster"])
         except UNREADABLE:
             continue
-    return None
+    return "", None
 
 
 def other_cluster(one: Cluster, two: Cluster) -> str:

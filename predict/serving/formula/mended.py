@@ -15,9 +15,8 @@ from collections import Counter
 
 import numpy as np
 
-from predict.model.parts.attention import Attention, heads_on_rank
-from predict.model.parts.mixture import Experts
-from predict.model.spec import LayerKind
+from predict.layers.attention import Attention, heads_on_rank
+from predict.model.spec import Experts, LayerKind
 from predict.prices.kernels.decode_attention import CACHE_BYTES_PER_US, PACKING
 from predict.prices.kernels.grouped import START_US, UNTUNED_SHARE, UNTUNED_START_US
 from predict.prices.kernels.products import MEMORY_SHARE

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from predict.model.parts.mixture import Experts
-from predict.model.spec import LayerKind
+from predict.model.spec import Experts, LayerKind
 from predict.serving.batch import StepBatch
 from predict.serving.kernels.grouped import Group, GroupedCall, products
 from predict.serving.mixers.served import Kept, served_mixers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from predict.model.parts.attention import heads_on_rank
+from predict.layers.attention import heads_on_rank
 from predict.prices.kernels.decode_attention import PACKING
 from predict.serving.kernels.grouped import GroupedCall
 from predict.serving.mixers.served import LayerCache, ServedMixer

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from predict.model.parts.part import Mixer
-from predict.model.spec import ModelSpec
+from predict.model.spec import MixerShape, ModelSpec
 from predict.serving.kernels.grouped import GroupedCall, products
 from predict.serving.server import Server
 from sampling.call import Call
@@ -74,7 +73,7 @@ class ServedMixer:
         raise NotImplementedError
 
 
-def is_served(mixer: Mixer) -> bool:
+def is_served(mixer: MixerShape) -> bool:
     """Whether a file here knows the mixer."""
     return importlib.util.find_spec(f"{__package__}.{mixer.NAME}") is not None
 
@@ -96,7 +95,7 @@ def window_of(model: ModelSpec, mixer: str) -> int:
     return model.window if mixer == SLIDING else 0
 
 
-def _served_class(mixer: Mixer) -> type[ServedMixer]:
+def _served_class(mixer: MixerShape) -> type[ServedMixer]:
     """The class of a mixer. Raises ModuleNotFoundError where no file here has its name."""
     found: type[ServedMixer] = importlib.import_module(f"{__package__}.{mixer.NAME}").Served
     return found

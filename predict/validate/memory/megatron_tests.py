@@ -12,11 +12,14 @@ from typing import Any
 
 from predict.config.load import build
 from predict.huggingface.families.family import MOST_LAYERS
-from predict.model.parts.mixture import Experts
+from predict.layers.attention import Attention
+from predict.layers.dense import Dense
+from predict.layers.mixture import Mixture
+from predict.layers.registry import mixer_of_text
 from predict.model.spec import LayerKind, ModelSpec
 from predict.run.execution import IN_TURN
 from predict.run.training_run import TrainingRun
-from predict.validate.published.models import latent_of, sparse_layers
+from predict.validate.published.models import sparse_layers
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.published.runs import hardware_of
 from predict.validate.published.software import precision_of
@@ -58,7 +61,7 @@ def run_of(row: PublishedRow) -> TrainingRun:
 
 def _model(row: PublishedRow) -> ModelSpec:
     layers, heads = row.integer("layers", most=MOST_LAYERS), row.integer("heads")
-    bias, latent = bool(row.integer("linear_bias", least=0)), latent_of(row.text("mla"))
+    bias, mixer = bool(row.integer("linear_bias", least=0)), mixer_of_text(row.text("mla"))
     experts = _experts(row)
     sparse = sparse_layers(row.text("moe_layer_freq"), layers) if experts else []
     return ModelSpec(
@@ -67,7 +70,7 @@ def _model(row: PublishedRow) -> ModelSpec:
         hidden=row.integer("hidden"),
         heads=heads,
         kv_heads=row.integer("kv_heads", heads),
-        head_dim=latent.query_dim if latent else row.integer("head_dim"),
+        head_dim=mixer.query_dim if mixer else row.integer("head_dim"),
         ffn=row.integer("ffn"),
         vocab=row.integer("vocab_padded"),
         gated=bool(row.integer("gated_mlp", least=0)),
@@ -80,15 +83,16 @@ def _model(row: PublishedRow) -> ModelSpec:
         qk_norm=_flag(row, "qk-layernorm") == "1",
         mtp_layers=row.integer("mtp_layers", 0, least=0),
         layer_kinds=tuple(LayerKind(sparse=each) for each in sparse) if any(sparse) else (),
-        latent=latent,
+        mixers=(mixer or Attention(),),
+        mlp=Dense(),
         experts=experts,
     )
 
 
-def _experts(row: PublishedRow) -> Experts | None:
+def _experts(row: PublishedRow) -> Mixture | None:
     if not row.number("experts"):
         return None
-    return Experts(
+    return Mixture(
         count=row.integer("experts"),
         topk=row.integer("topk"),
         ffn=row.integer("moe_ffn", row.integer("ffn")),

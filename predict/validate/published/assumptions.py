@@ -36,11 +36,11 @@ def _of_model(row: PublishedRow, run: TrainingRun) -> Iterator[str]:
     model = run.model
     sizes = {
         "gated_mlp": f"as {int(model.gated)}, as norm is {row.text('norm')}",
-        "kv_heads": "as heads" if not model.latent else "",
-        "head_dim": "as hidden / heads" if not model.latent else "",
+        "kv_heads": "as heads" if model.attention.IS_PLAIN else "",
+        "head_dim": "as hidden / heads" if model.attention.IS_PLAIN else "",
         "ffn": f"as {model.ffn}" if not all(kind.sparse for kind in model.kinds()) else "",
         "vocab": f"as GPT-2's {model.vocab}" if not row.text("vocab_padded") else "",
-        "attn": "as full attention" if not (model.latent or row.text("attn_kernel")) else "",
+        "attn": "as full attention" if model.attention.IS_PLAIN and not row.text("attn_kernel") else "",
     }
     if model.experts:
         sizes["moe_layer_note"] = "as all layers sparse" if not row.text("moe_layer_freq") else ""

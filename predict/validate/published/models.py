@@ -10,8 +10,11 @@ from dataclasses import replace
 
 from predict.huggingface.config_json import load_model
 from predict.huggingface.families.family import MOST_LAYERS
-from predict.model.parts.latent_attention import LatentAttention
-from predict.model.parts.mixture import Experts
+from predict.layers.attention import Attention
+from predict.layers.dense import Dense
+from predict.layers.mixture import Mixture
+from predict.layers.part import Mixer
+from predict.layers.registry import mixer_of_text
 from predict.model.shipped import shipped_model
 from predict.model.spec import DENSE, LayerKind, ModelSpec
 from predict.validate.published.row import NotExpressibleError, PublishedRow
@@ -23,9 +26,6 @@ TOTAL_SIZE = re.compile(r"-\d+B$")
 """The count of all parameters, which some tables add to the name: `DeepSeek-V2-236B`."""
 SIZES = ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "topk", "moe_ffn")
 EVERY_SECOND, ALL_SPARSE = "every 2nd layer", "all layers"
-LATENT = re.compile(
-    r"q(?:_lora)?\s*(\d+)\s*kv(?:_lora)?\s*(\d+)\s*(?:qk_)?nope\s*(\d+)\s*(?:qk_)?rope\s*(\d+)\s*v\s*(\d+)"
-)
 SHAPE = ("layers", "hidden", "heads", "kv_heads", "head_dim")
 """Sizes by which a row's model is the one of its name in configs/models."""
 NEVER_STATED = ("qk_norm", "qk_norm_all_heads", "query_gate", "sinks", "scaled_rope")
@@ -42,12 +42,12 @@ def model_of(row: PublishedRow) -> ModelSpec:
     layers, hidden, heads = row.integer("layers", most=MOST_LAYERS), row.integer("hidden"), row.integer("heads")
     gated = _is_gated(row)
     biases = bool(row.integer("linear_bias", int(not gated), least=0))
-    latent = _latent(row)
+    mixer = _mixer(row)
     experts = _experts(row, hidden)
     kinds = _kinds(row, layers, sparse=experts is not None)
-    if not row.number("head_dim") and not latent and hidden % heads:
+    if not row.number("head_dim") and not mixer and hidden % heads:
         raise NotExpressibleError(f"head_dim: not published, and {heads} heads do not divide hidden {hidden}")
-    head_dim = latent.query_dim if latent else row.integer("head_dim", hidden // heads)
+    head_dim = mixer.query_dim if mixer else row.integer("head_dim", hidden // heads)
     stated = ModelSpec(
         name=row.text("model") or "model",
         layers=layers,
@@ -67,7 +67,8 @@ def model_of(row: PublishedRow) -> ModelSpec:
         layer_kinds=kinds if set(kinds) != {DENSE} else (),
         window=_window(row) or 0,
         mtp_layers=row.integer("mtp_layers", 0, least=0, most=MOST_MTP_LAYERS),
-        latent=latent,
+        mixers=(mixer or Attention(),),
+        mlp=Dense(),
         experts=experts,
     )
     shipped = _shipped(row)
@@ -112,23 +113,15 @@ def _notes(row: PublishedRow) -> str:
     return f"{row.text('moe_layer_note')} {row.text('attn')} {row.text('mla')}"
 
 
-def _latent(row: PublishedRow) -> LatentAttention | None:
-    found = latent_of(_notes(row))
+def _mixer(row: PublishedRow) -> Mixer | None:
+    """The mixer that stands in place of plain attention."""
+    found = mixer_of_text(_notes(row))
     if found is None and ("MLA" in row.text("attn") or row.text("kind") == "mla"):
         raise NotExpressibleError("attn: the ranks of latent attention are not published")
     return found
 
 
-def latent_of(text: str) -> LatentAttention | None:
-    """Latent attention with the ranks and widths that a text such as `q 1536 kv 512 nope 128 rope 64 v 128` tells."""
-    found = LATENT.search(text)
-    if found is None:
-        return None
-    q_rank, kv_rank, nope_dim, rope_dim, value_dim = map(int, found.groups())
-    return LatentAttention(q_rank=q_rank, kv_rank=kv_rank, nope_dim=nope_dim, rope_dim=rope_dim, value_dim=value_dim)
-
-
-def _experts(row: PublishedRow, hidden: int) -> Experts | None:
+def _experts(row: PublishedRow, hidden: int) -> Mixture | None:
     if not row.number("experts"):
         if row.number("topk") or row.number("moe_ffn") or row.text("kind") == "moe":
             because = next((f"{name} is" for name in ("topk", "moe_ffn") if row.number(name)), "kind is moe")
@@ -138,7 +131,7 @@ def _experts(row: PublishedRow, hidden: int) -> Experts | None:
     stated = re.search(r"shared intermediate (\d+)", _notes(row))
     of_count = row.integer("shared_experts", 0, least=0) * ffn
     shared = int(stated[1]) if stated else row.integer("shared_ffn", of_count, least=0)
-    experts = Experts(count=row.integer("experts"), topk=row.integer("topk"), ffn=ffn, shared_ffn=shared)
+    experts = Mixture(count=row.integer("experts"), topk=row.integer("topk"), ffn=ffn, shared_ffn=shared)
     of_name = _shipped(row)
     shipped = of_name.experts if of_name else None
     if shipped and (shipped.count, shipped.topk) == (experts.count, experts.topk):

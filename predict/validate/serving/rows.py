@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from predict.model.parts.mixture import Experts
+from predict.layers.attention import Attention
+from predict.layers.dense import Dense
+from predict.layers.mixture import Mixture
 from predict.model.spec import LayerKind, ModelSpec
 from predict.serving.engines import USUAL, engine_settings
 from predict.serving.scheduler.traffic import Load
@@ -129,7 +131,7 @@ class Stage:
     def _spec(self) -> ModelSpec:
         experts = None
         if self.experts:
-            experts = Experts(count=self.experts, topk=self.top_k, ffn=self.ffn, shared_ffn=self.shared_ffn)
+            experts = Mixture(count=self.experts, topk=self.top_k, ffn=self.ffn, shared_ffn=self.shared_ffn)
         return ModelSpec(
             name=self.model,
             layers=self.layers,
@@ -147,6 +149,8 @@ class Stage:
             tied=False,
             max_positions=0,
             layer_kinds=(LayerKind(mixer="full", sparse=True),) * self.layers if experts else (),
+            mixers=(Attention(),),
+            mlp=Dense(),
             experts=experts,
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 from predict import estimate
 from predict.anchor.benchmark_file import Benchmark, PhaseTime, benchmark_of
 from predict.anchor.reduced_run import reduced_for_time
-from predict.model.parts.mixture import Experts
+from predict.layers.mixture import Mixture
 from predict.model.spec import LayerKind, ModelSpec
 from predict.prices.analytic import SpeedOfLight
 from predict.prices.price_list import PriceList
@@ -17,7 +17,7 @@ from predict.run.execution import Execution
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction, StageEstimate
-from predict.workload.layers.whole_layers import EMBEDDING, HEAD
+from predict.workload.whole_layers import EMBEDDING, HEAD
 from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
@@ -40,7 +40,7 @@ MOE = replace(
     DENSE,
     name="moe-like",
     layer_kinds=(LayerKind(),) * 2 + (LayerKind(sparse=True),) * 6,
-    experts=Experts(count=16, topk=2, ffn=768, shared_ffn=768),
+    experts=Mixture(count=16, topk=2, ffn=768, shared_ffn=768),
 )
 EXECUTIONS = {
     "torch": Execution(),

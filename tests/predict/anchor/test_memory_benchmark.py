@@ -15,14 +15,14 @@ import torch
 from predict.anchor.benchmark_file import as_json
 from predict.anchor.memory_benchmark_file import MemoryBenchmark, load_memory_benchmark
 from predict.anchor.reduced_run import reduced_for_memory
+from predict.layers.run_json import dump_run, load_run
 from predict.measure.benchmark import memory_benchmark
 from predict.measure.benchmark.memory_benchmark import run_memory_benchmark, unless_refused
 from predict.measure.benchmark.memory_worker import TENSORS, expandable_segments
 from predict.measure.benchmark.reduced_training import ReducedTraining
 from predict.measure.benchmark.tensor_bytes import LiveTensors, storage_bytes
 from predict.run.plan import Batch, Plan
-from predict.run.run_json import dump_run, load_run
-from predict.workload.layers.whole_layers import module_parameters
+from predict.workload.whole_layers import module_parameters
 from sampling.errors import UserError
 from tests.predict.anchor.memory_runs import CPU, MODELS, benchmark_of, counted, run
 from tests.tiny_runs import LLAMA, MOE

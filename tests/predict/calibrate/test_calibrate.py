@@ -15,10 +15,10 @@ from predict.calibrate.fit import MeasuredRun, fit, posterior_of
 from predict.calibrate.measured import measured_runs
 from predict.calibrate.refusals import FAR, at_odds, reach, require_explained
 from predict.cli import main
+from predict.layers.run_json import dump_run
 from predict.run.calibration.file import calibrated, calibration_text, scaled
 from predict.run.calibration.priors import PRIORS
 from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, MeasuredTime, Posterior
-from predict.run.run_json import dump_run
 from sampling.errors import UserError
 from tests.predict.calibrate.runs import CONFIG, run, step_us
 

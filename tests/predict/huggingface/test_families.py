@@ -11,9 +11,9 @@ import pytest
 
 from predict.huggingface.config_json import load_model, override, own_key
 from predict.huggingface.families import FAMILIES
-from predict.model.parts.latent_attention import LatentAttention
-from predict.model.parts.linear_attention import LinearAttention
-from predict.model.parts.mixture import Experts
+from predict.layers.latent import LatentAttention
+from predict.layers.linear import LinearAttention
+from predict.layers.mixture import Mixture
 from predict.model.spec import DENSE, LayerKind
 from sampling.files.places import CONFIGS
 from tests.predict.huggingface.family_configs import IN_TRANSFORMERS, TINY, faults_of
@@ -274,21 +274,23 @@ def test_a_dense_model_lists_no_kinds() -> None:
 
 def test_parts_are_read_from_their_keys() -> None:
     deepseek = load_model(MODELS / "deepseek-v3.json")
-    assert deepseek.latent == LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
-    assert deepseek.experts == Experts(count=256, topk=8, ffn=2048, shared_ffn=2048, groups=8, topk_groups=4)
+    assert deepseek.attention == LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+    assert deepseek.experts == Mixture(count=256, topk=8, ffn=2048, shared_ffn=2048, groups=8, topk_groups=4)
     assert (deepseek.head_dim, deepseek.rotary_dim, deepseek.mtp_layers) == (192, 64, 1)
     qwen = load_model(MODELS / "qwen3.5-35b-a3b.json")
-    assert qwen.linear == LinearAttention(key_heads=16, value_heads=32, key_dim=128, value_dim=128, conv=4)
-    assert qwen.experts == Experts(count=256, topk=8, ffn=512, shared_ffn=512, shared_gate=True)
+    assert qwen.mixer(qwen.kinds()[0]) == LinearAttention(
+        key_heads=16, value_heads=32, key_dim=128, value_dim=128, conv=4
+    )
+    assert qwen.experts == Mixture(count=256, topk=8, ffn=512, shared_ffn=512, shared_gate=True)
     assert (qwen.query_gate, qwen.qk_norm, qwen.rotary_dim, qwen.head_dim) == (True, True, 64, 256)
     gemma = load_model(MODELS / "gemma2-27b.json")
     assert (gemma.attention_cap, gemma.logit_cap, gemma.norms_a_layer, gemma.tied) == (True, True, 4, True)
     assert not load_model(MODELS / "gemma3-27b.json").attention_cap
     oss = load_model(MODELS / "gpt-oss-20b.json")
     assert oss.sinks and oss.scaled_rope
-    assert oss.experts == Experts(count=32, topk=4, ffn=2880, bias=True, router_bias=True, clamped=True)
+    assert oss.experts == Mixture(count=32, topk=4, ffn=2880, bias=True, router_bias=True, clamped=True)
     glm = load_model(MODELS / "glm4.5.json")
-    assert glm.experts == Experts(count=160, topk=8, ffn=1536, shared_ffn=1536)
+    assert glm.experts == Mixture(count=160, topk=8, ffn=1536, shared_ffn=1536)
     assert (glm.qk_norm, glm.qkv_bias_only, glm.rotary_dim, glm.mtp_layers) == (True, True, 64, 1)
     neox = load_model(MODELS / "gpt-neox-20b.json")
     assert (neox.parallel_residual, neox.rotary_dim, neox.head_dim) == (True, 24, 96)

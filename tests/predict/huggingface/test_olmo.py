@@ -6,9 +6,9 @@ import pytest
 
 from predict import default_config, load
 from predict.config.document import Document
+from predict.layers.part import parts_of
 from predict.model.spec import DENSE
 from predict.rank.share import RankShare
-from predict.workload.layers.attention import modules
 from sampling.errors import ConfigError
 from sampling.operators.norm import RMSNorm
 
@@ -26,8 +26,8 @@ def on_eight(**plan: int) -> Document:
 
 def test_a_norm_spans_the_queries_of_all_heads_and_another_the_keys() -> None:
     rank = RankShare(run=load(on_eight(dp=8)))
-    attention = rank.model.mixer(DENSE)
-    turned = next(module for module in modules(rank, DENSE, attention) if module.name == "rope")  # type: ignore[arg-type]
+    attention, _ = parts_of(rank.model, DENSE)
+    turned = next(module for module in attention.modules(rank, DENSE) if module.name == "rope")
     norms = [work for work, _ in turned.works if isinstance(work, RMSNorm)]
     assert [(norm.tokens, norm.hidden) for norm in norms] == [(4096, 40 * 128), (4096, 8 * 128)]
     assert attention.other_parameters(rank.model) == 48 * 128

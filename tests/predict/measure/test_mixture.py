@@ -7,10 +7,9 @@ import torch
 
 from predict.measure.models.mixture import Mixture, busiest_expert, by_loop, choose_products, grouped_product
 from predict.measure.models.real_model import initialise
-from predict.model.parts.mixture import Experts
 
 HIDDEN = 32
-EXPERTS = Experts(count=4, topk=2, ffn=16)
+EXPERTS = Mixture(count=4, topk=2, ffn=16)
 
 
 def mixture() -> Mixture:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from predict.layers.run_json import dump_run, load_run
 from predict.measure import requirements
 from predict.measure.measurement import Measurement, pool
 from predict.measure.real_step import summarize
 from predict.measure.system_noise import OTHERS, SPREAD, StepUsage, others_shares, quiet_steps
 from predict.report.measured.measurement import measurement_text
 from predict.run.plan import Plan
-from predict.run.run_json import dump_run, load_run
 from sampling.errors import UserError
 from sampling.hardware.cpu_load import busy_seconds
 from tests.predict.measure.train_variants import GPT, LLAMA, run_of

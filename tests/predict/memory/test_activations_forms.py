@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from predict.layers.latent import LatentAttention
 from predict.model.spec import DENSE, LayerKind
 from tests.predict.memory.test_activations import SPARSE, TOKENS, layer
 from tests.predict.workload.parallel_runs import spec
@@ -55,8 +56,8 @@ def test_korthikanti_s_forms_hold_on_their_assumptions(plan: dict[str, Any], rec
 
 def test_transformer_engine_s_experts_and_latent_attention_keep_what_their_products_read() -> None:
     model = spec("deepseek-v3")
-    experts, latent, hidden, heads = model.experts, model.latent, model.hidden, model.heads
-    assert experts is not None and latent is not None
+    experts, latent, hidden, heads = model.experts, model.attention, model.hidden, model.heads
+    assert experts is not None and isinstance(latent, LatentAttention)
     found = layer(model, SPARSE, "megatron-te").components
     rows = TOKENS * experts.topk
     assert found["experts"] == 2 * rows * (hidden + 3 * experts.ffn)
@@ -70,8 +71,8 @@ def test_transformer_engine_s_experts_and_latent_attention_keep_what_their_produ
 
 def test_megatron_core_frees_the_outputs_of_what_it_recomputes() -> None:
     model = spec("deepseek-v3")
-    experts, latent = model.experts, model.latent
-    assert experts is not None and latent is not None
+    experts, latent = model.experts, model.attention
+    assert experts is not None and isinstance(latent, LatentAttention)
 
     def freed(modules: str, kind: LayerKind = SPARSE, of: str = "deepseek-v3") -> float:
         whole = layer(of, kind, "megatron-te").kept_bytes

@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from predict.memory.components.norms import norm_bytes
-from predict.memory.components.sizes import Sizes
+from predict.layers.norms import norm_bytes
+from predict.layers.saved_tensors import Sizes
 from predict.memory.profiles import memory_profiles
 from predict.rank.share import RankShare
 from tests.predict.workload.parallel_runs import made

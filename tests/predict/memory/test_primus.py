@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from predict.layers.latent import LatentAttention
+from predict.layers.mixture import Mixture
 from predict.memory.primus.components import PrimusComponent, PrimusLayer
 from predict.memory.primus.projection import PrimusMemory, primus_memory
-from predict.model.parts.latent_attention import LatentAttention
-from predict.model.parts.mixture import Experts
 from predict.model.spec import LayerKind, ModelSpec
 from predict.report.memory import primus_json, primus_lines
 from predict.run.training_run import TrainingRun
@@ -35,7 +35,7 @@ MIXTRAL_8X22B = replace(
     ffn=16384,
     vocab=100352,  # what the printed 616,562,688 parameters of the embedding say
     layer_kinds=(SPARSE,) * 56,
-    experts=Experts(count=8, topk=2, ffn=16384),
+    experts=Mixture(count=8, topk=2, ffn=16384),
 )
 MOE_4_5T = replace(
     MIXTRAL_8X22B,
@@ -45,7 +45,7 @@ MOE_4_5T = replace(
     heads=64,
     kv_heads=1,
     layer_kinds=(SPARSE,),
-    experts=Experts(count=384, topk=36, ffn=2048, shared_ffn=2048),
+    experts=Mixture(count=384, topk=36, ffn=2048, shared_ffn=2048),
 )
 DEEPSEEK_V2 = replace(
     MIXTRAL_8X22B,
@@ -56,8 +56,9 @@ DEEPSEEK_V2 = replace(
     kv_heads=128,
     ffn=12288,
     layer_kinds=(LayerKind(), *(SPARSE,) * 59),
-    latent=LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
-    experts=Experts(count=160, topk=6, ffn=1536, shared_ffn=3072),
+    head_dim=192,
+    mixers=(LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128),),
+    experts=Mixture(count=160, topk=6, ffn=1536, shared_ffn=3072),
 )
 
 

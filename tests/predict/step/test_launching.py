@@ -14,7 +14,7 @@ from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
 from predict.step.interval import FLOOR, cases_of_block
 from predict.step.priced_block import PricedBlock, block_prices
-from predict.workload.layers.layer import layer_blocks
+from predict.workload.layer import layer_blocks
 from regressors.bank.times import Times
 from sampling.call import Phase
 from tests.predict.workload.parallel_runs import made

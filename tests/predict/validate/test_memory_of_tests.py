@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from predict.cli import main
+from predict.layers.latent import LatentAttention
 from predict.run.training_run import TrainingRun
 from predict.validate.memory.comparison import compare_memory
 from predict.validate.memory.megatron_tests import run_of
@@ -130,8 +131,8 @@ def test_experts_are_divided_by_tp_unless_a_flag_says_otherwise() -> None:
 
 
 def test_latent_attention_is_read_by_its_ranks() -> None:
-    latent = read(mla="q 192 kv 64 nope 16 rope 8 v 16").model.latent
-    assert latent is not None
+    latent = read(mla="q 192 kv 64 nope 16 rope 8 v 16").model.attention
+    assert isinstance(latent, LatentAttention)
     assert (latent.q_rank, latent.kv_rank, latent.value_dim) == (192, 64, 16)
 
 

@@ -17,7 +17,7 @@ from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from predict.workload.decompose import RankCalls, decompose
-from predict.workload.layers.layer import LayerBlocks, layer_blocks
+from predict.workload.layer import LayerBlocks, layer_blocks
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 from sampling.collectives.kinds import Collective

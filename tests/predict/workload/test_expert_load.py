@@ -8,12 +8,12 @@ from statistics import fmean
 
 import pytest
 
-from predict.model.parts.mixture import Experts
+from predict.layers.mixture import Mixture
+from predict.layers.routing import BUSIEST_EXPERT, EXPERTS_THERE, busiest_rank
 from predict.validate.published.row import PublishedRow
 from predict.validate.published.software import is_routed_naturally
-from predict.workload.layers.expert_load import BUSIEST_EXPERT, EXPERTS_THERE, busiest_rank
 
-EXPERTS = Experts(count=EXPERTS_THERE, topk=8, ffn=1024)
+EXPERTS = Mixture(count=EXPERTS_THERE, topk=8, ffn=1024)
 
 
 def test_natural_routing_has_the_published_excess_where_each_rank_holds_one_expert() -> None:

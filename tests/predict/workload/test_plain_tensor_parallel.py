@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from predict.layers.head import GATHERED_COPIES
 from predict.rank.blocks import Block, single
 from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
-from predict.workload.layers.embedding_and_head import GATHERED_COPIES, head_blocks
-from predict.workload.layers.layer import LayerBlocks, layer_blocks
+from predict.workload.layer import LayerBlocks, head_blocks, layer_blocks
 from sampling.operators.gemm import Gemm
 from sampling.operators.streaming import Stream
 from sampling.operators.vocabulary import CrossEntropy

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from predict.layers.latent import LatentAttention
 from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.weights import padded_vocabulary
 from predict.run.training_run import TrainingRun
 from predict.workload.decompose import RankCalls
-from predict.workload.layers.layer import FUSED_SHARE
+from predict.workload.layer import FUSED_SHARE
 from sampling.operators.optimizer import AdamW
 from tests.predict.workload.parallel_runs import collectives, communication, made, ranks, spec
 
@@ -35,8 +36,10 @@ def _experts(model: ModelSpec, kinds: tuple[LayerKind, ...]) -> int:
 
 def _whole_on_each_tensor_rank(model: ModelSpec, kinds: tuple[LayerKind, ...]) -> int:
     """Norms, router and what compresses latents, which tensor parallelism does not divide."""
-    latent, experts = model.latent, model.experts
-    down = model.hidden * (latent.q_rank + latent.kv_rank + latent.rope_dim) if latent else 0
+    latent, experts = model.attention, model.experts
+    down = (
+        model.hidden * (latent.q_rank + latent.kv_rank + latent.rope_dim) if isinstance(latent, LatentAttention) else 0
+    )
     routers = sum(kind.sparse for kind in kinds) * (
         sum(router.parameters for router in experts.routers(model)) if experts else 0
     )

@@ -7,14 +7,14 @@ from statistics import mean
 
 import pytest
 
-from predict.model.parts.mixture import Experts
+from predict.layers.mixture import Mixture
+from predict.layers.routing import expected_places
 from predict.workload.decompose import decompose, requests_of_runs
-from predict.workload.layers.token_copies import expected_places
 from sampling.collectives.token_exchange import TokenExchange
 from tests.predict.workload.parallel_runs import made
 
 
-def counted(experts: Experts, places: int) -> float:
+def counted(experts: Mixture, places: int) -> float:
     """The mean over every choice of groups, and of experts within them."""
     size, own = experts.count // experts.groups, experts.count // places
     choices = [
@@ -30,7 +30,7 @@ def counted(experts: Experts, places: int) -> float:
 @pytest.mark.parametrize("places", [1, 2, 3, 4, 6, 12])
 @pytest.mark.parametrize(("topk", "groups", "topk_groups"), [(1, 1, 1), (3, 1, 1), (3, 4, 2), (2, 6, 3), (4, 2, 1)])
 def test_expected_places_are_the_mean_over_all_choices(topk: int, groups: int, topk_groups: int, places: int) -> None:
-    experts = Experts(count=12, topk=topk, ffn=8, groups=groups, topk_groups=topk_groups)
+    experts = Mixture(count=12, topk=topk, ffn=8, groups=groups, topk_groups=topk_groups)
     places_cut_groups = max(places, groups) % min(places, groups) != 0
     expected = counted(experts, places)
     found = expected_places(experts, places)
@@ -53,7 +53,7 @@ def test_groups_of_experts_bound_the_nodes_that_a_token_goes_to() -> None:
     assert call.size_bytes / row_bytes == pytest.approx(expected_places(EXPERTS_OF_V3, 64) * 7 / 8, rel=1e-6)
 
 
-EXPERTS_OF_V3 = Experts(count=256, topk=8, ffn=2048, groups=8, topk_groups=4)
+EXPERTS_OF_V3 = Mixture(count=256, topk=8, ffn=2048, groups=8, topk_groups=4)
 
 
 def test_nothing_leaves_a_domain_that_holds_the_whole_group() -> None:

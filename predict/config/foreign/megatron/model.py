@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from predict.config.foreign.arguments import Arguments
 from predict.config.foreign.statement import Statement
-from predict.model.parts.latent_attention import LatentAttention
-from predict.model.parts.mixture import Experts
-from predict.model.spec import LayerKind, ModelSpec
+from predict.layers.attention import Attention
+from predict.layers.dense import Dense
+from predict.layers.mixture import Mixture
+from predict.layers.part import Mixer
+from predict.layers.registry import mixers
+from predict.model.spec import Experts, LayerKind, MixerShape, ModelSpec
 from sampling.files.faults import shown
 
 SIZES: Mapping[str, str] = {
@@ -17,13 +21,6 @@ SIZES: Mapping[str, str] = {
     "hidden_size": "hidden",
     "num_attention_heads": "heads",
     "vocab_size": "vocab",
-}
-LATENT: Mapping[str, str] = {
-    "q_lora_rank": "q_rank",
-    "kv_lora_rank": "kv_rank",
-    "qk_head_dim": "nope_dim",
-    "qk_pos_emb_head_dim": "rope_dim",
-    "v_head_dim": "value_dim",
 }
 EXPERTS: Mapping[str, str] = {"num_experts": "count", "moe_router_topk": "topk", "moe_ffn_hidden_size": "ffn"}
 GROUPS: Mapping[str, str] = {"moe_router_num_groups": "groups", "moe_router_group_topk": "topk_groups"}
@@ -44,22 +41,27 @@ def write_model(spec: ModelSpec, statement: Statement) -> None:
     if any(kind.mixer != "full" for kind in spec.kinds()):
         mixers = sorted({kind.mixer for kind in spec.kinds()} - {"full"})
         statement.cannot("model.layer_kinds", ", ".join(mixers), "no argument is written for these layers")
-    if spec.latent is not None:
-        of_part = {name: getattr(spec.latent, own) for name, own in LATENT.items()}
-        say("model.latent", "model.rotary_dim", "model.head_dim", "model.kv_heads", **of_part)
-        say(multi_latent_attention=True, qk_layernorm=True)
-        if not spec.latent.q_rank:
-            del statement.arguments["q_lora_rank"]
+    _write_mixer(spec.attention, statement)
     if spec.experts is not None:
         _write_experts(spec, spec.experts, statement)
     if spec.mtp_layers:
         say("model.mtp_layers", mtp_num_layers=spec.mtp_layers)
 
 
+def _write_mixer(attention: MixerShape, statement: Statement) -> None:
+    own = attention.MEGATRON if isinstance(attention, Mixer) else None
+    if own is None:
+        return
+    sizes = {name: getattr(attention, size) for name, size in own.sizes.items()}
+    stated = {name: size for name, size in sizes.items() if size or own.defaults[name]}
+    statement.say(f"model.{attention.NAME}", "model.rotary_dim", "model.head_dim", "model.kv_heads", **stated)
+    statement.say(**{own.switch: True}, qk_layernorm=True)
+
+
 def _write_heads(spec: ModelSpec, statement: Statement) -> None:
     say = statement.say
     say("model.kv_heads", "model.head_dim")
-    if spec.latent is not None:
+    if not spec.attention.IS_PLAIN:
         return
     if spec.kv_heads != spec.heads:
         say(group_query_attention=True, num_query_groups=spec.kv_heads)
@@ -130,21 +132,21 @@ def read_model_arguments(given: Arguments, *, name: str) -> ModelSpec | None:
             given.fault(argument, "missing; give it, or --set model=NAME of a shipped model")
     layers, hidden, heads = (sizes[own] or 1 for own in ("layers", "hidden", "heads"))
     vocab = sizes["vocab"] or 0
-    latent, experts = _read_latent(given), _read_experts(given, hidden)
+    mixer, experts = _read_mixer(given), _read_experts(given, hidden)
     kinds = tuple(LayerKind(sparse=sparse) for sparse in _sparse_layers(given, layers)) if experts is not None else ()
     no_bias, gated = given.switch("disable_bias_linear"), given.switch("swiglu")
     qkv_bias = given.switch("add_qkv_bias")
-    head_dim = latent.query_dim if latent else given.count("kv_channels") or hidden // heads
+    head_dim = mixer.query_dim if mixer else given.count("kv_channels") or hidden // heads
     kv_heads = given.count("num_query_groups") if given.switch("group_query_attention") else None
     rotary = given.number("rotary_percent", 1.0)
     head_norm = given.switch("qk_layernorm")
-    return ModelSpec(
+    spec = ModelSpec(
         name=name,
         layers=layers,
         hidden=hidden,
         heads=heads,
         vocab=vocab,
-        kv_heads=heads if latent else kv_heads or heads,
+        kv_heads=heads if mixer else kv_heads or heads,
         head_dim=head_dim,
         ffn=given.count("ffn_hidden_size") or _default_ffn(hidden, gated=gated),
         gated=gated,
@@ -157,12 +159,14 @@ def read_model_arguments(given: Arguments, *, name: str) -> ModelSpec | None:
         tied=not given.switch("untie_embeddings_and_output_weights"),
         max_positions=given.count("max_position_embeddings") or 0,
         layer_kinds=kinds,
-        qk_norm=head_norm and latent is None,
-        rotary_dim=latent.rope_dim if latent else int(head_dim * rotary) if rotary < 1 else 0,
+        qk_norm=head_norm and mixer is None,
+        rotary_dim=int(head_dim * rotary) if rotary < 1 else 0,
         mtp_layers=given.count("mtp_num_layers") or 0,
-        latent=latent,
+        mixers=(mixer or Attention(),),
+        mlp=Dense(),
         experts=experts,
     )
+    return replace(spec, rotary_dim=mixer.rotary_width(spec)) if mixer else spec
 
 
 def _default_ffn(hidden: int, *, gated: bool) -> int:
@@ -170,11 +174,13 @@ def _default_ffn(hidden: int, *, gated: bool) -> int:
     return int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
 
 
-def _read_latent(given: Arguments) -> LatentAttention | None:
-    if not given.switch("multi_latent_attention"):
-        return None
-    defaults = {"q_lora_rank": 0, "kv_lora_rank": 32, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128}
-    return LatentAttention(**{own: given.count(name) or defaults[name] for name, own in LATENT.items()})
+def _read_mixer(given: Arguments) -> Mixer | None:
+    """The mixer that stands in place of plain attention."""
+    for of in mixers():
+        if of.MEGATRON and given.switch(of.MEGATRON.switch):
+            defaults = of.MEGATRON.defaults
+            return of(**{size: given.count(name) or defaults[name] for name, size in of.MEGATRON.sizes.items()})
+    return None
 
 
 def _read_experts(given: Arguments, hidden: int) -> Experts | None:
@@ -182,7 +188,7 @@ def _read_experts(given: Arguments, hidden: int) -> Experts | None:
     if not count:
         return None
     gated = given.switch("swiglu")
-    return Experts(
+    return Mixture(
         count=count,
         topk=given.count("moe_router_topk") or 2,
         ffn=given.count("moe_ffn_hidden_size") or given.count("ffn_hidden_size") or _default_ffn(hidden, gated=gated),

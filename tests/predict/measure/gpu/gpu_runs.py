@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from predict.model.parts.mixture import Experts
+from predict.layers.mixture import Mixture
 from predict.model.spec import LayerKind, ModelSpec
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
@@ -14,7 +14,7 @@ from tests import tiny_runs
 
 DENSE = replace(tiny_runs.LLAMA, layers=2)
 MIXTURE = replace(
-    DENSE, name="mixture", layer_kinds=(LayerKind(sparse=True),) * 2, experts=Experts(count=4, topk=2, ffn=32)
+    DENSE, name="mixture", layer_kinds=(LayerKind(sparse=True),) * 2, experts=Mixture(count=4, topk=2, ffn=32)
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from predict.run.run_json import dump_run
+from predict.layers.run_json import dump_run
 from tests.predict.measure.gpu.gpu_runs import MIXTURE, gpu_run
 
 pytestmark = pytest.mark.usefixtures("starts_warm")
@@ -19,7 +19,7 @@ TRAIN = """
 import json, pathlib, torch
 from predict.measure.gpu.timed_steps import Span
 from predict.measure.gpu.worker import train
-from predict.run.run_json import load_run
+from predict.layers.run_json import load_run
 run = load_run(pathlib.Path(sys.argv[1]).read_text())
 once = Span(seconds=0.0, steps=1)
 print(json.dumps(train(run, torch.device("cpu"), warm_up=once, timed=once)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from predict.memory.profiles import fsdp2
-from predict.memory.profiles.memory_profile import LossBytes
+from predict.run.memory_profile import LossBytes
 
 # the fused loss takes its gradient chunk by chunk in the forward (section 3.2), so that whole logits never exist
 NO_LOGITS = LossBytes(kept=0, forward=0, backward=0)

@@ -13,7 +13,7 @@ FAMILIES: Mapping[str, Family] = {
     "minimax": Family(
         keys={
             **LLAMA_LIKE,
-            "lightning_attention.block": size("block_size", default=256),
+            "lightning.block": size("block_size", default=256),
             "experts.count": size("num_local_experts"),
             "experts.topk": size("num_experts_per_tok"),
         },

@@ -1,0 +1,296 @@
+"""Attention with grouped queries: over all earlier tokens, or over those in a window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from predict.layers.norms import keeps_its_input, norm_bytes, normed_input
+from predict.layers.part import Mixer
+from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
+from predict.model.spec import LayerKind, ModelSpec
+from predict.rank.context_parallel import exchange_of_keys
+from predict.rank.module import Module, Works
+from predict.rank.share import RankShare
+from predict.rank.tensor_parallel import entering, leaving
+from predict.run.training_run import TrainingRun
+from sampling.arithmetic.operator import Operator
+from sampling.cells.matrices import Matrix, attention_matrices, products_on_rank
+from sampling.operators.attention import Attention as AttentionCall
+from sampling.operators.elementwise import RoPE
+from sampling.operators.gemm import BatchedGemm
+from sampling.operators.norm import RMSNorm
+from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
+from sampling.operators.streaming import Dropout, Stream
+
+CORE = "core_attn"
+UNFUSED_PASSES = 5
+"""Tensors that a rotary embedding of torch's operators moves beyond a fused one: 10 forward and 15 backward, of the 7 and 8 that the fused
+one's share of the bandwidth stands for (Megatron-LM, rope_utils.py, `_apply_rotary_pos_emb_bshd`); their mean."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attention(Mixer):
+    """Its sizes are fields of the model itself."""
+
+    NAME: ClassVar[str] = "attention"
+    KINDS: ClassVar[tuple[str, ...]] = ("full", "sliding")
+    IS_ATTENTION: ClassVar[bool] = True
+    IS_PLAIN: ClassVar[bool] = True
+
+    def matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        return attention_matrices(
+            hidden=model.hidden,
+            heads=model.heads,
+            kv_heads=model.kv_heads,
+            head_dim=model.head_dim,
+            query_gate=model.query_gate,
+            qkv_bias=model.attention_bias,
+            output_bias=model.output_bias,
+        )
+
+    def other_parameters(self, model: ModelSpec) -> int:
+        """The norms of queries and keys, and the sinks."""
+        normed = model.q_width + model.kv_width if model.qk_norm_all_heads else 2 * model.head_dim
+        return normed * model.qk_norm + model.heads * model.sinks
+
+    def score_width(self, model: ModelSpec) -> int:
+        return model.heads * 2 * model.head_dim
+
+    def modules(self, rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
+        model, tp = rank.model, rank.plan.tp
+        heads, kv_heads = heads_on_rank(model, tp)
+        products = products_on_rank(self.matrices(model), tp)
+        turned: list[tuple[Operator, float]] = []
+        for own in (heads, kv_heads):
+            if model.qk_norm:
+                rows, width = normed_heads(model, rank.tokens, own)
+                turned.append((RMSNorm(dtype=rank.dtype, tokens=rows, hidden=width), 1))
+            if model.rope:
+                turned += rotary(rank, own, model.rotary_dim or model.head_dim)
+        window = model.window if kind.mixer == "sliding" else 0
+        return (
+            Module(name="qkv", works=((rank.gemm(*products["qkv"]), 1),), exchanges=entering(rank)),
+            Module(name="rope", works=tuple(turned)),
+            Module(
+                name=CORE,
+                works=core_calls(rank, heads, kv_heads, model.head_dim, window=window),
+                exchanges=exchange_of_keys(rank, heads * model.head_dim, 2 * kv_heads * model.head_dim),
+            ),
+            Module(name="proj", works=((rank.gemm(*products["proj"]), 1),), exchanges=leaving(rank)),
+        )
+
+    def saved_tensors(self, sizes: Sizes) -> Saved:
+        """T[e·H + e(2A·d + 2G·d) + 4A] bytes with flash attention (Dao, arXiv 2307.08691: queries, keys, values, output and the
+        log-sum-exp), byte-equal to torch's for grouped queries without a repeat; heads per rank."""
+        model, item, tokens = sizes.model, sizes.item, sizes.tokens
+        heads, kv_heads = heads_on_rank(model, sizes.tp)
+        queries, keys = item * tokens * heads * model.head_dim, item * tokens * kv_heads * model.head_dim
+        shape = Heads(heads=heads, kv_heads=kv_heads, head_dim=model.head_dim, queries=queries, keys=keys, values=keys)
+        # the product of the gate and attention's output, and the gate's sigmoid unless the backward computes it again
+        gate = queries * (1 if sizes.profile.compiled else 2) if model.query_gate else 0.0
+        return (
+            *normed_input(sizes, "qkv", is_module=False),
+            SavedTensors(
+                component="qkv",
+                kept=_normed_heads(sizes, heads, kv_heads) + (queries + keys if sizes.profile.keeps_joint_qkv else 0.0),
+                in_forward=queries + keys,
+            ),
+            SavedTensors(component="positions", kept=looked_up_rotary_bytes(sizes)),
+            SavedTensors(component="rope", kept=rotary_bytes(sizes), in_forward=queries + keys),
+            *core_saved(sizes, shape),
+            projection(sizes, queries, gate=gate, partial_rotary=0 < model.rotary_dim < model.head_dim),
+        )
+
+
+def normed_heads(model: ModelSpec, tokens: int, heads: int) -> tuple[int, int]:
+    """Rows and width of the norm of the queries, or keys, of these heads."""
+    if model.qk_norm_all_heads:
+        return tokens, heads * model.head_dim
+    return tokens * heads, model.head_dim
+
+
+def heads_on_rank(model: ModelSpec, tp: int) -> tuple[int, int]:
+    """Query heads, and key and value heads: each rank has one of those at least."""
+    return model.heads // tp, max(1, model.kv_heads // tp)
+
+
+def rotary(rank: RankShare, heads: int, width: int) -> Works:
+    """The rotary embedding; torch's own operators where it scales what it turns."""
+    batch, dtype = rank.run.batch, rank.dtype
+    turned = RoPE(dtype=dtype, batch=batch.micro, seq_len=batch.seq_len // rank.plan.cp, heads=heads, head_dim=width)
+    if not rank.model.scaled_rope or rank.execution.elementwise == "eager":
+        return ((turned, 1),)
+    return (turned, 1), (Stream(dtype=dtype, size_bytes=UNFUSED_PASSES * rank.item_bytes * turned.elements), 1)
+
+
+def core_calls(
+    rank: RankShare, heads: int, kv_heads: int, head_dim: int, *, window: int = 0, value_dim: int = 0
+) -> Works:
+    """Attention itself; a rank of cp does an even share of it."""
+    batch, execution = rank.run.batch, rank.execution
+    if execution.attention == "unfused":
+        return _unfused(rank, heads, head_dim, value_dim or head_dim)
+    attention = AttentionCall(
+        dtype=rank.dtype,
+        batch=batch.micro,
+        seq_len=batch.seq_len,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        causal=True,
+        window=_window(window, batch.seq_len),
+        value_dim=value_dim,
+        kernel="" if execution.attention == "best" else execution.attention,
+    )
+    return tuple((call, share / rank.plan.cp) for call, share in attended(rank.run, attention, window=window))
+
+
+def attended(run: TrainingRun, whole: AttentionCall, *, window: int = 0) -> tuple[tuple[AttentionCall, float], ...]:
+    """Attention of a microbatch's rows as that of its real sequences, each call by the share in which it counts."""
+    return tuple(
+        (replace(whole, batch=count, seq_len=length, window=_window(window, length)), share)
+        for count, length, share in _sequences_seen(run)
+    )
+
+
+def _sequences_seen(run: TrainingRun) -> tuple[tuple[int, int, float], ...]:
+    """Number and length of the sequences that attention of a microbatch sees: for each group of like lengths as many as have the
+    microbatch's tokens, and the share of them that has the group's squares."""
+    micro, row_tokens = run.batch.micro, run.batch.seq_len
+    found = []
+    for like in run.attended:
+        count = max(1, round(micro * row_tokens / like.length))
+        found.append((count, like.length, micro * like.squares / (count * like.length**2)))
+    return tuple(found) or ((micro, row_tokens, 1.0),)
+
+
+def _window(window: int, seq_len: int) -> int:
+    """The window where it bounds what a query sees; 0 where it does not."""
+    return window if window < seq_len else 0
+
+
+def _unfused(rank: RankShare, heads: int, head_dim: int, value_dim: int) -> Works:
+    """Two products with softmax, and dropout, between them (Megatron-LM's core attention)."""
+    return tuple(
+        (call, share / rank.plan.cp)
+        for count, length, share in _sequences_seen(rank.run)
+        for call in _unfused_calls(rank, count * heads, length, head_dim, value_dim)
+    )
+
+
+def _unfused_calls(rank: RankShare, matrices: int, seq_len: int, head_dim: int, value_dim: int) -> tuple[Operator, ...]:
+    dtype, execution = rank.dtype, rank.execution
+    scores = BatchedGemm(dtype=dtype, batch=matrices, m=seq_len, n=seq_len, k=head_dim, adds=True)
+    values = BatchedGemm(dtype=dtype, batch=matrices, m=seq_len, n=value_dim, k=seq_len, adds=False)
+    between = (CausalSoftmax,) if execution.fuse_softmax else (MaskFill, Softmax)
+    softmax = tuple(kind(dtype=dtype, matrices=matrices, seq_len=seq_len) for kind in between)
+    dropped = (Dropout(dtype=dtype, count=matrices * seq_len**2),) if execution.dropout else ()
+    return (scores, *softmax, *dropped, values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heads:
+    """Heads of a rank, and bytes of all their queries, keys and values."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    queries: float
+    keys: float
+    values: float
+
+
+def rotary_bytes(sizes: Sizes) -> float:
+    """Cosines and sines, 2·S·d·e bytes: one storage for all layers of a forward."""
+    rank = sizes.rank
+    if not sizes.model.rope or sizes.profile.static_rotary:
+        return 0.0
+    return 2.0 * sizes.item * (rank.run.batch.seq_len // rank.plan.cp) * _rotary_width(sizes)
+
+
+def looked_up_rotary_bytes(sizes: Sizes) -> float:
+    """Cosines and sines of each token's position, for queries and for keys, 4·T·d·e bytes per layer."""
+    if not sizes.model.rope or not sizes.profile.gathers_rotary:
+        return 0.0
+    return 4.0 * sizes.item * sizes.tokens * _rotary_width(sizes)
+
+
+def _rotary_width(sizes: Sizes) -> int:
+    return sizes.model.attention.rotary_width(sizes.model)
+
+
+def core_saved(
+    sizes: Sizes, heads: Heads, *, storage: float = 0.0, if_recomputed: Mapping[str, float] | None = None
+) -> Saved:
+    """Queries, keys and values, and the statistics or scores of their softmax; the output is the projection's input.
+
+    `storage`: bytes that share the storage of the values. `if_recomputed`: what else drops queries, keys and values.
+    """
+    arguments = SavedTensors(
+        component=CORE,
+        kept=heads.queries + heads.keys + heads.values + storage,
+        if_recomputed=if_recomputed or {},
+    )
+    if sizes.rank.execution.attention == "unfused":
+        return (arguments, _scores(sizes, heads))
+    # FlashAttention-2 accumulates the gradient of the queries in fp32 and, of grouped queries, a key's and value's for every head
+    accumulated = FP32 * sizes.tokens * heads.heads * heads.head_dim
+    repeated = (heads.heads // heads.kv_heads - 1) * (heads.keys + heads.values)
+    statistics = SavedTensors(
+        component=CORE,
+        kept=FP32 * sizes.tokens * heads.heads,
+        if_recomputed={CORE: 0.0},
+        in_backward=heads.queries + heads.keys + heads.values + accumulated + repeated,
+    )
+    return (arguments, statistics)
+
+
+def _scores(sizes: Sizes, heads: Heads) -> SavedTensors:
+    """Two products with softmax between: e bytes per score for it, with dropout a mask and its result, 2e + 1 in all
+    (Korthikanti et al., arXiv 2205.05198, eq. 1: 5·a·s²·b); Hugging Face's rotary models keep an fp32 softmax and its cast.
+
+    Keys and values of grouped queries are repeated for every head. The result of a tanh that bounds the scores is kept too.
+    """
+    rank, item, model = sizes.rank, sizes.item, sizes.model
+    batch, repeat = rank.run.batch, heads.heads // heads.kv_heads
+    scores = float(batch.micro * heads.heads * batch.seq_len**2) / rank.plan.cp
+    upcast = not sizes.fused_softmax and model.rope
+    softmax = FP32 if upcast else item
+    dropped = item + 1 if rank.execution.dropout else (item if upcast and item != FP32 else 0)
+    cap = item if model.attention_cap else 0
+    mask = 0.0 if sizes.fused_softmax or model.rope else float(batch.seq_len**2)
+    return SavedTensors(
+        component=CORE,
+        kept=(repeat - 1) * (heads.keys + heads.values) + scores * (softmax + dropped + cap) + mask,
+        if_recomputed={CORE: 0.0},
+        in_forward=item * scores,
+        in_backward=(2 * FP32 - item if upcast else item) * scores + heads.values * repeat,
+    )
+
+
+def projection(sizes: Sizes, output: float, *, gate: float = 0.0, partial_rotary: bool) -> SavedTensors:
+    """Attention's output, `output` bytes, which is the projection's input; twice where it was copied, and an fp8 copy for fp8
+    products.
+
+    torch's attention gives its output the layout of the queries, which is heads before tokens where they were concatenated of a
+    rotated and a plain part; the projection reads, and keeps, a copy then (counted on CPU, torch 2.13).
+    """
+    # compiled, a gate reads the output in place and only the product of both is kept
+    in_place = sizes.profile.megatron or (sizes.profile.compiled and sizes.model.query_gate)
+    copied = partial_rotary and sizes.rank.execution.attention != "unfused" and not in_place
+    kept = output * (2 if copied else 1) + gate
+    if sizes.fp8_inputs:
+        kept += output / sizes.item
+    return SavedTensors(component="proj", kept=kept, in_backward=output)
+
+
+def _normed_heads(sizes: Sizes, heads: int, kv_heads: int) -> float:
+    """The norms of queries and keys. One that keeps its input keeps the gate with the queries, as one storage."""
+    model, tokens = sizes.model, sizes.tokens
+    if not model.qk_norm:
+        return 0.0
+    kept = sum(norm_bytes(sizes, *normed_heads(model, tokens, count)) for count in (heads, kv_heads))
+    with_gate = model.query_gate and keeps_its_input(sizes) and not sizes.profile.megatron
+    return kept + (sizes.item * tokens * heads * model.head_dim if with_gate else 0.0)

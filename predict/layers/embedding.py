@@ -1,0 +1,54 @@
+"""The embedding: its calls in training, and the tensors that it keeps."""
+
+from __future__ import annotations
+
+from predict.layers.saved_tensors import INDEX, Saved, SavedTensors, Sizes
+from predict.rank.module import Exchange, Module
+from predict.rank.share import RankShare
+from predict.rank.tensor_parallel import TP
+from predict.rank.weights import padded_vocabulary
+from sampling.operators.elementwise import ResidualAdd
+from sampling.operators.vocabulary import Embedding
+
+
+def embedding_module(rank: RankShare) -> Module:
+    """Its operators and exchanges in training."""
+    model, group = rank.model, rank.groups.tp
+    own = Embedding(
+        dtype=rank.dtype,
+        batch=rank.run.batch.micro,
+        seq_len=rank.run.batch.seq_len // rank.plan.cp,
+        vocab=padded_vocabulary(model.vocab, rank.plan.tp) // rank.plan.tp,
+        hidden=model.hidden,
+        tp=1,
+        sp=False,
+    )
+    size = rank.hidden_bytes
+    leaving = Exchange(
+        heading=TP,
+        forward=group.reduce_scatter(size) if rank.plan.sp else group.all_reduce(size),
+        backward=group.all_gather(size) if rank.plan.sp else (),
+    )
+    works: tuple[tuple[Embedding | ResidualAdd, float], ...] = ((own, 1),)
+    if not model.rope:
+        works += ((ResidualAdd(dtype=rank.dtype, tokens=rank.rows, hidden=model.hidden), 1),)
+    return Module(name="embedding", works=works, exchanges=(leaving,))
+
+
+def saved_by_embedding(sizes: Sizes) -> Saved:
+    """Token indices, 8T bytes, and those of learnt positions, 8·S; the output is the first norm's input. Megatron-LM's embedding,
+    split over tp, also keeps the mask of other ranks' tokens (tensor_parallel/layers.py); dropout keeps a byte per element."""
+    rank = sizes.rank
+    kept = float(INDEX * sizes.tokens)
+    if not sizes.model.rope:
+        kept += INDEX * (rank.run.batch.seq_len // rank.plan.cp)
+    if sizes.profile.megatron and sizes.tp > 1:
+        kept += sizes.tokens
+    mask = float(sizes.rows * sizes.hidden) if rank.execution.dropout else 0.0
+    whole = sizes.item * sizes.tokens * sizes.hidden
+    return (
+        SavedTensors(
+            component="embedding", kept=kept, in_forward=whole * (2 if sizes.tp > 1 else 1), in_backward=whole
+        ),
+        SavedTensors(component="dropout", kept=mask),
+    )

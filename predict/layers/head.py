@@ -1,0 +1,98 @@
+"""The head with its loss, and what joins further predicted tokens: their calls in training, and the tensors that they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from predict.layers.norms import norm, normed_input
+from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
+from predict.rank.module import Exchange, Module
+from predict.rank.share import RankShare
+from predict.rank.tensor_parallel import TP, entering
+from predict.rank.weights import padded_vocabulary
+from predict.run.memory_profile import LossBytes
+from sampling.operators.streaming import Stream
+from sampling.operators.vocabulary import CrossEntropy
+
+LOSS_REDUCTIONS = 3
+"""The vocabulary-parallel loss reduces three fp32 numbers a token: the largest logit, the sum of exponentials, the
+target's logit (Megatron-LM's `vocab_parallel_cross_entropy`)."""
+GATHERED_COPIES = 2
+"""Copies of all logits after a gathering to each rank: NCCL's buffer to one tensor per rank (torch, ProcessGroupNCCL::allgather), and
+those joined along the vocabulary (torch.cat)."""
+
+
+def head_modules(rank: RankShare) -> tuple[Module, ...]:
+    model, group = rank.model, rank.groups.tp
+    vocabulary = padded_vocabulary(model.vocab, rank.plan.tp)
+    width = vocabulary // rank.plan.tp
+    of_loss = width if rank.execution.split_loss else vocabulary
+    reductions = group.all_reduce(4 * rank.tokens) * LOSS_REDUCTIONS
+    gathered = group.all_gather(rank.item_bytes * rank.tokens * vocabulary)
+    loss = Exchange(heading=TP, forward=reductions if rank.execution.split_loss else gathered, backward=())
+    whole = rank.item_bytes * rank.tokens * of_loss
+    passes = bool(model.logit_cap) + (GATHERED_COPIES if of_loss > width else 0)
+    between = ((Stream(dtype=rank.dtype, size_bytes=2 * whole), passes),) if passes else ()
+    # the head stays in the wider precision where only the layers' products are in fp8
+    logits = rank.gemm(width, model.hidden, dtype=rank.dtype)
+    return (
+        Module(name="layernorm", works=((rank.norm(), 1),)),
+        Module(name="head", works=((logits, 1),), exchanges=entering(rank)),
+        Module(
+            name="loss",
+            works=(*between, (CrossEntropy(dtype=rank.dtype, tokens=rank.tokens, vocab=of_loss), 1)),
+            exchanges=(loss,),
+        ),
+    )
+
+
+def joining_module(rank: RankShare) -> Module:
+    """Hidden state and the next token's embedding become one (DeepSeek-AI, arXiv 2412.19437, section 2.2)."""
+    model = rank.model
+    product = rank.gemm(model.hidden // rank.plan.tp, 2 * model.hidden)
+    return Module(name="mtp", works=((rank.norm(), 2), (product, 1)))
+
+
+def saved_by_head(sizes: Sizes) -> Saved:
+    """Final norm, logits and loss of one prediction: T(e·H + 4V + 8) + 4 bytes beside the norm, where the loss takes fp32 logits
+    of any dtype."""
+    logits = logits_of_loss(sizes)
+    per_logit = _loss(sizes)[sizes.item]
+    capped = sizes.item * logits if sizes.model.logit_cap else 0.0
+    return (
+        *normed_input(sizes, "logits", is_module=False, not_only_products=True),
+        SavedTensors(component="logits", kept=capped),
+        SavedTensors(
+            component="loss",
+            # targets, and the number of tokens or Megatron-LM's mask of targets on other ranks
+            kept=per_logit.kept * logits + INDEX * sizes.tokens + (sizes.tokens if sizes.profile.megatron else FP32),
+            in_forward=(per_logit.forward - per_logit.kept) * logits,
+            in_backward=(per_logit.backward - per_logit.kept) * logits,
+        ),
+    )
+
+
+def logits_of_loss(sizes: Sizes) -> float:
+    """Logits of a microbatch that a rank takes the loss of."""
+    return float(sizes.tokens) * _vocabulary_on_rank(sizes)
+
+
+def _loss(sizes: Sizes) -> Mapping[int, LossBytes]:
+    profile = sizes.profile
+    fused = profile.fused_loss if sizes.rank.execution.fuse_loss else None
+    divided = profile.parallel_loss if sizes.tp > 1 else None
+    return fused or divided or profile.loss
+
+
+def _vocabulary_on_rank(sizes: Sizes) -> int:
+    """Logits per token that a rank takes the loss of: Megatron-LM pads the vocabulary, torch's modules do not."""
+    vocab, tp = sizes.model.vocab, sizes.tp if sizes.rank.execution.split_loss else 1
+    return padded_vocabulary(vocab, tp) // tp if sizes.profile.megatron else -(-vocab // tp)
+
+
+def saved_by_joining(sizes: Sizes) -> Saved:
+    """Hidden state and the next token's embedding, both normed, concatenated into one product (DeepSeek-AI, arXiv 2412.19437,
+    section 2.2): multi-token prediction, before the layer and head of each further token."""
+    joined = sizes.input_item * sizes.input_rows * 2 * sizes.hidden
+    product = SavedTensors(component="mtp", kept=joined, in_forward=2 * sizes.stream, in_backward=2 * sizes.stream)
+    return (norm(sizes), norm(sizes), product)

@@ -1,0 +1,175 @@
+"""Linear attention: Gated DeltaNet (Yang et al., arXiv 2412.06464)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from predict.layers.attention import CORE
+from predict.layers.norms import normed_input
+from predict.layers.part import Mixer
+from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
+from predict.model.spec import LayerKind, ModelSpec
+from predict.rank.context_parallel import exchange_of_keys
+from predict.rank.module import Module
+from predict.rank.share import RankShare
+from predict.rank.tensor_parallel import entering, leaving
+from sampling.cells.matrices import Matrix, products_on_rank
+from sampling.files.faults import Fault, near_multiples
+from sampling.files.keys import Scalar
+from sampling.operators.linear_attention import GatedDelta
+from sampling.operators.norm import RMSNorm
+from sampling.operators.streaming import Stream
+
+CHUNK = 64
+"""Tokens of a chunk of the gated delta rule, in transformers 5.23 and flash-linear-attention; the last chunk of a sequence is computed in
+full."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinearAttention(Mixer):
+    """A short causal convolution of queries, keys and values, then a recurrence with one state per head."""
+
+    NAME: ClassVar[str] = "linear"
+    KINDS: ClassVar[tuple[str, ...]] = ("linear",)
+    TITLE: ClassVar[str] = "linear attention"
+    IS_RECURRENT: ClassVar[bool] = True
+
+    key_heads: int
+    """Heads of the queries, and of the keys."""
+    value_heads: int
+    """Heads of the values, each with a state [key_dim, value_dim]; a multiple of `key_heads`."""
+    key_dim: int
+    """Width of a head of queries, and of keys."""
+    value_dim: int
+    """Width of a head of values."""
+    conv: int
+    """Tokens that the convolution spans."""
+
+    @classmethod
+    def derived(cls, fields: dict[str, Scalar], names: Mapping[str, str]) -> Iterator[Fault]:
+        keys, values = fields.get("linear.key_heads"), fields.get("linear.value_heads")
+        if isinstance(keys, int) and isinstance(values, int) and values % keys:
+            problem = f"{values} is not a multiple of the {keys} key heads ({names['linear.key_heads']})"
+            yield Fault(path=names["linear.value_heads"], problem=f"{problem}; set {near_multiples(values, keys)}")
+
+    @property
+    def key_width(self) -> int:
+        return self.key_heads * self.key_dim
+
+    @property
+    def value_width(self) -> int:
+        return self.value_heads * self.value_dim
+
+    @property
+    def conv_width(self) -> int:
+        """Channels of the convolution: queries, keys and values."""
+        return 2 * self.key_width + self.value_width
+
+    def matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        """Queries, keys, values, the output's gate, and decay and step of each head are one product. Each weight of the
+        convolution multiplies once per token too."""
+        into = (self.key_width, self.key_width, self.value_width, self.value_width, 2 * self.value_heads)
+        return (
+            *(Matrix(product="qkv", outputs=width, inputs=model.hidden, split="outputs") for width in into),
+            Matrix(product="conv", outputs=self.conv_width, inputs=self.conv, split="outputs", is_linear=False),
+            Matrix(product="proj", outputs=model.hidden, inputs=self.value_width, split="inputs"),
+        )
+
+    def other_parameters(self, model: ModelSpec) -> int:
+        """A decay rate and a step bias per head, and the scale of the norm of the outputs."""
+        return 2 * self.value_heads + self.value_dim
+
+    def recurrence_flops(self, model: ModelSpec) -> float:
+        """Decay, read, update and output of every head's state: 15 FLOPs per element, forward and backward."""
+        return 15.0 * self.value_heads * self.key_dim * self.value_dim
+
+    def core_flops(self, model: ModelSpec, length: int, window: int) -> int:
+        """Chunks of C tokens (Yang et al., arXiv 2412.06464, section 3.3), per token and value head: products within a chunk 2C(2dₖ+dᵥ), with
+        the state 6·dₖ·dᵥ, and the triangular solve C(dₖ+dᵥ)."""
+        keys, values = self.key_dim, self.value_dim
+        per_token = 2 * CHUNK * (2 * keys + values) + 6 * keys * values + CHUNK * (keys + values)
+        padded = -(-length // CHUNK) * CHUNK
+        return self.value_heads * padded * per_token
+
+    def modules(self, rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
+        model, tp = rank.model, rank.plan.tp
+        keys, values = self.key_heads * self.key_dim // tp, self.value_heads * self.value_dim // tp
+        heads = self.value_heads // tp
+        products = products_on_rank(self.matrices(model), tp)
+        delta = GatedDelta(
+            dtype=rank.dtype,
+            batch=rank.run.batch.micro,
+            seq_len=rank.run.batch.seq_len,
+            heads=self.key_heads // tp,
+            value_heads=heads,
+            head_dim=self.key_dim,
+            value_dim=self.value_dim,
+        )
+        mixed = Stream(dtype=rank.dtype, size_bytes=2 * rank.item_bytes * rank.tokens * (2 * keys + values))
+        gated = RMSNorm(dtype=rank.dtype, tokens=rank.tokens * heads, hidden=self.value_dim)
+        return (
+            Module(
+                name="qkv",
+                works=((rank.gemm(*products["qkv"]), 1), (mixed, 1)),
+                exchanges=entering(rank),
+            ),
+            Module(
+                name=CORE,
+                works=((delta, 1 / rank.plan.cp),),
+                exchanges=exchange_of_keys(rank, values, 2 * keys + values),
+            ),
+            Module(name="proj", works=((gated, 1), (rank.gemm(*products["proj"]), 1)), exchanges=leaving(rank)),
+        )
+
+    def saved_tensors(self, sizes: Sizes) -> Saved:
+        recurrence = _flash if sizes.profile.flash_linear else _in_torch
+        return (*normed_input(sizes, "qkv", is_module=False), *recurrence(sizes, self))
+
+
+def _in_torch(sizes: Sizes, linear: LinearAttention) -> Saved:
+    """transformers' torch fallback, byte-equal in bf16 where 64 divides S: B·S[32·vh·kd + 30·vh·vd + 1318·vh] +
+    e·B·Dc(2S + conv − 1) + 8·vh + (B·S/64)(4·vh + 4·vh·kd·vd) + 4096, with Dc channels of the convolution."""
+    tokens, batch, tp = sizes.tokens, sizes.rank.run.batch.micro, sizes.tp
+    heads, keys, values = linear.value_heads // tp, linear.key_dim, linear.value_dim
+    output = sizes.item * tokens * heads * values
+    per_token = 32 * heads * keys + 30 * heads * values + 1318 * heads
+    states = tokens / CHUNK * FP32 * heads * (1 + keys * values)
+    pairs = FP32 * CHUNK * heads * tokens
+    convolved = sizes.item * linear.conv_width // tp * (2 * tokens + batch * (linear.conv - 1))
+    return (
+        SavedTensors(component="qkv", kept=convolved),
+        SavedTensors(
+            component=CORE,
+            kept=tokens * per_token - output + states + 8 * heads + CHUNK**2,
+            in_forward=pairs,
+            in_backward=2 * pairs,
+        ),
+        SavedTensors(component="proj", kept=output, in_backward=output),
+    )
+
+
+def _flash(sizes: Sizes, linear: LinearAttention) -> Saved:
+    """flash-linear-attention (fla/ops/gated_delta_rule/chunk.py): queries and keys normed with their fp32 norms, values, decay,
+    step and the [64, 64] system of each chunk; the backward computes the states again. The convolution keeps its input, the
+    gated norm its output and gate. From the source, not counted."""
+    tokens, item, tp = sizes.tokens, sizes.item, sizes.tp
+    heads, key_heads = linear.value_heads // tp, max(1, linear.key_heads // tp)
+    keys, values = key_heads * linear.key_dim, heads * linear.value_dim
+    mixed, output = item * tokens * (2 * keys + values), item * tokens * values
+    small = tokens * (FP32 * heads + item * heads + 2 * FP32 * key_heads + 2 * FP32 * heads)
+    return (
+        SavedTensors(component="qkv", kept=mixed, in_forward=mixed),
+        SavedTensors(
+            component=CORE,
+            kept=mixed + item * tokens * heads * CHUNK + small,
+            in_forward=2 * output,
+            in_backward=2 * mixed + item * tokens * heads * (linear.key_dim * linear.value_dim) / CHUNK,
+        ),
+        SavedTensors(
+            component="proj",
+            kept=2 * output + FP32 * tokens * heads + sizes.input_item * tokens * values,
+            in_backward=2 * output,
+        ),
+    )

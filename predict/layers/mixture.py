@@ -1,0 +1,331 @@
+"""A mixture of experts in place of the MLP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from predict.layers.dense import activation, mlp_works
+from predict.layers.norms import normed_input
+from predict.layers.part import FeedForward
+from predict.layers.routing import busiest_rank, distribution_on_rank, expected_places
+from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
+from predict.model.spec import Experts, LayerKind, LayerShape, ModelSpec
+from predict.rank.blocks import Calls
+from predict.rank.module import Exchange, Module, Works
+from predict.rank.share import RankShare
+from predict.rank.tensor_parallel import entering, leaving
+from predict.run.execution import IN_TURN
+from sampling.arithmetic.operator import Operator
+from sampling.cells.matrices import Matrix, mlp_matrices, products_on_rank
+from sampling.operators.elementwise import Gelu, ResidualAdd, SwiGLU
+from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
+from sampling.operators.routing import Permute, Router, Unpermute
+from sampling.operators.streaming import Stream
+
+SHARED = "shared_experts"
+BIAS_BYTES = 32
+"""Bytes that adding a bias moves per element of the rows: 28 in forward (written 4, summed 2 + 4 + 4, concatenated 8, cast 4 + 2) and 36
+in backward (cast 12, gradients of bias and routing weight 8 + 4 and 8 + 4); their mean."""
+SHARE_BESIDE_MICROBATCH = 0.8
+"""Share of another microbatch's work behind which tokens can travel; the two streams have to wait for each other at times. Assumed."""
+MOE = {"moe": 0.0}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mixture(Experts, FeedForward):
+    """A router, `count` MLPs of which a token sees `topk`, and shared ones that see every token."""
+
+    NAME: ClassVar[str] = "experts"
+
+    def matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        """The router, which every rank holds whole, the shared experts and their gate."""
+        return (*self.routers(model), *self.shared_matrices(model))
+
+    def routers(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        router = Matrix(
+            product="router", outputs=self.count, inputs=model.hidden, bias=self.router_bias, is_linear=False
+        )
+        gate = Matrix(product="shared_gate", outputs=1, inputs=model.hidden, is_linear=False)
+        return (router, gate) if self.shared_gate else (router,)
+
+    def shared_matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        if not self.shared_ffn:
+            return ()
+        return mlp_matrices(hidden=model.hidden, width=self.shared_ffn, gated=self.gated)
+
+    def expert_matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        return mlp_matrices(hidden=model.hidden, width=self.ffn, gated=self.gated, bias=self.bias)
+
+    def elements_per_token(self, model: ModelSpec) -> int:
+        routed = self.topk * sum(matrix.elements for matrix in self.expert_matrices(model))
+        return LayerShape.elements_per_token(self, model) + routed
+
+    def routed_parameters(self, model: ModelSpec) -> int:
+        return self.count * self._expert_parameters(model)
+
+    def idle_parameters(self, model: ModelSpec) -> int:
+        return (self.count - self.topk) * self._expert_parameters(model)
+
+    def _expert_parameters(self, model: ModelSpec) -> int:
+        return sum(matrix.parameters for matrix in self.expert_matrices(model))
+
+    def modules(self, rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
+        """Router, dispatch, grouped products, combination (Fedus et al., arXiv 2101.03961; dropless: arXiv 2211.15841).
+
+        A rank routes its own rows; after the exchange it holds as many on average, gathered over etp.
+        """
+        plan, hidden, dtype = rank.plan, rank.model.hidden, rank.dtype
+        # with tp > 1 each rank routes its share of the sequence, as Megatron asks for
+        own_rows = rank.tokens // plan.tp
+        routed: dict[str, Any] = {
+            "dtype": dtype,
+            "tokens": own_rows,
+            "hidden": hidden,
+            "topk": self.topk,
+            "experts": self.count,
+        }
+        router = Router(**routed, product=rank.execution.router_product)
+        fused = rank.execution.fuse_permute
+        permuted = (Permute(**routed, fused=fused), 1), (Unpermute(**routed, fused=fused), 1)
+        return (
+            Module(name="router", works=((router, 1),), part_of="moe"),
+            Module(name="permute", works=permuted, part_of="moe"),
+            *_expert_modules(rank, self, own_rows),
+            *_shared(rank, self),
+        )
+
+    def saved_tensors(self, sizes: Sizes) -> Saved:
+        """Router, dispatch, grouped products, combination, each byte-equal in torch's operators (transformers 5.23, grouped_mm):
+        with a softmax router T[e·H + 4E + 12k + 4] + Tk[e(2H + 4Fe) + e + 24] + 4E bytes.
+
+        A rank routes 1/tp of its tokens; its experts receive k·etp rows for each, times the imbalance of `expert_load`.
+        """
+        plan = sizes.rank.plan
+        own_rows = sizes.tokens / sizes.tp
+        load = busiest_rank(sizes.rank.execution.expert_load, self, plan.ep)
+        rows = own_rows * self.topk * plan.etp * load
+        shares_input = sizes.model.parallel_residual
+        return (
+            *normed_input(sizes, "router", is_module=True, shares_input=shares_input, not_only_products=True),
+            _saved_of_router(sizes, self, own_rows),
+            *_saved_of_routed(sizes, self, own_rows, rows),
+            *_saved_of_shared(sizes, self),
+        )
+
+
+def _expert_modules(rank: RankShare, experts: Mixture, own_rows: int) -> tuple[Module, ...]:
+    plan = rank.plan
+    groups, rows = experts.count // plan.ep, own_rows * experts.topk * plan.etp
+    busiest = busiest_rank(rank.execution.expert_load, experts, plan.ep)
+    rows = round(rows * busiest)
+    products = products_on_rank(experts.expert_matrices(rank.model), plan.etp)
+
+    calls = groups if rank.execution.expert_products == IN_TURN else 1
+
+    def product(n: int, k: int) -> tuple[Operator, int]:
+        if groups == calls:
+            return rank.gemm(n, k, m=max(1, rows // calls)), calls
+        call = GroupedGemm(
+            dtype=rank.run.precision,
+            groups=groups,
+            rows=rows,
+            n=n,
+            k=k,
+            distribution=distribution_on_rank(rank.execution.expert_load),
+            kernel=_kernel(rank),
+        )
+        return call, calls
+
+    activation = (SwiGLU if experts.gated else Gelu)(dtype=rank.dtype, tokens=rows, width=products["down"][1])
+    return (
+        Module(
+            name="moe",
+            works=(product(*products["up"]),),
+            exchanges=_exchanges(rank, experts, own_rows, busiest),
+        ),
+        Module(name="moe_act", works=(*_clamp(rank, experts, rows), (activation, 1)), part_of="moe"),
+        Module(name="moe", works=(product(*products["down"]), *_biases(rank, experts, rows))),
+        *_sorted_chunks(rank, groups, rows),
+    )
+
+
+def _kernel(rank: RankShare) -> str:
+    """The name of the kernel of a rank's experts; a graph of the whole step quantises the rows of all of them at once."""
+    if rank.execution.expert_products != PER_EXPERT:
+        return ""
+    return IN_GRAPH if rank.execution.cuda_graphs == "full" else PER_EXPERT
+
+
+def _fused(rank: RankShare) -> bool:
+    """A graph of the whole step cannot ask the host where an expert's rows begin, so its kernels add biases and clamp themselves
+    (Transformer Engine's fused grouped MLP)."""
+    return rank.execution.cuda_graphs == "full"
+
+
+def _clamp(rank: RankShare, experts: Mixture, rows: int) -> Works:
+    """Clamping the gate and the linear half before the fused activation: split, two clamps and a concatenation of torch's own, each
+    reading and writing its share (Megatron-LM, fusions/fused_bias_geglu.py), and masks in the backward."""
+    width = 2 * experts.ffn // rank.plan.etp
+    passes = Stream(dtype=rank.dtype, size_bytes=4 * rank.item_bytes * rows * width)
+    return ((passes, 1),) if experts.clamped and not _fused(rank) else ()
+
+
+def _biases(rank: RankShare, experts: Mixture, rows: int) -> Works:
+    """The bias of the product down, which torch adds expert by expert: bias times routing weight, their sum with the rows, and a
+    concatenation (Megatron-LM, moe/experts.py, `_apply_bias`), all but the first read in fp32, as the routing weights are."""
+    passes = Stream(dtype=rank.dtype, size_bytes=BIAS_BYTES * rows * rank.model.hidden)
+    return ((passes, 1),) if experts.bias and not _fused(rank) else ()
+
+
+def _sorted_chunks(rank: RankShare, groups: int, rows: int) -> tuple[Module, ...]:
+    """After NCCL's exchange, rows that lie by sender are sorted by expert, and back (Megatron-LM, `sort_chunks_by_idxs`)."""
+    if rank.execution.dispatch != "alltoall" or rank.plan.ep == 1 or groups == 1:
+        return ()
+    sort = Permute(
+        dtype=rank.dtype,
+        tokens=rows,
+        hidden=rank.model.hidden,
+        topk=1,
+        experts=groups,
+        fused=rank.execution.fuse_permute,
+    )
+    return (Module(name="permute", works=((sort, 2),), part_of="moe"),)
+
+
+def _exchanges(rank: RankShare, experts: Mixture, own_rows: int, busiest: float) -> tuple[Exchange, ...]:
+    """Tokens to their experts and back; each over ep, then gathered and summed over etp."""
+    etp = rank.groups.etp
+    size = rank.item_bytes * round(own_rows * experts.topk * busiest) * rank.model.hidden
+    there, back = _dispatch(rank, experts, own_rows * busiest)
+    gathered, summed = etp.all_gather(size * etp.ranks), etp.reduce_scatter(size * etp.ranks)
+    share, hidden_by = _hiding(rank)
+    found = []
+    if there:
+        found.append(
+            Exchange(
+                heading="ep",
+                forward=(*there, *back),
+                backward=(*there, *back),
+                forward_share=share,
+                backward_share=share,
+                hidden_by=hidden_by,
+            )
+        )
+    if gathered:
+        found.append(Exchange(heading="ep", forward=(*gathered, *summed), backward=(*gathered, *summed)))
+    return tuple(found)
+
+
+def _dispatch(rank: RankShare, experts: Mixture, tokens: float) -> tuple[Calls, Calls]:
+    """The exchange there and back over ep, of `tokens` per rank in 16 bits: Megatron-Core dispatches before it quantises
+    (fused_a2a.py: Hybrid-EP "does not support fp8 dispatch")."""
+    ep, kind = rank.groups.ep, rank.execution.dispatch
+    size = rank.item_bytes * rank.model.hidden * tokens
+    if kind == "alltoall":
+        calls = ep.all_to_all(rank.item_bytes * rank.model.hidden * round(tokens * experts.topk))
+        return calls, calls
+    if kind == "allgather":
+        return ep.all_gather(size * ep.ranks), ep.reduce_scatter(size * ep.ranks)
+    in_node = min(ep.ranks, ep.ranks_per_node)
+    nodes = -(-ep.ranks // in_node)
+    # a copy that comes through the network lands on one of the node's ranks, which needs no further copy
+    inside = expected_places(experts, ep.ranks) * (in_node - 1) / in_node
+    away = expected_places(experts, nodes) * (nodes - 1) / nodes
+    calls = ep.token_exchange(size * inside, size * away)
+    return calls, calls
+
+
+def _hiding(rank: RankShare) -> tuple[float, tuple[str, ...]]:
+    if rank.execution.overlap_ep == "shared_expert":
+        return 1.0, (SHARED,)
+    if rank.execution.overlap_ep == "microbatch":
+        # another microbatch's attention and experts, of which this one's are as long
+        return SHARE_BESIDE_MICROBATCH, ("qkv", "core_attn", "proj", "mla_up_proj", "moe", "moe_act", SHARED)
+    return 0.0, ()
+
+
+def _shared(rank: RankShare, experts: Mixture) -> tuple[Module, ...]:
+    if not experts.shared_ffn:
+        return ()
+    works = mlp_works(rank, experts.shared_matrices(rank.model), gated=experts.gated)
+    joined = ResidualAdd(dtype=rank.dtype, tokens=rank.rows, hidden=rank.model.hidden)
+    return (
+        Module(name=SHARED, works=(*works, (joined, 1)), exchanges=(*entering(rank), *leaving(rank)), part_of="moe"),
+    )
+
+
+def _grouped_router(sizes: Sizes) -> bool:
+    """Whether the router is DeepSeek's sigmoid router with groups."""
+    return sizes.model.attention.GROUPED_ROUTER
+
+
+def _saved_of_router(sizes: Sizes, experts: Mixture, rows: float) -> SavedTensors:
+    """Hugging Face's softmax router: fp32 probabilities, indices, chosen weights and their sum, T(4E + 12k + 4). DeepSeek-V3's
+    in fp32: copies of its 16-bit weight and input, sigmoids, a mask and the indices of groups, 4EH + T(4H + 5E + 16·groups +
+    8·chosen + 12k + 4). Megatron-Core (moe_utils.py): fp32 logits and probabilities and their map, 9E per token."""
+    count, chosen = experts.count, (INDEX + FP32) * experts.topk + FP32
+    if sizes.profile.megatron:
+        kept = rows * (2 * FP32 + 1) * count
+    elif _grouped_router(sizes):
+        copies = FP32 * (count + rows) * sizes.hidden if sizes.item < FP32 else 0.0
+        groups = 2 * INDEX * experts.groups + INDEX * experts.topk_groups
+        kept = copies + rows * ((FP32 + 1) * count + groups + chosen)
+    else:
+        kept = rows * (FP32 * count + chosen)
+    return SavedTensors(component="router", kept=kept, if_recomputed=MOE)
+
+
+def _saved_of_routed(sizes: Sizes, experts: Mixture, own_rows: float, rows: float) -> Saved:
+    """The routed experts of a rank: their input, the tensors between the products, and the maps of rows there and back.
+
+    Where rows are weighted after the experts, their outputs and weights are kept. The exchange of tokens keeps nothing.
+    """
+    plan, item = sizes.rank.plan, sizes.item
+    weighted = sizes.profile.weighted_activation
+    offsets = 0.0 if weighted else FP32 * experts.count / plan.ep
+    maps = INDEX * own_rows * experts.topk if weighted else 3 * INDEX * rows
+    weight_item = FP32 if weighted or _grouped_router(sizes) else item
+    tensor = rows * sizes.hidden
+    moved = tensor * (item if weighted else weight_item)
+    width = experts.ffn // plan.etp
+    return (
+        SavedTensors(
+            component="permute",
+            kept=maps + offsets + weight_item * rows,
+            if_recomputed=MOE,
+            in_forward=2 * item * tensor,
+        ),
+        SavedTensors(
+            component="experts", kept=sizes.input_item * tensor, if_recomputed=MOE, in_backward=2 * item * tensor
+        ),
+        *activation(
+            sizes,
+            "experts",
+            rows,
+            width,
+            gated=experts.gated,
+            modules=("moe",),
+            activation_module="moe_act",
+            weighted=weighted,
+        ),
+        SavedTensors(
+            component="experts",
+            kept=0.0 if weighted else item * tensor,
+            if_recomputed=MOE,
+            in_forward=2 * moved,
+            in_backward=2 * moved,
+        ),
+    )
+
+
+def _saved_of_shared(sizes: Sizes, experts: Mixture) -> Saved:
+    """Shared experts read the router's input; their gate keeps its sigmoid and the output that it weighs."""
+    if not experts.shared_ffn:
+        return ()
+    gate = sizes.item * sizes.tokens * (1 + sizes.hidden) if experts.shared_gate else 0.0
+    width = experts.shared_ffn // sizes.tp
+    return (
+        *activation(sizes, SHARED, sizes.tokens, width, gated=experts.gated, modules=(SHARED, "moe")),
+        SavedTensors(component=SHARED, kept=gate, if_recomputed=MOE),
+    )

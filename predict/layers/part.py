@@ -1,0 +1,76 @@
+"""What every mixer and feed-forward has beside its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from predict.layers.saved_tensors import Saved, Sizes
+from predict.model.spec import FeedForwardShape, LayerKind, MixerShape, ModelSpec
+from predict.rank.module import Module
+from predict.rank.share import RankShare
+from sampling.files.faults import Fault
+from sampling.files.keys import Scalar
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MegatronArguments:
+    """The arguments of Megatron-LM that state a mixer's sizes (megatron/training/arguments.py)."""
+
+    switch: str
+    """The argument that chooses the mixer."""
+    sizes: Mapping[str, str]
+    """Argument → the size that it states."""
+    defaults: Mapping[str, int]
+    """Argument → its value where it is not given; one of 0 is left out where the size is 0."""
+
+
+class Mixer(MixerShape):
+    """The part of a layer in which tokens of a sequence meet."""
+
+    __slots__ = ()
+    MEGATRON: ClassVar[MegatronArguments | None] = None
+    """Its arguments in Megatron-LM, if it is there in place of plain attention."""
+
+    @classmethod
+    def of_text(cls, text: str) -> Mixer | None:
+        """The mixer whose sizes a published table states in words; None where the text does not."""
+        return None
+
+    @classmethod
+    def derived(cls, fields: dict[str, Scalar], names: Mapping[str, str]) -> Iterator[Fault]:
+        """Fill in the model's fields that follow from the mixer's own, with a fault where they cannot; `names` are the keys of a
+        `config.json` by field."""
+        yield from ()
+
+    def modules(self, rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
+        """Its operators and exchanges in training, between the norm before it and what adds it to the residual stream."""
+        raise NotImplementedError
+
+    def saved_tensors(self, sizes: Sizes) -> Saved:
+        """The tensors that its forward keeps for the backward, from the norm before it to its last one."""
+        raise NotImplementedError
+
+
+class FeedForward(FeedForwardShape):
+    """The part of a layer that sees one token at a time."""
+
+    __slots__ = ()
+
+    def modules(self, rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
+        """Its operators and exchanges in training, between the norm before it and what adds it to the residual stream."""
+        raise NotImplementedError
+
+    def saved_tensors(self, sizes: Sizes) -> Saved:
+        """The tensors that its forward keeps for the backward, from the norm before it to its last one."""
+        raise NotImplementedError
+
+
+def parts_of(model: ModelSpec, kind: LayerKind) -> tuple[Mixer, FeedForward]:
+    """The mixer and the feed-forward of a layer of a kind."""
+    mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
+    assert isinstance(mixer, Mixer) and isinstance(
+        feed_forward, FeedForward
+    )  # who makes a model takes both of predict/layers
+    return mixer, feed_forward

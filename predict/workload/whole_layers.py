@@ -1,0 +1,159 @@
+"""The whole-layer modules that stand for a run's layers, embedding and head, as operators that can be timed and priced.
+
+Units are named as benchmarks name them: `embedding`, `head`, and each kind of layer by its own name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from predict.layers.routing import distribution_on_rank
+from predict.model.spec import LayerKind, ModelSpec
+from predict.rank.share import held_dtype
+from predict.rank.weights import padded_vocabulary
+from predict.run.training_run import TrainingRun
+from sampling.arithmetic.operator import Operator
+from sampling.cells.head import OutputHead
+from sampling.cells.layer import DenseLayer
+from sampling.cells.moe_layer import MoELayer
+from sampling.operators.vocabulary import Embedding
+
+EMBEDDING, HEAD = "embedding", "head"
+
+
+def whole_layer_calls(run: TrainingRun) -> dict[str, Operator]:
+    """The module of each unit. Kinds of layer without a module are missing."""
+    kinds = (module_kind(run.model, kind) for kind in dict.fromkeys(run.model.kinds()))
+    calls = {kind.name: _layer_of_kind(run, kind) for kind in kinds if kind}
+    return {**calls, EMBEDDING: embedding_call(run), HEAD: head_call(run)}
+
+
+def module_kind(model: ModelSpec, kind: LayerKind) -> LayerKind | None:
+    """The kind whose module stands for layers of `kind`; None where there is no such module.
+
+    Attention in a window is timed as full attention of a layer that is otherwise alike.
+    """
+    if not model.mixer(kind).IS_PLAIN:
+        return None
+    return replace(kind, mixer="full")
+
+
+def kinds_without_module(run: TrainingRun) -> list[str]:
+    """Names of the kinds of layer that no whole-layer module stands for."""
+    return [kind.name for kind in dict.fromkeys(run.model.kinds()) if module_kind(run.model, kind) is None]
+
+
+def layer_call(run: TrainingRun) -> DenseLayer:
+    """One dense decoder layer on one tensor-parallel rank."""
+    model = run.model
+    own_bias = "" if model.output_bias == model.mlp_bias else "with" if model.output_bias else "without"
+    return DenseLayer(
+        **common_fields(run),
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        head_dim=model.head_dim,
+        ffn=model.ffn,
+        gated=model.gated,
+        norm=model.norm,
+        rope=model.rope,
+        qkv_bias=model.attention_bias,
+        bias=model.mlp_bias,
+        output_bias=own_bias,
+    )
+
+
+def embedding_call(run: TrainingRun) -> Embedding:
+    return Embedding(**{**common_fields(run), "dtype": _dtype_of_embedding_and_head(run)}, vocab=_vocabulary(run))
+
+
+def head_call(run: TrainingRun) -> OutputHead:
+    """Final norm, output projection and loss."""
+    fields = {**common_fields(run), "dtype": _dtype_of_embedding_and_head(run)}
+    return OutputHead(**fields, vocab=_vocabulary(run), norm=run.model.norm)
+
+
+def module_parameters(run: TrainingRun) -> int:
+    """Weights that the modules of all layers, embedding and head hold on one rank; each kind of layer needs a module."""
+    calls = whole_layer_calls(run)
+    table = run.model.vocab * run.model.hidden // run.plan.tp
+    total = run.model.final_norm_parameters + table * (1 if run.model.tied else 2)
+    for kind in run.model.kinds():
+        call = calls[kind.name]
+        assert isinstance(call, DenseLayer | MoELayer)
+        total += sum(math.prod(shape) for shape in call.weight_shapes())
+    return total
+
+
+def common_fields(run: TrainingRun) -> dict[str, Any]:
+    """The fields that all modules of a run share."""
+    return {
+        "dtype": run.precision,
+        "batch": run.batch.micro,
+        "seq_len": run.batch.seq_len,
+        "hidden": run.model.hidden,
+        "tp": run.plan.tp,
+        "sp": run.plan.sp,
+        "group_nodes": -(-run.plan.tp // run.cluster.gpus_per_node),
+    }
+
+
+def _layer_of_kind(run: TrainingRun, kind: LayerKind) -> Operator:
+    dense, experts = layer_call(run), run.model.experts
+    if not kind.sparse or experts is None:
+        return dense
+    return MoELayer.like(
+        replace(dense, gated=experts.gated),
+        inter=experts.ffn,
+        experts=experts.count,
+        topk=experts.topk,
+        distribution=distribution_on_rank(run.execution.expert_load),
+        shared_inter=experts.shared_ffn,
+    )
+
+
+def _dtype_of_embedding_and_head(run: TrainingRun) -> str:
+    """Embedding and head stay in 16 or 32 bits where only the layers' products are in the run's precision."""
+    return run.precision if run.execution.whole_layers else held_dtype(run)
+
+
+def _vocabulary(run: TrainingRun) -> int:
+    vocab = run.model.vocab
+    return vocab if run.execution.whole_layers else padded_vocabulary(vocab, run.plan.tp)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlainWeights:
+    """Elements of weights, and the tensors that they lie in."""
+
+    elements: int = 0
+    tensors: int = 0
+
+    def __add__(self, other: PlainWeights) -> PlainWeights:
+        return PlainWeights(elements=self.elements + other.elements, tensors=self.tensors + other.tensors)
+
+    def __mul__(self, count: int) -> PlainWeights:
+        return PlainWeights(elements=self.elements * count, tensors=self.tensors * count)
+
+
+def plain_layer(run: TrainingRun) -> PlainWeights:
+    """One dense layer."""
+    shapes = layer_call(run).weight_shapes()
+    return PlainWeights(elements=sum(math.prod(shape) for shape in shapes), tensors=len(shapes))
+
+
+def plain_embedding(run: TrainingRun) -> PlainWeights:
+    """The table of the vocabulary, and that of the positions where those are learnt."""
+    tables = [run.model.vocab] if run.model.rope else [run.model.vocab, run.model.max_positions]
+    return PlainWeights(elements=sum(tables) * run.model.hidden // run.plan.tp, tensors=len(tables))
+
+
+def plain_head(run: TrainingRun, *, shares_embedding: bool) -> PlainWeights:
+    """The final norm and, unless the rank's embedding serves for it, the output matrix."""
+    norm = PlainWeights(
+        elements=run.model.final_norm_parameters, tensors=run.model.final_norm_parameters // run.model.hidden
+    )
+    if shares_embedding:
+        return norm
+    return norm + PlainWeights(elements=run.model.vocab * run.model.hidden // run.plan.tp, tensors=1)

@@ -7,9 +7,10 @@ import torch
 
 from predict.measure.models.mixture import Mixture, busiest_expert, by_loop, choose_products, grouped_product
 from predict.measure.models.real_model import initialise
+from predict.model.spec import Experts
 
 HIDDEN = 32
-EXPERTS = Mixture(count=4, topk=2, ffn=16)
+EXPERTS = Experts(count=4, topk=2, ffn=16)
 
 
 def mixture() -> Mixture:

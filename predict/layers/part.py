@@ -1,4 +1,4 @@
-"""What every mixer and feed-forward has beside its shape."""
+"""The common ground of mixers and feed-forwards: what each has beside its shape."""
 
 from __future__ import annotations
 

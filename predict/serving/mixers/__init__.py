@@ -1,1 +1,1 @@
-"""Mixers as servers run them: one file per mixer of `predict/model/parts`, found by the same name."""
+"""Mixers as servers run them: one file per mixer of `predict/layers`, found by the same name."""

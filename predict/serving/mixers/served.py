@@ -46,7 +46,7 @@ class ServedMixer:
 
     server: Server
     shape: Any
-    """The mixer's sizes, of the class in `predict/model/parts` that has its name."""
+    """The mixer's sizes, of the class in `predict/layers` that has its name."""
     window: int
     """Keys that a query sees; 0 for all."""
     layers: int

@@ -1,82 +1,18 @@
-"""The command `predict`: the list of its commands, and main()."""
+"""The command `predict`: its parser, made from the table of commands, and main()."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from io import TextIOWrapper
 
-from predict.cli import (
-    benchmark,
-    calibrate,
-    calls,
-    compare,
-    days,
-    doctor,
-    explain,
-    explore,
-    export,
-    history,
-    import_config,
-    ledger,
-    measure,
-    memory,
-    one_batch,
-    plot,
-    record,
-    report,
-    rl_step,
-    schedule,
-    schema,
-    search,
-    sensitivity,
-    serving,
-    serving_fit,
-    serving_step,
-    speed_of_light,
-    sweep,
-    trace,
-    validate,
-    what_if,
-)
 from predict.cli.arguments import Parser
 from predict.cli.options import use_data
+from predict.cli.table import COMMANDS, Command
 from sampling.command_line import exit_code_of
 
-COMMANDS = (
-    one_batch,
-    ledger,
-    speed_of_light,
-    search,
-    schedule,
-    memory,
-    sweep,
-    compare,
-    sensitivity,
-    days,
-    report,
-    plot,
-    explore,
-    trace,
-    export,
-    import_config,
-    calls,
-    measure,
-    benchmark,
-    serving,
-    serving_step,
-    serving_fit,
-    rl_step,
-    calibrate,
-    explain,
-    what_if,
-    record,
-    history,
-    validate,
-    schema,
-    doctor,
-)
 DESCRIPTION = "Predict how long a training step takes, with an error bar and a ledger of where the time goes."
 EXAMPLES = """\
 examples:
@@ -104,7 +40,8 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of a command line: of the commands that `words` name, with their options; of all without `words`."""
     predict = Parser(
         prog="predict",
         description=DESCRIPTION,
@@ -114,17 +51,32 @@ def parser() -> argparse.ArgumentParser:
     predict.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     subcommands = predict.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
-        command.add(subcommands)
+        own = subcommands.add_parser(
+            command.name, help=command.purpose, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if words is None or command.name in words:
+            _complete(own, command)
     return predict
+
+
+def _complete(parser: argparse.ArgumentParser, command: Command) -> None:
+    """Give a command's parser what its module declares; the module is imported for it."""
+    module = import_module(command.module)
+    parser.description = getattr(module, "DESCRIPTION", f"{command.purpose[0].upper()}{command.purpose[1:]}.")
+    parser.epilog = module.EXAMPLES
+    module.add_options(parser)
+    parser.set_defaults(run=module.run)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal or pipe that is not UTF-8 shows ? for what it lacks
+    words = sys.argv[1:] if arguments is None else arguments
 
     def work() -> int:
-        options = parser().parse_args(arguments)
+        named = [word for word in words if not word.startswith("-")][:1]
+        options = parser(named).parse_args(words)
         use_data(options)
         options.run(options)
         return 0

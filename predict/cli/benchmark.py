@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from predict.cli.options import (
-    add_command,
     add_config,
     loaded,
     log,
@@ -25,16 +23,12 @@ examples:
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "benchmark", "time the run's whole layers on a few GPUs of this machine", EXAMPLES
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
     command.add_argument(
         "--gpus", type=int, required=True, metavar="N", help="GPUs (or shares of a CPU) to reduce the plan to"
     )
     command.add_argument("--output", type=Path, metavar="FILE", help="write the benchmark there instead of on stdout")
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from predict.cli.options import add_command, add_data, add_json, add_overrides, given, log, print_json
+from predict.cli.options import add_data, add_json, add_overrides, given, log, print_json
 from sampling.errors import UserError
 
 EXAMPLES = """\
@@ -24,14 +23,7 @@ says so.
 FEW_SHOT = ("few_shot", "truth", "profile")
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands,
-        "calibrate",
-        "fit a few bounded terms to measured runs of a cluster",
-        EXAMPLES,
-        description=DESCRIPTION,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("configs", nargs="*", type=Path, metavar="CONFIG", help="run configs (YAML) of one cluster")
     command.add_argument(
         "--measured",
@@ -67,7 +59,6 @@ def add(subcommands: Any) -> None:
     add_overrides(command)
     add_data(command)
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from predict.cli.options import (
-    add_command,
     add_data,
     add_overrides,
     log,
@@ -25,10 +23,7 @@ examples:
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "calls", "write the calls that runs need, for `python -m sampling --calls`", EXAMPLES
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "configs",
         nargs="+",
@@ -45,7 +40,6 @@ def add(subcommands: Any) -> None:
     command.add_argument("--output", type=Path, metavar="FILE", help="write there instead of stdout")
     add_overrides(command)
     add_data(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from predict.cli.options import (
-    add_command,
     add_data,
     add_json,
     add_overrides,
@@ -31,10 +29,7 @@ RL configs are compared phase by phase, serving configs by their latencies, the 
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "compare", "show the difference of runs, term by term", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("configs", nargs="+", metavar="CONFIG", help="two or more run configs (YAML)")
     of_serving = command.add_argument_group("of serving configs")
     add_serving_questions(of_serving)
@@ -42,7 +37,6 @@ def add(subcommands: Any) -> None:
     add_overrides(command)
     add_data(command)
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from predict.cli.options import add_check, add_command, add_config, add_json, check_fit, loaded, print_json
+from predict.cli.options import add_check, add_config, add_json, check_fit, loaded, print_json
 from sampling.errors import Checks
 
 EXAMPLES = """\
@@ -15,8 +14,7 @@ examples:
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(subcommands, "days", "days, GPU-hours, money and energy of a whole training", EXAMPLES)
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
     command.add_argument("--tokens", required=True, metavar="N", help="tokens to train on, such as 300B or 2T")
     command.add_argument(
@@ -30,7 +28,6 @@ def add(subcommands: Any) -> None:
     )
     add_json(command)
     add_check(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from predict.cli.options import add_command, add_data, add_json, print_json
+from predict.cli.options import add_data, add_json, print_json
 from sampling.errors import SamplesError
 
 EXAMPLES = """\
@@ -16,11 +15,9 @@ examples:
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(subcommands, "doctor", "what is installed, which rows there are, what is stale", EXAMPLES)
+def add_options(command: argparse.ArgumentParser) -> None:
     add_data(command)
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from predict.cli.options import (
     add_calibration,
-    add_command,
     add_config,
     add_json,
     loaded,
@@ -33,19 +32,11 @@ from transferring where more than one rank was traced.
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands,
-        "explain",
-        "hold a prediction against a profile of the run, and say what differs",
-        EXAMPLES,
-        description=DESCRIPTION,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
     add_traced_step(command, "a trace of torch's profiler (.json or .json.gz), or a folder with one per rank")
     add_calibration(command)
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

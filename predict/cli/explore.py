@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from predict.cli.options import add_command, add_config, log
+from predict.cli.options import add_config, log
 
 EXAMPLES = """\
 examples:
@@ -22,13 +21,9 @@ settings from the page. Nothing beyond the package is needed.
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "explore", "a page on which every key of a config is a control", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
     command.add_argument("--port", type=int, default=0, metavar="N", help="port of 127.0.0.1 (default: a free one)")
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from predict.cli.options import add_command, add_config, add_json, log, print_json, require_folder, write_file
+from predict.cli.options import add_config, add_json, log, print_json, require_folder, write_file
 
 VERSION = 1
 EXAMPLES = """\
@@ -24,15 +23,11 @@ stderr, and as comments in the file. Data, tokenizer and the optimizer's schedul
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "export", "write a run's launch arguments for another tool", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
     command.add_argument("--to", required=True, metavar="TOOL", help="megatron-lm, nemo, torchtitan or deepspeed")
     command.add_argument("--output", type=Path, metavar="DIR", help="write the files there instead of stdout")
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

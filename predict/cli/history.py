@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from predict.cli.options import add_command, add_data, add_json, log, print_json, require_positive
+from predict.cli.options import add_data, add_json, log, print_json, require_positive
 from predict.own_runs.records import past_date
 
 EXAMPLES = """\
@@ -20,16 +19,12 @@ some day, and which term of a calibration would explain it.
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "history", "error over time and drift of recorded runs", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("cluster", nargs="?", metavar="CLUSTER", help="one cluster (default: all)")
     command.add_argument("--since", metavar="DATE", help="the runs from a day on, such as 2026-03-12 (default: all)")
     command.add_argument("--last", type=int, metavar="N", help="the last N runs (default: all, of which 20 are shown)")
     add_data(command)
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

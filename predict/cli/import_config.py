@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from predict.cli.options import (
-    add_command,
     add_data,
     add_json,
     add_overrides,
@@ -34,16 +32,12 @@ GPUs. Settings that change nothing here, and unknown ones, are listed on stderr.
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "import-config", "read another tool's files of a run", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="script, arguments, YAML, TOML or JSON")
     add_overrides(command)
     add_data(command)
     command.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the config there instead of stdout")
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

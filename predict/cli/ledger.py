@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 from predict.cli.options import (
     add_calibration,
-    add_command,
     add_config,
     add_json,
     given,
@@ -40,16 +38,12 @@ examples:
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "ledger", "every quantity behind a step, in five books", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
     form = command.add_mutually_exclusive_group()
     add_json(form)
     form.add_argument("--csv", action="store_true", help="a long table on stdout: one number per row")
     add_calibration(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

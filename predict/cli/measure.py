@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from predict.cli.options import (
-    add_command,
     add_config,
     add_json,
     given,
@@ -31,10 +29,7 @@ examples:
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "measure", "run the step, or serve the load, for real on this machine and time it", EXAMPLES
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
     command.add_argument(
         "--steps", type=int, help="timed steps (default: 10 on a CPU, as many as fill 10 s on a GPU, five at least)"
@@ -52,7 +47,6 @@ def add(subcommands: Any) -> None:
         help="also record a few steps with torch's profiler, one trace per rank, for `predict explain`",
     )
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

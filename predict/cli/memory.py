@@ -6,13 +6,12 @@ import argparse
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from predict.cli.made_config import add_config_or_model, make_config
 from predict.cli.options import (
     add_calibration,
     add_check,
-    add_command,
     add_json,
     add_target_nodes,
     check_fit,
@@ -60,10 +59,7 @@ OF_TRAINING_RUNS = (
 MODES = ("simulate", "benchmark", "both")
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "memory", "predict whether a run fits, and its peak memory", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config_or_model(command)
     add_json(command)
     command.add_argument(
@@ -88,7 +84,6 @@ def add(subcommands: Any) -> None:
     anchored.add_argument("--benchmark-gpus", type=int, metavar="N", help="devices to reduce the run to (default: 1)")
     anchored.add_argument("--save-benchmark", type=Path, metavar="FILE", help="write what was counted there")
     anchored.add_argument("--load-benchmark", type=Path, metavar="FILE", help="take what was counted from there")
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from predict.cli.made_config import add_config_or_model, make_config
 from predict.cli.options import (
     add_calibration,
     add_check,
-    add_command,
     add_json,
     add_target_nodes,
     check_fit,
@@ -46,10 +45,7 @@ examples:
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "one-batch", "how long one training step takes, and why", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config_or_model(command)
     add_json(command)
     command.add_argument(
@@ -66,7 +62,6 @@ def add(subcommands: Any) -> None:
     add_calibration(command)
     command.add_argument("--sources", action="store_true", help="list the source of each of the hardware's figures")
     add_target_nodes(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

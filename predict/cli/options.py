@@ -18,20 +18,6 @@ if TYPE_CHECKING:
     from predict.run.training_run import TrainingRun
 
 
-def add_command(
-    subcommands: Any, name: str, purpose: str, examples: str, *, description: str = ""
-) -> argparse.ArgumentParser:
-    """A subcommand with its purpose in a line, which is its description unless that is given, and examples that work."""
-    command: argparse.ArgumentParser = subcommands.add_parser(
-        name,
-        help=purpose,
-        description=description or f"{purpose[0].upper()}{purpose[1:]}.",
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return command
-
-
 def add_config(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", help="run config (YAML); `predict schema` describes it")
     add_overrides(command)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from predict.cli.options import (
-    add_command,
     add_data,
     add_overrides,
     log,
@@ -37,14 +35,12 @@ throughput by the longest response and n.
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(subcommands, "plot", "one picture of a plan, as a file", EXAMPLES, description=DESCRIPTION)
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("kind", metavar="KIND", choices=KINDS, help=", ".join(KINDS))
     command.add_argument("config", metavar="CONFIG", help="run config (YAML); `predict schema` describes it")
     add_overrides(command)
     add_data(command)
     command.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help=".svg, .png or .html")
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

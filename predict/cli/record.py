@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from predict.cli.options import add_command, add_data, add_json, add_overrides, given, loaded, log, print_json
+from predict.cli.options import add_data, add_json, add_overrides, given, loaded, log, print_json
 from predict.own_runs.records import past_date
 from sampling.errors import Checks, UserError
 from sampling.number_text import signed_percent
@@ -29,8 +28,7 @@ DOUBTED = (
 BORNE_OUT = ". `predict history` counts it all the same: another run of this config took about as long"
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(subcommands, "record", "keep a measured run of a cluster", EXAMPLES, description=DESCRIPTION)
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", nargs="?", help="run config (YAML) of the measured run")
     add_overrides(command)
     add_data(command, made=True)
@@ -50,7 +48,6 @@ def add(subcommands: Any) -> None:
         "--remove", metavar="ID", help="take a recorded run away instead; `predict history` tells its id"
     )
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from predict.cli.options import (
-    add_command,
     add_data,
     add_overrides,
     given,
@@ -39,17 +37,13 @@ from disk, offline, and loads nothing from elsewhere.
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "report", "plans as one page with pictures and tables", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("configs", metavar="CONFIG", nargs="+", help="run configs (YAML), shown side by side")
     add_overrides(command)
     add_data(command)
     command.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the page to write: .html")
     command.add_argument("--tokens", metavar="N", help="also what a whole training of so many tokens costs, such as 2T")
     command.add_argument("--price", metavar="PRICE", help="with --tokens: what a GPU or node costs, such as 2.5/gpu-h")
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from predict.cli.options import (
     add_check,
-    add_command,
     add_data,
     add_json,
     add_overrides,
@@ -32,10 +30,7 @@ CONFIG is a run config whose section `rl` takes the place of `batch`; --set take
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "rl-step", "predict one step of reinforcement learning", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", help="RL config (YAML), as in configs/rl")
     command.add_argument(
         "--draws",
@@ -47,7 +42,6 @@ def add(subcommands: Any) -> None:
     add_data(command)
     add_check(command)
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from predict.cli.options import (
     add_calibration,
     add_check,
-    add_command,
     add_data,
     add_json,
     add_overrides,
@@ -47,10 +46,7 @@ examples:
 FILES = ("order", "trace", "plot")
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "schedule", "time and compare pipeline schedules", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", nargs="?", help="run config (YAML) whose stage times to take")
     add_overrides(command)
     add_data(command)
@@ -89,7 +85,6 @@ def add(subcommands: Any) -> None:
     result.add_argument("--order", type=Path, metavar="FILE", help="write its order: .csv (torch's format) or .json")
     result.add_argument("--trace", type=Path, metavar="FILE", help="write a Chrome trace, for Perfetto")
     result.add_argument("--plot", type=Path, metavar="FILE", help="draw it: .svg or .png")
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from predict.cli.options import (
-    add_command,
     print_json,
 )
 
@@ -19,8 +17,7 @@ examples:
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(subcommands, "schema", "print the JSON Schema of a config, or of a truth table", EXAMPLES)
+def add_options(command: argparse.ArgumentParser) -> None:
     which = command.add_mutually_exclusive_group()
     which.add_argument("--rl", action="store_true", help="that of an RL config, which `predict rl-step` reads")
     which.add_argument("--serving", action="store_true", help="that of a serving config, which `predict serving` reads")
@@ -29,7 +26,6 @@ def add(subcommands: Any) -> None:
         action="store_true",
         help="that of a row of the CSV file that `predict validate published --truth` reads",
     )
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from predict.cli.made_config import log_part_of_node
 from predict.cli.options import (
     add_coefficients,
-    add_command,
     add_data,
     add_json,
     add_overrides,
@@ -61,14 +60,7 @@ Of a serving config, keys of placement, engine and load may be open (placement.t
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands,
-        "search",
-        "which plan is the best, of all that a config leaves open",
-        EXAMPLES,
-        description=DESCRIPTION,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "config", metavar="CONFIG", nargs="?", help="run config (YAML) with open keys; or give --model"
     )
@@ -78,7 +70,6 @@ def add(subcommands: Any) -> None:
     _add_best(command.add_argument_group("which of them are the best"))
     _add_results(command.add_argument_group("what is printed and written"))
     _add_work(command.add_argument_group("who prices them"))
-    command.set_defaults(run=run)
 
 
 def _add_space(group: argparse._ActionsContainer) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from predict.cli.options import add_command, add_config, add_json, print_json
+from predict.cli.options import add_config, add_json, print_json
 
 EXAMPLES = """\
 examples:
@@ -18,17 +17,9 @@ Rank what 10 % more of each figure of the hardware, its links and the framework 
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands,
-        "sensitivity",
-        "rank what better figures and settings would bring",
-        EXAMPLES,
-        description=DESCRIPTION,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

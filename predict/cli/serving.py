@@ -6,10 +6,9 @@ import argparse
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from predict.cli.options import (
-    add_command,
     add_data,
     add_json,
     add_overrides,
@@ -51,10 +50,7 @@ LEAST_PLOTTED = 2
 SUFFIXES = (".svg", ".png")
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "serving", "predict the latencies of a server under a load", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", help="serving config (YAML), as in configs/serving")
     add_step_model(command)
     command.add_argument(
@@ -66,7 +62,6 @@ def add(subcommands: Any) -> None:
     add_overrides(command)
     add_data(command)
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

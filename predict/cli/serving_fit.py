@@ -6,10 +6,9 @@ import argparse
 import math
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from predict.cli.options import (
-    add_command,
     add_data,
     add_json,
     add_overrides,
@@ -49,10 +48,7 @@ leaving out one experiment, or file, at a time. --source says what the runs are.
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "serving-fit", "fit a step model to measured serving runs", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "traces",
         type=Path,
@@ -69,7 +65,6 @@ def add(subcommands: Any) -> None:
     add_overrides(command)
     add_data(command)
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

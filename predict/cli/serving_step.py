@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from predict.cli.options import add_command, add_data, add_json, add_overrides, add_step_model, print_json
+from predict.cli.options import add_data, add_json, add_overrides, add_step_model, print_json
 from predict.cli.serving_questions import read_step_model
 from sampling.errors import Checks, UserError
 
@@ -32,10 +32,7 @@ MOST = 10**7
 ALL = "all"
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "serving-step", "predict one step of a serving engine", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", help="serving config (YAML), as in configs/serving")
     command.add_argument(
         "--decodes",
@@ -51,7 +48,6 @@ def add(subcommands: Any) -> None:
     add_overrides(command)
     add_data(command)
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

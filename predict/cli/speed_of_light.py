@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from predict.cli.options import (
-    add_command,
     add_data,
     add_json,
     add_overrides,
@@ -43,14 +42,7 @@ ARCH, PRECISION = "h100-sxm", "bf16"
 PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8")
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands,
-        "speed-of-light",
-        "the least time that a device leaves a step or a module",
-        EXAMPLES,
-        description=DESCRIPTION,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "target",
         metavar="CONFIG|FILE.py",
@@ -77,7 +69,6 @@ def add(subcommands: Any) -> None:
     add_json(command)
     add_overrides(command)
     add_data(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from predict.cli.options import (
-    add_command,
     add_config,
     add_json,
     add_serving_questions,
@@ -45,14 +43,7 @@ ROWS_BETWEEN = 50
 """Rows between two lines of progress."""
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands,
-        "sweep",
-        "predict a config under every combination of some values",
-        EXAMPLES,
-        description=DESCRIPTION,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
     command.add_argument(
         "--vary", action="append", default=[], metavar="KEY=VALUES", help="a key and its values; may be repeated"
@@ -68,7 +59,6 @@ def add(subcommands: Any) -> None:
         "rate (that rate), e2e, ttft or tpot",
     )
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from predict.cli.options import add_command, add_config, log, require_folder, require_output, writing
+from predict.cli.options import add_config, log, require_folder, require_output, writing
 from sampling.errors import Checks, UserError
 
 FORMATS = ("chrome", "chakra")
@@ -25,10 +24,7 @@ groups: compute with its predicted time, messages with their bytes, whose time i
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "trace", "the predicted step as a trace for other tools", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
     command.add_argument("--format", choices=FORMATS, default="chrome", help="chrome (default) or chakra")
     command.add_argument(
@@ -37,7 +33,6 @@ def add(subcommands: Any) -> None:
     command.add_argument(
         "-o", "--output", type=Path, metavar="PATH", required=True, help="the file, or for chakra the folder, to write"
     )
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

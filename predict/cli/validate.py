@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from predict.cli.options import add_check, add_command, add_data, add_json, add_overrides, flag, given, require_positive
+from predict.cli.options import add_check, add_data, add_json, add_overrides, flag, given, require_positive
 from predict.cli.validate_kinds import (
     GPU,
     memory,
@@ -64,10 +63,7 @@ examples:
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands, "validate", "hold predictions against measured steps", EXAMPLES, description=DESCRIPTION
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "what",
         metavar="WORD|CONFIG",
@@ -88,7 +84,6 @@ def add(subcommands: Any) -> None:
     )
     add_check(command)
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def _add_truth(command: argparse.ArgumentParser) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from typing import Any
 
 from predict.cli.explain import add_traced_step, logged_us
-from predict.cli.options import add_command, add_config, add_json, print_json
+from predict.cli.options import add_config, add_json, print_json
 from sampling.errors import Checks, UserError
 
 EXAMPLES = """\
@@ -23,14 +22,7 @@ what is replayed, modelled or carried over, beside what the models alone say.
 """
 
 
-def add(subcommands: Any) -> None:
-    command = add_command(
-        subcommands,
-        "what-if",
-        "replay a traced step under another plan, or with a faster kernel or link",
-        EXAMPLES,
-        description=DESCRIPTION,
-    )
+def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
     add_traced_step(command, "traces of CONFIG as it stands, as for `predict explain`")
     command.add_argument(
@@ -44,7 +36,6 @@ def add(subcommands: Any) -> None:
         "--link-speed", type=float, default=1.0, metavar="FACTOR", help="links that are FACTOR times as fast"
     )
     add_json(command)
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -71,6 +71,46 @@ def test_all_faults_of_the_options_are_told_at_once(
     assert len(error.splitlines()) >= len(told)
 
 
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        (
+            "measure --steps x --traec t --implementation torc --seps 3",
+            (
+                "predict measure: error: argument --steps: invalid int value: 'x'",
+                "argument --implementation: invalid choice: 'torc' (choose from 'torch', 'transformers'); did you mean 'torch'?",
+                "unrecognized arguments: --traec; did you mean '--trace'?",
+                "unrecognized arguments: --seps 3; did you mean '--steps'?",
+            ),
+        ),
+        (
+            "days --tokens -2T --goodput x",
+            (
+                "predict days: error: --tokens: -2T is below 0; give a value above 0",
+                "argument --goodput: invalid float value: 'x'",
+                "the following arguments are required: CONFIG",
+            ),
+        ),
+        (
+            "measure --steps",
+            (
+                "predict measure: error: argument --steps: expected one argument",
+                "the following arguments are required: CONFIG",
+            ),
+        ),
+    ],
+)
+def test_a_command_line_is_read_to_its_end(
+    command: str, lines: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(command.split())
+    assert stopped.value.code == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("usage: predict ")
+    assert tuple(told[-len(lines) :]) == lines
+
+
 BELOW_A_FILE, BELOW_PROC = f"{DEMO}/x", "/proc/x"
 """Places where nobody, not even root, makes a file."""
 SERVING = str(CONFIGS / "serving" / "llama3-8b-h100.yml")

@@ -1,0 +1,87 @@
+"""Every command of the table: its help, the kinds of config that it takes, and what `predict --help` loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from predict.cli import main
+from predict.cli.table import ALL_KINDS, COMMANDS, RL, SERVING, TRAINING, Command
+from sampling.files.places import CONFIGS
+
+BY_NAME = {command.name: command for command in COMMANDS}
+OF_KIND = {
+    TRAINING: str(CONFIGS / "runs" / "demo.yml"),
+    SERVING: str(CONFIGS / "serving" / "llama3-8b-h100.yml"),
+    RL: str(CONFIGS / "rl" / "this-machine" / "grpo.yml"),
+}
+OPERANDS = {
+    "days": ["--tokens", "2T"],
+    "report": ["-o", "page.html"],
+    "plot": ["-o", "plot.svg"],
+    "trace": ["-o", "trace.json"],
+    "export": ["--to", "nemo"],
+    "benchmark": ["--gpus", "1"],
+    "serving-step": ["--decodes", "4x800"],
+    "calibrate": ["--measured", "1s", "--dry-run"],
+    "explain": ["--trace", "traces"],
+    "what-if": ["--trace", "traces"],
+    "record": ["--log", "1s"],
+}
+"""What a command needs beside its config, if anything."""
+
+
+def words(command: Command, config: str) -> list[str]:
+    before = {"plot": ["waterfall"], "serving-fit": [OF_KIND[TRAINING], "--config"]}.get(command.name, [])
+    after = [] if command.name == "serving-fit" else OPERANDS.get(command.name, [])
+    return [command.name, *before, config, *after]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
+def test_a_command_has_help(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([command.name, "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: predict {command.name} ")
+    assert f"  predict {command.name}" in shown.partition("examples:\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(each.name, kind) for each in COMMANDS if each.kinds for kind in ALL_KINDS if kind not in each.kinds],
+)
+def test_a_command_refuses_another_kind_of_config_and_names_one_that_takes_it(
+    name: str, kind: str, capsys: pytest.CaptureFixture[str], tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    assert main(words(BY_NAME[name], OF_KIND[kind])) == 2
+    told = capsys.readouterr().err
+    article = "an RL" if kind == RL else f"a {kind}"
+    assert f"{article} config; predict it with `predict " in told
+
+
+def test_the_help_of_all_commands_loads_none_of_them() -> None:
+    program = (
+        "import sys; from predict.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print([name for name in sys.modules if name.startswith('predict.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = ["predict.cli", "predict.cli.arguments", "predict.cli.options", "predict.cli.table"]
+    assert sorted(eval(done.stdout.splitlines()[-1])) == loaded
+
+
+def test_a_command_loads_no_other_command() -> None:
+    program = (
+        "import sys; from predict.cli import main\n"
+        "main(['days', sys.argv[1], '--tokens', '2T', '--json'])\n"
+        "print([name for name in sys.modules if name in sys.argv[2].split()])"
+    )
+    modules = " ".join(command.module for command in COMMANDS)
+    done = subprocess.run(
+        [sys.executable, "-c", program, OF_KIND[TRAINING], modules], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "['predict.cli.days']"

@@ -2,11 +2,12 @@
 
 - A dataclass is a mapping of its fields, whose names carry their units; of an interval, which is `{"median": …, "low": …, "high": …}`,
   the key above it does.
-- An enum is its value, a path its text, a tuple or a set a list; a mapping keeps its order.
+- An enum is its value, a path its text, a tuple or a set a list; a mapping keeps its order; an infinite number is null.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
@@ -51,7 +52,10 @@ FORMATS: Mapping[str, Format] = {
         },
     ),
     "serving-step": FIRST,
+    "serving-sweep": FIRST,
+    "serving-compare": FIRST,
     "rl-step": FIRST,
+    "rl-compare": FIRST,
     "rl-ledger": FIRST,
     "rl-memory": FIRST,
 }
@@ -68,7 +72,7 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, str | int | float):
-        return value
+        return None if isinstance(value, float) and math.isinf(value) else value
     if is_dataclass(value) and not isinstance(value, type):
         return {name: as_json(getattr(value, name)) for name in _names(type(value))}
     if isinstance(value, Mapping):

@@ -69,7 +69,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_writable("--output", options.output)
-    from predict.report.serving.coefficients import coefficients_text
+    from predict.report.serving.step import coefficients_text
     from predict.report.text import show
     from predict.serving.coefficients import coefficients_json
 

@@ -6,7 +6,7 @@ Times are µs of one GPU of the mean pipeline rank, sizes bytes, FLOPs those of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.ledger.books import CalibrationBook, Ledger, MemoryBook
@@ -258,19 +258,20 @@ def _calibration(book: CalibrationBook) -> list[RenderableType]:
     ]
     if not book.constants:
         return [*lines, fact("constants", "none read off published runs")]
-    return [
-        *lines,
-        table(
-            "  constants read off published runs that moved it",
-            book.constants.items(),
-            {"": lambda item: item[0]},
-            {
-                "value": lambda item: f"{item[1].value:g}",
-                "bounds": lambda item: f"{item[1].low:g} to {item[1].high:g}",
-            },
-            {"what it moves": lambda item: item[1].moves},
-        ),
-    ]
+    title = "  constants read off published runs that moved it"
+    rows = ((name, one.value, one.low, one.high, one.moves) for name, one in book.constants.items())
+    return [*lines, constants_table(title, rows, about="what it moves")]
+
+
+def constants_table(title: str, rows: Iterable[tuple[str, float, float, float, str]], *, about: str) -> Table:
+    """Constants by their names, each with its value, its bounds and a remark."""
+    return table(
+        title,
+        rows,
+        {"": lambda row: row[0]},
+        {"value": lambda row: f"{row[1]:g}", "bounds": lambda row: f"{row[2]:g} to {row[3]:g}"},
+        {about: lambda row: row[4]},
+    )
 
 
 def ledger_json(ledger: Ledger) -> dict[str, Any]:
@@ -341,15 +342,22 @@ def _calibration_json(book: CalibrationBook) -> dict[str, Any]:
 
 def ledger_rows(ledger: Ledger) -> list[dict[str, Any]]:
     """The numbers of all books, in the order of the JSON and under its names."""
-    content = ledger_json(ledger)
+    return rows_of_books(ledger_json(ledger), BOOKS, ENTRY)
+
+
+def rows_of_books(
+    content: Mapping[str, Any], books: Sequence[str], entries: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """A row for every number of the books of a JSON; `entries` are the keys that name the entries of a book's lists."""
+    named = {book: content[book] if isinstance(content[book], Mapping) else {book: content[book]} for book in books}
     return [
         {"run": content["run"], "book": book, "entry": entry, "quantity": quantity, "value": value}
-        for book in BOOKS
-        for entry, quantity, value in numbers(content[book], ENTRY)
+        for book, numbers in named.items()
+        for entry, quantity, value in _numbers(numbers, entries)
     ]
 
 
-def numbers(content: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str, float]]:
+def _numbers(content: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str, float]]:
     """Entry, quantity and value of every number of a book; `names` are the keys that name the entries of its lists."""
     for key, value in content.items():
         if isinstance(value, list):

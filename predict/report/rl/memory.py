@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
 from predict.report.memory import headlines
 from predict.report.provenance import first_lines_of, last_lines
-from predict.report.text import figures_table
+from predict.report.text import escape, fact, figures_table, head, stacked, table
 from predict.rl.memory import TERMS
+from predict.serialise import picked, versioned
 from sampling.number_text import duration, percent, size
 from sampling.units import GIB
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from predict.rl.memory import RlMemory
     from predict.rl.step import RlStep
 
-VERSION = 1
 IN_WORDS = {
     "other_models": "reference, reward, other model",
     "engine_weights": "engine's weights",
@@ -32,20 +30,24 @@ IN_WORDS = {
 
 def rl_memory_text(step: RlStep) -> RenderableType:
     """The memory of a GPU while it generates and while it updates, term by term, and what offload moves."""
-    from rich.console import Group
-
     memory, section, actor = step.memory, step.rl.section, step.actor
     worst, rollout = memory.worst, section.rollout
     left = memory.capacity - worst.peak
-    return Group(
+    return stacked(
         *headlines([rl_misfit(memory)]),
         *first_lines_of(actor),
-        f"[bold]{escape(step.rl.name)}[/]  {section.placement}, {escape(step.rl.base.cluster.gpu.name)}",
+        head(step.rl.name, f"{section.placement}, {step.rl.base.cluster.gpu.name}"),
         "",
-        f"  verdict   [bold]{memory.verdict}[/]   {size(worst.peak)} expected per GPU, in {worst.phase}, of {size(memory.capacity)} "
-        f"({size(abs(left))} {'free' if left >= 0 else 'too much'})",
-        f"  rests on  the trainer: memory profile {actor.memory.memory_profile.name}, counted as for a training run; the engine: "
-        f"{rollout.engine}, which takes {rollout.memory_share:g} of the memory and fills what its weights leave with cache",
+        fact(
+            "verdict",
+            f"[bold]{memory.verdict}[/]   {size(worst.peak)} expected per GPU, in {worst.phase}, of {size(memory.capacity)} "
+            f"({size(abs(left))} {'free' if left >= 0 else 'too much'})",
+        ),
+        fact(
+            "rests on",
+            f"the trainer: memory profile {actor.memory.memory_profile.name}, counted as for a training run; the engine: "
+            f"{rollout.engine}, which takes {rollout.memory_share:g} of the memory and fills what its weights leave with cache",
+        ),
         "",
         *rl_memory_parts(memory),
         "",
@@ -57,28 +59,31 @@ def rl_memory_parts(memory: RlMemory) -> list[RenderableType]:
     """The terms of each moment, the cache in use, and what offload moves."""
     share = memory.kv_used / memory.generating.terms["kv_cache"]
     cache = f"cache in use at most: {size(memory.kv_used)}, {percent(share)} of it"
-    moved: list[RenderableType] = ["", "offload, both ways", _moved(memory)] if memory.moved else []
+    moved: list[RenderableType] = ["", _moved(memory)] if memory.moved else []
     return [_terms(memory), "", cache, *moved]
 
 
 def _terms(memory: RlMemory) -> Table:
     moments = memory.moments
-    table = figures_table("", ("GiB per GPU",), [moment.phase for moment in moments])
+    made = figures_table("", ("GiB per GPU",), [moment.phase for moment in moments])
     for term in TERMS:
         if any(term in moment.terms for moment in moments):
-            table.add_row(
-                IN_WORDS.get(term, term),
-                *(f"{moment.terms[term] / GIB:.2f}" if term in moment.terms else "" for moment in moments),
-            )
-    table.add_row("peak", *(f"{moment.peak / GIB:.2f}" for moment in moments))
-    return table
+            sizes = (f"{moment.terms[term] / GIB:.2f}" if term in moment.terms else "" for moment in moments)
+            made.add_row(IN_WORDS.get(term, term), *sizes)
+    made.add_row("peak", *(f"{moment.peak / GIB:.2f}" for moment in moments))
+    return made
 
 
 def _moved(memory: RlMemory) -> Table:
-    table = figures_table("", ("phase", "state"), ("GiB", "time"))
-    for each in memory.moved:
-        table.add_row(each.phase, each.state, f"{each.bytes_moved / GIB:.2f}", duration(each.time.median_us))
-    return table
+    return table(
+        "offload, both ways",
+        memory.moved,
+        {"phase": lambda each: each.phase, "state": lambda each: each.state},
+        {
+            "GiB": lambda each: f"{each.bytes_moved / GIB:.2f}",
+            "time": lambda each: duration(each.time.median_us),
+        },
+    )
 
 
 def rl_misfit(memory: RlMemory) -> str:
@@ -94,14 +99,12 @@ def rl_misfit(memory: RlMemory) -> str:
 
 def rl_memory_json(memory: RlMemory) -> dict[str, Any]:
     """Bytes per GPU by term in each moment, and the bytes and µs of each way of offloaded state."""
-    return {
-        "version": VERSION,
-        "capacity": memory.capacity,
-        "fits": memory.fits,
-        "moments": {moment.phase: {**moment.terms, "peak": moment.peak} for moment in memory.moments},
-        "kv_used": memory.kv_used,
-        "moved": [
-            {"phase": each.phase, "state": each.state, "bytes": each.bytes_moved, "time_us": each.time.median_us}
-            for each in memory.moved
-        ],
-    }
+    return versioned(
+        "rl-memory",
+        picked(memory, "capacity fits")
+        | {
+            "moments": {moment.phase: {**moment.terms, "peak": moment.peak} for moment in memory.moments},
+            "kv_used": memory.kv_used,
+            "moved": [picked(each, "phase state bytes=bytes_moved time_us=time.median_us") for each in memory.moved],
+        },
+    )

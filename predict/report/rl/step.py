@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-
-from rich.markup import escape
 
 from predict.report.ledger import quantity
 from predict.report.memory import headlines
 from predict.report.provenance import first_lines_of, first_notes
 from predict.report.rl.memory import rl_memory_json, rl_misfit
-from predict.report.text import figures_table
+from predict.report.text import escape, fact, figures_table, head, stacked, step_fact, table
 from predict.rl.books import RlLedger
 from predict.rl.phase import NAMES
 from predict.rl.rollout import BEFORE_TAIL
 from predict.rl.run.section import COLOCATED
-from predict.serialise import as_json
-from sampling.number_text import duration, percent, plain, signed_percent
+from predict.serialise import picked, versioned
+from sampling.number_text import duration, durations, percent, plain, signed_percent
 from sampling.units import GIB
 
 if TYPE_CHECKING:
@@ -29,12 +26,10 @@ if TYPE_CHECKING:
     from predict.rl.phase import Phase
     from predict.rl.step import RlStep
 
-
-VERSION = 1
 LEAST = 0.0005
-"""Share of the phases' time from which on a source is told."""
+"""Share of the phases' time from which on a source is shown."""
 DRAWN = ("step", "gen")
-"""What differs from one draw of the lengths to the next, and is told."""
+"""What differs from one draw of the lengths to the next, and is shown."""
 
 
 def headline(step: RlStep) -> str:
@@ -65,33 +60,36 @@ def tail_in_words(step: RlStep) -> str:
 
 def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
     """The step for a terminal: what runs, its phases, and how they make up the step."""
-    from rich.console import Group
-
-    section, base, time = step.rl.section, step.rl.base, step.time
-    lines: list[RenderableType] = [
+    section, base, samples, rollout = step.rl.section, step.rl.base, step.rl.samples, step.rollout
+    engines = f", engines on {section.rollout.gpus} more" if section.rollout.gpus else ""
+    return stacked(
         *headlines([rl_misfit(step.memory)]),
         *first_lines_of(step.actor),
-        f"{escape(step.rl.name)}  {section.algorithm}, {section.placement}",
-        f"model    {escape(base.model.name)} on {base.cluster.world_size} {escape(base.cluster.gpu.name)}"
-        + (f", engines on {section.rollout.gpus} more" if section.rollout.gpus else ""),
-        f"samples  {section.prompts:,} prompts × {section.n}, {step.rl.samples.tokens:,} tokens; mean response "
-        f"{step.rl.samples.response.mean():,.0f}, longest {step.rl.samples.response.max():,}{cut_in_words(step)}",
-        f"engines  {step.rollout.replicas} of tp {section.rollout.tp}, {section.rollout.engine}, step by {section.rollout.step_model}",
+        head(step.rl.name, f"{section.algorithm}, {section.placement}"),
         "",
-        f"step     {duration(time.median_us)}   (90 %: {duration(time.low_us)} to {duration(time.high_us)}), "
-        f"{plain(step.tokens_per_second_per_gpu)} tokens/s per GPU",
-        f"rests on {rests_on(step)}",
+        step_fact(step.time),
+        fact("throughput", f"{plain(step.tokens_per_second_per_gpu)} tokens/s per GPU"),
+        fact("rests on", rests_on(step)),
+        fact(
+            "model", f"{escape(base.model.name)} on {base.cluster.world_size} {escape(base.cluster.gpu.name)}{engines}"
+        ),
+        fact(
+            "samples",
+            f"{section.prompts:,} prompts × {section.n}, {samples.tokens:,} tokens; mean response {samples.response.mean():,.0f}, "
+            f"longest {samples.response.max():,}{cut_in_words(step)}",
+        ),
+        fact(
+            "engines",
+            f"{rollout.replicas} of tp {section.rollout.tp}, {section.rollout.engine}, step by {section.rollout.step_model}",
+        ),
+        fact("memory", _memory(step)),
+        *([fact("unknown", f"{escape(', '.join(section.unknown))}: a guess here")] if section.unknown else []),
         "",
         _phases(step),
         "",
         *_composition(step),
-        *_memory(step),
-    ]
-    if draws:
-        lines += ["", *_draws(draws)]
-    if section.unknown:
-        lines += ["", f"unknown, and a guess here: {escape(', '.join(section.unknown))}"]
-    return Group(*lines)
+        *(["", *_draws(draws)] if draws else []),
+    )
 
 
 def rests_on(step: RlStep) -> str:
@@ -101,20 +99,24 @@ def rests_on(step: RlStep) -> str:
 
 
 def _phases(step: RlStep) -> Table:
-    table = figures_table("", ("phase", "bound by"), ("time", "90 % interval", "GPUs", "FLOPs", "MFU", "MFU by verl"))
-    for phase in step.phases:
-        palm, verl = phase.mfu.get("palm"), phase.mfu.get("verl")
-        table.add_row(
-            phase.name,
-            phase.bound_by,
-            duration(phase.time.median_us),
-            f"{duration(phase.time.low_us)} to {duration(phase.time.high_us)}",
-            str(phase.gpus),
-            quantity(palm.flops) if palm and palm.flops else "",
-            f"{palm.mfu:.1%}" if palm and palm.mfu else "",
-            f"{verl.mfu:.1%}" if verl and verl.mfu else "",
-        )
-    return table
+    return table(
+        "",
+        step.phases,
+        {"phase": lambda phase: phase.name, "bound by": lambda phase: phase.bound_by},
+        {
+            "time": lambda phase: duration(phase.time.median_us),
+            "90 % interval": lambda phase: durations(phase.time.low_us, phase.time.high_us),
+            "GPUs": lambda phase: str(phase.gpus),
+            "FLOPs": lambda phase: quantity(of.flops) if (of := phase.mfu.get("palm")) and of.flops else "",
+            "MFU": lambda phase: _mfu(phase, "palm"),
+            "MFU by verl": lambda phase: _mfu(phase, "verl"),
+        },
+    )
+
+
+def _mfu(phase: Phase, convention: str) -> str:
+    of = phase.mfu.get(convention)
+    return f"{of.mfu:.1%}" if of and of.mfu else ""
 
 
 def _composition(step: RlStep) -> list[str]:
@@ -138,91 +140,68 @@ def _draws(draws: RlDraws) -> list[str]:
     ]
 
 
-def _memory(step: RlStep) -> list[str]:
+def _memory(step: RlStep) -> str:
     """The fullest moments and whether they fit."""
     memory = step.memory
     moments = ", ".join(f"{moment.phase} {moment.peak / GIB:.1f}" for moment in memory.moments)
-    return [
-        f"memory per GPU, of {memory.capacity / GIB:.1f} GiB: {moments}; the engine takes {step.engine_bytes / GIB:.1f}: {memory.verdict}"
-    ]
+    return f"{moments} GiB per GPU, of {memory.capacity / GIB:.1f}; the engine takes {step.engine_bytes / GIB:.1f}: {memory.verdict}"
+
+
+PHASE = "time_us=time gpus bound_by parts_us=parts sources mfu"
+"""One phase in the JSON: its time, its parts, and what they rest on."""
 
 
 def rl_step_json(step: RlStep, draws: RlDraws | None = None) -> dict[str, Any]:
-    """The stable content of `predict rl-step --json`."""
-    section = step.rl.section
-    return {
-        "version": VERSION,
-        "config": step.rl.name,
-        "algorithm": section.algorithm,
-        "placement": section.placement,
-        "staleness": section.staleness,
-        "samples": section.samples,
-        "tokens": step.rl.samples.tokens,
-        "gpus": step.rl.gpus,
-        "step_us": as_json(step.time),
-        "tokens_per_second_per_gpu": step.tokens_per_second_per_gpu,
-        "sources": RlLedger(step=step).sources,
-        "notes": first_notes(step.actor.run, step.actor.provenance, analytic=step.actor.is_analytic),
-        "phases": {phase.name: phase_json(phase) for phase in step.phases},
-        "queue": asdict(step.queue),
-        "wait_gen_us": step.wait_gen_us,
-        "idle_gen_us": step.idle_gen_us,
-        "rollout": {
-            "replicas": step.rollout.replicas,
-            "tail_share": step.rollout.tail_share,
-            "kv_share": step.rollout.kv_share,
-            "preemptions": step.rollout.served.preemptions,
-            "engine_steps": step.rollout.served.steps,
-        },
-        "memory_bytes": {"update_peak": step.actor.memory.worst.peak, "engine": step.engine_bytes},
-        "memory": rl_memory_json(step.memory),
-        "memory_verdict": step.memory.verdict,
-        "unknown": list(section.unknown),
-        "draws": {f"{name}_us": draws.percentiles_us(name) for name in DRAWN} | {"count": len(draws.steps)}
-        if draws
-        else None,
-    }
-
-
-def phase_json(phase: Phase) -> dict[str, Any]:
-    """One phase: its time, its parts, and what they rest on."""
-    return {
-        "time_us": as_json(phase.time),
-        "gpus": phase.gpus,
-        "bound_by": phase.bound_by,
-        "parts_us": dict(phase.parts),
-        "sources": dict(phase.sources),
-        "mfu": {name: asdict(figure) for name, figure in phase.mfu.items()},
-    }
-
-
-COMPARE_VERSION = 1
+    """The content of `predict rl-step --json`."""
+    actor = step.actor
+    drawn = draws and {f"{name}_us": draws.percentiles_us(name) for name in DRAWN} | {"count": len(draws.steps)}
+    return versioned(
+        "rl-step",
+        {"config": step.rl.name}
+        | picked(step.rl.section, "algorithm placement staleness samples")
+        | picked(step, "tokens=rl.samples.tokens gpus=rl.gpus step_us=time tokens_per_second_per_gpu")
+        | {
+            "sources": RlLedger(step=step).sources,
+            "notes": first_notes(actor.run, actor.provenance, analytic=actor.is_analytic),
+            "phases": {phase.name: picked(phase, PHASE) for phase in step.phases},
+        }
+        | picked(step, "queue wait_gen_us idle_gen_us")
+        | {
+            "rollout": picked(
+                step.rollout,
+                "replicas tail_share kv_share preemptions=served.preemptions engine_steps=served.steps",
+            ),
+            "memory_bytes": picked(step, "update_peak=actor.memory.worst.peak engine=engine_bytes"),
+            "memory": rl_memory_json(step.memory),
+        }
+        | picked(step, "memory_verdict=memory.verdict unknown=rl.section.unknown")
+        | {"draws": drawn},
+    )
 
 
 def rl_compare_text(steps: Sequence[RlStep]) -> Table:
     """A column for each step: its phases, the step, what it trains on per second, and its memory; with the change from the first."""
-    table = figures_table("", ("",), [escape(step.rl.name) for step in steps])
+    made = figures_table("", ("",), [escape(step.rl.name) for step in steps])
     for name in NAMES:
         phases = [step.phase(name) for step in steps]
         if any(phases):
-            _add(table, name, [phase.time.median_us if phase else None for phase in phases])
-    _add(table, "step", [step.time.median_us for step in steps])
-    table.add_row("tokens/s per GPU", *(f"{step.tokens_per_second_per_gpu:,.0f}" for step in steps))
-    table.add_row("GPUs", *(str(step.rl.gpus) for step in steps))
-    table.add_row("most memory per GPU", *(f"{step.memory.worst.peak / GIB:.1f} GiB" for step in steps))
-    return table
+            made.add_row(name, *_changes([phase.time.median_us if phase else None for phase in phases]))
+    made.add_row("step", *_changes([step.time.median_us for step in steps]))
+    made.add_row("tokens/s per GPU", *(f"{step.tokens_per_second_per_gpu:,.0f}" for step in steps))
+    made.add_row("GPUs", *(str(step.rl.gpus) for step in steps))
+    made.add_row("most memory per GPU", *(f"{step.memory.worst.peak / GIB:.1f} GiB" for step in steps))
+    return made
 
 
-def _add(table: Table, name: str, times_us: Sequence[float | None]) -> None:
-    """A row of times, those after the first with their change."""
+def _changes(times_us: Sequence[float | None]) -> Iterator[str]:
+    """Times, those after the first with their change."""
     first, *others = times_us
-    cells = ["" if first is None else duration(first)]
+    yield "" if first is None else duration(first)
     for time_us in others:
         change = f" ({signed_percent(time_us / first - 1, decimals=0)})" if time_us is not None and first else ""
-        cells.append("" if time_us is None else duration(time_us) + change)
-    table.add_row(name, *cells)
+        yield "" if time_us is None else duration(time_us) + change
 
 
 def rl_compare_json(steps: Sequence[RlStep]) -> dict[str, Any]:
     """The content of `predict rl-step --json` for each, in their order."""
-    return {"version": COMPARE_VERSION, "steps": [rl_step_json(step) for step in steps]}
+    return versioned("rl-compare", {"steps": [rl_step_json(step) for step in steps]})

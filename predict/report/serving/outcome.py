@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
 from predict.report.money import amount_text
 from predict.report.provenance import noted
-from predict.report.serving.planning import (
-    cost_json,
-    cost_lines,
-    objectives_json,
-    objectives_lines,
-    rate_json,
-    rate_text,
-)
-from predict.report.serving.step import coefficients_line, notes_on_step, server_line, sources_line
-from predict.report.text import figures_table
+from predict.report.serving.planning import COST, cost_facts, objectives_facts, objectives_json, rate_text
+from predict.report.serving.step import coefficients_line, notes_on_step, server_line, sources_text
+from predict.report.text import escape, fact, head, stacked, table
+from predict.serialise import picked, versioned
 from predict.serving.step_model import KERNELS
 from sampling.files.faults import counted
-from sampling.number_text import duration, plain
+from sampling.number_text import duration, durations, plain
 from sampling.units import GIB, SECOND_US
 
 if TYPE_CHECKING:
@@ -29,61 +24,61 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from predict.serving.planning.answer import Answer
-    from predict.serving.planning.cost import TokenCost
     from predict.serving.planning.loaded_server import Outcome
-    from predict.serving.scheduler.latency import Latency
+    from predict.serving.scheduler.latency import Spread
     from predict.serving.scheduler.traffic import Load
 
-VERSION = 3
-"""Version of the JSON; since 2, `requests_per_s` counts completions from the first to the last, since 3 only those before an overloaded
-server's queue is empty."""
 TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT"}
 
 
 def answer_text(answer: Answer) -> RenderableType:
     """One load in full, or a line for each of several; then the capacity, the objectives and the cost where they were asked for."""
-    from rich.console import Group
-
-    server, outcomes, capacity = answer.server, answer.outcomes, answer.capacity
-    run, room, stepper = server.run, server.room, server.stepper
-    size, most, batch = server.engine.block_size, server.engine.max_num_seqs, outcomes[0].mean_batch
+    server, (first, *others) = answer.server, answer.outcomes
+    run, room, stepper, batch = server.run, server.room, server.stepper, first.mean_batch
+    size, most = server.engine.block_size, server.engine.max_num_seqs
     sequences = room.sequences(run.load.prompt + run.load.output, size)
-    lines: list[RenderableType] = [
+    loads = (
+        [_several(answer)] if others else [*_one(first), *(line for cost in answer.costs for line in cost_facts(cost))]
+    )
+    return stacked(
         *noted(notes_on_step(stepper, batch)),
-        f"{escape(run.name)}  {escape(server_line(run))}",
-        f"cache  {room.blocks:,} blocks of {size} tokens per GPU, room for {sequences:,} requests (the engine runs {most:,} at once); weights "
-        f"{room.weights / GIB:.1f} GiB of {room.memory / GIB:.1f}",
+        head(run.name, server_line(run)),
         "",
-    ]
-    if len(outcomes) == 1:
-        lines += [_one(outcomes[0]), *(escape(line) for cost in answer.costs for line in cost_lines(cost))]
-    else:
-        lines += [_several(answer)]
+        fact(
+            "room",
+            f"{room.blocks:,} blocks of {size} tokens per GPU, room for {sequences:,} requests (the engine runs {most:,} at once); weights "
+            f"{room.weights / GIB:.1f} GiB of {room.memory / GIB:.1f}",
+        ),
+        *loads,
+        *_capacity(answer),
+        *(["", *objectives_facts(server, answer.kept), *cost_facts(answer.kept_cost)] if answer.kept else []),
+        *_rests_on(answer),
+    )
+
+
+def _capacity(answer: Answer) -> Iterator[str]:
+    capacity, run = answer.capacity, answer.server.run
     if capacity:
-        lines += ["", f"capacity    {rate_text(capacity)}: above it the queue grows"]
-        lines += [
-            f"            mean TTFT passes three times that of a low rate at {_rate(answer.slow_first_tokens_per_s or 0.0)}"
-        ]
-        lines += _there(answer.capacity_cost)
+        yield ""
+        yield fact("capacity", f"{rate_text(capacity)}: above it the queue grows")
+        slow = plain(answer.slow_first_tokens_per_s or 0.0)
+        yield fact("", f"mean TTFT passes three times that of a low rate at {slow} requests/s")
+        yield from cost_facts(answer.capacity_cost)
         if run.traffic:
-            lines += ["            both for the file's requests over and over, their lengths and prompts together"]
-    if answer.kept:
-        lines += ["", *objectives_lines(server, answer.kept), *_there(answer.kept_cost)]
-    if run.load.concurrency and (capacity or answer.kept):
-        lines += ["", "rates are those of the same requests arriving at random, as an open loop"]
-    lines += ["", escape(coefficients_line(stepper))]
+            yield fact("", "both for the file's requests over and over, their lengths and prompts together")
+
+
+def _rests_on(answer: Answer) -> Iterator[str]:
+    """The sources of steps and rates, and a remark on what is not counted."""
+    server, stepper = answer.server, answer.server.stepper
+    yield ""
+    if server.run.load.concurrency and (answer.capacity or answer.kept):
+        yield "rates are those of the same requests arriving at random, as an open loop"
+    yield escape(coefficients_line(stepper))
     if not stepper.coefficients.knows_client:
-        lines.append(
-            "the client's time is unknown to these coefficients and not counted: E2E and TTFT are those within the engine"
-        )
+        yield "the client's time is unknown to these coefficients and not counted: E2E and TTFT are those within the engine"
     if stepper.coefficients.model == KERNELS.name:
-        lines.append(sources_line(stepper, batch))
-    return Group(*lines)
-
-
-def _there(cost: TokenCost | None) -> list[str]:
-    """The cost at the rate of the lines before."""
-    return [] if cost is None else [escape(f"            {line.lstrip()}") for line in cost_lines(cost, "cost there")]
+        yield sources_text(stepper, answer.outcomes[0].mean_batch)
 
 
 def load_line(load: Load) -> str:
@@ -119,132 +114,117 @@ def file_text(load: Load) -> str:
     return f"{counted(load.requests, 'request')} of {escape(Path(load.file).name)}"
 
 
-def _one(outcome: Outcome) -> RenderableType:
-    from rich.console import Group
-
-    table = figures_table("", ("",), ("mean", "90 % interval", "p50", "p90", "p99"))
-    for name, title in TITLES.items():
-        spread, low, high = (getattr(one, name) for one in (outcome.latency, outcome.low, outcome.high))
-        table.add_row(
-            title,
-            duration(spread.mean_us),
-            f"{duration(low.mean_us)} to {duration(high.mean_us)}",
-            *(duration(time) for time in spread.percentiles_us.values()),
-        )
+def _one(outcome: Outcome) -> Iterator[RenderableType]:
     latency, served = outcome.latency, outcome.served
+    spreads = [(title, getattr(latency, name), _bounds(outcome, name)) for name, title in TITLES.items()]
     per_replica = " per replica" if outcome.replicas > 1 else ""
-    told: list[RenderableType] = [
-        f"load   {load_line(outcome.load)}",
+    counted_over = "while requests wait" if outcome.grows else "from the first completion to the last"
+    yield fact("load", load_line(outcome.load))
+    yield ""
+    yield table(
         "",
-        table,
-        "",
-        f"throughput  {plain(latency.output_tokens_per_s)} output tokens/s, {plain(latency.requests_per_s)} requests/s"
-        f"{per_replica}, {'while requests wait' if outcome.grows else 'from the first completion to the last'}",
-        f"steps       {served.steps:,}, {served.mean_requests:.1f} requests in each on average, {served.preemptions:,} preemptions",
-        f"cache       {outcome.kv_share:.1%} in use on average, {served.most_blocks / outcome.room.blocks:.1%} at most",
-        f"queue       {latency.mean_waiting:,.1f} requests wait on average",
-    ]
+        spreads,
+        {"": lambda row: row[0]},
+        {"mean": lambda row: duration(row[1].mean_us), "90 % interval": lambda row: durations(*row[2])}
+        | {f"p{place}": partial(_percentile, place) for place in latency.e2e.percentiles_us},
+    )
+    yield ""
+    yield fact(
+        "throughput",
+        f"{plain(latency.output_tokens_per_s)} output tokens/s, {plain(latency.requests_per_s)} requests/s{per_replica}, {counted_over}",
+    )
+    yield fact(
+        "steps",
+        f"{served.steps:,}, {served.mean_requests:.1f} requests in each on average, {served.preemptions:,} preemptions",
+    )
+    most = served.most_blocks / outcome.room.blocks
+    yield fact("cache", f"{outcome.kv_share:.1%} in use on average, {most:.1%} at most")
+    yield fact("queue", f"{latency.mean_waiting:,.1f} requests wait on average")
     if outcome.grows:
-        told.append(
+        yield (
             f"OVERLOADED: the queue grows by {latency.queue_growth_per_s:.2f} requests per second{per_replica}; E2E and TTFT are those of "
             f"{plain(outcome.load.duration_s)} s of load, and would be longer after more"
         )
     elif outcome.may_grow:
-        told.append("NEAR SATURATION: with steps at the upper bound of their interval the queue grows")
-    return Group(*told)
+        yield "NEAR SATURATION: with steps at the upper bound of their interval the queue grows"
+
+
+def _percentile(place: int, row: tuple[str, Spread, tuple[float, float]]) -> str:
+    return duration(row[1].percentiles_us[place])
+
+
+def _bounds(outcome: Outcome, figure: str) -> tuple[float, float]:
+    """The 90 % bounds of a mean, in µs."""
+    low, high = (getattr(one, figure).mean_us for one in (outcome.low, outcome.high))
+    return low, high
 
 
 def _several(answer: Answer) -> Table:
-    outcomes, costs, load = answer.outcomes, answer.costs, answer.outcomes[0].load
-    figures = ("E2E", "90 % interval", "E2E p90", "TTFT", "TTFT p90", "TPOT", "tokens/s", "cache", "queue")
-    table = figures_table(
+    load, costs = answer.outcomes[0].load, answer.costs
+    return table(
         ", ".join([*([file_text(load)] if load.file else []), requests_text(load)]),
-        ("requests/s",),
-        (*figures, *(["per M output"] if costs else [])),
+        zip_longest(answer.outcomes, costs),
+        {},
+        {
+            "requests/s": lambda row: plain(row[0].load.rate),
+            "E2E": lambda row: duration(row[0].latency.e2e.mean_us),
+            "90 % interval": lambda row: durations(*_bounds(row[0], "e2e")),
+            "E2E p90": lambda row: duration(row[0].latency.e2e.percentiles_us[90]),
+            "TTFT": lambda row: duration(row[0].latency.ttft.mean_us),
+            "TTFT p90": lambda row: duration(row[0].latency.ttft.percentiles_us[90]),
+            "TPOT": lambda row: duration(row[0].latency.tpot.mean_us),
+            "tokens/s": lambda row: plain(row[0].latency.output_tokens_per_s),
+            "cache": lambda row: f"{row[0].kv_share:.0%}",
+            "queue": lambda row: _queue(row[0]),
+        }
+        | ({"per M output": lambda row: amount_text(row[1].output.median, row[1].currency)} if costs else {}),
     )
-    for place, one in enumerate(outcomes):
-        found = one.latency
-        table.add_row(
-            plain(one.load.rate),
-            duration(found.e2e.mean_us),
-            f"{duration(one.low.e2e.mean_us)} to {duration(one.high.e2e.mean_us)}",
-            duration(found.e2e.percentiles_us[90]),
-            duration(found.ttft.mean_us),
-            duration(found.ttft.percentiles_us[90]),
-            duration(found.tpot.mean_us),
-            plain(found.output_tokens_per_s),
-            f"{one.kv_share:.0%}",
-            "grows" if one.grows else f"{found.mean_waiting:,.1f}{' (may grow)' if one.may_grow else ''}",
-            *([amount_text(costs[place].output.median, costs[place].currency)] if costs else []),
-        )
-    return table
 
 
-def _rate(rate: float) -> str:
-    return f"{plain(rate)} requests/s"
+def _queue(one: Outcome) -> str:
+    return "grows" if one.grows else f"{one.latency.mean_waiting:,.1f}{' (may grow)' if one.may_grow else ''}"
 
 
 def answer_json(answer: Answer) -> dict[str, Any]:
-    """The stable content of `predict serving --json`."""
-    server, room = answer.server, answer.server.room
+    """The content of `predict serving --json`."""
+    server, kept = answer.server, answer.kept
     loads = [_load_json(one) for one in answer.outcomes]
     for load, cost in zip(loads, answer.costs, strict=False):
-        load["cost"] = cost_json(cost)
+        load["cost"] = picked(cost, COST)
     found: dict[str, Any] = {
-        "version": VERSION,
         "config": server.run.name,
-        "model": server.stepper.coefficients.model,
-        "source": server.stepper.coefficients.source,
+        **picked(server.stepper.coefficients, "model source"),
         "notes": notes_on_step(server.stepper, answer.outcomes[0].mean_batch),
-        "cache": {"blocks": room.blocks, "block_bytes": room.block, "weight_bytes": room.weights},
+        "cache": picked(server.room, "blocks block_bytes=block weight_bytes=weights"),
         "loads": loads,
     }
     if answer.capacity:
-        found["capacity_rps"] = rate_json(answer.capacity)
-        found["rate_of_slow_first_tokens_rps"] = answer.slow_first_tokens_per_s
+        found |= picked(answer, "capacity_rps=capacity rate_of_slow_first_tokens_rps=slow_first_tokens_per_s")
     if answer.capacity_cost:
-        found["capacity_cost"] = cost_json(answer.capacity_cost)
-    if answer.kept:
-        found["slo"] = objectives_json(server, answer.kept)
+        found["capacity_cost"] = picked(answer.capacity_cost, COST)
+    if kept:
+        found["slo"] = objectives_json(server, kept)
         if answer.kept_cost:
-            found["slo"]["cost"] = cost_json(answer.kept_cost)
-    return found
+            found["slo"]["cost"] = picked(answer.kept_cost, COST)
+    return versioned("serving", found)
 
 
 def _load_json(one: Outcome) -> dict[str, Any]:
-    latency, served = one.latency, one.served
-    return {
-        "rate_rps": one.load.rate,
-        "concurrency": one.load.concurrency,
-        "file": _file_json(one.load) if one.load.file else None,
-        "prompt": one.load.prompt,
-        "output": one.load.output,
-        "prompt_lengths": one.load.prompt_lengths,
-        "output_lengths": one.load.output_lengths,
-        **{f"{name}_us": _spread_json(name, one) for name in TITLES},
-        "requests_per_s": latency.requests_per_s,
-        "output_tokens_per_s": latency.output_tokens_per_s,
-        "queue_growth_per_s": latency.queue_growth_per_s,
-        "overloaded": one.grows,
-        "may_be_overloaded": one.may_grow,
-        "cache_share": one.kv_share,
-        "preemptions": served.preemptions,
-        "steps": served.steps,
-    }
-
-
-def _file_json(load: Load) -> dict[str, Any]:
-    """The recorded requests, and the seconds in which they arrive at the load's rate."""
-    return {"name": load.file, "requests": load.requests, "span_s": load.duration_s}
+    load = one.load
+    return (
+        picked(load, "rate_rps=rate concurrency")
+        | {"file": picked(load, "name=file requests span_s=duration_s") if load.file else None}
+        | picked(load, "prompt output prompt_lengths output_lengths")
+        | {f"{name}_us": _spread_json(name, one) for name in TITLES}
+        | picked(one.latency, "requests_per_s output_tokens_per_s queue_growth_per_s")
+        | picked(
+            one,
+            "overloaded=grows may_be_overloaded=may_grow cache_share=kv_share preemptions=served.preemptions steps=served.steps",
+        )
+    )
 
 
 def _spread_json(name: str, one: Outcome) -> dict[str, float]:
-    def spread(latency: Latency) -> Any:
-        return getattr(latency, name)
-
-    return {
-        "mean": spread(one.latency).mean_us,
-        "low": spread(one.low).mean_us,
-        "high": spread(one.high).mean_us,
-        **{f"p{percent}": time for percent, time in spread(one.latency).percentiles_us.items()},
-    }
+    spread, (low, high) = getattr(one.latency, name), _bounds(one, name)
+    percentiles = {f"p{percent}": time for percent, time in spread.percentiles_us.items()}
+    return {"mean": spread.mean_us, "low": low, "high": high} | percentiles

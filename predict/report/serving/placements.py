@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-
-from rich.markup import escape
 
 from predict.interval import Interval
 from predict.report.money import amount_text
 from predict.report.serving.outcome import answer_json, load_line
 from predict.report.serving.planning import binding_text, objectives_text
 from predict.report.serving.step import coefficients_line, notes_on_answers
-from predict.report.text import figures_table
+from predict.report.text import escape, figures_table, stacked
 from predict.report.what_if.sweep import rows_text
+from predict.serialise import each_picked, picked, versioned
 from predict.serving.planning.answer import Answer
 from predict.what_if.compare import differing, setting_text
 from predict.what_if.servers import (
@@ -31,7 +31,6 @@ from sampling.units import SECOND_US
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-VERSION = 1
 FIGURES = ("GPUs", "at once", "E2E", "90 %", "TTFT p90", "TPOT", "capacity")
 COLUMNS = """
 model commit device n_cards tp dp precision kv_precision engine seq_prompt seq_response rate_rps requests_at_once e2e_s e2e_low_s e2e_high_s
@@ -43,8 +42,6 @@ slo_high_rps slo_binding cost_per_million_output reason
 
 def servers_text(found: ServerSweep, title: str, ordered_by: str) -> RenderableType:
     """A row per combination, and why others cannot run."""
-    from rich.console import Group
-
     answers = [row.prediction for row in found.rows if row.prediction]
     first = answers[0]
     kept, cost = first.kept, carried_cost(first)
@@ -64,7 +61,9 @@ def servers_text(found: ServerSweep, title: str, ordered_by: str) -> RenderableT
     notes.append(f"per GPU: requests per second at {_where(first)}")
     notes += ["per M out: money per million output tokens there, prompts included"] if cost else []
     notes.append(coefficients_line(first.server.stepper))
-    return Group(*notes_on_answers(answers), rows_text(found, title, titles, names, _figures), "", *map(escape, notes))
+    return stacked(
+        *notes_on_answers(answers), rows_text(found, title, titles, names, _figures), "", *map(escape, notes)
+    )
 
 
 def _where(found: Answer) -> str:
@@ -97,19 +96,16 @@ def _rate_cells(rate: Interval | None) -> list[str]:
 
 def servers_json(found: ServerSweep, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The long table's rows, in their order, and the keys that were varied."""
-    return {
-        "version": VERSION,
-        "config": found.name,
-        "step": _step_json(found),
-        "varied": {each.path: list(each.values) for each in found.varied},
-        "rows": [dict(row) for row in rows],
-    }
-
-
-def _step_json(found: ServerSweep) -> dict[str, str]:
-    """The model of the steps, and where its coefficients come from."""
     used = next(row.prediction for row in found.rows if row.prediction).server.stepper.coefficients
-    return {"model": used.model, "source": used.source}
+    return versioned(
+        "serving-sweep",
+        {
+            "config": found.name,
+            "step": picked(used, "model source"),
+            "varied": {each.path: each.values for each in found.varied},
+            "rows": rows,
+        },
+    )
 
 
 def server_columns(found: ServerSweep) -> list[str]:
@@ -165,8 +161,6 @@ def _rate_columns(name: str, rate: Interval | None) -> dict[str, float]:
 
 def servers_compare_text(answers: Sequence[Answer]) -> RenderableType:
     """The settings that differ, and a column for each config with the change from the first."""
-    from rich.console import Group
-
     first = answers[0]
     runs = [one.server.run for one in answers]
     lines = []
@@ -192,7 +186,7 @@ def servers_compare_text(answers: Sequence[Answer]) -> RenderableType:
     ]
     ratios = [escape(_ratio_line(first, other)) for other in answers[1:]]
     of_steps = escape(coefficients_line(first.server.stepper))
-    return Group(*notes_on_answers(answers), *lines, table, "", intervals, *ratios, *grows, of_steps)
+    return stacked(*notes_on_answers(answers), *lines, table, "", intervals, *ratios, *grows, of_steps)
 
 
 def _ratio_line(first: Answer, other: Answer) -> str:
@@ -203,47 +197,27 @@ def _ratio_line(first: Answer, other: Answer) -> str:
     return f"{told}, so they may carry the same" if found.low <= 1 <= found.high else told
 
 
-def _rows(first: Answer) -> list[tuple[str, Any, Any]]:
+def _rows(first: Answer) -> Iterator[tuple[str, Any, Any]]:
     """Name, figure and form of each row."""
-
-    def time(figure: str, of: Any) -> Any:
-        return lambda found: of(getattr(found.outcomes[0].latency, figure))
-
-    rows: list[tuple[str, Any, Any]] = [
-        ("GPUs", lambda found: found.server.run.server.placement.gpus, str),
-        ("requests at once", lambda found: found.server.at_once, lambda count: f"{count:,}"),
-    ]
+    yield "GPUs", lambda found: found.server.run.server.placement.gpus, str
+    yield "requests at once", lambda found: found.server.at_once, "{:,}".format
     for figure in ("e2e", "ttft", "tpot"):
-        rows.append((f"{figure.upper()}, mean", time(figure, lambda spread: spread.mean_us), duration))
-        rows.append((f"{figure.upper()}, p90", time(figure, lambda spread: spread.percentiles_us[90]), duration))
-    rows.append(("capacity, requests/s", lambda found: found.capacity.median, plain))
+        of = attrgetter(f"latency.{figure}")
+        yield f"{figure.upper()}, mean", lambda found, of=of: of(found.outcomes[0]).mean_us, duration
+        yield f"{figure.upper()}, p90", lambda found, of=of: of(found.outcomes[0]).percentiles_us[90], duration
+    yield "capacity, requests/s", lambda found: found.capacity.median, plain
     if first.kept:
-        rows.append(
-            (
-                f"{objectives_text(first.kept.objectives)} up to, requests/s",
-                lambda found: carried(found).median,
-                plain,
-            )
-        )
-    rows.append(("the same per GPU", per_gpu, plain))
+        up_to = f"{objectives_text(first.kept.objectives)} up to, requests/s"
+        yield up_to, lambda found: carried(found).median, plain
+    yield "the same per GPU", per_gpu, plain
     if cost := carried_cost(first):
         name = f"cost per million output tokens at {_where(first)}"
-        rows.append(
-            (
-                name,
-                money,
-                lambda amount: amount_text(amount, cost.currency),
-            )
-        )
-    return rows
+        yield name, money, lambda amount: amount_text(amount, cost.currency)
 
 
 def servers_compare_json(answers: Sequence[Answer]) -> dict[str, Any]:
     """The content of `predict serving --find-capacity --json` for each, in their order, and what each but the first carries over the first."""
     first, *others = answers
-    ratios = [carried_ratio(first, other) for other in others]
-    return {
-        "version": VERSION,
-        "servers": [answer_json(one) for one in answers],
-        "carried_ratios": [{"median": one.median, "low": one.low, "high": one.high} for one in ratios],
-    }
+    servers = [answer_json(one) for one in answers]
+    ratios = each_picked((carried_ratio(first, other) for other in others), "median low high")
+    return versioned("serving-compare", {"servers": servers, "carried_ratios": ratios})

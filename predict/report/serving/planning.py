@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from math import isinf
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from predict.interval import Interval
 from predict.report.money import amount_text, money_text
+from predict.report.text import escape, fact
+from predict.serialise import as_json, picked
 from predict.serving.planning.cost import TokenCost
 from predict.serving.planning.highest_rate import ObjectivesRate
 from predict.serving.planning.loaded_server import LoadedServer
@@ -39,42 +39,42 @@ def binding_text(found: ObjectivesRate) -> str:
     return f"{objectives_text(found.binding)} {'fails' if len(found.binding) == 1 else 'fail'}"
 
 
-def objectives_lines(server: LoadedServer, found: ObjectivesRate) -> list[str]:
+def objectives_facts(server: LoadedServer, found: ObjectivesRate) -> Iterator[str]:
     """The rate, what binds it, goodput, and the servers that the config's own rate takes."""
-    per_gpu = found.rate.median / gpus_of(server)
-    lines = [
-        f"objectives  {objectives_text(found.objectives)}",
-        f"            hold up to {rate_text(found.rate)}, {plain(per_gpu)} per GPU; above it {binding_text(found)}",
-        f"            goodput there {plain(found.goodput_per_s)} requests/s: {percent(found.met_share)} of the requests keep every limit by "
-        "themselves",
-    ]
-    rate = server.run.load.rate
+    gpus, rate = gpus_of(server), server.run.load.rate
+    per_gpu = plain(found.rate.median / gpus)
+    yield fact("objectives", objectives_text(found.objectives))
+    yield fact("", f"hold up to {rate_text(found.rate)}, {per_gpu} per GPU; above it {binding_text(found)}")
+    met = f"{percent(found.met_share)} of the requests keep every limit by themselves"
+    yield fact("", f"goodput there {plain(found.goodput_per_s)} requests/s: {met}")
     if rate:
         servers, at_least = found.servers_for(rate)
         slower = ""
         if at_least != servers:
             slower = f"; {at_least} at the lower bound" if at_least else "; at the lower bound no number of them does"
-        gpus = counted(servers * gpus_of(server), "GPU")
-        lines.append(f"            {plain(rate)} requests/s take {counted(servers, 'such server')}, {gpus}{slower}")
-    return lines
+        taken = f"{counted(servers, 'such server')}, {counted(servers * gpus, 'GPU')}"
+        yield fact("", f"{plain(rate)} requests/s take {taken}{slower}")
 
 
-def cost_lines(cost: TokenCost, name: str = "cost") -> list[str]:
-    """The cost per million tokens."""
-    return [
-        f"{name:11} {money_text(cost.output, cost.currency)} per million output tokens, prompts included, at "
-        f"{amount_text(cost.gpu_hour, cost.currency)} per GPU and hour",
-        f"            divided by time in steps: {money_text(cost.input_alone, cost.currency)} per million input tokens, "
-        f"{money_text(cost.output_alone, cost.currency)} per million output tokens",
-    ]
+def cost_facts(cost: TokenCost | None) -> Iterator[str]:
+    """The cost per million tokens at the rate of the lines before; nothing for none."""
+    if cost is None:
+        return
+    output, inputs, alone = (
+        escape(money_text(of, cost.currency)) for of in (cost.output, cost.input_alone, cost.output_alone)
+    )
+    hour = escape(amount_text(cost.gpu_hour, cost.currency))
+    yield fact("cost", f"{output} per million output tokens, prompts included, at {hour} per GPU and hour")
+    shares = f"{inputs} per million input tokens, {alone} per million output tokens"
+    yield fact("", f"divided by time in steps: {shares}")
 
 
 def gpus_of(server: LoadedServer) -> int:
     return server.run.server.placement.gpus
 
 
-def rate_json(rate: Interval) -> dict[str, float]:
-    return {"median": rate.median, "low": rate.low, "high": rate.high}
+COST = "currency gpu_hour output input_alone output_alone"
+"""The JSON of a cost: money per million tokens; null for a bound that is infinite."""
 
 
 def objectives_json(server: LoadedServer, found: ObjectivesRate) -> dict[str, Any]:
@@ -83,25 +83,10 @@ def objectives_json(server: LoadedServer, found: ObjectivesRate) -> dict[str, An
     servers, at_least = found.servers_for(rate) if rate else (None, None)
     return {
         "objectives": {one.name: one.limit_us for one in found.objectives},
-        "rate_rps": rate_json(found.rate),
+        "rate_rps": as_json(found.rate),
         "binding": [one.name for one in found.binding] or ["queue"],
-        "goodput_rps": found.goodput_per_s,
-        "met_share": found.met_share,
+        **picked(found, "goodput_rps=goodput_per_s met_share"),
         "gpus_per_server": gpus_of(server),
         "servers_for_load": servers,
         "servers_for_load_at_low": at_least,
     }
-
-
-def cost_json(cost: TokenCost) -> dict[str, Any]:
-    """Money per million tokens; null for a bound that is infinite."""
-    spans = {name: asdict(getattr(cost, name)) for name in ("output", "input_alone", "output_alone")}
-    return {
-        "currency": cost.currency,
-        "gpu_hour": cost.gpu_hour,
-        **{name: _finite(span) for name, span in spans.items()},
-    }
-
-
-def _finite(span: dict[str, float]) -> dict[str, float | None]:
-    return {name: None if isinf(value) else value for name, value in span.items()}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
 from predict.report.provenance import noted, notes_on_prices
-from predict.report.text import figures_table
+from predict.report.text import escape, fact, head, stacked, step_fact, table
+from predict.serialise import each_picked, versioned
 from predict.serving.batch import StepBatch
 from predict.serving.kernels.features import EXECUTION, prices_of
 from predict.serving.planning.answer import Answer
@@ -16,46 +15,52 @@ from predict.serving.step_model import KERNELS, step_model
 from predict.serving.stepper import Stepper
 from predict.step.prediction import ALL
 from sampling.files.faults import counted
-from sampling.number_text import duration, percent
+from sampling.number_text import duration, percent, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from predict.serving.batch import StepBatch
+    from predict.serving.coefficients import Coefficients, Weight
     from predict.serving.config import ServingRun
-    from predict.serving.stepper import Stepper
 
-
-VERSION = 1
+NOTED = 0.01
+"""Log half-width from which on a note says that the interval is wider."""
 
 
 def step_text(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) -> RenderableType:
     """The step by each model, with its interval, and the terms of each."""
-    from rich.console import Group
-
     notes = dict.fromkeys(note for one in steppers for note in notes_on_step(one, batch))
-    lines: list[RenderableType] = [
+    decodes = f"{counted(len(batch.decodes), 'decode')} over {sum(batch.decodes):,} cached tokens"
+    return stacked(
         *noted(list(notes)),
-        f"{escape(run.name)}  {escape(server_line(run))}",
-        f"batch  {counted(len(batch.decodes), 'decode')} over {sum(batch.decodes):,} cached tokens, {_chunks_text(batch)}",
+        head(run.name, server_line(run)),
+        "",
+        fact("batch", f"{decodes}, {_chunks_text(batch)}"),
+        fact("bound", f"{duration(steppers[0].bound_us(batch))} at the speed of light"),
+        fact("rests on", sources_text(steppers[0], batch)),
+        *(part for one in steppers for part in _by_model(one, batch)),
+        *(["", believed_text(steppers)] if len(steppers) > 1 else []),
+    )
+
+
+def _by_model(one: Stepper, batch: StepBatch) -> list[RenderableType]:
+    (time,) = one.step_times([batch])
+    model = step_model(one.coefficients.model)
+    ledger = {name: us for name, us in one.ledger_us(batch).items() if us}
+    terms = table(
+        "",
+        ledger.items(),
+        {"term": lambda term: model.title_of(term[0])},
+        {"time": lambda term: duration(term[1]), "share": lambda term: f"{term[1] / sum(ledger.values()):.1%}"},
+    )
+    return [
+        "",
+        f"step by {one.coefficients.model}",
+        step_fact(time),
+        fact("rests on", escape(f"coefficients: {one.coefficients.source}")),
+        "",
+        terms,
     ]
-    lines += [f"speed of light  {duration(steppers[0].bound_us(batch))}", sources_line(steppers[0], batch)]
-    for one in steppers:
-        (time,) = one.step_times([batch])
-        model = step_model(one.coefficients.model)
-        table = figures_table("", ("term",), ("time", "share"))
-        ledger = {name: us for name, us in one.ledger_us(batch).items() if us}
-        for name, us in ledger.items():
-            table.add_row(escape(model.title_of(name)), duration(us), f"{us / sum(ledger.values()):.1%}")
-        lines += [
-            "",
-            f"step by {one.coefficients.model}  {duration(time.median_us)}   (90 %: {duration(time.low_us)} to {duration(time.high_us)})",
-            table,
-            escape(f"coefficients: {one.coefficients.source}"),
-        ]
-    if len(steppers) > 1:
-        lines += ["", believed_text(steppers)]
-    return Group(*lines)
 
 
 def _chunks_text(batch: StepBatch) -> str:
@@ -98,36 +103,31 @@ def server_line(run: ServingRun) -> str:
 
 
 def step_json(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) -> dict[str, Any]:
-    """The stable content of `predict serving-step --json`."""
-    return {
-        "version": VERSION,
-        "config": run.name,
-        "batch": {
-            "chunks": [{"tokens": chunk.tokens, "context": chunk.context} for chunk in batch.chunks],
-            "decodes": list(batch.decodes),
+    """The content of `predict serving-step --json`."""
+    return versioned(
+        "serving-step",
+        {
+            "config": run.name,
+            "batch": {"chunks": each_picked(batch.chunks, "tokens context"), "decodes": batch.decodes},
+            "speed_of_light_us": steppers[0].bound_us(batch),
+            "sources": steppers[0].sources(batch),
+            "models": [_model_json(one, batch) for one in steppers],
+            "believed": believed(steppers).coefficients.model,
         },
-        "speed_of_light_us": steppers[0].bound_us(batch),
-        "sources": dict(steppers[0].sources(batch)),
-        "models": [_model_json(one, batch) for one in steppers],
-        "believed": believed(steppers).coefficients.model,
-    }
+    )
 
 
 def _model_json(one: Stepper, batch: StepBatch) -> dict[str, Any]:
     (time,) = one.step_times([batch])
-    model, ledger = step_model(one.coefficients.model), dict(one.ledger_us(batch))
+    model, ledger = step_model(one.coefficients.model), one.ledger_us(batch)
     return {
         "model": one.coefficients.model,
-        "step_us": {"median": time.median_us, "low": time.low_us, "high": time.high_us},
+        "step_us": time,
         "terms_us": ledger,
         "titles": {name: model.title_of(name) for name in ledger},
         "source": one.coefficients.source,
         "notes": notes_on_step(one, batch),
     }
-
-
-NOTED = 0.01
-"""Log half-width from which on a note says that the interval is wider."""
 
 
 def notes_on_step(stepper: Stepper, batch: StepBatch) -> list[str]:
@@ -166,7 +166,44 @@ def coefficients_line(stepper: Stepper) -> str:
     return f"step by {stepper.coefficients.model}; coefficients: {stepper.coefficients.source}"
 
 
-def sources_line(stepper: Stepper, batch: StepBatch) -> str:
+def sources_text(stepper: Stepper, batch: StepBatch) -> str:
     """The sources of the times of a batch's kernels."""
-    shares = ", ".join(f"{share:.0%} {source}" for source, share in stepper.sources(batch).items())
-    return f"prices of kernels  {shares}"
+    return "kernels: " + " · ".join(f"{share:.0%} {source}" for source, share in stepper.sources(batch).items())
+
+
+def coefficients_text(coefficients: Coefficients) -> RenderableType:
+    """Fitted coefficients: each weight with its interval, its prior and its meaning."""
+    model, weights = step_model(coefficients.model), coefficients.weights
+    runs = len(coefficients.experiments)
+    beside_steps = f"{duration(coefficients.client.first_token_us)} beside the steps"
+    waits = beside_steps if runs else "an unknown time: steps tell none"
+    fitted = {name: term for name, term in model.terms.items() if term.low < term.high}
+    terms = table(
+        "",
+        model.terms.items(),
+        {"term": lambda item: model.title_of(item[0]), "meaning": lambda item: item[1].meaning},
+        {
+            "value": lambda item: plain(weights[item[0]].value),
+            "90 % interval": lambda item: _weight_bounds(weights[item[0]]) if item[0] in fitted else "not fitted",
+            "prior": lambda item: plain(item[1].prior),
+        },
+    )
+    at_bounds = [
+        model.title_of(name) for name, term in fitted.items() if weights[name].value in (term.low or None, term.high)
+    ]
+    bounds = f"at the bound of what is plausible: {', '.join(at_bounds)}; is CONFIG the model, GPU and engine that was measured?"
+    untold = f"no measurement tells of {', '.join(map(model.title_of, coefficients.untold))}: its prior"
+    return stacked(
+        f"{coefficients.model}, fitted to {counted(runs, 'experiment') if runs else 'single steps'}: {escape(coefficients.source)}",
+        "",
+        terms,
+        "",
+        f"up to the first token the client waits {waits}",
+        f"{'steps of an experiment' if runs else 'blocks of like steps'} left out: within {coefficients.half_width:.1%} (log half-width) for 90 %",
+        *([bounds] if at_bounds else []),
+        *([untold] if coefficients.untold else []),
+    )
+
+
+def _weight_bounds(weight: Weight) -> str:
+    return f"{plain(weight.low)} to {plain(weight.high)}"

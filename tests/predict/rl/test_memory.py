@@ -91,7 +91,8 @@ def test_the_command_refuses_what_does_not_fit(capsys: pytest.CaptureFixture[str
 def test_the_step_says_first_that_it_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     full = ["rl-step", str(CONFIG), "--set", "rl.offload=[]"]
     assert main(full) == 0
-    first, *_, last = (line for line in capsys.readouterr().out.splitlines() if line.startswith(("DOES", "memory")))
+    lines = capsys.readouterr().out.splitlines()
+    first, *_, last = (line for line in lines if line.startswith(("DOES", "  memory")))
     assert first.startswith("DOES NOT FIT: ") and last.endswith(": OOM")
     assert main([*full, "--json", "--check"]) == 4
     told = json.loads(capsys.readouterr().out)

@@ -70,7 +70,7 @@ def test_an_answer_says_whose_rows_it_rests_on(capsys: pytest.CaptureFixture[str
     told = {CONFIG: "by stated priors", CONFIGS / "serving" / "this-machine" / "quiet.yml": "the rows of epyc-2-cores"}
     for config, words in told.items():
         assert main(["serving-step", str(config), "--decodes", "2x20"]) == 0
-        before, figures, _ = capsys.readouterr().out.partition("batch  2 decodes")
+        before, figures, _ = capsys.readouterr().out.partition("batch       2 decodes")
         assert words in " ".join(before.split()), config
         assert figures
 
@@ -85,7 +85,7 @@ def test_an_answer_says_whose_rows_it_rests_on(capsys: pytest.CaptureFixture[str
 )
 def test_a_step_tells_its_batch(prefill: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serving-step", str(CONFIG), "--decodes", "64x800", "--prefill", prefill]) == 0
-    assert f"batch  64 decodes over 51,200 cached tokens, {told}\n" in capsys.readouterr().out
+    assert f"batch       64 decodes over 51,200 cached tokens, {told}\n" in capsys.readouterr().out
 
 
 def test_python_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,13 +174,13 @@ def _section_table(section: str, keys: Sequence[Any], docs: Mapping[str, str]) -
 
 
 def truth_page() -> str:
-    from predict.validate.truth.columns import COLUMNS, NOT_READ, OTHER_NAMES, TruthRow
+    from predict.validate.truth.columns import NOT_READ, OTHER_NAMES, RUNS, TruthRow
     from sampling.files.field_docs import field_docs
     from sampling.files.keys import LARGEST
 
     docs = field_docs(TruthRow)
     rows = []
-    for name, key in COLUMNS.items():
+    for name, key in RUNS.keys.items():
         also = [f"`{other}`" for other, own in OTHER_NAMES.items() if own == name]
         default = "required" if key.required else "" if key.default in (None, "") else f"`{key.default}`"
         allowed = "1 or 0" if key.kind == "boolean" else key.allowed()

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from predict.validate.truth.checks import faults_of_cells, faults_of_header, number_of
-from predict.validate.truth.columns import OTHER_NAMES
-from sampling.errors import ConfigError, SamplesError
+from predict.validate.truth.columns import RUNS
+from predict.validate.truth.table import Cells, number_of, read_cells
 from sampling.files.keys import LARGEST as LARGEST_SIZE
-from sampling.files.regular import NotReadError, is_missing, read_text
-
-SEE = "`predict schema --truth` describes the columns; one of your own is passed over where its name starts with _"
-
 
 LARGEST = 1e15
 """No figure of a run comes near it; larger values count as not published."""
@@ -91,32 +84,12 @@ class PublishedRow:
         return flops / (gpus * tflops * 1e12)
 
 
-def read_rows(path: Path, option: str = "--truth") -> Iterator[PublishedRow]:
-    """The rows of the CSV file that an option names; ConfigError where there is none, SamplesError where it cannot be read, or for
+def read_rows(path: Path, option: str = "--truth") -> list[PublishedRow]:
+    """The rows of the table of runs that an option names; ConfigError where there is none, SamplesError where it cannot be read, or for
     its columns."""
-    if is_missing(path):
-        raise ConfigError(f"{option}: {path}: there is no such file; give a CSV file of published runs")
-    try:
-        table = list(csv.reader(io.StringIO(read_text(path).removeprefix("\ufeff")), strict=True))
-    except (NotReadError, csv.Error) as error:
-        raise SamplesError(f"{option}: {path} cannot be read ({error}); give a CSV file of published runs") from None
-    header, rows = table[:1], [row for row in table[1:] if any(cell.strip() for cell in row)]
-    if not rows:
-        raise SamplesError(f"{option}: {path} holds no rows; give a CSV file of published runs")
-    names = [name.strip() for name in header[0]]
-    if faults := list(faults_of_header(names)):
-        raise SamplesError("\n".join(f"{option}: {path}: {fault}" for fault in [*faults, SEE]))
-    for place, cells in enumerate(rows, 1):
-        yield _row([OTHER_NAMES.get(name, name) for name in names], cells, place)
+    return [of_cells(row) for row in read_cells(path, RUNS, option)]
 
 
-def _row(names: Sequence[str], cells: Sequence[str], place: int) -> PublishedRow:
-    """A row by our names of the columns; one without a name is named after its place."""
-    stated = {name: cell.strip() for name, cell in zip(names, cells, strict=False) if cell.strip()}
-    if len(cells) == len(names):
-        fault = "; ".join(faults_of_cells(stated))
-    else:
-        fault = (
-            f"{len(cells)} cells for {len(names)} columns; give one for each, with quotes around one that has a comma"
-        )
-    return PublishedRow(cells={"row_id": f"row {place}", "source_id": "table", **stated}, fault=fault)
+def of_cells(row: Cells) -> PublishedRow:
+    """A row of a table; one without a name is named after its place."""
+    return PublishedRow(cells={"row_id": f"row {row.place}", "source_id": "table", **row.stated}, fault=row.fault)

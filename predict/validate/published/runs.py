@@ -175,7 +175,9 @@ def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
         degree["ep"] = degree["etp"] = 1
     vpp = row.integer("vpp", 1) if degree["pp"] > 1 else 1
     plan: dict[str, Any] = {**degree, "dp": dp, "vpp": vpp, "sp": _sequence_parallel(row, degree["tp"])}
-    plan["schedule"] = "interleaved-1f1b" if vpp > 1 else "1f1b"
+    plan["schedule"] = (
+        "interleaved-1f1b" if vpp > 1 else "afab" if row.text("pp_schedule").startswith("afab") else "1f1b"
+    )
     stage = _zero(row)
     plan["zero"] = stage if dp * degree["cp"] > 1 else 0
     if "HSDP" in row.text("zero_fsdp"):

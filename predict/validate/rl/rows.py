@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from math import gcd
 from pathlib import Path
@@ -12,13 +10,13 @@ from typing import Any
 from predict.model.shipped import shipped_model
 from predict.rl.run.config import RlRun, rl_run
 from predict.rl.run.section import ASYNC, CHUNKS, COLOCATED, ONE_STEP_OFF
-from predict.validate.published.row import NotExpressibleError, PublishedRow
+from predict.validate.published.row import NotExpressibleError, PublishedRow, of_cells
 from predict.validate.published.runs import hardware_of
-from predict.validate.rl.judged import PHASES
 from predict.validate.rl.lengths import lognormal_of
-from predict.validate.rl.sync_rows import TRANSFER_COLUMNS, is_of_transfers
-from sampling.errors import ConfigError, SamplesError
-from sampling.files.regular import NotReadError, read_text
+from predict.validate.rl.sync_rows import is_of_transfers
+from predict.validate.truth.rl_columns import STEPS, TRANSFERS
+from predict.validate.truth.table import header_of, read_cells
+from sampling.errors import ConfigError
 from sampling.hardware.cluster import hardware_facts
 
 PROMPT = 120
@@ -39,27 +37,15 @@ TRAINER_SAMPLES = re.compile(r"T-GBS (\d+)")
 VARIANTS = re.compile(r"-(Base|Instruct|Math)\b")
 """Words of a model's name that do not change its shape."""
 ALGORITHMS = {"GRPO": "grpo", "PPO": "ppo", "DAPO": "dapo", "REINFORCE++": "reinforce++"}
-FIGURES = (
-    *("response_mean", "response_max", "max_seq_len", "prompt_mean", "clip_ratio", "staleness"),
-    *(f"{name}_s" for name in PHASES),
-)
-"""Columns of numbers that are no counts."""
 NEMO, VERL = "NeMo RL", "verl"
 SHARDED = {"FSDP2": "fsdp", "FSDP": "fsdp1"}
 
 
 def read_rl_rows(path: Path) -> list[PublishedRow]:
-    """The rows of a table of steps, or of weight transfers; ConfigError where there is none, SamplesError for other columns."""
-    try:
-        rows = list(csv.DictReader(io.StringIO(read_text(path).removeprefix("\ufeff"))))
-    except NotReadError as error:
-        raise ConfigError(f"--truth: {path}: {error}; give a CSV file of published RL steps") from None
-    if not rows or not (set(rows[0]) >= {"row_id", "step_s"} or is_of_transfers(rows[0])):
-        raise SamplesError(
-            f"--truth: {path}: it has no rows with row_id and step_s; give a table of published RL steps, or of weight "
-            f"transfers with {', '.join(sorted(TRANSFER_COLUMNS))}"
-        )
-    return [PublishedRow(cells={name: value or "" for name, value in row.items() if name}) for row in rows]
+    """The rows of a table of steps, or of weight transfers; ConfigError where there is none, SamplesError where it cannot be read, or for
+    its columns."""
+    transfers = is_of_transfers(header_of(path))
+    return [of_cells(row) for row in read_cells(path, TRANSFERS if transfers else STEPS)]
 
 
 def rl_runs_of(row: PublishedRow) -> tuple[RlRun, ...]:
@@ -67,7 +53,8 @@ def rl_runs_of(row: PublishedRow) -> tuple[RlRun, ...]:
 
     NotExpressibleError for a row that cannot be expressed.
     """
-    _require_figures(row)
+    if row.fault:
+        raise NotExpressibleError(row.fault)
     hardware = hardware_of(row)
     try:
         outside = {
@@ -81,17 +68,6 @@ def rl_runs_of(row: PublishedRow) -> tuple[RlRun, ...]:
         return tuple(rl_run({**outside, "rl": section}, Path(f"{row.row_id}.yml")) for section in sections)
     except ConfigError as error:
         raise NotExpressibleError("; ".join(str(error).replace(f"{row.row_id}.yml: ", "").splitlines())) from None
-
-
-def _require_figures(row: PublishedRow) -> None:
-    """NotExpressibleError with every cell that should be a number and is none, and a share of cut responses that is no share."""
-    wrong = [
-        f"{name}: {row.text(name)!r} is no number" for name in FIGURES if row.text(name) and row.number(name) is None
-    ]
-    if not 0 <= (row.number("clip_ratio") or 0.0) < 1:
-        wrong.append(f"clip_ratio: {row.text('clip_ratio')} is no share of 0 to less than 1")
-    if wrong:
-        raise NotExpressibleError("; ".join(wrong))
 
 
 def _means(row: PublishedRow) -> tuple[float, ...]:

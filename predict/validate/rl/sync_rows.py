@@ -40,6 +40,8 @@ def sync_rows_json(rows: Sequence[PublishedRow]) -> dict[str, Any]:
 def _judged(place: int, row: PublishedRow) -> Judged | str:
     """A row's prediction, or the reason why there is none."""
     try:
+        if row.fault:
+            raise NotExpressibleError(row.fault)
         seconds = row.number("seconds")
         if not seconds:
             raise NotExpressibleError("seconds: not published")

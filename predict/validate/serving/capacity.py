@@ -9,8 +9,9 @@ from typing import Annotated
 
 from predict.serving.scheduler.capacity import capacity_per_s
 from predict.validate.serving.comparison import Case, Comparison
-from predict.validate.serving.tables import read_rows
+from predict.validate.truth.table import columns_of, read_declared
 from sampling.files.keys import Key
+from sampling.files.regular import is_missing
 
 FILE = "serving_capacity.csv"
 Rate = Annotated[float | None, Key(maximum=1e9)]
@@ -31,6 +32,13 @@ class CapacityRow:
     stable_rate_rps: Rate = None
     overloaded_rate_rps: Rate = None
     measured_capacity_rps: Rate = None
+
+
+CAPACITIES = columns_of(
+    CapacityRow,
+    "a table of measured capacities",
+    not_read={"how it was measured": "capacity_window in_service tpot_ms limited_by how"},
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +70,8 @@ class Capacity:
 
 def capacities(folder: Path, comparison: Comparison) -> Iterator[Capacity]:
     """The rows of the folder's table of capacities whose server is that of a stage; none without a table. SamplesError lists every fault of it."""
-    for row in read_rows(folder / FILE, CapacityRow):
+    rows = [] if is_missing(folder / FILE) else read_declared(folder / FILE, CapacityRow, CAPACITIES)
+    for row in rows:
         case = _case_of(row, comparison)
         if case is not None:
             yield _capacity(row, case, comparison)

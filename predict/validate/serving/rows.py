@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -16,12 +14,9 @@ from predict.model.spec import LayerKind, ModelSpec
 from predict.serving.engines import USUAL, engine_settings
 from predict.serving.scheduler.traffic import Load
 from predict.serving.server import Placement, Server, cluster_of
-from predict.validate.truth.checks import value_of
-from sampling.errors import ConfigError, SamplesError
-from sampling.files.faults import Fault, config_error
-from sampling.files.keys import Key, keys_of, one_of
-from sampling.files.regular import NotReadError, read_text
-from sampling.files.schema import build
+from predict.validate.truth.table import columns_of, read_declared
+from sampling.files.faults import Fault
+from sampling.files.keys import Key, one_of
 from sampling.hardware.cluster import hardware_entry, known_hardware
 
 FILE = "serving_experiments.csv"
@@ -163,26 +158,19 @@ def hardware_of(gpu: str) -> str:
 
 
 def read_stages(folder: Path, option: str = "--truth") -> list[Stage]:
-    """The stages of the table in the folder that an option names; SamplesError lists every fault of its rows, ConfigError says where there is none."""
-    path = folder / FILE
-    try:
-        rows = list(csv.DictReader(io.StringIO(read_text(path))))
-    except NotReadError as error:
-        raise ConfigError(f"{option}: {path}: {error}; give the folder of {FILE}") from None
-    stages, faults = [], []
-    for place, row in enumerate(rows, 1):
-        stage, wrong = build(Stage, _values(row), section=f"row {place}")
-        faults += wrong
-        if stage:
-            stages.append(stage)
-    if faults or not stages:
-        raise config_error(faults or [Fault(path="", problem="holds no rows")], {"": str(path)}, error=SamplesError)
-    return stages
+    """The stages of the table in the folder that an option names; SamplesError lists every fault of its columns and rows, ConfigError
+    says where there is none."""
+    return read_declared(folder / FILE, Stage, STAGES, option)
 
 
-def _values(row: Mapping[str, str]) -> dict[str, object]:
-    """The cells that a Stage declares and that are not blank, each as its column's kind."""
-    return {name: value_of(key, row[name].strip()) for name, key in COLUMNS.items() if (row.get(name) or "").strip()}
-
-
-COLUMNS = {key.name: key for key in keys_of(Stage)}
+STAGES = columns_of(
+    Stage,
+    f"the folder of {FILE}",
+    not_read={
+        "where a row comes from": "row_id peer_id source_path notes rate_from kv_blocks_from fail_rate_from server",
+        "settings that are not read": "max_model_len cpu_kv_offload arrivals",
+        "figures that are not compared": "prompt_std prompt_min prompt_max out_recorded_mean out_recorded_std"
+        " achieved_rate_rps n_requests n_failed fail_rate sub_saturation_by_failures e2e_p50_ms e2e_p99_ms ttft_p50_ms"
+        " ttft_p90_ms ttft_p99_ms tpot_p50_ms tpot_p90_ms tpot_p99_ms itl_published_ms itl_published_is output_tokens_per_s",
+    },
+)

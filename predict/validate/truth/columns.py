@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from predict.huggingface.families.family import MOST_LAYERS
-from sampling.files.keys import Count, Key, keys_of, one_of
+from predict.validate.truth.table import columns_of
+from sampling.files.keys import Count, Key, one_of
 
 NORM = r"(RMS|rms|Layer|layer)[ _-]?(Norm|norm)"
-SCHEDULE = Key(pattern=r"(none|None|1[Ff]1[Bb]).*", meaning="none, 1F1B or 1F1B interleaved, and words after it")
+SCHEDULE = Key(
+    pattern=r"(none|None|1[Ff]1[Bb]|afab).*", meaning="none, 1F1B, 1F1B interleaved or afab, and words after it"
+)
 SPARSE_LAYERS = Key(pattern=r"[\[\]()*+01-9]*", meaning="N for every Nth layer, or a list such as ([0]*3+[1]*58)")
 MOST_MTP_LAYERS = 64
 """Far more than any model has; published ones have one or two."""
@@ -34,14 +37,14 @@ OptionalCount = Annotated[int | None, Key(minimum=0)]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TruthRow:
-    """One run. What a blank column of the model, the plan or the cluster is taken for is told with the row's result."""
+    """One run. What a blank column of the model, the plan or the cluster is taken for is reported with the row's result."""
 
     row_id: str = ""
     """Name of the row; blank: its place in the table."""
     source_id: str = "table"
     """Short name of the source; errors are summed up by it."""
     cluster: str = ""
-    """Name of the cluster; few-shot calibration tells the clusters of a source apart by it."""
+    """Name of the cluster; few-shot calibration separates the clusters of a source by it."""
     model: str = ""
     """Name of the model. Without `layers` it must be one of `configs/models`, whose sizes then count."""
     task: str = ""
@@ -173,7 +176,7 @@ class TruthRow:
     dp_bucket_elems: Count | None = None
     """Elements of a gradient bucket: without a `framework` it says GPT-NeoX."""
     pp_schedule: Annotated[str, SCHEDULE] = ""
-    """none, 1F1B or 1F1B interleaved, with `layout=…` in Megatron's form and `synchronous p2p` where so."""
+    """none, 1F1B, 1F1B interleaved (Interleaved1F1B) or afab (GPipe), with `layout=…` in Megatron's form and `synchronous p2p` where so."""
     overlap_flags: str = ""
     """`AsyncTP`, and `moe_a2a_overlap=true`."""
     cuda_graph: Annotated[str, CUDA_GRAPH] = ""
@@ -236,7 +239,6 @@ class TruthRow:
     """The counter in words: `max_allocated`, `peak reserved`."""
 
 
-COLUMNS: Mapping[str, Key] = {key.name: key for key in keys_of(TruthRow)}
 OTHER_NAMES = {
     "run_id": "row_id",
     "mp": "tp",
@@ -261,4 +263,10 @@ NOT_READ: Mapping[str, str] = {
     "settings that are not modelled": "overlap",
 }
 """What columns that are known and not read hold, and their names."""
-UNREAD_NAMES = frozenset(name for names in NOT_READ.values() for name in names.split())
+RUNS = columns_of(
+    TruthRow,
+    "a CSV file of published runs",
+    other_names=OTHER_NAMES,
+    not_read=NOT_READ,
+    see="`predict schema --truth` describes the columns",
+)

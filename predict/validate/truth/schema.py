@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from predict.config.json_schema import key_schema
-from predict.validate.truth.columns import COLUMNS, NOT_READ, OTHER_NAMES, TruthRow
+from predict.validate.truth.columns import NOT_READ, OTHER_NAMES, RUNS, TruthRow
 from sampling.files.field_docs import field_docs
 
 
 def truth_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of one row: its columns with types, units and allowed values; a blank cell is one left out."""
     docs = field_docs(TruthRow)
-    columns = {name: key_schema(key, docs[name]) for name, key in COLUMNS.items()}
+    columns = {name: key_schema(key, docs[name]) for name, key in RUNS.keys.items()}
     others = {name: {"description": f"Another name of {own}."} for name, own in OTHER_NAMES.items()}
     unread = {name: {"description": f"Not read: {what}."} for what, names in NOT_READ.items() for name in names.split()}
     return {
@@ -22,6 +22,6 @@ def truth_schema() -> dict[str, Any]:
         "type": "object",
         "properties": {**columns, **others, **unread},
         "patternProperties": {"^_": {"description": "A column of your own, which is not read."}},
-        "required": [name for name, key in COLUMNS.items() if key.required],
+        "required": [name for name, key in RUNS.keys.items() if key.required],
         "additionalProperties": False,
     }

@@ -16,12 +16,14 @@ from predict.cli import main
 from predict.rl.run.section import ASYNC
 from predict.rl.step import scaled_step, unscaled_step
 from predict.rl.terms import FACTORS, FITTED_TO, Factors
-from predict.validate.published.row import NotExpressibleError, PublishedRow
+from predict.validate.published.row import NotExpressibleError, PublishedRow, of_cells
 from predict.validate.rl.comparison import ComparedStep, as_json, compare, predict_rows
 from predict.validate.rl.fit import Observed, factors_without, fitted_factors, fitted_half_width, refit
 from predict.validate.rl.judged import PHASES
 from predict.validate.rl.lengths import cut_mean, lognormal_of
 from predict.validate.rl.rows import LIKELY_MEANS, read_rl_rows, rl_runs_of
+from predict.validate.truth.rl_columns import STEPS
+from predict.validate.truth.table import Cells, faults_of_cells
 from sampling.errors import ConfigError
 
 ROW: dict[str, str] = {
@@ -55,7 +57,7 @@ def together(*rows: PublishedRow) -> list[ComparedStep]:
 
 
 def row(**cells: str) -> PublishedRow:
-    return PublishedRow(cells=ROW | cells)
+    return of_cells(Cells(place=1, stated=ROW | cells, fault="; ".join(faults_of_cells(ROW | cells, STEPS))))
 
 
 def test_a_row_becomes_its_config() -> None:
@@ -84,8 +86,8 @@ def test_a_row_becomes_its_config() -> None:
         ({"train_engine": "DeepSpeed ZeRO-3"}, "DeepSpeed ZeRO-3 is not modelled"),
         ({"tp": "3"}, "do not divide"),
         ({"prompts": ""}, "prompts: not published"),
-        ({"clip_ratio": "1.0"}, "clip_ratio: 1.0 is no share"),
-        ({"step_s": "abc"}, "step_s: 'abc' is no number"),
+        ({"clip_ratio": "1.0"}, "clip_ratio: 1.0 is out of range"),
+        ({"step_s": "abc"}, "step_s: 'abc' is not a number"),
     ],
 )
 def test_a_row_that_cannot_be_expressed_says_why(cells: dict[str, str], reason: str) -> None:

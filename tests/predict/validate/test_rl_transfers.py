@@ -55,7 +55,10 @@ def test_a_table_of_other_columns_is_refused(tmp_path: Path, capsys: pytest.Capt
     path = tmp_path / "other.csv"
     path.write_text("model,seconds\nx,1\n")
     assert main(["validate", "rl", "--truth", str(path)]) == 3
-    assert "method, model, placement" in capsys.readouterr().err
+    assert (
+        "lacks the columns row_id, step_s, which a table of published RL steps, or of weight transfers"
+        in capsys.readouterr().err
+    )
 
 
 def test_figures_of_judged_times() -> None:

@@ -89,7 +89,7 @@ def fitted(stages: list[Stage]) -> Coefficients:
 def write(stages: list[Stage], folder: Path) -> Path:
     names = [each for each in Stage.__dataclass_fields__ if any(getattr(stage, each) is not None for stage in stages)]
     with (folder / "serving_experiments.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, [*names, "a_column_of_the_source"])
+        table = csv.DictWriter(file, [*names, "_a_column_of_our_own"])
         table.writeheader()
         for stage in stages:
             table.writerow({name: "" if getattr(stage, name) is None else getattr(stage, name) for name in names})
@@ -204,7 +204,7 @@ def test_faults_of_a_table_are_told_at_once(stages: list[Stage], tmp_path: Path)
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        ("a,b\n1,2\n", r"row 1\.model: missing"),
+        ("a,b\n1,2\n", "lacks the columns model, gpu, tp"),
         ("model,gpu,tp,prompt,output_len\nLlama,H100,1,,120\n", r"row 1\.prompt: missing"),
         (None, r"serving_capacity\.csv"),
     ],

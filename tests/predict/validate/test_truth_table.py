@@ -15,8 +15,8 @@ from predict.validate.published.comparison import compare
 from predict.validate.published.models import model_of
 from predict.validate.published.row import PublishedRow, read_rows
 from predict.validate.published.runs import candidates
-from predict.validate.truth.checks import faults_of_cells
-from predict.validate.truth.columns import COLUMNS, UNREAD_NAMES
+from predict.validate.truth.columns import RUNS
+from predict.validate.truth.table import faults_of_cells
 from sampling.errors import SamplesError
 from sampling.files.places import PACKAGE
 from tests.predict.validate.published_rows import DENSE, MIXTURE, row, written
@@ -89,7 +89,7 @@ def test_a_cell_that_is_not_what_its_column_holds_refuses_its_row(
 
 
 def test_numbers_may_be_followed_by_a_note_and_end_in_k() -> None:
-    assert list(faults_of_cells(DENSE | {"vocab": "250k (padded to 250880)", "tp": "8.0", "gbs": "1,024"})) == []
+    assert list(faults_of_cells(DENSE | {"vocab": "250k (padded to 250880)", "tp": "8.0", "gbs": "1,024"}, RUNS)) == []
     assert row(vocab="250k (padded to 250880)").number("vocab") == 250_000
 
 
@@ -155,7 +155,7 @@ def test_the_schema_has_every_column_and_what_each_may_hold(capsys: pytest.Captu
     assert main(["schema", "--truth"]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert schema["required"] == ["gpu", "n_gpus", "precision", "seq_len"]
-    assert set(COLUMNS) <= set(schema["properties"])
+    assert set(RUNS.keys) <= set(schema["properties"])
     assert schema["properties"]["layers"]["maximum"] == 100_000
     assert "Seconds per step" in schema["properties"]["step_time_s"]["description"]
     assert "selective" in schema["properties"]["recompute"]["anyOf"][0]["enum"]
@@ -178,11 +178,11 @@ def test_columns_that_are_said_not_to_be_read_are_not() -> None:
     reads = re.compile(r"\b(?:text|number|integer)\(\s*\"(\w+)\"")
     training = (path for path in VALIDATE.rglob("*.py") if not {"rl", "serving"} & set(path.parts))
     read = {name for path in training for name in reads.findall(path.read_text())}
-    assert {"cuda_graph", "moe_dispatch", "date"} <= read <= set(COLUMNS)
-    assert not read & UNREAD_NAMES
+    assert {"cuda_graph", "moe_dispatch", "date"} <= read <= set(RUNS.keys)
+    assert not read & RUNS.unread_names
 
 
 def test_the_exchanges_of_a_table_are_those_of_a_config() -> None:
-    choices = COLUMNS["moe_dispatch"].choices
+    choices = RUNS.keys["moe_dispatch"].choices
     assert choices is not None
     assert tuple(choices()) == DISPATCHERS

@@ -13,10 +13,11 @@ from predict.serving.engines import engine_settings
 from predict.serving.scheduler.traffic import Load
 from predict.serving.server import PRECISIONS, Placement, Server, cluster_of
 from predict.validate.serving.rows import ANALYTIC, Milliseconds, hardware_of
-from predict.validate.serving.tables import read_rows
+from predict.validate.truth.table import columns_of, read_declared
 from sampling.errors import SamplesError
 from sampling.files.faults import shown
 from sampling.files.keys import Key, one_of
+from sampling.files.regular import is_missing
 
 FILE = "serving_concurrency.csv"
 ENGINES = {"vllm": "vllm-v1", "trtllm": "tensorrt-llm", "sglang": "sglang"}
@@ -116,4 +117,11 @@ class ClosedLoop:
 
 def read_closed_loops(folder: Path) -> list[ClosedLoop]:
     """The rows of the folder's table; none where it has no such table. SamplesError lists every fault of them."""
-    return read_rows(folder / FILE, ClosedLoop)
+    return [] if is_missing(folder / FILE) else read_declared(folder / FILE, ClosedLoop, CLOSED_LOOPS)
+
+
+CLOSED_LOOPS = columns_of(
+    ClosedLoop,
+    "a table of measured closed loops",
+    not_read={"how it was measured": "repeats tpot_min_ms tpot_max_ms measured"},
+)

@@ -12,8 +12,12 @@ INLINE_CODE = re.compile(r"`([^`\n]+)`")
 
 
 def pages() -> list[Path]:
-    """README and everything below docs, the log of experiments apart: it tells what was, not what to type."""
-    return [ROOT / "README.md", *sorted(path for path in ROOT.glob("docs/**/*.md") if path.name != "log.md")]
+    """README and everything below docs, without the log of experiments and the changes since the last release: they are about what was."""
+    of_docs = sorted(path for path in ROOT.glob("docs/**/*.md") if path.name != "log.md")
+    return [
+        ROOT / "README.md",
+        *(path for path in of_docs if path.parent.name != "changes" or path.name == "README.md"),
+    ]
 
 
 def commands(page: Path) -> Iterator[str]:

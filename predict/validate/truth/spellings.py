@@ -1,4 +1,4 @@
-"""What publishers write in the cells of a table of measured runs, and our word for it."""
+"""Publishers' spellings in the cells of a table of measured runs, and our word for each."""
 
 from __future__ import annotations
 

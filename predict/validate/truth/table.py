@@ -143,21 +143,21 @@ def _in_our_words(key: Key | None, text: str, separator: str) -> str:
 
 
 def faults_of_header(names: tuple[str, ...], columns: Columns) -> Iterator[str]:
-    """Unknown columns, those given twice, and those that every row needs and the table has not."""
+    """Columns that a table of this kind needs and lacks, unknown ones, and those given twice."""
+    own = [columns.other_names.get(name, name) for name in names]
+    required = [key.name for key in columns.keys.values() if key.required]
+    if lacking := [name for name in (*required, *columns.needed) if name not in own]:
+        yield f"lacks the columns {', '.join(lacking)}; give {columns.what}"
     known = [*columns.keys, *columns.other_names, *columns.unread_names]
     unknown = [name for name in names if name not in known and not name.startswith("_")]
     for name in unknown[:MOST_UNKNOWN]:
         yield f"unknown column {shown(name)}{did_you_mean(name, known)}"
     if len(unknown) > MOST_UNKNOWN:
         yield f"{len(unknown) - MOST_UNKNOWN} more unknown columns"
-    own = [columns.other_names.get(name, name) for name in names]
     for name, count in Counter(own).items():
         if count > 1 and name in columns.keys:
             meant = [given for given, column in zip(names, own, strict=True) if column == name]
             yield f"column {name} is given {count} times ({', '.join(meant)}); keep one"
-    required = [key.name for key in columns.keys.values() if key.required]
-    if lacking := [name for name in (*required, *columns.needed) if name not in own]:
-        yield f"lacks the columns {', '.join(lacking)}, which {columns.what} has"
 
 
 def faults_of_cells(stated: Mapping[str, str], columns: Columns) -> Iterator[str]:

@@ -56,7 +56,7 @@ def test_a_table_of_other_columns_is_refused(tmp_path: Path, capsys: pytest.Capt
     path.write_text("model,seconds\nx,1\n")
     assert main(["validate", "rl", "--truth", str(path)]) == 3
     assert (
-        "lacks the columns row_id, step_s, which a table of published RL steps, or of weight transfers"
+        "lacks the columns row_id, step_s; give a table of published RL steps, or of weight transfers"
         in capsys.readouterr().err
     )
 

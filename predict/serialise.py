@@ -58,13 +58,37 @@ FORMATS: Mapping[str, Format] = {
     "rl-compare": FIRST,
     "rl-ledger": FIRST,
     "rl-memory": FIRST,
+    "doctor": FIRST,
+    "explain": FIRST,
+    "export": FIRST,
+    "few-shot": FIRST,
+    "import-config": FIRST,
+    "learn-plan-setting": FIRST,
+    "measure-rl": FIRST,
+    "record": FIRST,
+    "rl-search": FIRST,
+    "rl-sweep": FIRST,
+    "served": FIRST,
+    "validate": FIRST,
+    "validate-memory": FIRST,
+    "validate-own-loads": FIRST,
+    "validate-own-rl": FIRST,
+    "validate-published": FIRST,
+    "validate-ranking": FIRST,
+    "validate-rl": FIRST,
+    "validate-serving": FIRST,
 }
 """Name of a format, that of its command or with its kind before it → the format. A version changes when a key changes its meaning."""
 
 
+def version_of(name: str) -> int:
+    """The version of a format."""
+    return FORMATS[name].version
+
+
 def versioned(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a format behind its version, as plain JSON."""
-    return {"version": FORMATS[name].version, **as_json(content)}
+    return {"version": version_of(name), **as_json(content)}
 
 
 def as_json(value: Any) -> Any:
@@ -84,9 +108,12 @@ def as_json(value: Any) -> Any:
 
 def picked(value: object, declared: str) -> dict[str, Any]:
     """Attributes of a value as plain JSON. `declared` has a word for each: its name, or the key and a path of names, `mfu=palm.mfu`; a
-    `*` at its start stands for all fields."""
+    `*` at its start stands for all fields. Of no value each is null."""
+    readers = _readers(declared.removeprefix("*"))
+    if value is None:
+        return dict.fromkeys(key for key, _ in readers)
     found = as_json(value) if declared.startswith("*") else {}
-    return found | {key: as_json(read(value)) for key, read in _readers(declared.removeprefix("*"))}
+    return found | {key: as_json(read(value)) for key, read in readers}
 
 
 def each_picked(values: Iterable[object], declared: str) -> list[dict[str, Any]]:

@@ -18,6 +18,9 @@ Arguments = Sequence[Any]
 """The arguments of a call, its tensors among them."""
 
 
+ATTENTION = "scaled_dot_product_attention"
+
+
 def _inner(reads: Tensors, out: Tensor) -> int:
     return out.elements * reads[0].shape[-1]
 
@@ -76,7 +79,7 @@ PRODUCTS: Mapping[str, Callable[[Tensors, Tensor], int]] = {
     **dict.fromkeys(("_grouped_mm", "grouped_mm"), _grouped),
     "bilinear": _bilinear,
     "outer": _outer,
-    "scaled_dot_product_attention": _attention,
+    ATTENTION: _attention,
 }
 
 
@@ -91,189 +94,51 @@ def macs_of(name: str, reads: Tensors, out: Tensor, arguments: Arguments) -> int
 
 def skipped_share(name: str, reads: Tensors, *, causal: bool) -> float:
     """The share of attention's pairs of a query and a key that a causal mask hides; torch aligns the first query with the first key."""
-    if name != "scaled_dot_product_attention" or not causal:
+    if name != ATTENTION or not causal:
         return 0.0
     queries, keys = reads[0].shape[-2], reads[1].shape[-2]
     square = min(queries, keys)
     return 1 - (square * (square + 1) / 2 + (queries - square) * keys) / (queries * keys)
 
 
-NAMES: Mapping[Kind, tuple[str, ...]] = {
-    "view": (
-        *(
-            "view",
-            "reshape",
-            "_unsafe_view",
-            "contiguous",
-            "transpose",
-            "permute",
-            "t",
-            "numpy_T",
-            "mT",
-            "mH",
-            "expand",
-        ),
-        *(
-            "expand_as",
-            "broadcast_to",
-            "squeeze",
-            "unsqueeze",
-            "flatten",
-            "unflatten",
-            "ravel",
-            "chunk",
-            "split",
-            "unsafe_chunk",
-        ),
-        *(
-            "split_with_sizes",
-            "unsafe_split",
-            "tensor_split",
-            "unbind",
-            "alias",
-            "detach",
-            "detach_",
-            "movedim",
-            "moveaxis",
-        ),
-        *(
-            "swapaxes",
-            "swapdims",
-            "view_as",
-            "reshape_as",
-            "diagonal",
-            "view_as_real",
-            "view_as_complex",
-            "lift_fresh_copy",
-        ),
-        *(
-            "adjoint",
-            "unfold",
-            "as_strided",
-            "real",
-            "imag",
-            "lift_fresh",
-            "_reshape_alias",
-            "getitem",
-            "dropout",
-            "hsplit",
-        ),
-    ),
-    "slice": ("slice", "select", "narrow"),
-    "copy": (
-        *(
-            "to",
-            "_to_copy",
-            "clone",
-            "copy",
-            "type_as",
-            "cat",
-            "concat",
-            "concatenate",
-            "stack",
-            "hstack",
-            "vstack",
-            "pad",
-        ),
-        *("constant_pad_nd", "roll", "flip", "repeat", "repeat_interleave", "tile", "pixel_shuffle", "pixel_unshuffle"),
-        *("reflection_pad2d", "replication_pad2d", "reflection_pad1d", "replication_pad1d", "rot90"),
-    ),
-    "product": (
-        *(
-            "linear",
-            "matmul",
-            "mm",
-            "bmm",
-            "addmm",
-            "baddbmm",
-            "addbmm",
-            "addmv",
-            "mv",
-            "dot",
-            "vdot",
-            "einsum",
-            "_grouped_mm",
-        ),
-        *("_scaled_mm", "_int_mm", "convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"),
-        *("conv_transpose3d", "bilinear", "lstm", "gru", "rnn_tanh", "rnn_relu", "outer", "grouped_mm"),
-    ),
-    "attention": ("scaled_dot_product_attention",),
-    "row": (
-        *(
-            "softmax",
-            "log_softmax",
-            "_softmax",
-            "_log_softmax",
-            "_safe_softmax",
-            "layer_norm",
-            "rms_norm",
-            "group_norm",
-        ),
-        *(
-            "batch_norm",
-            "instance_norm",
-            "native_layer_norm",
-            "native_group_norm",
-            "mean",
-            "sum",
-            "amax",
-            "amin",
-            "max",
-            "min",
-        ),
-        *("var", "std", "var_mean", "std_mean", "norm", "linalg_vector_norm", "logsumexp", "prod", "argmax", "argmin"),
-        *(
-            "any",
-            "all",
-            "cross_entropy_loss",
-            "nll_loss",
-            "nll_loss_nd",
-            "mse_loss",
-            "cumsum",
-            "cumprod",
-            "cummax",
-            "nansum",
-        ),
-    ),
-    "gather": ("embedding", "index_select", "index", "gather", "take_along_dim", "take", "embedding_bag"),
-    "update": (
-        *("index_copy", "index_put", "scatter", "scatter_add", "scatter_reduce", "slice_scatter", "select_scatter"),
-        *("index_add", "index_fill", "masked_scatter", "_index_put_impl", "put"),
-    ),
-    "other": (
-        *(
-            "sort",
-            "topk",
-            "argsort",
-            "max_pool1d",
-            "max_pool2d",
-            "max_pool3d",
-            "avg_pool1d",
-            "avg_pool2d",
-            "avg_pool3d",
-        ),
-        *(
-            "adaptive_avg_pool1d",
-            "adaptive_avg_pool2d",
-            "adaptive_max_pool2d",
-            "max_pool2d_with_indices",
-            "fft_fft",
-            "fft_rfft",
-        ),
-        *(
-            "upsample_nearest2d",
-            "upsample_bilinear2d",
-            "upsample_bicubic2d",
-            "interpolate",
-            "searchsorted",
-            "bincount",
-            "histc",
-        ),
-        *("fft_irfft", "fft_ifft", "multinomial", "grid_sampler", "linalg_inv", "linalg_cholesky", "tril_indices"),
-    ),
+NAMES: Mapping[Kind, str] = {
+    "view": """
+        view reshape _unsafe_view contiguous transpose permute t numpy_T mT mH expand expand_as broadcast_to squeeze
+        unsqueeze flatten unflatten ravel chunk split unsafe_chunk split_with_sizes unsafe_split tensor_split unbind
+        alias detach detach_ movedim moveaxis swapaxes swapdims view_as reshape_as diagonal view_as_real
+        view_as_complex lift_fresh_copy adjoint unfold as_strided real imag lift_fresh _reshape_alias getitem dropout
+        hsplit
+    """,
+    "slice": "slice select narrow",
+    "copy": """
+        to _to_copy clone copy type_as cat concat concatenate stack hstack vstack pad constant_pad_nd roll flip repeat
+        repeat_interleave tile pixel_shuffle pixel_unshuffle reflection_pad2d replication_pad2d reflection_pad1d
+        replication_pad1d rot90
+    """,
+    "row": """
+        softmax log_softmax _softmax _log_softmax _safe_softmax layer_norm rms_norm group_norm batch_norm
+        instance_norm native_layer_norm native_group_norm mean sum amax amin max min var std var_mean std_mean norm
+        linalg_vector_norm logsumexp prod argmax argmin any all cross_entropy_loss nll_loss nll_loss_nd mse_loss
+        cumsum cumprod cummax nansum
+    """,
+    "gather": "embedding index_select index gather take_along_dim take embedding_bag",
+    "update": """
+        index_copy index_put scatter scatter_add scatter_reduce slice_scatter select_scatter index_add index_fill
+        masked_scatter _index_put_impl put
+    """,
+    "other": """
+        sort topk argsort max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d
+        adaptive_avg_pool2d adaptive_max_pool2d max_pool2d_with_indices fft_fft fft_rfft upsample_nearest2d
+        upsample_bilinear2d upsample_bicubic2d interpolate searchsorted bincount histc fft_irfft fft_ifft multinomial
+        grid_sampler linalg_inv linalg_cholesky tril_indices
+    """,
 }
-"""Names by kind; every other operation is elementwise, or makes a tensor from nothing."""
-KIND_OF: Mapping[str, Kind] = {name: kind for kind, names in NAMES.items() for name in names}
+"""Names by kind, beside those of products; every other operation is elementwise, or makes a tensor from nothing."""
+KIND_OF: Mapping[str, Kind] = {
+    **{name: kind for kind, names in NAMES.items() for name in names.split()},
+    **dict.fromkeys((*PRODUCTS, "einsum", "convolution"), "product"),
+    ATTENTION: "attention",
+}
 LOSSES = ("cross_entropy_loss", "nll_loss", "nll_loss_nd")
 """Losses over classes, which are the second dimension."""
 WRITES_A_PART = "copy_"

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from predict.cli.options import add_config, add_json, log, print_json, require_folder, write_file
+from predict.serialise import version_of
 
-VERSION = 1
 EXAMPLES = """\
 examples:
   predict export configs/runs/llama3-70b-64xh100.yml --to megatron-lm
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
             log(f"wrote {options.output / name}")
     if options.json:
         files, lost = dict(written.files), list(written.not_expressed)
-        print_json({"version": VERSION, "tool": written.tool, "files": files, "not_expressed": lost})
+        print_json({"version": version_of("export"), "tool": written.tool, "files": files, "not_expressed": lost})
         return
     for line in written.not_expressed:
         log(f"not expressed: {line}")

@@ -15,8 +15,8 @@ from predict.cli.options import (
     require_writable,
     write_file,
 )
+from predict.serialise import version_of
 
-VERSION = 1
 EXAMPLES = """\
 examples:
   predict import-config docs/examples/other_tools/pretrain.sh --set cluster.hardware=h100
@@ -50,7 +50,9 @@ def run(options: argparse.Namespace) -> None:
         log(f"wrote {options.output}")
     if options.json:
         config, not_read = dict(read.document.content), dict(read.not_read)
-        print_json({"version": VERSION, "config": config, "notes": list(read.notes), "not_read": not_read})
+        print_json(
+            {"version": version_of("import-config"), "config": config, "notes": list(read.notes), "not_read": not_read}
+        )
         return
     for note in read.notes:
         log(f"note: {note}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from predict.cli.options import add_data, add_json, add_overrides, given, loaded, log, print_json
 from predict.own_runs.records import past_date
+from predict.serialise import version_of
 from sampling.errors import Checks, UserError
 from sampling.number_text import signed_percent
 
@@ -64,7 +65,7 @@ def _remove(options: argparse.Namespace) -> None:
 
     place = remove(options.remove, options.cluster)
     if options.json:
-        print_json({"version": 1, "removed": str(place)})
+        print_json({"version": version_of("record"), "removed": str(place)})
     log(f"removed {place}")
 
 
@@ -101,7 +102,7 @@ def _record(options: argparse.Namespace) -> None:
         )
     place, new = keep(record)
     if options.json:
-        print_json({"version": 1, "file": str(place), "new": new, **asdict(record)})
+        print_json({"version": version_of("record"), "file": str(place), "new": new, **asdict(record)})
     else:
         print(
             f"{record.run} on {cluster}, {record.date[:10]}: measured {duration(record.measured.step_us)}, predicted "

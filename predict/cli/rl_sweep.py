@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 from predict.cli.options import log, log_not_read, print_json, writing
+from predict.serialise import version_of
 from sampling.errors import UserError
-
-VERSION = 1
 
 
 def sweep(options: argparse.Namespace) -> None:
@@ -38,7 +37,9 @@ def sweep(options: argparse.Namespace) -> None:
             write_table(options.output, rows, rl_columns(varied))
         log(f"wrote {options.output}")
     if options.json:
-        print_json({"version": VERSION, "run": space.base.name, "varied": dict(space.axes), "rows": rows})
+        print_json(
+            {"version": version_of("rl-sweep"), "run": space.base.name, "varied": dict(space.axes), "rows": rows}
+        )
     else:
         show(rl_table_text(found, varied))
 

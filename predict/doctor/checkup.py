@@ -11,13 +11,13 @@ from typing import Any
 from predict.doctor.installation import Library, libraries, program_version, python_version
 from predict.doctor.profiles import Profile, all_profiles
 from predict.prices.whose_rows import HOW_TO_SAMPLE
+from predict.serialise import version_of
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS, SHIPPED_DATA, own_data
 from sampling.hardware.cpu_name import cpu_name
 from sampling.hardware.this_device import detect_hardware, identify
 from sampling.store.profiles import OWN, SHIPPED, profile_in_use
 
-VERSION = 1
 FEW = 0.1
 """Share of the shipped rows of the same CPU below which own rows are few: most operators then have none or a handful."""
 
@@ -73,7 +73,7 @@ class Checkup:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "version": VERSION,
+            "version": version_of("doctor"),
             "program": self.version,
             **_without_version(asdict(self)),
             "advice": self.advice,

@@ -15,11 +15,10 @@ from predict.explain.trace.naming import direction
 from predict.explain.trace.timeline import UNNAMED
 from predict.explain.unprofiled import without_profiler
 from predict.explain.verdict import findings
+from predict.serialise import version_of
 from predict.step.breakdown import P2P
 from predict.step.prediction import Prediction
 from sampling.call import Call
-
-VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +77,7 @@ class Explanation:
         """The stable shape that `--json` prints."""
         interval = self.prediction.step_time
         return {
-            "version": VERSION,
+            "version": version_of("explain"),
             "step_us": {"predicted": self.predicted.step_us, "measured": self.measured.step_us},
             "terms": [_term_json(term) for term in self.terms],
             "interval_us": {"low": interval.low_us, "high": interval.high_us},

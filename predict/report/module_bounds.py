@@ -6,76 +6,70 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from predict.bounds.analysis import RULES, Analysis, LayerTime
+from predict.bounds.analysis import RULES, Analysis, Rule
 from predict.bounds.element_counts import Layer
 from predict.bounds.kernels import Kernel
 from predict.bounds.roofline import Models, Roofline
-from predict.report.text import figures_table
+from predict.report.text import fact, head, stacked, table
+from predict.serialise import picked, versioned
 from sampling.files.faults import counted
 from sampling.number_text import duration, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
-
-VERSION = 1
 MOST_KERNELS = 12
-"""Kernels that are told; the files and `--json` have all."""
+"""Kernels that the text shows; the files and `--json` have all."""
 SHORT_LINE = 48
 """Characters of a place in a table."""
+ROOFLINE = "macs=work.macs memory_bytes=work.size_bytes arithmetic_intensity=work.intensity time_us bottleneck"
 
 
 def module_json(analysis: Analysis) -> dict[str, Any]:
-    return {
-        "version": VERSION,
-        "module": analysis.graph.name,
-        "analysis": analysis_content(analysis),
-        "perf": perf_content(analysis),
-        "kernels": [
-            {
-                "operations": [each.name for each in kernel.operations],
-                "place": kernel.place,
-                "macs": roofline.work.macs,
-                "memory_bytes": roofline.work.size_bytes,
-                "arithmetic_intensity": roofline.work.intensity,
-                "time_us": roofline.time_us,
-                "bottleneck": roofline.bottleneck,
-            }
-            for kernel, roofline in analysis.kernels
-        ],
-    }
+    """The content of both files, and every kernel."""
+    kernels = [
+        {"operations": [each.name for each in kernel.operations], "place": kernel.place} | picked(roofline, ROOFLINE)
+        for kernel, roofline in analysis.kernels
+    ]
+    content = {"analysis": analysis_content(analysis), "perf": perf_content(analysis), "kernels": kernels}
+    return versioned("speed-of-light", {"module": analysis.graph.name} | content)
 
 
 def module_text(analysis: Analysis) -> RenderableType:
     """The module and what it moves, the three models by each rule, and the kernels that take longest."""
-    from rich.console import Group
-    from rich.markup import escape
+    counts, device, precision = analysis.counts, analysis.device, analysis.graph.precision
+    macs, documented = counts.total("macs"), analysis.models["documented"]
 
-    return Group(
-        *(escape(line) for line in _head(analysis)),
+    def moved(elements: float) -> str:
+        return _size(elements * analysis.item_bytes)
+
+    in_all, fused = moved(counts.total("fused")), moved(counts.fused)
+    return stacked(
+        head(analysis.graph.name, f"forward, {precision}, on {device.name}"),
+        "",
+        fact(
+            "operations",
+            f"{counted(len(counts.layers), 'operation')}, {counted(len(analysis.kernels), 'kernel')} once fused",
+        ),
+        fact("MACs", f"{plain(macs)}   FLOPs {plain(2 * macs)}   other operations {plain(counts.total('other_ops'))}"),
+        fact("bytes", f"unfused {moved(counts.total('unfused'))}   fused {fused}   prefetched {fused}"),
+        fact(
+            "of which",
+            f"weights {moved(counts.weights)}   model inputs and outputs, with weights {in_all}   intermediates "
+            f"{moved(counts.total('intermediate'))}",
+        ),
+        fact(
+            "intensity",
+            f"unfused {documented.unfused.work.intensity:.3g}, fused {documented.fused.work.intensity:.3g} MACs per byte; products limit "
+            f"from {device.ridge(precision):.0f}",
+        ),
         "",
         _models(analysis),
         "",
-        _kernels(analysis),
-        "",
-        *_notes(analysis),
+        *_kernels(analysis),
+        "A bound, no prediction: launches, latency and partly filled tiles come on top; the backward is not in it.",
     )
-
-
-def _head(analysis: Analysis) -> list[str]:
-    counts, device, precision = analysis.counts, analysis.device, analysis.graph.precision
-    macs, width = counts.total("macs"), analysis.item_bytes
-    return [
-        f"{analysis.graph.name}, forward, {precision}, on {device.name}",
-        "",
-        f"  operations    {counted(len(counts.layers), 'operation')}, {counted(len(analysis.kernels), 'kernel')} once fused",
-        f"  MACs          {plain(macs)}   FLOPs {plain(2 * macs)}   other operations {plain(counts.total('other_ops'))}",
-        f"  bytes         unfused {_size(counts.total('unfused') * width)}   fused {_size(counts.fused * width)}"
-        f"   prefetched {_size(counts.fused * width)}",
-        f"  of which      weights {_size(counts.weights * width)}   model inputs and outputs, with weights "
-        f"{_size(counts.total('fused') * width)}   intermediates {_size(counts.total('intermediate') * width)}",
-        f"  intensity     {_intensities(analysis.models['documented'])} MACs per byte; products limit from {device.ridge(precision):.0f}",
-    ]
 
 
 def _size(size_bytes: float) -> str:
@@ -85,46 +79,46 @@ def _size(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
-def _intensities(models: Models) -> str:
-    return f"unfused {models.unfused.work.intensity:.3g}, fused {models.fused.work.intensity:.3g}"
-
-
-def _models(analysis: Analysis) -> RenderableType:
-    table = figures_table("least time of the forward", ["rule"], ["unfused", "fused", "fused + prefetched", "speed-up"])
-    table.add_column("")
-    for rule, words in RULES.items():
-        models = analysis.models[rule]
-        cells = [_time(getattr(models, name)) for name in Models.__dataclass_fields__]
-        shortest = models.fused_prefetched.time_us
-        speedup = f"{models.unfused.time_us / shortest:.2f} ×" if shortest else ""
-        table.add_row(rule, *cells, speedup, words)
-    return table
+def _models(analysis: Analysis) -> Table:
+    return table(
+        "least time of the forward",
+        ((rule, words, analysis.models[rule]) for rule, words in RULES.items()),
+        {"rule": lambda row: row[0]},
+        {
+            "unfused": lambda row: _time(row[2].unfused),
+            "fused": lambda row: _time(row[2].fused),
+            "fused + prefetched": lambda row: _time(row[2].fused_prefetched),
+            "speed-up": lambda row: _speedup(row[2]),
+        },
+        {"": lambda row: row[1]},
+    )
 
 
 def _time(roofline: Roofline) -> str:
     return f"{duration(roofline.time_us)} {roofline.bottleneck}"
 
 
-def _kernels(analysis: Analysis) -> RenderableType:
-    from rich.markup import escape
+def _speedup(models: Models) -> str:
+    shortest = models.fused_prefetched.time_us
+    return f"{models.unfused.time_us / shortest:.2f} ×" if shortest else ""
 
-    longest = _alike(analysis)[:MOST_KERNELS]
-    whole_us = analysis.models["kernels"].fused.time_us
-    table = figures_table("kernels that take longest", ["kernel"], ["count", "time", "share", "MACs per byte"])
-    table.add_column("limited by")
-    table.add_column("where")
-    for kernel, roofline, count in longest:
-        total_us = count * roofline.time_us
-        table.add_row(
-            escape(kernel.name),
-            str(count),
-            duration(total_us),
-            f"{total_us / whole_us:.1%}" if whole_us else "",
-            f"{roofline.work.intensity:.3g}",
-            roofline.bottleneck,
-            escape(_short(kernel.place)),
-        )
-    return table
+
+def _kernels(analysis: Analysis) -> list[RenderableType]:
+    alike, whole_us = _alike(analysis), analysis.models["kernels"].fused.time_us
+    longest = table(
+        "kernels that take longest",
+        alike[:MOST_KERNELS],
+        {"kernel": lambda row: row[0].name},
+        {
+            "count": lambda row: str(row[2]),
+            "time": lambda row: duration(row[2] * row[1].time_us),
+            "share": lambda row: f"{row[2] * row[1].time_us / whole_us:.1%}" if whole_us else "",
+            "MACs per byte": lambda row: f"{row[1].work.intensity:.3g}",
+        },
+        {"limited by": lambda row: row[1].bottleneck, "where": lambda row: _short(row[0].place)},
+    )
+    hidden = len(alike) - MOST_KERNELS
+    return [longest, "", *([f"{counted(hidden, 'more kernel')}: --json has all"] if hidden > 0 else [])]
 
 
 def _alike(analysis: Analysis) -> list[tuple[Kernel, Roofline, int]]:
@@ -139,15 +133,6 @@ def _alike(analysis: Analysis) -> list[tuple[Kernel, Roofline, int]]:
 
 def _short(line: str) -> str:
     return line if len(line) <= SHORT_LINE else f"…{line[-SHORT_LINE:]}"
-
-
-def _notes(analysis: Analysis) -> list[str]:
-    hidden = len(_alike(analysis)) - MOST_KERNELS
-    more = [f"{counted(hidden, 'more kernel')}: --json has all"] if hidden > 0 else []
-    return [
-        *more,
-        "A bound, no prediction: launches, latency and partly filled tiles come on top; the backward is not in it.",
-    ]
 
 
 def analysis_content(analysis: Analysis) -> dict[str, Any]:
@@ -175,59 +160,54 @@ def analysis_content(analysis: Analysis) -> dict[str, Any]:
 
 
 def _layer_content(layer: Layer) -> dict[str, Any]:
-    return {
-        "type": layer.type,
-        "einsum_equation": layer.equation,
-        "macs": layer.macs,
-        "other_ops": layer.other_ops,
-        "flops": 2 * layer.macs,
-        "unfused_elements": layer.unfused,
-        "fused_elements": layer.fused,
-        "fused_prefetched_elements": layer.fused,
-        "input_elements": layer.unfused - layer.written,
-        "output_elements": layer.written,
-        "intermediate_elements": layer.intermediate,
-        "model_io_elements": layer.fused,
-        "tensor_shapes": {
-            "inputs": [[*shape] for shape in layer.input_shapes],
-            "outputs": [[*shape] for shape in layer.output_shapes],
-        },
-        "connections": {"inputs": [f"Model.{name}" for name in layer.made_by]},
-        "line": layer.line,
-    }
+    return (
+        picked(layer, "type einsum_equation=equation macs other_ops")
+        | {"flops": 2 * layer.macs}
+        | picked(layer, "unfused_elements=unfused fused_elements=fused fused_prefetched_elements=fused")
+        | {"input_elements": layer.unfused - layer.written}
+        | picked(layer, "output_elements=written intermediate_elements=intermediate model_io_elements=fused")
+        | {
+            "tensor_shapes": picked(layer, "inputs=input_shapes outputs=output_shapes"),
+            "connections": {"inputs": [f"Model.{name}" for name in layer.made_by]},
+            "line": layer.line,
+        }
+    )
+
+
+OURS: tuple[Rule, ...] = ("intended", "kernels")
+"""The rules beside the one that SOLAR writes."""
+TIMES = """
+unfused_us=unfused.time_us fused_us=fused.time_us arithmetic_intensity=unfused.work.intensity bottleneck=unfused.bottleneck
+"""
+"""The two rooflines of one operation."""
 
 
 def perf_content(analysis: Analysis) -> dict[str, Any]:
     """The three models on one device; `intended` and `kernels` are beside those that SOLAR writes."""
-    documented = analysis.models["documented"]
+    documented, ours = analysis.models["documented"], {rule: analysis.models[rule] for rule in OURS}
     return {
         "arch": _arch_content(analysis),
         "workload": _workload_content(analysis),
         **_models_content(analysis, documented),
         "memory_breakdown": _memory_breakdown(analysis),
         **_speedups(documented),
-        "layers": {f"Model.{each.layer.name}": _times_content(each) for each in analysis.layers},
-        "intended": {
-            **_models_content(analysis, analysis.models["intended"]),
-            **_speedups(analysis.models["intended"]),
-        },
-        "kernels": {**_models_content(analysis, analysis.models["kernels"]), **_speedups(analysis.models["kernels"])},
+        "layers": {f"Model.{each.layer.name}": picked(each, TIMES) for each in analysis.layers},
+        **{rule: _models_content(analysis, models) | _speedups(models) for rule, models in ours.items()},
     }
 
 
 def _arch_content(analysis: Analysis) -> dict[str, Any]:
     device, precision = analysis.device, analysis.graph.precision
-    return {
-        "name": device.name,
-        "freq_GHz": device.clock_ghz,
-        "DRAM_byte_per_cycle": device.bytes_per_cycle,
-        "MAC_per_cycle": device.macs_in(precision),
-        "mac_per_cycle_key": f"MAC_per_cycle_{precision}_{'sm' if precision == 'fp32' else 'tc'}",
-        "MAC_per_cycle_fp32_sm": device.vector_macs_per_cycle,
-        "SRAM_capacity": device.on_chip_bytes,
-        "DRAM_capacity": device.memory_bytes,
-        "ridge_point": device.ridge(precision),
-    }
+    unit = "sm" if precision == "fp32" else "tc"
+    return (
+        picked(device, "name freq_GHz=clock_ghz DRAM_byte_per_cycle=bytes_per_cycle")
+        | {"MAC_per_cycle": device.macs_in(precision), "mac_per_cycle_key": f"MAC_per_cycle_{precision}_{unit}"}
+        | picked(
+            device,
+            "MAC_per_cycle_fp32_sm=vector_macs_per_cycle SRAM_capacity=on_chip_bytes DRAM_capacity=memory_bytes",
+        )
+        | {"ridge_point": device.ridge(precision)}
+    )
 
 
 def _workload_content(analysis: Analysis) -> dict[str, Any]:
@@ -249,28 +229,16 @@ def _models_content(analysis: Analysis, models: Models) -> dict[str, Any]:
 
 
 def _roofline_content(analysis: Analysis, roofline: Roofline) -> dict[str, Any]:
-    return {
-        "memory_elements": roofline.work.size_bytes / analysis.item_bytes,
-        "memory_bytes": roofline.work.size_bytes,
-        "compute_cycles": roofline.compute_cycles,
-        "compute_tc_cycles": roofline.compute_cycles,
-        "compute_sm_cycles": roofline.vector_cycles,
-        "memory_cycles": roofline.memory_cycles,
-        "total_cycles": roofline.cycles,
-        "runtime_ms": roofline.time_us / 1e3,
-        "arithmetic_intensity": roofline.work.intensity,
-        "bottleneck": roofline.bottleneck,
-    }
-
-
-def _times_content(each: LayerTime) -> dict[str, Any]:
-    """The two rooflines of one operation."""
-    return {
-        "unfused_us": each.unfused.time_us,
-        "fused_us": each.fused.time_us,
-        "arithmetic_intensity": each.unfused.work.intensity,
-        "bottleneck": each.unfused.bottleneck,
-    }
+    return (
+        {"memory_elements": roofline.work.size_bytes / analysis.item_bytes}
+        | picked(
+            roofline,
+            """memory_bytes=work.size_bytes compute_cycles compute_tc_cycles=compute_cycles compute_sm_cycles=vector_cycles
+            memory_cycles total_cycles=cycles""",
+        )
+        | {"runtime_ms": roofline.time_us / 1e3}
+        | picked(roofline, "arithmetic_intensity=work.intensity bottleneck")
+    )
 
 
 def _memory_breakdown(analysis: Analysis) -> dict[str, float]:

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.report.palette import KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
+from predict.report.text import escape, stacked
 from predict.schedules.compare import Outcome, reasons
 from predict.schedules.engine.order import KINDS, MICROBATCH, Kind
 from predict.schedules.engine.timeline import Timeline
+from predict.serialise import picked, versioned
 from regressors.features.arrays import Floats
 from sampling.number_text import Show, plain, signed_percent, size
 
@@ -225,33 +227,24 @@ def comparison_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     with a config the whole step. `peak_bytes` is null where the bytes of a chunk's activations are not known; `device_bytes`,
     the expected peak of the fullest device, without a config.
     """
-    return {"version": 1, "schedules": [_outcome_json(outcome) for outcome in outcomes]}
+    return versioned("schedule", {"schedules": [_outcome_json(outcome) for outcome in outcomes]})
 
 
 def _outcome_json(outcome: Outcome) -> dict[str, Any]:
     line = outcome.timeline
-    return {
-        "name": outcome.name,
-        "makespan": line and line.makespan,
-        "span": line and float(line.span.max()),
-        "bubble_fraction": line and line.bubble_fraction,
-        "span_bubble_fraction": line and line.span_bubble_fraction,
-        "peak_chunks": list(outcome.peak_chunks),
-        "peak_chunks_until_w": outcome.peak_chunks_until_w and list(outcome.peak_chunks_until_w),
-        "peak_bytes": outcome.peak_bytes and list(outcome.peak_bytes),
-        "device_bytes": outcome.device_bytes,
-        "copies": outcome.copies,
-        "cost": outcome.cost if line else None,
-        "valid": outcome.valid,
-        "why_not": outcome.why_not,
-    }
+    return (
+        picked(outcome, "name")
+        | picked(line, "makespan")
+        | {"span": line and float(line.span.max())}
+        | picked(line, "bubble_fraction span_bubble_fraction")
+        | picked(outcome, "peak_chunks peak_chunks_until_w peak_bytes device_bytes copies")
+        | {"cost": outcome.cost if line else None}
+        | picked(outcome, "valid why_not")
+    )
 
 
 def comparison_text(outcomes: Sequence[Outcome], *, head: str, show: Show, width: int) -> RenderableType:
     """The table, the picture of the best schedule, and why others are not a choice. `show` writes a time."""
-    from rich.console import Group
-    from rich.markup import escape
-
     first = outcomes[0]
     parts: list[RenderableType] = [f"[bold]{escape(head)}[/]", ""]
     timed = [outcome for outcome in outcomes if outcome.timeline]
@@ -266,7 +259,7 @@ def comparison_text(outcomes: Sequence[Outcome], *, head: str, show: Show, width
             for why_not, names in refused.items()
         )
         parts += ["", "  not a choice here", *listed]
-    return Group(*parts)
+    return stacked(*parts)
 
 
 def _footnotes(outcomes: Sequence[Outcome]) -> list[str]:

@@ -2,57 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from predict.bounds.step import OperatorBound, StepBounds
-from predict.report.text import figures_table, run_text
+from predict.bounds.step import StepBounds
+from predict.report.text import escape, fact, head, run_text, stacked, table
+from predict.serialise import each_picked, picked, versioned
 from sampling.number_text import duration, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
-VERSION = 1
+OPERATOR = "name phase count predicted_us bound_us predicted_over_bound=ratio bottleneck"
 
 
 def step_json(bounds: StepBounds) -> dict[str, Any]:
-    return {
-        "version": VERSION,
-        "run": bounds.run.name,
-        "hardware": bounds.run.cluster.gpu.name,
-        "step_us": bounds.prediction.median_us,
-        "predicted_us": bounds.predicted_us,
-        "bound_us": bounds.bound_us,
-        "operators": [
-            {
-                "name": each.name,
-                "phase": each.phase,
-                "count": each.count,
-                "predicted_us": each.predicted_us,
-                "bound_us": each.bound_us,
-                "predicted_over_bound": each.ratio,
-                "bottleneck": each.bottleneck,
-            }
-            for each in bounds.operators
-        ],
-        "models": asdict(bounds.models),
-    }
+    """The step, its operators with their bounds, and the three models of them all."""
+    return versioned(
+        "speed-of-light",
+        picked(bounds, "run=run.name hardware=run.cluster.gpu.name step_us=prediction.median_us predicted_us bound_us")
+        | {"operators": each_picked(bounds.operators, OPERATOR), "models": bounds.models},
+    )
 
 
 def step_text(bounds: StepBounds) -> RenderableType:
     """The step and its bound, the operators with the worst ratio first, and the three models."""
-    from rich.console import Group
-    from rich.markup import escape
-
     step_us, run = bounds.prediction.median_us, bounds.run
     most = max(bounds.operators, key=lambda each: each.headroom_us)
-    return Group(
-        escape(f"{run.name}  {run_text(run)}, on {run.cluster.gpu.name}"),
+    peaks = f"at the device's peaks {duration(bounds.bound_us)}"
+    return stacked(
+        head(run.name, f"{run_text(run)}, on {run.cluster.gpu.name}"),
         "",
-        f"  step time     {duration(step_us)} predicted",
-        f"  operators     {duration(bounds.predicted_us)} of it on the mean pipeline rank; at the device's peaks "
-        f"{duration(bounds.bound_us)}",
-        f"  most headroom {escape(most.name)} {most.phase}: {duration(most.headroom_us)} above its bound",
+        fact("step time", f"[bold]{duration(step_us)}[/] predicted"),
+        fact("operators", f"{duration(bounds.predicted_us)} of it on the mean pipeline rank; {peaks}"),
+        fact("headroom", f"most in {escape(most.name)} {most.phase}: {duration(most.headroom_us)} above its bound"),
         "",
         _operators(bounds),
         "",
@@ -63,37 +46,30 @@ def step_text(bounds: StepBounds) -> RenderableType:
     )
 
 
-def _operators(bounds: StepBounds) -> RenderableType:
-    from rich.markup import escape
-
-    table = figures_table(
+def _operators(bounds: StepBounds) -> Table:
+    return table(
         "operators of one step, worst first",
-        ["operator", "phase"],
-        ["calls", "predicted", "bound", "÷ bound", "above it"],
+        bounds.operators,
+        {"operator": lambda each: each.name, "phase": lambda each: each.phase},
+        {
+            "calls": lambda each: plain(each.count),
+            "predicted": lambda each: duration(each.predicted_us),
+            "bound": lambda each: duration(each.bound_us) if each.bound_us else "–",
+            "÷ bound": lambda each: f"{each.ratio:.2f}" if each.ratio else "–",
+            "above it": lambda each: duration(each.headroom_us) if each.bound_us else "–",
+        },
+        {"limited by": lambda each: each.bottleneck if each.bound_us else "fits in the cache"},
     )
-    table.add_column("limited by")
-    for each in bounds.operators:
-        table.add_row(
-            escape(each.name),
-            each.phase,
-            plain(each.count),
-            duration(each.predicted_us),
-            duration(each.bound_us) if each.bound_us else "–",
-            f"{each.ratio:.2f}" if each.ratio else "–",
-            duration(each.headroom_us) if each.bound_us else "–",
-            _limit(each),
-        )
-    return table
 
 
-def _limit(each: OperatorBound) -> str:
-    return each.bottleneck if each.bound_us else "fits in the cache"
-
-
-def _models(bounds: StepBounds) -> RenderableType:
-    table = figures_table("least time of these operators", ["rule"], ["unfused", "fused", "fused + prefetched"])
-    for rule, times in (("documented", bounds.models.documented), ("intended", bounds.models.intended)):
-        table.add_row(
-            rule, *(duration(time_us) for time_us in (times.unfused_us, times.fused_us, times.fused_prefetched_us))
-        )
-    return table
+def _models(bounds: StepBounds) -> Table:
+    return table(
+        "least time of these operators",
+        (("documented", bounds.models.documented), ("intended", bounds.models.intended)),
+        {"rule": lambda row: row[0]},
+        {
+            "unfused": lambda row: duration(row[1].unfused_us),
+            "fused": lambda row: duration(row[1].fused_us),
+            "fused + prefetched": lambda row: duration(row[1].fused_prefetched_us),
+        },
+    )

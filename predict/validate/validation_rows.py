@@ -9,8 +9,7 @@ from typing import Any
 
 from predict.interval import Interval
 from predict.measure.measurement import DeviceRecord
-
-VERSION = 1
+from predict.serialise import version_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +84,7 @@ def summarise(rows: Sequence[ValidationRow]) -> Summary:
 def validation_json(rows: Sequence[ValidationRow]) -> dict[str, Any]:
     """The rows and their summary as `--json` prints them and `data/published/` keeps them."""
     return {
-        "version": VERSION,
+        "version": version_of("validate"),
         "rows": [
             {
                 "run": row.run,

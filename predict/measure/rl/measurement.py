@@ -15,10 +15,10 @@ from predict.measure.real_step import STEPS, WARMUP
 from predict.measure.rl.requirements import require_measurable_rl
 from predict.measure.system_noise import StepUsage, noise_of, others_shares, quiet_steps
 from predict.rl.run.config import load_rl
+from predict.serialise import version_of
 from sampling.files.scratch import scratch_folder
 from sampling.ranks.launch import launch
 
-VERSION = 1
 STEP = "step"
 US = 1e6
 
@@ -70,7 +70,7 @@ class RlMeasurement:
     def to_json(self) -> dict[str, Any]:
         """The stable shape that `predict measure --json` prints."""
         return {
-            "version": VERSION,
+            "version": version_of("measure-rl"),
             "run": self.run,
             "phases_us": {
                 name: {"median": found.median_us, "p10": found.p10_us, "p90": found.p90_us, "all": list(times)}

@@ -10,20 +10,20 @@ from predict.own_runs.drift import ALARM
 from predict.own_runs.history import Drift, History
 from predict.own_runs.records import local_time
 from predict.report.text import figures_table
+from predict.serialise import version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-VERSION = 1
 MOST_SHOWN = 20
 """Runs of a cluster in the table, the last ones; the JSON has all."""
 
 
 def histories_json(histories: Sequence[History]) -> dict[str, Any]:
     """The contract of `predict history --json`."""
-    return {"version": VERSION, "clusters": [_history_json(each) for each in histories]}
+    return {"version": version_of("history"), "clusters": [_history_json(each) for each in histories]}
 
 
 def _history_json(history: History) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from predict.explain.replay.what_if import OTHERS_SHARE, Replay
 from predict.report.measured.unprofiled import measured_text
 from predict.report.provenance import with_provenance
 from predict.report.text import figures_table
+from predict.serialise import version_of
 from sampling.number_text import duration, durations, percent, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-VERSION = 2
 KEYS = {REPLAYED: "replayed", MODELLED: "modelled", CARRIED: "carried_over", FOLLOWS: "follows"}
 """Origin of a time → its word in the JSON."""
 COLUMNS = (REPLAYED, MODELLED, CARRIED)
@@ -31,7 +31,7 @@ def replay_json(replay: Replay) -> dict[str, Any]:
     """The stable shape that `--json` prints."""
     step, alone = replay.step_time, _alone(replay)
     return {
-        "version": VERSION,
+        "version": version_of("what-if"),
         "step_us": {
             "traced": replay.traced_us,
             "replayed": step.median_us,

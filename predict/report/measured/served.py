@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from predict.measure.serving.real_server import ServedLoad
+from predict.serialise import version_of
 from predict.serving.scheduler.latency import Spread
 from sampling.number_text import duration
-
-VERSION = 1
 
 
 def served_text(served: ServedLoad) -> str:
@@ -28,7 +27,7 @@ def served_text(served: ServedLoad) -> str:
 def served_json(served: ServedLoad) -> dict[str, Any]:
     latency = served.latency
     return {
-        "version": VERSION,
+        "version": version_of("served"),
         "run": served.name,
         "requests": served.requests,
         "steps": served.steps,

@@ -65,15 +65,13 @@ def rl_answer_view(step: RlStep) -> dict[str, Any]:
 
 
 def _bar(phase: Phase, start_us: float) -> dict[str, Any]:
-    palm, verl = phase.mfu.get("palm"), phase.mfu.get("verl")
     return {
         "name": phase.name,
         "start": start_us,
         **bar_view(DrawnBar.of_phase(phase, start_us), phase.parts, PHASE_COLOURS),
         **picked(phase, "gpus bound_by"),
-        "flops": palm and palm.flops,
-        "mfu": palm and palm.mfu,
-        "mfu_verl": verl and verl.mfu,
+        **picked(phase.mfu.get("palm"), "flops mfu"),
+        **picked(phase.mfu.get("verl"), "mfu_verl=mfu"),
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.report.text import figures_table
-from predict.serialise import as_json
+from predict.serialise import as_json, version_of
 from sampling.number_text import duration, durations
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from predict.rl.search.search import Candidate, RlAnswer
     from predict.rl.step import RlStep
 
-VERSION = 1
 SIDE = ("gen", "update_actor", "update_weights")
 """Phases that the table shows; `predict rl-step` shows all of one."""
 
@@ -84,7 +83,7 @@ def _figures(step: RlStep) -> tuple[str, ...]:
 def rl_search_json(answer: RlAnswer, *, top: int) -> dict[str, Any]:
     """The stable content of `predict search --json` for an RL config."""
     return {
-        "version": VERSION,
+        "version": version_of("rl-search"),
         "space": {path: list(values) for path, values in answer.space.axes.items()},
         "best": [
             {

@@ -9,17 +9,15 @@ from typing import Any
 from predict.plan_search.answer.pareto import FrontPlan
 from predict.plan_search.answer.ranking import Answer, RankedPlan
 from predict.plan_search.search import Found
-from predict.serialise import as_json
+from predict.serialise import as_json, version_of
 from sampling.units import GIB
-
-VERSION = 1
 
 
 def answer_json(answer: Answer, *, why: bool = False) -> dict[str, Any]:
     """Times in µs, sizes in bytes, shares as fractions; with `why`, an example of each reason."""
     found = answer.found
     content: dict[str, Any] = {
-        "version": VERSION,
+        "version": version_of("search"),
         "objective": found.objective.name,
         "space": space_json(found),
         "seconds": found.seconds,

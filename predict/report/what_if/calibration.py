@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from predict.report.text import figures_table
 from predict.run.calibration.priors import NINETY, prior_deviations
 from predict.run.calibration.terms import TERMS, Posterior, bounds
+from predict.serialise import version_of
 from sampling.number_text import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-VERSION = 1
 
 
 def calibration_json(posterior: Posterior, place: Path | None) -> dict[str, Any]:
@@ -24,7 +23,13 @@ def calibration_json(posterior: Posterior, place: Path | None) -> dict[str, Any]
     told = asdict(replace(posterior, runs=tuple(replace(one, described=None) for one in posterior.runs)))
     for one in told["runs"]:
         del one["described"]
-    return {"version": VERSION, "file": str(place) if place else None, **told, "widths_log": widths, "bounds": bounds()}
+    return {
+        "version": version_of("calibrate"),
+        "file": str(place) if place else None,
+        **told,
+        "widths_log": widths,
+        "bounds": bounds(),
+    }
 
 
 def calibration_report(posterior: Posterior) -> RenderableType:

@@ -9,7 +9,7 @@ from predict.memory.rank_memory import TERMS
 from predict.report.provenance import first_lines_of
 from predict.report.text import figures_table
 from predict.run.model_flops import tokens_per_step
-from predict.serialise import as_json
+from predict.serialise import as_json, version_of
 from predict.step.prediction import Prediction
 from predict.what_if.compare import Difference, setting_text
 from sampling.files.faults import counted
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-VERSION = 2
-"""Version of the JSON; since 2, changes of times are per `per_tokens`."""
 LEAST_SHARE = 5e-4
 """Share of the step below which a heading is not listed by itself."""
 ROUNDING = 1e-9
@@ -143,7 +141,7 @@ def _sizes(changes: Sequence[float], of: float) -> Iterator[str]:
 def compare_json(differences: Sequence[Difference]) -> dict[str, Any]:
     """The first run and each other with its changes: times in µs, those of changes per `per_tokens` tokens, sizes in bytes."""
     return {
-        "version": VERSION,
+        "version": version_of("compare"),
         "per_tokens": differences[0].per_tokens,
         "first": _run_json(differences[0].first),
         "others": [

@@ -10,13 +10,12 @@ from predict.report.memory import headlines, misfit
 from predict.report.money import ASSUMED_GOODPUT, goodput_text, money_text, span_text, tokens_text
 from predict.report.provenance import first_lines_of
 from predict.report.text import run_text
+from predict.serialise import version_of
 from predict.step.prediction import Prediction
 from sampling.number_text import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-VERSION = 1
 
 
 def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bool) -> RenderableType:
@@ -49,4 +48,4 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
 
 def days_json(prediction: Prediction, cost: TrainingCost) -> dict[str, Any]:
     """All figures with their bounds; energy in MWh."""
-    return {"version": VERSION, "run": prediction.run.name, "feasible": prediction.feasible, **asdict(cost)}
+    return {"version": version_of("days"), "run": prediction.run.name, "feasible": prediction.feasible, **asdict(cost)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.report.provenance import first_lines_of
 from predict.report.text import figures_table
-from predict.serialise import as_json
+from predict.serialise import as_json, version_of
 from predict.what_if.sensitivity import Sensitivities, Sensitivity
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, signed_percent
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-VERSION = 1
 NOTHING = 5e-5
 """Share of the step below which a change counts as none."""
 
@@ -63,7 +62,7 @@ def _table(title: str, changes: Sequence[Sensitivity]) -> list[Table | str]:
 def sensitivity_json(found: Sensitivities) -> dict[str, Any]:
     """All changes, those that bring nothing included; gains are shares of the step."""
     return {
-        "version": VERSION,
+        "version": version_of("sensitivity"),
         "run": found.prediction.run.name,
         "step_time_us": as_json(found.prediction.step_time),
         "carried_over_us": found.carried_over_us,

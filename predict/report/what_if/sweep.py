@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.report.provenance import first_lines_of
 from predict.report.text import figures_table
+from predict.serialise import version_of
 from predict.step.prediction import Prediction
 from predict.what_if.rows import Predicted, SweptRows
 from predict.what_if.sweep import Sweep
@@ -17,7 +18,6 @@ from sampling.units import GIB
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-VERSION = 1
 FIGURES = ("step time", "90 %", "tokens/s/GPU", "MFU", "memory GiB", "fits")
 
 
@@ -74,7 +74,7 @@ def _figures(prediction: Prediction) -> tuple[str, ...]:
 def sweep_json(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The long table's rows, and the keys that were varied."""
     return {
-        "version": VERSION,
+        "version": version_of("sweep"),
         "run": sweep.name,
         "varied": {each.path: list(each.values) for each in sweep.varied},
         "rows": [dict(row) for row in rows],

@@ -12,6 +12,7 @@ from predict.calibrate.chosen import RULE, medoids, spread_evenly
 from predict.calibrate.fit import MeasuredRun, derivatives, fit, posterior_of
 from predict.calibrate.refusals import at_odds, require_explained, require_units
 from predict.run.calibration.terms import TERMS, Posterior
+from predict.serialise import version_of
 from predict.validate.published.calibrate import measured_run
 from predict.validate.published.comparison import Comparison, compare
 from predict.validate.published.repeats import configurations
@@ -120,7 +121,12 @@ def _measured_as(new: Comparison, old: Comparison) -> Comparison:
 
 def few_shot_json(judged: Sequence[FewShot], count: int) -> dict[str, Any]:
     """The contract of `predict calibrate --few-shot --json`."""
-    return {"version": 1, "few_shot": count, "rule": RULE, "sources": [_source_json(one) for one in judged]}
+    return {
+        "version": version_of("few-shot"),
+        "few_shot": count,
+        "rule": RULE,
+        "sources": [_source_json(one) for one in judged],
+    }
 
 
 def _source_json(one: FewShot) -> Mapping[str, Any]:

@@ -12,13 +12,12 @@ from statistics import median
 from typing import Any
 
 from predict.prices.published_constants import PLAN_SETTING
+from predict.serialise import version_of
 from predict.validate.learning.widths import LEVEL, TRIED
 from predict.validate.ranking.group_scores import large_groups
 from predict.validate.ranking.plans import MeasuredPlan
 from predict.validate.ranking.ratios import ratio_coverage
 from sampling.errors import UserError
-
-VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,4 +102,4 @@ def _source(
 
 
 def plan_setting_json(learnt: LearntPlanSetting) -> dict[str, Any]:
-    return {"version": VERSION, **asdict(learnt)}
+    return {"version": version_of("learn-plan-setting"), **asdict(learnt)}

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from predict.serialise import version_of
 from predict.validate.memory.comparison import PEAK, MemoryComparison
 from sampling.units import GB
 
-VERSION = 1
 SMALL_BYTES = 4 * GB
 """Peak up to which constants and the loss's buffers rule a run's memory."""
 
@@ -63,7 +63,7 @@ def figures(key: list[str], comparisons: Sequence[MemoryComparison]) -> dict[str
 
 def as_json(comparisons: Sequence[MemoryComparison]) -> dict[str, Any]:
     return {
-        "version": VERSION,
+        "version": version_of("validate-memory"),
         "rows": [_row_json(one) for one in comparisons],
         "summary": list(summary(comparisons)),
         "classes": classes(comparisons),

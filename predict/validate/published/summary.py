@@ -8,13 +8,13 @@ from dataclasses import asdict
 from statistics import fmean, median
 from typing import Any
 
+from predict.serialise import version_of
 from predict.validate.published.comparison import Comparison
 from predict.validate.published.completeness import CLASSES
 from predict.validate.published.constant_mfu import SourceResult, beside_constant_mfu
 from predict.validate.published.repeats import configurations
 from predict.validate.published.row import PublishedRow
 
-VERSION = 1
 PREDICTED, NOT_EXPRESSIBLE = "predicted", "not_expressible"
 
 
@@ -96,7 +96,7 @@ def as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Every row's comparison; figures count each configuration once."""
     counted = configurations(comparisons)
     return {
-        "version": VERSION,
+        "version": version_of("validate-published"),
         "rows": [_row_json(one) for one in comparisons],
         "configurations": [
             {

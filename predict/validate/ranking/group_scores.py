@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
+from predict.serialise import version_of
 from predict.validate.ranking.baselines import best_of_random_regret, by_rule, random_launches, random_regret
 from predict.validate.ranking.plans import MeasuredPlan
 from predict.validate.ranking.ratios import RatioCoverage, ratio_coverage
 from predict.validate.ranking.scores import Following, Order, agreement, best_us, by_prediction, by_time, following
 
-VERSION = 1
 LEAST_TIMED = 3
 """Timed plans that make a group: the order of two is a coin's."""
 
@@ -139,7 +139,7 @@ def _order_means(groups: Sequence[GroupScores], order: Callable[[GroupScores], O
 def as_json(groups: Sequence[GroupScores], small: int, left_out: Sequence[str]) -> dict[str, Any]:
     """Fractions, not percent; null where there is nothing to judge."""
     return {
-        "version": VERSION,
+        "version": version_of("validate-ranking"),
         "summary": _null_for_nan(summary(groups)),
         "groups": [_group_json(one) for one in groups],
         "smaller_groups": small,

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from predict.rl.training import Estimate
-from predict.validate.rl.comparison import VERSION, as_json, compare, predict_rows
+from predict.serialise import version_of
+from predict.validate.rl.comparison import as_json, compare, predict_rows
 from predict.validate.rl.fit import refit
 from predict.validate.rl.rows import read_rl_rows
 from predict.validate.rl.sync_rows import is_of_transfers, sync_rows_json
@@ -20,7 +21,7 @@ def validate_rl(truth: Path, estimate: Estimate) -> dict[str, Any]:
     """
     rows = read_rl_rows(truth)
     if is_of_transfers(rows[0].cells):
-        return {"version": VERSION, **sync_rows_json(rows)}
+        return {"version": version_of("validate-rl"), **sync_rows_json(rows)}
     with progress_display("predicting") as progress:
         predicted = predict_rows(rows, estimate, progress)
     return as_json(compare(rows, predicted), refit(predicted.fitted(rows)))

@@ -12,6 +12,7 @@ from predict.interval import Interval, equally_likely
 from predict.rl.step import RlStep, scaled_step, unscaled_step
 from predict.rl.terms import FACTORS, FITTED_TO, Factors, in_sample
 from predict.rl.training import Estimate
+from predict.serialise import version_of
 from predict.validate.published.row import NotExpressibleError, PublishedRow
 from predict.validate.rl.fit import Observed, factors_without
 from predict.validate.rl.judged import PHASES, Judged, phase_json, summaries
@@ -20,8 +21,6 @@ from predict.validate.rl.rows import rl_runs_of
 from sampling.errors import UserError
 from sampling.progress import Progress
 from sampling.units import SECOND_US
-
-VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +103,7 @@ def as_json(compared_rows: Sequence[ComparedStep], refit: Factors | None = None)
     known = _summaries([one for one in compared_rows if not one.open_length])
     open_lengths = _summaries([one for one in compared_rows if one.open_length])
     return {
-        "version": VERSION,
+        "version": version_of("validate-rl"),
         "summary": known["summary"],
         "summary_of_open_lengths": open_lengths["summary"],
         "summary_in_sample": _summaries(compared_rows)["summary_in_sample"],

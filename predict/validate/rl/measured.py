@@ -13,8 +13,8 @@ from predict.interval import Interval
 from predict.measure.rl.measurement import STEP, RlMeasurement, Spread, measure_rl, pool_rl
 from predict.measure.rl.requirements import require_measurable_rl
 from predict.rl.step import RlStep
+from predict.serialise import version_of
 
-VERSION = 1
 STEPS_PER_ROUND = 5
 
 
@@ -76,7 +76,7 @@ def measured_rl_json(rows: Sequence[MeasuredRlStep]) -> dict[str, Any]:
     """The stable content of `predict validate CONFIG --json` for RL configs; errors are fractions."""
     names = list(dict.fromkeys(name for row in rows for name in row.phases))
     return {
-        "version": VERSION,
+        "version": version_of("validate-own-rl"),
         "summary": {name: _summary([row.phases[name] for row in rows if name in row.phases]) for name in names},
         "rows": [
             {

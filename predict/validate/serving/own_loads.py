@@ -13,6 +13,7 @@ from statistics import fmean, median
 from typing import Any
 
 from predict.measure.serving.real_server import ServedLoad, require_servable, serve_for_real, time_steps
+from predict.serialise import version_of
 from predict.serving.batch import StepBatch
 from predict.serving.coefficients import Coefficients
 from predict.serving.config import ServingRun, load_serving
@@ -23,7 +24,6 @@ from predict.serving.stepper import Stepper
 from sampling.errors import UserError
 from sampling.number_text import duration
 
-VERSION = 1
 ROUNDS = 3
 FIGURES: Mapping[str, Callable[[Latency], float]] = {
     "e2e": lambda latency: latency.e2e.mean_us,
@@ -128,7 +128,7 @@ def as_json(loads: Sequence[OwnLoad], stepper: Stepper) -> dict[str, Any]:
     coefficients, engine = stepper.coefficients, stepper.server.engine
     usual = StepBatch(decodes=(stepper.server.model.max_positions // 8,) * max(1, engine.max_num_seqs // 2))
     return {
-        "version": VERSION,
+        "version": version_of("validate-own-loads"),
         "model": coefficients.model,
         "source": coefficients.source,
         "half_width": coefficients.half_width,

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+from predict.serialise import version_of
 from predict.validate.serving.capacity import Capacity
 from predict.validate.serving.comparison import SUB, Compared, Refused
 from predict.validate.serving.transfer import Transfer
 
-VERSION = 1
 FIGURES = ("e2e", "ttft", "tpot", "e2e_p90")
 
 
@@ -21,7 +21,7 @@ def as_json(
     """The stable content of `predict validate serving --json`; errors and shares are fractions."""
     judged = [one for one in compared if one.stage.regime == SUB]
     return {
-        "version": VERSION,
+        "version": version_of("validate-serving"),
         "model": model,
         "summary": {
             **mean_errors(judged),

@@ -26,7 +26,7 @@ setup(
     package_dir={f"sampling.shipped.{folder}": folder for folder in SHIPPED},
     package_data={
         **{f"sampling.shipped.{folder}": files for folder, files in SHIPPED.items()},
-        "predict.report.page": ["assets/*"],
+        "predict.reports.page": ["assets/*"],
     },
     include_package_data=False,
 )

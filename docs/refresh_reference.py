@@ -82,7 +82,7 @@ def constants_page() -> str:
 
 
 def config_page() -> str:
-    from predict.config.sections import DECLARED_BY, PRECISION, SECTIONS
+    from predict.config.draft import DECLARED_BY, PRECISION, SECTIONS
     from predict.run.training_run import TrainingRun
     from sampling.files.field_docs import field_docs
 
@@ -114,9 +114,9 @@ def config_page() -> str:
 
 def _rl_sections() -> list[str]:
     """The keys of an RL config's own section, and of those within it."""
-    from predict.rl.run.aliases import VERL
-    from predict.rl.run.schema import MEANING
-    from predict.rl.run.section import RlSection
+    from predict.rl.aliases import VERL
+    from predict.rl.config import MEANING
+    from predict.rl.section import RlSection
     from sampling.files.keys import keys_of
 
     stands_for = {key: name for name, (key, _) in VERL.items()}
@@ -129,11 +129,11 @@ def _rl_sections() -> list[str]:
 
 def _serving_sections() -> list[str]:
     """The keys of a serving config."""
-    from predict.serving.engines import USUAL
-    from predict.serving.schema import ENGINE_NAME, SECTIONS
+    from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME
+    from predict.serving.server import USUAL
 
     lines = ["", "## Keys of a serving config", "", SERVING]
-    for name, (declared_by, meaning) in SECTIONS.items():
+    for name, (declared_by, meaning) in DECLARED_SECTIONS.items():
         table = _keys_table(declared_by, name, {})
         if name == "engine":
             table = [line.replace("| required |", "| the engine's |") for line in table]
@@ -174,7 +174,7 @@ def _section_table(section: str, keys: Sequence[Any], docs: Mapping[str, str]) -
 
 
 def truth_page() -> str:
-    from predict.validate.truth.columns import NOT_READ, OTHER_NAMES, RUNS, TruthRow
+    from predict.validation.truth.columns import NOT_READ, OTHER_NAMES, RUNS, TruthRow
     from sampling.files.field_docs import field_docs
     from sampling.files.keys import LARGEST
 
@@ -200,7 +200,7 @@ def truth_page() -> str:
 
 def names_page() -> str:
     """A line per name, so that a line is the same whichever other files there are."""
-    from predict.config.sections import SECTIONS
+    from predict.config.draft import SECTIONS
     from predict.huggingface.families import FAMILIES
     from sampling.importers import importers
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from predict.report.pictures.schedule_plot import save_plot
+from predict.reports.pictures.schedule_plot import save_plot
 from predict.schedules import registry
 from predict.schedules.engine.timing import ChunkTimes, simulate
 from sampling.store.profiles import SHIPPED

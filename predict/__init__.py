@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from predict.api.path import estimate, estimate_as_scheduled, load
     from predict.api.rl_steps import rl_ledger, rl_search, rl_step, rl_step_draws
     from predict.api.servers import serving_answer
-    from predict.report.pictures.figures import plot
+    from predict.reports.pictures.figures import plot
     from predict.step.prediction import Prediction
 
 __all__ = [
@@ -84,7 +84,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.api.path": ("estimate", "estimate_as_scheduled", "load"),
     "predict.api.rl_steps": ("rl_ledger", "rl_search", "rl_step", "rl_step_draws"),
     "predict.api.servers": ("serving_answer",),
-    "predict.report.pictures.figures": ("plot",),
+    "predict.reports.pictures.figures": ("plot",),
     "predict.step.prediction": ("Prediction",),
 }
 """Module → the public names that it has. It is imported when one of them is first asked for: `predict --help` needs none."""

@@ -99,7 +99,7 @@ def shipped_rows_stand_in() -> Iterator[None]:
 def searches_stay_in_this_process() -> Iterator[None]:
     """A search starts no processes but in the tests of its workers: the cores are taken by other tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("predict.plan_search.pricing.workers.FEWEST_BATCHES", sys.maxsize)
+        patch.setattr("predict.plan_search.pricing.FEWEST_BATCHES", sys.maxsize)
         yield
 
 
@@ -107,13 +107,13 @@ def searches_stay_in_this_process() -> Iterator[None]:
 def on_the_shipped_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine has the CPU that the shipped rows were taken on."""
     name = read_manifest(SHIPPED_DATA / "samples" / SHIPPED).device["name"]
-    monkeypatch.setattr("predict.prices.whose_rows.cpu_name", lambda: name)
+    monkeypatch.setattr("predict.prices.sample_provenance.cpu_name", lambda: name)
 
 
 @pytest.fixture
 def on_another_cpu(monkeypatch: pytest.MonkeyPatch) -> str:
     """This machine has a CPU that nobody sampled; its name."""
-    monkeypatch.setattr("predict.prices.whose_rows.cpu_name", lambda: "Abacus 1")
+    monkeypatch.setattr("predict.prices.sample_provenance.cpu_name", lambda: "Abacus 1")
     return "Abacus 1"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from predict.prices.analytic import SpeedOfLight
+from predict.prices.open import SpeedOfLight
 from predict.prices.price_list import PriceList
 from predict.step.breakdown import itemise
 from regressors.bank import artifact

@@ -78,7 +78,7 @@ def test_only_measuring_imports_torch_to_predict() -> None:
         for path in (ROOT / "predict").rglob("*.py")
         if any(line.strip().startswith(("import torch", "from torch")) for line in path.read_text().splitlines())
     }
-    assert users == {"bounds", "measure"}
+    assert users == {"bounds", "measurement"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

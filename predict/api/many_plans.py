@@ -10,10 +10,10 @@ from predict.api.one_step import one_batch
 from predict.api.path import estimate, load
 
 if TYPE_CHECKING:
-    from predict.config.document import Document
-    from predict.plan_search.answer.ranking import Answer
+    from predict.config.draft import Document
+    from predict.plan_search.answer import Answer
+    from predict.plan_search.options import Backend, ObjectiveName
     from predict.plan_search.whole_search import Listener
-    from predict.plan_search.wishes import Backend, ObjectiveName
     from predict.what_if.compare import Difference
     from predict.what_if.sensitivity import Sensitivities
     from predict.what_if.sweep import Sweep
@@ -56,8 +56,8 @@ def search(
     The parameters are those of the command, as `plan_search.wishes` describes them; `listener` is told of progress. ConfigError
     and UserError for bad input; InfeasibleError, with the smallest change that helps, where nothing fits.
     """
+    from predict.plan_search.options import Wishes
     from predict.plan_search.whole_search import whole_search
-    from predict.plan_search.wishes import Wishes
 
     wishes = Wishes(
         clusters=tuple(clusters),

@@ -48,13 +48,13 @@ class _Needs:
 def _needs(config: str, overrides: Sequence[str], tell: Tell) -> _Needs:
     """Needs of a run config, of a search's, or of a serving or RL config. ConfigError lists every fault of it."""
     from predict.api.path import load
-    from predict.plan_search.space.axes import stands_for_several
-    from predict.rl.run.config import is_rl_config, load_rl
+    from predict.plan_search.axes import stands_for_several
+    from predict.rl.config import is_rl_config, load_rl
     from predict.serving.config import is_serving_config, load_serving
     from predict.workload.decompose import requests_of_runs
 
     if is_serving_config(config):
-        from predict.serving.kernels.requests import requests_of_server
+        from predict.serving.kernels import requests_of_server
 
         server = load_serving(config, overrides).server
         ranks = server.cluster.gpus_per_node
@@ -70,8 +70,8 @@ def _needs(config: str, overrides: Sequence[str], tell: Tell) -> _Needs:
 
 def _searched(config: str, overrides: Sequence[str], tell: Tell) -> list[TrainingRun]:
     """The legal plans of a search's config; UserError where they are on several kinds of GPU, or there is none."""
-    from predict.plan_search.space.axes import read_questions
-    from predict.plan_search.space.legal import legal_plans
+    from predict.plan_search.axes import read_questions
+    from predict.plan_search.legal import legal_plans
 
     spaces = [legal_plans(question) for question in read_questions(config, overrides)]
     gpus = sorted({space.question.base.cluster.gpu.name for space in spaces})

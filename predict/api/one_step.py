@@ -12,13 +12,13 @@ from predict.api.path import estimate, load
 if TYPE_CHECKING:
     from predict.bounds.analysis import Analysis
     from predict.bounds.step import StepBounds
-    from predict.config.document import Document
+    from predict.config.draft import Document
     from predict.ledger.books import Ledger
     from predict.ledger.training_cost import TrainingCost
     from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
     from predict.step.prediction import Prediction
-    from predict.unstated.likely import LikelySteps
+    from predict.unknown_settings import LikelySteps
 
 
 def one_batch(
@@ -44,7 +44,7 @@ def likely_steps(config: Path | str | Document, overrides: Sequence[str] = ()) -
     ConfigError lists every fault of the config; keys that may be unknown: plan.vpp, plan.ep, plan.recompute, batch.micro.
     """
     from predict.config.load import load_partly_unknown
-    from predict.unstated.likely import likely_steps as predict_all
+    from predict.unknown_settings import likely_steps as predict_all
 
     base, unknown = load_partly_unknown(config, overrides)
     return predict_all(base, unknown, lambda run: estimate(run, require_fit=False))

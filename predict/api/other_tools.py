@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from predict.api.path import load
 
 if TYPE_CHECKING:
-    from predict.config.document import Document
-    from predict.config.foreign.imported import ImportedConfig
-    from predict.config.foreign.statement import LaunchArguments
+    from predict.config.draft import Document
+    from predict.convert.arguments import LaunchArguments
+    from predict.convert.import_files import ImportedConfig
 
 
 def launch_arguments(config: Path | str | Document, tool: str, overrides: Sequence[str] = ()) -> LaunchArguments:
@@ -19,7 +19,7 @@ def launch_arguments(config: Path | str | Document, tool: str, overrides: Sequen
 
     UserError for another tool, and for `plan.schedule: best`; ConfigError lists every fault of the config.
     """
-    from predict.config.foreign.launch import launch_arguments as write
+    from predict.convert.launch import launch_arguments as write
 
     return write(load(config, overrides), tool)
 
@@ -31,6 +31,6 @@ def import_config(files: Sequence[Path | str], overrides: Sequence[str] = ()) ->
     `.document` is a config for every function here, `.not_read` the settings that change nothing or are unknown. ConfigError
     lists every fault, and all that is missing.
     """
-    from predict.config.foreign.imported import import_config as read
+    from predict.convert.import_files import import_config as read
 
     return read([Path(file) for file in files], overrides)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from predict.anchor.benchmark_file import Benchmark
-    from predict.config.document import Document
+    from predict.config.draft import Document
     from predict.prices.price_list import Prices
+    from predict.reduced_benchmark.benchmark_file import Benchmark
     from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction
 
@@ -23,7 +23,7 @@ def load(
     ConfigError lists every fault; UserError names the nearest node counts where the batch does not divide.
     """
     from predict.config.load import load as load_config
-    from predict.run.target_nodes import settings_for_nodes
+    from predict.run.training_run import settings_for_nodes
 
     run = load_config(config, overrides)
     if target_nodes is None:
@@ -66,7 +66,7 @@ def estimate_as_scheduled(run: TrainingRun, *, prices: Prices, benchmark: Benchm
 
     calls, unrestored_prices = decompose(run), prices
     if benchmark:
-        from predict.anchor.restore_step import restored
+        from predict.reduced_benchmark.restore_step import restored
 
         calls, prices = restored(run, calls, benchmark, prices)
     ranks = price(run, calls, prices)

@@ -10,9 +10,8 @@ from predict.api.path import estimate
 
 if TYPE_CHECKING:
     from predict.rl.books import RlLedger
-    from predict.rl.draws import RlDraws
     from predict.rl.search.search import RlAnswer
-    from predict.rl.step import RlStep
+    from predict.rl.step import RlDraws, RlStep
 
 
 def rl_step(config: Path | str, overrides: Sequence[str] = ()) -> RlStep:
@@ -21,7 +20,7 @@ def rl_step(config: Path | str, overrides: Sequence[str] = ()) -> RlStep:
     `overrides` are keys such as `rl.n=8`, or verl's own names. ConfigError lists every fault; InfeasibleError where a response does
     not fit an engine's cache.
     """
-    from predict.rl.run.config import load_rl
+    from predict.rl.config import load_rl
     from predict.rl.step import rl_step as step_of
 
     return step_of(load_rl(config, overrides), estimate)
@@ -30,7 +29,7 @@ def rl_step(config: Path | str, overrides: Sequence[str] = ()) -> RlStep:
 def rl_step_draws(config: Path | str, overrides: Sequence[str] = (), *, draws: int = 16) -> RlDraws:
     """The step of an RL config over draws of its lengths: `.percentiles_us("step")`, or of a phase. ConfigError and InfeasibleError as
     from `rl_step`."""
-    from predict.rl.draws import draw_steps
+    from predict.rl.step import draw_steps
 
     return draw_steps(config, overrides, estimate, draws)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sampling.errors import Checks
 
 if TYPE_CHECKING:
-    from predict.serving.planning.answer import Answer
+    from predict.serving.questions import Answer
 
 
 def serving_answer(
@@ -33,9 +33,8 @@ def serving_answer(
     """
     from predict.serving.coefficients import chosen_coefficients
     from predict.serving.config import load_serving
-    from predict.serving.planning.answer import answer
-    from predict.serving.planning.asked import questions_of
-    from predict.serving.planning.loaded_server import LoadedServer
+    from predict.serving.loaded_server import LoadedServer
+    from predict.serving.questions import answer, questions_of
     from predict.serving.stepper import Stepper
 
     with Checks() as checks:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from predict.ledger.compute import OperatorTime, operators_of
-from predict.ledger.work import step_items
+from predict.ledger.compute import OperatorTime, operators_of, step_items
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.arithmetic.operator import Operator

@@ -34,7 +34,7 @@ class _Version(argparse.Action):
     """The option --version, which looks the version up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
-        from predict.doctor.installation import PROGRAM, program_version
+        from predict.checkup import PROGRAM, program_version
 
         print(PROGRAM, program_version())
         parser.exit()

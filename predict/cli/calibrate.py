@@ -74,9 +74,9 @@ def _calibrate(options: argparse.Namespace) -> None:
     if not (options.configs and options.measured):
         lacking = "--measured" if options.configs else "CONFIG"
         raise UserError(f"{lacking}: missing; give for example CONFIG --measured 412ms")
-    from predict.calibrate.command import calibrate
-    from predict.report.text import show
-    from predict.report.what_if.calibration import calibration_json, calibration_report
+    from predict.measured_runs.calibrate import calibrate
+    from predict.reports.text import show
+    from predict.reports.what_if.calibration import calibration_json, calibration_report
 
     place, posterior = calibrate(
         options.configs, options.overrides, options.measured, options.output, log, write=not options.dry_run
@@ -96,8 +96,8 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 def _forget(options: argparse.Namespace) -> None:
     _refuse(options, "--forget", "configs", "measured", "output", "dry_run", *FEW_SHOT)
-    from predict.calibrate.command import forget
-    from predict.report.what_if.calibration import calibration_json
+    from predict.measured_runs.calibrate import forget
+    from predict.reports.what_if.calibration import calibration_json
 
     posterior = forget(options.forget)
     if options.json:
@@ -112,11 +112,11 @@ def _few_shot(options: argparse.Namespace) -> None:
         raise UserError(f"{lacking}: missing; give --few-shot 3 --truth FILE")
     if options.few_shot < 0:
         raise UserError(f"--few-shot: {options.few_shot} is not a number of runs; give 0 or more")
-    from predict.prices.whose_rows import require_known
-    from predict.report.published.few_shot import few_shot_text
-    from predict.report.text import show
-    from predict.validate.learning.few_shot import few_shot, few_shot_json
-    from predict.validate.published.row import read_rows
+    from predict.prices.sample_provenance import require_known
+    from predict.reports.published.few_shot import few_shot_text
+    from predict.reports.text import show
+    from predict.validation.learning.few_shot import few_shot, few_shot_json
+    from predict.validation.published.row import read_rows
 
     if options.profile:
         require_known(options.profile)

@@ -42,8 +42,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     if len(options.configs) == 1:
         raise UserError(f"CONFIG: {options.configs[0]} alone has nothing beside it; give two or more run configs")
-    from predict.report.text import show
-    from predict.rl.run.config import is_rl_config
+    from predict.reports.text import show
+    from predict.rl.config import is_rl_config
     from predict.serving.config import is_serving_config
 
     of_serving = [is_serving_config(config) for config in options.configs]
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
     require_no_questions(options, "slo", "price", "model", "coefficients")
     if all(map(is_rl_config, options.configs)):
         from predict import rl_step
-        from predict.report.rl.step import rl_compare_json, rl_compare_text
+        from predict.reports.rl.step import rl_compare_json, rl_compare_text
 
         steps = [rl_step(config, options.overrides) for config in options.configs]
         if options.json:
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
             show(rl_compare_text(steps))
         return
     from predict import compare
-    from predict.report.what_if.compare import compare_json, compare_text
+    from predict.reports.what_if.compare import compare_json, compare_text
 
     first, *others = options.configs
     differences = compare(first, *others, overrides=options.overrides)

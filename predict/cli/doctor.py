@@ -21,14 +21,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.doctor.checkup import checkup
+    from predict.checkup import checkup
 
     found = checkup()
     if options.json:
         print_json(found.to_json())
     else:
-        from predict.report.checkup import checkup_text
-        from predict.report.text import show
+        from predict.reports.checkup import checkup_text
+        from predict.reports.text import show
 
         show(checkup_text(found))
     if found.faults:

@@ -41,15 +41,15 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from predict import estimate
-    from predict.explain.ledger import explain
+    from predict.measured_runs.explain.explanation import explain
 
     run = loaded(options)
     explanation = explain(estimate(run, require_fit=False), options.trace, logged_us=logged_us(options.log, run))
     if options.json:
         print_json(explanation.to_json())
     else:
-        from predict.report.measured.explanation import explanation_report
-        from predict.report.text import show
+        from predict.reports.measured.explanation import explanation_report
+        from predict.reports.text import show
 
         show(explanation_report(explanation))
 
@@ -58,7 +58,7 @@ def logged_us(given: str | None, run: TrainingRun) -> float | None:
     """The step that --log tells of a run, in µs; None without it."""
     if given is None:
         return None
-    from predict.own_runs.measured_step import measured_step, noise_warning
+    from predict.measured_runs.measured_step import measured_step, noise_warning
 
     step = measured_step(given, run, option="--log")
     if step.noisy:

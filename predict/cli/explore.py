@@ -29,10 +29,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from threading import Thread
 
-    from predict.explore.answers import Explorer
-    from predict.explore.rl_answers import RlExplorer
-    from predict.explore.server import ExplorerServer
-    from predict.rl.run.config import is_rl_config
+    from predict.explorer.answers import Explorer
+    from predict.explorer.rl_answers import RlExplorer
+    from predict.explorer.server import ExplorerServer
+    from predict.rl.config import is_rl_config
 
     kind = RlExplorer if is_rl_config(options.config) else Explorer
     explorer = kind(Path(options.config), tuple(options.overrides))

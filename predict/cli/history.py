@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from predict.cli.options import add_data, add_json, log, print_json, require_positive
-from predict.own_runs.records import past_date
+from predict.measured_runs.records import past_date
 
 EXAMPLES = """\
 examples:
@@ -28,10 +28,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.own_runs.history import history
-    from predict.own_runs.records import recorded_clusters
-    from predict.report.measured.history import MOST_SHOWN, histories_json, history_text
-    from predict.report.text import show
+    from predict.measured_runs.history import history
+    from predict.measured_runs.records import recorded_clusters
+    from predict.reports.measured.history import MOST_SHOWN, histories_json, history_text
+    from predict.reports.text import show
     from sampling.errors import Checks, SamplesError
     from sampling.files.places import own_data
 

@@ -47,7 +47,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.rl.run.config import is_rl_config
+    from predict.rl.config import is_rl_config
 
     if is_rl_config(options.config):
         _run_rl(options)
@@ -57,17 +57,17 @@ def run(options: argparse.Namespace) -> None:
 
     ledger = ledger_of(estimate(loaded(options), require_fit=False))
     if options.json:
-        from predict.report.ledger import ledger_json
+        from predict.reports.ledger import ledger_json
 
         print_json(ledger_json(ledger))
     elif options.csv:
-        from predict.report.ledger import COLUMNS, ledger_rows
+        from predict.reports.ledger import COLUMNS, ledger_rows
         from predict.what_if.long_table import as_csv
 
         sys.stdout.write(as_csv(ledger_rows(ledger), COLUMNS))
     else:
-        from predict.report.ledger import ledger_text
-        from predict.report.text import show
+        from predict.reports.ledger import ledger_text
+        from predict.reports.text import show
 
         show(ledger_text(ledger))
 
@@ -76,19 +76,19 @@ def _run_rl(options: argparse.Namespace) -> None:
     """Print the books of an RL step, as text, JSON or a long table."""
     refuse(given(options, "calibration"), "does not go with an RL config; omit it, or name it in cluster.calibration")
     from predict import rl_ledger
-    from predict.report.rl.ledger import rl_ledger_json, rl_ledger_rows
+    from predict.reports.rl.ledger import rl_ledger_json, rl_ledger_rows
 
     found = rl_ledger(options.config, options.overrides)
     log_not_read(found.step.rl.not_read)
     if options.json:
         print_json(rl_ledger_json(found))
     elif options.csv:
-        from predict.report.ledger import COLUMNS
+        from predict.reports.ledger import COLUMNS
         from predict.what_if.long_table import as_csv
 
         sys.stdout.write(as_csv(rl_ledger_rows(found), COLUMNS))
     else:
-        from predict.report.rl.ledger import rl_ledger_text
-        from predict.report.text import show
+        from predict.reports.rl.ledger import rl_ledger_text
+        from predict.reports.text import show
 
         show(rl_ledger_text(found))

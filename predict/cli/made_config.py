@@ -17,11 +17,11 @@ from predict.cli.options import (
     require_writable,
     write_file,
 )
-from predict.plan_search.rule import RULE
+from predict.plan_search.default_plan import RULE
 from sampling.errors import Checks, UserError
 
 if TYPE_CHECKING:
-    from predict.config.document import Document
+    from predict.config.draft import Document
 
 
 def add_config_or_model(command: argparse.ArgumentParser) -> None:

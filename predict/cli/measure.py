@@ -51,7 +51,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_positive(options, "steps")
-    from predict.rl.run.config import is_rl_config
+    from predict.rl.config import is_rl_config
     from predict.serving.config import is_serving_config
 
     if is_rl_config(options.config):
@@ -61,8 +61,8 @@ def run(options: argparse.Namespace) -> None:
         _serve(options)
         return
     require_folder("--trace", options.trace)
-    from predict.measure.real_step import measure
-    from predict.report.measured.measurement import measurement_text
+    from predict.measurement.real_step import measure
+    from predict.reports.measured.measurement import measurement_text
 
     result = measure(loaded(options), steps=options.steps, implementation=options.implementation, trace=options.trace)
     if options.json:
@@ -84,9 +84,9 @@ def _run_rl(options: argparse.Namespace) -> None:
         with checks.one():
             if options.trace:
                 raise UserError("--trace: an RL step is not traced; omit it")
-    from predict.measure.rl.measurement import measure_rl
-    from predict.report.rl.measured import rl_measurement_text
-    from predict.report.text import show
+    from predict.measurement.rl.measurement import measure_rl
+    from predict.reports.rl.measured import rl_measurement_text
+    from predict.reports.text import show
 
     result = measure_rl(options.config, options.overrides, steps=options.steps)
     if options.json:
@@ -100,8 +100,8 @@ def _serve(options: argparse.Namespace) -> None:
     implementation = ["--implementation"] if options.implementation != "torch" else []
     extra = given(options, "steps", "trace") + implementation
     refuse(extra, "does not go with a serving config, whose load.duration_s says how long; omit it")
-    from predict.measure.serving.real_server import serve_for_real
-    from predict.report.measured.served import served_json, served_text
+    from predict.measurement.serving.real_server import serve_for_real
+    from predict.reports.measured.served import served_json, served_text
     from predict.serving.config import load_serving
 
     found = serve_for_real(load_serving(options.config, options.overrides), options.config, options.overrides)

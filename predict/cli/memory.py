@@ -32,8 +32,8 @@ from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 
 if TYPE_CHECKING:
-    from predict.anchor.restore_memory import RestoredMemory
     from predict.memory.estimate import MemoryEstimate
+    from predict.reduced_benchmark.restore_memory import RestoredMemory
     from predict.run.training_run import TrainingRun
 
 DESCRIPTION = """\
@@ -91,14 +91,14 @@ def run(options: argparse.Namespace) -> None:
         with checks.one():
             mode = _mode(options)
         checks.run(_check, options)
-    from predict.rl.run.config import is_rl_config
+    from predict.rl.config import is_rl_config
 
     if options.config is not None and is_rl_config(options.config):
         _run_rl(options)
         return
     made = make_config(options)
     from predict import estimate, memory_advice
-    from predict.report.memory import headlines, misfit
+    from predict.reports.memory import headlines, misfit
 
     prediction = estimate(loaded(options), require_fit=False)
     margin = _margin(options)
@@ -108,21 +108,21 @@ def run(options: argparse.Namespace) -> None:
     judged = restored if mode == "benchmark" else None
     why = misfit(memory, point_bytes=judged.point_bytes if judged else None)
     if options.json:
-        from predict.report.memory import memory_report_json
+        from predict.reports.memory import memory_report_json
 
         content = memory_report_json(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
         content["provenance"] = dict(prediction.provenance)
         print_json(content | ({"config": made.content} if made else {}))
     else:
-        from predict.report.memory import memory_report_text
-        from predict.report.provenance import with_provenance
-        from predict.report.text import show
+        from predict.reports.memory import memory_report_text
+        from predict.reports.provenance import with_provenance
+        from predict.reports.text import show
 
         report = memory_report_text(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
         first, analytic = headlines([why]), prediction.is_analytic
         show(with_provenance(report, prediction.run, prediction.provenance, analytic=analytic, first=first))
     if options.timeline:
-        from predict.report.pictures.memory_plot import save_memory_plot
+        from predict.reports.pictures.memory_plot import save_memory_plot
 
         bubble_fraction = prediction.bubble_fraction
         with writing("--timeline", options.timeline):
@@ -135,8 +135,8 @@ def _run_rl(options: argparse.Namespace) -> None:
     """An RL config: engine and trainer side by side. UserError for options that are of a training run alone."""
     refuse(given(options, *OF_TRAINING_RUNS), "does not go with an RL config; omit it")
     from predict import rl_step
-    from predict.report.rl.memory import rl_memory_json, rl_memory_text, rl_misfit
-    from predict.report.text import show
+    from predict.reports.rl.memory import rl_memory_json, rl_memory_text, rl_misfit
+    from predict.reports.text import show
 
     step = rl_step(options.config, options.overrides)
     log_not_read(step.rl.not_read)
@@ -167,7 +167,7 @@ def _check(options: argparse.Namespace) -> None:
         checks.run(require_positive, options, "benchmark_gpus")
         checks.run(require_writable, "--save-benchmark", options.save_benchmark)
         if options.timeline is not None:
-            from predict.report.pictures.figure_file import SUFFIXES
+            from predict.reports.pictures.figure_file import SUFFIXES
 
             checks.run(require_output, "--timeline", options.timeline, SUFFIXES)
             checks.run(require_library, "matplotlib")
@@ -179,10 +179,9 @@ def _margin(options: argparse.Namespace) -> float:
 
 def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEstimate) -> RestoredMemory:
     """The peak as the benchmark restores it, which is loaded or else taken here."""
-    from predict.anchor.benchmark_file import as_json
-    from predict.anchor.memory_benchmark_file import load_memory_benchmark
-    from predict.anchor.restore_memory import restore_memory
-    from predict.measure.benchmark.memory_benchmark import run_memory_benchmark
+    from predict.measurement.benchmark.memory_benchmark import run_memory_benchmark
+    from predict.reduced_benchmark.benchmark_file import as_json, load_memory_benchmark
+    from predict.reduced_benchmark.restore_memory import restore_memory
 
     if options.load_benchmark:
         with naming("--load-benchmark"):

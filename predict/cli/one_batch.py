@@ -65,7 +65,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.report.memory import headlines, misfit
+    from predict.reports.memory import headlines, misfit
 
     made = make_config(options)
     if _partly_unknown(options):
@@ -74,13 +74,13 @@ def run(options: argparse.Namespace) -> None:
     predictions = _predictions(options)
     misfits = [misfit(prediction.memory) for prediction in predictions.values()]
     if options.json:
-        from predict.report.prediction import predictions_json
+        from predict.reports.prediction import predictions_json
 
         print_json(predictions_json(predictions) | ({"config": made.content} if made else {}))
     else:
-        from predict.report.prediction import prediction_text, side_by_side
-        from predict.report.provenance import with_provenance
-        from predict.report.text import show
+        from predict.reports.prediction import prediction_text, side_by_side
+        from predict.reports.provenance import with_provenance
+        from predict.reports.text import show
 
         if len(predictions) > 1:
             timed = predictions["benchmark"]
@@ -98,8 +98,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _partly_unknown(options: argparse.Namespace) -> bool:
     """Whether keys of the config are `unknown`. UserError for options that need one run."""
+    from predict.config.draft import PLACEHOLDERS, UNKNOWN
     from predict.config.load import unknown_keys
-    from predict.config.unknown import PLACEHOLDERS, UNKNOWN
 
     unknown = unknown_keys(options.config, options.overrides)
     names = ("benchmark", "profiling_mode", "target_nodes", "calibration", "require_measured", "sources")
@@ -111,14 +111,14 @@ def _partly_unknown(options: argparse.Namespace) -> bool:
 
 def _show_likely(options: argparse.Namespace) -> None:
     from predict import likely_steps
-    from predict.report.memory import misfit
-    from predict.report.what_if.likely import likely_json, likely_text
+    from predict.reports.memory import misfit
+    from predict.reports.what_if.likely import likely_json, likely_text
 
     likely = likely_steps(options.config, options.overrides)
     if options.json:
         print_json(likely_json(likely))
     else:
-        from predict.report.text import show
+        from predict.reports.text import show
 
         show(likely_text(likely))
     misfits = [misfit(one.memory) for one in likely.predictions]
@@ -138,7 +138,7 @@ def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
     run = loaded(options)
     predictions = {}
     if mode != "simulate":
-        from predict.anchor.benchmark_file import load_benchmark
+        from predict.reduced_benchmark.benchmark_file import load_benchmark
 
         with naming("--benchmark"):
             benchmark = load_benchmark(options.benchmark)

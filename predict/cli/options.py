@@ -144,7 +144,7 @@ def loaded(options: argparse.Namespace, overrides: Sequence[str] = ()) -> Traini
     run = load(options.config, settings, target_nodes=getattr(options, "target_nodes", None))
     if path is None:
         return run
-    from predict.run.calibration.file import calibrated_by
+    from predict.run.calibration_file import calibrated_by
 
     with naming("--calibration"):
         run = calibrated_by(run, path)

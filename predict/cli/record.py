@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from predict.cli.options import add_data, add_json, add_overrides, given, loaded, log, print_json
-from predict.own_runs.records import past_date
+from predict.measured_runs.records import past_date
 from predict.serialise import version_of
 from sampling.errors import Checks, UserError
 from sampling.number_text import signed_percent
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
 def _remove(options: argparse.Namespace) -> None:
     if extra := given(options, "config", "log", "date", "overrides"):
         raise UserError(f"{', '.join(extra).replace('--config', 'CONFIG')}: does not go with --remove; omit it")
-    from predict.own_runs.records import remove
+    from predict.measured_runs.records import remove
 
     place = remove(options.remove, options.cluster)
     if options.json:
@@ -79,11 +79,10 @@ def _record(options: argparse.Namespace) -> None:
     from dataclasses import asdict, replace
 
     from predict import estimate
-    from predict.calibrate.doubt import doubt_of
     from predict.config.load import cluster_file
-    from predict.own_runs.doubts import standing_doubts
-    from predict.own_runs.measured_step import measured_step
-    from predict.own_runs.records import folder_of, id_of, keep, like, record_of, records
+    from predict.measured_runs.calibrate import doubt_of
+    from predict.measured_runs.measured_step import measured_step
+    from predict.measured_runs.records import folder_of, id_of, keep, like, record_of, records, standing_doubts
     from sampling.files.disk import MAKE_WRITABLE, require_place
     from sampling.number_text import duration
 

@@ -15,7 +15,7 @@ from predict.cli.options import (
     require_output,
     write_file,
 )
-from predict.rl.run.config import is_rl_config
+from predict.rl.config import is_rl_config
 from sampling.errors import Checks, UserError
 
 SUFFIXES = (".html",)
@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> None:
         _run_rl(options)
         return
     from predict import days, estimate, load
-    from predict.report.page.content import report_content
-    from predict.report.page.document import report_page
+    from predict.reports.page.content import report_content
+    from predict.reports.page.document import report_page
 
     predictions = [estimate(load(config, options.overrides), require_fit=False) for config in options.configs]
     costs = [days(each, options.tokens, price=options.price) if options.tokens else None for each in predictions]
@@ -80,8 +80,8 @@ def _run_rl(options: argparse.Namespace) -> None:
             f"CONFIG: {', '.join(others)}: not an RL config, where others here are; give each kind a page of its own"
         )
     from predict import estimate, rl_step
-    from predict.report.page.document import report_page
-    from predict.report.page.rl import rl_content
+    from predict.reports.page.document import report_page
+    from predict.reports.page.rl import rl_content
     from predict.rl.search.length_map import length_map
 
     steps = [rl_step(config, options.overrides) for config in options.configs]

@@ -46,9 +46,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from predict import rl_step, rl_step_draws
-    from predict.report.rl.memory import rl_misfit
-    from predict.report.rl.step import rl_step_json, rl_step_text
-    from predict.report.text import show
+    from predict.reports.rl.memory import rl_misfit
+    from predict.reports.rl.step import rl_step_json, rl_step_text
+    from predict.reports.text import show
 
     require_positive(options, "draws")
     step = rl_step(options.config, options.overrides)

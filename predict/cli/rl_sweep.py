@@ -13,14 +13,14 @@ def sweep(options: argparse.Namespace) -> None:
     """Predict every combination of --vary and print, or write, the long table."""
     from predict import estimate
     from predict.cli.combinations import on_stderr
-    from predict.report.rl.search import rl_table_text
-    from predict.report.text import show
-    from predict.rl.run.aliases import resolved
+    from predict.reports.rl.search import rl_table_text
+    from predict.reports.text import show
+    from predict.rl.aliases import resolved
     from predict.rl.search.long_table import rl_columns, rl_long_table
     from predict.rl.search.search import candidates
     from predict.rl.search.space import space_of
     from predict.what_if.long_table import write_table
-    from predict.what_if.vary import require_once
+    from predict.what_if.sweep import require_once
     from sampling.hardware.code_version import code_version
 
     require_once(resolved(text.partition("=")[0].strip(), None)[0] for text in options.vary)

@@ -103,19 +103,19 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print(options: argparse.Namespace, found: Comparison) -> None:
-    from predict.report.schedule import comparison_json, comparison_text
+    from predict.reports.schedule import comparison_json, comparison_text
 
     if options.json:
         content = comparison_json(found.outcomes)
         content |= {"feasible": not found.misfit, "provenance": dict(found.provenance)} if found.run else {}
         print_json(content)
         return
-    from predict.report.text import show, width
+    from predict.reports.text import show, width
 
     report = comparison_text(found.outcomes, head=found.heading, show=found.show, width=width())
     if found.run:
-        from predict.report.memory import headlines
-        from predict.report.provenance import with_provenance
+        from predict.reports.memory import headlines
+        from predict.reports.provenance import with_provenance
 
         analytic, first = found.provenance["samples"] is None, headlines([found.misfit])
         report = with_provenance(report, found.run, found.provenance, analytic=analytic, first=first)
@@ -136,8 +136,8 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    from predict.report.pictures.figure_file import SUFFIXES
-    from predict.schedules.files.order_files import FORMATS
+    from predict.reports.pictures.figure_file import SUFFIXES
+    from predict.schedules.order_files import FORMATS
 
     with Checks() as checks:
         if options.plot is not None:
@@ -153,9 +153,9 @@ def _check_files(options: argparse.Namespace) -> None:
 
 def _write_files(options: argparse.Namespace, best: Outcome, found: Comparison) -> list[str]:
     """Write the files that the options name; the faults of those that cannot be written, each with its option and fix."""
-    from predict.report.pictures.schedule_plot import save_plot
-    from predict.report.traces.schedule import save_trace
-    from predict.schedules.files.order_files import write_order
+    from predict.reports.pictures.schedule_plot import save_plot
+    from predict.reports.traces.schedule import save_trace
+    from predict.schedules.order_files import write_order
 
     timeline = best.timeline
     assert timeline is not None

@@ -48,7 +48,7 @@ class Comparison:
 
     def about(self, best: Outcome) -> str:
         """The line below the title of a picture: the run under the schedule `best`, or the counts and times given."""
-        from predict.report.text import run_text
+        from predict.reports.text import run_text
 
         if self.run is None:
             return self.heading
@@ -59,7 +59,7 @@ class Comparison:
 def names_of(asked: str) -> list[str]:
     """The schedules that --schedule names; UserError with a line for each part that is none."""
     from predict.schedules import names
-    from predict.schedules.files.order_files import is_order_file
+    from predict.schedules.order_files import is_order_file
     from sampling.files.faults import did_you_mean, shown
 
     parts = [part.strip() for part in asked.split(",") if part.strip()]
@@ -159,7 +159,7 @@ def _stage_table(options: argparse.Namespace) -> tuple[StageTable, str]:
 def of_config(options: argparse.Namespace) -> Comparison:
     from predict import estimate_as_scheduled
     from predict.prices.open import open_prices
-    from predict.report.memory import misfit
+    from predict.reports.memory import misfit
     from predict.run.plan import BEST
     from predict.schedules.compare import best_or_nearest
     from predict.step.prediction import provenance_of

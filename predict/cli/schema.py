@@ -30,17 +30,17 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     if options.truth:
-        from predict.validate.truth.schema import truth_schema
+        from predict.validation.truth.schema import truth_schema
 
         print_json(truth_schema())
         return
     if options.rl:
-        from predict.rl.run.schema import rl_schema
+        from predict.rl.config import rl_schema
 
         print_json(rl_schema())
         return
     if options.serving:
-        from predict.serving.schema import serving_schema
+        from predict.serving.config import serving_schema
 
         print_json(serving_schema())
         return

@@ -25,14 +25,14 @@ from predict.cli.options import (
     require_writable,
     write_file,
 )
-from predict.plan_search.answer.ranking import Answer
-from predict.plan_search.wishes import BACKENDS, OBJECTIVE_NAMES
+from predict.plan_search.answer import Answer
+from predict.plan_search.options import BACKENDS, OBJECTIVE_NAMES
 from sampling.errors import Checks, UserError
 
 if TYPE_CHECKING:
-    from predict.config.document import Document
-    from predict.plan_search.answer.ranking import Answer
-    from predict.plan_search.wishes import Wishes
+    from predict.config.draft import Document
+    from predict.plan_search.answer import Answer
+    from predict.plan_search.options import Wishes
 
 
 TABLES = (".csv", ".json")
@@ -158,7 +158,7 @@ def _add_work(group: argparse._ActionsContainer) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.rl.run.config import is_rl_config
+    from predict.rl.config import is_rl_config
 
     if options.config is not None and is_rl_config(options.config):
         from predict.cli.rl_search import search
@@ -205,7 +205,7 @@ def _check_results(options: argparse.Namespace) -> None:
 
 def _wishes(options: argparse.Namespace) -> Wishes:
     """The wishes that the options make; UserError with every one that cannot be."""
-    from predict.plan_search.wishes import Wishes
+    from predict.plan_search.options import Wishes
 
     chosen = {name: getattr(options, name) for name in ("objective", "max_memory", "backend")}
     return Wishes(
@@ -246,22 +246,22 @@ def _print(options: argparse.Namespace, answer: Answer) -> None:
 
         write_winners(options.write, answer)
     if answer.front is not None:
-        from predict.report.search.front import front_file
+        from predict.reports.search.front import front_file
 
         write_file("--pareto", options.pareto, front_file(answer.front, options.pareto.suffix.lower()))
     if options.report:
-        from predict.report.page.content import search_content
-        from predict.report.page.document import report_page
+        from predict.reports.page.content import search_content
+        from predict.reports.page.document import report_page
 
         title = f"{answer.plans[0].prediction.run.name}: plans found"
         write_file("--report", options.report, report_page(search_content(answer), title=title))
     if options.json:
-        from predict.report.search.json import answer_json
+        from predict.reports.search.json import answer_json
 
         print_json(answer_json(answer, why=options.why))
         return
-    from predict.report.search.text import answer_text
-    from predict.report.text import show
+    from predict.reports.search.text import answer_text
+    from predict.reports.text import show
 
     show(answer_text(answer, why=options.why))
 
@@ -272,8 +272,8 @@ ROUNDS = 3
 
 def measured(answer: Answer, count: int) -> Answer:
     """The answer with the measured steps of its first plans."""
-    from predict.measure.real_step import measure_interleaved
-    from predict.measure.requirements import require_measurable
+    from predict.measurement.real_step import measure_interleaved
+    from predict.measurement.requirements import require_measurable
 
     runs, refusals = {}, []
     for place, plan in enumerate(answer.plans, 1):

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from predict.cli.options import log
-from predict.plan_search.first import FirstAnswer
-from predict.plan_search.search import Found
-from predict.plan_search.survey import in_words
-from predict.plan_search.whole_search import Listener
+from predict.plan_search.search import Found, in_words
+from predict.plan_search.whole_search import FirstAnswer, Listener
 from sampling.files.faults import counted
 from sampling.number_text import duration
 from sampling.progress import Progress, progress_display

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from predict import launch_arguments
 from predict.cli.options import log, write_file
-from predict.config.foreign.launch import TOOLS
-from predict.plan_search.answer.ranking import Answer
+from predict.convert.launch import TOOLS
+from predict.plan_search.answer import Answer
 from sampling.errors import UserError
 from sampling.files.faults import counted
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from predict.serving.coefficients import Coefficients
-    from predict.serving.planning.answer import Questions
+    from predict.serving.questions import Questions
     from predict.what_if.servers import ServerSweep
 
 
 def read_sweep(options: argparse.Namespace) -> tuple[str | None, Questions, Coefficients]:
     """The objective, the questions and the step's coefficients of a sweep; UserError for all faults of these and of --vary."""
     from predict.what_if.servers import key_of_server
-    from predict.what_if.vary import parse_vary
+    from predict.what_if.sweep import parse_vary
 
     with Checks() as checks:
         checks.run(parse_vary, options.vary, key_of_server)
@@ -42,7 +42,7 @@ def sweep(options: argparse.Namespace, order: str | None, asked: Questions, coef
 def search(options: argparse.Namespace) -> None:
     """Predict every combination of the config's open keys and print the best."""
     from predict.what_if.servers import COST, GPU_TIME, key_of_server, opened
-    from predict.what_if.vary import parse_vary
+    from predict.what_if.sweep import parse_vary
 
     with Checks() as checks:
         with checks.one():
@@ -66,8 +66,8 @@ def search(options: argparse.Namespace) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """Predict each config and print a column for each."""
-    from predict.report.serving.placements import servers_compare_json, servers_compare_text
-    from predict.report.text import show
+    from predict.reports.serving.placements import servers_compare_json, servers_compare_text
+    from predict.reports.text import show
     from predict.serving.config import load_serving
     from predict.what_if.servers import answer_of
     from sampling.progress import progress_display
@@ -126,9 +126,9 @@ def _swept(
 
 def _print(options: argparse.Namespace, found: ServerSweep, order: str | None, *, top: int | None = None) -> None:
     """Print the rows, the best first where they have an order, and only the first `top` of those that can run."""
-    from predict.report.serving.placements import server_columns, server_table, servers_json, servers_text
-    from predict.report.text import show
-    from predict.report.what_if.sweep import title_of
+    from predict.reports.serving.placements import server_columns, server_table, servers_json, servers_text
+    from predict.reports.text import show
+    from predict.reports.what_if.sweep import title_of
     from predict.what_if.long_table import write_table
     from predict.what_if.servers import ORDERS, ordered
     from sampling.hardware.code_version import code_version

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from predict.interval import Interval
-    from predict.serving.planning.loaded_server import Outcome
+    from predict.serving.loaded_server import Outcome
 
 EXAMPLES = """\
 examples:
@@ -67,8 +67,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     rates = _checked_rates(options)
     from predict import serving_answer
-    from predict.report.serving.outcome import answer_json, answer_text
-    from predict.report.text import show
+    from predict.reports.serving.outcome import answer_json, answer_text
+    from predict.reports.text import show
     from sampling.progress import progress_display
 
     with progress_display("simulations") as show_progress:
@@ -118,8 +118,8 @@ def _require_plot(output: Path, rates: tuple[float, ...]) -> None:
 
 
 def _write_plot(options: argparse.Namespace, outcomes: Sequence[Outcome], capacity: Interval | None) -> None:
-    from predict.report.pictures.figure_file import save_figure
-    from predict.report.pictures.sweep_plot import sweep_figure
+    from predict.reports.pictures.figure_file import save_figure
+    from predict.reports.pictures.sweep_plot import sweep_figure
 
     name = Path(options.config).stem
     try:

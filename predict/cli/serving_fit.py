@@ -69,8 +69,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_writable("--output", options.output)
-    from predict.report.serving.step import coefficients_text
-    from predict.report.text import show
+    from predict.reports.serving.step import coefficients_text
+    from predict.reports.text import show
     from predict.serving.coefficients import coefficients_json
 
     found = _fitted_to_files(options) if options.config else _fitted_to_stages(options)
@@ -95,8 +95,7 @@ def _require_usable(found: Coefficients) -> None:
 
 def _fitted_to_files(options: argparse.Namespace) -> Coefficients:
     from predict.serving.config import load_serving
-    from predict.serving.fitting.own_requests import fitted_to_requests
-    from predict.serving.fitting.step_log import fitted_to_log, is_step_log
+    from predict.serving.fit_own_server import fitted_to_log, fitted_to_requests, is_step_log
     from predict.serving.step_model import step_model
 
     if folders := [str(path) for path in options.traces if path.is_dir()]:
@@ -122,8 +121,8 @@ def _require_different(traces: Sequence[Path]) -> None:
 
 def _fitted_to_stages(options: argparse.Namespace) -> Coefficients:
     from predict.serving.step_model import step_model
-    from predict.validate.serving.fitted import fitted_coefficients
-    from predict.validate.serving.rows import read_stages
+    from predict.validation.serving.fitted import fitted_coefficients
+    from predict.validation.serving.rows import read_stages
 
     folder, *more = options.traces
     if more or folder.is_file():

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from predict.serving.coefficients import Coefficients
-    from predict.serving.planning.answer import Questions
+    from predict.serving.questions import Questions
 
 
 def read_questions(options: argparse.Namespace) -> Questions:
     """The objectives and the price; UserError for all of them that are none."""
-    from predict.serving.planning.asked import questions_of
+    from predict.serving.questions import questions_of
 
     return questions_of(options.slo, options.price)
 

@@ -51,8 +51,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.report.serving.step import step_json, step_text
-    from predict.report.text import show
+    from predict.reports.serving.step import step_json, step_text
+    from predict.reports.text import show
     from predict.serving.config import load_serving
     from predict.serving.stepper import Stepper
 

@@ -62,7 +62,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.rl.run.config import is_rl_config
+    from predict.rl.config import is_rl_config
     from predict.serving.config import is_serving_config
 
     of_rl, of_serving = is_rl_config(options.config), is_serving_config(options.config)
@@ -82,8 +82,8 @@ def run(options: argparse.Namespace) -> None:
         rl_sweep.sweep(options)
         return
     from predict import sweep
-    from predict.report.text import show
-    from predict.report.what_if.sweep import sweep_json, sweep_text
+    from predict.reports.text import show
+    from predict.reports.what_if.sweep import sweep_json, sweep_text
     from predict.what_if.long_table import columns, long_table, write_table
     from sampling.hardware.code_version import code_version
 
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace, *, of_training: bool, of_serving: bool) -> None:
     """UserError with every fault of the options."""
-    from predict.what_if.vary import parse_vary
+    from predict.what_if.sweep import parse_vary
 
     with Checks() as checks:
         with checks.one():

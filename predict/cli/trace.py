@@ -52,12 +52,12 @@ def run(options: argparse.Namespace) -> None:
     prediction = estimate(load(options.config, options.overrides), require_fit=False)
     with writing("--output", options.output):
         if chakra:
-            from predict.report.traces.chakra import save_chakra
+            from predict.reports.traces.chakra import save_chakra
 
             written = save_chakra(prediction, options.output, every_gpu=options.every_gpu)
             log(f"wrote {len(written)} traces and their groups to {options.output}")
         else:
-            from predict.report.traces.chrome import save_step_trace
+            from predict.reports.traces.chrome import save_step_trace
 
             detailed = save_step_trace(prediction, options.output)
             log(f"wrote {options.output}, with the operators of each rank's first {detailed:,} actions")

@@ -154,7 +154,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _kind_of_configs(named: Sequence[str]) -> str:
     """Whether the configs are run configs, RL configs or serving configs; UserError for several kinds."""
-    from predict.rl.run.config import is_rl_config
+    from predict.rl.config import is_rl_config
     from predict.serving.config import is_serving_config
 
     for kind, article, is_kind in (("rl", "an RL", is_rl_config), ("serving", "a serving", is_serving_config)):

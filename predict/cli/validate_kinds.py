@@ -14,8 +14,8 @@ from sampling.errors import UserError
 from sampling.store.profiles import OWN
 
 if TYPE_CHECKING:
-    from predict.validate.published.comparison import Comparison
-    from predict.validate.ranking.plans import MeasuredPlan
+    from predict.validation.published.comparison import Comparison
+    from predict.validation.ranking.plans import MeasuredPlan
 
 
 GPU = "this-gpu"
@@ -24,15 +24,15 @@ GPU = "this-gpu"
 def runs(options: argparse.Namespace) -> None:
     here = options.what[0] if options.what in ([OWN], [GPU]) else ""
     overrides = _overrides(options, here=here)
-    from predict.report.measured.validation import validation_text
-    from predict.report.memory import misfit
-    from predict.report.text import show
-    from predict.validate.kept_figures import keep, kept_file, named_profiles
-    from predict.validate.measured_runs import ValidatedRun, notes_on, predictions_of, validate
-    from predict.validate.session_steps import against_sessions, steps_of_sessions
-    from predict.validate.this_gpu import runs_of_this_gpu, settings_of_this_gpu
-    from predict.validate.this_machine import runs_of_this_machine
-    from predict.validate.validation_rows import validation_json
+    from predict.reports.measured.validation import validation_text
+    from predict.reports.memory import misfit
+    from predict.reports.text import show
+    from predict.validation.kept_figures import keep, kept_file, named_profiles
+    from predict.validation.measured_runs import ValidatedRun, notes_on, predictions_of, validate
+    from predict.validation.session_steps import against_sessions, steps_of_sessions
+    from predict.validation.this_gpu import runs_of_this_gpu, settings_of_this_gpu
+    from predict.validation.this_machine import runs_of_this_machine
+    from predict.validation.validation_rows import validation_json
 
     profiles = named_profiles(overrides)
     steps = steps_of_sessions(profiles[-1]) if here == GPU and profiles else None
@@ -67,7 +67,7 @@ def _overrides(options: argparse.Namespace, *, here: str) -> list[str]:
     """The settings, --profile among them, which names the profile that the runs of this machine are predicted from."""
     if options.profile and not here:
         raise UserError(f"--profile: goes with {OWN}, {GPU} and published; for a config, give --set cluster.profile=…")
-    from predict.validate.kept_figures import PROFILE_KEY
+    from predict.validation.kept_figures import PROFILE_KEY
 
     return [*options.overrides, *([PROFILE_KEY + options.profile] if options.profile else [])]
 
@@ -91,13 +91,13 @@ def samples(options: argparse.Namespace) -> None:
     if options.json:
         print_json(content)
         return
-    from predict.report.text import show
+    from predict.reports.text import show
 
     show(as_text(content))
 
 
 def published(options: argparse.Namespace) -> None:
-    from predict.validate.published.command import validate_published
+    from predict.validation.published.command import validate_published
 
     verdicts, calibration = validate_published(
         truth=options.truth,
@@ -110,20 +110,20 @@ def published(options: argparse.Namespace) -> None:
         (_widths if options.widths else _left_out)(verdicts, as_json=options.json)
         return
     if options.json:
-        from predict.validate.published.summary import as_json
+        from predict.validation.published.summary import as_json
 
         print_json(as_json(verdicts) | ({"calibration": asdict(calibration)} if calibration else {}))
         return
-    from predict.report.published.steps import published_text
-    from predict.report.text import show
+    from predict.reports.published.steps import published_text
+    from predict.reports.text import show
 
     show(published_text(verdicts, calibration))
 
 
 def _widths(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
-    from predict.report.published.widths import widths_text
-    from predict.report.text import show
-    from predict.validate.learning.widths import learn_widths, widths_json
+    from predict.reports.published.widths import widths_text
+    from predict.reports.text import show
+    from predict.validation.learning.widths import learn_widths, widths_json
 
     learnt = learn_widths(verdicts)
     if as_json:
@@ -133,9 +133,9 @@ def _widths(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
 
 
 def _left_out(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
-    from predict.report.published.left_out import left_out_text
-    from predict.report.text import show
-    from predict.validate.learning.left_out import constants_json, judge_constants
+    from predict.reports.published.left_out import left_out_text
+    from predict.reports.text import show
+    from predict.validation.learning.left_out import constants_json, judge_constants
     from sampling.progress import progress_display
 
     with progress_display("judging") as progress:
@@ -149,9 +149,9 @@ def _left_out(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
 def memory(options: argparse.Namespace) -> None:
     if options.truth is None:
         raise UserError("--truth: missing; give a CSV file of runs with a column peak_mem_gib")
-    from predict.validate.memory.comparison import compare_memory
-    from predict.validate.memory.summary import as_json
-    from predict.validate.published.row import read_rows
+    from predict.validation.memory.comparison import compare_memory
+    from predict.validation.memory.summary import as_json
+    from predict.validation.published.row import read_rows
     from sampling.progress import progress_display
 
     rows = list(read_rows(options.truth))
@@ -160,8 +160,8 @@ def memory(options: argparse.Namespace) -> None:
     if options.json:
         print_json(as_json(verdicts))
         return
-    from predict.report.published.memory import published_memory_text
-    from predict.report.text import show
+    from predict.reports.published.memory import published_memory_text
+    from predict.reports.text import show
 
     show(published_memory_text(verdicts))
 
@@ -169,9 +169,9 @@ def memory(options: argparse.Namespace) -> None:
 def ranking(options: argparse.Namespace) -> None:
     if options.truth is None:
         raise UserError("--truth: missing; give a CSV file of measured plans, those out of memory with status oom")
-    from predict.validate.published.row import read_rows
-    from predict.validate.ranking.group_scores import as_json, judged
-    from predict.validate.ranking.plans import measured_plans
+    from predict.validation.published.row import read_rows
+    from predict.validation.ranking.group_scores import as_json, judged
+    from predict.validation.ranking.plans import measured_plans
     from sampling.progress import progress_display
 
     rows = list(read_rows(options.truth))
@@ -184,16 +184,16 @@ def ranking(options: argparse.Namespace) -> None:
     if options.json:
         print_json(as_json(groups, small, left_out))
         return
-    from predict.report.published.ranking import ranking_text
-    from predict.report.text import show
+    from predict.reports.published.ranking import ranking_text
+    from predict.reports.text import show
 
     show(ranking_text(groups, small, left_out))
 
 
 def _plan_setting(groups: Mapping[str, Sequence[MeasuredPlan]], *, as_json: bool) -> None:
-    from predict.report.published.widths import plan_setting_text
-    from predict.report.text import show
-    from predict.validate.learning.plan_setting import learn_plan_setting, plan_setting_json
+    from predict.reports.published.widths import plan_setting_text
+    from predict.reports.text import show
+    from predict.validation.learning.plan_setting import learn_plan_setting, plan_setting_json
 
     learnt = learn_plan_setting(groups)
     if as_json:
@@ -205,14 +205,14 @@ def _plan_setting(groups: Mapping[str, Sequence[MeasuredPlan]], *, as_json: bool
 def serving(options: argparse.Namespace) -> None:
     if options.truth is None:
         raise UserError("--truth: missing; give the folder of serving_experiments.csv")
-    from predict.validate.serving.command import validate_serving
+    from predict.validation.serving.command import validate_serving
 
     content = validate_serving(options.truth, options.model, options.coefficients)
     if options.json:
         print_json(content)
         return
-    from predict.report.published.serving import serving_validation_text
-    from predict.report.text import show
+    from predict.reports.published.serving import serving_validation_text
+    from predict.reports.text import show
 
     show(serving_validation_text(content))
 
@@ -221,23 +221,23 @@ def rl(options: argparse.Namespace) -> None:
     if options.truth is None:
         raise UserError("--truth: missing; give a CSV file of published RL steps, one per row")
     from predict import estimate
-    from predict.validate.rl.command import validate_rl
+    from predict.validation.rl.command import validate_rl
 
     content = validate_rl(options.truth, estimate)
     if options.json:
         print_json(content)
         return
-    from predict.report.rl.validation import rl_validation_text
-    from predict.report.text import show
+    from predict.reports.rl.validation import rl_validation_text
+    from predict.reports.text import show
 
     show(rl_validation_text(content))
 
 
 def rl_configs(options: argparse.Namespace) -> None:
     """RL steps of this machine, predicted and then run."""
-    from predict.report.rl.measured import measured_rl_text
-    from predict.report.text import show
-    from predict.validate.rl.measured import measured_rl_json, validate_rl_here
+    from predict.reports.rl.measured import measured_rl_text
+    from predict.reports.text import show
+    from predict.validation.rl.measured import measured_rl_json, validate_rl_here
 
     rows = validate_rl_here(options.what, options.overrides, rounds=options.rounds or 3, tell=log)
     content = measured_rl_json(rows)
@@ -249,10 +249,10 @@ def rl_configs(options: argparse.Namespace) -> None:
 
 def serving_configs(options: argparse.Namespace) -> None:
     """Loads of this machine's real server, predicted and then served."""
-    from predict.report.serving.own_loads import own_loads_text
-    from predict.report.text import show
+    from predict.reports.serving.own_loads import own_loads_text
+    from predict.reports.text import show
     from predict.serving.coefficients import read_coefficients
-    from predict.validate.serving.own_loads import ROUNDS, validate_loads
+    from predict.validation.serving.own_loads import ROUNDS, validate_loads
 
     content = validate_loads(
         options.what,

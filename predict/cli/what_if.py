@@ -48,9 +48,9 @@ def run(options: argparse.Namespace) -> None:
             if not options.link_speed > 0:
                 raise UserError(f"--link-speed: {options.link_speed:g} is not above 0; give for example 2")
     from predict import load
-    from predict.explain.reading import read_measured
-    from predict.explain.replay.what_if import what_if
-    from predict.report.measured.replay import replay_json, replay_text
+    from predict.measured_runs.explain.read_traces import read_measured
+    from predict.measured_runs.replay.replay import what_if
+    from predict.reports.measured.replay import replay_json, replay_text
 
     traced_run = load(options.config)
     replay = what_if(
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(replay_json(replay))
     else:
-        from predict.report.text import show
+        from predict.reports.text import show
 
         show(replay_text(replay))
 

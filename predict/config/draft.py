@@ -6,7 +6,9 @@ Each method returns the sound values of a section, and adds what is wrong with t
 from __future__ import annotations
 
 import copy
+import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,18 +16,114 @@ from typing import Any
 
 from predict.config.aliases import ALIASES, names_for, resolve
 from predict.config.choices import search_takes
-from predict.config.document import Document
 from predict.config.overrides import OPTION, Override, parse_overrides
-from predict.config.sections import PRECISION, SECTIONS
-from predict.config.shipped import as_read, shipped_file, shipped_instead
 from predict.huggingface.config_json import ModelReading, override, own_key, read_model
-from predict.run.execution import WHOLE_LAYERS
+from predict.model.shipped import shipped_model, shipped_models
+from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
+from predict.run.plan import BEST, Batch, Plan
+from predict.run.training_run import TrainingRun
+from predict.schedules.registry import names as schedule_names
 from sampling.errors import ConfigError
 from sampling.files.documents import Read, read_json, read_yaml
-from sampling.files.faults import Fault, config_error, did_you_mean, key_name, shown
+from sampling.files.faults import Fault, config_error, did_you_mean, key_name, nearest, shown
+from sampling.files.keys import Key, keys_of, with_texts
+from sampling.files.places import CONFIGS
 from sampling.files.schema import MOST_TOLD, MOST_UNKNOWN, check
 from sampling.hardware.cluster import hardware_beside, hardware_facts
+from sampling.hardware.cluster_file import ClusterFile
+
+# The sections of a run config, and the keys of each: those of the dataclass that the section becomes.
+
+DECLARED_BY: Mapping[str, type] = {"cluster": ClusterFile, "plan": Plan, "batch": Batch, "execution": Execution}
+"""Section → the dataclass whose fields are its keys, and whose docstrings say what they mean."""
+ORDER_FILE = r".+\.([cC][sS][vV]|[jJ][sS][oO][nN])"
+SECTIONS: Mapping[str, tuple[Key, ...]] = {
+    "cluster": keys_of(ClusterFile),
+    "plan": with_texts(keys_of(Plan), schedule=Key(choices=lambda: (*schedule_names(), BEST), pattern=ORDER_FILE)),
+    "batch": keys_of(Batch),
+    "execution": with_texts(keys_of(Execution), framework=Key(choices=framework_names)),
+}
+PRECISION = next(key for key in keys_of(TrainingRun) if key.name == "precision")
+
+
+# A run config that was made rather than read from a file.
+
+PLAIN = re.compile(r"[A-Za-z/.][\w./+-]*")
+"""Text that YAML reads as itself without quotes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """The content of a run config's file. Paths in it count from the working directory."""
+
+    name: str
+    """The name of the run, as a file's stem would give it."""
+    content: Mapping[str, Any]
+    """Section → its keys, or one value."""
+    sources: Mapping[str, str]
+    """Key path → the option that its value came from, for messages."""
+    set_paths: frozenset[str] = frozenset()
+    """Key paths in it, or whole sections, that settings gave."""
+
+    def with_settings(self, texts: Sequence[str]) -> Document:
+        """The same with settings such as `plan.tp=2` in their sections; those inside a model that is named by its file have no
+        place, and are left out."""
+        content = dict(self.content)
+        for setting in parse_overrides(texts)[0]:
+            section = content.get(setting.section, {})
+            if not setting.key:
+                content[setting.section] = setting.value
+            elif isinstance(section, Mapping):
+                content[setting.section] = {**section, setting.key: setting.value}
+        return replace(self, content=content)
+
+    def as_yaml(self) -> str:
+        """The config as a YAML file, one section per line."""
+        return "".join(f"{section}: {_written(value)}\n" for section, value in self.content.items())
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_written(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, str) and PLAIN.fullmatch(value):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+# Shipped models and clusters, which a config may name in place of the path of a file.
+
+CLUSTERS = CONFIGS / "clusters"
+PATH = re.compile(r"(?is).*\.(json|ya?ml)")
+
+
+def shipped_file(section: str, name: str) -> Path | None:
+    """The file of the shipped model or cluster that goes by `name`; None for paths and unknown names."""
+    if PATH.fullmatch(name):
+        return None
+    if section == "model":
+        return shipped_model(name)
+    return CLUSTERS / f"{name}.yml" if name in shipped_names(section) else None
+
+
+def shipped_names(section: str) -> Sequence[str]:
+    return shipped_models() if section == "model" else sorted(path.stem for path in CLUSTERS.glob("*.yml"))
+
+
+def as_read(section: str, name: str, path: Path) -> str:
+    """The way in which the text at a section was read, in front of what is wrong with the file: as a path, or as a name that none goes by."""
+    if PATH.fullmatch(name):
+        return f"{shown(name)} (that is {path})"
+    names = shipped_names(section)
+    nearest = did_you_mean(name.lower(), names) or f" (known: {', '.join(names)})."
+    return f"{shown(name)} is not the name of a shipped {section}{nearest} As a path, {shown(str(path))}"
+
+
+def shipped_instead(section: str, name: str, path: Path) -> str:
+    """The shipped name that a path of no file may stand for, such as a copied config's; nothing where the file is there."""
+    near = [] if path.exists() or not PATH.fullmatch(name) else nearest(Path(name).stem, shipped_names(section))
+    return f", or give a shipped {section} by its name: {' or '.join(near)}" if near else ""
+
 
 Values = dict[str, Any]
 NAMES: Mapping[str, str] = {section: ", ".join(key.name for key in keys) for section, keys in SECTIONS.items()}
@@ -260,3 +358,48 @@ def _unknown_at_the_top(document: Mapping[Any, Any]) -> list[Fault]:
     if len(unknown) > MOST_UNKNOWN:
         faults.append(Fault(path="", problem=f"{len(unknown) - MOST_UNKNOWN} more unknown keys; remove them"))
     return faults
+
+
+# Settings of a config that its user does not know: `plan.vpp: unknown`.
+
+UNKNOWN = "unknown"
+ONE_CHUNK, INTERLEAVED = "1f1b", "interleaved-1f1b"
+PLACEHOLDERS: Mapping[str, int | None] = {
+    "plan.vpp": None,
+    "plan.ep": None,
+    "plan.recompute": None,
+    "batch.micro": 1,
+}
+"""Keys that may be unknown, and their values meanwhile; None for the default."""
+
+
+def without_unknown(draft: Draft) -> tuple[Draft, tuple[str, ...]]:
+    """The draft with placeholders for the keys that are unknown, and those keys; a later setting replaces an earlier value.
+
+    `plan.schedule` is among them where it is interleaved and its chunks are unknown.
+    """
+    document = {name: dict(value) if isinstance(value, dict) else value for name, value in draft.document.items()}
+    stated = {setting.path: setting.value for setting in draft.settings}
+    unknown = [path for path in PLACEHOLDERS if stated.get(path, _given(document, path)) == UNKNOWN]
+    for path in unknown:
+        section, _, key = path.partition(".")
+        document[section].pop(key, None)
+        if (value := PLACEHOLDERS[path]) is not None:
+            document[section][key] = value
+    if "plan.vpp" in unknown and stated.get("plan.schedule", _given(document, "plan.schedule")) == INTERLEAVED:
+        document["plan"]["schedule"] = ONE_CHUNK  # runs the one chunk of the placeholder
+        unknown.append("plan.schedule")
+    settings = [setting for setting in draft.settings if setting.path not in unknown]
+    return replace(draft, document=document, settings=settings), tuple(unknown)
+
+
+def _given(document: Mapping[Any, Any], path: str) -> Any:
+    section, _, key = path.partition(".")
+    given = document.get(section)
+    return given.get(key) if isinstance(given, dict) else None
+
+
+def refusals(unknown: Sequence[str]) -> list[Fault]:
+    """A fault for each key that is unknown, where one run is asked for."""
+    fix = "only `predict one-batch CONFIG` and predict.likely_steps take it; give a value here"
+    return [Fault(path=path, problem=f"{UNKNOWN}: {fix}") for path in unknown if path in PLACEHOLDERS]

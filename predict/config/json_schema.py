@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from predict.config.sections import DECLARED_BY, PRECISION, SECTIONS
-from predict.config.unknown import PLACEHOLDERS, UNKNOWN
+from predict.config.draft import DECLARED_BY, PLACEHOLDERS, PRECISION, SECTIONS, UNKNOWN
 from predict.huggingface.families import FAMILIES
 from predict.run.training_run import TrainingRun
 from sampling.files.faults import join

@@ -2,25 +2,272 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from predict.huggingface.derived_fields import decide_by_numbers, derive
 from predict.huggingface.families import FAMILIES
-from predict.huggingface.families.family import DENSE_LAYERS, LAYER_TYPES, Family
+from predict.huggingface.families.family import DENSE_LAYERS, FULL_ATTENTION, LAYER_TYPES, MIXERS, Family, Number
 from predict.huggingface.families.unmodelled import OTHER_NAMES, UNMODELLED
-from predict.huggingface.layer_types import read_layers
 from predict.huggingface.refusals import REFUSED_KEYS, is_neutral, refused
 from predict.layers.mixture import Mixture
 from predict.layers.part import FeedForward, Mixer
-from predict.layers.registry import fields_of_parts, parts
-from predict.model.spec import ModelSpec
+from predict.layers.registry import fields_of_parts, mixers, parts
+from predict.model.spec import DENSE, LayerKind, ModelSpec
 from sampling.files.documents import read_json
-from sampling.files.faults import Fault, config_error, did_you_mean, join, key_name, shown
+from sampling.files.faults import Fault, config_error, did_you_mean, divisors, join, key_name, near_multiples, shown
 from sampling.files.keys import Scalar
 from sampling.files.schema import check
+
+# The kind of each layer of a `config.json`: from the types and indices that it lists, or from its family's pattern.
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerReading:
+    """The kind of each layer, () where all are dense full attention, and the window of those that slide."""
+
+    kinds: tuple[LayerKind, ...]
+    window: int
+    faults: list[Fault]
+
+
+def read_layers(family: Family, fields: Fields, given: Mapping[Any, Any]) -> LayerReading:
+    """The kinds of layers from sound `fields`, which include the number of layers, and the lists that are `given`."""
+    layers, window = int(fields["layers"]), _window(fields)
+    named, faults = _named_mixers(family, layers, given, window)
+    dense, more = _dense_layers(family, layers, given)
+    if faults or more:
+        return LayerReading(kinds=(), window=0, faults=[*faults, *more])
+    mixers = named or _mixers_of_pattern(family, fields, layers, window)
+    kinds = tuple(
+        LayerKind(mixer=mixer, sparse=family.pattern.sparse(index, fields) and index not in dense)
+        for index, mixer in enumerate(mixers)
+    )
+    slides = any(kind.mixer == "sliding" for kind in kinds)
+    return LayerReading(kinds=() if set(kinds) == {DENSE} else kinds, window=window * slides, faults=[])
+
+
+def _window(fields: Fields) -> int:
+    """Keys a query sees in the layers that slide; 0 where none may."""
+    return int(fields.get("pattern.window", 0)) if fields.get("pattern.windowed", True) else 0
+
+
+def _mixers_of_pattern(family: Family, fields: Fields, layers: int, window: int) -> list[str]:
+    pattern = family.pattern
+    if pattern.mixer == "sliding" and not window:
+        return ["full"] * layers
+    return ["full" if pattern.full(index, fields) else pattern.mixer for index in range(layers)]
+
+
+def _named_mixers(family: Family, layers: int, given: Mapping[Any, Any], window: int) -> tuple[list[str], list[Fault]]:
+    """The mixer of each layer where their types are named, else none."""
+    types = given.get(LAYER_TYPES)
+    if types is None:
+        return [], []
+    allowed = _mixers_by_type(family)
+    if fault := _fault_of_types(family, layers, types, allowed):
+        return [], [fault]
+    if not family.pattern.typed:
+        return [], []  # other types are refused with the features that the family lacks
+    mixers = [allowed[name] for name in types]
+    if "sliding" in mixers and not window:
+        switch = " and use_sliding_window to true" if "pattern.windowed" in family.keys else ""
+        problem = f"names sliding_attention, but no window is set; set sliding_window{switch}, or name {FULL_ATTENTION}"
+        return [], [Fault(path=LAYER_TYPES, problem=problem)]
+    return mixers, []
+
+
+def _mixers_by_type(family: Family) -> Mapping[str, str]:
+    own = family.pattern.mixer
+    allowed = {name: mixer for name, mixer in MIXERS.items() if mixer in ("full", own)}
+    if own not in MIXERS.values():
+        # transformers calls every mixer with a recurrence so
+        allowed["linear_attention"] = own
+    return allowed
+
+
+def _fault_of_types(family: Family, layers: int, types: Any, allowed: Mapping[str, str]) -> Fault | None:
+    either = f"one of {', '.join(allowed)}" if len(allowed) > 1 else FULL_ATTENTION
+    if not isinstance(types, list):
+        return Fault(path=LAYER_TYPES, problem=f"{shown(types)} is not a list; give {either} for each layer, or null")
+    for index, name in enumerate(types if family.pattern.typed else ()):
+        if not (isinstance(name, str) and name in allowed):
+            problem = f"{shown(name)} is not modelled here; give {either}{did_you_mean(name, allowed)}"
+            return Fault(path=f"{LAYER_TYPES}[{index}]", problem=problem)
+    if len(types) != layers:
+        problem = f"{len(types)} types for the {layers} layers ({family.keys['layers'].name})"
+        fix = "give one for each, or null for the architecture's own pattern"
+        return Fault(path=LAYER_TYPES, problem=f"{problem}; {fix}")
+    return None
+
+
+def _dense_layers(family: Family, layers: int, given: Mapping[Any, Any]) -> tuple[frozenset[int], list[Fault]]:
+    """Indices of layers that the config calls dense."""
+    indices = given.get(DENSE_LAYERS)
+    if indices is None or not family.pattern.dense_named:
+        return frozenset(), []
+    wanted = f"give indices of layers, each from 0 to {layers - 1}"
+    if not isinstance(indices, list):
+        return frozenset(), [Fault(path=DENSE_LAYERS, problem=f"{shown(indices)} is not a list; {wanted}")]
+    wrong = [index for index in indices if type(index) is not int or not 0 <= index < layers]
+    if wrong:
+        return frozenset(), [Fault(path=DENSE_LAYERS, problem=f"{shown(wrong[0])} is not a layer; {wanted}")]
+    return frozenset(indices), []
+
+
+# Fields of a model that follow from others of its `config.json`, and the faults of values that do not fit together.
+
+STRETCHING = ("linear", "dynamic", "yarn")
+"""Scalings of rotary embeddings that add positions to those that `config.json` states."""
+
+MOST_STRETCHED = 1e6
+
+
+def derive(fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any]) -> Iterator[Fault]:
+    """Fill in the fields that follow from others, with a fault where they cannot."""
+    heads, hidden = fields.get("heads"), fields.get("hidden")
+    stated = fields.get("max_positions")
+    fields["max_positions"] = stretched_positions(stated if isinstance(stated, int) else 0, family, given)
+    if isinstance(hidden, int) and "ffn" not in fields and _left_out("ffn", family, given):
+        fields["ffn"] = 4 * hidden
+    if isinstance(heads, int) and "kv_heads" not in fields and _left_out("kv_heads", family, given):
+        fields["kv_heads"] = heads
+    yield from _uneven_groups(fields, family)
+    names = {field: key.name for field, key in family.keys.items()}
+    own = own_mixers(family)
+    for mixer in own:
+        if mixer.IS_ATTENTION:
+            yield from mixer.derived(fields, names)
+    if not _own_heads(family) and isinstance(heads, int) and isinstance(hidden, int) and "head_dim" not in fields:
+        yield from _even_head_dim(fields, family, given, hidden, heads)
+    if family.has("experts"):
+        yield from _experts_out_of_reach(fields, family)
+    for mixer in own:
+        if not mixer.IS_ATTENTION:
+            yield from mixer.derived(fields, names)
+    yield from _odd_heads(fields, family, given)
+
+
+def own_mixers(family: Family) -> list[type[Mixer]]:
+    """The mixers whose sizes the family states."""
+    return [of for of in mixers() if family.has(of.NAME)]
+
+
+def _own_heads(family: Family) -> bool:
+    """Whether its attention is a mixer of its own, whose heads have other widths than plain attention's."""
+    return any(of.IS_ATTENTION for of in own_mixers(family))
+
+
+def stretched_positions(positions: int, family: Family, given: Mapping[Any, Any]) -> int:
+    """Positions that the scaling of rotary embeddings makes of those of a `config.json`, as vLLM derives max_model_len from them: times the
+    factor, yarn's from the original positions; llama3 and longrope state them already."""
+    scaling = given.get("rope_scaling") or given.get("rope_parameters")
+    if not isinstance(scaling, Mapping) or family.positions_are_stretched:
+        return positions
+    factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if kind not in STRETCHING or not isinstance(factor, int | float) or not 1 <= factor <= MOST_STRETCHED:
+        return positions
+    return int(factor * (original if kind == "yarn" and isinstance(original, int) else positions))
+
+
+def _left_out(field: str, family: Family, given: Mapping[Any, Any]) -> bool:
+    """Whether a field rightly has no value of its own, so that it follows from others."""
+    key = family.keys.get(field)
+    if key is None:
+        return True
+    return (key.nullable and given[key.name] is None) if key.name in given else not key.required
+
+
+def _even_head_dim(
+    fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any], hidden: int, heads: int
+) -> Iterator[Fault]:
+    if not _left_out("head_dim", family, given):
+        return
+    if hidden % heads:
+        key = family.keys
+        problem = f"{hidden} is not a multiple of the {heads} heads ({key['heads'].name}) and no head_dim is given"
+        yield Fault(path=key["hidden"].name, problem=f"{problem}; set {near_multiples(hidden, heads)}")
+    else:
+        fields["head_dim"] = hidden // heads
+
+
+def _experts_out_of_reach(fields: dict[str, Scalar], family: Family) -> Iterator[Fault]:
+    count, topk = fields.get("experts.count"), fields.get("experts.topk")
+    if isinstance(count, int) and isinstance(topk, int) and topk > count:
+        keys = family.keys
+        problem = f"{topk} experts a token, of {count} ({keys['experts.count'].name}); set {count} or less"
+        yield Fault(path=keys["experts.topk"].name, problem=problem)
+    groups, chosen = fields.get("experts.groups"), fields.get("experts.topk_groups")
+    if not (isinstance(count, int) and isinstance(topk, int) and isinstance(groups, int) and isinstance(chosen, int)):
+        return
+    at, of = family.keys["experts.groups"].name, family.keys["experts.topk_groups"].name
+    if count % groups:
+        yield Fault(path=at, problem=f"{groups} groups do not divide the {count} experts; set one of {divisors(count)}")
+    elif chosen > groups or chosen * (count // groups) < topk <= count:
+        least = -(-topk // (count // groups))
+        problem = f"{topk} experts cannot come from {chosen} of the {groups} groups of {count // groups}"
+        yield Fault(path=of, problem=f"{problem}; set {least} to {groups}")
+
+
+def decide_by_numbers(fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any]) -> Iterator[Fault]:
+    """Fill in the fields that numbers decide, with a fault for each value that is not a valid number."""
+    for name, cap in family.caps.items():
+        path, value = _number(cap, given)
+        fields[name] = value is not None
+        if value is not None and not (_is_number(value) and value > 0):
+            yield Fault(path=path, problem=f"{shown(value)} is not a bound; give a number above 0, or null for none")
+    if family.rotary is not None:
+        yield from _partial_rotary(fields, *_number(family.rotary, given))
+
+
+def _number(number: Number, given: Mapping[Any, Any]) -> tuple[str, Any]:
+    """A number's value, and the key path it has or would have."""
+    for name in number.names:
+        if name in given:
+            return name, given[name]
+    rotary = given.get("rope_parameters")
+    for name in number.names:
+        if isinstance(rotary, Mapping) and name in rotary:
+            return join("rope_parameters", name), rotary[name]
+    return number.names[0], number.default
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _partial_rotary(fields: dict[str, Scalar], path: str, share: Any) -> Iterator[Fault]:
+    head_dim = fields.get("head_dim")
+    if not (_is_number(share) and 0 < share <= 1):
+        problem = f"{shown(share)} is not a share of a head's width; give a number above 0 and at most 1"
+        yield Fault(path=path, problem=problem)
+    elif isinstance(head_dim, int) and share < 1:
+        fields["rotary_dim"] = rotated = int(head_dim * share)
+        if rotated % 2 or not rotated:
+            problem = f"{shown(share)} rotates {rotated} of a head's {head_dim}, and rotary embedding turns pairs"
+            yield Fault(path=path, problem=f"{problem}; make that an even number above 0")
+
+
+def _odd_heads(fields: Mapping[str, Scalar], family: Family, given: Mapping[Any, Any]) -> Iterator[Fault]:
+    head_dim = fields.get("head_dim")
+    whole = fields["rope"] and family.rotary is None and not _own_heads(family)
+    if whole and isinstance(head_dim, int) and head_dim % 2:
+        own = family.keys.get("head_dim")
+        at = own.name if own and given.get(own.name) is not None else family.keys["hidden"].name
+        problem = f"makes heads {head_dim} wide, and rotary embedding turns pairs; make the head width even"
+        yield Fault(path=at, problem=f"{shown(given.get(at))} {problem}")
+
+
+def _uneven_groups(fields: Mapping[str, Scalar], family: Family) -> Iterator[Fault]:
+    heads, kv_heads = fields.get("heads"), fields.get("kv_heads")
+    if isinstance(heads, int) and isinstance(kv_heads, int) and heads % kv_heads and not _own_heads(family):
+        problem = f"{kv_heads} does not divide the {heads} query heads; set one of {divisors(heads)}"
+        yield Fault(path=family.keys["kv_heads"].name, problem=problem)
+
 
 TEXT = "text_config"
 """The section of a vision-language model's config that holds its text decoder."""

@@ -10,9 +10,9 @@ from predict.layers.norms import normed_input
 from predict.layers.part import FeedForward
 from predict.layers.saved_tensors import Saved, SavedTensors, Sizes
 from predict.model.spec import LayerKind, ModelSpec
+from predict.rank.exchanges import entering, leaving
 from predict.rank.module import Module, Works
 from predict.rank.share import RankShare
-from predict.rank.tensor_parallel import entering, leaving
 from sampling.cells.matrices import Matrix, mlp_matrices, products_on_rank
 from sampling.operators.elementwise import Gelu, SwiGLU
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from predict.layers.saved_tensors import INDEX, Saved, SavedTensors, Sizes
+from predict.rank.exchanges import TP
 from predict.rank.module import Exchange, Module
-from predict.rank.share import RankShare
-from predict.rank.tensor_parallel import TP
-from predict.rank.weights import padded_vocabulary
+from predict.rank.share import RankShare, padded_vocabulary
 from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.vocabulary import Embedding
 

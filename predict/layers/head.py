@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from predict.layers.norms import norm, normed_input
 from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
+from predict.rank.exchanges import TP, entering
 from predict.rank.module import Exchange, Module
-from predict.rank.share import RankShare
-from predict.rank.tensor_parallel import TP, entering
-from predict.rank.weights import padded_vocabulary
+from predict.rank.share import RankShare, padded_vocabulary
 from predict.run.memory_profile import LossBytes
 from sampling.operators.streaming import Stream
 from sampling.operators.vocabulary import CrossEntropy

@@ -12,10 +12,9 @@ from predict.layers.norms import keeps_its_input, norm_bytes, normed_input
 from predict.layers.part import MegatronArguments, Mixer
 from predict.layers.saved_tensors import Saved, SavedTensors, Sizes
 from predict.model.spec import LayerKind, ModelSpec
-from predict.rank.context_parallel import exchange_of_keys
+from predict.rank.exchanges import entering, exchange_of_keys, leaving
 from predict.rank.module import Module, Works
 from predict.rank.share import RankShare
-from predict.rank.tensor_parallel import entering, leaving
 from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.files.faults import Fault
 from sampling.files.keys import Scalar

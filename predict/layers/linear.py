@@ -11,10 +11,9 @@ from predict.layers.norms import normed_input
 from predict.layers.part import Mixer
 from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
 from predict.model.spec import LayerKind, ModelSpec
-from predict.rank.context_parallel import exchange_of_keys
+from predict.rank.exchanges import entering, exchange_of_keys, leaving
 from predict.rank.module import Module
 from predict.rank.share import RankShare
-from predict.rank.tensor_parallel import entering, leaving
 from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.files.faults import Fault, near_multiples
 from sampling.files.keys import Scalar

@@ -12,9 +12,9 @@ from predict.layers.routing import busiest_rank, distribution_on_rank, expected_
 from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
 from predict.model.spec import Experts, LayerKind, LayerShape, ModelSpec
 from predict.rank.blocks import Calls
+from predict.rank.exchanges import entering, leaving
 from predict.rank.module import Exchange, Module, Works
 from predict.rank.share import RankShare
-from predict.rank.tensor_parallel import entering, leaving
 from predict.run.execution import IN_TURN
 from sampling.arithmetic.operator import Operator
 from sampling.cells.matrices import Matrix, mlp_matrices, products_on_rank

@@ -2,19 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from predict.ledger.communication import CommunicationBook, communication_book
-from predict.ledger.compute import ComputeBook, compute_book
+from predict.ledger.compute import ComputeBook, StepItem, compute_book, step_items
 from predict.ledger.constants_in_use import constants_in_use
-from predict.ledger.conventions.mfu import ConventionMfu, mfu_by_convention
+from predict.ledger.conventions import megatron_of, palm_of
 from predict.ledger.schedule import ScheduleBook, schedule_book
-from predict.ledger.work import StepItem, step_items
+from predict.ledger.verl_flops import verl, verl_peak_flops_per_us
 from predict.memory.estimate import MemoryEstimate
-from predict.memory.rank_memory import TERMS
+from predict.memory.peak import TERMS
 from predict.prices.published_constants import PublishedConstant
+from predict.run.model_flops import PALM_NO_LOOKUP, model_flops_per_step
+from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
+from sampling.errors import ConfigError, UserError
+
+# Model FLOPs utilisation of a step by each convention, side by side; what a convention does not know it refuses by name.
+
+CONVENTIONS = ("palm", PALM_NO_LOOKUP, "megatron", "verl", "exact", "hfu")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConventionMfu:
+    """The FLOPs of a step by one convention, and their share of the machine's peak."""
+
+    convention: str
+    flops: float | None
+    """None where the convention does not know the model."""
+    peak_flops_per_us: float | None
+    """Peak of all GPUs that it divides by; None where it does not know the device."""
+    mfu: float | None
+    refusal: str = ""
+    """Why there is no figure."""
+
+
+def mfu_by_convention(prediction: Prediction, book: ComputeBook) -> dict[str, ConventionMfu]:
+    run = prediction.run
+    flops: dict[str, Callable[[], float]] = {
+        "palm": lambda: _over_sequences(run, lambda length: palm_of(run.model, [length])),
+        PALM_NO_LOOKUP: lambda: model_flops_per_step(run),
+        "megatron": lambda: _over_sequences(run, lambda length: megatron_of(run.model, [length])),
+        "verl": lambda: _verl(run),
+        "exact": lambda: book.required_flops,
+        "hfu": lambda: book.required_flops + book.recompute_flops,
+    }
+    return {name: _figure(prediction, name, flops[name]) for name in CONVENTIONS}
+
+
+def _over_sequences(run: TrainingRun, of_one: Callable[[int], float]) -> float:
+    """Every convention adds up sequences one by one."""
+    return sum(count * of_one(length) for length, count in run.sequences.items())
+
+
+def _verl(run: TrainingRun) -> float:
+    if not run.model_keys:
+        raise ConfigError("model: the run has no config.json, whose keys verl reads")
+    return _over_sequences(run, lambda length: verl(run.model_keys, [length]))
+
+
+def _figure(prediction: Prediction, name: str, flops_of: Callable[[], float]) -> ConventionMfu:
+    run = prediction.run
+    flops = peak = None
+    try:
+        flops = flops_of()
+        of_gpu = verl_peak_flops_per_us if name == "verl" else _peak_of(run)
+        peak = of_gpu(run.cluster.gpu) * run.cluster.world_size
+    except (ConfigError, UserError) as error:
+        return ConventionMfu(convention=name, flops=flops, peak_flops_per_us=peak, mfu=None, refusal=str(error))
+    return ConventionMfu(
+        convention=name, flops=flops, peak_flops_per_us=peak, mfu=flops / (peak * prediction.median_us)
+    )
+
+
+def _peak_of(run: TrainingRun) -> Callable[..., float]:
+    """The dense peak of the run's precision."""
+    return lambda gpu: float(gpu.peak_flops_per_us(run.precision))
+
 
 SOURCES = ("measured", "extrapolated", "transferred", "analytic", "assumed")
 """The sources of a time (`regressors.bank.times.Source`); `assumed` are the host's launches and overheads that a run states."""

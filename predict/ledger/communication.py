@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from predict.ledger.work import StepItem
-from predict.prices.collective_priors import algorithms_us
-from predict.rank.sharded_weights import FSDP
+from predict.ledger.compute import StepItem
+from predict.prices.collectives import algorithms_us
+from predict.rank.exchanges import FSDP
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import CP, DP, EP, P2P, TP
-from predict.workload.sends import PIPELINE
+from predict.workload.chunks import PIPELINE
 from sampling.call import Call
 from sampling.cells.pipeline_action import PipelineAction
 from sampling.collectives.kinds import AllGather, Collective

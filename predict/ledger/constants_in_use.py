@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from predict.ledger.work import StepItem
+from predict.ledger.compute import StepItem
 from predict.prices.conditions import EAGER_PASSES, months_to_settle
 from predict.prices.kernels.attention import FLASH_2, TRITON_HEAD
 from predict.prices.published_constants import PublishedConstant, published_constants
 from predict.run.frameworks import framework_spread
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
-from predict.step.stragglers import stragglers_factor
+from predict.step.priced_rank import stragglers_factor
 from sampling.arithmetic.operator import Operator
 from sampling.operators.attention import Attention
 from sampling.operators.experts import PER_EXPERT, GroupedGemm

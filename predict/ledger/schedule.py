@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from predict.ledger.work import StepItem
+from predict.ledger.compute import StepItem
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import CP, EP, P2P, TP
 from predict.step.prediction import Prediction
-from predict.step.stragglers import stragglers_factor
+from predict.step.priced_rank import stragglers_factor
 from predict.workload.layer import ACCUMULATION
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import BatchedGemm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.run.calibration.terms import Posterior
+from predict.run.calibration_terms import Posterior
 
 LEAST = 0.0005
 """Share of the times from which on a source is told."""

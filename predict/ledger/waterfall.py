@@ -15,7 +15,7 @@ from functools import cache
 
 from predict.interval import from_shifts
 from predict.prices.price_list import Priced, Prices
-from predict.rank.sharded_weights import FSDP
+from predict.rank.exchanges import FSDP
 from predict.step.breakdown import (
     BUBBLE,
     CP,

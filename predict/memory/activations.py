@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from predict.layers.attention import CORE, heads_on_rank, rotary_bytes
 from predict.layers.embedding import saved_by_embedding
@@ -19,11 +20,22 @@ from predict.layers.saved_tensors import (
     kept_by_component,
     peak_without_graph,
 )
-from predict.memory.units import Unit
+from predict.memory.state import (
+    ChunkUnits,
+    StateBytes,
+    Unit,
+    gathered_bytes,
+    head_gradient_bytes,
+    linear_shapes,
+    state_of_unit,
+    unreduced_bytes,
+)
 from predict.model.spec import LayerKind
+from predict.rank.groups import groups_of
 from predict.rank.share import RankShare
 from predict.run.memory_profile import MemoryProfile
-from sampling.cells.matrices import Matrix
+from predict.run.training_run import TrainingRun
+from sampling.cells.matrices import Matrix, Shape
 
 ROTARY_TABLES = "rope"
 """The component that all layers of one forward share: one storage, to which each of them refers."""
@@ -138,3 +150,143 @@ def _output(sizes: Sizes, product: Matrix) -> float:
     """The output of a product; where tp divides its inputs, of the sum that sequence parallelism scatters."""
     rows = sizes.rows if product.split == "inputs" else sizes.tokens
     return float(sizes.item * rows * product.on_rank(sizes.tp).outputs)
+
+
+# Memory of one microbatch in one chunk: what its forward keeps, and the peaks of its forward and backward.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instant:
+    """Bytes that a chunk holds of a microbatch at one point of an action. `gradients` are those made in the action so far."""
+
+    activations: float
+    working: float
+    gradients: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.activations + self.working + self.gradients
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChunkMemory:
+    """Bytes kept between forward and backward, and the peak instant of each action.
+
+    `first_backward` is the backward that allocates the gradients, where each step allocates them anew; `gradients` are all
+    that it allocates.
+    """
+
+    kept: float
+    forward: Instant
+    backward: Instant
+    first_backward: Instant
+    gradients: float
+
+    @property
+    def backward_working(self) -> float:
+        return self.backward.total - self.kept
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnitMemory:
+    """Bytes of one unit."""
+
+    state: StateBytes
+    linear_shapes: frozenset[Shape]
+    """[out, in] of its linear modules on one rank."""
+    activations: Activations
+    kept: float
+    """Bytes of `activations` that are not another unit's already."""
+    backward_working: float
+    gathered: float
+    unreduced: float
+    gradients: float
+    """Gradients that its first backward allocates."""
+
+
+class ChunkCounter:
+    """Counts the chunks of a run; each distinct unit is counted once."""
+
+    def __init__(self, run: TrainingRun, profile: MemoryProfile) -> None:
+        self._run, self._profile = run, profile
+        self._rank, self._groups = RankShare(run=run), groups_of(run)
+        self._units: dict[Unit, UnitMemory] = {}
+
+    def unit(self, unit: Unit) -> UnitMemory:
+        if unit not in self._units:
+            self._units[unit] = self._count(unit)
+        return self._units[unit]
+
+    def chunk(self, chunk: ChunkUnits) -> ChunkMemory:
+        units = self.units(chunk)
+        forward, backward, first = _peaks(units)
+        return ChunkMemory(
+            kept=sum(unit.kept for unit in units),
+            forward=forward,
+            backward=backward,
+            first_backward=first,
+            gradients=sum(unit.gradients for unit in units),
+        )
+
+    def units(self, chunk: ChunkUnits) -> list[UnitMemory]:
+        """The units of a chunk, of which the first layer alone keeps the rotary tables that all of them use."""
+        found, layers = [], 0
+        for each in chunk.units:
+            memory = self.unit(each)
+            layers += each.role == "layer"
+            if each.role == "layer" and layers > 1:
+                memory = replace(memory, kept=memory.activations.kept_without_rotary_bytes)
+            found.append(memory)
+        if self._profile.holds_stage_outputs:
+            found[0] = replace(found[0], kept=found[0].kept + self._held_input(chunk.units[0]))
+            found[-1] = replace(found[-1], kept=found[-1].kept + self._held_output(chunk.units[-1]))
+        return found
+
+    def _held_input(self, first: Unit) -> float:
+        """Bytes of a stage's input that its first layer does not keep itself."""
+        sizes = Sizes(rank=self._rank, profile=self._profile)
+        is_kept = first.recompute in ("full", "ops") or keeps_its_input(sizes)
+        return 0.0 if first.role != "layer" or is_kept else sizes.stream
+
+    def _held_output(self, last: Unit) -> float:
+        """Bytes of a stage's output, unless they are the logits, which `held_logits` counts."""
+        return 0.0 if last.role != "layer" else Sizes(rank=self._rank, profile=self._profile).stream
+
+    def _count(self, unit: Unit) -> UnitMemory:
+        run, profile, groups = self._run, self._profile, self._groups
+        activations = unit_activations(self._rank, profile, unit)
+        state = state_of_unit(run, profile, unit, groups)
+        return UnitMemory(
+            state=state,
+            linear_shapes=linear_shapes(run, unit.kind) if unit.kind else frozenset(),
+            activations=activations,
+            kept=activations.kept_bytes,
+            # the backward of the loss, or that of the product before it
+            backward_working=max(activations.backward_working_bytes, head_gradient_bytes(run, profile, unit)),
+            gathered=gathered_bytes(run, profile, unit, groups),
+            unreduced=unreduced_bytes(run, profile, unit, groups),
+            gradients=0.0 if profile.gradient_buffers else state.gradients,
+        )
+
+
+def _peaks(units: Sequence[UnitMemory]) -> tuple[Instant, Instant, Instant]:
+    """The peaks of forward, backward and first backward. While one unit is computed, FSDP gathers the next one."""
+    forwards, backwards, firsts = [], [], []
+    made = sum(unit.gradients for unit in units)
+    kept = 0.0
+    next_gathered = [*(later.gathered for _, later in pairwise(units)), 0.0]
+    previous_gathered = [0.0, *(earlier.gathered for earlier, _ in pairwise(units))]
+    for unit, ahead, behind in zip(units, next_gathered, previous_gathered, strict=True):
+        kept += unit.kept
+        working = unit.activations.forward_working_bytes + unit.gathered + ahead
+        forwards.append(Instant(activations=kept, working=working))
+        working = unit.backward_working + unit.gathered + behind + unit.unreduced
+        backwards.append(Instant(activations=kept, working=working))
+        # gradients of this unit and of the later ones, whose backwards came before
+        firsts.append(Instant(activations=kept, working=working, gradients=made))
+        made -= unit.gradients
+    return _largest(forwards), _largest(backwards), _largest(firsts)
+
+
+def _largest(instants: Sequence[Instant]) -> Instant:
+    return max(instants, key=lambda instant: instant.total, default=Instant(activations=0.0, working=0.0))

@@ -5,17 +5,53 @@ Each kind of change is tried in growing steps up to the first that fits; what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from predict.memory.changed_run import Settings, changed
-from predict.memory.estimate import MemoryEstimate, memory_of
+from predict.config.rules import broken_rules
+from predict.memory.estimate import MemoryEstimate, Verdict, memory_of
 from predict.memory.profiles import memory_profile_of
 from predict.run.plan import Batch, Plan
-from predict.run.training_run import TrainingRun
+from predict.run.training_run import TrainingRun, one_replica
 from predict.schedules import registry
 from sampling.errors import InfeasibleError, UserError
-from sampling.files.faults import as_written
+from sampling.files.faults import as_written, config_error
+
+# A loaded run with other values of its plan, batch or cluster, held to the same rules as a config.
+
+Settings = Mapping[str, Any]
+"""Values by config key, for example `plan.tp`."""
+SECTIONS = ("plan", "batch", "cluster")
+
+
+def changed(run: TrainingRun, settings: Settings) -> TrainingRun:
+    """The run with other values of `plan`, `batch` and `cluster`. ConfigError where they break a rule of the config."""
+    sections = {
+        section: replace(
+            getattr(run, section),
+            **{key.partition(".")[2]: value for key, value in settings.items() if key.startswith(f"{section}.")},
+        )
+        for section in SECTIONS
+    }
+    made = replace(run, **sections)
+    faults = list(broken_rules(_values(made)))
+    if faults:
+        raise config_error(faults, {"": run.name})
+    return made
+
+
+def _values(run: TrainingRun) -> dict[str, Any]:
+    """The values of a run by the names that the rules of a config use."""
+    found: dict[str, Any] = {"model": run.model, "precision": run.precision}
+    for section in (run.model, run.plan, run.execution):
+        found |= {field.name: getattr(section, field.name) for field in fields(section)}
+    batch, cluster = run.batch, run.cluster
+    found |= {"global": batch.global_, "micro": batch.micro, "seq_len": batch.seq_len}
+    return found | {"nodes": cluster.nodes, "gpus_per_node": cluster.gpus_per_node, "profile": cluster.profile}
+
 
 FACTORS = (2, 4, 8, 16)
 SCHEDULE = "schedule"
@@ -162,3 +198,75 @@ def _schedules(run: TrainingRun) -> list[Settings]:
         elif chunks:
             steps.append({"plan.schedule": name, "plan.vpp": chunks[0]})
     return steps
+
+
+# The smallest cluster on which a plan fits: as few replicas as the device's memory allows.
+#
+# More replicas hold less each: ZeRO shards the state over more ranks, and their share of the global batch is smaller.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SmallestCluster:
+    """The fewest GPUs, of the run's own nodes, on which the expected peak of its plan fits."""
+
+    gpus: int
+    nodes: int
+    dp: int
+    """Data-parallel ranks there, which share the run's global batch."""
+    verdict: Verdict
+    """FITS, or AT RISK where the upper bound does not fit."""
+
+
+def smallest_cluster(memory: MemoryEstimate) -> SmallestCluster | None:
+    """The smallest cluster for the plan of an estimate; None where no number of replicas makes it fit.
+
+    The estimate itself answers for its own number of replicas. Others take the order of actions that memory_of gives them.
+    """
+    run = memory.run
+    runs = list(_on_fewer_and_more_nodes(run))
+    if not runs:
+        return _cluster(memory) if memory.feasible else None
+    estimates: dict[int, MemoryEstimate] = {run.plan.dp: memory}
+
+    def estimate(other: TrainingRun) -> MemoryEstimate:
+        if other.plan.dp not in estimates:
+            estimates[other.plan.dp] = memory_of(other, safety_margin=memory.safety_margin)
+        return estimates[other.plan.dp]
+
+    def fits(other: TrainingRun) -> bool:
+        return estimate(other).feasible
+
+    if fits(runs[0]):
+        return _cluster(estimate(runs[0]))
+    if not fits(runs[-1]):
+        return _cluster(memory) if memory.feasible else None
+    return _cluster(estimate(runs[bisect_left(runs, True, key=fits)]))
+
+
+def _on_fewer_and_more_nodes(run: TrainingRun) -> Iterator[TrainingRun]:
+    """The run with each number of replicas that the rules of a config allow, the fewest first."""
+    plan, replica = run.plan, one_replica(run)
+    sequences = run.batch.global_ // run.batch.micro
+    for dp in _divisors(sequences):
+        gpus = plan.tp * plan.pp * plan.cp * dp
+        nodes = math.ceil(gpus / run.cluster.gpus_per_node)
+        if dp % replica.dp or gpus % nodes:
+            continue
+        # a single rank has nobody to shard its state with
+        zero = plan.zero if dp * plan.cp > 1 else 0
+        settings = {"plan.dp": dp, "plan.zero": zero, "cluster.nodes": nodes, "cluster.gpus_per_node": gpus // nodes}
+        try:
+            yield changed(run, settings)
+        except UserError:
+            continue
+
+
+def _divisors(number: int) -> list[int]:
+    """The divisors of a number, in ascending order."""
+    low = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    return sorted({*low, *(number // divisor for divisor in low)})
+
+
+def _cluster(memory: MemoryEstimate) -> SmallestCluster:
+    cluster = memory.run.cluster
+    return SmallestCluster(gpus=cluster.world_size, nodes=cluster.nodes, dp=memory.run.plan.dp, verdict=memory.verdict)

@@ -14,25 +14,35 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from predict.memory.activations import Activations
+import numpy as np
+
+from predict.memory.activations import Activations, ChunkCounter
 from predict.memory.buffers import device_buffers, left_between_steps, slack_of, tensor_buffers
-from predict.memory.chunk_memory import ChunkCounter
-from predict.memory.peak import IN_CLOSED_FORM, Peak, peak_in_closed_form, peak_of_order
+from predict.memory.peak import (
+    IN_CLOSED_FORM,
+    Peak,
+    PeakMoment,
+    RankBaseline,
+    RankMemory,
+    peak_in_closed_form,
+    peak_of_order,
+    trace,
+)
 from predict.memory.profiles import memory_profile_of
-from predict.memory.rank_memory import PeakMoment, RankBaseline, RankMemory
-from predict.memory.state import StateBytes, update_bytes
-from predict.memory.units import Unit, chunks_of_ranks, weights_of_chunks
+from predict.memory.state import StateBytes, Unit, chunks_of_ranks, update_bytes, weights_of_chunks
 from predict.run.memory_profile import Buffer, MemoryProfile
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
+from predict.schedules.engine.timing import Timeline
+from regressors.features.arrays import Floats
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Gpu
 from sampling.units import GIB
 
 if TYPE_CHECKING:
     from predict.schedules.engine.order import Folded
-    from predict.schedules.engine.timeline import Timeline
+
 
 DRIVER_SHARE = 0.0052
 """Share of a GPU's memory that its driver keeps: nvidia-smi shows 81,559 of 81,920 MiB on an H100, 183,359 of 184,320 on a B200."""
@@ -199,3 +209,64 @@ def _moment(peak: Peak, rank: int, timeline: Timeline | None) -> PeakMoment:
         return PeakMoment(action=str(peak.action))
     start_us, end_us = timeline.when(rank, peak.index)
     return PeakMoment(action=str(peak.action), start_us=start_us, end_us=end_us)
+
+
+# Memory of each pipeline rank over a step, action by action, in the terms of its peak.
+
+STACKED_TERMS = ("device", "slack", "buffers", "parameters", "optimizer", "gradients", "activations", "working")
+"""The terms from bottom to top: first what exists throughout the step, last what comes and goes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RankTimeline:
+    """Bytes by term in consecutive spans of one rank's step: before the first action, during and between actions, and last in
+    the optimizer's step."""
+
+    rank: int
+    start_us: Floats
+    end_us: Floats
+    terms: dict[str, Floats]
+
+    @property
+    def total(self) -> Floats:
+        total: Floats = np.sum(list(self.terms.values()), axis=0)
+        return total
+
+
+def memory_timeline(run: TrainingRun, timeline: Timeline, step_us: float) -> tuple[RankTimeline, ...]:
+    """The pipeline ranks through a step of `step_us` whose pipeline has this timeline. The highest point of each is its peak."""
+    model = MemoryModel(run)
+    return tuple(_rank_timeline(model, timeline, step_us, rank) for rank in range(run.plan.pp))
+
+
+def _rank_timeline(model: MemoryModel, timeline: Timeline, step_us: float, rank: int) -> RankTimeline:
+    row = timeline.order.rows[rank]
+    actions = trace(row, model.chunks[rank], model.run.schedule.released_by_b)
+    baseline = model.baseline(rank)
+    none = np.zeros(len(row))
+    activations = _spans(0.0, actions.activations, actions.activations_after, 0.0)
+    gradients = _spans(0.0, actions.gradients, actions.gradients_after, baseline.late_gradients)
+    working = _spans(0.0, actions.working, none, baseline.update_working)
+    start, end = timeline.start[rank], timeline.end[rank]
+    edges = np.concatenate([[0.0], np.stack([start, end], axis=1).ravel(), [max(step_us, end[-1])]])
+    # the optimizer's step follows the last action at once
+    chosen = np.arange(len(activations)) != 2 * len(row)
+    activations, gradients, working = (each[chosen] for each in (activations, gradients, working))
+    allocated = baseline.allocated + activations + gradients + working
+    constant = np.ones(len(allocated))
+    terms = {
+        "device": constant * baseline.device_bytes,
+        "slack": baseline.slack_share * allocated,
+        "buffers": constant * baseline.buffer_bytes,
+        "parameters": constant * baseline.state.parameters,
+        "optimizer": constant * baseline.state.optimizer,
+        "gradients": baseline.resident_gradients + gradients,
+        "activations": activations,
+        "working": working,
+    }
+    return RankTimeline(rank=rank, start_us=edges[:-1], end_us=edges[1:], terms=terms)
+
+
+def _spans(first: float, during: Floats, after: Floats, last: float) -> Floats:
+    """Values before the actions, during and after each, and in the optimizer's step."""
+    return np.concatenate([[first], np.stack([during, after], axis=1).ravel(), [last]])

@@ -1,28 +1,95 @@
 """A run config for a model on some GPUs, where nobody has written one: the plan that a framework's user tries first.
 
-The rule is `predict.plan_search.rule`; `_plans` lists the plans in its order, and the first that fits is taken.
+The rule is `predict.plan_search.default_plan`; `_plans` lists the plans in its order, and the first that fits is taken.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from predict.config.document import Document
+from predict.config.draft import Document
 from predict.config.load import load
 from predict.config.overrides import parse_overrides
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.model.spec import ModelSpec
-from predict.plan_search.gpus import OPTION, Gpus, parse_gpus
-from predict.plan_search.rule import LONGEST_SEQUENCE, MOST_GPUS, TOKENS_PER_STEP
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
-from sampling.errors import ConfigError, InfeasibleError
+from sampling.errors import ConfigError, InfeasibleError, UserError
+from sampling.files.faults import near_multiples, shown
 from sampling.hardware.cluster import hardware_facts
 from sampling.units import GIB
+
+# A number of GPUs in a word, such as `64xh100`, and the nodes that hold them.
+
+OPTION = "--gpus"
+FORM = re.compile(r"(?i)\s*([1-9]\d{0,6})\s*[x×*]\s*(\S.*?)\s*")
+"""At most seven digits: more GPUs than anyone has."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpus:
+    """GPUs of one kind, on whole nodes of the usual size or on a part of one."""
+
+    hardware: str
+    """Entry of configs/hardware, an alias such as h100, or the path of a file."""
+    count: int
+    node: int
+    """GPUs that are usual in a node."""
+
+    @property
+    def nodes(self) -> int:
+        return max(1, self.count // self.node)
+
+    @property
+    def per_node(self) -> int:
+        return self.count // self.nodes
+
+    def twice(self) -> Gpus:
+        """Twice as many; the next whole node, where that is in between."""
+        return replace(self, count=self.node if self.count < self.node < 2 * self.count else 2 * self.count)
+
+    def __str__(self) -> str:
+        return f"{self.count}x{self.hardware}"
+
+
+def parse_gpus(text: str) -> Gpus:
+    """The GPUs of `64xh100`. UserError for another form, unknown hardware, or a count that no whole nodes make."""
+    found = FORM.fullmatch(text)
+    if found is None:
+        raise UserError(f"{OPTION}: {shown(text)} is not a number of GPUs; write NUMBERxHARDWARE, as in 64xh100")
+    count, hardware = int(found[1]), found[2]
+    try:
+        facts = hardware_facts(hardware)
+    except ConfigError as error:
+        raise UserError(f"{OPTION}: {error}") from None
+    # the ranks that share a CPU are as many as are asked for
+    node = count if facts.kind == "cpu" else facts.gpus_per_node
+    if count > node and count % node:
+        raise UserError(
+            f"{OPTION}: {count} {hardware} do not fill nodes of {node}; give {near_multiples(count, node)}, or write a config "
+            "with cluster.gpus_per_node"
+        )
+    return Gpus(hardware=hardware, count=count, node=node)
+
+
+# The rule by which a plan is chosen where nobody has written one, in words, and its figures.
+
+RULE = (
+    "the smallest tp · pp that fits in memory; tp inside a node, with sequence parallelism; experts over as many ranks of a node as "
+    "they divide among, over more nodes only where that does not fit; the rest data-parallel with ZeRO-1; 1F1B; microbatches of one "
+    "sequence; full recomputation only where nothing fits without it"
+)
+TOKENS_PER_STEP = 4 * 2**20
+"""The global batch of Llama 2 (arXiv 2307.09288, table 1: 4M tokens), in whole sequences per replica."""
+LONGEST_SEQUENCE = 8192
+"""The sequences of Llama 3's pre-training (arXiv 2407.21783, section 3.2), or as many positions as the model has, if fewer."""
+MOST_GPUS = 2**17
+"""GPUs up to which a number is sought that would do."""
 
 
 def default_config(model: str, gpus: str, *, batch: int | None = None, overrides: Sequence[str] = ()) -> Document:

@@ -180,7 +180,7 @@ PIPELINED_TP = PublishedConstant(
     source="torchtitan with and without asynchronous tensor parallelism on H100: 35 to 80 %",
     moves="the largest hidden share of a collective that moves piece by piece during its product",
     scope="framework",
-    place="predict/rank/tensor_parallel.py: PIPELINED_MOST",
+    place="predict/rank/exchanges.py: PIPELINED_MOST",
 )
 LAUNCH_FLOOR_2021 = PublishedConstant(
     value=1100,

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from predict.model.spec import LayerKind
 from predict.rank.blocks import Calls, OverlappedCommunication
+from predict.rank.share import RankShare
 from sampling.arithmetic.composite import phase_of
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Phase
+from sampling.operators.streaming import Stream
 
 Works = tuple[tuple[Operator, float], ...]
 """Operators of a forward, each with the number of times that it runs."""
@@ -93,3 +96,20 @@ def _overlapped(
         share=share,
         most=exchange.most,
     )
+
+
+# Sums of the gradients of activations, which autograd makes where two operators read one tensor.
+
+
+def gradient_sums(rank: RankShare, kind: LayerKind) -> Calls:
+    """The sums of a layer: of the residual stream before each norm and, where gate and up are two products, of their input.
+
+    Each is a kernel of its own in eager autograd, which reads two tensors and writes one; a compiled graph, or a fused norm that takes
+    the residual, has it in another kernel.
+    """
+    execution, model = rank.execution, rank.model
+    if execution.elementwise != "eager":
+        return ()
+    apart = model.gated and not execution.fuse_gate and not kind.sparse
+    elements = (2 * rank.rows + apart * rank.tokens) * model.hidden
+    return (Counted(call=Stream(dtype=rank.dtype, size_bytes=3 * rank.item_bytes * elements), phase="forward"),)

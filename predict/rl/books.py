@@ -9,12 +9,25 @@ from functools import cached_property
 
 from predict.ledger.books import SOURCES, Ledger, ledger_of
 from predict.ledger.waterfall import COMMUNICATION, COMPUTE, IDLE, MEMORY, class_of
-from predict.rl.other_phases import moved_in
-from predict.rl.phase import OFFLOAD, RESPONSES, STATED, TAIL, TENSORS, TRAINING, TRANSFER, Phase
-from predict.rl.run.section import COLOCATED
+from predict.rl.phases import (
+    FACTORS,
+    OFFLOAD,
+    RESPONSES,
+    STATED,
+    TAIL,
+    TENSORS,
+    TERMS,
+    TRAINING,
+    TRANSFER,
+    Factors,
+    Phase,
+    RlTerm,
+    moved_in,
+    sent_dtype,
+    tensor_count,
+)
+from predict.rl.section import COLOCATED
 from predict.rl.step import RlStep
-from predict.rl.terms import FACTORS, TERMS, Factors, RlTerm
-from predict.rl.weight_sync import sent_dtype, tensor_count
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import DTYPE_BYTES
 

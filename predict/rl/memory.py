@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from predict.interval import Interval
 from predict.memory.estimate import Verdict
-from predict.rl.phase import NAMES
-from predict.rl.run.section import COLOCATED
+from predict.rl.phases import NAMES
+from predict.rl.section import COLOCATED
 from predict.rl.training import moved_bytes, moved_time
 
 if TYPE_CHECKING:
+    from predict.rl.config import RlRun
     from predict.rl.rollout import Rollout
-    from predict.rl.run.config import RlRun
-    from predict.rl.run.section import RlSection
+    from predict.rl.section import RlSection
     from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction
 

@@ -12,8 +12,8 @@ from predict.interval import Interval, sum_of_calls, width_of_step
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced
 from predict.rank.blocks import Calls
-from predict.rl.phase import Phase
-from predict.rl.run.config import RlRun
+from predict.rl.config import RlRun
+from predict.rl.phases import Phase
 from predict.rl.training import pass_run, update_run
 from predict.run.stages import stages_of_ranks
 from predict.serving.batch import Floats

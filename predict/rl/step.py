@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from predict.interval import Interval, longer, sum_of_phases, sum_of_training_phases
+from predict.rl.config import RlRun, load_rl
 from predict.rl.memory import RlMemory, memory_of
-from predict.rl.other_phases import adv_phase, checkpoint_phase, reward_phase, with_moving
-from predict.rl.phase import TRAINING, Phase, in_order, with_factors
+from predict.rl.phases import (
+    FACTORS,
+    TRAINING,
+    UNSCALED,
+    Factors,
+    Phase,
+    adv_phase,
+    checkpoint_phase,
+    in_order,
+    reward_phase,
+    update_weights,
+    with_factors,
+    with_moving,
+)
 from predict.rl.plain_torch import plain_reward, plain_sync
 from predict.rl.rollout import Rollout, gen_phase, rollout_of
-from predict.rl.run.config import RlRun
-from predict.rl.run.section import ASYNC, COLOCATED, RlSection
-from predict.rl.terms import FACTORS, UNSCALED, Factors
+from predict.rl.section import ASYNC, COLOCATED, RlSection
 from predict.rl.training import Estimate, forward_pass, pass_run, update
-from predict.rl.weight_sync import update_weights
 from predict.serving.batch import Floats
 from sampling.units import SECOND_US
 
@@ -93,7 +104,7 @@ class RlStep:
         """The step: trainer and engines by their placement, and both wait for new weights.
 
         Generation and training share the factors' half-width, and yet add in quadrature: it was fitted to whole steps that are added so
-        (`predict.validate.rl.fit`), and so covers what their errors have in common. Summed otherwise, it would have to be fitted anew.
+        (`predict.validation.rl.fit`), and so covers what their errors have in common. Summed otherwise, it would have to be fitted anew.
         """
         return sum_of_phases([self._until_sync, self.sync])
 
@@ -214,3 +225,34 @@ def _ways(section: RlSection) -> Iterator[tuple[float, float]]:
     yield 1.0, 0.0
     yield max(0.0, 1 - section.ahead), fetch
     yield max(0.0, fetch - section.ahead), 1.0
+
+
+# Steps whose lengths are drawn one by one: how much a step's time differs from one to the next.
+
+SHARES = (10, 50, 90)
+"""Percentiles of each time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RlDraws:
+    """The same step over draws of its lengths, each with a seed of its own. Times are µs, medians of their intervals."""
+
+    steps: tuple[RlStep, ...]
+
+    def times_us(self, name: str) -> Floats:
+        """The times of a phase, or of the `step`; 0 where the run does not have the phase."""
+        if name == "step":
+            return np.array([step.time.median_us for step in self.steps])
+        phases = [step.phase(name) for step in self.steps]
+        return np.array([phase.time.median_us if phase else 0.0 for phase in phases])
+
+    def percentiles_us(self, name: str) -> dict[str, float]:
+        """`p10`, `p50` and `p90` of those times."""
+        values = np.percentile(self.times_us(name), SHARES)
+        return {f"p{share}": float(value) for share, value in zip(SHARES, values, strict=True)}
+
+
+def draw_steps(config: Path | str, overrides: Sequence[str], estimate: Estimate, count: int) -> RlDraws:
+    """Predict the step of an RL config with each of the seeds 1 to `count`."""
+    runs = [load_rl(config, [*overrides, f"rl.draw={seed}"]) for seed in range(1, count + 1)]
+    return RlDraws(steps=tuple(rl_step(run, estimate) for run in runs))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from predict.run.lengths import FORMS, PACKED, PADDED, PATTERN, SORTED
-from predict.schedules.building.schedule import MOST_CHUNKS, MOST_RANKS
+from predict.schedules.building import MOST_CHUNKS, MOST_RANKS
 from sampling.files.keys import Key, one_of
 
 BEST = "best"

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from numpy.typing import ArrayLike
 
 from predict.schedules import registry
-from predict.schedules.engine.timeline import Timeline
-from predict.schedules.engine.timing import ChunkTimes, simulate
+from predict.schedules.engine.timing import ChunkTimes, Timeline, simulate
 from sampling.errors import InfeasibleError
 from sampling.units import GIB
 

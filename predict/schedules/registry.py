@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
-from predict.schedules.building.schedule import REGISTRY, Schedule
+from predict.schedules.building import REGISTRY, Schedule
 from predict.schedules.engine.costs import ChunkTimes, TickTimes, in_ticks
 from predict.schedules.engine.folding import continued, steady_state
 from predict.schedules.engine.order import CODE, KIND, Folded, Order, Placement
-from predict.schedules.files.order_files import is_order_file, read_order
+from predict.schedules.order_files import is_order_file, read_order
 from sampling.additions import modules_of
 from sampling.errors import ConfigError, InfeasibleError
 from sampling.files.faults import did_you_mean

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from predict.interval import Interval
-from predict.run.calibration.written_files import COEFFICIENTS, read_written
+from predict.run.calibration_file import COEFFICIENTS, read_written
 from predict.serving.step_model import KERNELS, MODELS, step_model
 from sampling.errors import Checks, UserError
 from sampling.files.faults import Fault

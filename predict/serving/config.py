@@ -9,33 +9,181 @@ load: {rate: 8, prompt: 600, output: 250}    # the keys of Load
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from predict.config.draft import OF_RL, OF_SERVING, OF_TRAINING, require_kind
+from predict.config.draft import OF_RL, OF_SERVING, OF_TRAINING, as_read, require_kind, shipped_file, shipped_instead
+from predict.config.json_schema import document_schema, model_schema, section_schema
 from predict.config.overrides import OPTION, parse_overrides
-from predict.config.shipped import as_read, shipped_file, shipped_instead
 from predict.huggingface.config_json import read_model
 from predict.model.spec import ModelSpec
-from predict.prices.whose_rows import require_known
-from predict.serving.engines import USUAL, engine_fault, engine_settings
+from predict.prices.sample_provenance import require_known
+from predict.serving.batch import StepBatch
 from predict.serving.mixers.served import is_served
-from predict.serving.rules.load_keys import load_key_faults, prompt_key_faults, without_replaced
-from predict.serving.rules.positions import limit_faults, load_faults
-from predict.serving.rules.step_tokens import step_token_faults
-from predict.serving.scheduler.request_file import read_requests
-from predict.serving.scheduler.traffic import Load, Traffic, load_of, with_known_prompts, with_mean_length
-from predict.serving.server import EngineSettings, Placement, Server, cluster_of
+from predict.serving.scheduler.requests import read_requests
+from predict.serving.scheduler.traffic import Load, Traffic, load_of, longest_of, with_known_prompts, with_mean_length
+from predict.serving.server import (
+    USUAL,
+    EngineSettings,
+    Placement,
+    Server,
+    cluster_of,
+    engine_fault,
+    engine_names,
+    engine_settings,
+    longest_request,
+)
 from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
 from sampling.files.faults import Fault, config_error, shown
 from sampling.files.keys import keys_of
 from sampling.files.schema import build, check, unknown_keys
-from sampling.hardware.cluster import Cluster, hardware_beside, hardware_facts, load_cluster
+from sampling.hardware.cluster import Cluster, hardware_beside, hardware_facts, known_hardware, load_cluster
 from sampling.store.manifest import read_manifest
 from sampling.store.profiles import default_profile, home_of, known_profiles, profile_in_use, samples_directory
+
+# Keys of a load that do not go together.
+
+OF_PROMPTS = ("distinct_prompts", "shared_tokens")
+"""Keys that go with a file: it may not tell which prompts are the same."""
+OF_FILE = ("file", *OF_PROMPTS)
+ONE_OF_TWO = (
+    *(
+        pair
+        for of in ("prompt", "output")
+        for pair in ((of, f"{of}_lengths"), (f"{of}_lengths", of), (of, f"{of}_max"))
+    ),
+    *(("rate", "concurrency"), ("rate", "requests"), ("concurrency", "rate")),
+)
+"""Keys of which the first, as an option that is not 0 or empty, replaces the second of the config."""
+
+
+def without_replaced(load: Mapping[str, Any], options: frozenset[str]) -> dict[str, Any]:
+    """The keys of a load, but for those of the config in whose place a file is given as an option; `options` are the keys that are."""
+    if "file" not in options:
+        replaced = {other for one, other in ONE_OF_TWO if one in options and load[one] and other not in options}
+        return {key: value for key, value in load.items() if key not in replaced}
+    return {key: value for key, value in load.items() if key in OF_FILE or key in options or not _is_known(key)}
+
+
+def load_key_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
+    """Keys that would change nothing beside others."""
+    if load.get("file"):
+        for key in load:
+            if key not in OF_FILE and _is_known(key):
+                yield _apart(key, "load.file, whose requests are served as they are")
+    elif load.get("requests") and not load.get("concurrency"):
+        yield _apart("requests", "an open loop, whose rate and duration_s give them; give concurrency with it")
+    if load.get("rate") and load.get("concurrency"):
+        yield _apart("concurrency", "load.rate: a loop is closed or open; keep one of the two")
+    for of in ("prompt", "output"):
+        distribution = f"{of}_lengths"
+        if load.get(distribution) and of in load:
+            yield _apart(of, f"load.{distribution}, which gives the lengths")
+        elif load.get(f"{of}_max") and not load.get(distribution):
+            yield _apart(f"{of}_max", f"load.{of}, a number; give load.{distribution} with it")
+    if load.get("spread") and load.get("prompt_lengths") and load.get("output_lengths"):
+        yield _apart("spread", "load.prompt_lengths and load.output_lengths, which have their own")
+    if all(load.get(key) for key in OF_PROMPTS):
+        yield _apart("shared_tokens", "distinct_prompts, which are whole prompts")
+
+
+def prompt_key_faults(load: Load, traffic: Traffic) -> Iterator[Fault]:
+    """Keys on which prompts are the same beside a file that tells it."""
+    if (traffic.group >= 0).any():
+        for key in OF_PROMPTS:
+            if getattr(load, key):
+                yield _apart(key, "load.file, whose prompt_id says which prompts are the same")
+
+
+def _is_known(key: str) -> bool:
+    return key in {each.name for each in fields(Load)}
+
+
+def _apart(key: str, other: str) -> Fault:
+    return Fault(path=f"load.{key}", problem=f"does not go with {other}; remove it")
+
+
+# Lengths of requests held against the positions of a server's model.
+
+SHORTER = "give shorter ones"
+
+
+def limit_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
+    """An engine's own limit beyond the model's positions."""
+    if not 0 < model.max_positions < engine.max_model_len:
+        return []
+    problem = f"{engine.max_model_len:,} is more than the {model.max_positions:,} positions of {model.name}; give fewer"
+    return [Fault(path="engine.max_model_len", problem=problem)]
+
+
+def load_faults(server: Server, load: Load, traffic: Traffic | None) -> list[Fault]:
+    """The longest request of a file, or that a load may draw at any rate, that is longer than the server takes."""
+    if not server.max_model_len:
+        return []
+    if traffic is None:
+        prompt, output = (longest_of(load, of) for of in ("prompt", "output"))
+        path, which, fix = "load.prompt", "a request may have" if load.spread else "a request has", SHORTER
+        if load.prompt_lengths or load.output_lengths:
+            path, which, fix = "load", "a request may have", "cut them with load.prompt_max or load.output_max"
+    else:
+        longest = int((traffic.prompt + traffic.output).argmax())
+        assert traffic.place is not None
+        prompt, output = int(traffic.prompt[longest]), int(traffic.output[longest])
+        path, which, fix = "load.file", f"request {traffic.place[longest]} has", SHORTER
+    if prompt + output <= server.max_model_len:
+        return []
+    problem = f"{which} {prompt:,} tokens of prompt and {output:,} of answer, {_beyond(server)}; {fix}"
+    return [Fault(path=path, problem=problem)]
+
+
+def require_positions(server: Server, batches: Sequence[StepBatch]) -> None:
+    """ConfigError for a batch with a request that is longer than the server takes."""
+    limit = server.max_model_len
+    if not limit:
+        return
+    for batch in batches:
+        longest = batch.longest_tokens
+        if longest > limit:
+            raise ConfigError(f"step batch: a request has {longest:,} tokens, {_beyond(server)}; {SHORTER}")
+
+
+def _beyond(server: Server) -> str:
+    if server.engine.max_model_len:
+        return f"more than engine.max_model_len, {server.max_model_len:,}"
+    return f"more than the {server.max_model_len:,} positions of {server.model.name}"
+
+
+# Tokens of a step held against the requests that it serves.
+
+PATH = "engine.max_num_batched_tokens"
+
+
+def step_token_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
+    """A step with fewer tokens than requests, or, where prompts are not divided, than the longest request has: vLLM starts with neither
+    (`SchedulerConfig` in vllm/config/scheduler.py).
+
+    An engine that never preempts computes no answer anew, so that each request's prompt alone has to fit; simulating holds it against that.
+    """
+    tokens, faults = engine.max_num_batched_tokens, []
+    if tokens < engine.max_num_seqs:
+        problem = (
+            f"{tokens:,} is less than engine.max_num_seqs, {engine.max_num_seqs:,}, of which each takes a token of every step; raise it, or "
+            f"lower engine.max_num_seqs to {tokens:,}"
+        )
+        faults.append(Fault(path=PATH, problem=problem))
+    longest = longest_request(model, engine)
+    if not engine.chunked_prefill and not engine.never_preempts and tokens < longest:
+        limit = "engine.max_model_len" if engine.max_model_len else f"the positions of {model.name}"
+        problem = (
+            f"{tokens:,} is less than {limit}, {longest:,}, and without engine.chunked_prefill a prompt is computed in one step; raise it, "
+            f"set engine.max_model_len to {tokens:,} or less, or set engine.chunked_prefill: true"
+        )
+        faults.append(Fault(path=PATH, problem=problem))
+    return faults
+
 
 SECTIONS = ("model", "hardware", "profile", "placement", "engine", "load")
 REQUIRED = {"model": "llama3-8b", "hardware": "H100"}
@@ -261,3 +409,30 @@ def _mapping(document: Values, name: str, faults: list[Fault]) -> Values:
         return dict(value)
     faults.append(Fault(path=name, problem=f"{shown(value)} is not a mapping of keys; write {name}: {{key: value}}"))
     return {}
+
+
+# The JSON Schema of a serving config, from the declarations that check it.
+
+DECLARED_SECTIONS: Mapping[str, tuple[type, str]] = {
+    "placement": (Placement, "How the model is spread over its GPUs."),
+    "engine": (EngineSettings, "An engine of configs/engines by its `name`, and settings in place of its own."),
+    "load": (Load, "The requests."),
+}
+"""Section → the dataclass whose fields are its keys, and its meaning."""
+ENGINE_NAME = "An engine of configs/engines."
+
+
+def serving_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12). Rules between keys are beyond it; loading a config checks them."""
+    sections = {name: section_schema(*declared) for name, declared in DECLARED_SECTIONS.items()}
+    engine = sections["engine"]
+    name = {"description": ENGINE_NAME, "enum": list(engine_names()), "default": USUAL}
+    sections["engine"] = {**engine, "properties": {"name": name, **engine["properties"]}, "required": []}
+    hardware = {"description": "a device of configs/hardware, or the path of a file like those", "type": "string"}
+    properties = {
+        "model": model_schema(),
+        "hardware": {**hardware, "examples": known_hardware()},
+        "profile": {"description": "name under data/samples of the device's measurements", "type": "string"},
+        **sections,
+    }
+    return document_schema("steptime serving config", properties, ("model", "hardware"))

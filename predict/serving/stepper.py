@@ -11,19 +11,16 @@ import numpy as np
 
 from predict.interval import Interval, width_of_server
 from predict.prices.kernels import UNMEASURED_WIDTH
-from predict.prices.whose_rows import ANOTHER_CPU, is_another_cpu
-from predict.run.calibration.priors import NINETY
+from predict.prices.sample_provenance import ANOTHER_CPU, is_another_cpu
+from predict.run.calibration_terms import NINETY
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import Coefficients, shipped_coefficients
-from predict.serving.features import Features
-from predict.serving.kernels.calls import prefill_attention, step_kernels
-from predict.serving.kernels.eager import with_launches
-from predict.serving.kernels.features import prices_of
-from predict.serving.kernels.grouped import Group
+from predict.serving.config import require_positions
+from predict.serving.kernels import prefill_attention, prices_of, step_kernels, with_launches
 from predict.serving.kv_cache import CacheRoom, cache_room, require_batch_room
-from predict.serving.rules.positions import require_positions
+from predict.serving.mixers.served import Group
 from predict.serving.server import Server
-from predict.serving.step_model import KERNELS, step_model
+from predict.serving.step_model import KERNELS, Features, step_model
 from predict.serving.step_table import StepTable
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted

@@ -15,10 +15,16 @@ from predict.rank.blocks import Message, OverlappedCommunication
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import simulate
-from predict.step.chunk_times import chunk_times
 from predict.step.priced_block import Bucket, PricedBlock, PricedOverlap, total_us
-from predict.step.priced_rank import BUCKETS, PricedRank, action_counts, step_time_us, with_windows
-from predict.step.stragglers import stragglers_factor
+from predict.step.priced_rank import (
+    BUCKETS,
+    PricedRank,
+    action_counts,
+    chunk_times,
+    step_time_us,
+    stragglers_factor,
+    with_windows,
+)
 from predict.workload.decompose import RankCalls
 from regressors.bank.times import Source
 from sampling.arithmetic.composite import add_terms

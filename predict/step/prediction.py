@@ -14,46 +14,46 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predict.interval import Interval, width_of_step
-from predict.memory.estimate import MemoryEstimate, memory_of
-from predict.memory.memory_timeline import RankTimeline, memory_timeline
-from predict.memory.smallest_cluster import SmallestCluster, smallest_cluster
+from predict.memory.advice import SmallestCluster, smallest_cluster
+from predict.memory.estimate import MemoryEstimate, RankTimeline, memory_of, memory_timeline
 from predict.prices.open import open_prices
 from predict.prices.price_list import Prices
-from predict.prices.whose_rows import notes_on_better_rows, shipped_beside_own
-from predict.run.calibration.terms import Posterior
+from predict.prices.sample_provenance import notes_on_better_rows, shipped_beside_own
+from predict.run.calibration_terms import Posterior
 from predict.run.model_flops import mfu, tokens_per_step
-from predict.run.replica import Replica, one_replica
-from predict.run.training_run import TrainingRun
+from predict.run.training_run import Replica, TrainingRun, one_replica
 from predict.schedules.engine.order import KINDS, Order
-from predict.schedules.engine.timeline import Timeline
-from predict.schedules.engine.timing import simulate
+from predict.schedules.engine.timing import Timeline, simulate
 from predict.step.breakdown import exposed_p2p_us, step_breakdown
-from predict.step.chunk_times import chunk_times
-from predict.step.composition_error import (
+from predict.step.interval import (
+    Kind,
     calibrated_half_width,
+    calls_half_width,
     composition_error,
     elasticities,
     error_terms,
+    kind_shifts,
     machine_error,
+    step_interval,
 )
-from predict.step.interval import Kind, calls_half_width, kind_shifts, step_interval
 from predict.step.priced_block import Bucket
 from predict.step.priced_rank import (
     BUCKETS,
     PricedChunk,
     PricedRank,
+    chunk_times,
     counts_of,
     distinct_chunks,
     price,
     step_time_us,
+    stragglers_factor,
     with_windows,
 )
-from predict.step.stragglers import stragglers_factor
 from predict.workload.decompose import RankCalls, decompose
 from sampling.errors import UserError
 
 if TYPE_CHECKING:
-    from predict.anchor.benchmark_file import Benchmark
+    from predict.reduced_benchmark.benchmark_file import Benchmark
 
 
 ALL = 0.9995

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.prices.device_samples import CONTENTION_SLOWDOWN
-from predict.prices.kernels.norm import Time
+from predict.prices.conditions import CONTENTION_SLOWDOWN
+from predict.prices.kernels.memory_bound import Time
 from predict.prices.price_list import Prices
+from predict.prices.published_constants import STRAGGLERS
 from predict.run.training_run import TrainingRun
-from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order, Rows
+from predict.schedules.engine.costs import ChunkTimes
+from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order, Placement, Rows
 from predict.schedules.engine.program import KEPT
-from predict.schedules.engine.timeline import Timeline
-from predict.step.overlap import exposed_us, least
-from predict.step.priced_block import EMPTY, BlockPrices, Bucket, block_prices
+from predict.schedules.engine.timing import Timeline
+from predict.step.priced_block import EMPTY, BlockPrices, Bucket, block_prices, exposed_us, least
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls, distinct_calls
+from regressors.features.arrays import Floats
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,3 +235,76 @@ def _chunk(blocks: BlockPrices, chunk: ChunkCalls) -> PricedChunk:
 def _not_negative(bucket: Bucket) -> Bucket:
     """The bucket, or an empty one: a difference of measurements must not become a gain by noise."""
     return bucket if bucket.median_us >= 0 else EMPTY
+
+
+# Stragglers: the cost of waiting for the slowest of many ranks.
+
+Waiting = TypeVar("Waiting", float, NDArray[np.float64])
+
+
+def stragglers_factor(run: TrainingRun) -> float:
+    """Step time relative to equally fast ranks."""
+    if not run.execution.stragglers:
+        return 1.0
+    return float(waiting_factor(run.execution.waiting_time, run.cluster.world_size))
+
+
+def waiting_factor(waiting_time: Waiting, ranks: int) -> Waiting:
+    """`stragglers_factor` of runs that wait, from the factors `execution.waiting_time` on what is stated."""
+    return 1.0 + waiting_time * STRAGGLERS.value * math.log2(ranks)
+
+
+# Chunk times: the schedule engine's input, made of priced chunks; one set of times, or many at once for the interval.
+
+Indices = NDArray[np.intp]
+Value = Callable[[Sequence[Bucket]], Floats]
+"""Times of buckets in µs, shape (buckets, sets)."""
+
+
+def chunk_times(ranks: tuple[PricedRank, ...], placement: Placement, value: Value | None = None) -> ChunkTimes:
+    """Times by rank and chunk, and of the send over each edge; the medians, or the sets that `value` gives, on a leading axis."""
+    chunks, held = distinct_chunks(ranks)
+    of_chunks = (value or _medians)(buckets_of(chunks)).reshape(5, len(chunks), -1).transpose(0, 2, 1)
+    if not value:
+        of_chunks = of_chunks[:, 0]
+    forward, backward, backward_input, backward_weight = of_chunks[:4][..., held]
+    return ChunkTimes(
+        forward=forward,
+        backward=backward,
+        backward_input=backward_input,
+        backward_weight=backward_weight,
+        p2p=_edges(of_chunks[4], held, placement),
+    )
+
+
+def buckets_of(chunks: Sequence[PricedChunk]) -> list[Bucket]:
+    """The buckets of chunks, one kind after the other."""
+    return [
+        *(chunk.forward for chunk in chunks),
+        *(chunk.backward for chunk in chunks),
+        *(chunk.backward_input for chunk in chunks),
+        *(chunk.backward_weight for chunk in chunks),
+        *(chunk.send for chunk in chunks),
+    ]
+
+
+def _medians(buckets: Sequence[Bucket]) -> Floats:
+    return np.array([bucket.median_us for bucket in buckets])
+
+
+def _edges(sends: Floats, held: Indices, placement: Placement) -> Floats:
+    """Times of the sends by edge, after any axis of sets; where two chains share an edge, the slower one. `sends` are by distinct
+    chunk on the last axis."""
+    by_chain = [sends[..., held[rank, chunk]] for rank, chunk in _senders(placement)]
+    edges: Floats = by_chain[0] if len(by_chain) == 1 else np.max(by_chain, axis=0)
+    return edges
+
+
+@lru_cache(maxsize=KEPT)
+def _senders(placement: Placement) -> list[Indices]:
+    """Ranks and chunks of all stages but the last, by chain, shape (2, stages − 1)."""
+    holders = placement.holders()
+    return [
+        np.array([holders[chain, stage] for stage in range(placement.depth - 1)], dtype=np.intp).reshape(-1, 2).T
+        for chain in range(placement.chain_count)
+    ]

@@ -9,12 +9,10 @@ from pathlib import Path
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.compare import Outcome, best, best_or_nearest, compare
-from predict.schedules.engine.timeline import Timeline
-from predict.schedules.engine.timing import simulate
-from predict.schedules.files.order_files import is_order_file, read_order
-from predict.step.chunk_times import chunk_times
+from predict.schedules.engine.timing import Timeline, simulate
+from predict.schedules.order_files import is_order_file, read_order
 from predict.step.prediction import Prediction
-from predict.step.priced_rank import PricedRank
+from predict.step.priced_rank import PricedRank, chunk_times
 from sampling.errors import InfeasibleError
 
 Estimate = Callable[[TrainingRun], Prediction]

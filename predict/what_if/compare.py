@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from predict.memory.rank_memory import TERMS
-from predict.plan_search.answer.ties import contender, ratio
-from predict.plan_search.objective import OBJECTIVES
+from predict.memory.peak import TERMS
+from predict.plan_search.answer import contender, ratio
+from predict.plan_search.options import OBJECTIVES
 from predict.run.execution import OF_MIXTURES
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun

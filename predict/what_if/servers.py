@@ -10,17 +10,14 @@ from typing import Any
 from predict.config.choices import AUTO, is_choice
 from predict.config.overrides import as_settings, parse_overrides
 from predict.interval import Interval, width_of_ratio
-from predict.plan_search.answer.ties import Contender, Ratio, ratio
+from predict.plan_search.answer import Contender, Ratio, ratio
 from predict.serving.coefficients import Coefficients
-from predict.serving.config import ServingRun, load_serving, overridden
-from predict.serving.planning.answer import Answer, Questions, answer
-from predict.serving.planning.cost import TokenCost
-from predict.serving.planning.loaded_server import LoadedServer
-from predict.serving.schema import ENGINE_NAME, SECTIONS
+from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ServingRun, load_serving, overridden
+from predict.serving.loaded_server import LoadedServer
+from predict.serving.questions import Answer, Questions, TokenCost, answer
 from predict.serving.stepper import Stepper
-from predict.what_if.rows import SweptRows, swept_rows
-from predict.what_if.vary import OPTION as VARY
-from predict.what_if.vary import parse_vary, unknown_key
+from predict.what_if.sweep import OPTION as VARY
+from predict.what_if.sweep import SweptRows, parse_vary, swept_rows, unknown_key
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
 from sampling.files.keys import Key, keys_of
@@ -131,7 +128,7 @@ def key_of_server(path: str) -> Key:
 def _keys() -> dict[str, Key]:
     """Path → the key, of those that have one value."""
     known = {path: Key(name=path, kind="string", meaning=ENGINE_NAME) for path in WHOLE}
-    for section, (declared, _) in SECTIONS.items():
+    for section, (declared, _) in DECLARED_SECTIONS.items():
         known |= {f"{section}.{key.name}": key for key in keys_of(declared) if key.kind != "list"}
     return known
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal, TypeVar
 
 from predict.layers.attention import CORE, heads_on_rank
 from predict.layers.embedding import embedding_module
@@ -12,19 +13,79 @@ from predict.layers.head import head_modules, joining_module
 from predict.layers.part import parts_of
 from predict.model.spec import DENSE, LayerKind
 from predict.rank.blocks import Block, Calls, Launching, OverlappedCommunication
-from predict.rank.gradient_sums import gradient_sums
-from predict.rank.module import Exchange, Module, Work, with_calls, work_of
-from predict.rank.sharded_weights import sharded_backward, sharded_forward, sharded_gradients
-from predict.rank.share import RankShare
-from predict.rank.weights import Weights, embedding_weights, head_weights, layer_weights
-from predict.workload.launches import launchings, launchings_of_end
+from predict.rank.exchanges import sharded_backward, sharded_forward, sharded_gradients
+from predict.rank.module import Exchange, Module, Work, gradient_sums, with_calls, work_of
+from predict.rank.share import RankShare, Weights, embedding_weights, head_weights, layer_weights
+from predict.run.execution import ATTENTION_KERNELS
 from predict.workload.whole_layers import layer_call
 from sampling.arithmetic.operator import Operator
-from sampling.call import Counted, Phase
+from sampling.call import Call, Counted, Phase
 from sampling.cells.layer import DenseLayer
 from sampling.collectives.kinds import AllGather
 from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.operators.attention import Attention
+from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
+from sampling.operators.routing import Permute, Router, Unpermute
 from sampling.operators.streaming import Stream
+
+# Launch floors of a layer, and of a model's ends: the least time in which the host launches the kernels of each phase.
+
+LEFT_TO_THE_HOST: Mapping[str, float] = {"none": 1.0, "layers": 0.5, "full": 0.0}
+"""Share of a mixture layer's launches that stay outside of graphs: those of attention, router and preparing the exchange, about half
+of some 250, lie in graphs of `layers`; exchange, permutation and experts do not (Megatron-Core, --cuda-graph-scope)."""
+BACKWARD = 2.0
+"""Launches of a mixture layer's backward over those of its forward: each product has two."""
+End = Literal["embedding", "head"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launches:
+    """Launches of forward and backward: of a dense layer, of the embedding, and of the head with its loss."""
+
+    layer: tuple[int, int]
+    embedding: tuple[int, int]
+    head: tuple[int, int]
+
+    def shares(self, end: End) -> tuple[float, float]:
+        """Launches of an end over those of a layer, in forward and backward."""
+        forward, backward = self.head if end == "head" else self.embedding
+        return forward / self.layer[0], backward / self.layer[1]
+
+
+ON_ONE_RANK = Launches(layer=(24, 46), embedding=(1, 2), head=(5, 9))
+"""Operators that torch 2.13 dispatches for a Llama in plain torch, views left out (the tests count them again)."""
+SPREAD = Launches(layer=(17, 40), embedding=(13, 7), head=(28, 17))
+"""The same for a GPT of Megatron-LM 2.5 with its vocabulary over tensor-parallel ranks: masks, lookups, positions and dropout, and the
+passes of a parallel loss (mpu/layers.py, mpu/cross_entropy.py); a fused kernel or a collective counts as one. Its code runs the parallel
+loss on one rank too, which is not told from plain torch."""
+
+
+def launchings(rank: RankShare, kind: LayerKind) -> Mapping[Phase, Launching]:
+    """The launching of one layer of a kind, by phase; the halves of a split backward share the whole one's. Empty where the host
+    bounds nothing."""
+    execution = rank.execution
+    any_layer_us = 0.0 if execution.cuda_graphs == "full" else execution.launch_floor_us
+    mixture_us = execution.expert_launch_us * LEFT_TO_THE_HOST[execution.cuda_graphs] if kind.sparse else 0.0
+    if not any_layer_us + mixture_us:
+        return {}
+    forward = Launching(phase="forward", any_layer_us=any_layer_us, mixture_us=mixture_us, as_sampled=not kind.sparse)
+    backward = replace(forward, phase="backward", mixture_us=BACKWARD * mixture_us)
+    half = replace(backward, share=0.5)
+    return {"forward": forward, "backward": backward, "backward_input": half, "backward_weight": half}
+
+
+def launchings_of_end(rank: RankShare, end: End) -> Mapping[Phase, Launching]:
+    """The launching of the embedding, or of the head with its loss, by phase: a share of a dense layer's."""
+    execution = rank.execution
+    if execution.cuda_graphs == "full" or not execution.launch_floor_us:
+        return {}
+    spread = rank.plan.tp > 1 and (end == "embedding" or execution.split_loss)
+    of_forward, of_backward = (SPREAD if spread else ON_ONE_RANK).shares(end)
+    forward = Launching(phase="forward", any_layer_us=execution.launch_floor_us, share=of_forward, as_sampled=False)
+    backward = replace(forward, phase="backward", share=of_backward)
+    half = replace(backward, share=of_backward / 2)
+    return {"forward": forward, "backward": backward, "backward_input": half, "backward_weight": half}
+
 
 RECOMPUTE, ACCUMULATION = "recompute", "gradient_accumulation"
 FUSED_SHARE = 0.35
@@ -196,3 +257,21 @@ def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
         modules += (joining_module(rank), *layer_modules(rank, rank.model.mtp_kind), *head_modules(rank))
     weights = head_weights(rank.model, rank.plan, shares_embedding=shares_embedding)
     return blocks_of(rank, modules, weights, launched=launchings_of_end(rank, "head"))
+
+
+# Calls as a sampler times them, where a run names a kernel that it cannot ask its software for.
+
+Kind = TypeVar("Kind", bound=Call)
+
+
+def as_sampled(call: Kind) -> Kind:
+    """A framework's own kernel of attention, experts, router or permutation as the software's own choice; other calls unchanged."""
+    if isinstance(call, Attention) and call.kernel in ATTENTION_KERNELS:
+        return replace(call, kernel="")
+    if isinstance(call, GroupedGemm) and call.kernel in (PER_EXPERT, IN_GRAPH):
+        return replace(call, kernel="")
+    if isinstance(call, Router):
+        return replace(call, product="fp32")
+    if isinstance(call, Permute | Unpermute):
+        return replace(call, fused=False)
+    return call

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from predict.rank.blocks import Calls
 from predict.rank.groups import Groups, RankGroup, groups_of
-from predict.rank.share import held_dtype, weight_bytes
-from predict.rank.weights import Weights, embedding_weights, head_weights, layer_weights, summed
+from predict.rank.share import Weights, embedding_weights, head_weights, held_dtype, layer_weights, summed, weight_bytes
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from sampling.call import Counted

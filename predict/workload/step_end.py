@@ -8,14 +8,14 @@ from functools import partial
 from itertools import chain
 
 from predict.rank.blocks import Calls, Message
-from predict.rank.weights import Weights, padded_vocabulary
+from predict.rank.share import Weights, padded_vocabulary
 from predict.run.plan import Batch, Plan
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
 from predict.workload import plain_step_end, sharded_step_end
-from predict.workload.kept_by_run import KeptByRun
-from predict.workload.sends import PIPELINE, pair_on_a_node
+from predict.workload.alike_runs import KeptByRun
+from predict.workload.chunks import PIPELINE, pair_on_a_node
 from sampling.call import Counted
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import DTYPE_BYTES

@@ -8,8 +8,7 @@ from predict.layers.attention import attended
 from predict.rank.blocks import Calls, plain
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
-from predict.workload.chunks import ChunkCalls
-from predict.workload.sends import activation_bytes
+from predict.workload.chunks import ChunkCalls, activation_bytes
 from predict.workload.whole_layers import common_fields, embedding_call, head_call, layer_call
 from sampling.call import Call, Counted, Phase
 from sampling.cells.layer import DenseLayer

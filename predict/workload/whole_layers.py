@@ -11,8 +11,7 @@ from typing import Any
 
 from predict.layers.routing import distribution_on_rank
 from predict.model.spec import LayerKind, ModelSpec
-from predict.rank.share import held_dtype
-from predict.rank.weights import padded_vocabulary
+from predict.rank.share import held_dtype, padded_vocabulary
 from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
 from sampling.cells.head import OutputHead

@@ -18,11 +18,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 from predict import estimate, load
-from predict.explain.ledger import Explanation, explain
-from predict.explain.replay.pace import REPLAYED
-from predict.explain.replay.what_if import what_if
-from predict.explain.trace.timeline import UNNAMED
-from predict.measure.real_step import measure
+from predict.measured_runs.explain.explanation import Explanation, explain
+from predict.measured_runs.explain.timeline import UNNAMED
+from predict.measured_runs.replay.pace import REPLAYED
+from predict.measured_runs.replay.replay import what_if
+from predict.measurement.real_step import measure
 from predict.run.training_run import TrainingRun
 
 CONFIGS = Path("configs/runs/this-machine")

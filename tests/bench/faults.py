@@ -24,11 +24,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
 from predict import estimate, load
-from predict.explain.ledger import explain
 from predict.layers.run_json import dump_run, load_run
-from predict.measure.traced_steps import trace_steps
-from predict.measure.training import build_training
-from predict.measure.training_step import Training
+from predict.measured_runs.explain.explanation import explain
+from predict.measurement.traced_steps import trace_steps
+from predict.measurement.training import build_training
+from predict.measurement.training_step import Training
 from sampling.ranks.launch import die_with_launcher, launch, leave
 
 CONFIGS = Path("configs/runs/this-machine")

@@ -14,10 +14,9 @@ from stopwatch import best_of
 from torch.distributed.pipelining import schedules as torch_schedules
 
 import predict.schedules
-from predict.schedules import registry
+from predict.schedules import registry, torch_csv
 from predict.schedules.engine import program
 from predict.schedules.engine.timing import ChunkTimes, makespans
-from predict.schedules.files import torch_csv
 
 RANKS, CHUNKS, MICROBATCHES = 16, 4, 256
 F, B, W, P2P = 0.25, 0.25, 0.25, 0.01

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from predict.cli import main
-from predict.explore.answers import Explorer
-from predict.explore.server import ExplorerServer
+from predict.explorer.answers import Explorer
+from predict.explorer.server import ExplorerServer
 
 DEMO = Path("configs/runs/demo.yml")
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")

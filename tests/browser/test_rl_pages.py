@@ -10,8 +10,8 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.explore.rl_answers import RlExplorer
-from predict.explore.server import ExplorerServer
+from predict.explorer.rl_answers import RlExplorer
+from predict.explorer.server import ExplorerServer
 from sampling.number_text import duration
 from tests.browser.conftest import Visit
 from tests.browser.test_explorer import step, wait

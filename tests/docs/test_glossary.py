@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from predict.cli import one_batch
-from predict.rank.sharded_weights import FSDP
+from predict.rank.exchanges import FSDP
 from predict.step import breakdown
 from predict.step.breakdown import GLUE, HOST
 from predict.workload.layer import ACCUMULATION, RECOMPUTE

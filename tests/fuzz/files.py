@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from predict.anchor.benchmark_file import as_json, load_benchmark
-from predict.anchor.memory_benchmark_file import load_memory_benchmark
 from predict.config.load import load
 from predict.huggingface.config_json import load_model
-from predict.run.calibration.file import read_calibration
+from predict.reduced_benchmark.benchmark_file import as_json, load_benchmark, load_memory_benchmark
+from predict.run.calibration_file import read_calibration
 from predict.schedules import registry
-from predict.schedules.files.order_files import read_order, write_order
+from predict.schedules.order_files import read_order, write_order
 from predict.schedules.stage_times import read_stage_times
-from predict.validate.published.row import read_rows
+from predict.validation.published.row import read_rows
 from regressors.bank.bank import Bank
 from sampling.choosing.calls_file import read_calls_file
 from sampling.choosing.ranges import read_ranges
@@ -32,8 +31,8 @@ from sampling.importers.storing import cluster_of
 from sampling.importers.table import ImportRequest
 from sampling.store.manifest import read_manifest
 from sampling.store.tables import iterate_samples, read_samples
-from tests.predict.anchor import memory_runs
-from tests.predict.anchor.priced_machines import benchmarked, run
+from tests.predict.reduced_benchmark import memory_runs
+from tests.predict.reduced_benchmark.priced_machines import benchmarked, run
 from tests.sampling.importers.test_nccl_tests import REDUCED, SMALL, log
 from tests.sampling.importers.test_torch_trace import op
 

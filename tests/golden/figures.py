@@ -14,7 +14,7 @@ from predict.huggingface.config_json import load_model
 from predict.memory.activations import layer_activations
 from predict.memory.profiles import memory_profiles
 from predict.model.spec import DENSE, LayerKind
-from predict.prices.collective_priors import collective_us
+from predict.prices.collectives import collective_us
 from predict.prices.kernels import operator_us
 from predict.run.model_flops import attention_flops_per_token, model_flops_per_token
 from predict.schedules import registry

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from predict.anchor.reduced_run import reduced_for_memory
 from predict.config.load import load
-from predict.measure.benchmark.layer_benchmark import benchmark_layers
-from predict.measure.benchmark.memory_benchmark import memory_benchmark_of
-from predict.measure.benchmark.memory_worker import count_bytes
+from predict.measurement.benchmark.layer_benchmark import benchmark_layers
+from predict.measurement.benchmark.memory_benchmark import memory_benchmark_of
+from predict.measurement.benchmark.memory_worker import count_bytes
+from predict.reduced_benchmark.reduced_run import reduced_for_memory
 from sampling.hardware.this_device import detect_hardware
-from tests.predict.anchor.memory_runs import CPU, MODELS, run
 from tests.predict.cli.test_benchmark import config
+from tests.predict.reduced_benchmark.memory_runs import CPU, MODELS, run
 
 if not torch.cuda.is_available():
     pytest.skip("no GPU here; this benchmarks layers and memory on one", allow_module_level=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predict.prices.collective_priors import HALF_WIDTH, collective_us
+from predict.prices.collectives import HALF_WIDTH, collective_us
 from regressors.dataset.training_data import training_data
 from regressors.fitting.selection import FOREST_ALONE, choose, compare, tried
 from regressors.models.candidates import CANDIDATES

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from predict.ledger import conventions
+from predict.ledger.verl_flops import verl
 from sampling.files.places import CONFIGS
 from tests.oracles.shared import SHARED
 
@@ -24,7 +25,7 @@ def _lengths(case: dict[str, Any]) -> list[int]:
 
 def test_verl_gives_what_verl_gave() -> None:
     for case in _cases("verl.json"):
-        ours = conventions.verl(case["config"], _lengths(case), images_seqlens=case.get("images_seqlens", ()))
+        ours = verl(case["config"], _lengths(case), images_seqlens=case.get("images_seqlens", ()))
         assert ours == case["flops_fwd_bwd"], case["name"]
 
 
@@ -32,7 +33,7 @@ def test_qwen3_5_is_counted_as_by_part() -> None:
     config = json.loads((CONFIGS / "models" / "qwen3.5-35b-a3b.json").read_text())
     for case in _cases("qwen35.json"):
         lengths = _lengths(case)
-        assert conventions.verl(config, lengths) == case["verl"]
+        assert verl(config, lengths) == case["verl"]
         assert conventions.exact(config, lengths) == case["proposed"]["train_3x"]
         assert conventions.exact(config, lengths, mtp=True) == case["proposed_with_mtp_train"]
         repeated = case["proposed"]["total_fwd"] - case["proposed"]["lm_head"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from predict.memory.activations import layer_activations
-from predict.memory.primus.projection import primus_memory
+from predict.memory.primus import primus_memory
 from predict.model.spec import DENSE
 from tests.oracles.shared import SHARED
 from tests.predict.memory.test_activations import PROFILES, SPARSE, rank_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from predict import load
-from predict.explain.reading import read_measured
+from predict.measured_runs.explain.read_traces import read_measured
 from predict.run.training_run import TrainingRun
 from sampling.importers.torch_trace.events import load_trace
 from tests.oracles.shared import SHARED

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 import predict
-from predict.memory.smallest_cluster import smallest_cluster
+from predict.memory.advice import smallest_cluster
 from predict.prices import open as prices_module
-from predict.schedules import registry
-from predict.schedules.files import order_files
-from predict.schedules.files.order_files import write_order
+from predict.schedules import order_files, registry
+from predict.schedules.order_files import write_order
 from predict.step.scheduling import compare_schedules
 from predict.workload import decompose as decompose_module
 from sampling.errors import InfeasibleError

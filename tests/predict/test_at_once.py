@@ -21,7 +21,7 @@ from predict.prices import open as prices_module
 from predict.prices import price_list as price_list_module
 from predict.prices.open import KEPT_LISTS, open_prices
 from predict.prices.price_list import PriceList
-from predict.report.prediction import predictions_json
+from predict.reports.prediction import predictions_json
 from regressors.bank.bank import Bank
 from sampling.call import Counted
 from sampling.files.places import CONFIGS

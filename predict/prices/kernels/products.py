@@ -10,10 +10,12 @@ import math
 from collections.abc import Mapping
 
 from predict.prices.kernels.formulas import formula_of
-from predict.prices.kernels.norm import joined_us
-from predict.prices.published_constants import FP8_SHARE
+from predict.prices.kernels.memory_bound import joined_us
+from predict.prices.published_constants import FP8_EXPERT_KERNELS, FP8_SHARE
+from sampling.arithmetic.expert_rows import BALANCED
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
+from sampling.operators.experts import IN_GRAPH, PER_EXPERT, UNTUNED, GroupedGemm
 from sampling.operators.gemm import BatchedGemm, Gemm
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
@@ -147,3 +149,119 @@ def best_flops_per_us(dtype: str, gpu: Gpu) -> float:
 
 def overlapped_us(compute_us: float, memory_us: float) -> float:
     return joined_us(compute_us, memory_us, OVERLAP)
+
+
+# A product per expert on a few streams, as Transformer Engine's GroupedLinear runs them: a fixed time for each beside its tiles.
+
+PER_EXPERT_SHARE, WEIGHT_SHARE = 0.95, 0.80
+"""Best shares over that of a plain product: of products by rows, and of weight gradients, which add to fp32."""
+EXPERT_US = 4.0
+"""Time that each expert's product costs beside its tiles. This and the two shares are one fit to SimuMax's grouped products
+(A100 PCIe and B200, bf16, 128 to 9,832 rows per expert): mean error 9 %, without bias."""
+PER_EXPERT_WIDTH = 0.25
+"""Log half-width at 90 % on those products."""
+QUANTISED_BYTES = 4
+"""Bytes that quantising one 16-bit element moves: it is read, and written in fp8 by rows and, for the weight gradient, by columns
+(Transformer Engine, GroupedLinear: the inputs in forward, the outputs' gradients in backward)."""
+
+
+def per_expert_us(call: GroupedGemm, phase: Phase, gpu: Gpu) -> float:
+    """Products of each expert's rows with its weight [n, k], after one pass that quantises the rows of all."""
+    if phase == "forward":
+        return _quantised_us(call, call.k, gpu) + _per_expert_rowwise_us(call, call.n, call.k, gpu)
+    us = 0.0
+    if phase != "backward_weight":
+        us += _quantised_us(call, call.n, gpu) + _per_expert_rowwise_us(call, call.k, call.n, gpu, BACKWARD_SHARE)
+    if phase != "backward_input":
+        us += _per_expert_weight_gradient_us(call, gpu)
+    return us
+
+
+def _per_expert_rowwise_us(call: GroupedGemm, columns: int, inner: int, gpu: Gpu, slowdown: float = 1.0) -> float:
+    busy = min(call.groups, call.rows)
+    even = call.distribution == BALANCED
+    rows = -(-call.rows // busy) if even else call.rows / busy
+    speed = PER_EXPERT_SHARE * best_flops_per_us(call.dtype, gpu)
+    compute_us = slowdown * waves_us(rows, columns, inner, busy, speed, gpu, uneven=not even)
+    return _starts_us(call, busy) + overlapped_us(compute_us, grouped_memory_us(call, busy, gpu))
+
+
+def _per_expert_weight_gradient_us(call: GroupedGemm, gpu: Gpu) -> float:
+    busy = min(call.groups, call.rows)
+    speed = WEIGHT_SHARE * best_flops_per_us(call.dtype, gpu)
+    compute_us = BACKWARD_SHARE * waves_us(call.n, call.k, -(-call.rows // busy), busy, speed, gpu)
+    return _starts_us(call, busy) + overlapped_us(compute_us, grouped_memory_us(call, busy, gpu))
+
+
+def _starts_us(call: GroupedGemm, busy: int) -> float:
+    kernels = FP8_EXPERT_KERNELS.value if call.dtype == "fp8" and call.kernel != IN_GRAPH else 1
+    return EXPERT_US * kernels * busy
+
+
+def _quantised_us(call: GroupedGemm, width: int, gpu: Gpu) -> float:
+    if call.dtype != "fp8":
+        return 0.0
+    return QUANTISED_BYTES * call.rows * width / (MEMORY_SHARE * gpu.bytes_per_us())
+
+
+def grouped_memory_us(call: GroupedGemm, busy: int, gpu: Gpu) -> float:
+    """The time in which a grouped product's rows, and the weights of its busy experts, are moved."""
+    moved = call.item_bytes * (call.rows * (call.k + call.n) + busy * call.n * call.k)
+    return moved / (MEMORY_SHARE * gpu.bytes_per_us())
+
+
+# Grouped products of a mixture's experts: tiles of each expert's rows, and the weights of every expert that has rows.
+
+GROUPED_SHARE = 0.66
+"""Best share of a grouped product over that of a plain one: fitted to AIConfigurator's fused experts with 8 rows per
+expert and more (vLLM, TensorRT-LLM; A100, H100, H200), whose permutation is assumed to be three passes over the rows."""
+GROUPED_START_US = 23.0
+"""Start of one grouped product, including making its list of problems. Fitted together with SHARE."""
+UNTUNED_START_US = 74.0
+UNTUNED_SHARE = 0.735
+"""The same of a fused kernel without tiles tuned for its shape, and its share of the bandwidth: Mixtral's whole experts on H100 over 1 to
+8 expert-parallel ranks (AIConfigurator, vLLM 0.14), 1,290 to 293 µs of 64 tokens."""
+GROUPED_WIDTH = 0.6
+"""Log half-width at 90 %: 0.5–0.7 by kernel on those tables (1.0 for TensorRT-LLM where a few experts have 1k rows or
+more), 0.5 on SimuMax; whole runs differ by 1.28× between containers."""
+
+
+@formula_of(GroupedGemm)
+def grouped_us(call: GroupedGemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
+    """One product per expert, of its rows and its weight [n, k]; the weight gradient is [n, rows]·[rows, k]."""
+    if call.kernel == UNTUNED and phase == "forward":
+        memory_us = call.bytes_moved(phase) / (UNTUNED_SHARE * gpu.bytes_per_us())
+        compute_us = _compute_us(call, call.n, call.k, min(call.groups, call.rows), gpu)
+        return UNTUNED_START_US + overlapped_us(compute_us, memory_us), GROUPED_WIDTH + stack_width(call.dtype, gpu)
+    if call.kernel in (PER_EXPERT, IN_GRAPH):
+        return per_expert_us(call, phase, gpu), PER_EXPERT_WIDTH + stack_width(call.dtype, gpu)
+    busy = min(call.groups, call.rows)
+    if phase == "forward":
+        us = _rowwise_us(call, call.n, call.k, busy, gpu)
+        return us, GROUPED_WIDTH + stack_width(call.dtype, gpu)
+    us = 0.0
+    if phase != "backward_weight":
+        us += _rowwise_us(call, call.k, call.n, busy, gpu, BACKWARD_SHARE)
+    if phase != "backward_input":
+        us += _weight_gradient_us(call, busy, gpu)
+    return us, GROUPED_WIDTH + stack_width(call.dtype, gpu)
+
+
+def _rowwise_us(call: GroupedGemm, columns: int, inner: int, busy: int, gpu: Gpu, slowdown: float = 1.0) -> float:
+    compute_us = slowdown * _compute_us(call, columns, inner, busy, gpu)
+    return GROUPED_START_US + overlapped_us(compute_us, grouped_memory_us(call, busy, gpu))
+
+
+def _compute_us(call: GroupedGemm, columns: int, inner: int, busy: int, gpu: Gpu) -> float:
+    even = call.distribution == BALANCED
+    rows = -(-call.rows // busy) if even else call.rows / busy
+    return waves_us(
+        rows, columns, inner, busy, GROUPED_SHARE * best_flops_per_us(call.dtype, gpu), gpu, uneven=not even
+    )
+
+
+def _weight_gradient_us(call: GroupedGemm, busy: int, gpu: Gpu) -> float:
+    speed = GROUPED_SHARE * best_flops_per_us(call.dtype, gpu)
+    rows = -(-call.rows // busy)
+    compute_us = BACKWARD_SHARE * waves_us(call.n, call.k, rows, busy, speed, gpu)
+    return GROUPED_START_US + overlapped_us(compute_us, grouped_memory_us(call, busy, gpu))

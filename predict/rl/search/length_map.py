@@ -9,10 +9,10 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from predict.rl.run.config import document_of, rl_run
-from predict.rl.run.section import RlSection
+from predict.rl.config import document_of, rl_run
 from predict.rl.search.search import Candidate, candidate
 from predict.rl.search.space import RlSpace
+from predict.rl.section import RlSection
 from predict.rl.training import Estimate
 from predict.run.lengths import scaled_lengths
 

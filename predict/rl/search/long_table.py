@@ -14,7 +14,7 @@ from predict.ledger.shared_columns import SHARED, calibration_note
 from predict.ledger.waterfall import COMPUTE, MEMORY
 from predict.rl.books import COMMUNICATED, WAITED, RlLedger
 from predict.rl.memory import RlMemory
-from predict.rl.phase import NAMES
+from predict.rl.phases import NAMES
 from predict.rl.search.search import Candidate
 from predict.rl.step import RlStep
 from sampling.units import GB, SECOND_US

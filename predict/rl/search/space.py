@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.choices import AUTO, is_choice, values_of
+from predict.config.draft import SECTIONS
 from predict.config.overrides import as_settings
 from predict.config.replicas import INSIDE_A_REPLICA, replicas_left
-from predict.config.sections import SECTIONS
-from predict.rl.run.config import RlRun, document_of, rl_run
-from predict.rl.run.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection
+from predict.rl.config import RlRun, document_of, rl_run
+from predict.rl.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection
 from sampling.errors import UserError
 from sampling.files.keys import Key, keys_of
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from predict.schedules.engine.compiled import pays
-from predict.schedules.engine.order import CODE, KINDS, Order, Placement
-from predict.schedules.engine.positions import Indices, Positions, locate
+from predict.schedules.engine.order import CODE, KINDS, Indices, Order, Placement, Positions, locate
 from sampling.errors import InfeasibleError
 from sampling.files.machine_code import compiled
 

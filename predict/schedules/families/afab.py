@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.building.schedule import any_counts, one_chunk, schedule
+from predict.schedules.building import any_counts, one_chunk, schedule
 from predict.schedules.engine.order import Rows, loop, rows
 
 

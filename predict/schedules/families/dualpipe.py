@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.building.schedule import each_microbatch, schedule, two_chunks
+from predict.schedules.building import each_microbatch, schedule, two_chunks
 from predict.schedules.engine.order import CHUNK, CODE, KIND, MICROBATCH, PAIRED, Rows, opposite_chains, v_shape
 
 Step = tuple[tuple[str, int, bool], ...]

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.building.interleaving import chunk_turns, round_size, whole_rounds
-from predict.schedules.building.schedule import each_microbatch, each_round, one_chunk, schedule
+from predict.schedules.building import (
+    chunk_turns,
+    each_microbatch,
+    each_round,
+    one_chunk,
+    round_size,
+    schedule,
+    whole_rounds,
+)
 from predict.schedules.engine.order import WHOLE_ROW, Rows, loop, rows
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.building.schedule import schedule, two_chunks
+from predict.schedules.building import schedule, two_chunks
 from predict.schedules.engine.order import CHUNK, KIND, KINDS, MICROBATCH, Kind, Order, Rows, merge, rows, v_shape
 from predict.schedules.engine.timing import ChunkTimes, simulate
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from predict.schedules.building.list_scheduling import list_orders, numbered
-from predict.schedules.building.order_search import Budget, Setting, each_setting, peak, shortest
-from predict.schedules.building.schedule import one_chunk, solved
+from predict.schedules.building import one_chunk, solved
 from predict.schedules.engine.costs import TickTimes
 from predict.schedules.engine.order import B, F, Rows, W, loop
 from predict.schedules.families.zero_bubble import ZERO_BUBBLE, zb_h1, zb_h2
+from predict.schedules.order_search import Budget, Setting, each_setting, list_orders, numbered, peak, shortest
 from sampling.errors import InfeasibleError
 
 RELEASED_BY_B = 0.5

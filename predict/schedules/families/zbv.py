@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.building.schedule import each_microbatch, schedule, two_chunks
+from predict.schedules.building import each_microbatch, schedule, two_chunks
 from predict.schedules.engine.order import MICROBATCH, Rows, interleave, rows, v_shape
 
 

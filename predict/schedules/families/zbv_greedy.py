@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from predict.schedules.building.order_search import Setting, each_setting, peak, shortest
-from predict.schedules.building.schedule import solved, two_chunks
+from predict.schedules.building import solved, two_chunks
 from predict.schedules.engine.costs import TickTimes
 from predict.schedules.engine.order import CODE, Rows, W, v_shape
 from predict.schedules.families.v_half import BACK_DOWN, BACK_UP, CONTROLLABLE_MEMORY, DOWN, LEGS, UP, v_half, v_min
 from predict.schedules.families.zbv import zbv
+from predict.schedules.order_search import Setting, each_setting, peak, shortest
 from sampling.errors import InfeasibleError
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from predict.layers.attention import heads_on_rank
-from predict.prices.kernels.decode_attention import PACKING
-from predict.serving.kernels.grouped import GroupedCall
-from predict.serving.mixers.served import LayerCache, ServedMixer
+from predict.prices.kernels.attention import PACKING
+from predict.serving.mixers.served import GroupedCall, LayerCache, ServedMixer
 from sampling.call import Call
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.attention import Attention

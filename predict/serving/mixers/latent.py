@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from predict.layers.latent import LatentAttention
-from predict.serving.kernels.grouped import GroupedCall, products
-from predict.serving.mixers.served import LayerCache, ServedMixer
+from predict.serving.mixers.served import GroupedCall, LayerCache, ServedMixer, products
 from sampling.call import Call
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.attention import Attention

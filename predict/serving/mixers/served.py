@@ -13,9 +13,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from predict.model.spec import MixerShape, ModelSpec
-from predict.serving.kernels.grouped import GroupedCall, products
 from predict.serving.server import Server
 from sampling.call import Call
+from sampling.cells.matrices import Matrix, products_on_rank
+from sampling.operators.gemm import Gemm
+
+# Kernels of a step with the group whose factor corrects them.
+
+Group = Literal["gemm", "moe", "attention", "all_reduce", "elementwise"]
+GroupedCall = tuple[Group, Call, float]
+"""Group, call and how often a layer runs it."""
+
+
+def products(server: Server, matrices: tuple[Matrix, ...], tokens: int) -> Iterator[GroupedCall]:
+    """The products of these matrices on one GPU."""
+    for outputs, inputs in products_on_rank(matrices, server.tp).values():
+        yield "gemm", Gemm(dtype=server.placement.precision, m=tokens, n=outputs, k=inputs), 1
+
 
 SLIDING = "sliding"
 Kept = Literal["all", "window", "state"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from predict.bounds.device import Device
-from predict.bounds.graph import Graph
+from predict.bounds.kernels import Graph
 from predict.bounds.read_module import read_module
 
 HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"

@@ -10,9 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from predict.bounds.element_counts import element_counts
-from predict.bounds.graph import Tensor
-from predict.bounds.read_module import read_module
-from predict.bounds.torch_operations import macs_of
+from predict.bounds.kernels import Tensor
+from predict.bounds.read_module import macs_of, read_module
 from tests.predict.bounds.modules import forward, write
 
 PRODUCTS = {

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from predict.anchor.benchmark_file import load_benchmark
 from predict.cli import main
 from predict.config.load import load
-from predict.measure.benchmark import layer_benchmark
-from predict.measure.benchmark.layer_benchmark import benchmark_layers
+from predict.measurement.benchmark import layer_benchmark
+from predict.measurement.benchmark.layer_benchmark import benchmark_layers
+from predict.reduced_benchmark.benchmark_file import load_benchmark
 from sampling.errors import UserError
 from sampling.timing.timer import TimerSettings
 

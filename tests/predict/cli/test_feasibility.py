@@ -9,7 +9,7 @@ import pytest
 
 from predict import one_batch
 from predict.cli import main
-from predict.report.memory import headlines
+from predict.reports.memory import headlines
 from sampling.files.places import CONFIGS
 
 LARGE = str(CONFIGS / "runs" / "llama3-70b-64xh100.yml")

@@ -12,7 +12,7 @@ import pytest
 from predict import one_batch_memory
 from predict.cli import main
 from predict.config.load import load
-from predict.memory.rank_memory import TERMS
+from predict.memory.peak import TERMS
 from sampling.files.places import CONFIGS
 from tests.predict.workload.parallel_runs import estimated
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from predict.cli import main
-from predict.report import text
+from predict.reports import text
 from predict.schedules import makespan, names
 from tests.predict.cli.scheduled import DEMO, EVEN, schedules
 

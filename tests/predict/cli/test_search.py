@@ -11,7 +11,7 @@ import pytest
 
 from predict import import_config, load, one_batch, search
 from predict.cli import main
-from predict.report.search.json import answer_json
+from predict.reports.search.json import answer_json
 from predict.run.training_run import TrainingRun
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import CONFIGS
@@ -202,14 +202,15 @@ def test_measured_plans_are_held_against_the_ranking_and_others_passed_over(
         median_us = 2.1e6
 
     monkeypatch.setattr(
-        "predict.measure.real_step.measure_interleaved", lambda cases, **_: [Slower(), Measured(), None][: len(cases)]
+        "predict.measurement.real_step.measure_interleaved",
+        lambda cases, **_: [Slower(), Measured(), None][: len(cases)],
     )
 
     def require(run: TrainingRun, _: str) -> None:
         if run.name == "plan 2":
             raise UserError(f"{run.name} cannot be measured: {run.plan.schedule}")
 
-    monkeypatch.setattr("predict.measure.requirements.require_measurable", require)
+    monkeypatch.setattr("predict.measurement.requirements.require_measurable", require)
     found = answer(capsys, "--top", "4", "--measure", "3")
     assert [plan["measured_us"] for plan in found["best"]] == [2.1e6, None, 2e6, None]
     assert found["regret"] == pytest.approx(0.05)

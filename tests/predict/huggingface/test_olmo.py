@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from predict import default_config, load
-from predict.config.document import Document
+from predict.config.draft import Document
 from predict.layers.part import parts_of
 from predict.model.spec import DENSE
 from predict.rank.share import RankShare

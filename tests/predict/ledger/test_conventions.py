@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from predict.ledger import conventions
-from predict.ledger.conventions.verl import ESTIMATORS
+from predict.ledger.verl_flops import ESTIMATORS, verl
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
 
@@ -52,7 +52,7 @@ def _shipped(name: str) -> dict[str, Any]:
 
 def test_verl_counts_the_look_up_and_half_the_square() -> None:
     weights = 2 * (384 + 192) + 2 * 256
-    assert conventions.verl(LLAMA, LENGTHS) == 6 * weights * 8 + 6 * 34 * 8 * 2 == 83136
+    assert verl(LLAMA, LENGTHS) == 6 * weights * 8 + 6 * 34 * 8 * 2 == 83136
 
 
 def test_megatron_counts_half_the_square_without_the_look_up() -> None:
@@ -82,7 +82,7 @@ def test_linear_layers_are_counted_in_each_convention() -> None:
     feed_forward, ends = 4 * 384, 2 * 256
     weights = feed_forward + 256 + 3 * (256 + 48)
     squares, state = 34 * 8, 2 * 2 * 4
-    assert conventions.verl(DELTA_NET, LENGTHS) == 6 * (weights + ends) * 8 + 6 * squares + 15 * state * 8 * 3
+    assert verl(DELTA_NET, LENGTHS) == 6 * (weights + ends) * 8 + 6 * squares + 15 * state * 8 * 3
     recurrence = 3 * 2 * 4**2 * 4
     assert conventions.megatron(DELTA_NET, LENGTHS) == 6 * (weights + 256 + recurrence) * 8 + 6 * squares
     padded, chunk = 2 * 64, 2 * 64 * (2 * 2 + 4) + 6 * 2 * 4 + 64 * (2 + 4)
@@ -95,7 +95,7 @@ def test_a_window_bounds_the_pairs_where_the_convention_knows_windows() -> None:
     full = config | {"layer_types": ["full_attention"] * 24}
     assert conventions.megatron(config, [1024]) == conventions.megatron(full, [1024])
     saved = 12 * 64 * 64  # layers that slide, times the width of all heads
-    assert conventions.verl(full, [1024]) - conventions.verl(config, [1024]) == 6 * saved * (1024**2 - 1024 * 128)
+    assert verl(full, [1024]) - verl(config, [1024]) == 6 * saved * (1024**2 - 1024 * 128)
     pairs = 1024 * 1025 // 2 - (128 * 129 // 2 + 896 * 128)
     assert conventions.exact(full, [1024]) - conventions.exact(config, [1024]) == 3 * 4 * saved * pairs
 
@@ -116,10 +116,10 @@ def test_every_shipped_model_is_counted_or_refused_by_name(name: str) -> None:
     for count in (conventions.palm, conventions.megatron, conventions.exact, conventions.hfu):
         assert count(config, [64]) > 0
     if config["model_type"] in ESTIMATORS:
-        assert conventions.verl(config, [64]) > 0
+        assert verl(config, [64]) > 0
     else:
         with pytest.raises(ConfigError, match=f"no estimator for '{config['model_type']}'"):
-            conventions.verl(config, [64])
+            verl(config, [64])
 
 
 @pytest.mark.parametrize("count", [conventions.palm, conventions.megatron, conventions.exact, conventions.hfu])
@@ -131,16 +131,16 @@ def test_an_unknown_model_is_refused_by_name(count: Callable[..., float]) -> Non
 def test_verl_names_every_missing_or_unsound_key_at_once() -> None:
     config = {key: value for key, value in LLAMA.items() if key != "vocab_size"} | {"hidden_size": "8"}
     with pytest.raises(ConfigError, match=r"vocab_size: missing") as caught:
-        conventions.verl(config, LENGTHS)
+        verl(config, LENGTHS)
     assert "hidden_size: '8' is not an integer" in str(caught.value)
     assert "head_dim" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"text_config: missing"):
-        conventions.verl({**LLAMA, "model_type": "qwen3_vl"}, LENGTHS)
+        verl({**LLAMA, "model_type": "qwen3_vl"}, LENGTHS)
     with pytest.raises(ConfigError, match=r"vision_config: missing"):
-        conventions.verl(DELTA_NET, LENGTHS, images_seqlens=[16])
+        verl(DELTA_NET, LENGTHS, images_seqlens=[16])
 
 
-@pytest.mark.parametrize("count", [conventions.verl, conventions.exact])
+@pytest.mark.parametrize("count", [verl, conventions.exact])
 @pytest.mark.parametrize("lengths", [[], [4, 0], [4, -1], [True], [2.5]])
 def test_an_unsound_batch_is_refused(count: Callable[..., float], lengths: list[Any]) -> None:
     with pytest.raises(ConfigError, match="batch: lengths"):

@@ -11,8 +11,8 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.ledger.conventions.mfu import CONVENTIONS
-from predict.ledger.conventions.verl import verl_peak_flops_per_us
+from predict.ledger.books import CONVENTIONS
+from predict.ledger.verl_flops import verl_peak_flops_per_us
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import hardware_facts

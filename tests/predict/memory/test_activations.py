@@ -13,16 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict.layers.routing import busiest_rank
-from predict.memory.activations import (
-    Activations,
-    layer_activations,
-    unit_activations,
-)
+from predict.memory.activations import Activations, layer_activations, unit_activations
 from predict.memory.profiles import memory_profile_of, memory_profiles
-from predict.memory.units import Role, Unit
+from predict.memory.state import Role, Unit
 from predict.model.spec import DENSE, LayerKind, ModelSpec
-from predict.rank.share import RankShare
-from predict.rank.weights import Weights, padded_vocabulary
+from predict.rank.share import RankShare, Weights, padded_vocabulary
 from predict.run.memory_profile import MemoryProfile
 from sampling.errors import ConfigError
 from tests.predict.workload.parallel_runs import made, spec

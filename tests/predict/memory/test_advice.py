@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from predict.memory.advice import Advice, advise
-from predict.memory.changed_run import changed
+from predict.memory.advice import Advice, advise, changed
 from predict.memory.estimate import memory_of
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError

@@ -14,10 +14,9 @@ import pytest
 
 from predict.layers.latent import LatentAttention
 from predict.layers.mixture import Mixture
-from predict.memory.primus.components import PrimusComponent, PrimusLayer
-from predict.memory.primus.projection import PrimusMemory, primus_memory
+from predict.memory.primus import PrimusComponent, PrimusLayer, PrimusMemory, primus_memory
 from predict.model.spec import LayerKind, ModelSpec
-from predict.report.memory import primus_json, primus_lines
+from predict.reports.memory import primus_json, primus_lines
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.units import GIB

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from predict.memory.changed_run import changed
+from predict.memory.advice import changed, smallest_cluster
 from predict.memory.estimate import MemoryEstimate, memory_of
-from predict.memory.smallest_cluster import smallest_cluster
 from predict.run.training_run import TrainingRun
 from sampling.units import GIB
 from tests.predict.workload.parallel_runs import made

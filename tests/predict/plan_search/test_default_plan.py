@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from predict import default_config, load, one_batch
-from predict.plan_search.gpus import parse_gpus
+from predict.plan_search.default_plan import parse_gpus
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError, InfeasibleError, UserError
 from sampling.files.places import CONFIGS

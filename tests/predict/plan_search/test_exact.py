@@ -12,17 +12,20 @@ import pytest
 
 from predict import estimate
 from predict.memory.estimate import capacity_bytes
-from predict.plan_search.floors.block_times import BlockTimes, block_times, sets_of_blocks
-from predict.plan_search.floors.memory_floor import memory_floors, state_floors
-from predict.plan_search.floors.structures import kinds_of
-from predict.plan_search.floors.time_floor import time_floors
-from predict.plan_search.objective import OBJECTIVES
-from predict.plan_search.pricing.outcome import Outcome, outcomes
-from predict.plan_search.pricing.workers import Workers
-from predict.plan_search.search import Found, Ranked, grouped, search
-from predict.plan_search.space.axes import Question
-from predict.plan_search.space.legal import Space, legal_plans
-from predict.plan_search.survey import survey
+from predict.plan_search.axes import Question
+from predict.plan_search.floors import (
+    BlockTimes,
+    block_times,
+    kinds_of,
+    memory_floors,
+    sets_of_blocks,
+    state_floors,
+    time_floors,
+)
+from predict.plan_search.legal import Space, legal_plans
+from predict.plan_search.options import OBJECTIVES
+from predict.plan_search.pricing import Outcome, Workers, outcomes
+from predict.plan_search.search import Found, Ranked, grouped, search, survey
 from predict.run.model_flops import tokens_per_step
 from tests.predict.plan_search.spaces import DENSE, MIXED, question
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import predict
-from predict.config.document import Document
+from predict.config.draft import Document
 from predict.config.rules import RULES
-from predict.plan_search.space.reasons import BROKEN, reason_of
+from predict.plan_search.legal import BROKEN, reason_of
 from sampling.errors import InfeasibleError
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from predict import estimate
-from predict.plan_search.objective import OBJECTIVES
-from predict.plan_search.pricing.workers import Workers
-from predict.plan_search.search import Found, search
-from predict.plan_search.space.legal import legal_plans
-from predict.plan_search.survey import survey
+from predict.plan_search.legal import legal_plans
+from predict.plan_search.options import OBJECTIVES
+from predict.plan_search.pricing import Workers
+from predict.plan_search.search import Found, search, survey
 from sampling.errors import UserError
 from tests.predict.plan_search.spaces import DENSE, question
 
@@ -29,7 +28,7 @@ def found_with(workers: Workers) -> Found:
 
 @pytest.fixture(autouse=True)
 def processes_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("predict.plan_search.pricing.workers.FEWEST_BATCHES", 2)
+    monkeypatch.setattr("predict.plan_search.pricing.FEWEST_BATCHES", 2)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +86,7 @@ def test_ray_gives_the_same_answer(alone: Found) -> None:
 
 
 def test_a_dead_address_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("predict.plan_search.pricing.workers.ANSWERS_WITHIN", "0.2s")
+    monkeypatch.setattr("predict.plan_search.pricing.ANSWERS_WITHIN", "0.2s")
     pytest.importorskip("distributed", reason="Dask is not installed (pip install 'steptime[dask]')")
     with (
         pytest.raises(UserError, match=r"--address: no Dask scheduler answers at 'localhost:1'"),

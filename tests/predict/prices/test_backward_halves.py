@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from predict import estimate
-from predict.prices.analytic import SpeedOfLight
+from predict.prices.open import SpeedOfLight
 from predict.prices.price_list import HALVES, PriceList
 from predict.rank.blocks import calls_of
 from predict.workload.decompose import decompose

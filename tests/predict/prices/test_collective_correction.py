@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from predict.prices.collective_correction import CollectiveCorrection
-from predict.prices.collective_priors import collective_us
+from predict.prices.collectives import CollectiveCorrection, collective_us
 from predict.prices.sampled import WithinSamples
 from regressors.bank.times import Source, Times
 from sampling.call import Call, Phase

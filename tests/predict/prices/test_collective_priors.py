@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predict.prices.analytic import SpeedOfLight
-from predict.prices.collective_priors import HALF_WIDTH, algorithms_us, collective_us, half_width
+from predict.prices.collectives import HALF_WIDTH, algorithms_us, collective_us, half_width
+from predict.prices.open import SpeedOfLight
 from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.collectives.token_exchange import TokenExchange

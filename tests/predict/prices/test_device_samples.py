@@ -10,8 +10,8 @@ import pytest
 
 from predict import Prediction, one_batch
 from predict.ledger.books import ledger_of
-from predict.prices.kernels.norm import joined_us
-from predict.report.provenance import last_lines
+from predict.prices.kernels.memory_bound import joined_us
+from predict.reports.provenance import last_lines
 from regressors.dataset.device_facts import device_facts
 from regressors.dataset.launching import LAUNCH_NORM, MOST_TOO_LONG
 from regressors.train import train

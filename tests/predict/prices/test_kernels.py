@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from predict.prices.analytic import SpeedOfLight
 from predict.prices.kernels import operator_us
+from predict.prices.open import SpeedOfLight
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase
 from sampling.catalogue import registry

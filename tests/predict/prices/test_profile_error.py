@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from predict.prices import profile_error as module
+from predict.prices import sampled as module
 from sampling.errors import SamplesError
 from sampling.files.places import DATA_VARIABLE
 

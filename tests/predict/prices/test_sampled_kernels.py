@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from predict import load
-from predict.prices.collective_correction import CollectiveCorrection
+from predict.prices.collectives import CollectiveCorrection
 from predict.prices.cost_model import Asked
 from predict.prices.sampled import WithinSamples
 from predict.workload.decompose import requests_of_runs

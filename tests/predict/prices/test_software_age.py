@@ -6,7 +6,7 @@ import pytest
 
 from predict.prices.conditions import months_to_settle
 from predict.rank.share import RankShare
-from predict.workload.launches import SPREAD, launchings
+from predict.workload.layer import SPREAD, launchings
 from tests.predict.workload.parallel_runs import BATCH, estimated, made
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from predict import SamplesError, one_batch
 from predict.cli import main
-from predict.prices import whose_rows
-from predict.run.calibration.file import calibration_text
-from predict.run.calibration.terms import TERMS, CalibratedRun, Calibration, Posterior
+from predict.prices import sample_provenance as whose_rows
+from predict.run.calibration_file import calibration_text
+from predict.run.calibration_terms import TERMS, CalibratedRun, Calibration, Posterior
 from regressors.train import train
 from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
 from sampling.hardware.cluster import load_cluster

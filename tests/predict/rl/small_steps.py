@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import predict
-from predict.rl.phase import Phase
+from predict.rl.phases import Phase
 from predict.rl.step import RlStep
 
 SMALL = """\

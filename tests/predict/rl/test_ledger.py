@@ -12,7 +12,7 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.report.page.rl import rl_content
+from predict.reports.page.rl import rl_content
 from predict.rl.books import RlLedger
 from sampling.errors import UserError
 

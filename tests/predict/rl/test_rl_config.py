@@ -10,8 +10,8 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.rl.run.config import load_rl
-from predict.rl.weight_sync import tensor_count
+from predict.rl.config import load_rl
+from predict.rl.phases import tensor_count
 from sampling.errors import ConfigError, InfeasibleError
 from sampling.files.places import CONFIGS
 from tests.predict.rl.small_steps import SMALL, median, phase_of, step_of

@@ -11,9 +11,8 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.rl.phase import TRAINING
+from predict.rl.phases import FACTORS, TERMS, TRAINING
 from predict.rl.rollout import rollout_server
-from predict.rl.terms import FACTORS, TERMS
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.stepper import stepper
 from sampling.errors import ConfigError
@@ -64,7 +63,7 @@ PLAIN = (
 
 
 def stragglers(prediction: Any) -> float:
-    from predict.step.stragglers import stragglers_factor
+    from predict.step.priced_rank import stragglers_factor
 
     return stragglers_factor(prediction.run)
 

@@ -9,6 +9,7 @@ import pytest
 from predict import estimate, launch_arguments, load
 from predict.ledger import conventions
 from predict.ledger.books import Ledger, ledger_of
+from predict.ledger.verl_flops import verl
 from predict.run.lengths import laid_out, real_lengths
 from sampling.errors import ConfigError, UserError
 from sampling.files.places import CONFIGS
@@ -108,7 +109,7 @@ def test_mfu_counts_the_real_sequences_alone() -> None:
     ledger = _ledger(SPREAD, "batch.padding=packed")
     lengths = [length for length, count in ledger.prediction.run.sequences.items() for _ in range(count)]
     assert ledger.mfu["exact"].flops == conventions.exact(ledger.prediction.run.model_keys, lengths)
-    assert ledger.mfu["verl"].flops == conventions.verl(ledger.prediction.run.model_keys, lengths)
+    assert ledger.mfu["verl"].flops == verl(ledger.prediction.run.model_keys, lengths)
     assert ledger.prediction.tokens_per_second == pytest.approx(sum(lengths) / ledger.prediction.median_us * 1e6)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predict.run.plan import Plan
-from predict.run.stage_layout import layers_of_stages, slices, split_layers
+from predict.run.stages import layers_of_stages, slices, split_layers
 from sampling.errors import ConfigError
 
 DEEPSEEK = "Et*4|(t*4|)*14tmL"

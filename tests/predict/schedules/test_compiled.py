@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from predict.schedules import registry
-from predict.schedules.engine import compiled, program, recycling
+from predict.schedules.engine import compiled, program
 from predict.schedules.engine import timing as engine
+from predict.schedules.engine import timing as recycling
 from predict.schedules.engine.order import Action, Order, loop
 from predict.schedules.engine.timing import ChunkTimes, makespan, simulate
 from sampling.errors import InfeasibleError

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from predict.schedules import registry
 from predict.schedules.engine import timing as engine
-from predict.schedules.engine.order import Action, Order, Placement, loop, opposite_chains, v_shape
-from predict.schedules.engine.positions import locate
+from predict.schedules.engine.order import Action, Order, Placement, locate, loop, opposite_chains, v_shape
 from predict.schedules.engine.timing import ChunkTimes, makespan, makespans, simulate
 
 SEEDS = st.integers(0, 10**9)

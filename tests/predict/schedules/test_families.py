@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 import predict.schedules
 from predict.schedules import registry
-from predict.schedules.building.order_search import EQUAL
-from predict.schedules.building.schedule import schedule
-from predict.schedules.engine.order import Placement
-from predict.schedules.engine.positions import locate
+from predict.schedules.building import schedule
+from predict.schedules.engine.order import Placement, locate
 from predict.schedules.engine.timing import ChunkTimes, makespan, simulate
 from predict.schedules.families import v_half
+from predict.schedules.order_search import EQUAL
 from sampling.errors import ConfigError
 
 TIME = st.floats(0.1, 10)

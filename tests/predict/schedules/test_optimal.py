@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("ortools", reason="the solver is for these tests only")
 
-from predict.schedules.building.order_search import peak
 from predict.schedules.engine.costs import in_ticks
 from predict.schedules.engine.order import Order, loop
 from predict.schedules.engine.timing import ChunkTimes, makespan
 from predict.schedules.families.zb_auto import zb_auto
+from predict.schedules.order_search import peak
 from tests.predict.schedules.optimal_pipeline import Case, optimal_makespan
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from predict.schedules import registry
-from predict.schedules.engine.order import Action, Order, Placement, loop
-from predict.schedules.engine.positions import locate
+from predict.schedules.engine.order import Action, Order, Placement, locate, loop
 from predict.schedules.engine.timing import ChunkTimes, makespan, makespans, simulate
 from sampling.errors import ConfigError, InfeasibleError
 

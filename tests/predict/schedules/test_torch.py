@@ -9,7 +9,7 @@ import pytest
 
 from predict.schedules import registry
 from predict.schedules.engine.order import KINDS
-from predict.schedules.files.torch_csv import KIND_OF
+from predict.schedules.torch_csv import KIND_OF
 
 torch_schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
 

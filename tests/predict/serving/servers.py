@@ -9,7 +9,7 @@ import numpy as np
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from predict.serving.config import load_serving
-from predict.serving.planning.loaded_server import LoadedServer
+from predict.serving.loaded_server import LoadedServer
 from predict.serving.scheduler.traffic import Traffic
 from predict.serving.server import EngineSettings, Placement, Server
 from predict.serving.step_table import StepTable

@@ -9,7 +9,7 @@ import pytest
 
 from predict.run.lengths import real_lengths, scaled_lengths
 from predict.serving.config import load_serving
-from predict.serving.planning.loaded_server import LoadedServer
+from predict.serving.loaded_server import LoadedServer
 from predict.serving.scheduler.traffic import Load, traffic_of
 from predict.serving.stepper import stepper
 from sampling.errors import ConfigError

@@ -13,7 +13,7 @@ import pytest
 from predict.cli import main
 from predict.serving.coefficients import read_coefficients, shipped_coefficients
 from predict.serving.config import load_serving
-from predict.serving.scheduler.request_file import read_measured_requests
+from predict.serving.scheduler.requests import read_measured_requests
 from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import Load, traffic_of, with_known_prompts
 from predict.serving.step_model import FORMULA

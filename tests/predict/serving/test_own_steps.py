@@ -11,9 +11,8 @@ from predict.cli import main
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import read_coefficients, shipped_coefficients
 from predict.serving.config import load_serving
-from predict.serving.fitting.own_steps import TimedBatch, blocks_of, fitted_to_steps
-from predict.serving.kernels.features import kernel_features
-from predict.serving.kernels.requests import requests_of_server
+from predict.serving.fit_own_server import TimedBatch, blocks_of, fitted_to_steps
+from predict.serving.kernels import kernel_features, requests_of_server
 from predict.serving.server import Server
 from predict.serving.stepper import Stepper
 from sampling.catalogue import make_call

@@ -11,10 +11,16 @@ import pytest
 from predict.cli import main
 from predict.interval import Interval
 from predict.ledger.training_cost import parse_price
-from predict.serving.planning.cost import cost_at_rate, cost_of_load
-from predict.serving.planning.highest_rate import bisected, rate_of_objectives
-from predict.serving.planning.loaded_server import LoadedServer
-from predict.serving.planning.objectives import Objective, met_share, parse_objectives
+from predict.serving.loaded_server import LoadedServer
+from predict.serving.questions import (
+    Objective,
+    bisected,
+    cost_at_rate,
+    cost_of_load,
+    met_share,
+    parse_objectives,
+    rate_of_objectives,
+)
 from predict.serving.scheduler.latency import RequestTimes
 from sampling.errors import InfeasibleError, UserError
 from tests.predict.serving.servers import CONFIG, SHORT, loaded

@@ -11,10 +11,15 @@ import pytest
 
 from predict.cli import main
 from predict.serving.config import load_serving
-from predict.serving.planning.highest_rate import rate_of_slow_first_tokens
-from predict.serving.planning.loaded_server import LoadedServer
-from predict.serving.scheduler.recorded import at_rate_of, in_closed_loop, played_again
-from predict.serving.scheduler.request_file import read_measured_requests, read_requests
+from predict.serving.loaded_server import LoadedServer
+from predict.serving.questions import rate_of_slow_first_tokens
+from predict.serving.scheduler.requests import (
+    at_rate_of,
+    in_closed_loop,
+    played_again,
+    read_measured_requests,
+    read_requests,
+)
 from predict.serving.scheduler.traffic import Traffic
 from predict.serving.stepper import stepper
 from sampling.errors import ConfigError

@@ -8,16 +8,15 @@ from functools import partial
 import numpy as np
 import pytest
 
+from predict.serving import formula as mended
+from predict.serving import formula as published
 from predict.serving.batch import Chunk, StepBatch, computed_tokens, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import placement_faults
-from predict.serving.features import sums
-from predict.serving.formula import mended, published
-from predict.serving.kernels.calls import token_kernels
-from predict.serving.kernels.features import NAMES, kernel_features
+from predict.serving.kernels import NAMES, kernel_features, token_kernels
 from predict.serving.kv_cache import kept_bytes, weight_bytes
 from predict.serving.server import Placement
-from predict.serving.step_model import MODELS
+from predict.serving.step_model import MODELS, sums
 from predict.serving.stepper import stepper
 from sampling.collectives.kinds import AllGather, ReduceScatter
 from sampling.errors import UserError
@@ -31,7 +30,7 @@ MODEL_NAMES = tuple(MODELS)
 
 def test_the_published_formula_by_hand() -> None:
     # Llama-3-8B: d 4096, d_kv 1024, d_ff 14336, 32 layers, on 989e6 FLOP/µs and 3.352e6 bytes/µs
-    compute, decode, memory, layers, requests = published.features_us(server(), sums_of([ONE], 0))[0]
+    compute, decode, memory, layers, requests = published.published_features_us(server(), sums_of([ONE], 0))[0]
     projections, mlp = 4096 * (2 * 4096 + 2 * 1024), 3 * 4096 * 14336
     pairs = 512 * (512 + 256)
     assert compute == pytest.approx(32 * (2 * 512 * (projections + mlp) + 4 * 4096 * pairs) / 989e6)
@@ -45,7 +44,7 @@ def test_the_mended_formula_counts_pairs_by_place() -> None:
     whole = mended.features_us(server(), sums_of([StepBatch(chunks=(Chunk(tokens=512),))], 0))[0]
     parts = [StepBatch(chunks=(Chunk(tokens=256, context=place, prompt=512),)) for place in (0, 256)]
     assert mended.features_us(server(), sums_of(parts, 0))[:, 0].sum() == pytest.approx(whole[0])
-    assert published.features_us(server(), sums_of(parts, 0))[:, 0].sum() > 1.01 * whole[0]
+    assert published.published_features_us(server(), sums_of(parts, 0))[:, 0].sum() > 1.01 * whole[0]
 
 
 def test_the_mended_formula_computes_the_head_in_the_dtype_of_activations() -> None:

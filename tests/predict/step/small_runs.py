@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from predict import estimate
-from predict.prices.analytic import SpeedOfLight
+from predict.prices.open import SpeedOfLight
 from predict.prices.price_list import CostModel, PriceList
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from predict.config.sections import SECTIONS
+from predict.config.draft import SECTIONS
 from predict.run.execution import ATTENTION_KERNELS, RECIPES
 from predict.step.prediction import Prediction
 from sampling.errors import InfeasibleError
@@ -24,7 +24,7 @@ UNTURNED: Mapping[str, str] = {
     "cluster__gpus_per_node": "as nodes; that groups cross nodes is in test_a_group_that_crosses_nodes_is_slower",
     "cluster__profile": "names where samples are kept; a cluster without any has the prices of its hardware",
     "cluster__cores": "of a CPU alone (test_config_hardware)",
-    "cluster__calibration": "a file, whose terms are turned in tests/predict/calibrate",
+    "cluster__calibration": "a file, whose terms are turned in tests/predict/measured_runs",
     "plan__memory_limit": "turned in test_a_memory_limit_refuses_what_holds_more",
 }
 KNOBS = [*PLAN_KNOBS, *EXECUTION_KNOBS, *BATCH_KNOBS, *CLUSTER_KNOBS, *PRECISION_KNOBS]

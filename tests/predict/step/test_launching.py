@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from predict.prices.analytic import SpeedOfLight
+from predict.prices.open import SpeedOfLight
 from predict.prices.price_list import PriceList
 from predict.rank.blocks import single
 from predict.rank.share import RankShare

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predict.prices.device_samples import CONTENTION_SLOWDOWN
+from predict.prices.conditions import CONTENTION_SLOWDOWN
 from predict.schedules.engine.costs import ChunkTimes
 from predict.schedules.engine.timing import simulate
 from predict.schedules.registry import order as order_of
-from predict.step.overlap import Contention, contention_of, exposed_us
-from predict.step.priced_block import Bucket, launched_us
+from predict.step.priced_block import Bucket, Contention, contention_of, exposed_us, launched_us
 from predict.step.priced_rank import PricedRank, windows_of
 from sampling.collectives.kinds import AllGather
 from sampling.collectives.token_exchange import TokenExchange

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from predict import estimate, load
-from predict.prices.analytic import SpeedOfLight
+from predict.prices.open import SpeedOfLight
 from predict.prices.price_list import PriceList
 from predict.rank.blocks import calls_of
-from predict.run.stage_layout import layers_of_stages
+from predict.run.stages import layers_of_stages
 from predict.workload.decompose import decompose, requests_of_runs
 from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase

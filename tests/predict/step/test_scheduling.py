@@ -12,12 +12,12 @@ import pytest
 from predict import estimate, estimate_as_scheduled
 from predict.cli import main
 from predict.config.load import load
-from predict.prices.analytic import SpeedOfLight
+from predict.prices.open import SpeedOfLight
 from predict.prices.price_list import PriceList
 from predict.rank.blocks import Blocks, calls_of
 from predict.run.plan import BEST
 from predict.schedules import registry
-from predict.schedules.files.order_files import write_order
+from predict.schedules.order_files import write_order
 from predict.step.priced_rank import action_counts
 from predict.step.scheduling import compare_schedules
 from predict.workload.decompose import decompose, requests_of_runs

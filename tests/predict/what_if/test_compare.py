@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import predict
-from predict.report.what_if.compare import compare_json
+from predict.reports.what_if.compare import compare_json
 from predict.what_if.compare import setting_text
 from sampling.files.places import CONFIGS
 

@@ -11,7 +11,7 @@ import pytest
 import predict
 from predict.cli import main
 from predict.ledger.shared_columns import calibration_note
-from predict.run.calibration.terms import CalibratedRun, Calibration, Posterior
+from predict.run.calibration_terms import CalibratedRun, Calibration, Posterior
 from predict.what_if.long_table import OURS, SHARED, as_csv, columns, long_table, write_table
 from predict.what_if.sweep import Sweep
 from sampling.errors import ConfigError

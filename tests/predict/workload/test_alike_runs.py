@@ -12,7 +12,7 @@ from predict.rank.share import RankShare
 from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.workload import alike_runs, sharded_step_end
-from predict.workload.kept_by_run import KeptByRun
+from predict.workload.alike_runs import KeptByRun
 from predict.workload.layer import LayerBlocks, embedding_blocks, head_blocks, layer_blocks
 from predict.workload.step_end import step_ends
 from tests.predict.workload.parallel_runs import made

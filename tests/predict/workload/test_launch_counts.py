@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from predict.measure.models.real_model import Block, rope_tables
-from predict.workload.launches import ON_ONE_RANK, SPREAD, Launches
+from predict.measurement.models.real_model import Block, rope_tables
+from predict.workload.layer import ON_ONE_RANK, SPREAD, Launches
 from tests.tiny_runs import LLAMA
 
 WITHOUT_A_KERNEL = {"detach", "_unsafe_view", "empty", "ones_like"}

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from predict.rank.blocks import single
-from predict.rank.weights import padded_vocabulary
+from predict.rank.share import padded_vocabulary
 from predict.run.model_flops import model_flops_per_token
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.workload.sends import sends_of_ranks
+from predict.workload.chunks import sends_of_ranks
 from sampling.files.places import CONFIGS
 from sampling.operators.attention import Attention
 from sampling.operators.streaming import Stream

@@ -9,7 +9,7 @@ import pytest
 
 from predict.layers.latent import LatentAttention
 from predict.model.spec import LayerKind, ModelSpec
-from predict.rank.weights import padded_vocabulary
+from predict.rank.share import padded_vocabulary
 from predict.run.training_run import TrainingRun
 from predict.workload.decompose import RankCalls
 from predict.workload.layer import FUSED_SHARE

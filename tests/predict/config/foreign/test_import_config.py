@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import predict
-from predict.config.foreign.megatron.text import read_script
+from predict.convert.megatron import read_script
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
 

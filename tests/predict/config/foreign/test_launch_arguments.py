@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from predict.config.foreign.deepspeed import as_megatron
-from predict.config.foreign.imported import import_config
-from predict.config.foreign.launch import TOOLS, launch_arguments
 from predict.config.load import load
+from predict.convert.deepspeed import as_megatron
+from predict.convert.import_files import import_config
+from predict.convert.launch import TOOLS, launch_arguments
 from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError

@@ -8,8 +8,7 @@ import pytest
 
 from predict.huggingface.config_json import load_model
 from predict.rank.blocks import single
-from predict.rank.share import RankShare
-from predict.rank.weights import layer_weights
+from predict.rank.share import RankShare, layer_weights
 from predict.workload.layer import layer_blocks
 from tests.predict.workload.parallel_runs import flops, made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predict.schedules.building.schedule import one_chunk, schedule
+from predict.schedules.building import one_chunk, schedule
 from predict.schedules.engine.order import Rows, loop, rows
 from predict.schedules.families.one_f_one_b import alternate
 

@@ -6,8 +6,7 @@ import pytest
 
 from predict.schedules import registry
 from predict.schedules.engine.costs import ChunkTimes
-from predict.schedules.engine.timeline import Timeline
-from predict.schedules.engine.timing import simulate
+from predict.schedules.engine.timing import Timeline, simulate
 
 RANKS, MICROBATCHES = 4, 16
 

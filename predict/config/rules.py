@@ -1,0 +1,472 @@
+"""The rules across keys, by topic: what each value must be, given the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from predict.huggingface.families.family import MOST_LAYERS
+from predict.model.spec import ModelSpec
+from predict.rank.share import padded_vocabulary
+from predict.run.execution import WHOLE_LAYERS, Execution
+from predict.run.lengths import PADDED
+from predict.run.plan import BEST, Plan
+from predict.run.stages import split_layers
+from sampling.errors import ConfigError
+from sampling.files.faults import Fault, divisors, near_multiples, shown
+from sampling.hardware.cluster import hardware_facts
+
+# Rules across keys, and the check of all of them.
+#
+# A rule names the key path it blames and takes the values it looks at. It runs when all of them are sound on their own, so a
+# fault in one place hides none elsewhere.
+
+Problems = Iterator[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """A check over several values, which yields what is wrong with them: the value, the reason, the fix."""
+
+    path: str
+    """The key path that the problems are reported at."""
+    needs: tuple[str, ...]
+    """Names of the values: keys of the sections, fields of the model, and `model` for all of it."""
+    check: Callable[..., Problems]
+
+
+RULES: list[Rule] = []
+
+
+def rule(path: str, *needs: str) -> Callable[[Callable[..., Problems]], Callable[..., Problems]]:
+    """Declare a rule that blames `path`. Its parameters are the names of the values it needs, unless `needs` names them."""
+
+    def declare(check: Callable[..., Problems]) -> Callable[..., Problems]:
+        parameters = check.__code__.co_varnames[: check.__code__.co_argcount]
+        RULES.append(Rule(path=path, needs=needs or tuple(name.rstrip("_") for name in parameters), check=check))
+        return check
+
+    return declare
+
+
+def broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
+    """A fault for each rule that the values break; rules that lack a value are passed over."""
+    for each in RULES:
+        if all(need in values for need in each.needs):
+            for problem in each.check(*(values[need] for need in each.needs)):
+                yield Fault(path=each.path, problem=problem)
+
+
+# Rules of how tensor, context and data parallelism divide the model and the ranks.
+
+
+@rule("plan.dp")
+def degrees_make_the_world(dp: int, tp: int, pp: int, cp: int, nodes: int, gpus_per_node: int) -> Problems:
+    model_ranks, world = tp * pp * cp, nodes * gpus_per_node
+    says = f"tp · pp · cp · dp = {model_ranks * dp}, but the cluster has nodes · gpus_per_node = {world} ranks"
+    if world % model_ranks:
+        yield f"{says}; no plan.dp mends that; set tp · pp · cp, now {model_ranks}, to one of {divisors(world)}"
+    elif model_ranks * dp != world:
+        yield f"{says}; set plan.dp to {world // model_ranks}"
+
+
+@rule("plan.tp")
+def tp_divides_heads(tp: int, heads: int) -> Problems:
+    if heads % tp:
+        yield f"{tp} does not divide the {heads} attention heads; set one of {divisors(heads)}"
+
+
+@rule("plan.tp")
+def tp_divides_kv_heads(tp: int, kv_heads: int, heads: int, framework: str) -> Problems:
+    copied = tp % kv_heads == 0 and framework != WHOLE_LAYERS  # the ranks keep copies of a head
+    if kv_heads % tp and kv_heads != heads and not copied:
+        also = f" (framework {WHOLE_LAYERS} copies no heads)" if kv_heads < tp else ""
+        yield f"{tp} does not divide the {kv_heads} key and value heads{also}; set one of {divisors(kv_heads)}"
+
+
+@rule("plan.tp")
+def tp_divides_ffn(tp: int, ffn: int) -> Problems:
+    if ffn % tp:
+        yield f"{tp} does not divide the MLP's width {ffn}; set one of {divisors(ffn)}"
+
+
+@rule("model.vocab_size")
+def tp_divides_vocabulary(vocab: int, tp: int, framework: str) -> Problems:
+    if vocab % tp and framework == WHOLE_LAYERS:
+        padded = padded_vocabulary(vocab, tp)
+        yield f"{vocab} is not a multiple of plan.tp = {tp}; Megatron would pad it to {padded}: set vocab_size to {padded}"
+
+
+@rule("plan.tp")
+def norms_over_all_heads_stay_whole(tp: int, model: ModelSpec) -> Problems:
+    if tp > 1 and model.qk_norm_all_heads:
+        yield (
+            f"{tp} splits the norms that {model.name} puts over all heads of queries and keys, whose exchange of sums is not "
+            "modelled; set plan.tp to 1"
+        )
+
+
+@rule("plan.sp")
+def sp_needs_tp(sp: bool, tp: int) -> Problems:
+    if sp and tp == 1:
+        yield "true needs plan.tp above 1; set plan.sp to false, or plan.tp to 2 or more"
+
+
+@rule("plan.cp_method")
+def cp_divides_heads(cp_method: str, cp: int, tp: int, heads: int, kv_heads: int) -> Problems:
+    if cp_method == "all_to_all" and cp > 1 and (heads % (tp * cp) or kv_heads % (tp * cp)):
+        yield (
+            f"all_to_all spreads {heads} query heads and {kv_heads} key and value heads over tp · cp = {tp * cp} ranks, "
+            "which does not divide both; use ring, or change plan.cp"
+        )
+
+
+@rule("plan.cp")
+def cp_needs_fused_attention(cp: int, attention: str) -> Problems:
+    if cp > 1 and attention == "unfused":
+        yield f"{cp} needs a fused attention kernel; set execution.attention to best, or plan.cp to 1"
+
+
+@rule("plan.zero")
+def zero_needs_replicas(zero: int, dp: int, cp: int) -> Problems:
+    if zero and dp * cp == 1:
+        yield f"{zero} needs plan.dp above 1; set plan.zero to 0, or plan.dp to 2 or more"
+
+
+@rule("plan.shard")
+def shards_divide_replicas(shard: int, dp: int, cp: int, zero: int) -> Problems:
+    if shard and not zero:
+        yield f"{shard} ranks share a state that plan.zero 0 does not shard; set plan.zero to 1 or more, or plan.shard to 0"
+    elif shard and dp * cp % shard:
+        yield f"{shard} does not divide the dp · cp = {dp * cp} replicas; set one of {divisors(dp * cp)}"
+
+
+# Rules of pipeline stages: how layers are split among them, and which schedule runs them.
+
+COPIES = 2
+"""Most copies of the model that a schedule runs."""
+SPLITTING = ("layout", "first_stage_layers", "last_stage_layers", "count_embedding", "count_loss")
+
+
+@rule("plan.vpp")
+def vpp_needs_pp(vpp: int, pp: int) -> Problems:
+    if vpp > 1 and pp == 1:
+        yield f"{vpp} needs plan.pp above 1; set plan.vpp to 1"
+
+
+@rule("plan.pp")
+def every_rank_has_a_layer(pp: int, layers: int) -> Problems:
+    if layers < pp:
+        yield f"{pp} stages are more than the {layers} layers; set it to {layers} or less"
+
+
+@rule("plan.vpp")
+def every_stage_has_a_layer(
+    vpp: int, pp: int, layers: int, schedule: str, count_embedding: int, count_loss: int
+) -> Problems:
+    stages = _fewest_stages(schedule, pp, vpp)
+    if pp <= layers and layers + count_embedding + count_loss < stages:
+        yield f"{vpp} with plan.pp = {pp} makes {stages} stages, more than the {layers} layers; set plan.pp · plan.vpp to {layers} or less"
+
+
+def _fewest_stages(schedule: str, pp: int, vpp: int) -> int:
+    """Stages of one copy of the model (DualPipe's two chunks of a rank belong to two copies). For `best`, those of the
+    schedule with the fewest among all that run `vpp` chunks per rank, whatever the microbatches."""
+    from predict.schedules import registry
+
+    if pp * vpp > COPIES * MOST_LAYERS:
+        return pp * vpp // COPIES  # too many to place
+    names = registry.fitting(pp, vpp, 4 * pp) if schedule == BEST else [schedule]
+    depths = [registry.get(name).placement(pp, vpp).depth for name in names if name in registry.names()]
+    return min(depths, default=pp * vpp)
+
+
+@rule("plan.layout")
+def layers_are_split_in_one_way(
+    layout: str, first_stage_layers: int, last_stage_layers: int, count_embedding: int, count_loss: int
+) -> Problems:
+    ways = [bool(layout), bool(first_stage_layers or last_stage_layers), bool(count_embedding or count_loss)]
+    if sum(ways) > 1:
+        yield (
+            "plan.layout, plan.first_stage_layers / last_stage_layers and plan.count_embedding / count_loss each split the "
+            "layers in their own way; keep one of them"
+        )
+
+
+@rule("plan.layout", "layers", "pp", "vpp", "schedule", *SPLITTING)
+def layers_fit_the_stages(layers: int, pp: int, vpp: int, schedule: str, *splitting: int | str) -> Problems:
+    from predict.schedules import registry
+
+    if schedule == BEST or schedule not in registry.names() or pp * vpp > COPIES * layers:
+        return
+    chosen = dict(zip(SPLITTING, splitting, strict=True))
+    try:
+        split_layers(layers, registry.get(schedule).placement(pp, vpp).depth, Plan(pp=pp, vpp=vpp, **chosen))  # type: ignore[arg-type]
+    except ConfigError as error:
+        yield str(error).removeprefix("plan.layout: ")
+
+
+@rule("plan.schedule")
+def schedule_runs(schedule: str, pp: int, vpp: int, global_: int, micro: int, dp: int) -> Problems:
+    from predict.schedules import registry
+
+    microbatches = max(1, global_ // (micro * dp))
+    if schedule == BEST:
+        if not registry.fitting(pp, vpp, microbatches):
+            yield f"no schedule runs plan.pp = {pp}, plan.vpp = {vpp} and {microbatches} microbatches; change one of them"
+        return
+    try:
+        wanted = registry.get(schedule)
+    except ConfigError as error:
+        yield str(error)
+        return
+    if reason := wanted.refusal(pp, vpp, microbatches):
+        others = registry.fitting_in_words(pp, vpp, microbatches)
+        fitting = [chunks for chunks in (1, 2) if wanted.refusal(pp, chunks, microbatches) is None]
+        fix = f"set plan.vpp to {fitting[0]}, or" if fitting else "change these counts or"
+        yield f"{schedule} {reason}; {fix} take another schedule{others}"
+
+
+# Rules of how a batch is divided among replicas, and a sequence among ranks.
+
+
+@rule("batch.global")
+def replicas_divide_the_batch(global_: int, micro: int, dp: int) -> Problems:
+    at_once = micro * dp
+    if global_ % at_once:
+        multiples = near_multiples(global_, at_once)
+        yield f"{global_} is not a multiple of batch.micro · plan.dp = {micro} · {dp} = {at_once}; set {multiples}"
+
+
+@rule("batch.padding")
+def padding_needs_lengths(padding: str, lengths: str) -> Problems:
+    if padding != PADDED and not lengths:
+        yield f"{padding} without batch.lengths changes nothing, since every sequence is as long as a row; give them, or omit it"
+
+
+@rule("batch.seq_len")
+def tp_divides_the_sequence(seq_len: int, sp: bool, tp: int) -> Problems:
+    if sp and seq_len % tp:
+        yield f"{seq_len} is not a multiple of plan.tp = {tp}, which plan.sp needs; set {near_multiples(seq_len, tp)}"
+
+
+@rule("batch.seq_len")
+def cp_divides_the_sequence(seq_len: int, cp: int) -> Problems:
+    if seq_len % cp:
+        yield f"{seq_len} is not a multiple of plan.cp = {cp}; set {near_multiples(seq_len, cp)}"
+
+
+@rule("batch.seq_len")
+def tp_and_cp_divide_the_sequence(seq_len: int, sp: bool, tp: int, cp: int) -> Problems:
+    if sp and seq_len % tp == 0 and seq_len % cp == 0 and seq_len % (tp * cp):
+        nearest = near_multiples(seq_len, tp * cp)
+        yield f"{seq_len} is not a multiple of plan.tp · plan.cp = {tp} · {cp} = {tp * cp}, which plan.sp needs; set {nearest}"
+
+
+@rule("batch.seq_len")
+def positions_suffice(seq_len: int, max_positions: int, rope: bool) -> Problems:
+    if not rope and seq_len > max_positions:
+        yield f"{seq_len} is longer than the model's {max_positions} learnt positions; set {max_positions} or less"
+
+
+# Rules of mixtures of experts: how experts are spread over ranks, and what hides their exchange of tokens.
+
+
+@rule("plan.ep")
+def ep_needs_experts(ep: int, etp: int, model: ModelSpec) -> Problems:
+    if not model.experts and ep * etp > 1:
+        yield f"{ep} (plan.etp {etp}) spreads experts, and {model.name} has none; set both to 1"
+
+
+@rule("plan.ep")
+def ep_divides_experts(ep: int, model: ModelSpec) -> Problems:
+    if model.experts and model.experts.count % ep:
+        yield f"{ep} does not divide the {model.experts.count} experts; set one of {divisors(model.experts.count)}"
+
+
+@rule("plan.etp")
+def etp_divides_expert_width(etp: int, model: ModelSpec) -> Problems:
+    if model.experts and model.experts.ffn % etp:
+        yield f"{etp} does not divide the experts' width {model.experts.ffn}; set one of {divisors(model.experts.ffn)}"
+
+
+@rule("plan.ep")
+def experts_fold_into_a_stage(ep: int, etp: int, tp: int, cp: int, dp: int) -> Problems:
+    ranks = tp * cp * dp
+    if ranks % (ep * etp):
+        yield (
+            f"ep · etp = {ep * etp} does not divide the tp · cp · dp = {ranks} ranks of a stage, which experts fold into; "
+            f"set one of {divisors(ranks)}"
+        )
+
+
+@rule("plan.sp")
+def mixtures_need_sp(sp: bool, tp: int, model: ModelSpec) -> Problems:
+    if model.experts and tp > 1 and not sp:
+        yield "false, but Megatron's mixtures with plan.tp above 1 need it; set plan.sp to true"
+
+
+@rule("execution.overlap_ep")
+def shared_experts_hide_the_exchange(overlap_ep: str, model: ModelSpec) -> Problems:
+    if overlap_ep == "shared_expert" and not (model.experts and model.experts.shared_ffn):
+        yield f"shared_expert, but {model.name} has no shared expert; set it to none or microbatch"
+    elif overlap_ep == "microbatch" and not model.experts:
+        yield f"{overlap_ep}, but {model.name} has no experts; set it to none"
+
+
+@rule("execution.expert_load")
+def load_is_of_the_experts(expert_load: str, model: ModelSpec) -> Problems:
+    experts = model.experts.count if model.experts else 0
+    if "," in expert_load:
+        counts = [float(count) for count in expert_load.split(",")]
+        if len(counts) != experts or sum(counts) == 0:
+            yield f"{len(counts)} counts for {experts} experts; give one for each, not all 0, or balanced"
+    elif expert_load != "balanced" and not experts:
+        yield f"{expert_load}, but {model.name} has no experts; remove it"
+
+
+# Rules of activation recomputation.
+
+
+@rule("plan.recompute")
+def schedule_recomputes(recompute: str, schedule: str) -> Problems:
+    from predict.schedules import registry
+
+    if recompute == "none" or schedule == BEST:
+        return
+    try:
+        reason = registry.get(schedule).recompute_refusal
+    except ConfigError:  # the rule of plan.schedule reports it
+        return
+    if reason:
+        yield (
+            f"{recompute} does not go with {schedule}, which {reason}; set plan.recompute to none, or take a schedule that "
+            "does not split the backward"
+        )
+
+
+@rule("plan.recompute_method")
+def block_is_full_recomputation(recompute_method: str, recompute: str) -> Problems:
+    if recompute_method != "uniform" and recompute != "full":
+        yield (
+            f"{recompute_method} is a way of full recomputation, but plan.recompute is {recompute}; remove it, or set "
+            "plan.recompute to full"
+        )
+
+
+@rule("plan.recompute_layers")
+def layers_are_of_blocks(recompute_layers: int, recompute_method: str) -> Problems:
+    if recompute_layers != 1 and recompute_method != "block":
+        yield (
+            f"{recompute_layers} has a meaning only with plan.recompute_method block, but that is {recompute_method}; "
+            "remove it, or set plan.recompute_method to block"
+        )
+
+
+# Rules of the hardware: which dtypes it computes in, and how a CPU's cores are shared.
+
+
+@rule("precision")
+def hardware_has_the_precision(precision: str, hardware: str) -> Problems:
+    facts = hardware_facts(hardware)
+    if precision not in facts.peak_tflops:
+        yield f"{facts.name} does not compute in {precision}; set one of {', '.join(facts.peak_tflops)}"
+
+
+@rule("execution.fp8_recipe")
+def recipe_needs_fp8(fp8_recipe: str, precision: str) -> Problems:
+    if fp8_recipe and precision != "fp8":
+        yield (
+            f"{fp8_recipe} is a way to scale fp8 products, but precision is {precision}; remove it, or set precision to fp8"
+        )
+
+
+@rule("cluster.cores")
+def cores_are_of_a_cpu(cores: int, hardware: str) -> Problems:
+    facts = hardware_facts(hardware)
+    if facts.kind != "cpu":
+        yield f"{cores} has no meaning on {facts.name}; remove it"
+
+
+@rule("cluster.gpus_per_node")
+def every_rank_has_a_core(gpus_per_node: int, cores: int, hardware: str) -> Problems:
+    if hardware_facts(hardware).kind == "cpu" and cores < gpus_per_node:
+        yield (
+            f"{gpus_per_node} ranks need a core each, and a machine has {cores}; set it to {cores} or less, or "
+            f"cluster.cores to {gpus_per_node} or more"
+        )
+
+
+@rule("cluster.profile")
+def profile_is_a_name(profile: str) -> Problems:
+    if not re.fullmatch(r"\w[\w.-]*", profile):
+        yield f"{shown(profile)} is not a plain name; use letters, digits, '.', '_' and '-'"
+
+
+# Rules of the framework `torch`, whose layers are timed in one piece: what it cannot run.
+
+PLAIN = Execution()
+OTHERS = "set execution.framework to megatron-core, or to another that is priced operator by operator"
+
+
+@rule("plan.cp")
+def no_context_parallelism(cp: int, framework: str) -> Problems:
+    yield from _refused(framework, cp > 1, f"{cp} asks for context parallelism")
+
+
+@rule("plan.zero")
+def only_the_optimizer_is_sharded(zero: int, framework: str) -> Problems:
+    yield from _refused(framework, zero > 1, f"{zero} shards gradients")
+
+
+@rule("plan.recompute")
+def layers_are_recomputed_whole(recompute: str, framework: str) -> Problems:
+    yield from _refused(framework, recompute == "selective", "selective asks for selective recomputation")
+    yield from _refused(framework, recompute == "ops", "ops asks for recomputation by operators")
+
+
+@rule("plan.recompute_method")
+def all_layers_are_recomputed(recompute_method: str, recompute: str, framework: str) -> Problems:
+    yield from _refused(
+        framework, recompute == "full" and recompute_method != "uniform", "block asks for block recomputation"
+    )
+
+
+@rule("precision")
+def layers_have_one_dtype(precision: str, framework: str) -> Problems:
+    yield from _refused(framework, precision in ("fp8", "tf32"), f"{precision} asks for {precision} products")
+
+
+@rule("model.model_type")
+def layers_are_plain(model: ModelSpec, framework: str) -> Problems:
+    special = (
+        model.layer_kinds
+        or not model.attention.IS_PLAIN
+        or model.qk_norm
+        or model.query_gate
+        or model.rotary_dim
+        or model.logit_cap
+        or model.norms_a_layer != 2
+        or model.parallel_residual
+        or model.mtp_layers
+    )
+    yield from _refused(framework, bool(special), f"{model.name} has layers other than plain dense ones")
+
+
+def _refused(framework: str, asked: bool, what: str) -> Problems:
+    if framework == WHOLE_LAYERS and asked:
+        yield f"{what}, which execution.framework {WHOLE_LAYERS} does not model; {OTHERS}"
+
+
+@rule("execution.framework", *(field.name for field in fields(Execution)))
+def no_setting_is_changed(*values: object) -> Problems:
+    given = dict(zip((field.name for field in fields(Execution)), values, strict=True))
+    framework = given.pop("framework")
+    changed = [name for name, value in given.items() if value != getattr(PLAIN, name)]
+    if changed and framework == WHOLE_LAYERS:
+        yield (
+            f"{WHOLE_LAYERS} runs whole layers as they are, so {', '.join(changed)} would change nothing; remove "
+            f"{'it' if len(changed) == 1 else 'them'}, or {OTHERS}"
+        )

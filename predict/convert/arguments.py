@@ -1,0 +1,169 @@
+"""Arguments of another tool as they were read: values by name, which of them were used, and what is wrong with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from predict.model.spec import ModelSpec
+from predict.run.execution import Execution
+from predict.run.frameworks import framework_settings
+from predict.run.plan import Plan
+from predict.run.training_run import TrainingRun
+from sampling.files.faults import Fault, shown
+
+NOTHING = ("", "None", "null")
+"""How configs write that a setting has no value."""
+TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arguments:
+    """Values by name, with underscores. Reading one marks it as used; what is left over at the end had no meaning here."""
+
+    values: Mapping[str, Any]
+    faults: list[Fault] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    """How values were taken whose meaning differs here."""
+
+    def value(self, name: str, default: Any = None) -> Any:
+        found = self.values.get(name)
+        if isinstance(found, str) and found.startswith("$"):
+            if name not in self.used:
+                self.fault(name, f"{shown(found)} is set outside the file; write its value in its place")
+            found = None
+        self.used.add(name)
+        return default if found is None else found
+
+    def passed_over(self, *names: str) -> None:
+        """Mark names as known to change nothing."""
+        self.used.update(names)
+
+    def switch(self, name: str, default: bool = False) -> bool:
+        found = self.value(name, default)
+        if isinstance(found, str) and found.lower() in TRUE + FALSE:
+            return found.lower() in TRUE
+        if not isinstance(found, bool):
+            self.fault(name, f"{shown(found)} is neither true nor false; correct it")
+            return default
+        return found
+
+    def count(self, name: str) -> int | None:
+        """A whole number of 0 or more; None where it is not given."""
+        found = self.value(name)
+        if found is None or found is False or found in NOTHING:
+            return None
+        number = self.whole(name, 0)
+        if number < 0:
+            self.fault(name, f"{shown(found)} is below 0; correct it")
+        return max(0, number)
+
+    def whole(self, name: str, default: int) -> int:
+        """A whole number, which may be negative."""
+        number = self.number(name, default)
+        if number != int(number):
+            self.fault(name, f"{shown(self.value(name))} is not a whole number; correct it")
+        return int(number)
+
+    def number(self, name: str, default: float) -> float:
+        """A finite number."""
+        found = self.value(name, default)
+        try:
+            number = default if found in NOTHING else float(found)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            self.fault(name, f"{shown(found)} is not a number; correct it")
+            return default
+        return number
+
+    def text(self, name: str, default: str) -> str:
+        found = self.value(name, default)
+        if isinstance(found, list) and len(found) == 1:
+            found = found[0]
+        return default if found is False or found in NOTHING else str(found)
+
+    def fault(self, name: str, problem: str) -> None:
+        self.faults.append(Fault(path=name, problem=problem))
+
+    @property
+    def left_over(self) -> dict[str, Any]:
+        return {name: value for name, value in self.values.items() if name not in self.used}
+
+
+# The settings of a run that a tool's arguments express, and those that they cannot.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchArguments:
+    """A run as another tool takes it."""
+
+    tool: str
+    files: Mapping[str, str]
+    """File name → text."""
+    not_expressed: tuple[str, ...]
+    """Settings of the run that the tool has no argument for, each with its value and what happens instead."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statement:
+    """The arguments written so far, the key paths that they say, and the reasons for those that they cannot."""
+
+    tool: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    said: set[str] = field(default_factory=set)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Key path → its value and why the tool cannot express it."""
+
+    def say(self, *paths: str, **arguments: Any) -> None:
+        """Add arguments, which express the settings at `paths`."""
+        self.arguments.update(arguments)
+        self.said.update(paths)
+
+    def cannot(self, path: str, value: Any, why: str) -> None:
+        self.reasons[path] = f"{path}: {shown(value)}: {why}"
+
+    def not_expressed(self, run: TrainingRun, framework: str) -> tuple[str, ...]:
+        """A line for each setting of the run that no argument says, of those that differ from the defaults of the run and of
+        its framework; `framework` is the one that the tool itself stands for."""
+        unknown = {
+            path: f"{path}: {shown(value)}: {self.tool} has no argument for it"
+            for path, value in _settings_beyond_defaults(run)
+            if path not in self.said
+        }
+        own = run.execution.framework
+        if own != framework:
+            why = f"predicted as {own} runs it; the kernels and overlap of {self.tool} may differ"
+            self.cannot("execution.framework", own, why)
+        return tuple((unknown | self.reasons).values())
+
+
+def _settings_beyond_defaults(run: TrainingRun) -> Iterator[tuple[str, Any]]:
+    yield from _differing("plan", asdict(run.plan), asdict(Plan()))
+    own = run.execution.framework
+    usual = {**asdict(Execution()), **framework_settings(own, run.cluster.gpu.architecture), "framework": own}
+    yield from _differing("execution", asdict(run.execution), usual)
+    defaults = {each.name: each.default for each in fields(ModelSpec)}
+    yield from _differing("model", settings_of(run.model), defaults, besides=("name", "layer_kinds"))
+
+
+def settings_of(model: ModelSpec) -> dict[str, Any]:
+    """The model's fields, its mixers by their own names."""
+    found: dict[str, Any] = {}
+    for each in fields(model):
+        if each.name == "mixers":
+            found |= {mixer.NAME: mixer for mixer in model.mixers if not mixer.IS_PLAIN}
+        elif each.name != "mlp":
+            found[each.name] = getattr(model, each.name)
+    return found
+
+
+def _differing(
+    section: str, values: Mapping[str, Any], defaults: Mapping[str, Any], besides: Iterable[str] = ()
+) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if value != defaults.get(name) and name not in besides:
+            yield f"{section}.{name}", value

@@ -1,0 +1,199 @@
+"""Launch arguments of a run for another tool."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from predict.convert import deepspeed, torchtitan
+from predict.convert import megatron as text
+from predict.convert.arguments import LaunchArguments, Statement
+from predict.convert.megatron import LOCAL_LAYERS, write_execution, write_numerics, write_plan
+from predict.convert.megatron_model import write_model
+from predict.run.frameworks import ON_GPUS
+from predict.run.lengths import require_one_length
+from predict.run.plan import BEST
+from predict.run.training_run import TrainingRun
+from sampling.errors import UserError
+from sampling.files.faults import did_you_mean, shown
+
+Writer = Callable[[TrainingRun], LaunchArguments]
+
+
+def launch_arguments(run: TrainingRun, tool: str) -> LaunchArguments:
+    """The files with which `tool` (a key of TOOLS) runs the run, and what of it they do not express.
+
+    UserError for an unknown tool, and for the schedule `best`, which a prediction has to choose first.
+    """
+    if tool not in TOOLS:
+        near = did_you_mean(tool, TOOLS) or f"; give one of {', '.join(TOOLS)}"
+        raise UserError(f"--to: {shown(tool)} is not a tool that arguments are written for{near}")
+    if run.plan.schedule == BEST:
+        raise UserError("plan.schedule: best is chosen by time; name the schedule, as in --set plan.schedule=1f1b")
+    require_one_length(run.real, "another tool")
+    return TOOLS[tool](run)
+
+
+def _megatron_lm(run: TrainingRun) -> LaunchArguments:
+    statement = _megatron_statement(run, "Megatron-LM")
+    is_local = run.execution.framework == LOCAL_LAYERS
+    if is_local:
+        statement.say(transformer_impl="local")
+    notes = statement.not_expressed(run, LOCAL_LAYERS if is_local else ON_GPUS)
+    script = text.script(run, statement.arguments, _as_notes(notes), program="pretrain_gpt.py")
+    return LaunchArguments(tool="megatron-lm", files={f"{run.name}.megatron-lm.sh": script}, not_expressed=notes)
+
+
+def _nemo(run: TrainingRun) -> LaunchArguments:
+    statement = _megatron_statement(run, "Megatron-Bridge")
+    refuse_lacking(run, statement)
+    notes = statement.not_expressed(run, "nemo")
+    script = overrides_script(run, statement.arguments, _as_notes(notes))
+    return LaunchArguments(tool="nemo", files={f"{run.name}.nemo.sh": script}, not_expressed=notes)
+
+
+def _torchtitan(run: TrainingRun) -> LaunchArguments:
+    statement = Statement(tool="torchtitan")
+    torchtitan.write(run, statement)
+    notes = statement.not_expressed(run, torchtitan.framework_of(run.execution.framework))
+    toml = torchtitan.as_toml(run, statement.arguments, _as_notes(notes))
+    return LaunchArguments(tool="torchtitan", files={f"{run.name}.torchtitan.toml": toml}, not_expressed=notes)
+
+
+def _deepspeed(run: TrainingRun) -> LaunchArguments:
+    statement = _megatron_statement(run, "Megatron-DeepSpeed")
+    arguments = deepspeed.arguments(run, statement)
+    notes = statement.not_expressed(run, deepspeed.FRAMEWORK)
+    script = text.script(run, arguments, _as_notes(notes), program="pretrain_gpt.py")
+    files = {f"{run.name}.deepspeed.sh": script, deepspeed.CONFIG_FILE: deepspeed.config(run)}
+    return LaunchArguments(tool="deepspeed", files=files, not_expressed=notes)
+
+
+def _megatron_statement(run: TrainingRun, tool: str) -> Statement:
+    statement = Statement(tool=tool)
+    write_model(run.model, statement)
+    write_numerics(run.model_keys, statement)
+    write_plan(run, statement)
+    write_execution(run, statement)
+    return statement
+
+
+def _as_notes(not_expressed: tuple[str, ...]) -> list[str]:
+    return [f"not expressed: {each}" for each in not_expressed]
+
+
+TOOLS: Mapping[str, Writer] = {
+    "megatron-lm": _megatron_lm,
+    "nemo": _nemo,
+    "torchtitan": _torchtitan,
+    "deepspeed": _deepspeed,
+}
+"""Tool → the writer of its files. `nemo` stands for Megatron-Bridge, which has NeMo's recipes."""
+
+
+# Overrides of a Megatron-Bridge (NeMo) recipe: the same settings as Megatron-LM's arguments, in the groups of its ConfigContainer.
+#
+# Names and groups: docs.nvidia.com/nemo/megatron-bridge, "Megatron-LM to Megatron Bridge Guide" and "Communication Overlap".
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "train": ("global_batch_size", "micro_batch_size"),
+    "comm_overlap": ("tp_comm_overlap", "overlap_moe_expert_parallel_comm"),
+    "optimizer": ("optimizer", "clip_grad"),
+    "ddp": (
+        "use_distributed_optimizer",
+        "overlap_grad_reduce",
+        "overlap_param_gather",
+        "use_megatron_fsdp",
+        "data_parallel_sharding_strategy",
+        "num_distributed_optimizer_instances",
+    ),
+}
+"""Group → its settings; every other setting is the model's."""
+RENAMED: Mapping[str, tuple[str, Any]] = {
+    "no_overlap_p2p_communication": ("comm_overlap.overlap_p2p_comm", False),
+    "no_scatter_gather_tensors_in_pipeline": ("model.scatter_gather_tensors_in_pipeline", False),
+    "no_gradient_accumulation_fusion": ("model.gradient_accumulation_fusion", False),
+    "no_masked_softmax_fusion": ("model.masked_softmax_fusion", False),
+    "disable_bias_linear": ("model.add_bias_linear", False),
+    "untie_embeddings_and_output_weights": ("model.share_embeddings_and_output_weights", False),
+    "swiglu": ("model.gated_linear_unit", True),
+    "grad_reduce_in_bf16": ("mixed_precision.grad_reduce_in_fp32", False),
+    "accumulate_allreduce_grads_in_fp32": ("mixed_precision.grad_reduce_in_fp32", True),
+}
+"""Switch of Megatron-LM → the setting that stands for it, and its value."""
+KEYS: Mapping[str, str] = {
+    "num_virtual_stages_per_pipeline_rank": "model.virtual_pipeline_model_parallel_size",
+    "decoder_first_pipeline_num_layers": "model.num_layers_in_first_pipeline_stage",
+    "decoder_last_pipeline_num_layers": "model.num_layers_in_last_pipeline_stage",
+    "seq_length": "model.seq_length",
+    "num_experts": "model.num_moe_experts",
+    "norm_epsilon": "model.layernorm_epsilon",
+    "group_query_attention": "",
+    "optimizer": "optimizer.optimizer",
+}
+"""Arguments that another key stands for; "" for one that follows from the others."""
+LACKING: Mapping[str, tuple[str, str]] = {
+    "no_async_tensor_model_parallel_allreduce": ("execution.overlap_tp", "Megatron-Bridge has no such switch"),
+}
+"""Arguments that Megatron-Bridge lacks → the key path that is lost, and why."""
+PRECISIONS: Mapping[str, str] = {"bf16": "bf16_mixed", "fp16": "fp16_mixed"}
+FP8_PRECISIONS: Mapping[str, str] = {
+    "tensorwise": "bf16_with_fp8_current_scaling_mixed",
+    "delayed": "bf16_with_fp8_delayed_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
+}
+OF_PRECISION = ("bf16", "fp16", "fp8_format", "fp8_recipe")
+
+
+def refuse_lacking(run: TrainingRun, statement: Statement) -> None:
+    """Take out the arguments that Megatron-Bridge lacks, with the reason for each."""
+    for name, (path, why) in LACKING.items():
+        if statement.arguments.pop(name, None) is not None:
+            statement.cannot(path, getattr(run.execution, path.partition(".")[2]), why)
+
+
+def overrides(run: TrainingRun, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Key path → value of the recipe's overrides for Megatron-LM's arguments."""
+    group_of = {name: group for group, names in GROUPS.items() for name in names}
+    written: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if name in OF_PRECISION:
+            continue
+        if name in RENAMED:
+            key, value = RENAMED[name]  # noqa: PLW2901
+        else:
+            key = KEYS.get(name, f"{group_of.get(name, 'model')}.{name}")
+        if key:
+            written[key] = value
+    if "moe_layer_freq" in arguments:  # a list, where a command line has an expression
+        written["model.moe_layer_freq"] = [int(kind.sparse) for kind in run.model.kinds()]
+    written["dataset.sequence_length"] = run.batch.seq_len
+    if run.precision == "fp8":
+        written["mixed_precision"] = FP8_PRECISIONS[arguments.get("fp8_recipe", "tensorwise")]
+    elif run.precision in PRECISIONS:
+        written["mixed_precision"] = PRECISIONS[run.precision]
+    return written
+
+
+def overrides_script(run: TrainingRun, arguments: Mapping[str, Any], notes: Sequence[str]) -> str:
+    """A shell script that launches a recipe, `$RECIPE_SCRIPT`, with these overrides."""
+    nodes, per_node = run.cluster.nodes, run.cluster.gpus_per_node
+    comments = [f"# {line}" for note in notes for line in note.splitlines()]
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# {run.name} on {nodes} x {per_node} {run.cluster.gpu.name}; RECIPE_SCRIPT: the recipe's pretraining script",
+        *comments,
+        "OVERRIDES=(",
+        *(f"    {shlex.quote(f'{key}={_value(value)}')}" for key, value in overrides(run, arguments).items()),
+        ")",
+        f"torchrun --nnodes {nodes} --nproc-per-node {per_node} " + '"$RECIPE_SCRIPT" "${OVERRIDES[@]}" "$@"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """A value as OmegaConf reads it."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,622 @@
+"""Megatron-LM's arguments of a plan and a batch, both ways, by the names in `predict.config.aliases`."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from predict.config.aliases import ALIASES, CP_METHODS
+from predict.config.rules import SPLITTING
+from predict.convert.arguments import Arguments, Statement
+from predict.model.shipped import shipped_model
+from predict.run.execution import IN_TURN
+from predict.run.plan import Plan
+from predict.run.stages import split_layers, stages_in
+from predict.run.training_run import TrainingRun
+from sampling.files.documents import read_json
+from sampling.operators.experts import PER_EXPERT
+
+NAMES: Mapping[tuple[str, str], str] = {(alias.section, alias.key): name for name, alias in ALIASES.items()}
+"""Section and key → the argument."""
+SHARDED: Mapping[int, str] = {2: "optim_grads", 3: "optim_grads_params"}
+"""ZeRO stage → `--data-parallel-sharding-strategy` of Megatron-FSDP."""
+PLAIN = ("tp", "pp", "cp", "ep")
+
+
+def write_plan(run: TrainingRun, statement: Statement) -> None:
+    """Add the arguments of a plan and its batch; degrees of 1 are left out."""
+    plan, say = run.plan, statement.say
+    say("plan.dp")  # the ranks that the other degrees leave over
+    for key in PLAIN:
+        value = getattr(plan, key)
+        say(f"plan.{key}", **({NAMES["plan", key]: value} if value > 1 else {}))
+    say("plan.sp", "plan.etp", **({NAMES["plan", "sp"]: True} if plan.sp else {}))
+    if run.model.experts is not None:
+        say(**{NAMES["plan", "etp"]: plan.etp})
+    if plan.cp > 1:
+        method = next(name for name, own in CP_METHODS.items() if own == plan.cp_method)
+        say("plan.cp_method", **{NAMES["plan", "cp_method"]: method})
+    _write_pipeline(run, statement)
+    _write_sharding(run, statement)
+    _write_recompute(plan, statement)
+    of_batch = {"global": run.batch.global_, "micro": run.batch.micro, "seq_len": run.batch.seq_len}
+    say(**{NAMES["batch", key]: value for key, value in of_batch.items()})
+
+
+def _write_pipeline(run: TrainingRun, statement: Statement) -> None:
+    plan, say = run.plan, statement.say
+    usual = "interleaved-1f1b" if plan.vpp > 1 else "1f1b"
+    if plan.schedule == usual or plan.pp == 1:
+        say("plan.schedule")
+    else:
+        statement.cannot("plan.schedule", plan.schedule, f"Megatron-LM runs {usual} with this pp and vpp")
+    say("plan.vpp", *(f"plan.{key}" for key in SPLITTING))
+    if plan.layout or plan.count_embedding > 1 or plan.count_loss > 1 or not _divides(run):
+        say(**{NAMES["plan", "layout"]: _layout(run)})
+        return
+    if plan.vpp > 1:
+        say(**{NAMES["plan", "vpp"]: plan.vpp})
+    ends = {key: getattr(plan, key) for key in SPLITTING[1:]}
+    say(**{NAMES["plan", key]: bool(n) if "count" in key else n for key, n in ends.items() if n})
+
+
+def _divides(run: TrainingRun) -> bool:
+    """Whether the layers divide into equal chunks, beside the ranks that are given their own; Megatron-LM splits no others
+    without a layout."""
+    plan = run.plan
+    own = [layers for layers in (plan.first_stage_layers, plan.last_stage_layers) if layers]
+    rest = run.model.layers + plan.count_embedding + plan.count_loss - sum(own)
+    ranks = plan.pp - len(own)
+    return all(layers % plan.vpp == 0 for layers in own) and rest % (max(ranks, 1) * plan.vpp) == 0
+
+
+def _layout(run: TrainingRun) -> str:
+    """The layout in Megatron's letters, whose stages are as many as its `|` separate."""
+    shares = split_layers(run.model.layers, run.plan.pp * run.plan.vpp, run.plan)
+    stages = [f"t*{share}" if share else "" for share in shares]
+    stages[0], stages[-1] = f"E{stages[0]}", f"{stages[-1]}{'m' * run.model.mtp_layers}L"
+    return "|".join(stages)
+
+
+def _write_sharding(run: TrainingRun, statement: Statement) -> None:
+    plan, say = run.plan, statement.say
+    say("plan.zero", "plan.shard")
+    if not plan.zero:
+        return
+    say(**{NAMES["plan", "zero"]: True})
+    if plan.zero > 1:
+        say(use_megatron_fsdp=True, data_parallel_sharding_strategy=SHARDED[plan.zero])
+    if plan.shard:
+        say(num_distributed_optimizer_instances=plan.dp * plan.cp // plan.shard)
+
+
+def _write_recompute(plan: Plan, statement: Statement) -> None:
+    say = statement.say
+    say(*(f"plan.{key}" for key in ("recompute", "recompute_modules", "recompute_method", "recompute_layers")))
+    if plan.recompute == "ops":
+        statement.cannot(
+            "plan.recompute", plan.recompute, "Megatron-LM recomputes modules or whole layers; nothing is written"
+        )
+    if plan.recompute in ("none", "ops"):
+        return
+    say(**{NAMES["plan", "recompute"]: plan.recompute})
+    if plan.recompute == "selective":
+        say(**{NAMES["plan", "recompute_modules"]: list(plan.modules_recomputed)})
+    else:
+        layers = plan.recompute_layers if plan.recompute_method == "block" else 1
+        say(**{NAMES["plan", "recompute_method"]: plan.recompute_method, NAMES["plan", "recompute_layers"]: layers})
+
+
+def read_batch(given: Arguments) -> dict[str, Any]:
+    read = {key: given.count(NAMES["batch", key]) for key in ("global", "micro", "seq_len")}
+    return {key: value for key, value in read.items() if value is not None}
+
+
+def read_plan(given: Arguments, *, layers: int) -> dict[str, Any]:
+    """The keys of `plan` that differ from its defaults, without dp, which the size of the cluster decides."""
+    plan: dict[str, Any] = {key: given.count(NAMES["plan", key]) or 1 for key in PLAIN}
+    plan["sp"] = given.switch(NAMES["plan", "sp"]) and plan["tp"] > 1
+    # Megatron-LM splits experts as attention is split where nothing else is said
+    etp = given.count(NAMES["plan", "etp"]) or plan["tp"]
+    plan["etp"] = etp if given.count("num_experts") else 1
+    method = given.text(NAMES["plan", "cp_method"], "p2p")
+    plan["cp_method"] = CP_METHODS.get(method, method) if plan["cp"] > 1 else "ring"
+    plan |= _read_pipeline(given, plan["pp"], layers) | _read_sharding(given) | _read_recompute(given)
+    default = Plan()
+    return {key: value for key, value in plan.items() if value != getattr(default, key, None)}
+
+
+def _read_pipeline(given: Arguments, pp: int, layers: int) -> dict[str, Any]:
+    vpp = given.count(NAMES["plan", "vpp"]) or given.count("virtual_pipeline_model_parallel_size") or 1
+    of_chunk = given.count("num_layers_per_virtual_pipeline_stage")
+    if of_chunk and layers:
+        vpp = max(1, layers // (pp * of_chunk))
+    layout = given.text(NAMES["plan", "layout"], "")
+    read: dict[str, Any] = {}
+    if layout:
+        read["layout"], vpp = layout, max(1, stages_in(layout) // pp)
+    else:
+        for key in SPLITTING[1:]:
+            name = NAMES["plan", key]
+            read[key] = int(given.switch(name)) if "count" in key else given.count(name) or 0
+    return read | {"vpp": vpp, "schedule": "interleaved-1f1b" if vpp > 1 else "1f1b"}
+
+
+def _read_sharding(given: Arguments) -> dict[str, Any]:
+    zero = int(given.switch(NAMES["plan", "zero"]))
+    strategy = given.text("data_parallel_sharding_strategy", "no_shard")
+    if given.switch("use_megatron_fsdp"):
+        zero = next((stage for stage, name in SHARDED.items() if name == strategy), zero)
+    if given.switch("use_torch_fsdp2"):
+        zero = 3
+    return {"zero": zero}
+
+
+def _read_recompute(given: Arguments) -> dict[str, Any]:
+    how = given.text(NAMES["plan", "recompute"], "none")
+    modules = given.value(NAMES["plan", "recompute_modules"], ["core_attn"])
+    method = given.text(NAMES["plan", "recompute_method"], "uniform")
+    layers = given.count(NAMES["plan", "recompute_layers"]) or 1
+    if how == "selective":
+        names = modules if isinstance(modules, list) else [modules]
+        return {"recompute": how, "recompute_modules": ",".join(map(str, names))}
+    if how == "full" and method == "block":
+        return {"recompute": how, "recompute_method": method, "recompute_layers": layers}
+    return {"recompute": how}
+
+
+# Megatron-LM's arguments of how a plan is executed (megatron/training/arguments.py), both ways, setting by setting.
+
+LOCAL_LAYERS = "megatron-local"
+"""The framework that `--transformer-impl local` stands for."""
+FLASH = "flash"
+FLASH_OF: Mapping[str, str] = {"hopper": "fa3"}
+"""Architecture → the kernel that Transformer Engine takes for `--attention-backend flash` where it is installed."""
+OLDER_FLASH = "fa2"
+BACKENDS: Mapping[str, str] = {"best": "auto", "fa2": FLASH, "fa3": FLASH, "cudnn": "fused", "unfused": "unfused"}
+GRAPHS: Mapping[str, Mapping[str, str]] = {
+    "layers": {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": "attn"},
+    "full": {"cuda_graph_impl": "local", "cuda_graph_scope": "full_iteration"},
+}
+RECIPES = ("tensorwise", "delayed", "mxfp8", "blockwise")
+PRECISIONS: Mapping[str, Mapping[str, Any]] = {
+    "fp16": {"fp16": True},
+    "bf16": {"bf16": True},
+    "fp8": {"bf16": True, "fp8_format": "hybrid"},
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """A key of `execution`, its arguments by value, and the value that arguments mean.
+
+    `write` gives None for a value that no argument expresses.
+    """
+
+    key: str
+    write: Callable[[Any, TrainingRun], Mapping[str, Any] | None]
+    read: Callable[[Arguments], Any]
+    """The value; None to leave it to the framework."""
+
+
+def _switch(key: str, name: str, *, when: bool = True) -> Setting:
+    """A setting that is `when` where the switch is given, and the opposite where it is not."""
+    return Setting(
+        key=key,
+        write=lambda value, run: {name: True} if value is when else {},
+        read=lambda given: given.switch(name) is when,
+    )
+
+
+def _unless(key: str, name: str, positive: str) -> Setting:
+    """A setting that is on unless the switch `name` is given, which YAML files call by its opposite, `positive`."""
+    return Setting(
+        key=key,
+        write=lambda value, run: {} if value else {name: True},
+        read=lambda given: given.switch(positive, True) and not given.switch(name),
+    )
+
+
+def _dropout(value: bool, run: TrainingRun) -> Mapping[str, Any]:
+    share = 0.1 if value else 0.0
+    return {"attention_dropout": share, "hidden_dropout": share}
+
+
+def _gradients(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
+    if run.precision in ("fp32", "tf32"):
+        return {} if value == "fp32" else None
+    own = "fp16" if run.precision == "fp16" else "bf16"
+    if value not in ("fp32", own):
+        return None
+    if own == "fp16":
+        return {"accumulate_allreduce_grads_in_fp32": True} if value == "fp32" else {}
+    return {"grad_reduce_in_bf16": True} if value == "bf16" else {}
+
+
+def _read_gradients(given: Arguments) -> str:
+    in_fp32, in_bf16 = given.switch("accumulate_allreduce_grads_in_fp32"), given.switch("grad_reduce_in_bf16")
+    if given.switch("fp16"):
+        return "fp32" if in_fp32 else "fp16"
+    return "bf16" if in_bf16 else "fp32"
+
+
+def _recipe(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
+    if run.precision != "fp8":
+        return {} if not value else None
+    return {"fp8_recipe": value or RECIPES[0]} if value in ("", *RECIPES) else None
+
+
+def _read_recipe(given: Arguments) -> str:
+    recipe = given.text("fp8_recipe", "delayed")
+    if "fp8_format" not in given.values and "fp8" not in given.values:
+        return ""
+    return "" if recipe == RECIPES[0] else recipe
+
+
+def _parameters(value: bool, run: TrainingRun) -> Mapping[str, Any] | None:
+    """The switch, which Megatron-LM refuses without the distributed optimizer, and unless gradients overlap too."""
+    if not value or not run.plan.zero:
+        return {}
+    return {"overlap_param_gather": True} if run.execution.overlap_gradients else None
+
+
+def _read_parameters(given: Arguments) -> bool | None:
+    overlaps = given.switch("overlap_param_gather")
+    return overlaps if given.switch("use_distributed_optimizer") else None
+
+
+def _overlap_tp(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
+    """The switch of a value; Megatron-LM refuses to pipeline without sequence parallelism, which needs tensor parallelism."""
+    if run.plan.tp == 1:
+        return {}
+    if value == "pipelined" and not run.plan.sp:
+        return None
+    return {"pipelined": {"tp_comm_overlap": True}, "none": {"no_async_tensor_model_parallel_allreduce": True}}.get(
+        value, {}
+    )
+
+
+def _read_overlap_tp(given: Arguments) -> str | None:
+    behind = not given.switch("no_async_tensor_model_parallel_allreduce")
+    read = "pipelined" if given.switch("tp_comm_overlap") else "backward" if behind else "none"
+    return read if (given.count("tensor_model_parallel_size") or 1) > 1 else None
+
+
+def _overlap_ep(value: str, run: TrainingRun) -> Mapping[str, Any]:
+    names = {"shared_expert": "moe_shared_expert_overlap", "microbatch": "overlap_moe_expert_parallel_comm"}
+    return {names[value]: True} if value in names else {}
+
+
+def _read_overlap_ep(given: Arguments) -> str:
+    behind_shared = given.switch("moe_shared_expert_overlap")
+    if given.switch("overlap_moe_expert_parallel_comm"):
+        return "microbatch"
+    return "shared_expert" if behind_shared else "none"
+
+
+def _dispatch(value: str, run: TrainingRun) -> Mapping[str, Any]:
+    if run.model.experts is None:
+        return {}
+    if value in ("deepep", "hybridep"):
+        kernels = {"moe_enable_deepep": True} if value == "deepep" else {"moe_flex_dispatcher_backend": value}
+        return {"moe_token_dispatcher_type": "flex", **kernels}
+    return {"moe_token_dispatcher_type": value}
+
+
+def _read_dispatch(given: Arguments) -> str | None:
+    kind = given.text("moe_token_dispatcher_type", "allgather")
+    backend = given.text("moe_flex_dispatcher_backend", "deepep")
+    given.passed_over("moe_enable_deepep")
+    if not given.count("num_experts"):
+        return None
+    return backend if kind == "flex" else kind
+
+
+def _attention(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
+    return {"attention_backend": BACKENDS[value]} if value in BACKENDS else None
+
+
+def _read_attention(given: Arguments) -> str:
+    backend = given.text("attention_backend", "auto")
+    return {FLASH: FLASH, **{theirs: own for own, theirs in BACKENDS.items() if theirs != FLASH}}.get(backend, backend)
+
+
+def _graphs(value: str, run: TrainingRun) -> Mapping[str, Any]:
+    return GRAPHS.get(value, {})
+
+
+def _read_graphs(given: Arguments) -> str:
+    scope, impl = given.text("cuda_graph_scope", "full"), given.text("cuda_graph_impl", "none")
+    older = [given.switch(name) for name in ("external_cuda_graph", "enable_cuda_graph")]
+    if impl == "none" and not any(older):
+        return "none"
+    return "full" if scope == "full_iteration" else "layers"
+
+
+def _of_mixtures(key: str, name: str) -> Setting:
+    """A switch that means something for mixtures of experts alone."""
+    return Setting(
+        key=key,
+        write=lambda value, run: {name: True} if value and run.model.experts is not None else {},
+        read=lambda given: given.switch(name) if given.count("num_experts") else None,
+    )
+
+
+def _expert_products(value: str, run: TrainingRun) -> Mapping[str, Any]:
+    """Transformer Engine's GroupedLinear unless the older library's one kernel, or no grouping, is asked for."""
+    if run.model.experts is None or value == IN_TURN:
+        return {}
+    return {"moe_grouped_gemm": True, **({} if value == PER_EXPERT else {"moe_use_legacy_grouped_gemm": True})}
+
+
+def _read_expert_products(given: Arguments) -> str | None:
+    is_grouped, is_older = given.switch("moe_grouped_gemm"), given.switch("moe_use_legacy_grouped_gemm")
+    if not given.count("num_experts"):
+        return None
+    return ("grouped" if is_older else PER_EXPERT) if is_grouped else IN_TURN
+
+
+def _fuse_loss(value: bool, run: TrainingRun) -> Mapping[str, Any]:
+    return {"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"} if value else {}
+
+
+def _read_fuse_loss(given: Arguments) -> bool:
+    is_own = given.text("cross_entropy_fusion_impl", "native") == "native"
+    return given.switch("cross_entropy_loss_fusion") and is_own
+
+
+def _scaling(value: bool, run: TrainingRun) -> Mapping[str, Any] | None:
+    return {} if value == (run.precision == "fp16") else None
+
+
+def _clip(value: bool, run: TrainingRun) -> Mapping[str, Any]:
+    return {} if value else {"clip_grad": 0.0}
+
+
+SETTINGS: tuple[Setting, ...] = (
+    _switch("overlap_gradients", "overlap_grad_reduce"),
+    Setting(key="overlap_parameters", write=_parameters, read=_read_parameters),
+    _unless("overlap_p2p", "no_overlap_p2p_communication", "overlap_p2p_comm"),
+    _unless("split_p2p", "no_scatter_gather_tensors_in_pipeline", "scatter_gather_tensors_in_pipeline"),
+    _unless("fuse_gradients", "no_gradient_accumulation_fusion", "gradient_accumulation_fusion"),
+    _unless("fuse_softmax", "no_masked_softmax_fusion", "masked_softmax_fusion"),
+    Setting(key="expert_products", write=_expert_products, read=_read_expert_products),
+    _of_mixtures("fuse_permute", "moe_permute_fusion"),
+    Setting(key="fuse_loss", write=_fuse_loss, read=_read_fuse_loss),
+    Setting(key="cuda_graphs", write=_graphs, read=_read_graphs),
+    Setting(key="overlap_tp", write=_overlap_tp, read=_read_overlap_tp),
+    Setting(key="overlap_ep", write=_overlap_ep, read=_read_overlap_ep),
+    Setting(key="dispatch", write=_dispatch, read=_read_dispatch),
+    Setting(key="attention", write=_attention, read=_read_attention),
+    Setting(key="gradient_dtype", write=_gradients, read=_read_gradients),
+    Setting(key="fp8_recipe", write=_recipe, read=_read_recipe),
+    Setting(key="loss_scaling", write=_scaling, read=lambda given: given.switch("fp16")),
+    Setting(key="clip_gradients", write=_clip, read=lambda given: given.number("clip_grad", 1.0) > 0),
+    Setting(
+        key="dropout",
+        write=_dropout,
+        read=lambda given: max(given.number("attention_dropout", 0.1), given.number("hidden_dropout", 0.1)) > 0,
+    ),
+    Setting(
+        key="optimizer",
+        write=lambda value, run: {"optimizer": "adam" if value == "adamw" else value},
+        read=lambda given: "muon" if "muon" in given.text("optimizer", "adam") else "adamw",
+    ),
+)
+
+
+def write_execution(run: TrainingRun, statement: Statement) -> None:
+    """Add the arguments of a run's execution and precision, with a reason for each value that none expresses."""
+    for setting in SETTINGS:
+        value = getattr(run.execution, setting.key)
+        written = setting.write(value, run)
+        if written is None:
+            statement.cannot(f"execution.{setting.key}", value, f"{statement.tool} has no argument for this value")
+        else:
+            statement.say(f"execution.{setting.key}", **written)
+    if run.execution.attention in ("fa2", "fa3"):
+        why = f"written as --attention-backend flash; Transformer Engine takes the {run.execution.attention} that is installed"
+        statement.cannot("execution.attention", run.execution.attention, why)
+    if run.precision == "tf32":
+        statement.cannot("precision", run.precision, "written as fp32; allow tf32 in torch")
+    statement.say(**PRECISIONS.get(run.precision, {}))
+
+
+def read_execution(given: Arguments) -> dict[str, Any]:
+    """The keys of `execution` that the arguments settle, or Megatron-LM's defaults in their absence."""
+    read = {setting.key: setting.read(given) for setting in SETTINGS}
+    return {key: value for key, value in read.items() if value is not None}
+
+
+def read_precision(given: Arguments) -> str:
+    wide = "fp16" if given.switch("fp16") else "bf16" if given.switch("bf16") else "fp32"
+    is_fp8 = given.text("fp8_format", given.text("fp8", "")) in ("e4m3", "hybrid")
+    return "fp8" if is_fp8 else wide
+
+
+# Megatron-LM's arguments that change a model's results and no cost, both ways: the base of the rotary angles and the norms' epsilon.
+
+BASE, EPSILON = "rotary_base", "norm_epsilon"
+EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon")
+"""The keys of a `config.json` for the norms' epsilon."""
+
+
+def write_numerics(keys: Mapping[str, Any], statement: Statement) -> None:
+    """Add the arguments for the keys of a model's `config.json`; Megatron-LM's own defaults are 10,000 and 1e-5."""
+    numerics = _of_config(keys)
+    if statement.arguments["position_embedding_type"] != "rope":
+        numerics.pop(BASE, None)
+    statement.say(**numerics)
+
+
+def with_numerics(section: str | dict[str, Any], given: Arguments) -> str | dict[str, Any]:
+    """The `model` section with the numbers that are given; a shipped model's name stays, with a note on each number that it has
+    otherwise. What is not a number stays among what is not read."""
+    read = {name: number for name in (BASE, EPSILON) if (number := _number(given.values.get(name)))}
+    given.passed_over(*read)
+    if isinstance(section, str):
+        path = shipped_model(section)
+        own = _of_config((path and read_json(path)[0]) or {})
+        for name, number in read.items():
+            if own.get(name, number) != number:
+                given.notes.append(f"{name}: {given.values[name]}, and {own[name]} in {section}; it changes no cost")
+        return section
+    epsilon = EPSILONS[0] if given.values.get("normalization") == "RMSNorm" else EPSILONS[2]
+    names = {BASE: "rope_theta", EPSILON: epsilon}
+    return {**section, **{names[name]: _plain(number) for name, number in read.items()}}
+
+
+def _of_config(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments for the keys of a `config.json`, as far as it has them."""
+    angles = {**(keys.get("rope_parameters") or {}), **keys}
+    base = angles.get("rope_theta")
+    epsilon = next((keys[name] for name in EPSILONS if keys.get(name)), None)
+    found = {BASE: base and int(base), EPSILON: epsilon}
+    return {name: number for name, number in found.items() if number}
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _plain(number: float) -> float:
+    """A whole number without its fraction, as configs have the base."""
+    return int(number) if number.is_integer() else number
+
+
+# Megatron-LM's arguments as text: the launch script that is written, and the scripts, lists and YAML that are read.
+
+SWITCHES = """
+    sequence_parallel use_distributed_optimizer account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split
+    swiglu disable_bias_linear add_qkv_bias untie_embeddings_and_output_weights group_query_attention qk_layernorm
+    multi_latent_attention moe_grouped_gemm moe_shared_expert_gate use_megatron_fsdp use_torch_fsdp2 fp16 bf16
+    overlap_grad_reduce overlap_param_gather tp_comm_overlap moe_shared_expert_overlap overlap_moe_expert_parallel_comm
+    moe_enable_deepep no_overlap_p2p_communication no_scatter_gather_tensors_in_pipeline no_gradient_accumulation_fusion
+    no_masked_softmax_fusion no_async_tensor_model_parallel_allreduce accumulate_allreduce_grads_in_fp32
+    grad_reduce_in_bf16 use_rotary_position_embeddings moe_router_force_load_balancing deepspeed no_pipeline_parallel use_flash_attn
+    use_flash_attn_v2 enable_expert_tensor_parallelism moe_use_legacy_grouped_gemm moe_permute_fusion
+    checkpoint_activations deepspeed_activation_checkpointing cross_entropy_loss_fusion external_cuda_graph enable_cuda_graph
+"""
+"""Arguments that take no value on a command line (`store_true` in arguments.py)."""
+LISTS = frozenset({"recompute_modules", "cp_comm_type"})
+WITH_UNDERSCORE = frozenset({"deepspeed_config"})
+"""Arguments whose flag is not written with dashes."""
+FLAG = re.compile(r"--[A-Za-z][\w-]*")
+ASSIGNMENT = re.compile(
+    r"^\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=(?!\()(\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s;#()\"'])*)",
+    re.M,
+)
+VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]([^${}]*))?\}|\$(\w+)")
+LONGEST_VALUE = 200
+"""Characters of a variable's value that are put in its place. Longer ones hold flags, which are read where they are set."""
+MOST_TEXT = 4_000_000
+"""Characters up to which variables are replaced."""
+DEEPEST = 20
+"""Variables inside variables that are followed."""
+
+
+def script(run: TrainingRun, arguments: Mapping[str, Any], notes: Sequence[str], *, program: str) -> str:
+    """A shell script that launches `program` on the run's nodes with the arguments; `notes` come first, as comments."""
+    nodes, per_node = run.cluster.nodes, run.cluster.gpus_per_node
+    comments = [f"# {line}" for note in notes for line in note.splitlines()]
+    flags = [f"    {' '.join(_flag(name, value))}" for name, value in arguments.items()]
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# {run.name} on {nodes} x {per_node} {run.cluster.gpu.name}; add your data, tokenizer and optimizer's schedule",
+        *comments,
+        "ARGS=(",
+        *flags,
+        ")",
+        f"torchrun --nnodes {nodes} --nproc-per-node {per_node} {program} " + '"${ARGS[@]}" "$@"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    flag = f"--{name if name in WITH_UNDERSCORE else name.replace('_', '-')}"
+    if value is True:
+        return [flag]
+    values = value if isinstance(value, list) else [value]
+    return [flag, *(shlex.quote(str(each)) for each in values)]
+
+
+def read_script(text: str) -> dict[str, Any]:
+    """Argument → value in a launch script, or in a plain list of arguments; of one given twice, the last, as argparse has it.
+
+    Variables that the text sets, or that have a default, are replaced; others stay as they are written. A value that follows
+    no known switch is that flag's; several make a list.
+    """
+    text = re.sub(r"(^|\s)#.*", r"\1", text)
+    text = re.sub(r"\\\r?\n", " ", text)
+    set_here = {name: _without_itself(name, value.strip("\"'")) for name, value in ASSIGNMENT.findall(text)}
+    text = _expanded(text, set_here)
+    arguments: dict[str, Any] = {}
+    for name, values in _flags(text):
+        alone = name in SWITCHES.split() and not (values and values[0].lower() in ("true", "false"))
+        if alone or not values:
+            arguments[name] = True
+        else:
+            arguments[name] = values if name in LISTS or len(values) > 1 else values[0]
+    return arguments
+
+
+def _without_itself(name: str, value: str) -> str:
+    """The default of `NNODES=${NNODES:-8}`."""
+    return VARIABLE.sub(lambda found: (found[2] or "") if name in (found[1], found[3]) else found[0], value)
+
+
+def _expanded(text: str, set_here: Mapping[str, str]) -> str:
+    def value(found: re.Match[str]) -> str:
+        known = set_here.get(found[1] or found[3], found[2])
+        return found[0] if known is None or len(known) > LONGEST_VALUE else known
+
+    for _ in range(DEEPEST):
+        new = VARIABLE.sub(value, text)
+        if new == text or len(new) > MOST_TEXT:
+            break
+        text = new
+    return text
+
+
+def _flags(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each flag with the values that follow it, up to the next flag, the end of its line or a closing bracket."""
+    for line in text.splitlines():
+        pieces = FLAG.split(_unquoted(line))
+        for flag, after in zip(FLAG.findall(_unquoted(line)), pieces[1:], strict=True):
+            name = flag[2:].replace("-", "_")
+            yield name, _values(after, one=name not in LISTS)
+
+
+def _unquoted(line: str) -> str:
+    return line.replace('"', " ").replace("'", " ")
+
+
+def _values(after: str, *, one: bool) -> list[str]:
+    words = after.lstrip("= ").replace("\t", " ").split()
+    values: list[str] = []
+    for word in words:
+        if word == ")" or word.endswith(".py") or word.startswith(("|", "&", ">", "2>", ";", "${", "$@")):
+            break
+        values.append(word)
+        if one and "(" not in word:
+            break
+    return ["".join(values)] if one and values else values
+
+
+def read_mapping(document: Mapping[Any, Any]) -> dict[str, Any]:
+    """Argument → value of a YAML file, flat or in sections, whose names may have dashes, as `--tensor-model-parallel-size`."""
+    arguments: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            arguments |= read_mapping(value)
+        else:
+            arguments[str(key).lstrip("-").replace("-", "_")] = value
+    return arguments

@@ -1,1 +1,0 @@
-"""The state of the installation, the machine and the data that predictions rest on."""

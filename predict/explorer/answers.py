@@ -1,0 +1,214 @@
+"""Answers of the page: a config under the page's settings, predicted; or why it cannot be, key by key."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from predict import estimate, load, search
+from predict.config.draft import Document, read_draft
+from predict.config.load import read_sections, replicas_that_follow
+from predict.config.overrides import as_settings
+from predict.config.replicas import DECIDE_DP
+from predict.explorer.page import Control, controls
+from predict.reports.page.content import page_content, plans_of_answer, plans_of_neighbours, search_facts, studies
+from predict.reports.page.run_view import answer_view
+from predict.schedules.engine.compiled import LONG, pays
+from predict.what_if.sensitivity import neighbours
+from sampling.errors import UserError
+from sampling.files.documents import read_yaml
+from sampling.files.faults import shown
+from sampling.files.places import CONFIGS
+
+# The files that a page may name: those of the project, which are the config's folder, the working directory and what is shipped.
+
+ENDINGS = (".json", ".yml", ".yaml", ".csv")
+"""Suffixes of files that a config may name."""
+OF_LENGTHS = "file:"
+"""Start of a distribution of lengths that a file holds, before its path."""
+
+
+def foreign_files(settings: Mapping[str, Any], config: Path) -> dict[str, str]:
+    """Key path → the problem of a value that is the path of a file outside the project."""
+    roots = [each.resolve() for each in (Path.cwd(), config.parent, CONFIGS)]
+    found = {}
+    for path, value in settings.items():
+        for text in _texts(value):
+            if _is_path(text) and not any(_inside(base / text, roots) for base in (Path.cwd(), config.parent)):
+                found[path] = f"{shown(text)} lies outside the project; name a shipped one, or a file below {roots[0]}"
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value.removeprefix(OF_LENGTHS)
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def _is_path(text: str) -> bool:
+    return os.sep in text or ".." in text or text.lower().endswith(ENDINGS)
+
+
+def _inside(path: Path, roots: list[Path]) -> bool:
+    """Whether a path, its links followed, lies below one of the roots."""
+    try:
+        place = path.resolve()
+    except OSError:
+        return False
+    return any(place.is_relative_to(root) for root in roots)
+
+
+Settings = Mapping[str, Any]
+"""Key path → value of the controls that were changed."""
+REPLICAS = "plan.dp"
+OPEN = ("plan=auto", "batch.micro=auto")
+"""Settings of a search from the page: the whole plan."""
+TOP = 10
+"""Plans that a search shows."""
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """A config and the answers to settings over it. `overrides` are those it was opened with."""
+
+    config: Path
+    overrides: tuple[str, ...] = ()
+    jobs: int | None = None
+    """Processes of a search; None for one per core."""
+    live: ClassVar[Sequence[str]] = ("headline", "differences", "waterfall", "memory", "timeline")
+    """Sections of the page that follow each change."""
+    has_studies: ClassVar[bool] = True
+    """Whether there are neighbours and a heat map."""
+
+    @cached_property
+    def controls(self) -> tuple[Control, ...]:
+        """ConfigError where the config itself has faults."""
+        load(self.config, self.overrides)
+        draft = read_draft(self.config, self.overrides)
+        model = draft.document.get("model")
+        sections = read_sections(draft)
+        return controls(model if isinstance(model, str) else "", sections.values)
+
+    def warm(self) -> None:
+        """Bring in what later answers need, so that the first change is as fast as the others."""
+        pays(LONG)
+
+    def answer(self, settings: Settings) -> dict[str, Any]:
+        """The view of the run under the settings and the settings that follow from them; or its faults by key."""
+        begun = time.perf_counter()
+        return self._guarded(settings, self._answer) | {"server_ms": 1e3 * (time.perf_counter() - begun)}
+
+    def studies(self, settings: Settings) -> dict[str, Any]:
+        """The heat map, the sensitivity and the neighbours of the run under the settings."""
+        return self._guarded(settings, self._studies)
+
+    def search(self, settings: Settings) -> dict[str, Any]:
+        """The best plans for the run under the settings, whatever these say of the plan."""
+        kept = {path: value for path, value in settings.items() if not path.startswith("plan.")}
+        return self._guarded(kept, self._search)
+
+    def written(self, settings: Settings) -> dict[str, Any]:
+        """The config with the settings as a YAML file, and the settings as options of a command."""
+        return self._guarded(settings, self._written)
+
+    def _guarded(self, settings: Settings, work: Any) -> dict[str, Any]:
+        if foreign := foreign_files(settings, self.config):
+            return {"faults": foreign}
+        try:
+            made: dict[str, Any] = work(settings)
+        except UserError as error:
+            return {"faults": self._by_key(str(error))}
+        return made
+
+    def _by_key(self, message: str) -> dict[str, str]:
+        """Key path, or "" for what belongs to none → the lines of an error that speak of it."""
+        known = "|".join(re.escape(each.path) for each in sorted(self.controls, key=lambda each: -len(each.path)))
+        found: dict[str, str] = {}
+        for line in message.splitlines():
+            told = re.search(rf"(?:^|: )({known}): (.*)", line)
+            path, problem = (told[1], told[2]) if told else ("", line)
+            found[path] = f"{found[path]}\n{problem}" if path in found else problem
+        return found
+
+    def _options(self, settings: Settings) -> tuple[list[str], dict[str, Any]]:
+        """The settings as overrides, dp among them where other degrees decide it; and what follows from them."""
+        options = [*self.overrides, *as_settings(settings)]
+        if REPLICAS in settings or not any(path in DECIDE_DP for path in settings):
+            return options, {}
+        dp = self._replicas([each for each in options if not each.startswith(f"{REPLICAS}=")])
+        follows = {REPLICAS: str(dp)} if dp else {}
+        return [*options, *(f"{path}={value}" for path, value in follows.items())], follows
+
+    def _replicas(self, options: Sequence[str]) -> int:
+        """The dp that the other degrees leave; 0 where they do not divide the ranks."""
+        return replicas_that_follow(self.config, options)
+
+    def _answer(self, settings: Settings) -> dict[str, Any]:
+        options, follows = self._options(settings)
+        prediction = estimate(load(self.config, options), require_fit=False)
+        return {"page": page_content([answer_view(prediction)]), "follows": follows}
+
+    def _studies(self, settings: Settings) -> dict[str, Any]:
+        options, _ = self._options(settings)
+        prediction = estimate(load(self.config, options), require_fit=False)
+        near = neighbours(self.config, options, prediction.run, partial(estimate, require_fit=False))
+        plans = plans_of_neighbours(prediction, near)
+        return {"run": studies(self.config, options, prediction), "plans": plans}
+
+    def _search(self, settings: Settings) -> dict[str, Any]:
+        answer = search(self.config, [*self.overrides, *as_settings(settings), *OPEN], top=TOP, jobs=self.jobs)
+        return {
+            "plans": plans_of_answer(answer),
+            "search": search_facts(answer),
+            "settings": [dict(each.settings) for each in answer.plans],
+        }
+
+    def _written(self, settings: Settings) -> dict[str, Any]:
+        options, _ = self._options(settings)
+        load(self.config, options)
+        draft = read_draft(self.config, [])
+        content, _ = read_yaml(self.config)
+        sections = {each.partition(".")[0] for each in settings}
+        named = {
+            name: draft.mapping(name)
+            for name, value in (content or {}).items()
+            if name in sections and isinstance(value, str)
+        }
+        inline = {name: value for name, value in named.items() if name == "cluster" and value}
+        made = Document(name=self.config.stem, content={**(content or {}), **inline}, sources={"": str(self.config)})
+        text = f"# {self.config.name} as explored; paths count from {self.config.parent}\n{made.with_settings(options).as_yaml()}"
+        return {"yaml": text, "set": as_options(options)}
+
+    def first_page(self) -> dict[str, Any]:
+        """The start of the page: the controls, and the answer to the config as it is."""
+        return {
+            "config": self.config.stem,
+            "controls": [asdict(each) for each in self.controls],
+            "live": self.live,
+            "studies": self.has_studies,
+            **self.answer({}),
+        }
+
+
+def as_options(settings: Sequence[str]) -> str:
+    """Settings as options of a command."""
+    return " ".join(f"--set {_quoted(each)}" for each in settings)
+
+
+def _quoted(setting: str) -> str:
+    import shlex
+
+    path, _, value = setting.partition("=")
+    plain = value[1:-1] if re.fullmatch(r'"[\w./-]+"', value) else value
+    return shlex.quote(f"{path}={plain}")

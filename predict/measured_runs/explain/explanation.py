@@ -1,0 +1,277 @@
+"""The explanation: predicted and measured µs term by term, the largest difference first; it closes with what is unexplained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from predict.measured_runs.explain.causes import (
+    LEAST_SHARE,
+    MESSAGES,
+    Finding,
+    all_slower,
+    attention,
+    bubble,
+    host,
+    layers_rest,
+    noise,
+    operators,
+    pace_of,
+    profiler,
+    slow_messages,
+    slow_ranks,
+    standstill,
+    unexplained,
+    unfused_kernel,
+    without_shapes,
+)
+from predict.measured_runs.explain.matches_config import CallTimes, require_same_step
+from predict.measured_runs.explain.measured import MeasuredStep, without_profiler
+from predict.measured_runs.explain.naming import direction
+from predict.measured_runs.explain.predicted import PredictedStep, predicted_step
+from predict.measured_runs.explain.read_traces import read_measured
+from predict.measured_runs.explain.timeline import UNNAMED
+from predict.serialise import version_of
+from predict.step.breakdown import HOST, P2P, TP
+from predict.step.prediction import Prediction
+from sampling.call import Call
+from sampling.number_text import duration, signed_percent
+
+# The verdict: what makes a measured step another than the predicted one, each cause in a sentence, the costliest first.
+
+LAYERS = "layers, with the host's time between their operators,"
+"""Row of layers of which samples tell the whole alone."""
+
+
+def findings(predicted: PredictedStep, measured: MeasuredStep, *, profiler_us: float = 0.0) -> list[Finding]:
+    """The causes, the costliest first; a step as predicted has one finding that says so. `profiler_us` is what the profiler added to the
+    traced step, and `measured` the step without it."""
+    pace = pace_of(predicted, measured)
+    found = [
+        *standstill(measured),
+        *slow_ranks(predicted, measured),
+        *attention(predicted, measured, pace),
+        *operators(predicted, measured, pace),
+        *all_slower(predicted, measured, pace),
+        *slow_messages(predicted, measured, 1.0 if measured.on_device else max(1.0, pace)),
+        *bubble(predicted, measured),
+        *host(predicted, measured, pace),
+        *unexplained(measured),
+    ]
+    least_us = LEAST_SHARE * measured.step_us
+    worth = sorted((each for each in found if each.cost_us >= least_us), key=lambda each: -each.cost_us)
+    largest = [*_largest_row(predicted, measured, worth)]
+    worth += [each for each in largest if each.cost_us]  # after the causes: its waiting may be for what they name
+    notes = [] if any(each.cause == "attention" for each in worth) else [*unfused_kernel(predicted, measured)]
+    causes = [*worth, *notes] or [_as_predicted(predicted, measured, pace)]
+    causes += without_shapes(measured)
+    shorter = [each for each in largest if not each.cost_us]
+    in_flight = [each for each in found if each.cause == MESSAGES and each not in worth]
+    slowed = [each for each in profiler(profiler_us, measured.step_us) if each.cost_us >= least_us]
+    return [*causes, *noise(measured), *shorter, *in_flight, *slowed]
+
+
+def _largest_row(predicted: PredictedStep, measured: MeasuredStep, told: Sequence[Finding]) -> Iterator[Finding]:
+    """The row of the ledger that differs most, where no cause explains it."""
+    expected, seen = dict(predicted.headings), dict(measured.headings)
+    seen.pop(UNNAMED, None)
+    if together := _layers(predicted):
+        for of in (expected, seen):
+            of[LAYERS] = sum(of.pop(each, 0.0) for each in together)
+    off_us = {name: seen.get(name, 0.0) - expected.get(name, 0.0) for name in (*expected, *seen)}
+    name = max(off_us, key=lambda each: abs(off_us[each]), default="")
+    explained = {LAYERS if each in together else each for one in told for each in one.headings}
+    if not name or abs(off_us[name]) < LEAST_SHARE * measured.step_us or name in explained:
+        return
+    s = "" if name == LAYERS else "s"
+    longer = "longer" if off_us[name] > 0 else "shorter"
+    yield Finding(
+        cause="largest_row",
+        text=f"The largest difference that no other cause explains: {name} take{s} {duration(seen.get(name, 0.0))}, "
+        f"{duration(abs(off_us[name]))} {longer} than predicted.",
+        cost_us=max(0.0, off_us[name]),
+        headings=frozenset([name]),
+    )
+
+
+def _layers(predicted: PredictedStep) -> frozenset[str]:
+    """Rows that samples of whole layers do not part: operators that no sample covers by themselves, the host's time between operators, and
+    the messages of layers over several ranks."""
+    spread = [TP] if layers_rest(predicted) else []
+    return frozenset([*predicted.guessed, *spread, HOST]) if predicted.guessed or spread else frozenset()
+
+
+def _as_predicted(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Finding:
+    error = predicted.step_us / measured.step_us - 1
+    return Finding(
+        cause="none",
+        text=f"The prediction's error is {signed_percent(error)} of the step, and no single cause makes up {LEAST_SHARE:.0%} of it; its operators take "
+        f"{pace:.2f} × their prediction at the median.",
+        cost_us=0.0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Term:
+    """One heading of both ledgers, in µs a step of the mean rank; for communication also what it hides and waits: sends between pipeline
+    ranks wait under the bubble."""
+
+    name: str
+    predicted_us: float
+    measured_us: float
+    hidden_us: float | None = None
+    waiting_us: float | None = None
+    guessed: bool = False
+    """The prediction is for the most part of operators that no sample covers, in layers that were sampled whole."""
+
+    @property
+    def difference_us(self) -> float:
+        return self.measured_us - self.predicted_us
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallTerm:
+    """One call in one direction that the prediction has and the trace shows, in µs a step of the mean rank."""
+
+    call: Call
+    direction: str
+    predicted_us: float
+    measured_us: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """A prediction beside the measured step."""
+
+    prediction: Prediction
+    predicted: PredictedStep
+    measured: MeasuredStep
+    """The step without its profiler, where its log or its trace tells it."""
+    traced: MeasuredStep
+    terms: tuple[Term, ...]
+    """The largest difference first."""
+    calls: tuple[CallTerm, ...]
+    verdict: tuple[Finding, ...]
+
+    @property
+    def profiler_us(self) -> float:
+        """The time that the profiler adds to the traced step, as far as it is known."""
+        return self.traced.step_us - self.measured.step_us
+
+    @property
+    def unexplained_us(self) -> float:
+        """Remainder of the measured step beside the terms: kernels that no operator names."""
+        return self.measured.step_us - sum(term.measured_us for term in self.terms)
+
+    def to_json(self) -> dict[str, Any]:
+        """The stable shape that `--json` prints."""
+        interval = self.prediction.step_time
+        return {
+            "version": version_of("explain"),
+            "step_us": {"predicted": self.predicted.step_us, "measured": self.measured.step_us},
+            "terms": [_term_json(term) for term in self.terms],
+            "interval_us": {"low": interval.low_us, "high": interval.high_us},
+            "untraced_step_us": self.measured.untraced_us,
+            "noise": self.traced.noise,
+            "traced_step_us": self.traced.step_us,
+            "profiler_us": self.profiler_us,
+            "unexplained_us": self.unexplained_us,
+            "verdict": [finding.text for finding in self.verdict],
+            "causes": [finding.cause for finding in self.verdict],
+            "calls": [
+                {"call": each.call.NAME, **each.call.fields(), "direction": each.direction}
+                | {"predicted_us": each.predicted_us, "measured_us": each.measured_us}
+                for each in self.calls
+            ],
+            "ranks": [
+                {"rank": rank.rank, "steps": rank.steps, "step_us": rank.step_us, "headings_us": dict(rank.headings)}
+                for rank in self.measured.ranks
+            ],
+            "matched_share": self.measured.matched_share,
+            "steps_found_by": self.measured.rule,
+        }
+
+
+def _term_json(term: Term) -> dict[str, Any]:
+    beside = {"hidden_us": term.hidden_us, "waiting_us": term.waiting_us, "guessed": term.guessed or None}
+    return {"name": term.name, "predicted_us": term.predicted_us, "measured_us": term.measured_us} | {
+        name: value for name, value in beside.items() if value is not None
+    }
+
+
+def explain(prediction: Prediction, trace: Path, *, logged_us: float | None = None) -> Explanation:
+    """Hold a prediction against a trace of the same run, or a folder of the traces of its ranks; SamplesError for another
+    file, UserError for a trace of another run.
+
+    `logged_us` is the step by the run's log, which no profiler slowed.
+    """
+    return explained(prediction, replace(read_measured(trace, prediction.run), logged_us=logged_us))
+
+
+def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:
+    predicted = predicted_step(prediction, measured.pipeline_ranks(prediction.run))
+    calls_us = measured_calls(measured)
+    require_same_step(
+        prediction.run,
+        predicted,
+        calls=calls_us,
+        headings=measured.headings,
+        sent=measured.sent,
+        splits=measured.splits(prediction.run),
+        forwards_first=measured.forwards_first(prediction.run),
+        logged_us=measured.logged_us,
+    )
+    plain = without_profiler(measured)
+    profiler_us = measured.step_us - plain.step_us
+    return Explanation(
+        prediction=prediction,
+        predicted=predicted,
+        measured=plain,
+        traced=measured,
+        terms=_terms(predicted, plain),
+        calls=_calls(predicted, measured_calls(plain)),
+        verdict=tuple(findings(predicted, plain, profiler_us=profiler_us)),
+    )
+
+
+def _terms(predicted: PredictedStep, measured: MeasuredStep) -> tuple[Term, ...]:
+    found = measured.headings
+    terms = []
+    for name in dict.fromkeys((*predicted.headings, *found)):
+        expected_us, seen_us = predicted.headings.get(name, 0.0), found.get(name, 0.0)
+        if name == UNNAMED or not (expected_us or seen_us):
+            continue
+        messages = measured.messages(name)
+        terms.append(
+            Term(
+                name=name,
+                predicted_us=expected_us,
+                measured_us=seen_us,
+                hidden_us=messages.hidden_us if messages else None,
+                waiting_us=messages.waiting_us if messages and len(measured.ranks) > 1 and name != P2P else None,
+                guessed=name in predicted.guessed,
+            )
+        )
+    return tuple(sorted(terms, key=lambda term: -abs(term.difference_us)))
+
+
+def _calls(predicted: PredictedStep, seen: CallTimes) -> tuple[CallTerm, ...]:
+    found = [
+        CallTerm(call=call, direction=way, predicted_us=time_us, measured_us=seen[call, way][1])
+        for (call, way), (_, time_us) in predicted.calls.items()
+        if (call, way) in seen
+    ]
+    return tuple(sorted(found, key=lambda each: -abs(each.measured_us - each.predicted_us)))
+
+
+def measured_calls(measured: MeasuredStep) -> CallTimes:
+    """Call and direction → (runs, µs) a step, the mean over the ranks."""
+    found: dict[tuple[Call, str], tuple[float, float]] = {}
+    for rank in measured.ranks:
+        for (call, phase), (runs, time_us) in rank.calls.items():
+            key, share = (call, direction(phase)), 1 / len(measured.ranks)
+            before_runs, before_us = found.get(key, (0.0, 0.0))
+            found[key] = before_runs + share * runs, before_us + share * time_us
+    return found

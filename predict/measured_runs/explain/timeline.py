@@ -1,0 +1,321 @@
+"""Timeline: a step's time on one rank, cut into slices each of which belongs to one cause; together they are the step."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from predict.measured_runs.explain.messages import BARRIER, InFlight, is_collective
+from predict.measured_runs.explain.naming import FORWARD, OPTIMIZER_SPANS, Named, direction, name_of_kernel
+from predict.measured_runs.explain.steps import Window
+from predict.step.breakdown import DP, HOST, OPTIMIZER
+from sampling.importers.torch_trace.events import Kernel, Op, Span
+from sampling.operators.gemm import Gemm
+
+DATA, IDLE, UNNAMED = "data_wait", "idle", "unnamed"
+"""Headings of what no prediction has: waiting for the next batch, standing still, and kernels that no operator names."""
+LOADER = ("enumerate(DataLoader)", "dataloader")
+COMMUNICATING = ("c10d::", "_c10d_functional::", "record_param_comms", "c10d_functional::")
+"""Beginnings of operators that start or await a collective."""
+STILL_SHARE, STILL_US = 0.01, 2_000.0
+"""A stretch without any operator or kernel is standing still from this share of a step on, and from this many µs."""
+VIEWS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("t", "transpose", "view", "reshape", "as_strided", "detach", "slice", "narrow", "expand", "unsqueeze"),
+        *("squeeze", "permute", "select", "split", "chunk", "alias", "resolve_conj", "result_type", "to", "empty"),
+        *("empty_like", "empty_strided", "_unsafe_view", "unbind", "flatten", "contiguous", "lift_fresh", "view_as"),
+        *("item", "_local_scalar_dense", "linear", "matmul", "detach_", "type_as", "is_nonzero", "unflatten"),
+    )
+)
+"""Operators that compute nothing: what they take is the host's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A stretch of a step with one cause, in µs; `op` is the operator that ran or was launched, None for none."""
+
+    heading: str
+    start_us: float
+    end_us: float
+    named: Named | None = None
+    op: Op | None = None
+    is_kernel: bool = False
+    kernel: str = ""
+    """The name of a device's kernel."""
+
+    @property
+    def duration_us(self) -> float:
+        return self.end_us - self.start_us
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankEvents:
+    """Events that a step is cut by: named operators, messages, and the spans of the optimizer and of the data loader."""
+
+    ops: Sequence[Op]
+    """In the order of their starts."""
+    named: Mapping[Op, Named]
+    messages: Sequence[InFlight]
+    """In the order of their starts."""
+    starts_us: Sequence[float]
+    """The start of each message."""
+    latest_ends_us: Sequence[float]
+    """The latest end of each message and those before it."""
+    spans: Sequence[Span]
+    """Of the optimizer and the data loader alone."""
+    nested_alike: frozenset[Op]
+    """Operators that only dispatch another of the same name, as those of distributed tensors do."""
+    communicating: frozenset[Op] = frozenset()
+    """Operators that start or await a collective, and those within them."""
+
+
+def working_spans(spans: Iterable[Span]) -> list[Span]:
+    """The spans that say why no operator runs within them."""
+    return [span for span in spans if span.name.startswith((*LOADER, *OPTIMIZER_SPANS))]
+
+
+def nested_alike(ops: Iterable[Op]) -> frozenset[Op]:
+    """The operators above another of the same name in the same thread."""
+    found: set[Op] = set()
+    for op in ops:
+        above = op.parent
+        while above is not None:
+            if above.name == op.name:
+                found.add(above)
+            above = above.parent
+    return frozenset(found)
+
+
+def communicating(ops: Iterable[Op]) -> frozenset[Op]:
+    """The operators that start or await a collective, and those within them; parents come first."""
+    found: set[Op] = set()
+    for op in ops:
+        if op.parent in found or op.name.startswith(COMMUNICATING):
+            found.add(op)
+    return frozenset(found)
+
+
+def host_slices(window: Window, events: RankEvents) -> list[Slice]:
+    """A step on a rank without a device: each moment goes to the innermost operator of the step's thread, and where none runs to the
+    message that ends the pause, to the data loader, or to the host."""
+    first, last = (bisect_left(events.ops, at, key=lambda op: op.start_us) for at in (window.start_us, window.end_us))
+    ops = [op for op in events.ops[first:last] if op.thread == window.thread]
+    still_us = _still_us(window)
+    slices: list[Slice] = []
+    for start, end, op in _innermost(ops, window):
+        if op is None:
+            slices += _pause(start, end, events, still_us)
+        else:
+            found = _of_op(start, end, op, events)
+            # an operator that only dispatches may await a message, as a hook of the backward does
+            slices += _pause(start, end, events, math.inf) if found.heading == HOST else [found]
+    return slices
+
+
+def _innermost(ops: Sequence[Op], window: Window) -> Iterator[tuple[float, float, Op | None]]:
+    """The window cut at every start and end of an operator, each piece with the innermost one."""
+    at = window.start_us
+    running: list[Op] = []
+    for op in [*ops, None]:
+        start = min(op.start_us, window.end_us) if op else window.end_us
+        while running and running[-1].end_us <= start:
+            inner = running.pop()
+            if inner.end_us > at:
+                yield at, inner.end_us, inner
+                at = inner.end_us
+        if start > at:
+            yield at, start, running[-1] if running else None
+            at = start
+        if op:
+            running.append(op)
+
+
+def _of_op(start: float, end: float, op: Op, events: RankEvents) -> Slice:
+    if op in events.communicating:
+        heading = BARRIER if "barrier" in op.name else _awaited(start, end, events) or _usual(events.messages)
+        return Slice(heading, start, end, op=op)
+    named = events.named.get(op)
+    if named is not None and named.heading == OPTIMIZER:
+        return Slice(OPTIMIZER, start, end, named, op, is_kernel=True)
+    if named is not None and named.heading == DP:
+        return Slice(DP, start, end, named, op)
+    if not op.name.startswith("aten::") or op.name in VIEWS or op in events.nested_alike:
+        return Slice(HOST, start, end, named, op)
+    return Slice(named.heading if named else UNNAMED, start, end, named, op, is_kernel=True)
+
+
+def _usual(messages: Sequence[InFlight]) -> str:
+    """The heading of most messages that are no barriers."""
+    headings = [each.heading for each in messages if each.heading != BARRIER]
+    return max(set(headings), key=headings.count) if headings else DP
+
+
+def _awaited(start: float, end: float, events: RankEvents) -> str:
+    """The heading of the last message to end within a stretch, or else of one in flight at its end; '' for none."""
+    near = within_flight(events, start, end)
+    ended = [each for each in near if start <= each.end_us <= end]
+    flying = [each for each in near if each.start_us < end < each.end_us]
+    chosen = max(ended, key=lambda each: each.end_us) if ended else flying[-1] if flying else None
+    return chosen.heading if chosen else ""
+
+
+def _pause(start: float, end: float, events: RankEvents, still_us: float) -> Iterator[Slice]:
+    """A stretch in which no operator runs: awaiting a message up to its end, and after it the host's."""
+    awaited = [each for each in within_flight(events, start, end) if each.end_us <= end]
+    if awaited:
+        last = max(awaited, key=lambda each: each.end_us)
+        begin = max(start, last.start_us)
+        if begin > start:
+            yield _without_work(start, begin, events, still_us)
+        yield Slice(last.heading, begin, last.end_us)
+        start = last.end_us
+    if end > start:
+        yield _without_work(start, end, events, still_us)
+
+
+def _still_us(window: Window) -> float:
+    """Length from which on a stretch without work is standing still."""
+    return max(STILL_US, STILL_SHARE * window.duration_us)
+
+
+def _without_work(start: float, end: float, events: RankEvents, still_us: float) -> Slice:
+    """The heading of a stretch without operators or messages, by the span that it lies in and by its length."""
+    middle = (start + end) / 2
+    if inside := [span.name for span in events.spans if span.start_us <= middle < span.end_us]:
+        return Slice(DATA if any(name.startswith(LOADER) for name in inside) else OPTIMIZER, start, end)
+    return Slice(IDLE if end - start >= still_us else HOST, start, end)
+
+
+def device_slices(window: Window, kernels: Sequence[Kernel], events: RankEvents) -> list[Slice]:
+    """A step on a device: compute by its kernel, communication where no compute runs, and pauses by why nothing ran.
+
+    `kernels` are in the order of their starts. A pause is the host's where the next kernel had not been launched before it began.
+    """
+    compute = [each for each in kernels if not is_collective(each)]
+    slices: list[Slice] = []
+    at = window.start_us
+    first = bisect_left(compute, window.start_us, key=lambda each: each.start_us)
+    for kernel in compute[first : bisect_right(compute, window.end_us, key=lambda each: each.start_us)]:
+        start, end = kernel.start_us, min(kernel.start_us + kernel.duration_us, window.end_us)
+        if start > at:
+            slices += _device_pause(at, start, kernel, events, _still_us(window))
+            at = start
+        if end > at:
+            named = (events.named.get(kernel.op) if kernel.op else None) or name_of_kernel(kernel.name)
+            heading = named.heading if named else UNNAMED
+            slices.append(Slice(heading, at, end, named, kernel.op, is_kernel=True, kernel=kernel.name))
+            at = end
+    if window.end_us > at:
+        slices += _device_pause(at, window.end_us, None, events, _still_us(window))
+    return slices
+
+
+def _device_pause(
+    start: float, end: float, following: Kernel | None, events: RankEvents, still_us: float
+) -> Iterator[Slice]:
+    """A stretch without compute: messages where they are in flight, and the rest by the next kernel's launch."""
+    at = start
+    for message in within_flight(events, start, end):
+        begin, stop = max(at, message.start_us), min(end, message.end_us)
+        if begin > at:
+            yield _device_idle(at, begin, following, events, still_us)
+        if stop > max(at, begin):
+            yield Slice(message.heading, max(at, begin), stop)
+        at = max(at, stop)
+    if end > at:
+        yield _device_idle(at, end, following, events, still_us)
+
+
+def _device_idle(start: float, end: float, following: Kernel | None, events: RankEvents, still_us: float) -> Slice:
+    """The heading of a stretch without kernels or messages; a short one is the launch's, early or late."""
+    launched = following.launched_us if following else None
+    late = launched is None or launched > start
+    middle = (start + end) / 2
+    if any(span.name.startswith(LOADER) and span.start_us <= middle < span.end_us for span in events.spans):
+        return Slice(DATA, start, end)
+    return Slice(HOST if late or end - start < still_us else IDLE, start, end)
+
+
+def within_flight(events: RankEvents, start_us: float, end_us: float) -> list[InFlight]:
+    """The messages that are in flight at some time of a stretch."""
+    first = bisect_right(events.latest_ends_us, start_us)  # all before it have ended
+    last = bisect_left(events.starts_us, end_us, first) if first < len(events.starts_us) else first
+    return [each for each in events.messages[first:last] if each.end_us > start_us]
+
+
+# Forwards first: whether a pipeline rank runs all its forwards before its first backward, as AFAB (GPipe) does and 1F1B does not.
+
+LEAST = 8
+"""Forward products of a step from which on their place is judged."""
+ALL, SOME = 0.98, 0.9
+"""Share of a step's forward products before its first backward from which on all come first, and up to which they do not. A rank that has
+one of many microbatches left lies between them."""
+
+
+def runs_forwards_first(steps: Iterable[Iterable[Slice]]) -> bool | None:
+    """Whether all forwards of each step come first, by its matrix products in their order; None where the steps do not tell."""
+    shares = [_share(list(_forwards(step))) for step in steps]
+    known = [share for share in shares if share is not None]
+    if not known or len(known) < len(shares):
+        return None
+    if min(known) >= ALL:
+        return True
+    return False if max(known) <= SOME else None
+
+
+def _share(forwards: list[bool]) -> float | None:
+    """Share of the forward products that come before the first backward one; None where there are too few of them, or no backward."""
+    if sum(forwards) < LEAST or all(forwards):
+        return None
+    return forwards.index(False) / sum(forwards)
+
+
+def _forwards(slices: Iterable[Slice]) -> Iterator[bool]:
+    """Whether each product, in their order, is of a forward."""
+    last: Op | None = None
+    for each in slices:
+        named, op = each.named, each.op
+        if op is None or op is last or named is None or named.phase is None or not isinstance(named.call, Gemm):
+            continue
+        last = op
+        yield direction(named.phase) == FORWARD
+
+
+# Split backward: whether a rank computes the gradients of weights apart from those of inputs, as zero-bubble schedules do.
+#
+# The backward of a product y = x·w is two: dx = dy·w and dw = dyᵀ·x. Under an ordinary backward they alternate, layer by layer; under a split
+# one those of all the layers of a stage follow one another. Their shapes tell them apart: dw sums over the tokens.
+
+LEAST_SPLIT = 40
+"""Products from which on their order is judged."""
+TOGETHER, ALTERNATING = 0.9, 0.1
+"""Share of neighbours of one kind from which on a backward is split, and up to which it is not. Between them lie, for example, gradients of
+weights that a framework puts off by one layer."""
+
+
+def splits_backward(slices: Iterable[Slice]) -> bool | None:
+    """Whether the backward of a rank's slices, in their order, is split; None where they do not tell."""
+    kinds = [*_kinds(slices)]
+    if len(kinds) < LEAST_SPLIT:
+        return None
+    alike = sum(one == other for one, other in pairwise(kinds)) / (len(kinds) - 1)
+    if ALTERNATING < alike < TOGETHER:
+        return None
+    return alike >= TOGETHER
+
+
+def _kinds(slices: Iterable[Slice]) -> Iterator[bool]:
+    """Whether each product of a backward is the gradient of weights; without those whose shapes do not tell."""
+    last: Op | None = None
+    for each in slices:
+        named, op = each.named, each.op
+        if op is None or op is last or named is None or not isinstance(named.call, Gemm) or named.phase != "backward":
+            continue
+        last = op
+        first: list[int] = next((dims for dims in op.dims if dims), [])
+        if first.count(named.call.m) == 1 and len(first) == 2:
+            yield first[1] == named.call.m

@@ -1,0 +1,244 @@
+"""The memory of runs: a small JSON file for each measured run below `runs/<cluster>` of the user's data.
+
+A file is written whole under a name that its content gives, so that two writers never meet, and the same run recorded twice is one.
+The name ends in the record's id. Dates are this machine's local times, without a zone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+from predict.layers.run_json import dump_run, load_run
+from predict.measured_runs.measured_step import LoggedStep
+from predict.measured_runs.steady_state import are_repeats
+from predict.run.calibration_terms import Micros
+from predict.run.training_run import TrainingRun
+from predict.step.prediction import Prediction
+from sampling.errors import UNREADABLE, SamplesError, UserError
+from sampling.files.disk import naming_the_disk, write_atomically
+from sampling.files.documents import read_json
+from sampling.files.faults import did_you_mean
+from sampling.files.keys import Key, Text
+from sampling.files.places import own_data
+from sampling.files.schema import read
+
+ID_DIGITS = 7
+"""Digits of an id that are shown; more of the digest may be given."""
+Bytes: TypeAlias = Annotated[float, Key(maximum=1e18)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedPrediction:
+    """A step as it was predicted when the run was recorded, with the calibration of its cluster; times are µs."""
+
+    median_us: Micros
+    low_us: Micros
+    high_us: Micros
+    peak_bytes: Bytes | None = None
+    """Peak of the tensors on the fullest rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedStep:
+    """A step as it was measured; times are µs."""
+
+    step_us: Micros
+    p10_us: Micros
+    p90_us: Micros
+    source: Text
+    peak_bytes: Bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """A measured run of a cluster, and what was predicted of it then."""
+
+    HEADER: ClassVar[Mapping[str, Any]] = {"format": "measured-run", "version": 1}
+
+    cluster: Text
+    run: Text
+    date: Text
+    """When it was measured, in ISO 8601."""
+    measured: RecordedStep
+    predicted: RecordedPrediction
+    described: Any
+    """The run without any calibration, as JSON."""
+    doubt: str = ""
+    """Why the step may be of another run, or disturbed; empty for one that counts."""
+
+    @property
+    def error(self) -> float:
+        """(predicted − measured) / measured, as predicted then."""
+        return self.predicted.median_us / self.measured.step_us - 1
+
+    @property
+    def covered(self) -> bool:
+        return self.predicted.low_us <= self.measured.step_us <= self.predicted.high_us
+
+    def loaded(self, place: Path) -> TrainingRun:
+        """The run, to be predicted again. SamplesError where this version does not know it as it is described."""
+        try:
+            return load_run(self.described)
+        except UNREADABLE:
+            raise SamplesError(
+                f"{place}: the run is not described as this version predicts it; record it anew, or remove the file"
+            ) from None
+
+
+def record_of(
+    run: TrainingRun, cluster: str, step: LoggedStep, predicted: Prediction, now: str, *, doubt: str = ""
+) -> Record:
+    """The record of a run without calibration, and of its prediction with the cluster's; `now` dates a step without a date."""
+    told = predicted.step_time
+    return Record(
+        cluster=cluster,
+        run=run.name,
+        date=local_time(step.date or now).isoformat(timespec="seconds"),
+        measured=RecordedStep(**{each.name: getattr(step, each.name) for each in fields(RecordedStep)}),
+        predicted=RecordedPrediction(
+            median_us=told.median_us,
+            low_us=told.low_us,
+            high_us=told.high_us,
+            peak_bytes=float(predicted.memory.worst.allocated),
+        ),
+        described=dump_run(replace(run, calibration=None)),
+        doubt=doubt,
+    )
+
+
+def local_time(date: str) -> datetime:
+    """A date in ISO 8601 as this machine's local time; ValueError for what is no date."""
+    found = datetime.fromisoformat(date)
+    return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
+
+
+def keep(record: Record) -> tuple[Path, bool]:
+    """Write a record; its file, and whether it is new. UserError for a name that is not that of a folder."""
+    written = json.dumps({**Record.HEADER, **asdict(record)}, indent=1) + "\n"
+    same = json.dumps([record.described, record.date, record.measured.step_us])
+    digest = hashlib.sha256(same.encode()).hexdigest()[:12]
+    place = folder_of(record.cluster) / f"{record.date[:10]}-{_file_name(record)}-{digest}.json"
+    if place.exists():
+        return place, False
+    with naming_the_disk(place):
+        write_atomically(place, written.encode())
+    return place, True
+
+
+def like(record: Record, kept: Path) -> list[str]:
+    """The ids of the cluster's other records of the same run with the same step, of whatever date."""
+    places = sorted(kept.parent.glob(f"*-{_file_name(record)}-*.json"))
+    contents = ((place, read_json(place)[0] or {}) for place in places if place != kept)
+    same = json.dumps([record.described, record.measured.step_us])
+    return [
+        id_of(place)
+        for place, content in contents
+        if isinstance(step := content.get("measured"), dict)
+        and json.dumps([content.get("described"), step.get("step_us")]) == same
+    ]
+
+
+def _file_name(record: Record) -> str:
+    return re.sub(r"[^\w.-]+", "-", record.run)[:60]
+
+
+def id_of(place: Path) -> str:
+    """The id of a record: the start of the digest in its file's name."""
+    return place.stem.rpartition("-")[2][:ID_DIGITS]
+
+
+def remove(id_: str, cluster: str | None = None) -> Path:
+    """Take a record away: of the cluster, or of any; its file as it was. UserError where no record, or more than one, has the id."""
+    clusters = [cluster] if cluster else recorded_clusters()
+    places = [place for name in clusters for place in sorted(folder_of(name).glob("*.json"))]
+    found = [place for place in places if place.stem.rpartition("-")[2].startswith(id_)] if id_ else []
+    if len(found) != 1:
+        near = did_you_mean(id_, [id_of(place) for place in places])
+        named = f"; {', '.join(place.stem for place in found)} have it: give more digits" if found else near
+        raise UserError(
+            f"--remove: {id_!r} is not the id of one recorded run{named}; `predict history` tells the id of each"
+        )
+    with naming_the_disk(found[0]):
+        found[0].unlink()
+    return found[0]
+
+
+def folder_of(cluster: str) -> Path:
+    if not re.fullmatch(r"\w[\w.-]{0,99}", cluster):
+        raise UserError(f"cluster: {cluster!r} is not the name of a folder; use letters, digits, dots and dashes")
+    return own_data() / "runs" / cluster
+
+
+def recorded_clusters() -> list[str]:
+    """The clusters of which runs are recorded."""
+    return sorted(path.name for path in (own_data() / "runs").glob("*/") if any(path.glob("*.json")))
+
+
+def records(cluster: str, tell: Callable[[str], None]) -> list[tuple[Path, Record]]:
+    """The records of a cluster with their files, in the order of their dates; a damaged one is told of and left out. SamplesError where
+    there are none, or none that can be read."""
+    places = sorted(folder_of(cluster).glob("*.json"))
+    found, faults = [], []
+    for place in places:
+        try:
+            record = read(Record, place, error=SamplesError, fix="remove the file, or record the run anew")
+            found.append((_moment(place, record), place, record))
+        except SamplesError as error:
+            faults.append(str(error))
+    if not places:
+        known = recorded_clusters()
+        near = did_you_mean(cluster, known) or (f"; there are {', '.join(known)}" if known else "")
+        raise SamplesError(f"no run of {cluster} is recorded by `predict record` in {folder_of(cluster)}{near}")
+    if not found:
+        raise SamplesError("\n".join(faults))
+    for fault in faults:
+        tell(f"left out: {fault}")
+    return [(place, record) for _, place, record in sorted(found, key=lambda each: (each[0], each[1].name))]
+
+
+def _moment(path: Path, record: Record) -> datetime:
+    try:
+        return local_time(record.date)
+    except ValueError:
+        raise SamplesError(f"{path}: date: {record.date!r} is not a date; write it as in 2026-03-12T10:22") from None
+
+
+def past_date(option: str, text: str | None) -> str:
+    """The local time in ISO 8601, without a zone; empty where none is given. UserError for what is no date, and for the future."""
+
+    if not text:
+        return ""
+    try:
+        date = local_time(text)
+    except ValueError:
+        raise UserError(f"{option}: {text!r} is not a date; give it as in 2026-03-12 or 2026-03-12T10:22") from None
+    if date > datetime.now():
+        raise UserError(f"{option}: {text} is in the future; give the day of the run")
+    return date.isoformat(timespec="seconds")
+
+
+# Doubtful records: runs that are kept, but neither judge predictions nor tell drift until another run bears them out.
+#
+# A log of another run, or steps that were disturbed, would hide a change and spoil the mean error; a cluster that really became that much
+# slower shows it by its next run.
+
+
+def standing_doubts(records: Sequence[Record]) -> list[str]:
+    """Why each record does not count; empty for one that does, or that another one of its configuration bears out as a repeat."""
+    return ["" if _borne_out(one, records) else one.doubt for one in records]
+
+
+def _borne_out(one: Record, records: Sequence[Record]) -> bool:
+    return any(
+        other is not one
+        and other.described == one.described
+        and are_repeats((other.measured.step_us, one.measured.step_us))
+        for other in records
+    )

@@ -1,0 +1,169 @@
+"""A decoder in plain torch, the way people write one to train it, whole or as one pipeline stage.
+
+It shares no code with the sampled operators: a measured step is to be an independent witness of a predicted one.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from predict.measurement.models.mixture import GroupedExperts, Mixture
+from predict.model.spec import ModelSpec
+
+ROPE_BASE = 10_000.0  # Su et al. 2021, "RoFormer", section 3.3
+INIT_STD = 0.02  # Radford et al. 2019 (GPT-2)
+NORM_EPS = 1e-5  # torch's LayerNorm default, and Llama 2's
+RopeTables = tuple[Tensor, Tensor]
+
+
+class Attention(nn.Module):
+    """Causal grouped-query attention over [batch, seq, hidden]; a tensor-parallel rank holds a share of the heads."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.head_dim = spec.head_dim
+        query, key_value = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+        self.q = nn.Linear(spec.hidden, query, bias=spec.attention_bias)
+        self.k = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
+        self.v = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
+        self.o = nn.Linear(query, spec.hidden, bias=spec.output_bias)
+        self.q_norm = nn.RMSNorm(spec.head_dim, eps=NORM_EPS) if spec.qk_norm else None
+        self.k_norm = nn.RMSNorm(spec.head_dim, eps=NORM_EPS) if spec.qk_norm else None
+
+    def forward(self, x: Tensor, rope: RopeTables | None) -> Tensor:
+        query, key, value = (self._heads(linear(x)) for linear in (self.q, self.k, self.v))
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
+        if rope is not None:
+            query, key = rotate(query, rope), rotate(key, rope)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        output: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
+        return output
+
+    def _heads(self, projected: Tensor) -> Tensor:
+        """[batch, seq, heads · head_dim] → [batch, heads, seq, head_dim]."""
+        batch, seq, _ = projected.shape
+        return projected.view(batch, seq, -1, self.head_dim).transpose(1, 2)
+
+
+class Mlp(nn.Module):
+    """SwiGLU of three matrices (Shazeer 2020), or GELU of two."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.gate = nn.Linear(spec.hidden, spec.ffn, bias=spec.mlp_bias) if spec.gated else None
+        self.up = nn.Linear(spec.hidden, spec.ffn, bias=spec.mlp_bias)
+        self.down = nn.Linear(spec.ffn, spec.hidden, bias=spec.mlp_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = F.gelu(self.up(x)) if self.gate is None else F.silu(self.gate(x)) * self.up(x)
+        output: Tensor = self.down(inner)
+        return output
+
+
+class Block(nn.Module):
+    """One pre-norm layer: norm, attention, residual, norm, MLP or mixture of experts, residual."""
+
+    def __init__(self, spec: ModelSpec, *, sparse: bool = False) -> None:
+        super().__init__()
+        self.attention_norm = make_norm(spec)
+        self.attention = Attention(spec)
+        self.mlp_norm = make_norm(spec)
+        self.mlp = Mixture(spec.hidden, spec.experts) if sparse and spec.experts else Mlp(spec)
+
+    def forward(self, x: Tensor, rope: RopeTables | None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rope)
+        output: Tensor = x + self.mlp(self.mlp_norm(x))
+        return output
+
+
+class Decoder(nn.Module):
+    """Layers [first, last) of a model, with the embedding if it begins there and norm and head if it ends there.
+
+    Maps tokens [batch, seq] (or hidden states from the stage before) to logits [batch, seq, vocab] (or hidden states).
+    """
+
+    def __init__(
+        self, spec: ModelSpec, *, first: int, last: int, seq_len: int, dtype: torch.dtype, recompute: bool, seed: int
+    ) -> None:
+        super().__init__()
+        self.recompute = recompute
+        has_embedding, has_head = first == 0, last == spec.layers
+        # A seed a part, so that every stage of every plan starts from the weights that the whole model starts from.
+        torch.manual_seed(seed)
+        self.embedding = nn.Embedding(spec.vocab, spec.hidden) if has_embedding else None
+        self.positions = nn.Embedding(spec.max_positions, spec.hidden) if has_embedding and not spec.rope else None
+        self.apply(initialise)
+        self.layers = nn.ModuleList(
+            seeded_block(spec, seed + 1 + index, sparse=spec.kinds()[index].sparse) for index in range(first, last)
+        )
+        torch.manual_seed(seed + 1 + spec.layers)
+        self.norm = make_norm(spec) if has_head else None
+        self.head = nn.Linear(spec.hidden, spec.vocab, bias=False).apply(initialise) if has_head else None
+        self.tied = spec.tied and has_embedding and has_head
+        self.tie()
+        self.to(dtype)
+        # Constants, and not buffers: DistributedDataParallel would broadcast buffers at every forward.
+        self.rope_tables = rope_tables(seq_len, spec.head_dim, dtype) if spec.rope else None
+        self.position_ids = torch.arange(seq_len).unsqueeze(0)
+
+    def tie(self) -> None:
+        """Make the head use the embedding's weight, where the model says so."""
+        if self.tied and self.head is not None and self.embedding is not None:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.embedding is not None:
+            x = self.embedding(x)
+        if self.positions is not None:
+            x = x + self.positions(self.position_ids)
+        for layer in self.layers:
+            if self.recompute:
+                x = checkpoint(layer, x, self.rope_tables, use_reentrant=False)
+            else:
+                x = layer(x, self.rope_tables)
+        if self.norm is not None and self.head is not None:
+            x = self.head(self.norm(x))
+        return x
+
+
+def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross entropy in fp32 of logits [batch, seq, vocab] against targets [batch, seq]."""
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+def make_norm(spec: ModelSpec) -> nn.Module:
+    norm = nn.RMSNorm if spec.norm == "rms" else nn.LayerNorm
+    return norm(spec.hidden, eps=NORM_EPS)
+
+
+def seeded_block(spec: ModelSpec, seed: int, *, sparse: bool) -> nn.Module:
+    torch.manual_seed(seed)
+    return Block(spec, sparse=sparse).apply(initialise)
+
+
+def initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=INIT_STD)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+    if isinstance(module, GroupedExperts):
+        nn.init.normal_(module.gate_up, std=INIT_STD)
+        nn.init.normal_(module.down, std=INIT_STD)
+
+
+def rope_tables(seq_len: int, head_dim: int, dtype: torch.dtype) -> RopeTables:
+    """Cosines and sines [seq_len, head_dim] of the rotary embedding, each frequency twice (rotate-half layout)."""
+    frequency = ROPE_BASE ** (-torch.arange(0, head_dim, 2).float() / head_dim)
+    angle = torch.outer(torch.arange(seq_len).float(), frequency).repeat(1, 2)
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def rotate(x: Tensor, rope: RopeTables) -> Tensor:
+    """Rotary embedding of x [..., head_dim], whose other dimensions those of the tables broadcast to."""
+    cosine, sine = rope
+    left, right = x.chunk(2, dim=-1)
+    return x * cosine + torch.cat((-right, left), dim=-1) * sine

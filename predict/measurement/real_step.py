@@ -1,0 +1,169 @@
+"""The truth that predictions are held against: a run trained for a few real steps, in fresh processes, and timed.
+
+measurement = measure(run)
+measurement.median_us, measurement.to_json()
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from predict.layers.run_json import dump_run
+from predict.measurement.gpu.at_hand import require_gpu_of
+from predict.measurement.gpu.one_process import train_alone
+from predict.measurement.kept_rounds import KeptRounds
+from predict.measurement.measurement import DeviceRecord, Measurement, pool, settings_of
+from predict.measurement.requirements import Implementation, require_measurable, require_no_other_traces
+from predict.measurement.system_noise import others_shares_here, usage_of
+from predict.run.training_run import TrainingRun
+from sampling.errors import UserError
+from sampling.files.scratch import scratch_folder
+from sampling.number_text import duration
+from sampling.ranks.launch import launch
+
+STEPS = 10
+WARMUP = 3
+"""Steps until the allocator has all its memory and torch's lazy set-up is done; measured on CPU, see rank_environment."""
+
+
+def measure(
+    run: TrainingRun,
+    *,
+    steps: int | None = None,
+    warmup: int = WARMUP,
+    implementation: Implementation = "torch",
+    timeout_s: float = 600,
+    trace: Path | None = None,
+) -> Measurement:
+    """Train the run on random tokens and time `steps` steps after a warm-up: by default STEPS on a CPU, on a GPU as many as
+    fill ten seconds. `warmup` are the steps that a CPU runs first; a GPU warms up for three seconds. Into the folder `trace` goes a
+    trace of a few more steps of each rank, by torch's profiler.
+
+    Raises UserError for a run that cannot be measured (before anything starts), a rank that fails, or a time-out.
+    """
+    _require(run, implementation)
+    if run.cluster.gpu.kind != "cpu":
+        if trace:
+            raise UserError(
+                "--trace: steps of a GPU are not traced here; record them with torch.profiler in your own run"
+            )
+        return of_one_gpu(run, train_alone(run, steps=steps, timeout_s=timeout_s))
+    steps = steps or STEPS
+    if trace:
+        require_no_other_traces(trace, run.cluster.world_size)
+    with scratch_folder("real-step") as folder:
+        config, result = folder / "run.json", folder / "result.json"
+        config.write_text(dump_run(run))
+        arguments = [str(config), str(result), str(warmup + steps), str(warmup), implementation, str(timeout_s)]
+        if trace:
+            trace.mkdir(parents=True, exist_ok=True)
+            arguments += ["--trace", str(trace.absolute())]
+        launch(
+            ["-m", "predict.measurement.worker", *arguments],
+            name=run.name,
+            processes=run.cluster.world_size,
+            threads=run.cluster.threads,
+            timeout_s=timeout_s,
+        )
+        return summarize(run, implementation, json.loads(result.read_text()), warmup=warmup)
+
+
+def _require(run: TrainingRun, implementation: Implementation) -> None:
+    """UserError for a run that cannot be measured, and for one of a GPU that this machine lacks."""
+    require_measurable(run, implementation)
+    if run.cluster.gpu.kind != "cpu":
+        require_gpu_of(run)
+
+
+def of_one_gpu(run: TrainingRun, result: Mapping[str, Any]) -> Measurement:
+    """The measurement in what the worker of a GPU wrote."""
+    return Measurement(
+        run=run.name,
+        implementation="torch",
+        step_times_us=tuple(wall_s * 1e6 for wall_s in result["wall_s"]),
+        others_shares=(0.0,) * len(result["wall_s"]),
+        losses=tuple(result["losses"]),
+        tokens_per_step=run.batch.global_ * run.batch.seq_len,
+        parameters_per_rank=(result["parameters"],),
+        threads=run.cluster.threads,
+        versions=dict(result["versions"]),
+        settings=settings_of(run),
+        device=DeviceRecord(**result["device"]),
+    )
+
+
+def measure_interleaved(
+    cases: Sequence[tuple[TrainingRun, Implementation]],
+    *,
+    rounds: int,
+    steps_per_round: int | None,
+    progress: Callable[[str], None],
+    kept: KeptRounds | None = None,
+) -> list[Measurement | None]:
+    """Measure several runs in turns, so that a slow spell of the machine falls on all alike.
+
+    Returns one measurement per run, in their order, over the steps of all rounds; None for a run that failed, of which
+    `progress` is told. It is told each result as it comes, with the time left. `kept` holds the measurements of an interrupted
+    call, and gets the new ones. Every run is checked before the first starts: UserError for one that cannot be measured.
+    """
+    for run, implementation in cases:
+        _require(run, implementation)
+    measured: list[list[Measurement]] = [[] for _ in cases]
+    failed: set[int] = set()
+    start, fresh, total = time.monotonic(), 0, rounds * len(cases)
+    for turn in range(rounds):
+        for index, (run, implementation) in enumerate(cases):
+            place = turn * len(cases) + index
+            if kept and place in kept.measured:
+                measured[index].append(kept.measured[place])
+                continue
+            if index in failed:
+                continue
+            fresh += 1
+            try:
+                result = measure(run, steps=steps_per_round, implementation=implementation)
+            except UserError as error:
+                failed.add(index)
+                progress(f"left out: {error}")
+                continue
+            measured[index].append(result)
+            if kept:
+                kept.add(place, result)
+            left_s = (time.monotonic() - start) / fresh * (total - place - 1)
+            noisy = " (noisy)" if result.noise else ""
+            progress(
+                f"measured {place + 1} of {total}: {run.name} {duration(result.median_us)}{noisy}, {left_s:.0f} s left"
+            )
+    return [None if index in failed else pool(results) for index, results in enumerate(measured)]
+
+
+def summarize(
+    run: TrainingRun, implementation: Implementation, result: Mapping[str, Any], *, warmup: int
+) -> Measurement:
+    """The measurement in what the worker wrote: rank 0's clock, the CPU time of all ranks, the losses of those that know."""
+    ranks = result["ranks"]
+    usage = usage_of(ranks)[warmup:]
+    return Measurement(
+        run=run.name,
+        implementation=implementation,
+        step_times_us=tuple(step.wall_s * 1e6 for step in usage),
+        others_shares=tuple(others_shares_here(usage)),
+        losses=tuple(mean_known(losses) for losses in zip(*(rank["losses"] for rank in ranks), strict=True)),
+        traced_us=tuple(wall * 1e6 for wall in ranks[0].get("traced_s", ())),
+        tokens_per_step=run.batch.global_ * run.batch.seq_len,
+        parameters_per_rank=tuple(rank["parameters"] for rank in ranks),
+        threads=run.cluster.threads,
+        versions=dict(result["versions"]),
+        settings=settings_of(run),
+    )
+
+
+def mean_known(losses: Sequence[float]) -> float:
+    """Mean over the ranks that know the loss; the others hold NaN."""
+    known = [loss for loss in losses if not math.isnan(loss)]
+    return sum(known) / len(known) if known else math.nan

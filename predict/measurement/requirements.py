@@ -1,0 +1,133 @@
+"""Which runs can be measured for real here, and why the others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from predict.measurement.gpu.requirements import gpu_faults
+from predict.run.execution import WHOLE_LAYERS
+from predict.run.frameworks import refused_by_runtime
+from predict.run.plan import BEST, Plan
+from predict.run.training_run import TrainingRun
+from predict.schedules import registry
+from sampling.errors import UserError
+
+Implementation = Literal["torch", "transformers"]
+PRECISIONS = ("fp32", "bf16")
+
+
+def require_measurable(run: TrainingRun, implementation: Implementation) -> None:
+    """Raise one UserError that lists everything that keeps the run from being measured."""
+    if run.cluster.gpu.kind == "cpu":
+        faults = [*machine_faults(run), *plan_faults(run), *shape_faults(run)]
+        if implementation == "transformers":
+            faults += transformers_faults(run)
+    else:
+        faults = list(gpu_faults(run))
+        if implementation == "transformers":
+            faults.append("implementation: transformers is measured on a CPU; use torch, or hardware: cpu")
+    if run.real is not None:
+        faults.append(f"batch.lengths: {run.batch.lengths}; a real step has sequences of one length, remove it")
+    if faults:
+        listed = "\n".join(f"  - {fault}" for fault in faults)
+        raise UserError(f"{run.name} cannot be measured as a real step:\n{listed}")
+
+
+def machine_faults(run: TrainingRun) -> Iterator[str]:
+    plan, cluster = run.plan, run.cluster
+    if not Path("/proc/stat").exists():
+        yield "this machine: there is no /proc/stat to account for other processes; measure on Linux"
+    if cluster.nodes != 1:
+        yield f"cluster.nodes: {cluster.nodes}; all ranks start on this machine, use 1"
+    ranks = plan.tp * plan.pp * plan.cp * plan.dp
+    if ranks != cluster.world_size:
+        yield (
+            f"plan: tp·pp·cp·dp = {ranks} ranks on a cluster of {cluster.world_size}; "
+            f"set cluster.gpus_per_node to {ranks}, so that they share the cores as they will be timed"
+        )
+    if not run.execution.whole_layers:
+        yield (
+            f"execution.framework: {run.execution.framework}; a real step on a CPU is of this project's own plain modules, use "
+            f"{WHOLE_LAYERS}"
+        )
+    if run.precision not in PRECISIONS:
+        yield f"precision: {run.precision}; use one of {', '.join(PRECISIONS)}"
+
+
+def _schedule_faults(plan: Plan) -> Iterator[str]:
+    where = f"plan.schedule: {plan.schedule!r}"
+    if plan.schedule == BEST:
+        yield f"{where} is not a schedule to run; name the one that `predict one-batch` chooses"
+        return
+    schedule = registry.get(plan.schedule)
+    if schedule.solver:
+        yield f"{where} is solved for predicted times; write its order with `predict schedule … --order mine.csv`, and name that"
+    elif schedule.placement(plan.pp, plan.vpp).chain_count > 1:
+        yield f"{where} runs two copies of the model, which torch has no runtime for"
+    elif plan.dp > 1 and plan.schedule not in ("afab", "1f1b"):
+        yield f"{where} with plan.dp: {plan.dp} is not measured; use plan.dp of 1, or afab or 1f1b"
+
+
+def plan_faults(run: TrainingRun) -> Iterator[str]:
+    plan = run.plan
+    for name in ("cp", "ep", "etp"):
+        if getattr(plan, name) != 1:
+            yield f"plan.{name}: {getattr(plan, name)} is not measured; use 1"
+    if plan.tp > 1 and plan.dp > 1:
+        yield f"plan.tp: {plan.tp} with plan.dp: {plan.dp}; torch's DDP refuses DTensor parameters, use one of the two"
+    if plan.sp and plan.tp == 1:
+        yield "plan.sp: true needs plan.tp above 1"
+    if plan.zero not in (0, 1):
+        yield f"plan.zero: {plan.zero}; use 0 or 1"
+    if plan.recompute not in ("none", "full"):
+        yield f"plan.recompute: {plan.recompute!r}; use none or full"
+    if plan.pp > 1:
+        yield from _schedule_faults(plan)
+    if refusal := refused_by_runtime(run.execution.framework, plan, run.microbatches):
+        yield refusal
+    if plan.pp > 1 and run.model.tied:
+        yield f"plan.pp: {plan.pp} with a tied head, whose weight would lie on two stages; use pp 1 or an untied model"
+
+
+def shape_faults(run: TrainingRun) -> Iterator[str]:
+    model, plan, batch = run.model, run.plan, run.batch
+    for name in ("heads", "kv_heads", "ffn", "vocab"):
+        if getattr(model, name) % plan.tp:
+            yield f"model.{name}: {getattr(model, name)} is not a multiple of plan.tp = {plan.tp}"
+    if plan.sp and batch.seq_len % plan.tp:
+        yield f"batch.seq_len: {batch.seq_len} is not a multiple of plan.tp = {plan.tp}, which plan.sp needs"
+    if plan.pp * plan.vpp > model.layers:
+        yield f"plan.pp: {plan.pp * plan.vpp} stages for {model.layers} layers; use at most one stage per layer"
+    if not batch.global_ or batch.global_ % (batch.micro * plan.dp):
+        yield f"batch.global: {batch.global_} is not a multiple of micro · dp = {batch.micro} · {plan.dp}"
+    if not model.rope and batch.seq_len > model.max_positions:
+        yield f"batch.seq_len: {batch.seq_len} is beyond the model's {model.max_positions} learnt positions"
+
+
+def transformers_faults(run: TrainingRun) -> Iterator[str]:
+    model, plan = run.model, run.plan
+    if find_spec("transformers") is None:
+        yield "implementation: the transformers library is missing; pip install 'steptime[transformers]'"
+    if plan.tp * plan.pp * plan.dp != 1:
+        yield "implementation: transformers is measured on one process; use tp, pp and dp of 1"
+    if plan.recompute != "none":
+        yield "implementation: transformers is measured without recomputation; use plan.recompute: none"
+    if not (model.gated and model.rope and model.norm == "rms"):
+        yield "implementation: transformers is measured with Llama-like models (gated MLP, RMS norm, rotary positions)"
+
+
+def trace_name(rank: int | str) -> str:
+    """The file of a rank's trace in the folder of a run's; of all ranks' for the pattern `*`."""
+    return f"rank{rank}.json.gz"
+
+
+def require_no_other_traces(trace: Path, ranks: int) -> None:
+    """UserError where a folder holds traces of an earlier run with more ranks, which would stand beside those of this one."""
+    own = {trace_name(rank) for rank in range(ranks)}
+    if others := sorted(path.name for path in trace.glob(trace_name("*")) if path.name not in own):
+        raise UserError(
+            f"--trace: {trace} holds {', '.join(others)} of an earlier run with more ranks; remove them, or give another folder"
+        )

@@ -1,0 +1,136 @@
+"""A serving config run for real on this machine: its requests served by a small engine in torch, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from predict.layers.attention import Attention
+from predict.serving.batch import Chunk, StepBatch
+from predict.serving.coefficients import Client
+from predict.serving.config import ServingRun
+from predict.serving.fit_own_server import TimedBatch
+from predict.serving.scheduler.latency import Latency, latency_of
+from predict.serving.scheduler.simulate import Served
+from predict.serving.scheduler.traffic import traffic_of
+from sampling.errors import UserError
+from sampling.files.scratch import scratch_folder
+from sampling.ranks.launch import launch
+
+PRECISIONS = ("fp32", "bf16")
+TIMEOUT_S = 900.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedLoad:
+    """A load as a real server bore it."""
+
+    name: str
+    latency: Latency
+    requests: int
+    steps: int
+    preemptions: int
+    waited_s: float
+    """Seconds in which other processes had the core, which no time contains."""
+    before: Sequence[TimedBatch]
+    """Steps of chosen batches just before the load, which tell the machine's pace at the time."""
+
+
+def serve_for_real(run: ServingRun, config: Path | str, overrides: Sequence[str] = ()) -> ServedLoad:
+    """Serve the load of a config. UserError for one that cannot be run here, before anything starts, and for a server that fails."""
+    require_servable(run)
+    found = _run(run, config, overrides, "load")
+    times = {name: np.array(found[f"{name}_us"]) for name in ("arrival", "start", "first", "last")}
+    durations = np.array([step["end_us"] - step["start_us"] for step in found["steps"]])
+    sizes = np.array([len(step["chunks"]) + len(step["decodes"]) for step in found["steps"]])
+    served = Served(
+        traffic=replace(run.traffic or traffic_of(run.load), arrival_us=times["arrival"]),
+        start_us=times["start"],
+        first_us=times["first"],
+        last_us=times["last"],
+        trace=np.zeros((0, 0)),
+        steps=len(durations),
+        busy_us=float(durations.sum()),
+        mean_requests=float((sizes * durations).sum() / durations.sum()),
+        mean_blocks=0.0,
+        most_blocks=0,
+        preemptions=found["preemptions"],
+        chunk_tokens=float(sum(tokens for step in found["steps"] for tokens, _ in step["chunks"])),
+    )
+    return ServedLoad(
+        name=run.name,
+        latency=latency_of(served, Client()),
+        requests=len(times["last"]),
+        steps=served.steps,
+        preemptions=served.preemptions,
+        waited_s=found["waited_s"],
+        before=_timed_batches(found["before"]),
+    )
+
+
+def time_steps(run: ServingRun, config: Path | str, overrides: Sequence[str] = ()) -> list[TimedBatch]:
+    """Steps of the config's server with batches that do not depend on its load. UserError as of `serve_for_real`."""
+    require_servable(run)
+    return _timed_batches(_run(run, config, overrides, "steps")["steps"])
+
+
+def _timed_batches(steps: Sequence[Any]) -> list[TimedBatch]:
+    return [
+        TimedBatch(
+            batch=StepBatch(
+                chunks=tuple(Chunk(tokens=tokens, context=context) for tokens, context in step["chunks"]),
+                decodes=tuple(step["decodes"]),
+            ),
+            time_us=step["end_us"] - step["start_us"],
+        )
+        for step in steps
+    ]
+
+
+def require_servable(run: ServingRun) -> None:
+    """UserError that lists everything that keeps the config from being served for real here."""
+    server, model = run.server, run.server.model
+    faults = []
+    if server.cluster.gpu.kind != "cpu":
+        faults.append(f"hardware: {server.cluster.gpu.name}; a real server runs on this CPU alone, use cpu")
+    if server.tp * server.placement.dp != 1:
+        faults.append(f"placement: tp {server.tp}, dp {server.placement.dp}; it runs on one process, use 1")
+    if server.placement.precision not in PRECISIONS or server.placement.kv_precision != server.placement.precision:
+        faults.append(
+            f"placement.precision: {server.placement.precision} with kv_precision {server.placement.kv_precision}; "
+            f"use one of {', '.join(PRECISIONS)} for both"
+        )
+    if server.engine.asynchronous:
+        faults.append("engine.asynchronous: true; it schedules between steps, use false (or engine.name: torch-loop)")
+    if server.engine.never_preempts:
+        faults.append("engine.never_preempts: true; it preempts, use false")
+    plain = all(isinstance(model.mixer(kind), Attention) and not kind.sparse for kind in model.kinds())
+    if not (plain and model.gated and model.rope and model.norm == "rms" and not model.window):
+        faults.append(
+            f"model: {model.name}; it runs Llama-like models (attention, gated MLP, RMS norm, rotary positions)"
+        )
+    if model.attention_bias or model.mlp_bias or model.qk_norm:
+        faults.append(f"model: {model.name} has biases or norms of queries, which it does not run; take another model")
+    if not model.max_positions:
+        faults.append(f"model: {model.name} does not say its max_position_embeddings; give it")
+    if faults:
+        listed = "\n".join(f"  - {fault}" for fault in faults)
+        raise UserError(f"{run.name} cannot be served for real:\n{listed}")
+
+
+def _run(run: ServingRun, config: Path | str, overrides: Sequence[str], job: str) -> Any:
+    with scratch_folder("real-server") as folder:
+        result = folder / "result.json"
+        launch(
+            ["-m", "predict.measurement.serving.worker", str(config), json.dumps(list(overrides)), job, str(result)],
+            name=run.name,
+            processes=1,
+            threads=run.server.cluster.threads,
+            timeout_s=TIMEOUT_S,
+        )
+        return json.loads(result.read_text())

@@ -1,0 +1,150 @@
+"""The wishes of a search's user beside the config: what is best, what is allowed, what else is asked, and who prices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from predict.run.model_flops import model_flops_per_token
+from predict.run.training_run import TrainingRun
+from sampling.errors import Checks, UserError
+from sampling.files.faults import did_you_mean, shown
+
+ObjectiveName = Literal["time", "cost", "memory", "energy", "mfu"]
+Backend = Literal["processes", "dask", "ray"]
+OBJECTIVE_NAMES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    """A search as its user asks for it. UserError, naming the option of the command, for what cannot be or does not go together."""
+
+    objective: ObjectiveName = "time"
+    """What is least in the best plan (mfu: most); per token."""
+    top: int = 20
+    """Plans in the answer."""
+    max_memory: float = 1.0
+    """Share of the device's memory that a plan may take."""
+    max_gpus: int | None = None
+    """Clusters of more GPUs are left out."""
+    min_interval_overlap: float | None = None
+    """Share by which the interval of a plan in the answer overlaps the best one's at least; None keeps all of `top`."""
+    clusters: tuple[str, ...] = ()
+    """Names or files of clusters, each searched in place of the config's own."""
+    tokens: str | None = None
+    """Tokens of a whole training whose cost is told, as `2T`."""
+    price: str | None = None
+    """Price of a GPU or node, as `2.5/gpu-h`."""
+    front: bool = False
+    """Whether the front of time, memory and GPUs is found too."""
+    save: Path | None = None
+    """File that keeps what is priced, and from which a search goes on."""
+    jobs: int | None = None
+    """Processes; None for one per core."""
+    backend: Backend = "processes"
+    address: str | None = None
+    """Address of the Dask scheduler or Ray cluster."""
+
+    def __post_init__(self) -> None:
+        with Checks() as checks:
+            for name in ("top", "max_gpus", "jobs"):
+                checks.run(self._check_positive, name)
+            for check in (
+                self._check_names,
+                self._check_memory,
+                self._check_overlap,
+                self._check_cost,
+                self._check_address,
+            ):
+                checks.run(check)
+
+    def _check_positive(self, name: str) -> None:
+        value = getattr(self, name)
+        if value is not None and value < 1:
+            raise UserError(f"--{name.replace('_', '-')}: {value} is not a positive number; give 1 or more")
+
+    def _check_names(self) -> None:
+        for option, value, names in (
+            ("--objective", self.objective, OBJECTIVE_NAMES),
+            ("--backend", self.backend, BACKENDS),
+        ):
+            if value not in names:
+                near = did_you_mean(value, names) or f"; give one of {', '.join(names)}"
+                raise UserError(f"{option}: {shown(value)} is unknown{near}")
+
+    def _check_memory(self) -> None:
+        if not 0 < self.max_memory <= 1:
+            raise UserError(
+                f"--max-memory: {self.max_memory:g} is not a share of the device's memory; give a number above 0, 1 at most"
+            )
+
+    def _check_overlap(self) -> None:
+        if self.min_interval_overlap is not None and not 0 <= self.min_interval_overlap <= 1:
+            raise UserError(
+                f"--min-interval-overlap: {self.min_interval_overlap:g} is not a share; give a number from 0 (all ties) to 1"
+            )
+
+    def _check_address(self) -> None:
+        if self.address and self.backend == "processes":
+            raise UserError("--address: processes of this machine have none; give --backend dask or ray too")
+
+    def _check_cost(self) -> None:
+        from predict.ledger.training_cost import require_paid
+
+        require_paid(self.tokens, self.price)
+
+
+# Objectives: what plans are ranked by, each with the floor that no plan undercuts.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Objective:
+    """A figure of which less is better. `value` grows with both of its figures, so that their floors make a floor of it."""
+
+    name: str
+    meaning: str
+    value: Callable[[TrainingRun, Any, Any], Any]
+    """From a run of the cluster and model, its time per token in µs, and its memory in bytes."""
+    timed: bool = True
+    """Whether it follows from the step's time, whose errors it then has."""
+
+
+def _time(run: TrainingRun, us_per_token: Any, memory_bytes: Any) -> Any:
+    return us_per_token
+
+
+def _gpu_time(run: TrainingRun, us_per_token: Any, memory_bytes: Any) -> Any:
+    return us_per_token * run.cluster.world_size
+
+
+def _memory(run: TrainingRun, us_per_token: Any, memory_bytes: Any) -> Any:
+    return memory_bytes
+
+
+def _energy(run: TrainingRun, us_per_token: Any, memory_bytes: Any) -> Any:
+    if run.cluster.gpu.power_w is None:
+        raise UserError(
+            f"--objective energy: the hardware file of {run.cluster.gpu.name} states no power_w; add it, or take cost"
+        )
+    return us_per_token * run.cluster.world_size * run.cluster.gpu.power_w
+
+
+def _peak_flops(run: TrainingRun, us_per_token: Any, memory_bytes: Any) -> Any:
+    """FLOPs that the GPUs could do per token, over those of the model: 1 / MFU."""
+    peak = run.cluster.gpu.peak_flops_per_us(run.precision) * run.cluster.world_size
+    return us_per_token * peak / model_flops_per_token(run.model, run.batch.seq_len)
+
+
+OBJECTIVES: Mapping[str, Objective] = {
+    each.name: each
+    for each in (
+        Objective(name="time", meaning="time per token", value=_time),
+        Objective(name="cost", meaning="GPU-hours per token", value=_gpu_time),
+        Objective(name="memory", meaning="expected peak of memory", value=_memory, timed=False),
+        Objective(name="energy", meaning="energy per token", value=_energy),
+        Objective(name="mfu", meaning="model FLOPs utilisation", value=_peak_flops),
+    )
+}

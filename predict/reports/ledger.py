@@ -1,0 +1,389 @@
+"""The ledger of a step as text, JSON and long table: the account of the step, MFU by convention, then book by book.
+
+Times are µs of one GPU of the mean pipeline rank, sizes bytes, FLOPs those of all GPUs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.ledger.books import CalibrationBook, Ledger, MemoryBook
+from predict.ledger.communication import CommunicationBook
+from predict.ledger.compute import ComputeBook, OperatorTime, PartOfStep
+from predict.ledger.schedule import ScheduleBook
+from predict.reports.memory import memory_json, summary
+from predict.reports.provenance import first_lines_of
+from predict.reports.text import account_table, escape, fact, head, run_text, stacked, step_fact, table
+from predict.serialise import as_json, each_picked, picked, versioned
+from sampling.files.faults import counted
+from sampling.number_text import duration, gib, percent, plain, significant
+from sampling.units import GIB
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+MOST_MESSAGES = 16
+MOST_OPERATORS = 14
+NOTHING = 1e-9
+"""Share of the step below which a sum of floats is nothing."""
+STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+SHOWN_FIELDS = ("m", "n", "k", "batch", "seq_len", "heads", "tokens", "hidden", "width", "groups", "rows", "parameters")
+ENTRY: Mapping[str, tuple[str, ...]] = {
+    "parts": ("part", "layer"),
+    "operators": ("heading", "operator", "phase", "recompute", "fields"),
+    "messages": ("heading", "kind", "group", "carries", "size_bytes", "ranks"),
+    "ranks": ("rank",),
+    "layers": ("unit", "recompute"),
+    "buffers": ("name",),
+    "constants": ("name",),
+}
+"""List of a book → the keys that name an entry; its other numbers are a row each."""
+BOOKS = ("account_us", "compute", "memory", "communication", "schedule", "calibration", "mfu", "parameters")
+COLUMNS = ("run", "book", "entry", "quantity", "value")
+
+
+def ledger_text(ledger: Ledger) -> RenderableType:
+    """The account of the step, MFU by convention, then book by book."""
+    prediction = ledger.prediction
+    step_us, run = prediction.median_us, prediction.run
+    parameters = {name: quantity(count).replace("G", "B") for name, count in ledger.parameters.items()}
+    account = [
+        (name.replace("_", " "), time_us)
+        for name, time_us in ledger.account_us.items()
+        if abs(time_us) > NOTHING * step_us
+    ]
+    return stacked(
+        *first_lines_of(prediction),
+        head(run.name, run_text(run)),
+        "",
+        step_fact(prediction.step_time),
+        fact("parameters", f"{parameters['total']}, of which a token meets {parameters['active']}"),
+        fact("tokens", f"{ledger.compute.tokens:,} per step, {prediction.tokens_per_second:,.0f} per second"),
+        "",
+        account_table("  the step on the mean pipeline rank", account, step_us),
+        "",
+        _mfu(ledger),
+        *(f"  {name}: {escape(one.refusal)}" for name, one in ledger.mfu.items() if one.refusal),
+        "",
+        _parts(ledger.compute),
+        "",
+        _operators(ledger.compute, step_us),
+        "",
+        *_memory(ledger.memory),
+        "",
+        *_communication(ledger.communication, step_us),
+        "",
+        *_schedule(ledger.schedule),
+        "",
+        *_calibration(ledger.calibration),
+    )
+
+
+def quantity(value: float) -> str:
+    """A count of four digits with a prefix: 8.030G."""
+    for size, prefix in STEPS:
+        if abs(value) >= size:
+            return f"{significant(value / size, 4)}{prefix}"
+    return significant(value, 4)
+
+
+def _mfu(ledger: Ledger) -> Table:
+    return table(
+        "  MFU by convention",
+        ledger.mfu.items(),
+        {"": lambda item: item[0]},
+        {
+            "MFU": lambda item: "refused" if item[1].mfu is None else f"{item[1].mfu:.1%}",
+            "FLOPs per step": lambda item: "" if item[1].flops is None else quantity(item[1].flops),
+            "FLOPs per token": lambda item: (
+                "" if item[1].flops is None else quantity(item[1].flops / ledger.compute.tokens)
+            ),
+            "peak per GPU": lambda item: (
+                ""
+                if item[1].peak_flops_per_us is None
+                else f"{item[1].peak_flops_per_us / ledger.compute.gpus / 1e6:,.4g} TFLOP/s"
+            ),
+        },
+    )
+
+
+def _parts(book: ComputeBook) -> Table:
+    """Required FLOPs by part of the model."""
+    made = table(
+        "  required FLOPs by part",
+        book.parts,
+        {
+            "": lambda part: part.part.replace("_", " "),
+            "layers": lambda part: f"{part.layers} {part.layer}" if part.layer else "",
+        },
+        {
+            "forward": lambda part: quantity(part.forward_flops),
+            "backward": lambda part: quantity(part.backward_flops),
+            "share": lambda part: percent(part.required_flops / book.required_flops),
+            "per token": lambda part: quantity(part.required_flops / book.tokens),
+            "per GPU": lambda part: quantity(part.required_flops / book.gpus),
+            "recompute": lambda part: quantity(part.recompute_flops) if part.recompute_flops else "",
+        },
+    )
+    made.add_row(
+        "in all",
+        "",
+        quantity(sum(part.forward_flops for part in book.parts)),
+        quantity(sum(part.backward_flops for part in book.parts)),
+        "",
+        quantity(book.required_flops / book.tokens),
+        quantity(book.required_flops / book.gpus),
+        quantity(book.recompute_flops) if book.recompute_flops else "",
+    )
+    if book.optimizer_flops:
+        made.add_row("optimizer, beside these", "", quantity(book.optimizer_flops))
+    return made
+
+
+def _operators(book: ComputeBook, step_us: float) -> Table:
+    """The operators by the time above their bound, most first: where the headroom is."""
+    wasteful = sorted(book.operators, key=lambda each: (each.bound_us or 0.0) - each.total_us)
+    more = len(wasteful) - MOST_OPERATORS
+    rest = f"; {more} more in --json" if more > 0 else ""
+    return table(
+        f"  operators per GPU and step, most time above the bound first{rest}",
+        wasteful[:MOST_OPERATORS],
+        {
+            "": lambda each: each.heading,
+            "phase": lambda each: ("recompute" if each.again else each.phase or "").replace("_", " "),
+            "shape": _shape,
+        },
+        {
+            "count": lambda each: f"{each.count:,.4g}" if each.call else "",
+            "each": lambda each: duration(each.each_us) if each.call else "",
+            "in all": lambda each: duration(each.total_us),
+            "of the step": lambda each: percent(each.total_us / step_us),
+            "÷ bound": lambda each: "" if each.over_bound is None else f"{each.over_bound:.2f}",
+        },
+    )
+
+
+def _shape(operator: OperatorTime) -> str:
+    if operator.call is None:
+        return ""
+    fields = operator.call.fields()
+    return " ".join(f"{name} {fields[name]:,}" for name in SHOWN_FIELDS if fields.get(name))
+
+
+def _memory(book: MemoryBook) -> list[RenderableType]:
+    estimate = book.estimate
+    title = f"  memory, peak of pipeline rank {estimate.worst.rank}"
+    terms = account_table(title, book.terms_bytes.items(), estimate.point_bytes, unit="GiB", write=gib)
+    return [terms, f"  {summary(estimate)}"]
+
+
+def _communication(book: CommunicationBook, step_us: float) -> list[RenderableType]:
+    if not book.messages:
+        return ["[bold]  communication[/]: none"]
+    made = table(
+        "  communication per GPU and step; alone less exposed is hidden",
+        book.messages[:MOST_MESSAGES],
+        {
+            "": lambda each: each.heading,
+            "message": lambda each: each.kind,
+            "group": lambda each: f"{each.group} × {each.ranks}",
+            "carries": lambda each: each.carries,
+            "algorithm": lambda each: each.algorithm,
+        },
+        {
+            "MB": lambda each: plain(each.size_bytes / 1e6),
+            "count": lambda each: f"{each.count:,.4g}",
+            "each": lambda each: duration(each.each_us),
+            "alone": lambda each: duration(each.total_us),
+            "exposed": lambda each: duration(each.exposed_us),
+            "of step": lambda each: percent(each.exposed_us / step_us),
+        },
+    )
+    totals = (duration(book.total_us), duration(book.exposed_us), percent(book.exposed_us / step_us))
+    made.add_row("in all", *[""] * 7, *totals)
+    more = len(book.messages) - MOST_MESSAGES
+    return [made, *([f"  and {counted(more, 'more kind')} of message: --json has them"] if more > 0 else [])]
+
+
+def _schedule(book: ScheduleBook) -> list[RenderableType]:
+    ranks = table(
+        "",
+        book.ranks,
+        {},
+        {
+            "rank": lambda rank: str(rank.rank),
+            "busy": lambda rank: duration(rank.busy_us),
+            "fill": lambda rank: duration(rank.fill_us),
+            "queue": lambda rank: duration(rank.queue_us),
+            "step end": lambda rank: duration(rank.end_us),
+            "drain": lambda rank: duration(rank.drain_us),
+            "idle": lambda rank: duration(rank.idle_us),
+        },
+    )
+    rows = counted(book.global_batch, "sequence" if book.padding is None else "row")
+    microbatches = f"{counted(book.microbatches, 'microbatch')} of {book.micro_batch} × {book.row_tokens:,} tokens"
+    title = f"[bold]  schedule {book.schedule}[/]: {rows} per step, {microbatches} on each replica"
+    return [title, *_padding(book), ranks]
+
+
+def _padding(book: ScheduleBook) -> list[str]:
+    waste = book.padding
+    if waste is None:
+        return []
+    cut = f" ({waste.truncated:,} cut to the longest row)" if waste.truncated else ""
+    return [
+        fact(
+            "padding",
+            f"{waste.padding}: {waste.sequences:,} sequences of {waste.lengths}{cut}, {waste.tokens:,} tokens in rows of "
+            f"{waste.computed_tokens:,}",
+        ),
+        fact(
+            "wasted",
+            f"{percent(waste.token_waste)} of the tokens, {percent(waste.attention_waste)} of attention's squares, "
+            f"{duration(waste.wasted_us)} of the step, {waste.wasted_bytes / GIB:.2f} GiB of activations",
+        ),
+    ]
+
+
+def _calibration(book: CalibrationBook) -> list[RenderableType]:
+    rests = " · ".join(f"{share:.1%} {source}" for source, share in book.shares.items() if share >= 0.0005)
+    unknown = ((name, math.expm1(width)) for name, width in book.unknowns.items())
+    lines: list[RenderableType] = [
+        "[bold]  calibration[/]",
+        fact("rests on", rests + (f"; samples: {escape(book.samples)}" if book.samples else "")),
+        fact("unknown", " · ".join(f"{escape(name)} ±{share:.1%}" for name, share in unknown if share >= 0.0005)),
+    ]
+    if not book.constants:
+        return [*lines, fact("constants", "none read off published runs")]
+    title = "  constants read off published runs that moved it"
+    rows = ((name, one.value, one.low, one.high, one.moves) for name, one in book.constants.items())
+    return [*lines, constants_table(title, rows, about="what it moves")]
+
+
+def constants_table(title: str, rows: Iterable[tuple[str, float, float, float, str]], *, about: str) -> Table:
+    """Constants by their names, each with its value, its bounds and a remark."""
+    return table(
+        title,
+        rows,
+        {"": lambda row: row[0]},
+        {"value": lambda row: f"{row[1]:g}", "bounds": lambda row: f"{row[2]:g} to {row[3]:g}"},
+        {about: lambda row: row[4]},
+    )
+
+
+def ledger_json(ledger: Ledger) -> dict[str, Any]:
+    """All books in plain values."""
+    compute, communication, schedule = ledger.compute, ledger.communication, ledger.schedule
+    return versioned(
+        "ledger",
+        picked(ledger, "run=prediction.run.name step_time_us=prediction.step_time account_us")
+        | {
+            "compute": picked(compute, "tokens required_flops")
+            | _required(compute.required_flops, compute)
+            | picked(compute, "recompute_flops optimizer_flops")
+            | {
+                "parts": [_part(part, compute) for part in compute.parts],
+                "operators": [_operator(operator) for operator in compute.operators],
+                "total_us": compute.total_us,
+            },
+            "memory": _memory_json(ledger.memory),
+            "communication": {
+                "messages": each_picked(communication.messages, "* each_us hidden_us"),
+                **picked(communication, "total_us exposed_us hidden_us"),
+                "exposed_by_heading_us": communication.exposed_by_heading_us(),
+            },
+            "schedule": as_json(schedule)
+            | {"ranks": each_picked(schedule.ranks, "* idle_us")}
+            | picked(schedule, "idle_us bubble_us queue_us"),
+            "calibration": _calibration_json(ledger.calibration),
+            "mfu": {name: one.mfu for name, one in ledger.mfu.items()},
+            "mfu_flops": {name: one.flops for name, one in ledger.mfu.items()},
+            "mfu_peak_flops_per_us": {name: one.peak_flops_per_us for name, one in ledger.mfu.items()},
+            "mfu_refusals": {name: one.refusal for name, one in ledger.mfu.items() if one.refusal},
+            "parameters": ledger.parameters,
+        },
+    )
+
+
+def _required(flops: float, book: ComputeBook) -> dict[str, float]:
+    return {"required_flops_per_token": flops / book.tokens, "required_flops_per_gpu": flops / book.gpus}
+
+
+def _part(part: PartOfStep, book: ComputeBook) -> dict[str, Any]:
+    return picked(part, "* required_flops") | _required(part.required_flops, book)
+
+
+def _operator(operator: OperatorTime) -> dict[str, Any]:
+    call = operator.call
+    return (
+        {"heading": operator.heading, "operator": call and call.NAME, "fields": call.fields() if call else {}}
+        | picked(operator, "phase recompute=again source count each_us total_us flops bound_us over_bound")
+    )  # fmt: skip
+
+
+def _memory_json(book: MemoryBook) -> dict[str, Any]:
+    content = memory_json(book.estimate)
+    for key in ("version", "run", "schedule", "advice"):  # the ledger's own, or not of its business
+        del content[key]
+    return {"terms": book.terms_bytes, **content}
+
+
+def _calibration_json(book: CalibrationBook) -> dict[str, Any]:
+    constants = [{"name": name, **as_json(constant)} for name, constant in book.constants.items()]
+    return (
+        picked(book, "shares by_source_us unknowns_log=unknowns")
+        | {"constants": constants}
+        | picked(book, "samples calibrated")
+    )
+
+
+def ledger_rows(ledger: Ledger) -> list[dict[str, Any]]:
+    """The numbers of all books, in the order of the JSON and under its names."""
+    return rows_of_books(ledger_json(ledger), BOOKS, ENTRY)
+
+
+def rows_of_books(
+    content: Mapping[str, Any], books: Sequence[str], entries: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """A row for every number of the books of a JSON; `entries` are the keys that name the entries of a book's lists."""
+    named = {book: content[book] if isinstance(content[book], Mapping) else {book: content[book]} for book in books}
+    return [
+        {"run": content["run"], "book": book, "entry": entry, "quantity": quantity, "value": value}
+        for book, numbers in named.items()
+        for entry, quantity, value in _numbers(numbers, entries)
+    ]
+
+
+def _numbers(content: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str, float]]:
+    """Entry, quantity and value of every number of a book; `names` are the keys that name the entries of its lists."""
+    for key, value in content.items():
+        if isinstance(value, list):
+            for each in value:
+                if not isinstance(each, Mapping):
+                    continue  # a word
+                named = [_named(name, each[name]) for name in names[key]]
+                rest = {name: inner for name, inner in each.items() if name not in names[key]}
+                entry = " ".join([key, *filter(None, named)])
+                yield from ((entry, quantity, number) for quantity, number in _flat(rest))
+        else:
+            yield from (("", quantity, number) for quantity, number in _flat({key: value}))
+
+
+def _named(key: str, value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={inner}" for name, inner in value.items() if inner not in (False, 0, ""))
+    if isinstance(value, bool):
+        return key if value else ""
+    return f"{key}={value}" if isinstance(value, int | float) else str(value or "")
+
+
+def _flat(content: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The numbers of nested mappings, under their keys joined by points."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key}.{inner}", number) for inner, number in _flat(value))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield key, value

@@ -1,0 +1,134 @@
+"""The history of a cluster's runs, for a terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from predict.measured_runs.drift import ALARM
+from predict.measured_runs.history import Drift, History
+from predict.measured_runs.records import local_time
+from predict.reports.text import figures_table
+from predict.serialise import version_of
+from sampling.files.faults import counted
+from sampling.number_text import duration, durations, percent, signed_percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MOST_SHOWN = 20
+"""Runs of a cluster in the table, the last ones; the JSON has all."""
+
+
+def histories_json(histories: Sequence[History]) -> dict[str, Any]:
+    """The contract of `predict history --json`."""
+    return {"version": version_of("history"), "clusters": [_history_json(each) for each in histories]}
+
+
+def _history_json(history: History) -> dict[str, Any]:
+    return {
+        "cluster": history.cluster,
+        "runs": [
+            {
+                "id": id_,
+                "date": one.date,
+                "run": one.run,
+                "measured": asdict(one.measured),
+                "predicted": asdict(one.predicted),
+                "predicted_now_us": now_us,
+                "error": one.error,
+                "covered": one.covered,
+                "doubt": doubt,
+            }
+            for id_, one, now_us, doubt in zip(
+                history.ids, history.records, history.now_us, history.doubts, strict=True
+            )
+        ],
+        "earlier_runs": history.earlier,
+        "mean_error": history.mean_error,
+        "bias": history.bias,
+        "coverage": history.coverage,
+        "false_alarm_rate": ALARM,
+        "drifts": [asdict(each) for each in history.drifts],
+    }
+
+
+def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
+    """The last runs as a table, `most` at most, the errors of all, and each change in a sentence."""
+    from rich.console import Group
+    from rich.markup import escape
+
+    columns = ("measured", "predicted then", "90 % interval", "error", "inside")
+    table = figures_table(escape(history.cluster), ("id", "date", "run"), columns)
+    shown_runs = [*zip(history.ids, history.records, history.doubts, strict=True)][-most:]
+    for id_, one, doubt in shown_runs:
+        table.add_row(
+            id_,
+            one.date[:10],
+            escape(one.run),
+            duration(one.measured.step_us),
+            duration(one.predicted.median_us),
+            durations(one.predicted.low_us, one.predicted.high_us),
+            signed_percent(one.error),
+            "doubtful" if doubt else "yes" if one.covered else "NO",
+        )
+    older = len(history.records) - most
+    shown = f" ({older} older ones are not shown)" if older > 0 else ""
+    told = f"{counted(len(history.records), 'run')}{shown}{_counting(history)}: {_errors(history)}"
+    return Group(table, told, *_doubtful(history), *_drifts(history.drifts, history.records[0].date))
+
+
+def _counting(history: History) -> str:
+    """The number of runs that the figures are of, where those are not all."""
+    count = len(history.counting)
+    return f", of which {count} {'counts' if count == 1 else 'count'}" if 0 < count < len(history.records) else ""
+
+
+def _errors(history: History) -> str:
+    """The errors of the runs that count, in words."""
+    error, bias, coverage = history.mean_error, history.bias, history.coverage
+    if error is None or bias is None or coverage is None:
+        return "none counts"
+    told = f"mean error {percent(error)}, bias {signed_percent(bias)}, intervals cover {coverage:.0%}"
+    return f"{told} (errors are predicted over measured, less 1)"
+
+
+def _doubtful(history: History) -> Iterator[str]:
+    """Each doubtful run with its reason, and what becomes of it."""
+    from rich.markup import escape
+
+    told = [(id_, doubt) for id_, doubt in zip(history.ids, history.doubts, strict=True) if doubt]
+    if told:
+        yield (
+            "doubtful runs count neither in these errors nor in changes until another run of the same config takes about as long; "
+            "`predict record --remove ID` takes one away:"
+        )
+    yield from (f"  {id_}: {escape(doubt)}" for id_, doubt in told)
+
+
+def _drifts(drifts: Sequence[Drift], first_shown: str) -> Iterator[str]:
+    for each in drifts:
+        earlier = " (before the runs shown)" if local_time(each.since) < local_time(first_shown) else ""
+        faster = "slower" if each.factor > 1 else "faster"
+        by = abs(each.factor - 1)
+        yield (
+            f"since {each.since[:10]}{earlier} steps are {by:.1%} {faster} than predicted, against the {counted(each.before, 'run')} before "
+            f"({counted(each.after, 'run')} since; chance without a change {max(each.chance, 0.001):.1%})"
+        )
+        first, *others = each.explained_by or (None,)
+        if first:
+            as_well = (
+                "; so would " + ", ".join(f"{_term(one.term)} × {one.factor:.2f}" for one in others if one)
+                if others
+                else ""
+            )
+            yield f"  {_term(first.term)} × {first.factor:.2f} would explain {first.share:.0%} of it{as_well}"
+        else:
+            yield "  no term of a calibration explains it within its bounds"
+    if not drifts:
+        yield f"no change stands out (at {ALARM:.0%} false alarms)"
+
+
+def _term(name: str) -> str:
+    return name.replace("_", " ")

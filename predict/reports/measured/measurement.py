@@ -1,0 +1,40 @@
+"""A measured run for a reader in a terminal."""
+
+from __future__ import annotations
+
+from predict.measurement.measurement import DeviceRecord, Measurement
+from predict.measurement.system_noise import noise_note
+from sampling.number_text import duration, size
+
+
+def measurement_text(measured: Measurement) -> str:
+    lines = [
+        f"{measured.run}: {duration(measured.median_us)} per step (median; p10 {duration(measured.p10_us)}, "
+        f"p90 {duration(measured.p90_us)}), {measured.tokens_per_s:,.0f} tokens/s",
+        _on_a_gpu(measured, measured.device) if measured.device else _on_a_cpu(measured),
+        f"  loss {measured.losses[0]:.3f} → {measured.losses[-1]:.3f}; torch {measured.versions['torch']}",
+    ]
+    if measured.noise:
+        lines.append(f"  {noise_note(measured.noise)}")
+    return "\n".join(lines)
+
+
+def _on_a_cpu(measured: Measurement) -> str:
+    return (
+        f"  {len(measured.step_times_us)} steps on {len(measured.parameters_per_rank)} rank(s) of {measured.threads} thread(s), "
+        f"{measured.dropped_steps} dropped since other processes took the machine"
+    )
+
+
+def _on_a_gpu(measured: Measurement, device: DeviceRecord) -> str:
+    """The device with what it reported, and the kernels that ran; what nothing reported is left out."""
+    told = [
+        f"{device.clock_mhz:.0f} MHz" if device.clock_mhz is not None else "",
+        f"{device.power_w:.0f} W" if device.power_w is not None else "",
+        f"{size(device.peak_allocated_bytes)} allocated at most" if device.peak_allocated_bytes else "",
+        f"{size(device.peak_reserved_bytes)} reserved" if device.peak_reserved_bytes else "",
+        f"attention {device.attention}",
+        f"experts {device.expert_products}" if device.expert_products else "",
+        f"busiest expert {device.busiest_expert:.2f} × the mean" if device.busiest_expert is not None else "",
+    ]
+    return f"  {len(measured.step_times_us)} steps on {device.name}: {', '.join(filter(None, told))}"

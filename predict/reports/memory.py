@@ -1,0 +1,276 @@
+"""The memory of a run as text and JSON: the estimate, what a benchmark restores beside it, Primus' formulas, and what does not fit.
+
+Sizes in the JSON are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.memory.advice import Advice, SmallestCluster
+from predict.memory.estimate import MemoryEstimate
+from predict.memory.peak import TERMS, PeakMoment
+from predict.memory.primus import PrimusComponent, PrimusLayer, PrimusMemory, primus_memory
+from predict.memory.state import Unit
+from predict.reduced_benchmark.restore_memory import RestoredMemory
+from predict.reports.text import escape, fact, figures_table, head, stacked, table
+from predict.run.training_run import Replica
+from predict.serialise import as_json, each_picked, picked, versioned
+from sampling.files.faults import counted
+from sampling.number_text import duration, durations, gib, signed_percent, size
+from sampling.units import GIB
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+COLOURS = {"FITS": "green", "AT RISK": "yellow", "OOM": "red"}
+MOST_ADVICE = 4
+NO_CHANGE = "no single change of recomputation, microbatch, tp, ZeRO, pp or schedule"
+VERDICT = "point_bytes upper_bytes capacity_bytes headroom_bytes verdict"
+"""What the JSON of other answers has of an estimate."""
+
+
+def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> RenderableType:
+    """The verdict, each pipeline rank, each kind of layer, the buffers, and the changes that would make the run fit."""
+    run, worst, left = memory.run, memory.worst, memory.headroom_bytes
+    return stacked(
+        head(
+            run.name,
+            f"{run.model.name} on {run.cluster.gpu.name}, {run.plan.schedule}, memory profile {memory.memory_profile.name}",
+        ),
+        "",
+        fact("verdict", _verdict(memory.verdict, memory.point_bytes, memory.upper_bytes, memory.capacity_bytes)),
+        fact("headroom", f"{size(left)}{'' if left >= 0 else ' (does not fit)'}"),
+        fact(
+            "peak",
+            f"on pipeline rank {worst.rank}, {_when(worst.when)}; allocated {size(worst.allocated)}, reserved {size(worst.reserved)}",
+        ),
+        "",
+        _ranks(memory),
+        "",
+        _units(memory),
+        "",
+        _buffers(memory),
+        *_advice(memory, advice),
+    )
+
+
+def summary(memory: MemoryEstimate) -> str:
+    """The estimate in one line, for other reports."""
+    left = memory.headroom_bytes
+    of_capacity = f"{size(abs(left))} {'free' if left >= 0 else 'too much'}"
+    return (
+        f"{size(memory.point_bytes)} per GPU expected on pipeline rank {memory.worst.rank}, of {size(memory.capacity_bytes)}: "
+        f"{memory.verdict} ({of_capacity})"
+    )
+
+
+def _verdict(verdict: str, point_bytes: float, upper_bytes: float, capacity_bytes: float) -> str:
+    return (
+        f"[bold {COLOURS[verdict]}]{verdict}[/]   {size(point_bytes)} expected, {size(upper_bytes)} at most, "
+        f"of {size(capacity_bytes)}"
+    )
+
+
+def restored_lines(restored: RestoredMemory, capacity_bytes: float) -> list[str]:
+    """The peak restored from a benchmark."""
+    verdict = _verdict(restored.verdict(capacity_bytes), restored.point_bytes, restored.upper_bytes, capacity_bytes)
+    terms = ", ".join(f"{name.removesuffix('_bytes').replace('_', ' ')} {size(of)}" for name, of in restored.sizes())
+    return [
+        f"from the benchmark: {verdict}",
+        f"  {terms}",
+        f"  measured / predicted activations: {restored.terms['activation_correction']:.3f}",
+    ]
+
+
+def _when(when: PeakMoment) -> str:
+    if when.start_us is None or when.end_us is None:
+        return f"in {when.action}"
+    return f"in {when.action}, from {durations(when.start_us, when.end_us)}"
+
+
+def _ranks(memory: MemoryEstimate) -> Table:
+    made = figures_table("  pipeline ranks at their peaks, GiB per GPU", (), ("rank", "layers", *TERMS, "peak"))
+    made.add_column("when")
+    for rank in memory.ranks:
+        terms = (gib(getattr(rank, term)) for term in TERMS)
+        made.add_row(str(rank.rank), str(rank.layers), *terms, f"[bold]{gib(rank.peak)}[/]", rank.when.action)
+    return made
+
+
+def _units(memory: MemoryEstimate) -> Table:
+    return table(
+        "  kinds of layers, per GPU; activations of one microbatch",
+        memory.units,
+        {"": lambda row: f"{row[0].name}{_repeats(row[0])}"},
+        {
+            "count": lambda row: str(row[1]),
+            "parameters": lambda row: f"{row[0].weights.total:,}",
+            "activations": lambda row: size(row[2].kept_bytes),
+            "forward +": lambda row: size(row[2].forward_working_bytes),
+            "backward +": lambda row: size(row[2].backward_working_bytes),
+        },
+    )
+
+
+def _repeats(unit: Unit) -> str:
+    return "" if unit.recompute == "none" or unit.kind is None else f", {unit.recompute} recompute"
+
+
+def _buffers(memory: MemoryEstimate) -> Table:
+    return table(
+        f"  buffers of pipeline rank {memory.worst.rank}",
+        memory.buffers,
+        {"": lambda buffer: buffer.name},
+        {"size": lambda buffer: size(buffer.size_bytes), "±": lambda buffer: size(buffer.width_bytes)},
+        {"source": lambda buffer: buffer.source},
+    )
+
+
+def _advice(memory: MemoryEstimate, advice: Sequence[Advice]) -> list[str]:
+    if memory.verdict == "FITS":
+        return []
+    if not advice:
+        return ["", f"It fits with {NO_CHANGE}."]
+    lines = ["", "[bold]Single changes that make it fit, cheapest first:[/]"]
+    return [*lines, *(f"  {advice_line(each)}" for each in advice[:MOST_ADVICE])]
+
+
+def advice_line(advice: Advice) -> str:
+    """One change as options of a command, with what it brings and costs."""
+    changes = " ".join(f"--set {setting}" for setting in advice.settings)
+    return f"{changes}   {advice.verdict} at {size(advice.point_bytes)}, step {duration(advice.step_us)} ({signed_percent(advice.cost)})"
+
+
+def primus_lines(memory: PrimusMemory) -> list[str]:
+    """The summary of Primus Projection, and how our estimate differs."""
+    factors = memory.factors
+    return [
+        f"{memory.run}: memory of pipeline rank {memory.pipeline_rank} by the formulas of Primus Projection",
+        f"  parameters            {memory.total_parameters:,} in total, {memory.parameters:,} on the rank",
+        *_primus_components(memory),
+        f"  weights + gradients + optimizer   {gib(memory.state_bytes)} GiB  ({memory.bytes_per_parameter:g} bytes per parameter)",
+        f"  activations                       {gib(memory.activation_bytes)} GiB  "
+        f"({gib(memory.base_activation_bytes)} GiB × pp {factors.pp} × penalty {factors.interleaved_penalty:g} × "
+        f"ga {factors.ga_saving:g})",
+        f"  total                             {gib(memory.total_bytes)} GiB",
+        "how ours differs:",
+        *(f"  {term}: {difference}" for term, difference in memory.differences.items()),
+    ]
+
+
+def _primus_components(memory: PrimusMemory) -> Iterator[str]:
+    for component in memory.outside_layers:
+        yield f"  {component.name:<32}{_primus_sizes(component)}"
+    for layer, count in memory.layers:
+        yield f"  {f'{layer.name} × {count}':<32}{_primus_sizes(layer)}"
+        for component in layer.components:
+            name = f"{component.name} × {component.count}" if component.count > 1 else component.name
+            yield f"    {name:<30}{_primus_sizes(component)}"
+
+
+def _primus_sizes(of: PrimusComponent | PrimusLayer) -> str:
+    return f"{of.parameters:>18,} parameters {of.activation_bytes / GIB:>10.4f} GiB"
+
+
+def memory_report_json(
+    memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: RestoredMemory | None, formula: bool
+) -> dict[str, Any]:
+    """JSON of the result; in benchmark mode point, upper bound and verdict are the benchmark's."""
+    content = memory_json(memory, advice) | {"mode": mode}
+    if restored:
+        content["benchmark"] = of_benchmark = restored.to_json(memory.capacity_bytes)
+        if mode == "benchmark":
+            content |= {key: value for key, value in of_benchmark.items() if key != "terms"}
+            content["feasible"] = content["verdict"] != "OOM"
+    if formula:
+        content["primus"] = primus_json(_primus(memory))
+    return content
+
+
+def memory_report_text(
+    memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: RestoredMemory | None, formula: bool
+) -> RenderableType:
+    """Text of the result; in benchmark mode the benchmark's figures come first."""
+    blocks = [memory_text(memory, advice)]
+    if restored:
+        measured = "\n".join(restored_lines(restored, memory.capacity_bytes))
+        if mode == "benchmark":
+            blocks.insert(0, f"{measured}\n\nsimulated:")
+        else:
+            blocks.append(f"\n{measured}")
+    if formula:
+        blocks.append("\n".join(["", *primus_lines(_primus(memory))]))
+    return stacked(*blocks)
+
+
+def _primus(memory: MemoryEstimate) -> PrimusMemory:
+    return primus_memory(memory.run, pipeline_rank=memory.worst.rank)
+
+
+def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[str, Any]:
+    """Bytes of each pipeline rank and kind of layer, the buffers, the verdict, and the changes that would make the run fit."""
+    rank = f"rank layers elements {' '.join(TERMS)} allocated reserved peak when"
+    activations = "activations=kept_bytes components forward_working=forward_working_bytes backward_working=backward_working_bytes"
+    layers = [
+        picked(unit, "unit=name recompute") | {"count": count, "elements": unit.weights.total} | picked(of, activations)
+        for unit, count, of in memory.units
+    ]
+    return versioned(
+        "memory",
+        picked(memory, "run=run.name feasible schedule=run.plan.schedule memory_profile=memory_profile.name")
+        | {"ranks": each_picked(memory.ranks, rank), "worst_rank": memory.worst.rank, "layers": layers}
+        | picked(memory, f"buffers {VERDICT}")
+        | {"advice": [as_json(each) | {"cost": each.cost} for each in advice]},
+    )
+
+
+def primus_json(memory: PrimusMemory) -> dict[str, Any]:
+    """The formulas' figures, and how ours differ."""
+    layers = [
+        {"name": layer.name, "count": count} | picked(layer, "parameters activation_bytes components")
+        for layer, count in memory.layers
+    ]
+    return (
+        {"formula": "primus"}
+        | picked(memory, "run pipeline_rank")
+        | {"parameters": picked(memory, "total=total_parameters rank=parameters")}
+        | picked(
+            memory,
+            """bytes_per_parameter weight_bytes gradient_bytes optimizer_bytes base_activation_bytes working_bytes activation_bytes
+            total_bytes recomputed_layers""",
+        )
+        | {"factors": as_json(memory.factors) | {"product": memory.factors.product}}
+        | {"components": as_json(memory.outside_layers), "layers": layers, "differences": as_json(memory.differences)}
+    )
+
+
+def misfit(memory: MemoryEstimate, *, point_bytes: float | None = None) -> str:
+    """Why a plan does not fit, in a sentence; '' if it does. `point_bytes` replaces the expected peak of the estimate."""
+    peak = memory.point_bytes if point_bytes is None else point_bytes
+    too_much = peak - memory.capacity_bytes
+    if too_much <= 0:
+        return ""
+    return (
+        f"{memory.run.name} needs {size(peak)} per GPU on its fullest pipeline rank, and {memory.run.cluster.gpu.name} has "
+        f"{size(memory.capacity_bytes)} ({size(too_much)} too much)"
+    )
+
+
+def headlines(misfits: Sequence[str]) -> list[str]:
+    """The first lines of a report on plans of which some do not fit; '' stands for one that does."""
+    return [f"[bold red]DOES NOT FIT: {escape(why)}[/]" for why in dict.fromkeys(misfits) if why]
+
+
+def smallest_in_words(smallest: SmallestCluster | None, replica: Replica) -> str:
+    """The smallest cluster on which a plan fits, with what makes it so large."""
+    if smallest is None:
+        return f"no number of nodes makes this plan fit (one replica is {counted(replica.gpus, 'GPU')})"
+    at_risk = ", AT RISK there" if smallest.verdict == "AT RISK" else ""
+    where = f"{counted(smallest.gpus, 'GPU')} on {counted(smallest.nodes, 'node')}"
+    if smallest.dp > replica.dp:
+        return f"{where} for this tp, pp and cp: dp {smallest.dp}, fewer replicas do not fit{at_risk}"
+    folded = f", experts folded into it ({replica.unfolded_gpus} GPUs if they are not)" if replica.folded else ""
+    return f"{where}: one replica (tp · pp · cp){folded}{at_risk}"

@@ -1,0 +1,140 @@
+"""The content of a page, which its charts and tables show: runs or plans beside each other, or the answer of a search."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from predict import estimate, load
+from predict.config.draft import Document
+from predict.ledger.training_cost import TrainingCost
+from predict.plan_search.answer import Answer
+from predict.plan_search.search import in_words
+from predict.reports.page.heat_map import heat_map_sweep, heat_map_view
+from predict.reports.page.run_view import communication_share, run_view
+from predict.reports.search.json import settings_json, space_json
+from predict.reports.what_if.compare import compare_json
+from predict.reports.what_if.sensitivity import sensitivity_json
+from predict.serialise import picked, versioned
+from predict.step.prediction import Prediction
+from predict.what_if.compare import compare
+from predict.what_if.sensitivity import neighbours, sensitivity
+from predict.what_if.sweep import SweptRun
+from sampling.files.faults import as_written
+
+Config = Path | str | Document
+
+
+def report_content(
+    configs: Sequence[Config],
+    overrides: Sequence[str],
+    predictions: Sequence[Prediction],
+    costs: Sequence[TrainingCost | None],
+) -> dict[str, Any]:
+    """The page of one or more configs, whose predictions are given; with the neighbours of the plan where it is one alone."""
+    views = [
+        run_view(prediction, cost=cost) | studies(config, overrides, prediction)
+        for config, prediction, cost in zip(configs, predictions, costs, strict=True)
+    ]
+    if len(predictions) > 1:
+        plans = plans_of_runs(predictions)
+    else:
+        own = predictions[0]
+        fit_or_not = partial(estimate, require_fit=False)
+        plans = plans_of_neighbours(own, neighbours(configs[0], overrides, own.run, fit_or_not))
+    return page_content(views, plans) | _differences(predictions)
+
+
+def search_content(answer: Answer) -> dict[str, Any]:
+    """The page of a search: its best plan in full, and all ranked plans beside it."""
+    best = answer.plans[0]
+    config = best.question.config(best.settings)
+    view = run_view(best.prediction, cost=best.cost) | studies(config, [], best.prediction)
+    return page_content([view], plans_of_answer(answer)) | {"search": search_facts(answer)}
+
+
+def search_facts(answer: Answer) -> dict[str, Any]:
+    """The number of plans that a search looked at, by what, and its reasons for leaving others out."""
+    found = answer.found
+    left_out = {reason: left.count for reason, left in found.left_out.items()}
+    return space_json(found) | picked(found, "objective=objective.name complete") | {"left_out": left_out}
+
+
+def page_content(runs: Sequence[dict[str, Any]], plans: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """Views of runs and rows of plans as the content of a page; runs of one name are numbered from the second on."""
+    seen: Counter[str] = Counter()
+    for view in runs:
+        name = view["name"]
+        if seen[name]:
+            view["name"] = f"{name} ({seen[name] + 1})"
+        seen[name] += 1
+    return versioned("report", {"runs": runs, "plans": plans})
+
+
+def studies(config: Config, overrides: Sequence[str], prediction: Prediction) -> dict[str, Any]:
+    """The heat map and the sensitivity of a run: what other runs than this one tell of it."""
+    run, fit_or_not = prediction.run, partial(estimate, require_fit=False)
+    found = heat_map_sweep(config, overrides, run, fit_or_not)
+    figures = sensitivity(load(config, overrides), fit_or_not, None)
+    return {"heat_map": heat_map_view(found, run), "sensitivity": sensitivity_json(figures)}
+
+
+def _differences(predictions: Sequence[Prediction]) -> dict[str, Any]:
+    if len(predictions) < 2:
+        return {}
+    return {"comparison": compare_json(compare(predictions[0], predictions[1:]))}
+
+
+def plans_of_neighbours(own: Prediction, neighbours: Iterable[SweptRun]) -> list[dict[str, Any]]:
+    """The plan itself, then its neighbours by their step time; last those that cannot run, with the reason."""
+    rows = [{**plan_row("this plan", own), "own": True}]
+    refused = []
+    for each in neighbours:
+        label = in_words(each.values)
+        if each.prediction is None:
+            refused.append({"label": label, "reason": each.reason})
+        else:
+            rows.append(plan_row(label, each.prediction))
+    return [*with_front(sorted(rows, key=lambda row: -row["tokens_per_second_per_gpu"])), *refused]
+
+
+def plans_of_runs(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """The runs of a page beside each other."""
+    return with_front([plan_row(each.run.name, each) for each in predictions])
+
+
+def plans_of_answer(answer: Answer) -> list[dict[str, Any]]:
+    """The ranked plans of a search, the best first."""
+    rows = []
+    for place, plan in enumerate(answer.plans, 1):
+        settings = settings_json(plan.settings)
+        label = ", ".join(f"{key} {as_written(value)}" for key, value in settings.items() if key != "schedule")
+        tied = place > 1 and plan.ratio.tied
+        rows.append({**plan_row(f"{place}", plan.prediction), "settings": label, "tied": tied, "own": place == 1})
+    return with_front(rows)
+
+
+def plan_row(label: str, prediction: Prediction) -> dict[str, Any]:
+    """A plan beside others: its step, its shares, its memory and whether it fits."""
+    return (
+        {"label": label}
+        | picked(prediction, "step_us=step_time tokens_per_second_per_gpu mfu bubble=bubble_fraction")
+        | {"communication": communication_share(prediction)}
+        | picked(prediction.memory, "memory_bytes=point_bytes headroom_bytes verdict")
+        | {"gpus": prediction.run.cluster.world_size}
+    )
+
+
+def with_front(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each told whether no other that fits is as fast with less memory: the Pareto front of the two."""
+    fitting = [row for row in rows if row["verdict"] != "OOM"]
+    return [{**row, "front": row in fitting and not any(_beats(other, row) for other in fitting)} for row in rows]
+
+
+def _beats(other: dict[str, Any], row: dict[str, Any]) -> bool:
+    faster = other["tokens_per_second_per_gpu"] - row["tokens_per_second_per_gpu"]
+    smaller = row["memory_bytes"] - other["memory_bytes"]
+    return bool(faster >= 0 and smaller >= 0 and (faster > 0 or smaller > 0))

@@ -1,0 +1,165 @@
+"""A predicted step as text and JSON, alone and beside another prediction of the same run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.memory.advice import Advice
+from predict.reports.memory import NO_CHANGE, VERDICT, advice_line, headlines, misfit, smallest_in_words, summary
+from predict.reports.provenance import first_lines_of, last_lines
+from predict.reports.text import account_table, escape, fact, head, run_text, stacked, step_fact, table
+from predict.run.frameworks import refused_by_runtime
+from predict.run.model_flops import PALM_NO_LOOKUP
+from predict.serialise import picked, versioned
+from predict.step.breakdown import NOT_COMPUTE
+from predict.step.prediction import Prediction
+from sampling.number_text import Show, duration, percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+MOST_UNKNOWNS = 3
+"""Unknowns that the text names; the JSON has all of them."""
+ROUNDING = 1e-9
+"""Share of the step below which a sum of floats is nothing."""
+LEAST_SHARE = 5e-4
+"""Share of the step below which a figure would show 0.0 %."""
+
+
+def prediction_text(
+    prediction: Prediction, advice: Sequence[Advice] = (), *, full_sources: bool = False, notes: bool = True
+) -> RenderableType:
+    """Step time first, then what it rests on, where it goes, each stage, and the sources; before all that, that the plan does
+    not fit. `advice` are changes that would make it fit; without `notes` what the step rests on is shown elsewhere."""
+    run = prediction.run
+    rate, per_gpu = prediction.tokens_per_second, prediction.tokens_per_second_per_gpu
+    fits_with = advice_line(advice[0]) if advice else NO_CHANGE
+    sources = last_lines(prediction.provenance, analytic=prediction.is_analytic, full=full_sources)
+    return stacked(
+        *headlines([misfit(prediction.memory)]),
+        *(first_lines_of(prediction) if notes else ()),
+        head(run.name, run_text(run)),
+        "",
+        step_fact(prediction.step_time),
+        fact("interval", in_words(prediction.unknowns)),
+        fact("throughput", f"{rate:,.0f} tokens/s   {per_gpu:,.0f} per GPU"),
+        fact(
+            "MFU",
+            f"{prediction.mfu:.1%} ({PALM_NO_LOOKUP})   bubble {percent(prediction.bubble_fraction)} of the schedule",
+        ),
+        fact("rests on", " · ".join(_sources(prediction))),
+        fact("memory", summary(prediction.memory)),
+        *([] if prediction.feasible else [fact("fits with", fits_with)]),
+        fact("smallest", smallest_in_words(prediction.smallest_cluster, prediction.one_replica)),
+        "",
+        account_table(
+            "  where the step goes, mean over pipeline ranks", _account(prediction), prediction.step_time.median_us
+        ),
+        "",
+        _stages(prediction),
+        "",
+        *map(escape, sources),
+    )
+
+
+def in_words(unknowns: Mapping[str, float]) -> str:
+    """The unknowns that widen the interval most, each with the interval that it would leave by itself."""
+    wide = [(name, math.expm1(width)) for name, width in unknowns.items()][:MOST_UNKNOWNS]
+    return "by " + " · ".join(f"{name} ±{share:.0%}" for name, share in wide if share >= 0.005)
+
+
+def _sources(prediction: Prediction) -> Iterator[str]:
+    yield from (f"{share:.0%} {name}" for name, share in prediction.sources.items() if share >= LEAST_SHARE)
+    if prediction.run.calibration:
+        yield "calibrated"
+
+
+def _account(prediction: Prediction) -> list[tuple[str, float]]:
+    """µs by heading, compute before what is none, each the longest first; nothing of what is none and takes no time."""
+    least_us = ROUNDING * prediction.step_time.median_us
+    longest = sorted(prediction.breakdown_us.items(), key=lambda item: -item[1])
+    compute = [item for item in longest if item[0] not in NOT_COMPUTE]
+    return compute + [item for item in longest if item[0] in NOT_COMPUTE and abs(item[1]) > least_us]
+
+
+def _stages(prediction: Prediction) -> Table:
+    return table(
+        "  pipeline ranks, per microbatch; gradients, optimizer per step",
+        enumerate(prediction.stages),
+        {},
+        {
+            "rank": lambda stage: str(stage[0]),
+            "layers": lambda stage: str(stage[1].layers),
+            "forward": lambda stage: duration(stage[1].forward_us),
+            "backward": lambda stage: duration(stage[1].backward_us),
+            "gradients": lambda stage: duration(stage[1].gradients_us),
+            "optimizer": lambda stage: duration(stage[1].step_us),
+        },
+    )
+
+
+def prediction_json(prediction: Prediction) -> dict[str, Any]:
+    """The prediction in plain values: times in µs, sizes in bytes, shares as fractions."""
+    run = prediction.run
+    refused = refused_by_runtime(run.execution.framework, run.plan, run.microbatches)
+    return versioned(
+        "one-batch",
+        picked(prediction, "run=run.name feasible")
+        | {"refused_by_runtime": refused}
+        | picked(
+            prediction,
+            """schedule=run.plan.schedule step_time_us=step_time unknowns_log=unknowns tokens_per_second tokens_per_second_per_gpu
+            mfu bubble_fraction breakdown_us sources stages one_replica smallest_cluster""",
+        )
+        | {"memory": picked(prediction.memory, VERDICT)}
+        | picked(prediction, "execution=run.execution provenance"),
+    )
+
+
+def predictions_json(predictions: Mapping[str, Prediction]) -> dict[str, Any]:
+    """One prediction by itself; several under their modes."""
+    contents = {mode: prediction_json(prediction) for mode, prediction in predictions.items()}
+    return versioned("one-batch", contents) if len(contents) > 1 else next(iter(contents.values()))
+
+
+def side_by_side(benchmark: Prediction, simulate: Prediction) -> Table:
+    """Step time and ledger of the prediction from timed layers and of the simulated one; and the first over the second."""
+    headings = _headings(benchmark, simulate)
+    pairs = zip(_figures(benchmark, headings), _figures(simulate, headings), strict=True)
+    return table(
+        f"{benchmark.run.name}: from timed layers, and simulated",
+        pairs,
+        {"": lambda pair: pair[0][0]},
+        {
+            "benchmark": lambda pair: pair[0][2](pair[0][1]),
+            "simulate": lambda pair: pair[1][2](pair[1][1]),
+            "ratio": lambda pair: f"{pair[0][1] / pair[1][1]:.2f}" if pair[1][1] > 0 else "",
+        },
+    )
+
+
+def _figures(one: Prediction, headings: Sequence[str]) -> list[tuple[str, float, Show]]:
+    """Name, value and form of each figure."""
+    step = one.step_time
+    return [
+        ("step time", step.median_us, duration),
+        ("  low (90 %)", step.low_us, duration),
+        ("  high", step.high_us, duration),
+        ("tokens/s", one.tokens_per_second, "{:,.0f}".format),
+        ("MFU", one.mfu, "{:.1%}".format),
+        ("bubble", one.bubble_fraction, "{:.1%}".format),
+        *((f"{source} share", share, "{:.0%}".format) for source, share in one.sources.items()),
+        *((heading, one.breakdown_us.get(heading, 0.0), duration) for heading in headings),
+    ]
+
+
+def _headings(*pair: Prediction) -> list[str]:
+    """The headings that are not negligible in either ledger, the largest first."""
+    weights: dict[str, float] = {}
+    for one in pair:
+        for name, time_us in one.breakdown_us.items():
+            weights[name] = max(weights.get(name, 0.0), abs(time_us) / one.step_time.median_us)
+    return sorted((name for name, weight in weights.items() if weight >= LEAST_SHARE), key=lambda name: -weights[name])

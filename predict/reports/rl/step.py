@@ -1,0 +1,206 @@
+"""RL steps as text and JSON, alone and phase by phase beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.reports.ledger import quantity
+from predict.reports.memory import headlines
+from predict.reports.provenance import first_lines_of, first_notes
+from predict.reports.rl.memory import rl_memory_json, rl_misfit
+from predict.reports.text import escape, fact, figures_table, head, stacked, step_fact, table
+from predict.rl.books import RlLedger
+from predict.rl.phases import NAMES
+from predict.rl.rollout import BEFORE_TAIL
+from predict.rl.section import COLOCATED
+from predict.serialise import picked, versioned
+from sampling.number_text import duration, durations, percent, plain, signed_percent
+from sampling.units import GIB
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from predict.rl.phases import Phase
+    from predict.rl.step import RlDraws, RlStep
+
+LEAST = 0.0005
+"""Share of the phases' time from which on a source is shown."""
+DRAWN = ("step", "gen")
+"""What differs from one draw of the lengths to the next, and is shown."""
+
+
+def headline(step: RlStep) -> str:
+    """The run in one line: model, machines, algorithm, placement and samples."""
+    section, base = step.rl.section, step.rl.base
+    engines = f" + {section.rollout.gpus} for engines" if section.rollout.gpus else ""
+    return (
+        f"{base.model.name} on {base.cluster.world_size}{engines} {base.cluster.gpu.name}, {section.algorithm}, {section.placement}, "
+        f"{section.prompts:,} prompts × {section.n}, mean response {step.rl.samples.response.mean():,.0f} tokens"
+    )
+
+
+def cut_in_words(step: RlStep) -> str:
+    """The number of responses that are cut at their greatest length; nothing where none is."""
+    samples, section = step.rl.samples, step.rl.section
+    if not samples.clipped:
+        return ""
+    return f"; {samples.clipped:,} ({percent(samples.clipped / section.samples)}) cut at {section.response_max:,}"
+
+
+def tail_in_words(step: RlStep) -> str:
+    """The time that generation waits for the slowest tenth of the responses; where that many are cut at one length, that they end together."""
+    share = step.rl.samples.clipped / step.rl.section.samples
+    if share >= 1 - BEFORE_TAIL:
+        return f"{percent(share)} of the responses are cut at one length, so the engines end about together"
+    return f"the slowest tenth of the responses takes the last {step.rollout.tail_share:.0%} of generation"
+
+
+def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
+    """The step for a terminal: what runs, its phases, and how they make up the step."""
+    section, base, samples, rollout = step.rl.section, step.rl.base, step.rl.samples, step.rollout
+    engines = f", engines on {section.rollout.gpus} more" if section.rollout.gpus else ""
+    return stacked(
+        *headlines([rl_misfit(step.memory)]),
+        *first_lines_of(step.actor),
+        head(step.rl.name, f"{section.algorithm}, {section.placement}"),
+        "",
+        step_fact(step.time),
+        fact("throughput", f"{plain(step.tokens_per_second_per_gpu)} tokens/s per GPU"),
+        fact("rests on", rests_on(step)),
+        fact(
+            "model", f"{escape(base.model.name)} on {base.cluster.world_size} {escape(base.cluster.gpu.name)}{engines}"
+        ),
+        fact(
+            "samples",
+            f"{section.prompts:,} prompts × {section.n}, {samples.tokens:,} tokens; mean response {samples.response.mean():,.0f}, "
+            f"longest {samples.response.max():,}{cut_in_words(step)}",
+        ),
+        fact(
+            "engines",
+            f"{rollout.replicas} of tp {section.rollout.tp}, {section.rollout.engine}, step by {section.rollout.step_model}",
+        ),
+        fact("memory", _memory(step)),
+        *([fact("unknown", f"{escape(', '.join(section.unknown))}: a guess here")] if section.unknown else []),
+        "",
+        _phases(step),
+        "",
+        *_composition(step),
+        *(["", *_draws(draws)] if draws else []),
+    )
+
+
+def rests_on(step: RlStep) -> str:
+    """The sources of the phases' times with their shares, the largest first; `assumed` are factors, priors and settings."""
+    shares = sorted(RlLedger(step=step).sources.items(), key=lambda source: -source[1])
+    return " · ".join(f"{share:.1%} {source}" for source, share in shares if share >= LEAST)
+
+
+def _phases(step: RlStep) -> Table:
+    return table(
+        "",
+        step.phases,
+        {"phase": lambda phase: phase.name, "bound by": lambda phase: phase.bound_by},
+        {
+            "time": lambda phase: duration(phase.time.median_us),
+            "90 % interval": lambda phase: durations(phase.time.low_us, phase.time.high_us),
+            "GPUs": lambda phase: str(phase.gpus),
+            "FLOPs": lambda phase: quantity(of.flops) if (of := phase.mfu.get("palm")) and of.flops else "",
+            "MFU": lambda phase: _mfu(phase, "palm"),
+            "MFU by verl": lambda phase: _mfu(phase, "verl"),
+        },
+    )
+
+
+def _mfu(phase: Phase, convention: str) -> str:
+    of = phase.mfu.get(convention)
+    return f"{of.mfu:.1%}" if of and of.mfu else ""
+
+
+def _composition(step: RlStep) -> list[str]:
+    tail = tail_in_words(step)
+    cache = f"cache {step.rollout.kv_share:.0%} in use at most, {step.rollout.served.preemptions:,} preemptions"
+    if step.rl.section.placement == COLOCATED:
+        return ["phases in turn add up to the step", f"{tail}; {cache}"]
+    waits = f"trainer waits {duration(step.wait_gen_us)}, engines wait {duration(step.idle_gen_us)}"
+    queue = step.queue
+    between = f"steps of samples: {queue.generating:.1f} in the engines, {queue.waiting:.1f} waiting; {queue.staleness:.1f} updates old when trained on"
+    return [f"trainer and engines side by side, and both wait for new weights; {waits}", between, f"{tail}; {cache}"]
+
+
+def _draws(draws: RlDraws) -> list[str]:
+    """The spread of steps, one phrase for the step and one for generation."""
+    found = {name: draws.percentiles_us(name) for name in DRAWN}
+    return [
+        f"{name} over {len(draws.steps)} draws of the lengths: {duration(times['p50'])}, nine in ten under {duration(times['p90'])}, "
+        f"one in ten under {duration(times['p10'])}"
+        for name, times in found.items()
+    ]
+
+
+def _memory(step: RlStep) -> str:
+    """The fullest moments and whether they fit."""
+    memory = step.memory
+    moments = ", ".join(f"{moment.phase} {moment.peak / GIB:.1f}" for moment in memory.moments)
+    return f"{moments} GiB per GPU, of {memory.capacity / GIB:.1f}; the engine takes {step.engine_bytes / GIB:.1f}: {memory.verdict}"
+
+
+PHASE = "time_us=time gpus bound_by parts_us=parts sources mfu"
+"""One phase in the JSON: its time, its parts, and what they rest on."""
+
+
+def rl_step_json(step: RlStep, draws: RlDraws | None = None) -> dict[str, Any]:
+    """The content of `predict rl-step --json`."""
+    actor = step.actor
+    drawn = draws and {f"{name}_us": draws.percentiles_us(name) for name in DRAWN} | {"count": len(draws.steps)}
+    return versioned(
+        "rl-step",
+        {"config": step.rl.name}
+        | picked(step.rl.section, "algorithm placement staleness samples")
+        | picked(step, "tokens=rl.samples.tokens gpus=rl.gpus step_us=time tokens_per_second_per_gpu")
+        | {
+            "sources": RlLedger(step=step).sources,
+            "notes": first_notes(actor.run, actor.provenance, analytic=actor.is_analytic),
+            "phases": {phase.name: picked(phase, PHASE) for phase in step.phases},
+        }
+        | picked(step, "queue wait_gen_us idle_gen_us")
+        | {
+            "rollout": picked(
+                step.rollout,
+                "replicas tail_share kv_share preemptions=served.preemptions engine_steps=served.steps",
+            ),
+            "memory_bytes": picked(step, "update_peak=actor.memory.worst.peak engine=engine_bytes"),
+            "memory": rl_memory_json(step.memory),
+        }
+        | picked(step, "memory_verdict=memory.verdict unknown=rl.section.unknown")
+        | {"draws": drawn},
+    )
+
+
+def rl_compare_text(steps: Sequence[RlStep]) -> Table:
+    """A column for each step: its phases, the step, what it trains on per second, and its memory; with the change from the first."""
+    made = figures_table("", ("",), [escape(step.rl.name) for step in steps])
+    for name in NAMES:
+        phases = [step.phase(name) for step in steps]
+        if any(phases):
+            made.add_row(name, *_changes([phase.time.median_us if phase else None for phase in phases]))
+    made.add_row("step", *_changes([step.time.median_us for step in steps]))
+    made.add_row("tokens/s per GPU", *(f"{step.tokens_per_second_per_gpu:,.0f}" for step in steps))
+    made.add_row("GPUs", *(str(step.rl.gpus) for step in steps))
+    made.add_row("most memory per GPU", *(f"{step.memory.worst.peak / GIB:.1f} GiB" for step in steps))
+    return made
+
+
+def _changes(times_us: Sequence[float | None]) -> Iterator[str]:
+    """Times, those after the first with their change."""
+    first, *others = times_us
+    yield "" if first is None else duration(first)
+    for time_us in others:
+        change = f" ({signed_percent(time_us / first - 1, decimals=0)})" if time_us is not None and first else ""
+        yield "" if time_us is None else duration(time_us) + change
+
+
+def rl_compare_json(steps: Sequence[RlStep]) -> dict[str, Any]:
+    """The content of `predict rl-step --json` for each, in their order."""
+    return versioned("rl-compare", {"steps": [rl_step_json(step) for step in steps]})

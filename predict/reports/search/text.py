@@ -1,0 +1,230 @@
+"""The answer of a search for a reader in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.plan_search.answer import Answer, FrontPlan, RankedPlan
+from predict.plan_search.search import SHORT, Found, in_words
+from predict.reports.money import ASSUMED_GOODPUT, goodput_text, tokens_text
+from predict.reports.provenance import first_lines_of
+from predict.reports.search.json import space_json
+from predict.reports.text import figures_table
+from sampling.files.faults import counted
+from sampling.number_text import duration, signed_percent
+from sampling.units import GIB
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MOST_OF_SAME = 3
+"""Plans of the same time and memory that are named."""
+MOST_OF_FRONT = 20
+"""Plans of the front that a terminal shows; the file has all."""
+
+
+def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
+    """The rows that the best plan rests on, the ranking, the ties and what would separate them, the front where it was asked for,
+    and the plans left out by reason."""
+    from rich.console import Group
+    from rich.markup import escape
+
+    told = (
+        *_closed(answer),
+        *_training(answer.plans[0]),
+        *_at_risk(answer.plans),
+        *_same(answer.plans),
+        *_ties(answer),
+    )
+    parts: list[RenderableType] = [
+        *_whose_rows(answer),
+        escape(_question(answer)),
+        _ranking(answer),
+        *map(escape, told),
+    ]
+    if answer.measured_us:
+        parts += ["", *map(escape, _measured(answer))]
+    if answer.front is not None:
+        parts += ["", _front(answer.front)]
+    parts += ["", *map(escape, _summary(answer.found, why=why))]
+    return Group(*parts)
+
+
+def _whose_rows(answer: Answer) -> list[str]:
+    best = answer.plans[0].prediction
+    return first_lines_of(best)
+
+
+def _question(answer: Answer) -> str:
+    """The run that is asked about, by what all its plans have in common."""
+    runs = [plan.prediction.run for plan in answer.plans]
+    first = runs[0]
+    told = [f"{first.name}: {first.model.name}"]
+    for unit, values in (
+        ("sequences per step", {run.batch.global_ for run in runs}),
+        ("tokens each", {run.batch.seq_len for run in runs}),
+    ):
+        if len(values) == 1:
+            told.append(f"{values.pop():,} {unit}")
+    for shared in ({run.precision for run in runs}, {f"as {run.execution.framework} runs it" for run in runs}):
+        told += shared if len(shared) == 1 else ()
+    return ", ".join(told)
+
+
+def _varying(plans: Sequence[RankedPlan]) -> list[str]:
+    """The searched keys, first those of the degrees; keys that have one value in all plans are told once, above the table."""
+    paths = list(dict.fromkeys(path for plan in plans for path in plan.settings))
+    return [path for path in paths if len({str(plan.settings.get(path)) for plan in plans}) > 1]
+
+
+def _ranking(answer: Answer) -> RenderableType:
+    plans = answer.plans
+    varying = _varying(plans)
+    shown = [_name(path) for path in varying]
+    same = {path: value for path, value in plans[0].settings.items() if path not in varying}
+    with_cost = plans[0].cost is not None
+    gpus = len({_cluster(plan) for plan in plans}) > 1
+    # headers of two lines keep the table of a whole training within 120 columns
+    figures = ["step", "90 %", "tok/s\n/GPU", "MFU", "memory", "free", "fits"]
+    figures += ["GPU-\nhours", "days", "cost", "MWh"] if with_cost else ["J/token"]
+    names = ["", *(["cluster"] if gpus else []), *shown]
+    title = f"the best by {answer.found.objective.meaning}" + (f"; all: {in_words(same)}" if same else "")
+    table = figures_table(title, names, figures)
+    for place, plan in enumerate(plans, 1):
+        mark = f"{place}{' =' if place > 1 and plan.ratio.tied else ''}"
+        values = [mark, *([_cluster(plan)] if gpus else []), *(_value(plan.settings.get(path)) for path in varying)]
+        table.add_row(*values, *_figures(plan), *(_cost(plan) if with_cost else []))
+    return table
+
+
+def _name(path: str) -> str:
+    return SHORT.get(path, path.partition(".")[2])
+
+
+def _value(value: Any) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _cluster(plan: RankedPlan) -> str:
+    cluster = plan.prediction.run.cluster
+    return f"{cluster.world_size} × {cluster.gpu.name}"
+
+
+def _figures(plan: RankedPlan) -> list[str]:
+    prediction = plan.prediction
+    memory, step = prediction.memory, prediction.step_time
+    below, above = 1 - step.low_us / step.median_us, step.high_us / step.median_us - 1
+    energy = plan.energy_j_per_token
+    return [
+        duration(step.median_us),
+        f"−{below:.0%} +{above:.0%}",
+        f"{prediction.tokens_per_second_per_gpu:,.0f}",
+        f"{prediction.mfu:.1%}",
+        f"{memory.point_bytes / GIB:.1f} GiB",
+        f"{memory.headroom_bytes / GIB:.1f}",
+        memory.verdict.lower(),
+        *(["" if energy is None else f"{energy:.3g}"] if plan.cost is None else []),
+    ]
+
+
+def _cost(plan: RankedPlan) -> list[str]:
+    cost = plan.cost
+    assert cost is not None
+    money = "" if cost.cost is None else _money(cost.currency, cost.cost.median)
+    energy = "" if cost.energy_mwh is None else f"{cost.energy_mwh.median:,.0f}"
+    return [f"{cost.gpu_hours.median:,.0f}", f"{cost.days.median:,.1f}", money, energy]
+
+
+def _money(currency: str, amount: float) -> str:
+    """`$1.34 M`."""
+    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if amount >= limit:
+            return f"{currency}{amount / limit:.2f}{unit}"
+    return f"{currency}{amount:.2f}"
+
+
+def _training(best: RankedPlan) -> Iterator[str]:
+    """The whole training that hours, days and money are of; goodput is the same for all plans."""
+    if cost := best.cost:
+        other = "`predict days --goodput` takes another"
+        yield f"GPU-hours and what follows them are for {tokens_text(cost.tokens)} tokens; {goodput_text(cost, f'{ASSUMED_GOODPUT}; {other}')}."
+
+
+def _at_risk(plans: Sequence[RankedPlan]) -> Iterator[str]:
+    if any(plan.prediction.memory.verdict == "AT RISK" for plan in plans):
+        yield "at risk: the expected peak of the memory fits, but not with its safety margin and the widths of buffers and slack."
+
+
+def _same(plans: Sequence[RankedPlan]) -> Iterator[str]:
+    """A line for each plan that stands for others."""
+    for place, plan in enumerate(plans, 1):
+        if plan.same:
+            others = "; ".join(in_words(settings) for settings in plan.same[:MOST_OF_SAME])
+            more = f"; {len(plan.same) - MOST_OF_SAME} more" if len(plan.same) > MOST_OF_SAME else ""
+            yield f"Plan {place} stands for {counted(len(plan.same), 'other')} of the same time and memory, with {others}{more}."
+
+
+def _ties(answer: Answer) -> Iterator[str]:
+    objective = answer.found.objective
+    how = (
+        "judged by the 90 % interval of the ratio of their times, in which errors common to both cancel"
+        if objective.timed
+        else "the same within rounding"
+    )
+    if not answer.tied:
+        if len(answer.plans) > 1:
+            yield f"No other plan may be as good as the best one by {objective.meaning} ({how})."
+        return
+    many = counted(len(answer.tied), "other plan")
+    yield f"{many} (marked =) may be as good as the best by {objective.meaning}: {how}."
+    yield f"To tell them apart: {answer.experiment}."
+
+
+def _measured(answer: Answer) -> Iterator[str]:
+    for place, (plan, measured_us) in enumerate(zip(answer.plans, answer.measured_us, strict=False), 1):
+        predicted_us = plan.prediction.median_us
+        said = (
+            "not measured"
+            if measured_us is None
+            else f"{duration(measured_us)}, predicted {signed_percent(predicted_us / measured_us - 1)}"
+        )
+        yield f"plan {place} measured: {said}"
+    if answer.regret is not None:
+        yield f"The first plan takes {answer.regret:.1%} longer than the fastest of those measured."
+
+
+def _front(front: Sequence[FrontPlan]) -> RenderableType:
+    table = figures_table(
+        f"front of time, memory and GPUs: {counted(len(front), 'plan')}", ["plan"], ["step time", "memory", "GPUs"]
+    )
+    for plan in front[:MOST_OF_FRONT]:
+        figures = (duration(plan.step_us), f"{plan.memory_bytes / GIB:.1f} GiB", str(plan.gpus))
+        table.add_row(in_words(plan.settings), *figures)
+    return table
+
+
+def _closed(answer: Answer) -> Iterator[str]:
+    """A line on opening keys where none is open, so that the answer is the config's own plan."""
+    if len(answer.found.surveys) == 1 and not answer.plans[0].settings:
+        yield (
+            "No key of the config is open, so this is its own plan. `--set plan=auto` opens every key of the plan; `--set plan.tp=1..8` and "
+            "`--set batch.micro=auto` open one each."
+        )
+
+
+def _summary(found: Found, *, why: bool) -> Iterator[str]:
+    space = space_json(found)
+    misfits = f", {found.misfits:,} of which do not fit," if found.misfits else ""
+    yield (
+        f"{counted(space['plans'], 'plan')}, {space['legal']:,} legal, {space['fit'] + found.misfits:,} may fit in memory, {space['priced']:,} "
+        f"priced in full{misfits} in {found.seconds:.1f} s"
+        + ("" if found.complete else "; interrupted: better plans may be among the others")
+    )
+    if not found.left_out:
+        return
+    yield "left out, by reason" + ("" if why else " (--why: with an example of each)")
+    for reason, left in sorted(found.left_out.items(), key=lambda item: -item[1].count):
+        yield f"  {left.count:>14,}  {reason}"
+        if why:
+            yield f"                  {left.example}"

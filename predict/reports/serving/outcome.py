@@ -1,0 +1,230 @@
+"""A server under loads, as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predict.reports.money import amount_text
+from predict.reports.provenance import noted
+from predict.reports.serving.planning import COST, cost_facts, objectives_facts, objectives_json, rate_text
+from predict.reports.serving.step import coefficients_line, notes_on_step, server_line, sources_text
+from predict.reports.text import escape, fact, head, stacked, table
+from predict.serialise import picked, versioned
+from predict.serving.step_model import KERNELS
+from sampling.files.faults import counted
+from sampling.number_text import duration, durations, plain
+from sampling.units import GIB, SECOND_US
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from predict.serving.loaded_server import Outcome
+    from predict.serving.questions import Answer
+    from predict.serving.scheduler.latency import Spread
+    from predict.serving.scheduler.traffic import Load
+
+TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT"}
+
+
+def answer_text(answer: Answer) -> RenderableType:
+    """One load in full, or a line for each of several; then the capacity, the objectives and the cost where they were asked for."""
+    server, (first, *others) = answer.server, answer.outcomes
+    run, room, stepper, batch = server.run, server.room, server.stepper, first.mean_batch
+    size, most = server.engine.block_size, server.engine.max_num_seqs
+    sequences = room.sequences(run.load.prompt + run.load.output, size)
+    loads = (
+        [_several(answer)] if others else [*_one(first), *(line for cost in answer.costs for line in cost_facts(cost))]
+    )
+    return stacked(
+        *noted(notes_on_step(stepper, batch)),
+        head(run.name, server_line(run)),
+        "",
+        fact(
+            "room",
+            f"{room.blocks:,} blocks of {size} tokens per GPU, room for {sequences:,} requests (the engine runs {most:,} at once); weights "
+            f"{room.weights / GIB:.1f} GiB of {room.memory / GIB:.1f}",
+        ),
+        *loads,
+        *_capacity(answer),
+        *(["", *objectives_facts(server, answer.kept), *cost_facts(answer.kept_cost)] if answer.kept else []),
+        *_rests_on(answer),
+    )
+
+
+def _capacity(answer: Answer) -> Iterator[str]:
+    capacity, run = answer.capacity, answer.server.run
+    if capacity:
+        yield ""
+        yield fact("capacity", f"{rate_text(capacity)}: above it the queue grows")
+        slow = plain(answer.slow_first_tokens_per_s or 0.0)
+        yield fact("", f"mean TTFT passes three times that of a low rate at {slow} requests/s")
+        yield from cost_facts(answer.capacity_cost)
+        if run.traffic:
+            yield fact("", "both for the file's requests over and over, their lengths and prompts together")
+
+
+def _rests_on(answer: Answer) -> Iterator[str]:
+    """The sources of steps and rates, and a remark on what is not counted."""
+    server, stepper = answer.server, answer.server.stepper
+    yield ""
+    if server.run.load.concurrency and (answer.capacity or answer.kept):
+        yield "rates are those of the same requests arriving at random, as an open loop"
+    yield escape(coefficients_line(stepper))
+    if not stepper.coefficients.knows_client:
+        yield "the client's time is unknown to these coefficients and not counted: E2E and TTFT are those within the engine"
+    if stepper.coefficients.model == KERNELS.name:
+        yield sources_text(stepper, answer.outcomes[0].mean_batch)
+
+
+def load_line(load: Load) -> str:
+    """A load in one line."""
+    how = f"{load.concurrency} in flight" if load.concurrency else f"{plain(load.rate)} requests/s ({load.arrivals})"
+    if load.file:
+        over = (
+            f"{plain(load.rate)} requests/s over {duration(load.duration_s * SECOND_US)}"
+            if load.rate
+            else "all at once"
+        )
+        how = f"{file_text(load)}, {over}"
+    return f"{how}, {requests_text(load)}"
+
+
+def requests_text(load: Load) -> str:
+    """The requests of a load, without their arrivals."""
+    if load.file:
+        return f"{load.prompt:,} tokens in and {load.output:,} out on average"
+    again = f", {load.distinct_prompts} prompts again and again" if load.distinct_prompts else ""
+    return f"{load.prompt:,} tokens in{_drawn(load, 'prompt')}, {load.output:,} out{_drawn(load, 'output')}{again}"
+
+
+def _drawn(load: Load, of: str) -> str:
+    """The distribution that lengths are drawn from, if they are."""
+    lengths, longest = getattr(load, f"{of}_lengths"), getattr(load, f"{of}_max")
+    cut = f", {longest:,} at most" if longest else ""
+    return f" on average ({lengths}{cut})" if lengths else ""
+
+
+def file_text(load: Load) -> str:
+    """The file of a load, and how many requests it has."""
+    return f"{counted(load.requests, 'request')} of {escape(Path(load.file).name)}"
+
+
+def _one(outcome: Outcome) -> Iterator[RenderableType]:
+    latency, served = outcome.latency, outcome.served
+    spreads = [(title, getattr(latency, name), _bounds(outcome, name)) for name, title in TITLES.items()]
+    per_replica = " per replica" if outcome.replicas > 1 else ""
+    counted_over = "while requests wait" if outcome.grows else "from the first completion to the last"
+    yield fact("load", load_line(outcome.load))
+    yield ""
+    yield table(
+        "",
+        spreads,
+        {"": lambda row: row[0]},
+        {"mean": lambda row: duration(row[1].mean_us), "90 % interval": lambda row: durations(*row[2])}
+        | {f"p{place}": partial(_percentile, place) for place in latency.e2e.percentiles_us},
+    )
+    yield ""
+    yield fact(
+        "throughput",
+        f"{plain(latency.output_tokens_per_s)} output tokens/s, {plain(latency.requests_per_s)} requests/s{per_replica}, {counted_over}",
+    )
+    yield fact(
+        "steps",
+        f"{served.steps:,}, {served.mean_requests:.1f} requests in each on average, {served.preemptions:,} preemptions",
+    )
+    most = served.most_blocks / outcome.room.blocks
+    yield fact("cache", f"{outcome.kv_share:.1%} in use on average, {most:.1%} at most")
+    yield fact("queue", f"{latency.mean_waiting:,.1f} requests wait on average")
+    if outcome.grows:
+        yield (
+            f"OVERLOADED: the queue grows by {latency.queue_growth_per_s:.2f} requests per second{per_replica}; E2E and TTFT are those of "
+            f"{plain(outcome.load.duration_s)} s of load, and would be longer after more"
+        )
+    elif outcome.may_grow:
+        yield "NEAR SATURATION: with steps at the upper bound of their interval the queue grows"
+
+
+def _percentile(place: int, row: tuple[str, Spread, tuple[float, float]]) -> str:
+    return duration(row[1].percentiles_us[place])
+
+
+def _bounds(outcome: Outcome, figure: str) -> tuple[float, float]:
+    """The 90 % bounds of a mean, in µs."""
+    low, high = (getattr(one, figure).mean_us for one in (outcome.low, outcome.high))
+    return low, high
+
+
+def _several(answer: Answer) -> Table:
+    load, costs = answer.outcomes[0].load, answer.costs
+    return table(
+        ", ".join([*([file_text(load)] if load.file else []), requests_text(load)]),
+        zip_longest(answer.outcomes, costs),
+        {},
+        {
+            "requests/s": lambda row: plain(row[0].load.rate),
+            "E2E": lambda row: duration(row[0].latency.e2e.mean_us),
+            "90 % interval": lambda row: durations(*_bounds(row[0], "e2e")),
+            "E2E p90": lambda row: duration(row[0].latency.e2e.percentiles_us[90]),
+            "TTFT": lambda row: duration(row[0].latency.ttft.mean_us),
+            "TTFT p90": lambda row: duration(row[0].latency.ttft.percentiles_us[90]),
+            "TPOT": lambda row: duration(row[0].latency.tpot.mean_us),
+            "tokens/s": lambda row: plain(row[0].latency.output_tokens_per_s),
+            "cache": lambda row: f"{row[0].kv_share:.0%}",
+            "queue": lambda row: _queue(row[0]),
+        }
+        | ({"per M output": lambda row: amount_text(row[1].output.median, row[1].currency)} if costs else {}),
+    )
+
+
+def _queue(one: Outcome) -> str:
+    return "grows" if one.grows else f"{one.latency.mean_waiting:,.1f}{' (may grow)' if one.may_grow else ''}"
+
+
+def answer_json(answer: Answer) -> dict[str, Any]:
+    """The content of `predict serving --json`."""
+    server, kept = answer.server, answer.kept
+    loads = [_load_json(one) for one in answer.outcomes]
+    for load, cost in zip(loads, answer.costs, strict=False):
+        load["cost"] = picked(cost, COST)
+    found: dict[str, Any] = {
+        "config": server.run.name,
+        **picked(server.stepper.coefficients, "model source"),
+        "notes": notes_on_step(server.stepper, answer.outcomes[0].mean_batch),
+        "cache": picked(server.room, "blocks block_bytes=block weight_bytes=weights"),
+        "loads": loads,
+    }
+    if answer.capacity:
+        found |= picked(answer, "capacity_rps=capacity rate_of_slow_first_tokens_rps=slow_first_tokens_per_s")
+    if answer.capacity_cost:
+        found["capacity_cost"] = picked(answer.capacity_cost, COST)
+    if kept:
+        found["slo"] = objectives_json(server, kept)
+        if answer.kept_cost:
+            found["slo"]["cost"] = picked(answer.kept_cost, COST)
+    return versioned("serving", found)
+
+
+def _load_json(one: Outcome) -> dict[str, Any]:
+    load = one.load
+    return (
+        picked(load, "rate_rps=rate concurrency")
+        | {"file": picked(load, "name=file requests span_s=duration_s") if load.file else None}
+        | picked(load, "prompt output prompt_lengths output_lengths")
+        | {f"{name}_us": _spread_json(name, one) for name in TITLES}
+        | picked(one.latency, "requests_per_s output_tokens_per_s queue_growth_per_s")
+        | picked(
+            one,
+            "overloaded=grows may_be_overloaded=may_grow cache_share=kv_share preemptions=served.preemptions steps=served.steps",
+        )
+    )
+
+
+def _spread_json(name: str, one: Outcome) -> dict[str, float]:
+    spread, (low, high) = getattr(one.latency, name), _bounds(one, name)
+    percentiles = {f"p{percent}": time for percent, time in spread.percentiles_us.items()}
+    return {"mean": spread.mean_us, "low": low, "high": high} | percentiles

@@ -1,0 +1,209 @@
+"""One step of a serving engine as text and JSON, and the rows and coefficients that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.reports.provenance import noted, notes_on_prices
+from predict.reports.text import escape, fact, head, stacked, step_fact, table
+from predict.serialise import each_picked, versioned
+from predict.serving.batch import StepBatch
+from predict.serving.kernels import EXECUTION, prices_of
+from predict.serving.questions import Answer
+from predict.serving.step_model import KERNELS, step_model
+from predict.serving.stepper import Stepper
+from predict.step.prediction import ALL
+from sampling.files.faults import counted
+from sampling.number_text import duration, percent, plain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from predict.serving.coefficients import Coefficients, Weight
+    from predict.serving.config import ServingRun
+
+NOTED = 0.01
+"""Log half-width from which on a note says that the interval is wider."""
+
+
+def step_text(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) -> RenderableType:
+    """The step by each model, with its interval, and the terms of each."""
+    notes = dict.fromkeys(note for one in steppers for note in notes_on_step(one, batch))
+    decodes = f"{counted(len(batch.decodes), 'decode')} over {sum(batch.decodes):,} cached tokens"
+    return stacked(
+        *noted(list(notes)),
+        head(run.name, server_line(run)),
+        "",
+        fact("batch", f"{decodes}, {_chunks_text(batch)}"),
+        fact("bound", f"{duration(steppers[0].bound_us(batch))} at the speed of light"),
+        fact("rests on", sources_text(steppers[0], batch)),
+        *(part for one in steppers for part in _by_model(one, batch)),
+        *(["", believed_text(steppers)] if len(steppers) > 1 else []),
+    )
+
+
+def _by_model(one: Stepper, batch: StepBatch) -> list[RenderableType]:
+    (time,) = one.step_times([batch])
+    model = step_model(one.coefficients.model)
+    ledger = {name: us for name, us in one.ledger_us(batch).items() if us}
+    terms = table(
+        "",
+        ledger.items(),
+        {"term": lambda term: model.title_of(term[0])},
+        {"time": lambda term: duration(term[1]), "share": lambda term: f"{term[1] / sum(ledger.values()):.1%}"},
+    )
+    return [
+        "",
+        f"step by {one.coefficients.model}",
+        step_fact(time),
+        fact("rests on", escape(f"coefficients: {one.coefficients.source}")),
+        "",
+        terms,
+    ]
+
+
+def _chunks_text(batch: StepBatch) -> str:
+    """The chunks of a batch: their number, their tokens, and the tokens before them that are in the cache."""
+    if not batch.chunks:
+        return "no chunk"
+    tokens, cached = (sum(getattr(chunk, of) for chunk in batch.chunks) for of in ("tokens", "context"))
+    together = " together" if len(batch.chunks) > 1 else ""
+    return f"{counted(len(batch.chunks), 'chunk')} of {tokens:,} tokens{f' over {cached:,} cached tokens' if cached else ''}{together}"
+
+
+def believed(several: Sequence[Stepper]) -> Stepper:
+    """The model to believe: of those that were fitted, the one with the narrowest interval on this server."""
+    fitted = [one for one in several if step_model(one.coefficients.model).is_fitted]
+    return min(fitted or several, key=_width)
+
+
+def _width(one: Stepper) -> float:
+    """Share by which the upper bound of a step is above the step."""
+    return one.interval_factors.high - 1
+
+
+def believed_text(several: Sequence[Stepper]) -> str:
+    """Which of several models to believe, and why."""
+    best = believed(several)
+    others = [
+        f"{one.coefficients.model} {percent(_width(one))}{'' if step_model(one.coefficients.model).is_fitted else ', assumed'}"
+        for one in several
+        if one is not best
+    ]
+    return (
+        f"believe {best.coefficients.model}: its interval is the narrowest of the fitted models, up to {percent(_width(best))} above the step "
+        f"({'; '.join(others)})"
+    )
+
+
+def server_line(run: ServingRun) -> str:
+    """A server in one line."""
+    return f"{run.server.title}, {run.engine_name}"
+
+
+def step_json(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) -> dict[str, Any]:
+    """The content of `predict serving-step --json`."""
+    return versioned(
+        "serving-step",
+        {
+            "config": run.name,
+            "batch": {"chunks": each_picked(batch.chunks, "tokens context"), "decodes": batch.decodes},
+            "speed_of_light_us": steppers[0].bound_us(batch),
+            "sources": steppers[0].sources(batch),
+            "models": [_model_json(one, batch) for one in steppers],
+            "believed": believed(steppers).coefficients.model,
+        },
+    )
+
+
+def _model_json(one: Stepper, batch: StepBatch) -> dict[str, Any]:
+    (time,) = one.step_times([batch])
+    model, ledger = step_model(one.coefficients.model), one.ledger_us(batch)
+    return {
+        "model": one.coefficients.model,
+        "step_us": time,
+        "terms_us": ledger,
+        "titles": {name: model.title_of(name) for name in ledger},
+        "source": one.coefficients.source,
+        "notes": notes_on_step(one, batch),
+    }
+
+
+def notes_on_step(stepper: Stepper, batch: StepBatch) -> list[str]:
+    """Notes on the rows and on the coefficients that a batch's step rests on."""
+    return [*_notes_on_rows(stepper, batch), *_notes_on_coefficients(stepper)]
+
+
+def _notes_on_coefficients(stepper: Stepper) -> list[str]:
+    """A note where the coefficients are of one other server: its requests or steps tell how far off they are there alone."""
+    fitted = stepper.coefficients.server
+    if fitted in ("", stepper.server.title):
+        return []
+    other = "may be too narrow: how servers differ is not counted"
+    if stepper.untold_width >= NOTED:
+        untold = ", ".join(map(step_model(stepper.coefficients.model).title_of, stepper.untold))
+        other = f"is wider: no measurement told of {untold}"
+    return [f"These coefficients are of {fitted}; the interval of another server {other}"]
+
+
+def _notes_on_rows(stepper: Stepper, batch: StepBatch) -> list[str]:
+    """Notes as the training commands print them, by the kernels of a batch's step; none for a model that prices no kernels."""
+    if stepper.coefficients.model != KERNELS.name:
+        return []
+    server, analytic = stepper.server, stepper.sources(batch).get("analytic", 0.0) > ALL
+    return notes_on_prices(server.cluster, EXECUTION, prices_of(server).provenance, analytic=analytic)
+
+
+def notes_on_answers(answers: Sequence[Answer]) -> list[str]:
+    """The notes of several servers as lines that catch the eye, each once."""
+    notes = (note for one in answers for note in notes_on_step(one.server.stepper, one.outcomes[0].mean_batch))
+    return noted(list(dict.fromkeys(notes)))
+
+
+def coefficients_line(stepper: Stepper) -> str:
+    """The model of the step, and where its coefficients come from."""
+    return f"step by {stepper.coefficients.model}; coefficients: {stepper.coefficients.source}"
+
+
+def sources_text(stepper: Stepper, batch: StepBatch) -> str:
+    """The sources of the times of a batch's kernels."""
+    return "kernels: " + " · ".join(f"{share:.0%} {source}" for source, share in stepper.sources(batch).items())
+
+
+def coefficients_text(coefficients: Coefficients) -> RenderableType:
+    """Fitted coefficients: each weight with its interval, its prior and its meaning."""
+    model, weights = step_model(coefficients.model), coefficients.weights
+    runs = len(coefficients.experiments)
+    beside_steps = f"{duration(coefficients.client.first_token_us)} beside the steps"
+    waits = beside_steps if runs else "an unknown time: steps tell none"
+    fitted = {name: term for name, term in model.terms.items() if term.low < term.high}
+    terms = table(
+        "",
+        model.terms.items(),
+        {"term": lambda item: model.title_of(item[0]), "meaning": lambda item: item[1].meaning},
+        {
+            "value": lambda item: plain(weights[item[0]].value),
+            "90 % interval": lambda item: _weight_bounds(weights[item[0]]) if item[0] in fitted else "not fitted",
+            "prior": lambda item: plain(item[1].prior),
+        },
+    )
+    at_bounds = [
+        model.title_of(name) for name, term in fitted.items() if weights[name].value in (term.low or None, term.high)
+    ]
+    bounds = f"at the bound of what is plausible: {', '.join(at_bounds)}; is CONFIG the model, GPU and engine that was measured?"
+    untold = f"no measurement tells of {', '.join(map(model.title_of, coefficients.untold))}: its prior"
+    return stacked(
+        f"{coefficients.model}, fitted to {counted(runs, 'experiment') if runs else 'single steps'}: {escape(coefficients.source)}",
+        "",
+        terms,
+        "",
+        f"up to the first token the client waits {waits}",
+        f"{'steps of an experiment' if runs else 'blocks of like steps'} left out: within {coefficients.half_width:.1%} (log half-width) for 90 %",
+        *([bounds] if at_bounds else []),
+        *([untold] if coefficients.untold else []),
+    )
+
+
+def _weight_bounds(weight: Weight) -> str:
+    return f"{plain(weight.low)} to {plain(weight.high)}"

@@ -1,0 +1,71 @@
+"""A calibration in a terminal and as JSON: its terms with their widths, and the runs that they rest on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predict.reports.text import figures_table
+from predict.run.calibration_terms import NINETY, TERMS, Posterior, bounds, prior_deviations
+from predict.serialise import version_of
+from sampling.number_text import duration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def calibration_json(posterior: Posterior, place: Path | None) -> dict[str, Any]:
+    """The file's content in plain values but for the runs' descriptions, and where it lies; null for one that is never written."""
+    widths = dict(posterior.widths) if posterior.runs else None
+    told = asdict(replace(posterior, runs=tuple(replace(one, described=None) for one in posterior.runs)))
+    for one in told["runs"]:
+        del one["described"]
+    return {
+        "version": version_of("calibrate"),
+        "file": str(place) if place else None,
+        **told,
+        "widths_log": widths,
+        "bounds": bounds(),
+    }
+
+
+def calibration_report(posterior: Posterior) -> RenderableType:
+    from rich.console import Group
+
+    terms = figures_table("factors on times", ("term",), ("fitted", "90 %", "before any run"))
+    before = dict(zip(TERMS, prior_deviations(posterior.shared_error), strict=True))
+    for name, value in asdict(posterior.terms).items():
+        least, most = bounds()[name]
+        width, prior = math.exp(NINETY * posterior.widths[name]), math.exp(NINETY * before[name])
+        terms.add_row(
+            name.replace("_", " "),
+            f"{value:.3f}",
+            f"{max(least, value / width):.2f} to {min(most, value * width):.2f}",
+            f"{max(least, 1 / prior):.2f} to {min(most, prior):.2f}",
+        )
+    alone = len(posterior.runs) == 1
+    runs = figures_table("steps", ("run",), ("measured", "predicted before", "with the terms", "from the other runs"))
+    for each in posterior.runs:
+        left_out = "" if alone else duration(each.left_out_us)
+        runs.add_row(each.run, duration(each.measured_us), duration(each.before_us), duration(each.after_us), left_out)
+    error = posterior.left_out_percent
+    last = (
+        _furthest(posterior) if error is None else f"each run predicted from the others: {error:.1f} % off on average"
+    )
+    if posterior.scatter > 1:
+        last += f"; they scatter {posterior.scatter:.2f} times as much as expected, which widens intervals"
+    return Group(terms, "", runs, last)
+
+
+def _furthest(posterior: Posterior) -> str:
+    """The term that a single run moves the most for its prior, and how far, in a sentence."""
+    values = asdict(posterior.terms)
+    widths = zip(TERMS, prior_deviations(posterior.shared_error), strict=True)
+    moved = {name: abs(math.log(values[name])) / width for name, width in widths}
+    name = max(moved, key=lambda each: moved[each])
+    return (
+        f"for what was known before, one run moves {name.replace('_', ' ')} the most: to {values[name]:.3f}, by {moved[name]:.1f} standard "
+        "deviations; a second run tells how well the terms carry over"
+    )

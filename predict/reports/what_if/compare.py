@@ -1,0 +1,171 @@
+"""The differences of runs as ledgers in a terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.memory.peak import TERMS
+from predict.reports.provenance import first_lines_of
+from predict.reports.text import figures_table
+from predict.run.model_flops import tokens_per_step
+from predict.serialise import as_json, version_of
+from predict.step.prediction import Prediction
+from predict.what_if.compare import Difference, setting_text
+from sampling.files.faults import counted
+from sampling.number_text import duration, durations, gib, signed, signed_percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+LEAST_SHARE = 5e-4
+"""Share of the step below which a heading is not listed by itself."""
+ROUNDING = 1e-9
+"""Share of the step below which a sum of floats is nothing."""
+
+
+def compare_text(differences: Sequence[Difference]) -> RenderableType:
+    """The runs, what differs in their settings, the step heading by heading, and memory term by term."""
+    from rich.console import Group
+    from rich.markup import escape
+
+    names = _names(differences)
+    lines = [f"  {name}  {escape(_told(each))}" for name, each in zip(names, _runs(differences), strict=True)]
+    for name, each in zip(names[1:], differences, strict=True):
+        changes = ", ".join(
+            f"{path} {setting_text(first)} → {setting_text(other)}" for path, (first, other) in each.settings.items()
+        )
+        lines += ["", escape(f"  {names[0]} → {name}: {changes or 'the same settings'}"), f"  {_verdict(each)}"]
+    notes = first_lines_of(*_runs(differences))
+    return Group(*notes, "[bold]runs[/]", *lines, "", _step(differences, names), "", _memory(differences, names))
+
+
+def _names(differences: Sequence[Difference]) -> list[str]:
+    """A, B, C, … and numbers beyond Z."""
+    return [chr(65 + index) if index < 26 else f"run {index + 1}" for index in range(len(differences) + 1)]
+
+
+def _runs(differences: Sequence[Difference]) -> list[Prediction]:
+    return [differences[0].first, *(each.other for each in differences)]
+
+
+def _told(prediction: Prediction) -> str:
+    step = prediction.step_time
+    return (
+        f"{prediction.run.name}: step {duration(step.median_us)} (90 %: {durations(step.low_us, step.high_us)}), "
+        f"{prediction.tokens_per_second:,.0f} tokens/s, {prediction.tokens_per_second_per_gpu:,.0f} per GPU, "
+        f"MFU {prediction.mfu:.1%}, {prediction.memory.verdict}"
+    )
+
+
+def _verdict(difference: Difference) -> str:
+    how = f"{_more(difference.speed)} tokens/s"
+    sure = "their 90 % intervals overlap" if difference.overlap else "beyond their 90 % intervals"
+    if bounds := difference.speed_bounds:
+        tied = ", so they may be equally fast" if bounds[0] <= 1 <= bounds[1] else ""
+        sure = f"90 %: {_more(bounds[0])} to {_more(bounds[1])}, as errors common to both cancel{tied}"
+    first, other = difference.per_tokens, tokens_per_step(difference.other.run)
+    uneven = (
+        ""
+        if first == other
+        else f"; steps of {other:,} tokens beside {first:,}, whose times are told per {first:,} tokens"
+    )
+    return f"{how}; {sure}{uneven}"
+
+
+def _more(speed: float) -> str:
+    """`8.3% more`, of tokens per second relative to others."""
+    if abs(speed - 1) < LEAST_SHARE:
+        return "as many"
+    return f"{abs(speed - 1):.1%} {'more' if speed > 1 else 'fewer'}"
+
+
+def _step(differences: Sequence[Difference], names: Sequence[str]) -> Table:
+    """µs by heading of the first run, and the change in each other; the total is that of the step."""
+    first, tokens = differences[0].first, differences[0].per_tokens
+    uneven = any(tokens_per_step(each.other.run) != tokens for each in differences)
+    title = f"the step, mean over pipeline ranks{f', per {tokens:,} tokens' if uneven else ''}"
+    table = figures_table(title, ("",), _columns(names))
+    ledger = [each.change_us for each in differences]
+    totals = [each.step_change_us for each in differences]
+    headings = sorted(
+        dict.fromkeys(heading for changes in ledger for heading in changes),
+        key=lambda heading: -max(abs(changes.get(heading, 0.0)) for changes in ledger),
+    )
+    small = LEAST_SHARE * first.median_us
+    told = [
+        heading
+        for heading in headings
+        if max(first.breakdown_us.get(heading, 0.0), *(abs(changes.get(heading, 0.0)) for changes in ledger)) >= small
+    ]
+    for heading in told:
+        cells = _cells([changes.get(heading, 0.0) for changes in ledger], first.median_us)
+        table.add_row(heading, duration(first.breakdown_us.get(heading, 0.0)), *cells)
+    rest_us = first.median_us - sum(first.breakdown_us.get(heading, 0.0) for heading in told)
+    rest = [total - sum(changes.get(name, 0.0) for name in told) for total, changes in zip(totals, ledger, strict=True)]
+    if max(abs(time_us) for time_us in (rest_us, *rest)) > ROUNDING * first.median_us:
+        table.add_row(counted(len(headings) - len(told), "other"), duration(rest_us), *_cells(rest, first.median_us))
+    table.add_row("step", duration(first.median_us), *_cells(totals, first.median_us), style="bold")
+    return table
+
+
+def _memory(differences: Sequence[Difference], names: Sequence[str]) -> Table:
+    first = differences[0].first.memory.worst
+    table = figures_table("memory of the worst rank, GiB", ("",), _columns(names))
+    for term in TERMS:
+        changes = [each.memory_bytes[term] for each in differences]
+        size = getattr(first, term)
+        table.add_row(term, gib(size), *_sizes(changes, first.peak))
+    peaks = [sum(each.memory_bytes.values()) for each in differences]
+    table.add_row("peak", gib(first.peak), *_sizes(peaks, first.peak), style="bold")
+    return table
+
+
+def _columns(names: Sequence[str]) -> list[str]:
+    return [names[0], *(column for name in names[1:] for column in (f"{name} − {names[0]}", f"of {names[0]}"))]
+
+
+def _cells(changes_us: Sequence[float], of_us: float) -> Iterator[str]:
+    for change_us in changes_us:
+        yield signed(change_us, duration)
+        yield signed_percent(change_us / of_us)
+
+
+def _sizes(changes: Sequence[float], of: float) -> Iterator[str]:
+    for size_bytes in changes:
+        yield signed(size_bytes, gib)
+        yield signed_percent(size_bytes / of)
+
+
+def compare_json(differences: Sequence[Difference]) -> dict[str, Any]:
+    """The first run and each other with its changes: times in µs, those of changes per `per_tokens` tokens, sizes in bytes."""
+    return {
+        "version": version_of("compare"),
+        "per_tokens": differences[0].per_tokens,
+        "first": _run_json(differences[0].first),
+        "others": [
+            {
+                **_run_json(each.other),
+                "settings": {path: list(values) for path, values in each.settings.items()},
+                "step_change_us": each.step_change_us,
+                "change_us": dict(each.change_us),
+                "memory_change_bytes": dict(each.memory_bytes),
+                "speed": each.speed,
+                "speed_bounds": each.speed_bounds,
+                "intervals_overlap": each.overlap,
+            }
+            for each in differences
+        ],
+    }
+
+
+def _run_json(prediction: Prediction) -> dict[str, Any]:
+    return {
+        "run": prediction.run.name,
+        "step_time_us": as_json(prediction.step_time),
+        "tokens_per_second": prediction.tokens_per_second,
+        "breakdown_us": prediction.breakdown_us,
+        "memory_bytes": prediction.memory.point_bytes,
+        "verdict": prediction.memory.verdict,
+    }

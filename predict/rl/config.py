@@ -1,0 +1,284 @@
+"""An RL config: a run config without `batch`, which follows from its section `rl`; every fault of both in one error.
+
+model: qwen3.5-35b-a3b
+cluster: {hardware: h100-sxm, nodes: 4, gpus_per_node: 8}   # the trainer's machines
+plan: {tp: 2, ep: 8}                                        # the trainer's plan
+precision: bf16
+rl: {prompts: 32, n: 5, prompt: "constant:1024", prompt_max: 1024, response: "constant:2048", response_max: 2048}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from predict.config.draft import OF_SERVING, Document, require_kind
+from predict.config.json_schema import document_schema, json_schema, section_schema
+from predict.config.load import load, replicas_that_follow
+from predict.config.overrides import OPTION, parse_overrides
+from predict.huggingface.config_json import load_model
+from predict.model.shipped import shipped_model, shipped_models
+from predict.rl.aliases import ROOTS, VERL, fault_of, leaves, put, resolved
+from predict.rl.engines import rollout_faults
+from predict.rl.section import NAME, RlSection, Samples, samples_of
+from predict.run.training_run import TrainingRun
+from sampling.errors import ConfigError
+from sampling.files.documents import read_yaml
+from sampling.files.faults import Fault, config_error, did_you_mean, shown
+from sampling.files.schema import build
+
+# Models with one value per token in the place of a vocabulary: the critic, and a model that scores responses.
+
+
+def valued_runs(section: RlSection | None, base: TrainingRun | None) -> tuple[Mapping[str, TrainingRun], list[Fault]]:
+    """The runs `critic` and `reward_model` that a section asks for, on the trainer's plan, and the faults of their names."""
+    if section is None or base is None:
+        return {}, []
+    names = {"critic": section.critic, "reward.model": section.reward.model}
+    unknown = [name for name in names if names[name] and shipped_model(names[name]) is None]
+    if unknown:
+        return {}, [_unknown(name, names[name]) for name in unknown]
+    runs = {}
+    if section.has_critic:
+        runs["critic"] = _valued(base, section.critic)
+    if section.reward.model:
+        runs["reward_model"] = _valued(base, section.reward.model)
+    return runs, []
+
+
+def _unknown(key: str, name: str) -> Fault:
+    near = did_you_mean(name, shipped_models()) or "; see configs/models"
+    return Fault(path=f"rl.{key}", problem=f"{shown(name)} is not a shipped model{near}")
+
+
+def _valued(base: TrainingRun, name: str) -> TrainingRun:
+    """The run of a model of this name, or of the actor's shape. Its head has a column per tensor-parallel rank, the fewest that divide;
+    its embedding is looked up, but what the optimizer does for its rows is left out."""
+    path = shipped_model(name) if name else None
+    model = load_model(path) if path else base.model
+    return replace(base, model=replace(model, vocab=base.plan.tp, tied=False), model_keys={})
+
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RlRun:
+    """A step of reinforcement learning: the trainer's run, whose batch is a stand-in, the section `rl`, and the samples of a step."""
+
+    base: TrainingRun
+    section: RlSection
+    samples: Samples
+    critic: TrainingRun | None = None
+    """The trainer's run of the critic; None without one."""
+    reward_model: TrainingRun | None = None
+    """The trainer's run of the model that scores responses; None without one."""
+    not_read: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of verl's that change nothing here: name → value."""
+
+    @property
+    def name(self) -> str:
+        return self.base.name
+
+    @property
+    def in_plain_torch(self) -> bool:
+        """Whether the step runs in plain torch, as `predict measure` runs it, and not in a framework of its own."""
+        return self.base.execution.whole_layers
+
+    @property
+    def rollout_gpus(self) -> int:
+        return self.section.rollout.gpus or self.base.cluster.world_size
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of trainer and engines."""
+        return self.base.cluster.world_size + self.section.rollout.gpus
+
+
+def is_rl_config(config: Path | str) -> bool:
+    """Whether a config has the section `rl`; False for a file that cannot be read."""
+    document, _ = read_yaml(Path(config))
+    return document is not None and NAME in document
+
+
+def load_rl(path: Path | str, overrides: Sequence[str] = ()) -> RlRun:
+    """Read an RL config; `overrides` are settings such as `rl.n=8` or `plan.tp=2`, or verl's names. ConfigError has a line for
+    each fault."""
+    path = Path(path)
+    document, faults = read_yaml(path)
+    sources = {"": str(path)}
+    if document is None:
+        raise config_error(faults, sources)
+    return rl_run(document, path, overrides, faults=faults, sources=sources)
+
+
+def document_of(path: Path, overrides: Sequence[str]) -> tuple[Values, list[str], Values]:
+    """The content of an RL config under settings, whose values may be choices; the settings of a model or cluster that the config names by a
+    file; and verl's arguments that are not read. ConfigError lists what cannot be read."""
+    document, faults = read_yaml(path)
+    sources = {"": str(path)}
+    if document is None:
+        raise config_error(faults, sources)
+    of_files, not_read = _with_settings(document, path, overrides, sources, faults)
+    if faults:
+        raise config_error(faults, sources)
+    return document, of_files, not_read
+
+
+def rl_run(
+    document: Values,
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    faults: Sequence[Fault] = (),
+    sources: dict[str, str] | None = None,
+) -> RlRun:
+    """The run of a config's content; paths in it count from the folder of `path`, and its stem is the run's name."""
+    sources = sources if sources is not None else {"": str(path)}
+    if NAME not in document:
+        require_kind(document, (OF_SERVING,), sources)
+    found = [*faults]
+    of_files, not_read = _with_settings(document, path, overrides, sources, found)
+    given = set(document)
+    section, wrong = _section(document)
+    found += wrong
+    if section is None and "batch" in document and NAME not in given:
+        problem = (
+            "missing: this is a training config; predict it with `predict one-batch`, or give `rl` in place of `batch`"
+        )
+        raise config_error([Fault(path=NAME, problem=problem)], sources)
+    if "batch" in document:
+        found.append(Fault(path="batch", problem=f"follows from {NAME}.prompts, {NAME}.n and {NAME}.micro; remove it"))
+    base, of_base = _base(document, section, path, sources, of_files)
+    if section and base:
+        found += rollout_faults(base, section)
+    valued, of_valued = valued_runs(section, base)
+    found += of_valued
+    samples = None
+    if section:
+        try:
+            samples = samples_of(section, path.parent)
+        except ConfigError as error:
+            found.append(Fault(path=NAME, problem=str(error)))
+    told = [str(config_error(found, sources))] if found else []
+    if told or of_base or section is None or base is None or samples is None:
+        raise ConfigError("\n".join([*told, *of_base]))
+    return RlRun(base=base, section=section, samples=samples, not_read=not_read, **valued)
+
+
+def _with_settings(
+    document: Values, path: Path, overrides: Sequence[str], sources: dict[str, str], faults: list[Fault]
+) -> tuple[list[str], Values]:
+    """Put verl's names and the settings into the document, with the degrees that follow from them; the settings of a model or cluster that
+    it names by a file, and verl's arguments that are not read."""
+    of_files = [text for text in overrides if _sets_in_file(document, text)]
+    own = [text for text in overrides if text not in of_files]
+    not_read: Values = {}
+    faults += [*_with_verl_names(document, not_read), *_overridden(document, own, sources, not_read)]
+    _leave_replicas(document, path, overrides, of_files)
+    return of_files, not_read
+
+
+def _with_verl_names(document: Values, not_read: Values) -> list[Fault]:
+    """Put what verl's sections and dotted names at the top level say under the keys they stand for, and the others into `not_read`."""
+    faults: list[Fault] = []
+    for name in [name for name in document if isinstance(name, str) and name.partition(".")[0] in ROOTS]:
+        value = document.pop(name)
+        for path, each in leaves({name: value}):
+            key, converted = resolved(path, each)
+            if path in VERL:
+                faults += put(document, key, converted, over=False, given_as=path)
+            elif fault := fault_of(path, each):
+                faults.append(fault)
+            else:
+                not_read[path] = each
+    return faults
+
+
+def _sets_in_file(document: Values, text: str) -> bool:
+    """Whether a setting changes a key of a model or cluster that the config names."""
+    section, _, key = text.partition("=")[0].strip().partition(".")
+    return bool(key) and isinstance(document.get(section), str)
+
+
+def _overridden(document: Values, overrides: Sequence[str], sources: dict[str, str], not_read: Values) -> list[Fault]:
+    """Put the settings into the document, and those of verl's arguments that change nothing into `not_read`."""
+    settings, faults = parse_overrides(overrides)
+    for setting in settings:
+        path, value = resolved(setting.path, setting.value)
+        sources[path] = OPTION
+        if setting.section in ROOTS and setting.path not in VERL:
+            fault = fault_of(path, value)
+            faults += [fault] if fault else []
+            not_read |= {} if fault else {path: value}
+            continue
+        faults += put(document, path, value, over=True)
+    return faults
+
+
+def _leave_replicas(document: Values, path: Path, overrides: Sequence[str], of_files: Sequence[str]) -> None:
+    """Give dp the ranks that are left where it follows from the trainer's other degrees, as it does in a training run."""
+    plan = document.get("plan", {})
+    if not isinstance(plan, dict):
+        return
+    given = frozenset(resolved(each.path, each.value)[0] for each in parse_overrides(overrides)[0])
+    try:
+        dp = replicas_that_follow(replace(training_document(document, path), set_paths=given), of_files)
+    except ConfigError:  # loading tells of it
+        return
+    if dp:
+        document["plan"] = {**plan, "dp": dp}
+
+
+def _section(document: Values) -> tuple[RlSection | None, list[Fault]]:
+    values = document.pop(NAME, None)
+    if not isinstance(values, dict):
+        problem = "missing; give it" if values is None else f"{shown(values)} is not a mapping; give one"
+        return None, [
+            Fault(path=NAME, problem=f"{problem}, with prompts, prompt, prompt_max, response and response_max")
+        ]
+    return build(RlSection, values, section=NAME)
+
+
+def _base(
+    document: Values, section: RlSection | None, path: Path, sources: dict[str, str], settings: Sequence[str]
+) -> tuple[TrainingRun | None, list[str]]:
+    """The trainer's run with one microbatch per replica as its batch, or the lines of what is wrong with it."""
+    try:
+        return load(training_document(document, path, section, sources=sources), settings), []
+    except ConfigError as error:
+        return None, str(error).splitlines()
+
+
+def training_document(
+    document: Values, path: Path, section: RlSection | None = None, *, sources: dict[str, str] | None = None
+) -> Document:
+    """The trainer's part of an RL config's content, with one microbatch per replica as its batch."""
+    plan = document.get("plan")
+    dp = plan.get("dp", 1) if isinstance(plan, dict) else 1
+    micro = section.micro if section else 1
+    replicas = dp if isinstance(dp, int) else 1
+    stages = plan.get("pp", 1) if isinstance(plan, dict) and isinstance(plan.get("pp", 1), int) else 1
+    batch = {"global": micro * replicas * stages, "micro": micro, "seq_len": section.longest if section else 1}
+    content = {name: value for name, value in document.items() if name != NAME} | {"batch": batch}
+    return Document(name=str(path.with_suffix("")), content=content, sources=sources or {"": str(path)})
+
+
+# The JSON Schema of an RL config, from the declarations that check it.
+
+MEANING = (
+    "Everything of a step of reinforcement learning that the training run does not say; it takes the place of `batch`."
+)
+
+
+def rl_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12). verl's names and rules between keys are beyond it; loading a config checks them."""
+    of_run = json_schema()["properties"]
+    properties = {name: schema for name, schema in of_run.items() if name != "batch"}
+    return document_schema(
+        "steptime RL config",
+        {**properties, "rl": section_schema(RlSection, MEANING)},
+        ("model", "cluster", "precision", "rl"),
+    )

@@ -1,0 +1,354 @@
+"""Times of a step's kernels by group, for many batches at once: what the factors of the kernel model multiply.
+
+Kernels are priced at a few sizes by the price list that training uses, and interpolated between these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+
+from predict.model.spec import Experts, LayerKind
+from predict.prices.kernels.memory_bound import START_US
+from predict.prices.open import open_prices
+from predict.prices.price_list import Priced, Prices
+from predict.run.execution import Execution
+from predict.serving.batch import BatchSums, Floats, StepBatch, computed_tokens, pairs_within
+from predict.serving.mixers.served import Group, GroupedCall, Kept, products, served_mixers
+from predict.serving.server import EngineSettings, Server
+from predict.serving.step_table import StepTable
+from sampling.arithmetic.expert_rows import experts_with_rows
+from sampling.arithmetic.operator import Operator
+from sampling.call import Counted, Request
+from sampling.cells.matrices import products_on_rank
+from sampling.collectives.custom_all_reduce import CustomAllReduce
+from sampling.collectives.kinds import AllGather, AllReduce, Collective, ReduceScatter
+from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.operators.elementwise import Gelu, SwiGLU
+from sampling.operators.experts import UNTUNED as UNTUNED_EXPERTS
+from sampling.operators.experts import UNTUNED_WIDTH, GroupedGemm
+from sampling.operators.gemm import Gemm
+from sampling.operators.norm import RMSNorm
+
+# The kernels of one step on one GPU, as the calls that training's price lists know, by the factor that corrects them.
+
+EVEN = "power_law_0"
+"""Routing in which every expert is equally likely."""
+
+
+def token_kernels(server: Server, tokens: int) -> dict[Group, list[Counted]]:
+    """The kernels whose work depends on the number of tokens alone, all layers together; the head is apart."""
+    found: dict[Group, list[Counted]] = {"gemm": [], "moe": [], "all_reduce": [], "elementwise": []}
+    parts = [(mixer.layers, mixer.token_calls(tokens)) for mixer in served_mixers(server)]
+    parts += [(layers, _layer(server, kind, tokens)) for kind, layers in Counter(server.model.kinds()).items()]
+    for layers, calls in parts:
+        for group, call, count in calls:
+            found[group].append(Counted(call=call, phase="forward", count=layers * count))
+    if server.tp > 1:
+        # the rows of the embedding that are on other GPUs
+        found["all_reduce"].append(Counted(call=_all_reduce(server, tokens), phase="forward"))
+    return found
+
+
+def head_kernels(server: Server, requests: int) -> dict[Group, list[Counted]]:
+    """The head on each request's last token, and the gathering of its logits."""
+    model, tp = server.model, server.tp
+    head = Gemm(dtype=server.activations, m=requests, n=max(1, model.vocab // tp), k=model.hidden)
+    found: dict[Group, list[Counted]] = {"gemm": [Counted(call=head, phase="forward")], "all_reduce": []}
+    if tp > 1:
+        gather = AllGather(
+            size_bytes=DTYPE_BYTES[server.activations] * requests * model.vocab,
+            ranks=tp,
+            ranks_per_node=_per_node(server),
+        )
+        found["all_reduce"].append(Counted(call=gather, phase="forward"))
+    return found
+
+
+def decode_attention(server: Server, decodes: int, keys: int, *, kept: Kept | None = None) -> list[Counted]:
+    """The calls in which each of `decodes` tokens attends to `keys` keys, in all layers, or in those alone that keep the `kept` part of a
+    sequence."""
+    return [
+        Counted(call=call, phase="forward", count=mixer.layers)
+        for mixer in served_mixers(server)
+        if kept in (None, mixer.cache.keeps)
+        for call in mixer.decode_calls(decodes, keys)
+    ]
+
+
+def prefill_attention(server: Server, tokens: int, *, kept: Kept | None = None) -> list[Counted]:
+    """The same of a prompt that is computed in one chunk."""
+    return [
+        Counted(call=call, phase="forward", count=mixer.layers)
+        for mixer in served_mixers(server)
+        if kept in (None, mixer.cache.keeps)
+        for call in mixer.prefill_calls(tokens)
+    ]
+
+
+def step_kernels(server: Server, batch: StepBatch) -> dict[Group, list[Counted]]:
+    """The kernels of one step; its decodes read their mean number of keys, and its chunks no keys of earlier ones."""
+    chunks = [chunk.tokens for chunk in batch.chunks]
+    requests = len(chunks) + len(batch.decodes)
+    found = token_kernels(server, sum(chunks) + len(batch.decodes))
+    for group, calls in head_kernels(server, requests).items():
+        found[group] += calls
+    attention = [call for tokens in chunks for call in prefill_attention(server, tokens)]
+    if batch.decodes:
+        keys = max(1, sum(batch.decodes) // len(batch.decodes))
+        attention += decode_attention(server, len(batch.decodes), keys)
+    return {**found, "attention": attention}
+
+
+def _layer(server: Server, kind: LayerKind, tokens: int) -> Iterator[GroupedCall]:
+    """The norms and the feed-forward of one layer, and what its GPUs exchange."""
+    model, tp = server.model, server.tp
+    yield "elementwise", RMSNorm(dtype=server.activations, tokens=tokens, hidden=model.hidden), model.norms_a_layer
+    feed_forward = model.feed_forward(kind)
+    if isinstance(feed_forward, Experts):
+        yield from _mixture(server, feed_forward, tokens)
+    else:
+        yield from products(server, feed_forward.matrices(model), tokens)
+        activation = SwiGLU if model.gated else Gelu
+        yield "elementwise", activation(dtype=server.activations, tokens=tokens, width=max(1, model.ffn // tp)), 1
+    if tp > 1:
+        yield "all_reduce", _all_reduce(server, tokens), 2
+
+
+def _mixture(server: Server, experts: Experts, tokens: int) -> Iterator[GroupedCall]:
+    """Router and shared experts on every GPU; of the others each GPU has a slice of all, or whole ones of its own, for the tokens of all
+    replicas."""
+    model, tp, dp = server.model, server.tp, server.placement.dp
+    yield from products(server, experts.matrices(model), tokens)
+    everywhere = tokens * dp
+    rows = max(1, round(everywhere * experts.topk / server.ep))
+    held = max(1, experts.count // server.ep)
+    busy = max(1, round(experts_with_rows(held, rows, EVEN)))
+    width, slices = expert_width(server, experts), server.expert_ranks // server.ep
+    for outputs, inputs in products_on_rank(experts.expert_matrices(model), slices).values():
+        product = GroupedGemm(
+            dtype=server.placement.precision,
+            groups=busy,
+            rows=max(rows, busy),
+            n=outputs,
+            k=inputs,
+            distribution=EVEN,
+            kernel=UNTUNED_EXPERTS if width >= UNTUNED_WIDTH else "",
+        )
+        yield "moe", product, 1
+    yield "elementwise", SwiGLU(dtype=server.activations, tokens=rows, width=width), 1
+    if dp > 1:
+        size = DTYPE_BYTES[server.activations] * everywhere * model.hidden
+        # GPUs of a tensor-parallel group are neighbours, and each exchanges with its counterparts of the other replicas
+        per_node = min(dp, max(1, server.cluster.gpus_per_node // tp))
+        for kind in (AllGather, ReduceScatter):
+            yield "all_reduce", kind(size_bytes=size, ranks=dp, ranks_per_node=per_node), 1
+
+
+def expert_width(server: Server, experts: Experts) -> int:
+    """Inner width of an expert on one GPU."""
+    return max(1, experts.ffn // (server.expert_ranks // server.ep))
+
+
+def _all_reduce(server: Server, tokens: int) -> Collective:
+    """The engine's own kernel among the GPUs of a node; the communication library's between nodes, and on CPUs."""
+    own = server.tp == _per_node(server) and server.cluster.gpu.kind != "cpu"
+    kind = CustomAllReduce if own else AllReduce
+    return kind(
+        size_bytes=DTYPE_BYTES[server.activations] * tokens * server.model.hidden,
+        ranks=server.tp,
+        ranks_per_node=_per_node(server),
+    )
+
+
+def _per_node(server: Server) -> int:
+    """Tensor-parallel ranks in one node."""
+    return min(server.tp, server.cluster.gpus_per_node)
+
+
+GROUPS: tuple[Group, ...] = get_args(Group)
+NAMES = (*GROUPS, "layer", "step", "request")
+"""The columns: µs of each group of kernels, then the number of layers, 1, and the number of requests."""
+KEYS = (1, 128, 512, 2048, 8192, 32768)
+"""Keys per sequence at which decode attention is priced, beside the windows of the layers."""
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+PROMPT = 2048
+"""Tokens of the prompt whose attention gives the time of a query-key pair, and of a token where a state is kept."""
+EXECUTION = Execution(clocks="burst")
+"""Conditions of an engine's kernels: decoding draws little power, so that clocks stay high."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class KernelFeatures:
+    """The times of one server's kernels; called with sums, it gives the columns NAMES, shape (batches, 8)."""
+
+    server: Server
+    sizes: Floats
+    """Numbers of tokens, or requests, at which kernels were priced."""
+    by_tokens: Floats
+    """Their times by group, shape (sizes, groups)."""
+    by_requests: Floats
+    """Those of the head, shape (sizes, groups)."""
+    batches: Floats
+    keys: Floats
+    """Keys per sequence at which decode attention was priced."""
+    attention_us: Floats
+    """Decode attention, shape (batches, keys)."""
+    pair_us: float
+    """Per query-key pair of a chunk, in layers that keep all keys."""
+    read_us: float
+    """Per key that a chunk reads from the cache there."""
+    window_pair_us: float
+    window_read_us: float
+    """The same in sliding layers, of the pairs and keys within the window."""
+    prefill_token_us: float
+    """Per token of a chunk, in layers that keep a state."""
+
+    def __call__(self, sums: BatchSums) -> Floats:
+        engine, pure = self.server.engine, sums.prefill_tokens == 0
+        tokens = computed_tokens(sums, engine.replayed_sizes)
+        requests = np.where(pure, tokens, sums.requests)
+        times = _between(self.sizes, self.by_tokens, tokens) + _between(self.sizes, self.by_requests, requests)
+        attention = GROUPS.index("attention")
+        times[:, attention] += self._decode_us(sums)
+        times[:, attention] += self.pair_us * sums.prefill_pairs + self.read_us * sums.prefill_context
+        times[:, attention] += self.window_pair_us * sums.window_pairs + self.window_read_us * sums.window_context
+        times[:, attention] += self.prefill_token_us * sums.prefill_tokens
+        one = np.ones_like(tokens)
+        return np.column_stack((times, self.server.model.layers * one, one, sums.requests))
+
+    def _decode_us(self, sums: BatchSums) -> Floats:
+        decodes = np.maximum(sums.decodes, 1.0)
+        by_keys = _between(self.batches, self.attention_us, decodes)
+        keys = self.keys
+        mean = np.clip(sums.decode_context / decodes, keys[0], None)
+        place = np.clip(np.searchsorted(keys, mean, side="right") - 1, 0, len(keys) - 2)
+        rows = np.arange(len(decodes))
+        low, high = by_keys[rows, place], by_keys[rows, place + 1]
+        time: Floats = low + (high - low) * (mean - keys[place]) / (keys[place + 1] - keys[place])
+        return time
+
+
+def kernel_features(server: Server) -> KernelFeatures:
+    """Price a server's kernels by the samples of its cluster's profile, or analytically where there are none."""
+    prices = prices_of(server)
+    engine = server.engine
+    sizes = priced_tokens(engine)
+    by_tokens = [_by_group(prices, token_kernels(server, size)) for size in sizes]
+    by_requests = [_by_group(prices, head_kernels(server, min(size, engine.max_num_seqs))) for size in sizes]
+    batches, priced = priced_batches(engine), priced_keys(server)
+    attention = [[_sum(prices, decode_attention(server, batch, keys)) for keys in priced] for batch in batches]
+    prompt_us = {kept: _sum(prices, prefill_attention(server, PROMPT, kept=kept)) for kept in get_args(Kept)}
+    return KernelFeatures(
+        server=server,
+        sizes=np.array(sizes, dtype=np.float64),
+        by_tokens=np.array(by_tokens),
+        by_requests=np.array(by_requests),
+        batches=np.array(batches, dtype=np.float64),
+        keys=np.array(priced, dtype=np.float64),
+        attention_us=np.array(attention),
+        pair_us=prompt_us["all"] / pairs_within(0, PROMPT, 0),
+        read_us=_read_us(server, prices, "all", priced[-2:]),
+        window_pair_us=prompt_us["window"] / pairs_within(0, PROMPT, server.window),
+        window_read_us=_read_us(server, prices, "window", [key for key in priced if key <= server.window][-2:]),
+        prefill_token_us=prompt_us["state"] / PROMPT,
+    )
+
+
+def _read_us(server: Server, prices: Prices, kept: Kept, keys: Sequence[int]) -> float:
+    """µs per key that one sequence reads from the cache, between two numbers of them; 0 where there are not two."""
+    if len(keys) < 2:
+        return 0.0
+    few, many = (_sum(prices, decode_attention(server, 1, each, kept=kept)) for each in keys)
+    return max(0.0, many - few) / (keys[1] - keys[0])
+
+
+def prices_of(server: Server) -> Prices:
+    """The price list of a server's cluster."""
+    return open_prices(server.cluster, EXECUTION)
+
+
+def priced_tokens(engine: EngineSettings) -> list[int]:
+    """Numbers of a step's tokens at which kernels are priced."""
+    return priced_sizes(engine.max_num_batched_tokens, engine.replayed_sizes)
+
+
+def priced_batches(engine: EngineSettings) -> list[int]:
+    """Numbers of decodes at which their attention is priced."""
+    return [batch for batch in BATCHES if batch < engine.max_num_seqs] + [engine.max_num_seqs]
+
+
+def priced_keys(server: Server) -> list[int]:
+    """Keys per sequence at which decode attention is priced: a window's are where a longer context ceases to cost more."""
+    return sorted({*KEYS, *filter(None, [server.window])})
+
+
+def priced_sizes(most: int, graph_sizes: Sequence[int]) -> list[int]:
+    """Powers of two and their halves between up to `most`, and the sizes of graphs."""
+    powers = [2**power for power in range(most.bit_length())]
+    between = [3 * power // 2 for power in powers if power > 1]
+    return sorted({size for size in (*powers, *between, *graph_sizes, most) if size <= most})
+
+
+def _by_group(prices: Prices, kernels: dict[Group, list[Counted]]) -> list[float]:
+    return [_sum(prices, kernels.get(group, ())) for group in GROUPS]
+
+
+def _sum(prices: Prices, counted: Iterable[Counted]) -> float:
+    return sum(map(_within_graph_us, prices.priced(counted)))
+
+
+def _within_graph_us(priced: Priced) -> float:
+    """The time of a kernel; what an elementwise one needs to start is counted per layer."""
+    call = priced.call
+    if isinstance(call, Operator) and call.KIND == "elementwise" and priced.time.source == "analytic":
+        return max(0.0, priced.total_us - priced.count * START_US * call.kernels)
+    return priced.total_us
+
+
+def _between(sizes: Floats, rows: Floats, wanted: Floats) -> Floats:
+    """Rows interpolated linearly at other sizes; the last one goes on beyond."""
+    place = np.clip(np.searchsorted(sizes, wanted, side="right") - 1, 0, max(0, len(sizes) - 2))
+    after = np.minimum(place + 1, len(sizes) - 1)
+    gap = np.maximum(sizes[after] - sizes[place], 1e-9)
+    share = np.clip((wanted - sizes[place]) / gap, 0.0, 1.0)[:, None]
+    found: Floats = rows[place] + (rows[after] - rows[place]) * share
+    return found
+
+
+# Steps that the host launches kernel by kernel: an engine without CUDA graphs.
+
+LAYER_US = 790.0
+"""µs in which an engine's host runs through one layer, however few its tokens: 22 to 23 ms per token of Qwen2.5-Omni-7B's 28 layers with
+enforce_eager on A800, and 13 ms with graphs (vllm-project/vllm-omni, issue 7960)."""
+
+
+def with_launches(table: StepTable, server: Server) -> StepTable:
+    """The table with no step shorter than its launches, where the engine is eager; GPU and host work side by side."""
+    return table.at_least(server.model.layers * LAYER_US) if server.engine.enforce_eager else table
+
+
+# The calls of a server's steps that are worth timing: those at which its kernels are priced.
+
+
+def requests_of_server(server: Server) -> list[Request]:
+    """Each call once. Keys beyond the model's positions are left to what is learnt from the others."""
+    calls = dict.fromkeys(one.call for one in _kernels(server))
+    return [Request(call=call, phases=("forward",)) for call in calls]
+
+
+def _kernels(server: Server) -> Iterator[Counted]:
+    engine, most = server.engine, server.model.max_positions
+    for tokens in priced_tokens(engine):
+        for found in (token_kernels(server, tokens), head_kernels(server, min(tokens, engine.max_num_seqs))):
+            for calls in found.values():
+                yield from calls
+    for batch in priced_batches(engine):
+        for keys in priced_keys(server):
+            if not most or keys <= most:
+                yield from decode_attention(server, batch, keys)
+    yield from prefill_attention(server, PROMPT)

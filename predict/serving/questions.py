@@ -1,0 +1,377 @@
+"""The answer on a server: its loads, the rate that it carries, the rate at which objectives hold, and what its tokens cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, isfinite
+
+import numpy as np
+
+from predict.interval import Interval
+from predict.ledger.training_cost import Price, parse_price
+from predict.run.durations import duration_us
+from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.loaded_server import LoadedServer, Outcome
+from predict.serving.scheduler.latency import RequestTimes
+from predict.serving.step_table import StepTable
+from sampling.errors import Checks, InfeasibleError, UserError
+from sampling.files.faults import did_you_mean, shown
+
+# The cost of the tokens of a server, from the price of its GPUs and the requests that it answers.
+
+SECONDS_PER_HOUR, MILLION = 3600.0, 1e6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenCost:
+    """Money per million tokens. The GPUs cost the same whatever they do, so a server that is busier has cheaper tokens."""
+
+    output: Interval
+    """All of the cost over the output tokens: prompts are included. Infinite where the rate may be 0."""
+    input_alone: Interval
+    """The part of prompts over the prompt tokens: the cost is divided by the time that each takes in the server's steps."""
+    output_alone: Interval
+    """The rest over the output tokens."""
+    currency: str
+    gpu_hour: float
+    """The price of one GPU for an hour."""
+
+
+def cost_of_load(server: LoadedServer, outcome: Outcome, price: Price) -> TokenCost:
+    """The cost of a load's tokens; the bounds are those of what the server answers per second, which below saturation the load decides."""
+    return cost_at_rate(server, outcome, outcome.answered, price)
+
+
+def cost_at_rate(server: LoadedServer, outcome: Outcome, rate: Interval, price: Price) -> TokenCost:
+    """The cost at a rate with its bounds, of requests like those of `outcome`, the load at that rate."""
+    run = server.run
+    gpu_hour = price.per_gpu(run.gpus_per_node)
+    per_s = gpu_hour * run.server.placement.gpus / SECONDS_PER_HOUR
+    request = rate.dividing(per_s)
+    traffic, share = outcome.served.traffic, prompts_share(server, outcome)
+    prompt, output = (float(tokens.mean()) for tokens in (traffic.prompt, traffic.output))
+    return TokenCost(
+        output=request.scaled(MILLION / output),
+        input_alone=request.scaled(MILLION * share / prompt),
+        output_alone=request.scaled(MILLION * (1 - share) / output),
+        currency=price.currency,
+        gpu_hour=gpu_hour,
+    )
+
+
+def prompts_share(server: LoadedServer, outcome: Outcome) -> float:
+    """Share of the time in steps that computing prompts adds to them: that of the load's chunks beside the mean number of decodes."""
+    served, engine = outcome.served, server.engine
+    decodes = outcome.mean_batch.decodes
+    tokens = round(served.chunk_tokens / len(served.traffic))
+    room = max(1, engine.max_num_batched_tokens - len(decodes))
+    chunk = StepBatch(chunks=(Chunk(tokens=max(1, min(tokens, room))),), decodes=decodes)
+    with_chunk, alone = server.stepper.table.times_us(
+        sums_of([chunk, StepBatch(decodes=decodes)], server.run.server.window)
+    )
+    added_us = (with_chunk - alone) * served.chunk_tokens / chunk.chunks[0].tokens
+    return float(np.clip(added_us / served.busy_us, 0.0, 1.0))
+
+
+# Service-level objectives: bounds on the E2E, TTFT or TPOT of requests, on the mean or a percentile of them.
+
+OPTION = "--slo"
+FORM = re.compile(r"\s*(e2e|ttft|tpot)_(mean|p(\d{1,2}(?:\.\d+)?))\s*<?=\s*(.+)", re.IGNORECASE)
+EXAMPLE = "write for example ttft_p90=1s, tpot_mean=50ms or e2e_p99=20s"
+FIGURES = ("e2e", "ttft", "tpot")
+"""Times of a request that may be bounded."""
+USUAL = tuple(f"{figure}_{of}" for figure in FIGURES for of in ("mean", "p50", "p90", "p95", "p99"))
+"""Objectives that a misspelt one may stand for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Objective:
+    """A bound on one time of the requests."""
+
+    figure: str
+    """One of FIGURES."""
+    percentile: float | None
+    """Percentile over requests, above 0 and below 100; None for the mean."""
+    limit_us: float
+
+    @property
+    def name(self) -> str:
+        """`ttft_p90`."""
+        return f"{self.figure}_{'mean' if self.percentile is None else f'p{self.percentile:g}'}"
+
+    @property
+    def title(self) -> str:
+        """`TTFT p90`."""
+        figure, _, of = self.name.partition("_")
+        return f"{figure.upper()} {of}"
+
+    def value_us(self, times: RequestTimes) -> float:
+        """The time that is bounded."""
+        values = times.counted(self.figure)
+        return float(values.mean() if self.percentile is None else np.percentile(values, self.percentile))
+
+    def holds(self, times: RequestTimes) -> bool:
+        return self.value_us(times) <= self.limit_us
+
+
+def met_share(objectives: Sequence[Objective], times: RequestTimes) -> float:
+    """Share of the requests of which each keeps within every limit by itself."""
+    met = np.ones(len(times.e2e), dtype=bool)
+    for one in objectives:
+        met &= getattr(times, one.figure) <= one.limit_us
+    return float(met.mean())
+
+
+def parse_objectives(texts: Sequence[str]) -> tuple[Objective, ...]:
+    """The objectives of texts such as `ttft_p90=1s` or `tpot_p90<=50ms`. UserError with a line for each that is none, and for a time that is
+    bounded twice."""
+    found: list[Objective] = []
+    with Checks() as checks:
+        for text in texts:
+            with checks.one():
+                one = _objective(text)
+                if one.name in (other.name for other in found):
+                    raise UserError(f"{OPTION}: {one.name} is given twice; give it once")
+                found.append(one)
+    return tuple(found)
+
+
+def _objective(text: str) -> Objective:
+    matched = FORM.fullmatch(text)
+    percentile = float(matched[3]) if matched and matched[3] else None
+    if matched is None or percentile == 0:
+        name = text.partition("=")[0].rstrip(" <")
+        raise UserError(f"{OPTION}: {shown(text)} is not an objective{did_you_mean(name, USUAL)}; {EXAMPLE}")
+    limit_us = duration_us(matched[4])
+    if limit_us is None:
+        problem = f"{shown(matched[4])} is not a time above 0 with its unit"
+        raise UserError(f"{OPTION}: {shown(text)}: {problem}; write for example 1s, 50ms or 200us")
+    return Objective(figure=matched[1].lower(), percentile=percentile, limit_us=limit_us)
+
+
+# The highest rate of requests at which something holds, by bisection: objectives, or first tokens that are not much slower than at
+# a low rate.
+
+SLOWER = 3.0
+"""Mean TTFT over that of a low rate, at which the published formula calls a server saturated."""
+LOW, BEYOND = 0.05, 1.5
+"""Shares of the capacity between which first tokens become slow: a low rate, and a queue that surely grows."""
+HALVINGS = 8
+"""Halvings of a bracket, which leave 0.4 % of it."""
+OF_SLOW_TOKENS, OF_OBJECTIVES = HALVINGS + 1, 3 * (HALVINGS + 2)
+"""Simulations that each search tells of, at most."""
+Simulated = Callable[[], None]
+"""Told of each simulation that is done."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bracket:
+    """The highest rate that was found to hold, and the lowest that was not; equal where everything up to it holds."""
+
+    holds: float
+    fails: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectivesRate:
+    """The highest rate of all replicas at which every objective holds and the queue does not grow."""
+
+    objectives: tuple[Objective, ...]
+    rate: Interval
+    binding: tuple[Objective, ...]
+    """Those that fail just above the rate; () where the queue grows first."""
+    outcome: Outcome
+    """The load at that rate."""
+    met_share: float
+    """Share of the requests there of which each meets every limit by itself."""
+
+    @property
+    def goodput_per_s(self) -> float:
+        """Requests per second that meet every limit."""
+        return self.rate.median * self.met_share
+
+    def servers_for(self, rate: float) -> tuple[int, int | None]:
+        """Servers like this one that carry a rate, and those that do so even at the lower bound; None where none do there."""
+        at_least = ceil(rate / self.rate.low) if self.rate.low else None
+        return ceil(rate / self.rate.median), at_least
+
+
+def bisected(holds: Callable[[float], bool], least: float, most: float) -> Bracket:
+    """The edge between a rate that holds and one that does not; neither end is tried."""
+    for _ in range(HALVINGS):
+        middle = (least + most) / 2
+        least, most = (middle, most) if holds(middle) else (least, middle)
+    return Bracket(holds=least, fails=most)
+
+
+def rate_of_slow_first_tokens(server: LoadedServer, capacity: float, told: Simulated = lambda: None) -> float:
+    """The rate at which the mean time to the first token passes SLOWER times that of a low rate."""
+
+    def ttft_us(rate: float) -> float:
+        times = server.times_at(rate)
+        told()
+        return float(times.ttft.mean())
+
+    limit = SLOWER * ttft_us(LOW * capacity)
+    found = bisected(lambda rate: ttft_us(rate) < limit, LOW * capacity, BEYOND * capacity)
+    return (found.holds + found.fails) / 2
+
+
+def rate_of_objectives(
+    server: LoadedServer, objectives: Sequence[Objective], capacity: Interval, told: Simulated = lambda: None
+) -> ObjectivesRate:
+    """The highest rate at which the objectives hold, with its interval: slower steps hold at lower rates. InfeasibleError where they do
+    not even hold for a request by itself."""
+    fast, middle, slow = server.stepper.tables
+
+    def edge(table: StepTable, most: float) -> Bracket:
+        def holds(rate: float) -> bool:
+            times = server.times_at(rate, table)
+            told()
+            return all(one.holds(times) for one in objectives)
+
+        if holds(most):
+            return Bracket(holds=most, fails=most)
+        return bisected(holds, LOW * most, most) if holds(LOW * most) else Bracket(holds=0.0, fails=LOW * most)
+
+    found = edge(middle, capacity.median)
+    times = server.times_at(found.fails)
+    failing = tuple(one for one in objectives if not one.holds(times))
+    if not found.holds:
+        raise InfeasibleError(_not_even_alone(failing, times, found.fails))
+    rate = Interval(
+        median=found.holds,
+        low=min(found.holds, edge(slow, capacity.low).holds),
+        high=max(found.holds, edge(fast, capacity.high).holds),
+    )
+    (outcome,) = server.at_rates([found.holds])
+    return ObjectivesRate(
+        objectives=tuple(objectives),
+        rate=rate,
+        binding=failing if found.fails > found.holds else (),
+        outcome=outcome,
+        met_share=met_share(objectives, server.times_at(found.holds)),
+    )
+
+
+def _not_even_alone(failing: Sequence[Objective], times: RequestTimes, rate: float) -> str:
+    told = ", ".join(
+        f"{one.name} is {one.value_us(times) / 1e3:.4g} ms, above {one.limit_us / 1e3:.4g} ms" for one in failing
+    )
+    return (
+        f"--slo: no rate keeps it: at {rate:.3g} requests/s, where requests hardly meet, {told}; allow more, shorten the requests, or "
+        f"spread the model over more GPUs (placement.tp)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Questions:
+    """Questions on a server beside its latencies."""
+
+    rates: tuple[float, ...] = ()
+    """Rates of requests in place of the config's load."""
+    capacity: bool = False
+    """The rate beyond which the queue grows."""
+    slow_first_tokens: bool = False
+    """The rate at which first tokens become slow, by which the published formula calls a server saturated."""
+    objectives: tuple[Objective, ...] = ()
+    price: Price | None = None
+
+    @property
+    def simulations(self) -> int:
+        """Simulations that the answer takes at most, that of the capacity counted as one."""
+        searches = self.slow_first_tokens * OF_SLOW_TOKENS + bool(self.objectives) * OF_OBJECTIVES
+        return max(1, len(self.rates)) + self.needs_capacity + searches
+
+    @property
+    def needs_capacity(self) -> bool:
+        """Whether the capacity is asked for, or bounds what is."""
+        return self.capacity or self.slow_first_tokens or bool(self.objectives)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Answer:
+    """The findings; None for what was not asked."""
+
+    server: LoadedServer
+    outcomes: tuple[Outcome, ...]
+    """The config's load, or one for each rate."""
+    costs: tuple[TokenCost, ...]
+    """Costs of these loads; () without a price."""
+    capacity: Interval | None
+    capacity_cost: TokenCost | None
+    slow_first_tokens_per_s: float | None
+    """The rate at which the mean time to the first token passes three times that of a low rate."""
+    kept: ObjectivesRate | None
+    """The rate at which the objectives hold."""
+    kept_cost: TokenCost | None
+
+
+def answer(
+    server: LoadedServer, asked: Questions, progress: Callable[[int, int], None] = lambda done, of: None
+) -> Answer:
+    """The answer to all questions. `progress` is told how many simulations are done, of how many at most. InfeasibleError where no rate keeps
+    the objectives."""
+    done = 0
+
+    def told() -> None:
+        nonlocal done
+        done += 1
+        progress(done, asked.simulations)
+
+    outcomes = []
+    for outcome in server.at_rates(asked.rates) if asked.rates else [server.as_configured()]:
+        outcomes.append(outcome)
+        told()
+    capacity = slow = kept = capacity_cost = kept_cost = None
+    if asked.needs_capacity:
+        capacity = server.capacity()
+        told()
+        if asked.slow_first_tokens:
+            slow = rate_of_slow_first_tokens(server, capacity.median, told)
+        if asked.objectives:
+            kept = rate_of_objectives(server, asked.objectives, capacity, told)
+    progress(asked.simulations, asked.simulations)
+    price = asked.price
+    if price and capacity and asked.capacity:
+        (there,) = server.at_rates([capacity.median])
+        capacity_cost = cost_at_rate(server, there, capacity, price)
+    if price and kept:
+        kept_cost = cost_at_rate(server, kept.outcome, kept.rate, price)
+    return Answer(
+        server=server,
+        outcomes=tuple(outcomes),
+        costs=tuple(cost_of_load(server, one, price) for one in outcomes) if price else (),
+        capacity=capacity if asked.capacity else None,
+        capacity_cost=capacity_cost,
+        slow_first_tokens_per_s=slow,
+        kept=kept,
+        kept_cost=kept_cost,
+    )
+
+
+# Questions on a server from the texts that commands and callers give.
+
+
+def questions_of(
+    slo: Sequence[str] = (), price: str | None = None, *, rates: Sequence[float] = (), find_capacity: bool = False
+) -> Questions:
+    """The questions; UserError with a line for each text that is none, and for a rate that is not above 0 and finite."""
+    paid = None
+    with Checks() as checks:
+        with checks.one():
+            objectives = parse_objectives(slo)
+        with checks.one():
+            paid = parse_price(price) if price else None
+        with checks.one():
+            if wrong := [rate for rate in rates if not (rate > 0 and isfinite(rate))]:
+                raise UserError(f"rates: {wrong[0]:g} is not a rate; give requests per second above 0 and finite")
+    return Questions(
+        objectives=objectives,
+        price=paid,
+        rates=tuple(rates),
+        capacity=find_capacity,
+        slow_first_tokens=find_capacity,
+    )

@@ -1,1 +1,0 @@
-"""Rules between keys of a serving config."""

@@ -1,1 +1,0 @@
-"""Runs whose settings are partly unknown: the runs that they may be, and one answer for all of them."""

@@ -1,0 +1,140 @@
+"""Runs predicted first and then trained for real in interleaved rounds, on this machine's CPU or its GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from predict import one_batch
+from predict.measurement.gpu.timed_steps import TIMED, WARM_UP
+from predict.measurement.kept_rounds import KeptRounds
+from predict.measurement.measurement import Measurement
+from predict.measurement.real_step import WARMUP, measure_interleaved
+from predict.measurement.requirements import Implementation
+from predict.run.training_run import TrainingRun
+from predict.step.prediction import Prediction
+from predict.validation.validation_rows import ValidationRow
+from sampling.errors import InfeasibleError, UserError
+from sampling.units import SECOND_US
+
+STEPS_PER_ROUND = 8
+"""Timed steps of one measurement on a CPU; on a GPU as many as fill a span of time."""
+START_S, START_GPU_S = 8.0, 10.0
+"""Time that a measurement takes to start and to end, on a GPU with the compiling of layers: assumed, to tell how long a
+validation takes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidatedRun:
+    """A config whose prediction is compared with a real step, and the implementation that is trained."""
+
+    config: Path
+    implementation: Implementation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Validation:
+    """The rows of the runs that were measured, and the names of those that failed."""
+
+    rows: list[ValidationRow]
+    failed: list[str]
+
+
+def predictions_of(runs: Sequence[ValidatedRun], overrides: Sequence[str] = ()) -> list[Prediction]:
+    """The prediction of each run, before any is measured. ConfigError for a config that is wrong."""
+    return [one_batch(each.config, overrides) for each in runs]
+
+
+def notes_on(predictions: Sequence[Prediction]) -> list[str]:
+    """Remarks on the rows that the predictions rest on, which a reader needs beside them."""
+    return list(dict.fromkeys(note for each in predictions for note in each.provenance["notes"]))
+
+
+def validate(
+    runs: Sequence[ValidatedRun], predicted: Sequence[Prediction], *, rounds: int, tell: Callable[[str], None]
+) -> Validation:
+    """Measure all runs `rounds` times in turn, so that a slow spell falls on all alike, and hold them against their predictions.
+
+    A run that fails is told and left out, as is one that does not fit the GPU. Raises UserError for a run that cannot run
+    here, and where no run is left.
+    """
+    pairs = list(zip(runs, predicted, strict=True))
+    fitting = [(each, prediction) for each, prediction in pairs if _fits(prediction)]
+    for prediction in predicted:
+        if not _fits(prediction):
+            tell(f"left out, since it does not fit: {prediction.run.name}")
+    if not fitting:
+        raise InfeasibleError(f"{len(runs)} runs: none fits the memory of {predicted[0].run.cluster.gpu.name}")
+    cases = [(prediction.run, each.implementation) for each, prediction in fitting]
+    steps = STEPS_PER_ROUND if cases[0][0].cluster.gpu.kind == "cpu" else None
+    kept = KeptRounds.of(cases, rounds=rounds, steps_per_round=steps)
+    before = f"; {len(kept.measured)} of them kept from before" if kept.measured else ""
+    wait = _wait([prediction for _, prediction in fitting], rounds=rounds)
+    tell(f"{rounds * len(cases)} measurements, {wait} in all{before}")
+    try:
+        measured = measure_interleaved(cases, rounds=rounds, steps_per_round=steps, progress=tell, kept=kept)
+    except BaseException:
+        if kept.measured:
+            tell(
+                f"kept so far: {len(kept.measured)} of {rounds * len(cases)} measurements, in {kept.path}; the same command goes on from there"
+            )
+        raise
+    failed = [run.name for (run, _), result in zip(cases, measured, strict=True) if result is None]
+    if len(failed) == len(cases):
+        raise UserError(f"none of {len(cases)} runs could be measured; the reasons stand above")
+    if not failed:
+        kept.remove()
+    rows = [row_of(*pair, result) for pair, result in zip(fitting, measured, strict=True) if result is not None]
+    return Validation(rows=rows, failed=failed)
+
+
+def _fits(prediction: Prediction) -> bool:
+    """Whether a GPU has room for the run; a CPU's memory is not asked."""
+    return prediction.run.cluster.gpu.kind == "cpu" or prediction.feasible
+
+
+def _wait(predicted: Sequence[Prediction], *, rounds: int) -> str:
+    """The time that all measurements take, in words, from the intervals of their steps: a slow machine slows all alike."""
+    low_s = rounds * sum(_measuring_s(each, each.step_time.low_us) for each in predicted)
+    high_s = rounds * sum(_measuring_s(each, each.step_time.high_us) for each in predicted)
+    return f"{low_s:,.0f} to {high_s:,.0f} s" if round(low_s) < round(high_s) else f"about {high_s:,.0f} s"
+
+
+def _measuring_s(prediction: Prediction, step_us: float) -> float:
+    """Seconds that one measurement of the run takes, where its step takes `step_us`."""
+    step_s = step_us / SECOND_US
+    if prediction.run.cluster.gpu.kind == "cpu":
+        return START_S + (WARMUP + STEPS_PER_ROUND) * step_s
+    return START_GPU_S + sum(max(span.seconds, span.steps * step_s) for span in (WARM_UP, TIMED))
+
+
+def row_of(validated: ValidatedRun, prediction: Prediction, measured: Measurement) -> ValidationRow:
+    run = prediction.run
+    return ValidationRow(
+        run=run.name if validated.implementation == "torch" else f"{run.name} ({validated.implementation})",
+        plan=", ".join(_choices(run)),
+        predicted=prediction.step_time,
+        measured_us=measured.median_us,
+        measured_low_us=measured.p10_us,
+        measured_high_us=measured.p90_us,
+        steps=len(measured.step_times_us),
+        dropped_steps=measured.dropped_steps,
+        noise=measured.noise,
+        feasible=prediction.feasible,
+        device=measured.device,
+        predicted_allocated_bytes=prediction.memory.worst.allocated if measured.device else None,
+    )
+
+
+def _choices(run: TrainingRun) -> list[str]:
+    """The choices that distinguish the run from others, in words."""
+    plan, execution = run.plan, run.execution
+    degrees = [
+        f"{name} {getattr(plan, name)}"
+        for name in ("tp", "pp", "dp", "zero")
+        if getattr(plan, name) > int(name != "zero")
+    ]
+    alone = "1 process" if execution.whole_layers else f"{execution.framework}, {execution.attention}"
+    choices = [*(degrees or [alone]), *(["sp"] if plan.sp else []), *([plan.schedule] if plan.pp > 1 else [])]
+    return [*choices, *([f"recompute {plan.recompute}"] * (plan.recompute != "none"))]

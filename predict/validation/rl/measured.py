@@ -1,0 +1,112 @@
+"""RL steps predicted first and then run for real in interleaved rounds, on this machine's CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from predict import rl_step
+from predict.interval import Interval
+from predict.measurement.rl.measurement import STEP, RlMeasurement, Spread, measure_rl, pool_rl
+from predict.measurement.rl.requirements import require_measurable_rl
+from predict.rl.step import RlStep
+from predict.serialise import version_of
+
+STEPS_PER_ROUND = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredPhase:
+    """One phase, or the whole step: its prediction, made first, and its measured times."""
+
+    predicted: Interval
+    measured: Spread
+
+    @property
+    def error(self) -> float:
+        """(predicted − measured) / measured."""
+        return self.predicted.median_us / self.measured.median_us - 1
+
+    @property
+    def covered(self) -> bool:
+        return self.predicted.covers(self.measured.median_us)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredRlStep:
+    """One run: its phases under verl's names, the step last."""
+
+    run: str
+    phases: Mapping[str, MeasuredPhase]
+    measurement: RlMeasurement
+
+
+def validate_rl_here(
+    configs: Sequence[Path | str], overrides: Sequence[str], *, rounds: int, tell: Callable[[str], None]
+) -> list[MeasuredRlStep]:
+    """Predict every config, then run them in turns, so that a slow spell falls on all alike. UserError for one that cannot run."""
+    predicted = [rl_step(config, overrides) for config in configs]
+    for step in predicted:
+        require_measurable_rl(step.rl)
+    measured: list[list[RlMeasurement]] = [[] for _ in configs]
+    for turn in range(rounds):
+        for place, config in enumerate(configs):
+            result = measure_rl(config, overrides, steps=STEPS_PER_ROUND)
+            measured[place].append(result)
+            median_ms = result.spread(STEP).median_us / 1e3
+            tell(
+                f"measured {turn * len(configs) + place + 1} of {rounds * len(configs)}: {result.run} {median_ms:.0f} ms"
+            )
+    return [_row(step, pool_rl(results)) for step, results in zip(predicted, measured, strict=True)]
+
+
+def _row(step: RlStep, measurement: RlMeasurement) -> MeasuredRlStep:
+    times = {phase.name: phase.time for phase in step.phases} | {STEP: step.time}
+    phases = {
+        name: MeasuredPhase(predicted=times[name], measured=measurement.spread(name))
+        for name in measurement.phase_times_us
+    }
+    return MeasuredRlStep(run=step.rl.name, phases=phases, measurement=measurement)
+
+
+def measured_rl_json(rows: Sequence[MeasuredRlStep]) -> dict[str, Any]:
+    """The stable content of `predict validate CONFIG --json` for RL configs; errors are fractions."""
+    names = list(dict.fromkeys(name for row in rows for name in row.phases))
+    return {
+        "version": version_of("validate-own-rl"),
+        "summary": {name: _summary([row.phases[name] for row in rows if name in row.phases]) for name in names},
+        "rows": [
+            {
+                "run": row.run,
+                "noisy": bool(row.measurement.noise),
+                "threads": row.measurement.threads,
+                "steps": len(row.measurement.others_shares),
+                "phases": {name: _phase(phase) for name, phase in row.phases.items()},
+            }
+            for row in rows
+        ],
+    }
+
+
+def _summary(phases: Sequence[MeasuredPhase]) -> dict[str, Any]:
+    errors = [phase.error for phase in phases]
+    return {
+        "rows": len(phases),
+        "mean": fmean(map(abs, errors)),
+        "worst": max(map(abs, errors)),
+        "bias": fmean(errors),
+        "coverage": fmean(phase.covered for phase in phases),
+    }
+
+
+def _phase(phase: MeasuredPhase) -> dict[str, Any]:
+    time, seen = phase.predicted, phase.measured
+    return {
+        "predicted_us": {"median": time.median_us, "low": time.low_us, "high": time.high_us},
+        "measured_us": {"median": seen.median_us, "p10": seen.p10_us, "p90": seen.p90_us},
+        "error": phase.error,
+        "covered": phase.covered,
+    }

@@ -1,0 +1,170 @@
+"""`predict record` and `predict history`: runs kept, the error over time, drift and the term that explains it."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from predict import estimate, load
+from predict.cli import main
+from predict.measured_runs.measured_step import LoggedStep
+from predict.measured_runs.records import keep, record_of, records
+from predict.run.calibration_file import scaled
+from predict.run.calibration_terms import Calibration
+
+CONFIG = "configs/runs/llama3-70b-64xh100.yml"
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STEPTIME_DATA", str(tmp_path))
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:  # type: ignore[type-arg]
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+
+def test_a_run_is_recorded_once_and_shown(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    record = ["record", CONFIG, "--log", "14.9s", "--date", "2026-03-12", "--cluster", "pod-a"]
+    first, again = told(capsys, *record), told(capsys, *record)
+    assert (first["new"], again["new"], first["file"]) == (True, False, again["file"])
+    assert first["measured"]["step_us"] == 14.9e6
+    told(capsys, "record", CONFIG, "--set", "batch.global=256", "--log", "29s", "--cluster", "pod-a")
+    assert len([*(data / "runs/pod-a").iterdir()]) == 2
+    assert main([*record, "--date", "2026-03-13"]) == 0
+    assert f"the same step already ({Path(first['file']).stem[-12:-5]})" in capsys.readouterr().err
+    again = told(capsys, *record, "--date", "2026-03-13")
+    told(capsys, "record", "--remove", Path(again["file"]).stem[-12:])
+    assert main([*record, "--date", "2026-03-12"]) == 0
+    assert "already" not in capsys.readouterr().err
+    (cluster,) = told(capsys, "history")["clusters"]
+    assert cluster["runs"][0]["date"][:10] == "2026-03-12"
+    assert cluster["runs"][0]["predicted_now_us"] == pytest.approx(estimate(load(CONFIG)).median_us)
+    assert main(["history", "pod-a"]) == 0
+    assert "2 runs: mean error" in capsys.readouterr().out
+
+
+def test_runs_since_a_day_and_the_last_ones_are_shown_and_one_is_removed(
+    capsys: pytest.CaptureFixture[str], data: Path
+) -> None:
+    new = data / "new"
+    for date in ("2026-03-12T23:30:00+00:00", "2026-03-14", "2026-03-13T10:00"):
+        told(capsys, "record", CONFIG, "--log", "14.9s", "--date", date, "--cluster", "pod-a", "--data", str(new))
+    (cluster,) = told(capsys, "history")["clusters"]
+    runs = cluster["runs"]
+    assert [each["date"][:10] for each in runs][1:] == ["2026-03-13", "2026-03-14"]
+    assert not any("+" in each["date"] for each in runs)
+    (cluster,) = told(capsys, "history", "--since", "2026-03-13", "--last", "1")["clusters"]
+    assert (cluster["runs"], cluster["earlier_runs"]) == (runs[2:], 2)
+    assert main(["history", "pod-a", "--since", "2026-03-15"]) == 2
+    assert "its last of 2026-03-14" in capsys.readouterr().err
+    removed = told(capsys, "record", "--remove", runs[1]["id"])["removed"]
+    assert not Path(removed).exists()
+    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    assert cluster["runs"] == [runs[0], runs[2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault", "code"),
+    [
+        (["history"], "no run is recorded in", 3),
+        (["history", "pod-b"], "no run of pod-b is recorded", 3),
+        (["record", CONFIG, "--log", "14.9s", "--date", "yesterday"], "--date: 'yesterday' is not a date", 2),
+        (["record", CONFIG, "--log", "14.9s", "--date", "9999-01-01"], "--date: 9999-01-01 is in the future", 2),
+        (["record", CONFIG, "--log", "14.9s", "--cluster", "../b"], "'../b' is not the name of a folder", 2),
+        (["history", "--last", "0", "--since", "9999-01-01"], "--last: 0 is not a positive number", 2),
+        (["record", "--remove", "12"], "'12' is not the id of one recorded run", 2),
+        (["record", CONFIG, "--remove", "12"], "CONFIG: does not go with --remove", 2),
+        (["record", "--date", "9999-01-01"], "CONFIG: missing", 2),
+        (["record", CONFIG, "--log", "14.9"], "--log: '14.9' is not a time", 2),
+        (
+            ["record", CONFIG, "--log", "14.9ms"],
+            "--log: llama3-70b-64xh100: measured 14.9 ms, predicted 14.2 s: about a thousandth of the time",
+            2,
+        ),
+    ],
+)
+def test_what_is_refused(arguments: list[str], fault: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == code
+    assert fault in capsys.readouterr().err
+
+
+def test_a_run_that_calibrate_refuses_is_kept_but_not_counted_until_another_bears_it_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def record(step: str, day: int) -> str:
+        capsys.readouterr()
+        assert main(["record", CONFIG, "--log", step, "--cluster", "pod-a", "--date", f"2026-03-{day:02d}"]) == 0
+        return capsys.readouterr().err
+
+    assert "further off than the terms" not in record("14.9s", 1)
+    assert "further off than the terms" in (warning := record("90s", 2))
+    assert "does not count it until another run of this config takes about as long" in warning
+    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    assert [bool(each["doubt"]) for each in cluster["runs"]] == [False, True]
+    assert (cluster["mean_error"], cluster["bias"]) == (abs(cluster["runs"][0]["error"]), cluster["runs"][0]["error"])
+    (alone,) = told(capsys, "history", "pod-a", "--last", "1")["clusters"]
+    assert alone["mean_error"] is None
+    assert main(["history", "pod-a"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 runs, of which 1 counts: mean error" in shown
+    assert "doubtful runs count neither in these errors" in shown
+    assert "counts it all the same" in record("95s", 3)
+    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    assert not any(each["doubt"] for each in cluster["runs"])
+    assert cluster["mean_error"] > 0.5
+
+
+def test_two_writers_do_not_meet_and_a_damaged_file_stops_no_other(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = load(CONFIG)
+    prediction = estimate(run)
+
+    def written(second: int) -> bool:
+        step = LoggedStep(step_us=14e6 + second % 20, p10_us=14e6, p90_us=14e6, source="a", date="2026-03-12")
+        return keep(record_of(run, "pod-a", step, prediction, ""))[1]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(list(pool.map(written, range(40)))) >= 20
+    assert len(records("pod-a", print)) == 20
+    (damaged, *_) = (data / "runs/pod-a").iterdir()
+    damaged.write_text(damaged.read_text()[:100])
+    (cluster,) = told(capsys, "history")["clusters"]
+    assert len(cluster["runs"]) == 19
+    for place in (data / "runs/pod-a").iterdir():
+        place.write_text("{")
+    assert main(["history"]) == 3
+    assert "remove the file, or record the run anew" in capsys.readouterr().err
+
+
+def test_a_slower_network_since_march_is_told_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three plans that depend on the network by different amounts, the last half on one that takes twice as long."""
+    for setting in ("batch.global=128", "batch.global=16", "plan.dp=16"):
+        more = ["plan.tp=4", "plan.pp=1", "plan.cp=1"] if setting == "plan.dp=16" else []
+        run = load(CONFIG, ["plan.schedule=1f1b", "plan.vpp=1", setting, *more])
+        prediction = estimate(run, require_fit=False)
+        slower = estimate(scaled(run, Calibration(between_nodes=2.0)), require_fit=False).median_us
+        for day in range(1, 9):
+            step_us = (slower if day > 4 else prediction.median_us) * (1 + 0.004 * (day % 3 - 1))
+            step = LoggedStep(
+                step_us=step_us, p10_us=step_us, p90_us=step_us, source="a", date=f"2026-03-{day + 7:02d}"
+            )
+            keep(record_of(replace(run, calibration=None), "pod-a", step, prediction, ""))
+    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    (drift,) = cluster["drifts"]
+    assert (drift["since"][:10], drift["before"], drift["after"]) == ("2026-03-12", 12, 12)
+    assert drift["factor"] > 1.01
+    assert drift["explained_by"][0]["term"] == "between_nodes"
+    assert drift["explained_by"][0]["factor"] == pytest.approx(2.0, rel=0.1)
+    assert drift["explained_by"][0]["share"] > 0.9
+    assert main(["history", "pod-a"]) == 0
+    assert "since 2026-03-12 steps are" in capsys.readouterr().out
+    for later in (["--since", "2026-03-14"], ["--last", "2"]):  # it is in force, though it came before
+        assert main(["history", "pod-a", *later]) == 0
+        assert "since 2026-03-12 (before the runs shown) steps are" in capsys.readouterr().out

@@ -1,0 +1,303 @@
+"""Logs of training frameworks: each format read, the settled step, and what is refused."""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from predict import load
+from predict.measured_runs.logs import formats
+from predict.measured_runs.measured_step import measured_step
+from predict.measured_runs.read_log import read_log
+from predict.measured_runs.steady_state import LoggedStep, settled
+from predict.run.training_run import TrainingRun
+from sampling.errors import UserError
+
+CONFIG = "configs/runs/llama3-70b-64xh100.yml"
+"""128 sequences of 8,192 tokens on 64 GPUs: 16,384 tokens per GPU, about 4.9e17 FLOPs."""
+
+
+def run() -> TrainingRun:
+    return load(CONFIG)
+
+
+# lines as the sources write them that the modules of `predict.own_runs.formats` name; seconds are those of the step
+
+
+def megatron(step: int, s: float) -> str:
+    return (
+        f" [2026-03-12 10:{step:02d}:00] iteration {step:8d}/     500 | consumed samples: {128 * step:12d} | elapsed time per iteration (ms): "
+        f"{1e3 * s:.1f} | throughput per GPU (TFLOP/s/GPU): {7500 / s:.1f} | learning rate: 1.500000E-06 | global batch size:   128 | "
+        f"lm loss: 1.05E+01 | loss scale: 1.0 | grad norm: 5.2 | number of skipped iterations:   {int(step == 17)} | number of nan iterations:   0 |"
+    )
+
+
+def bridge(step: int, s: float) -> str:
+    return (
+        f"Step Time : {s:.2f}s GPU utilization: {7500 / s:.1f}MODEL_TFLOP/s/GPU\n iteration {step:8d}/      50 | consumed samples: 128 | elapsed "
+        f"time per iteration (ms): {1e3 * s:.1f} | learning rate: 3.0E-05 | global batch size:   128 | lm loss: 8.1E+00 |"
+    )
+
+
+def bigscience(step: int, s: float) -> str:
+    return (
+        f" iteration {step:8d}/  500 | consumed samples: 128 | elapsed time per iteration (s): {s:.2f} | global batch size: 128 | lm loss: 2.0E+00 "
+        f"| number of skipped iterations:   0 | samples per second: {128 / s:.3f} | TFLOPs: {7500 / s:.2f} |"
+    )
+
+
+def neox(step: int, s: float) -> str:
+    return (
+        f"[2026-03-12 10:{step:02d}:00,269] [INFO] [timer.py:215:stop] epoch=0/micro_step={step}/global_step={step}, RunningAvgSamplesPerSec=7.86, "
+        f"CurrSamplesPerSec={120 / s}, MemAllocated=59.65GB, MaxMemAllocated=60.0GB\n samples/sec: {128 / s:.3f} | iteration {step:8d}/   10000 | "
+        f"elapsed time per iteration (ms): {1e3 * s:.1f} | learning rate: 2.111E-06 | approx flops per GPU: {7500 / s:.1f}TFLOPS | lm_loss: 1.1E+01"
+        " | number of skipped iterations:   0 | number of nan iterations:   0 |"
+    )
+
+
+def nemo(step: int, s: float) -> str:
+    return (
+        f"Training epoch 0, iteration {step - 1}/499 | lr: 1.961e-06 | global_batch_size: 128 | global_step: {step - 1} | peak_memory_usage: "
+        f"64424509440 | reduced_train_loss: 1.315 | train_step_timing in s: {s:.3f}"
+        + f" | consumed_samples: {128 * step}"
+        * (step > 1)
+    )
+
+
+def nemo_bar(step: int, s: float) -> str:
+    return (
+        f"Epoch 0: : {step}%|█| {step}/100 [10:48<00:00, reduced_train_loss=0.0172, global_step={step - 1}.00, consumed_samples=256.0, "
+        f"train_step_timing in s={s:.3f}]"
+    )
+
+
+def torchtitan(step: int, s: float) -> str:
+    return (
+        f"[rank0]:[titan] 2026-03-12 10:{step:02d}:00,123 - root - INFO - \x1b[31mstep: {step:2d}  \x1b[32mloss: 10.9  \x1b[38;2;180;60;0mmemory: "
+        f"60.00GiB(75.89%)  \x1b[34mtps: {16384 / s:,.0f}  \x1b[36mtflops: {7500 / s:.2f}  \x1b[35mmfu: 50.00%\x1b[39m"
+    )
+
+
+def deepspeed(step: int, s: float) -> str:
+    return (
+        f"[2026-03-12 10:{step:02d}:00,710] [INFO] [logging.py:96:log_dist] [Rank 0] step={step}, skipped={int(step >= 17)}, lr=[5e-05]\n"
+        f"[2026-03-12 10:{step:02d}:00,714] [INFO] [timer.py:260:stop] epoch=0/micro_step={4 * step}/global_step={step}, RunningAvgSamplesPerSec="
+        f"1.5, CurrSamplesPerSec={128 / s}, MemAllocated=4.32GB, MaxMemAllocated=60.0GB"
+    )
+
+
+def pipeline(step: int, s: float) -> str:
+    return (
+        f"steps: {step} loss: 5.5508 lm loss: 5.5103 moe loss: 0.0405 iter time (s): {s:.3f} samples/sec: {128 / s:.3f}"
+    )
+
+
+FORMATS: dict[str, tuple[Callable[[int, float], str], str, int, float | None]] = {
+    "Megatron-LM": (megatron, "Megatron", 9, None),
+    "Megatron-Bridge": (bridge, "Megatron", 10, None),
+    "BigScience": (bigscience, "Megatron", 10, None),
+    "GPT-NeoX": (neox, "Megatron", 10, 60 * 2**30),
+    "NeMo": (nemo, "NeMo", 10, 60 * 2**30),
+    "NeMo's bar": (nemo_bar, "NeMo", 10, None),
+    "torchtitan": (torchtitan, "torchtitan", 10, 60 * 2**30),
+    "DeepSpeed": (deepspeed, "DeepSpeed", 9, 60 * 2**30),
+    "DeepSpeed's pipeline": (pipeline, "DeepSpeed", 10, None),
+}
+
+
+def seconds(step: int) -> float:
+    """A slow start, a spike for a checkpoint, an odd skipped step, and noise about 15 s."""
+    return {1: 90.0, 2: 30.0, 14: 40.0, 17: 9.0}.get(step, 15.0 + 0.1 * (step % 3 - 1))
+
+
+def written(path: Path, line: Callable[[int, float], str], steps: Sequence[int] = range(1, 21)) -> Path:
+    path.write_text("\n".join(["NCCL version 2.27", *(line(step, seconds(step)) for step in steps), "done"]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(("line", "framework", "lines", "peak_bytes"), FORMATS.values(), ids=FORMATS)
+def test_a_log_gives_the_settled_step(
+    line: Callable[[int, float], str], framework: str, lines: int, peak_bytes: float | None, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "train.log", line)
+    log = read_log(path)
+    assert (log.framework, len(log.steps), log.peak_bytes) == (framework, 20, peak_bytes)
+    step = measured_step(str(path), run())
+    assert step.step_us == pytest.approx(15e6, rel=0.002)
+    assert step.source == f"{path} ({framework}, {lines} of 20 lines)"
+    assert step.date.startswith("2026-")
+
+
+def test_every_format_is_tested() -> None:
+    assert {framework for _, framework, _, _ in FORMATS.values()} | {"transformers Trainer"} == set(formats())
+
+
+def test_the_trainers_bar_and_its_summary(tmp_path: Path) -> None:
+    bar = [
+        f"  {n}%|█▌    | {n}/100 [{(n * 15 + 60) // 60:02d}:{(n * 15) % 60:02d}<99:00, 15.02s/it]" for n in range(101)
+    ]
+    evaluation = [f" {n}%|█ | {n}/10 [00:0{n % 10}<00:09,  1.00it/s]" for n in range(11)]
+    summary = "{'train_runtime': '1600.0', 'train_samples_per_second': '8.0', 'train_steps_per_second': '0.0625', 'epoch': '1'}"
+    path = tmp_path / "trainer.log"
+    path.write_text(
+        "\r".join([*bar[:50], "\n{'loss': 2.5, 'learning_rate': 5e-05}\n", *evaluation, *bar[50:]]) + f"\n{summary}\n"
+    )
+    step = measured_step(str(path), run())
+    assert step.step_us == pytest.approx(15e6, rel=0.01)
+    path.write_text(summary.replace("'8.0'", "'16.0'"))
+    with pytest.raises(UserError, match="make 256 sequences per step, the config 128"):
+        measured_step(str(path), run())
+    path.write_text(summary)
+    assert measured_step(str(path), run()).step_us == pytest.approx(16e6)
+    assert "one line tells a time" in measured_step(str(path), run()).source
+
+
+def test_ranks_starts_and_memory(tmp_path: Path) -> None:
+    """Lines of other ranks do not count twice; a restarted run counts from its last start; memory is the largest of any rank."""
+    memory = "[Rank {}] (after 2 iterations) memory (MB) | allocated: 1.0 | max allocated: {} | reserved: 3.0 | max reserved: 3.0"
+    first = [f"{rank}: {megatron(step, 20.0)}" for step in range(1, 6) for rank in (0, 1)]
+    again = [f"{rank}: {megatron(step, seconds(step))}" for step in range(3, 21) for rank in (0, 1)]
+    path = tmp_path / "train.log"
+    path.write_text("\n".join([*first, "0: " + memory.format(0, 40960), "1: " + memory.format(1, 51200), *again]))
+    step = measured_step(str(path), run())
+    assert step.step_us == pytest.approx(15e6, rel=0.002)
+    assert step.peak_bytes == 50 * 2**30
+    assert "8 of 18 lines, the last of 2 starts" in step.source
+    assert step.date == "2026-03-12T10:20:00"
+
+
+def test_ranks_without_marks_tell_each_step_once(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    ranks = [torchtitan(step, 15.0 + 0.01 * rank).replace("[rank0]:", "") for step in range(1, 21) for rank in range(8)]
+    path.write_text("\n".join(ranks))
+    assert len(read_log(path).steps) == 20
+
+
+def test_times_of_day_are_no_ranks(tmp_path: Path) -> None:
+    hours = [f"{9 + step // 8:02d}:{step:02d}:33 {megatron(step, seconds(step))}" for step in range(1, 21)]
+    path = tmp_path / "train.log"
+    for lines in (hours, [f"[{line[:8]}]{line[8:]}" for line in hours]):
+        path.write_text("\n".join(lines))
+        assert len(read_log(path).steps) == 20
+
+
+def test_a_measurement_of_another_run_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+    path, content = tmp_path / "measured.json", {"run": run().name, "step_time_us": {"median": 14e6}}
+    path.write_text(json.dumps(content))
+    assert measured_step(str(path), run()).step_us == 14e6
+    others = {
+        "measured with the config demo": {"run": "demo"},
+        "its steps have 14,000 tokens, the config's 1,048,576": {"tokens_per_s": 1e3},
+        "p10 20.0 s, median 14.0 s and p90 14.0 s, which cannot be": {"step_time_us": {"median": 14e6, "p10": 2e7}},
+        "its batch.seq_len is 96, the config's 8192": {"settings": {"batch.seq_len": "96"}},
+    }
+    for fault, told in others.items():
+        path.write_text(json.dumps(content | told))
+        with pytest.raises(UserError, match=fault):
+            measured_step(str(path), run())
+    for missing in ("../nope.log", "2026/train.log"):
+        with pytest.raises(UserError) as error:
+            measured_step(missing, run())
+        assert "is not a time" not in str(error.value)
+
+
+@pytest.mark.parametrize(("count", "kept"), [(1, [1]), (3, [2, 3]), (4, [3, 4]), (10, [6, 7, 8, 9, 10])])
+def test_warm_up_is_left_out(count: int, kept: list[int]) -> None:
+    steps = [LoggedStep(step=step, time_us=1.0) for step in range(1, count + 1)]
+    assert [each.step for each in settled(steps)] == kept
+
+
+def of(line: Callable[[int, float], str], old: str, new: str) -> Callable[[int, float], str]:
+    return lambda step, s: line(step, s).replace(old, new)
+
+
+REFUSED = {
+    "milliseconds that are seconds": (
+        lambda step, s: megatron(step, s / 1e3).replace(f"{7500e3 / s:.1f}", f"{7500 / s:.1f}"),
+        "a thousandth of that: check the unit",
+    ),
+    "another model's FLOPs": (
+        lambda step, s: megatron(step, s).replace(f"{7500 / s:.1f}", f"{900 / s:.1f}"),
+        "FLOPs per step, the config's model",
+    ),
+    "tokens of another model": (
+        lambda step, s: torchtitan(step, s / 8.7).replace(f"{7500 * 8.7 / s:.2f}", f"{7500 / s:.2f}"),
+        "FLOPs per step, the config's model",
+    ),
+    "another batch": (
+        of(megatron, "batch size:   128", "batch size:   512"),
+        "its batch.global is 512, the config's 128",
+    ),
+    "a rate of another batch": (
+        lambda step, s: pipeline(step, s).replace(f"{128 / s:.3f}", f"{512 / s:.3f}"),
+        "make 512 sequences per step, the config 128",
+    ),
+    "no log": (
+        lambda step, s: f"step {step} took {s} s",
+        "no line tells a step's time as DeepSpeed, Megatron, NeMo, torchtitan, transformers",
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "fault"), REFUSED.values(), ids=REFUSED)
+def test_a_log_that_cannot_be_of_the_run_is_refused(
+    line: Callable[[int, float], str], fault: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "train.log", line)
+    with pytest.raises(UserError, match=r"^--log: .*train.log: ") as error:
+        measured_step(str(path), run(), option="--log")
+    assert fault in str(error.value)
+
+
+@pytest.mark.parametrize("line", [megatron, torchtitan])
+def test_a_shuffled_log_is_refused(line: Callable[[int, float], str], tmp_path: Path) -> None:
+    path = written(tmp_path / "train.log", line, random.Random(0).sample(range(1, 21), 20))
+    with pytest.raises(UserError, match=r"out of order at \d+ of 20 lines"):
+        read_log(path)
+
+
+def of_nan(step: int, s: float) -> str:
+    return megatron(step, s).replace("nan iterations:   0", "nan iterations:   1")
+
+
+UNSETTLED: dict[str, tuple[Sequence[str], str]] = {
+    "empty": ([], "no line tells a step's time"),
+    "two runs at once": ([megatron(step, s) for step in range(1, 21) for s in (15.0, 8.0)], "out of order at 20 of 40"),
+    "warm-up alone": (
+        [megatron(step, s) for step, s in enumerate((90.0, 40.0, 22.0, 18.0, 15.0), 1)],
+        "its last 2 steps still get faster, by 17%",
+    ),
+    "nothing but NaN": ([of_nan(step, 15.0) for step in range(1, 21)], "in each of its last 10 steps the optimizer"),
+    "another world size": (
+        [megatron(step, 28.0).replace(f"{7500 / 28:.1f}", f"{15000 / 28:.1f}") for step in range(1, 21)],
+        "FLOPs per step, the config's model",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "fault"), UNSETTLED.values(), ids=UNSETTLED)
+def test_a_log_that_tells_no_settled_step_of_the_run_is_refused(
+    lines: Sequence[str], fault: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(lines))
+    with pytest.raises(UserError) as error:
+        measured_step(str(path), run())
+    assert fault in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [megatron(step, 15.0) for step in range(1, 15)] + [of_nan(step, 9.0) for step in range(15, 21)],
+        [megatron(step, 60.0).replace("size:   128", "size:   512") for step in range(1, 41)]
+        + [megatron(step, 15.0) for step in range(41, 60)],
+    ],
+    ids=["NaN from some step on", "another run's lines before"],
+)
+def test_lines_of_other_steps_are_left_out(lines: Sequence[str], tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(lines))
+    assert measured_step(str(path), run()).step_us == pytest.approx(15e6)

@@ -1,0 +1,60 @@
+"""The served model: what is batched, chunked, cached and preempted generates what each request does alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from predict.huggingface.config_json import load_model
+from predict.measurement.serving.clock import Clock
+from predict.measurement.serving.engine import RealServer, prompts_of
+from predict.measurement.serving.model import ServedModel
+from predict.measurement.serving.requests import Request
+from predict.measurement.serving.scheduler import Scheduler
+from predict.model.shipped import shipped_model
+from tests.predict.serving.servers import engine, requests
+
+BLOCKS = 30
+
+
+def tiny() -> ServedModel:
+    path = shipped_model("tiny-llama")
+    assert path is not None
+    return ServedModel(load_model(path), blocks=BLOCKS, block=16, positions=256, dtype=torch.float32)
+
+
+def generated(prompts: list[list[int]], outputs: list[int], blocks: int, **changes: Any) -> tuple[list[list[int]], int]:
+    """The tokens of each request, all waiting from the start, and how many were preempted."""
+    scheduler = Scheduler(engine(**changes), blocks)
+    server = RealServer(tiny(), scheduler, Clock())
+    waiting = [
+        Request(index=place, tokens=[*prompt], prompt=len(prompt), output=output)
+        for place, (prompt, output) in enumerate(zip(prompts, outputs, strict=True))
+    ]
+    for request in waiting:
+        scheduler.add(request)
+    with torch.inference_mode():
+        while scheduler.running or scheduler.waiting:
+            server.step()
+    return [request.tokens[request.prompt :] for request in waiting], scheduler.preemptions
+
+
+@pytest.mark.parametrize(
+    ("blocks", "changes", "preempts"),
+    [
+        (BLOCKS, {}, False),
+        (BLOCKS, {"max_num_batched_tokens": 24}, False),
+        (7, {"prefix_caching": False}, True),
+        (6, {}, True),
+    ],
+)
+def test_batches_generate_what_each_request_does_alone(blocks: int, changes: dict[str, Any], preempts: bool) -> None:
+    prompts = prompts_of(requests((0, 40, 9), (0, 33, 9), (0, 50, 20), (0, 41, 12), shared=33), 8192)
+    outputs = [20, 30, 20, 12]
+    together, preempted = generated(prompts, outputs, blocks, **changes)
+    alone = [generated([prompt], [output], BLOCKS)[0][0] for prompt, output in zip(prompts, outputs, strict=True)]
+    assert together == alone
+    assert (preempted > 0) == preempts
+    assert len({*map(tuple, alone)}) == len(alone)

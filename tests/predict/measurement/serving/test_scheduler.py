@@ -1,0 +1,139 @@
+"""The real server's scheduler beside the simulated loop: two programs of the same rules, which must admit alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predict.measurement.serving.engine import RealServer, RequestTimes, prompts_of
+from predict.measurement.serving.requests import Turn
+from predict.measurement.serving.scheduler import Scheduler
+from predict.serving.kv_cache import BlockPool
+from predict.serving.scheduler.simulate import serve
+from predict.serving.scheduler.traffic import Traffic
+from predict.serving.server import EngineSettings
+from sampling.errors import UserError
+from sampling.units import SECOND_US
+from tests.predict.serving.servers import engine, requests, unit_table
+
+
+class Stopped:
+    """A clock that moves when it is told to."""
+
+    waited_s = 0.0
+
+    def __init__(self) -> None:
+        self.time_s = 0.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def sleep(self, seconds: float) -> None:
+        self.time_s += seconds
+
+
+class Model:
+    """A model whose steps take the times of `unit_table`, and which checks what it is asked for."""
+
+    def __init__(self, clock: Stopped, scheduler: Scheduler) -> None:
+        self.clock, self.scheduler = clock, scheduler
+
+    def next_tokens(self, turns: Sequence[Turn]) -> list[int]:
+        cache = self.scheduler.cache
+        for turn in turns:
+            held = len(turn.request.blocks) * cache.block
+            assert turn.context + turn.tokens <= held < turn.context + turn.tokens + cache.block
+        held_by = [set(request.blocks) for request in self.scheduler.running]
+        assert len(set().union(*held_by)) + cache.free == cache.count
+        self.clock.time_s += (1 + sum(turn.tokens for turn in turns if not turn.decode)) / SECOND_US
+        return [0] * len(turns)
+
+
+def really_served(settings_of: EngineSettings, blocks: int, traffic: Traffic) -> RequestTimes:
+    clock = Stopped()
+    scheduler = Scheduler(settings_of, blocks)
+    found = RealServer(Model(clock, scheduler), scheduler, clock).serve(traffic, prompts_of(traffic, 10_000))  # type: ignore[arg-type]
+    assert scheduler.cache.free == blocks
+    return found
+
+
+def assert_alike(traffic: Traffic, blocks: int, **changes: Any) -> RequestTimes:
+    settings_of = engine(**changes)
+    real = really_served(settings_of, blocks, traffic)
+    simulated = serve(settings_of, BlockPool(blocks=blocks), unit_table(), traffic, traced=len(real.steps))
+    batches = [(len(step.chunks), sum(tokens for tokens, _ in step.chunks), len(step.decodes)) for step in real.steps]
+    assert batches == [(int(row[2]), int(row[3]), int(row[4])) for row in simulated.trace]
+    assert simulated.steps == len(real.steps)
+    assert real.preemptions == simulated.preemptions
+    for ours, theirs in ((real.start_us, simulated.start_us), (real.last_us, simulated.last_us)):
+        assert ours == pytest.approx(theirs.tolist(), abs=1e-3)
+    return real
+
+
+@pytest.mark.parametrize(
+    ("each", "blocks", "changes"),
+    [
+        ([(0, 100, 2), (0, 60, 2)], 100, {}),
+        ([(0, 40, 1), (0, 40, 1)], 100, {"chunked_prefill": False}),
+        ([(0, 4, 3), (0, 4, 1), (0, 4, 1)], 100, {"max_num_seqs": 2}),
+        ([(0, 31, 4), (0, 31, 4)], 4, {"prefix_caching": False}),
+        ([(0, 4, 9), (500, 4, 2), (900, 90, 3)], 100, {}),
+    ],
+)
+def test_hand_made_loads_are_admitted_alike(
+    each: list[tuple[float, int, int]], blocks: int, changes: dict[str, Any]
+) -> None:
+    assert_alike(requests(*each), blocks, **changes)
+
+
+@pytest.mark.parametrize(("prompt", "computed"), [(48, 16), (50, 2), (49, 1)])
+def test_a_known_prompt_computes_what_is_not_in_whole_blocks_and_its_last_token(prompt: int, computed: int) -> None:
+    real = assert_alike(requests((0, prompt, 1), (1000, prompt, 1), shared=prompt), 100)
+    assert [step.chunks for step in real.steps] == [((prompt, 0),), ((computed, prompt - computed),)]
+
+
+def test_a_closed_loop_is_served_alike() -> None:
+    assert_alike(requests(*[(0.0, 20, 3)] * 12, in_flight=3), 40)
+
+
+def test_a_request_that_never_fits_is_named() -> None:
+    with pytest.raises(UserError, match="request 0: 40 tokens do not fit into 2 blocks"):
+        really_served(engine(), 2, requests((0, 40, 1)))
+
+
+def in_order(
+    each: list[tuple[int, int, int]], *, least: int = 1, at_once: bool = False
+) -> list[tuple[float, int, int]]:
+    """Requests by arrival, none of which comes just when a step ends that another one began, so that rounding decides nothing."""
+    return [
+        (0.0 if at_once else arrival + place / 32, max(prompt, least), output)
+        for place, (arrival, prompt, output) in enumerate(sorted(each))
+    ]
+
+
+LOADS = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 80), st.integers(1, 40)), min_size=1, max_size=20)
+
+
+@settings(max_examples=60)
+@given(each=LOADS, blocks=st.integers(8, 20), in_flight=st.sampled_from([0, 3]), chunked=st.booleans())
+def test_any_load_is_admitted_alike_with_preemption(
+    each: list[tuple[int, int, int]], blocks: int, in_flight: int, chunked: bool
+) -> None:
+    ordered = in_order(each, at_once=in_flight > 0)
+    traffic = requests(*ordered, in_flight=min(in_flight, len(ordered)))
+    real = assert_alike(
+        traffic, blocks, prefix_caching=False, chunked_prefill=chunked, max_num_batched_tokens=64 if chunked else 128
+    )
+    computed = sum(tokens for step in real.steps for tokens, _ in step.chunks)
+    assert computed >= traffic.prompt.sum()
+    assert sum(len(step.decodes) for step in real.steps) >= (traffic.output - 1).sum() - real.preemptions
+
+
+@settings(max_examples=30)
+@given(each=LOADS, shared=st.sampled_from([16, 33, 70]))
+def test_shared_prompts_are_found_alike(each: list[tuple[int, int, int]], shared: int) -> None:
+    assert_alike(requests(*in_order(each, least=shared), shared=shared), 1000)

@@ -1,0 +1,45 @@
+"""A real measurement from launch to result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from predict.measurement.real_step import measure, measure_interleaved
+from predict.measurement.requirements import require_no_other_traces, trace_name
+from predict.run.plan import Plan
+from sampling.errors import UserError
+from tests.predict.measurement.train_variants import run_of
+
+
+@pytest.mark.usefixtures("starts_warm")
+def test_measures_in_rounds_and_tells_of_them() -> None:
+    told: list[str] = []
+    (result,) = measure_interleaved([(run_of(Plan(pp=2)), "torch")], rounds=1, steps_per_round=4, progress=told.append)
+    assert len(told) == 1
+    assert told[0].startswith("measured 1 of 1: tiny llama-like ")
+    assert len(result.step_times_us) == 4
+    assert len(result.losses) == 7
+    assert result.losses[-1] < result.losses[0] - 0.05
+    assert result.p10_us <= result.median_us <= result.p90_us
+    assert result.threads == 1
+    assert len(result.parameters_per_rank) == 2
+    assert result.tokens_per_s == pytest.approx(8 * 16 / (result.median_us / 1e6))
+
+
+def test_a_run_that_cannot_be_measured_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("launched")
+
+    monkeypatch.setattr("predict.measurement.real_step.launch", refuse)
+    with pytest.raises(UserError, match=r"plan\.cp: 2 is not measured"):
+        measure(run_of(Plan(cp=2)))
+
+
+def test_traces_of_an_earlier_run_with_more_ranks_are_left_alone_and_named(tmp_path: Path) -> None:
+    for rank in range(3):
+        (tmp_path / trace_name(rank)).touch()
+    require_no_other_traces(tmp_path, 3)
+    with pytest.raises(UserError, match=r"^--trace: .* holds rank2\.json\.gz of an earlier run"):
+        measure(run_of(plan=Plan(dp=2)), trace=tmp_path)

@@ -1,0 +1,114 @@
+"""`predict doctor`: what it finds, and what it tells to mend."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from predict.checkup import checkup
+from predict.cli import main
+from predict.prices import sample_provenance as whose_rows
+from sampling.extras import EXTRAS
+from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
+from sampling.store.manifest import read_manifest
+from sampling.store.profiles import OWN, SHIPPED
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of one's own data with a copy of the shipped profile under another name."""
+    for kind in ("samples", "regressors"):
+        shutil.copytree(SHIPPED_DATA / kind / SHIPPED, tmp_path / kind / "mine")
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def nothing_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+
+
+@pytest.mark.usefixtures("nothing_own")
+def test_all_is_well_with_the_shipped_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert f"{SHIPPED} (answers runs here)  shipped" in text
+    assert f"Runs here are answered from {SHIPPED}: no profile this-machine is fitted; run `make sample RUNS=…`" in text
+    assert text.splitlines()[-1] == "Nothing is missing, damaged or stale."
+    assert main(["doctor", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["version"] == 1 and content["faults"] == []
+    assert {library["name"] for library in content["libraries"]} >= {"numpy", "torch", "sklearn", "xgboost", *EXTRAS}
+    assert content["folders"]["shipped data"] == str(SHIPPED_DATA)
+    (shipped,) = content["profiles"]
+    assert shipped["rows"] > 1000 and shipped["sampled"] and shipped["fitted"]
+
+
+def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    known = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == "xgboost":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return known(name)
+
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert main(["doctor"]) == 0
+    assert "missing: xgboost (`pip install steptime[sample]`)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_models_older_than_their_samples_are_stale(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = own / "samples" / "mine" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["sessions"].append({**manifest["sessions"][-1], "id": 99, "date": "2030-01-01"})
+    file.write_text(json.dumps(manifest))
+    assert main(["doctor"]) == 3
+    captured = capsys.readouterr()
+    assert "mine: 1 of its sampling sessions are newer" in captured.err
+    assert "run `make train-regressors PROFILE=mine`" in captured.err
+    assert "2030-01-01" in captured.out and "To mend:" in captured.out
+
+
+def test_models_that_are_damaged_missing_or_of_another_format_are_told(own: Path) -> None:
+    bank = own / "regressors" / "mine" / "bank.npz"
+    bank.write_bytes(b"nothing")
+    (fault,) = checkup().faults
+    assert "truncated or not a regressor file" in fault and "make train-regressors PROFILE=mine" in fault
+    bank.unlink()
+    assert checkup().faults == ["mine: has no time models; run `make train-regressors PROFILE=mine`"]
+
+
+def test_few_own_rows_beside_many_shipped_ones_of_the_same_cpu_are_told(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind in ("samples", "regressors"):
+        (own / kind / "mine").rename(own / kind / OWN)
+    _, *others = sorted((own / "samples" / OWN).glob("*.parquet"), key=lambda table: table.stat().st_size)
+    for table in others:
+        table.unlink()
+    monkeypatch.setattr("sampling.store.profiles.is_fitted", whose_rows.is_fitted)
+    monkeypatch.setattr("predict.checkup.cpu_name", lambda: read_manifest(own / "samples" / OWN).device["name"])
+    assert main(["doctor"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"usable rows of {OWN}; {SHIPPED} has " in text and f"--set cluster.profile={SHIPPED}, or sample on" in text
+
+
+def test_a_fitted_profile_of_ones_own_is_named_beside_the_one_that_stands_in(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("predict.checkup.cpu_name", lambda: read_manifest(own / "samples" / "mine").device["name"])
+    assert "or name mine, of this CPU too, with --set cluster.profile=NAME" in checkup().advice
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith("steptime ")

@@ -1,0 +1,190 @@
+"""Measured memory of Megatron-LM's functional tests: what a row is read as, and how state and peak are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from predict.cli import main
+from predict.layers.latent import LatentAttention
+from predict.run.training_run import TrainingRun
+from predict.validation.memory.comparison import compare_memory
+from predict.validation.memory.megatron_tests import run_of
+from predict.validation.memory.summary import classes, figures
+from predict.validation.published.row import NotExpressibleError, PublishedRow
+from tests.predict.validation.published_rows import written
+
+TEST = {
+    "row_id": "a",
+    "family": "F0",
+    "test_case": "gpt/a_test",
+    "kind": "dense",
+    "gpu": "H100-SXM",
+    "gpu_mem_gb": "80",
+    "n_gpus": "8",
+    "layers": "32",
+    "hidden": "4096",
+    "ffn": "16384",
+    "heads": "32",
+    "kv_heads": "8",
+    "head_dim": "128",
+    "vocab_padded": "131200",
+    "gated_mlp": "0",
+    "norm": "LayerNorm",
+    "position": "learned_absolute",
+    "linear_bias": "1",
+    "tied_embedding": "0",
+    "seq_len": "8192",
+    "mbs": "1",
+    "gbs": "8",
+    "precision": "BF16",
+    "tp": "1",
+    "pp": "4",
+    "vpp": "8",
+    "cp": "1",
+    "dp": "2",
+    "seq_parallel": "0",
+    "distributed_optimizer": "1",
+    "recompute": "none",
+    "mem_allocated_bytes": "24.8e9",
+    "mem_max_allocated_bytes": "60.7e9",
+    "notes": "no-gradient-accumulation-fusion=1; ckpt-format=torch_dist",
+}
+
+
+def read(**changes: str) -> TrainingRun:
+    return run_of(PublishedRow(cells=TEST | changes))
+
+
+def test_a_test_is_read_by_its_own_flags() -> None:
+    run = read()
+    assert (run.plan.pp, run.plan.vpp, run.plan.dp, run.plan.zero) == (4, 8, 2, 1)
+    assert (run.plan.schedule, run.execution.fuse_gradients) == ("interleaved-1f1b", False)
+    model = run.model
+    assert (model.norm, model.rope, model.attention_bias, model.tied) == ("layer", False, True, False)
+    assert (model.vocab, model.kv_heads, model.gated) == (131_200, 8, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "value"),
+    [
+        ({"distributed_optimizer": "0"}, "zero", 0),
+        ({"pp": "8", "vpp": "", "dp": "1"}, "zero", 0),
+        ({"fsdp": "megatron-fsdp optim_grads_params", "pp": "1", "vpp": "", "dp": "8"}, "zero", 3),
+        ({"tp": "2", "dp": "1", "seq_parallel": "1"}, "sp", True),
+        ({"recompute": "full", "recompute_method": "uniform", "recompute_layers": "1"}, "recompute", "full"),
+        ({"vpp": "", "notes": "decoder-last-pipeline-num-layers=2; x=1"}, "last_stage_layers", 2),
+    ],
+)
+def test_each_flag_of_the_plan_is_read(changes: dict[str, str], key: str, value: object) -> None:
+    assert getattr(read(**changes).plan, key) == value
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "value"),
+    [
+        ({"attention_backend": "unfused"}, "attention", "unfused"),
+        ({"transformer_impl": "local"}, "attention", "unfused"),
+        ({"notes": "grad-reduce-in-bf16=1"}, "gradient_dtype", "bf16"),
+        ({"precision": "FP16"}, "gradient_dtype", "fp16"),
+        ({"precision": "FP8", "fp8_recipe": "blockwise"}, "fp8_recipe", "blockwise"),
+        ({"optimizer": "muon"}, "optimizer", "muon"),
+        ({}, "dropout", True),
+        ({"position": "rope"}, "dropout", False),
+        ({"cp": "2", "pp": "2"}, "dropout", False),
+        ({}, "fuse_loss", False),
+        ({"notes": "cross-entropy-loss-fusion=1"}, "fuse_loss", True),
+        ({}, "expert_products", "in_turn"),
+        ({"notes": "moe-grouped-gemm=1"}, "expert_products", "per_expert"),
+    ],
+)
+def test_each_flag_of_the_software_is_read(changes: dict[str, str], key: str, value: object) -> None:
+    assert getattr(read(**changes).execution, key) == value
+
+
+MIXTURE = {
+    "experts": "8",
+    "topk": "2",
+    "moe_ffn": "1024",
+    "shared_ffn": "512",
+    "ep": "2",
+    "pp": "1",
+    "vpp": "",
+    "dp": "8",
+}
+
+
+def test_a_mixture_is_read_with_its_sparse_layers() -> None:
+    model = read(**MIXTURE, moe_layer_freq="([0]*2+[1]*30)").model
+    assert [kind.sparse for kind in model.kinds()] == [False] * 2 + [True] * 30
+    assert model.experts is not None
+    assert (model.experts.count, model.experts.ffn, model.experts.shared_ffn) == (8, 1024, 512)
+    assert sum(kind.sparse for kind in read(**MIXTURE, moe_layer_freq="2").model.kinds()) == 16
+    assert all(kind.sparse for kind in read(**MIXTURE).model.kinds())
+
+
+def test_experts_are_divided_by_tp_unless_a_flag_says_otherwise() -> None:
+    divided = MIXTURE | {"tp": "2", "dp": "4", "seq_parallel": "1"}
+    assert read(**divided).plan.etp == 2
+    assert read(**divided, etp="1").plan.etp == 1
+
+
+def test_latent_attention_is_read_by_its_ranks() -> None:
+    latent = read(mla="q 192 kv 64 nope 16 rope 8 v 16").model.attention
+    assert isinstance(latent, LatentAttention)
+    assert (latent.q_rank, latent.kv_rank, latent.value_dim) == (192, 64, 16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"kind": "hybrid"}, "kind: hybrid: Mamba"),
+        ({"n_gpus": ""}, "n_gpus: not published"),
+        ({"vocab_padded": ""}, "vocab_padded: not published"),
+        ({"attention_backend": "magic"}, "attention_backend: magic is none of fused, flash, unfused"),
+        (MIXTURE | {"moe_layer_freq": "([0]*2+[1]*29)"}, "is no list of 32 layers"),
+    ],
+)
+def test_a_test_that_cannot_be_expressed_says_why(changes: dict[str, str], why: str) -> None:
+    with pytest.raises(NotExpressibleError, match=why):
+        read(**changes)
+
+
+def test_state_and_peak_are_those_of_the_last_rank() -> None:
+    state, peak = compare_memory([PublishedRow(cells=TEST)])
+    assert (state.figure, state.measured_bytes, peak.figure, peak.measured_bytes) == ("state", 24.8e9, "peak", 60.7e9)
+    assert state.predicted_bytes is not None
+    assert peak.predicted_bytes is not None
+    assert state.predicted_bytes < peak.predicted_bytes
+    (first_stages, _) = compare_memory([PublishedRow(cells=TEST | {"tied_embedding": "1"})])
+    assert first_stages.predicted_bytes == pytest.approx(state.predicted_bytes), "the head is held there either way"
+
+
+def test_a_family_counts_once() -> None:
+    alike = [PublishedRow(cells=TEST | {"row_id": str(place)}) for place in range(3)]
+    other = PublishedRow(cells=TEST | {"row_id": "b", "family": "F1", "mem_allocated_bytes": "1e12"})
+    told = [one for one in compare_memory([*alike, other]) if one.figure == "state"]
+    found = figures(["all"], told)
+    assert (found["rows"], found["families"]) == (4, 2)
+    assert found["bias_percent"] == pytest.approx(100 * (told[0].error + told[-1].error) / 2)
+
+
+def test_large_and_small_figures_are_told_apart() -> None:
+    rows = [PublishedRow(cells=TEST), PublishedRow(cells=TEST | {"row_id": "b", "mem_allocated_bytes": "3.9e9"})]
+    keys = [each["key"] for each in classes(compare_memory(rows))]
+    assert keys == [
+        ["state", "allocated", "up to 4 GB"],
+        ["state", "allocated", "above 4 GB"],
+        ["peak", "allocated", "above 4 GB"],
+    ]
+
+
+def test_the_command_lists_what_it_cannot_express_and_ends_with_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path / "tests.csv", TEST, TEST | {"row_id": "h", "kind": "hybrid"})
+    assert main(["validate", "memory", "--truth", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("h: kind: hybrid") == 1
+    assert out.splitlines()[-1].strip().startswith("peak allocated above 4 GB")

@@ -1,0 +1,193 @@
+"""Published runs held against predictions: what a row may say, what it is translated to, how errors are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from predict.cli import main
+from predict.run.calibration_file import read_calibration
+from predict.run.calibration_terms import bounds
+from predict.validation.memory.comparison import compare_memory
+from predict.validation.memory.summary import summary as memory_summary
+from predict.validation.published.comparison import compare
+from predict.validation.published.row import NotExpressibleError, PublishedRow, read_rows
+from predict.validation.published.runs import candidates
+from predict.validation.published.summary import as_json
+from sampling.errors import SamplesError
+from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
+
+
+def test_a_published_step_is_predicted_within_its_interval() -> None:
+    (told,) = compare([row()])
+    assert told.predicted is not None
+    assert told.covered
+    assert abs(told.error) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"tp": "0"}, "tp: 0"),
+        ({"pp": "nan"}, "pp: nan"),
+        ({"layers": "inf"}, "layers: inf"),
+        ({"hidden": "-1"}, "hidden: -1"),
+        ({"mbs": "0.3"}, "mbs: 0.3"),
+        ({"heads": ""}, "heads: not published"),
+        ({"n_gpus": "12"}, "dp: tp"),
+        ({"gpu": "H1000"}, "gpu: H1000 is not in configs/hardware"),
+        ({"step_time_s": "-3"}, "step_time_s: neither"),
+        ({"step_time_s": "nan"}, "step_time_s: neither"),
+        ({"precision": "NVFP4"}, "precision: NVFP4"),
+        ({"framework": "Caffe"}, "framework: Caffe"),
+        ({"task": "lora"}, "task: adapters"),
+        ({"offload": "cpu"}, "offload: cpu"),
+        ({"heads": "63"}, "head_dim: not published"),
+        ({"gated_mlp": ""}, r"gated_mlp: not published; give 1 \(SwiGLU"),
+        ({"topk": "2"}, "experts: not published, although topk is"),
+        ({"kind": "moe"}, "experts: not published, although kind is moe"),
+        ({"experts": "8"}, "moe_ffn: not published"),
+        ({"experts": "8", "topk": "2", "moe_ffn": "64", "moe_layer_note": "some"}, "moe_layer_note: some names no"),
+        ({"layers": ""}, "layers: not published, although hidden is"),
+        ({"kind": "hybrid"}, "kind: hybrid"),
+        ({"kind": "mla"}, "attn: the ranks of latent attention"),
+        ({"position": "none"}, "position: none"),
+        ({"zero_fsdp": "FDSP"}, "zero_fsdp: FDSP is not known"),
+    ],
+)
+def test_a_row_that_cannot_be_expressed_says_why(changes: dict[str, str], why: str) -> None:
+    with pytest.raises(NotExpressibleError, match=why):
+        candidates(row(**changes))
+
+
+def test_one_bad_row_leaves_the_others_predicted() -> None:
+    told = as_json(compare([row(tp="0"), row()]))["rows"]
+    assert [each["status"] for each in told] == ["not_expressible", "predicted"]
+
+
+@pytest.mark.parametrize("column", ["source_id", "row_id"])
+def test_a_prediction_does_not_depend_on_whose_table_it_is(column: str) -> None:
+    mine, other = compare([row(), row(**{column: "somebody-else"})])
+    assert mine.predicted == other.predicted
+
+
+def test_unpublished_recomputation_is_a_mixture_and_widens() -> None:
+    told = candidates(PublishedRow(cells=MIXTURE))
+    assert [run.plan.recompute for run in told.runs] == ["none", "selective"]
+    assert told.assumed[0] == "recomputation was not published"
+    assert told.runs[0].execution.fp8_recipe == "mxfp8"
+
+
+@pytest.mark.parametrize(
+    ("changes", "recompute", "compiled"),
+    [
+        ({"date": "2024-12", "framework": "torchtitan + torch.compile"}, "ops", False),
+        ({"date": "2025-06", "framework": "torchtitan + torch.compile"}, "ops", True),
+        ({"date": "2025-06", "framework": "torchtitan"}, "ops", False),
+        ({"framework": "torchtitan", "hfu_pct": "60", "mfu_pct": "50"}, "full", False),
+        ({"framework": "PyTorch FSDP1 + torch.compile", "hfu_pct": "60", "mfu_pct": "50"}, "full", False),
+    ],
+)
+def test_torchs_selective_recomputation_and_its_loss_are_read(
+    changes: dict[str, str], recompute: str, compiled: bool
+) -> None:
+    run = candidates(row(recompute="selective", **changes)).runs[0]
+    assert (run.plan.recompute, run.execution.fuse_loss) == (recompute, compiled)
+
+
+def test_other_tables_names_of_columns_are_read(tmp_path: Path) -> None:
+    names = {"row_id": "run_id", "mbs": "micro_batch", "step_time_s": "same_run_typical_s", "seq_len": "seq"}
+    renamed = {names.get(column, column): text for column, text in DENSE.items()}
+    (one,) = read_rows(written(tmp_path / "runs.csv", renamed))
+    assert compare([one])[0].predicted == compare([row()])[0].predicted
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "holds no rows"),
+        (b"row_id,layers\n1,2\n", "lacks the columns gpu, n_gpus, precision, seq_len"),
+        (b"\xff\xfe", "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_table_of_runs_is_refused(tmp_path: Path, content: bytes, fault: str) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_bytes(content)
+    with pytest.raises(SamplesError, match=fault):
+        list(read_rows(path))
+
+
+def test_a_profile_that_nobody_sampled_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "published", "--profile", "epyc-2-core"]) == 3
+    assert "profile epyc-2-core: has no samples; did you mean 'epyc-2-cores'?" in capsys.readouterr().err
+
+
+def test_a_table_that_is_not_there_is_a_fault_of_the_command(tmp_path: Path) -> None:
+    assert main(["validate", "published", "--truth", str(tmp_path / "runs.csv")]) == 2
+
+
+def test_the_runs_that_ship_are_told_and_what_rests_on_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "published", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "README's first figure on published runs. Its others rest on a larger table" in captured.err
+    content = json.loads(captured.out)
+    assert content["version"] == 1
+    assert {row["status"] for row in content["rows"]} == {"predicted"}
+    (overall,) = [each for each in content["summary"] if each["key"] == ["all"]]
+    assert overall["rows"] == len(content["rows"]) == 58
+    assert overall["mean_error_percent"] < 10
+    assert main(["validate", "published"]) == 0
+    assert "bias" in capsys.readouterr().out
+
+
+def test_a_calibration_finds_slower_products_within_its_bounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = [("4", "1.42"), ("8", "2.84"), ("12", "4.26"), ("16", "5.68")]
+    slow = [
+        DENSE | {"row_id": f"{batch}-{micro}", "gbs": batch, "mbs": micro, "step_time_s": str(1.3 * float(seconds))}
+        for batch, seconds in sizes
+        for micro in ("4", "2", "1")
+    ]
+    table, terms = written(tmp_path / "runs.csv", *slow), tmp_path / "terms.yml"
+    arguments = ["--truth", str(table), "--calibrate-on", str(table), "--calibration", str(terms), "--json"]
+    assert main(["validate", "published", "--truth", str(table), "--json"]) == 0
+    before = json.loads(capsys.readouterr().out)["summary"][0]["mean_error_percent"]
+    assert main(["validate", "published", *arguments]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["summary"][0]["mean_error_percent"] < before
+    fitted = asdict(read_calibration(terms).terms)
+    assert all(bounds()[name][0] <= value <= bounds()[name][1] for name, value in fitted.items())
+    assert main(["calibrate", "--few-shot", "2", "--truth", str(table), "--json"]) == 0
+    (source,) = json.loads(capsys.readouterr().out)["sources"]
+    assert source["after"]["mean_error_percent"] < source["before"]["mean_error_percent"]
+    assert source["before"]["rows"] == content["summary"][0]["rows"] - 2
+    assert main(["calibrate", "--few-shot", "0", "--truth", str(table), "--json"]) == 0
+    (source,) = json.loads(capsys.readouterr().out)["sources"]
+    assert {**source["before"], "key": None} == {**source["after"], "key": None}
+
+
+def test_measured_peaks_are_judged_by_their_own_counter() -> None:
+    peaks = [
+        row(peak_mem_gib="40", mem_note="max_allocated over ranks; reserved 42"),
+        row(peak_mem_gib="42", mem_note="max over GPUs (metric: peak reserved GiB)"),
+        row(peak_mem_gib="50", mem_note="max GB on first nodes (nvidia-smi snapshot)"),
+        row(peak_mem_gib="-5"),
+        row(peak_mem_gib="40", mem_counter="guess"),
+        row(),
+    ]
+    told = compare_memory(peaks)
+    assert [one.counter for one in told] == ["allocated", "reserved", "nvidia-smi", "nvidia-smi", "guess"]
+    assert told[2].measured_bytes == 50e9
+    assert [bool(one.why) for one in told] == [False, False, False, True, True]
+    allocated, reserved, device = (one.predicted_bytes or 0.0 for one in told[:3])
+    assert allocated <= reserved <= device
+    assert sum(each["rows"] for each in memory_summary(told)) == 3
+
+
+def test_a_peak_called_fits_that_was_above_the_device_is_counted() -> None:
+    (told,) = compare_memory([row(peak_mem_gib="95", mem_note="max_allocated")])
+    assert told.wrongly_fits == (told.verdict == "FITS")

@@ -1,0 +1,125 @@
+"""Published mixtures: what their tables say of exchange, graphs and ranks, and what stands for what they leave open."""
+
+from __future__ import annotations
+
+import pytest
+
+from predict.validation.published.row import PublishedRow
+from predict.validation.published.runs import candidates
+from predict.validation.published.software import stack_of
+from tests.predict.validation.published_rows import MIXTURE
+
+BRIDGE = {"framework": "Megatron-Bridge (Megatron-Core)", "n_gpus": "64", "ep": "64", "recompute": "none"}
+
+
+def row(**changes: str) -> PublishedRow:
+    return PublishedRow(cells=MIXTURE | {"moe_layer_note": "all layers MoE", "gbs": "64", "mbs": "1"} | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "dispatch"),
+    [
+        ({"moe_dispatch": "HybridEP"}, "hybridep"),
+        ({"moe_dispatch": "DeepEP"}, "deepep"),
+        (BRIDGE | {"date": "25.09"}, "deepep"),
+        (BRIDGE | {"date": "25.07"}, "alltoall"),
+        (BRIDGE | {"date": "25.09", "ep": "8"}, "alltoall"),
+        (BRIDGE | {"date": "25.09", "gpu": "GB200", "gpus_per_node": "4", "intra_node": "NVL72 domain"}, "alltoall"),
+    ],
+)
+def test_the_exchange_is_read_or_that_of_recipes_where_experts_span_nodes(
+    changes: dict[str, str], dispatch: str
+) -> None:
+    assert candidates(row(**changes)).runs[0].execution.dispatch == dispatch
+
+
+@pytest.mark.parametrize(
+    ("text", "graphs"),
+    [
+        ("", "none"),
+        *((text, "none") for text in ("none", "False", "0", "off", "no", "none:[]", "none:full_iteration")),
+        ("attn moe_router", "layers"),
+        ("transformer_engine:['attn', 'moe_router', 'moe_preprocess']", "layers"),
+        *((text, "full") for text in ("full iteration", "full_iteration:[]", "local:full_iteration")),
+    ],
+)
+def test_graphs_are_read(text: str, graphs: str) -> None:
+    assert candidates(row(cuda_graph=text)).runs[0].execution.cuda_graphs == graphs
+
+
+@pytest.mark.parametrize(
+    ("date", "stack"),
+    [("25.09", "2025-09"), ("26.04.01", "2026-04"), ("2025-06-10", "2025-06"), ("2024", ""), ("", "")],
+)
+def test_the_month_of_the_software_is_that_of_its_container(date: str, stack: str) -> None:
+    assert stack_of(row(date=date)) == stack
+
+
+def test_a_recent_recipe_that_is_silent_may_be_overlapped_and_graphed() -> None:
+    open_row = row(**BRIDGE | {"date": "26.08", "recompute": "", "gpu": "B200"})
+    found = candidates(open_row)
+    assert {(one.execution.overlap_ep, one.execution.cuda_graphs) for one in found.runs} == {
+        ("none", "none"),
+        ("microbatch", "full"),
+    }
+    assert "overlap of the exchange and graphs not published" in found.assumed
+    assert {one.execution.dispatch for one in found.runs} == {"deepep"}
+    rack = open_row.cells | {"gpu": "GB200", "gpus_per_node": "4", "intra_node": "NVL72 domain"}
+    assert {one.execution.dispatch for one in candidates(PublishedRow(cells=rack)).runs} == {"hybridep"}
+    graphed = candidates(row(**BRIDGE | {"date": "26.08", "cuda_graph": "full iteration", "gpu": "B200"}))
+    assert {(one.execution.overlap_ep, one.execution.cuda_graphs) for one in graphed.runs} == {
+        ("none", "full"),
+        ("microbatch", "full"),
+    }
+    assert len(candidates(row(**BRIDGE | {"date": "26.08", "recompute": ""})).runs) == 2
+    assert len(candidates(row(**BRIDGE | {"date": "26.02", "recompute": "", "gpu": "B200"})).runs) == 2
+
+
+def test_sharded_mixtures_reduce_gradients_in_either_dtype() -> None:
+    runs = candidates(row(framework="NeMo AutoModel FSDP", recompute="none", zero_fsdp="FSDP2", precision="bf16")).runs
+    assert [run.execution.gradient_dtype for run in runs] == ["fp32", "bf16"]
+
+
+def test_dp_may_count_the_ranks_that_hold_the_same_experts() -> None:
+    (run, *_) = candidates(row(n_gpus="64", ep="8", dp="8", gbs="64")).runs
+    assert (run.plan.dp, run.plan.ep) == (64, 8)
+
+
+def test_a_mixture_by_its_name_leaves_as_much_open_as_one_by_its_sizes() -> None:
+    recent = BRIDGE | {"date": "26.08", "gpu": "GB200", "gpus_per_node": "4", "intra_node": "NVL72 domain"}
+    named = dict.fromkeys(
+        ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "experts", "topk", "moe_ffn"), ""
+    )
+    by_name = candidates(row(**recent, **named, model="qwen3-30b-a3b"))
+    assert len(by_name.runs) == len(candidates(row(**recent)).runs) == 2
+    assert "overlap of the exchange and graphs not published" in by_name.assumed
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "normed", "scaled"),
+    [
+        (
+            "qwen3_30b_a3b",
+            {"layers": "48", "hidden": "2048", "heads": "32", "kv_heads": "4", "head_dim": "128"},
+            True,
+            False,
+        ),
+        (
+            "gpt_oss_120b",
+            {"layers": "36", "hidden": "2880", "heads": "64", "kv_heads": "8", "head_dim": "64"},
+            False,
+            True,
+        ),
+        (
+            "qwen3_30b_a3b",
+            {"layers": "8", "hidden": "2048", "heads": "32", "kv_heads": "4", "head_dim": "128"},
+            False,
+            False,
+        ),
+    ],
+)
+def test_parts_of_attention_that_no_table_states_are_those_of_the_model_of_that_name_and_shape(
+    name: str, sizes: dict[str, str], normed: bool, scaled: bool
+) -> None:
+    model = candidates(row(model=name, **sizes)).runs[0].model
+    assert (model.qk_norm, model.scaled_rope) == (normed, scaled)

@@ -1,0 +1,85 @@
+"""Closed loops made by known coefficients: read, predicted, and told apart where light would not be fast enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from predict.serving.coefficients import Client, shipped_coefficients
+from predict.serving.kv_cache import BlockPool
+from predict.serving.scheduler.latency import latency_of
+from predict.serving.scheduler.simulate import serve
+from predict.serving.scheduler.traffic import Load, traffic_of
+from predict.validation.serving.closed_loop.compared import compared_loops
+from predict.validation.serving.closed_loop.rows import ClosedLoop, read_closed_loops
+from predict.validation.serving.closed_loop.summary import closed_loop_json
+from sampling.errors import SamplesError
+from tests.predict.serving.servers import engine, unit_table
+
+LLAMA: dict[str, Any] = {
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "gpu": "h100_sxm",
+    "backend": "vllm",
+    "precision": "bf16",
+}
+COLUMNS = "model,gpu,backend,precision,isl,osl,concurrency,tp,ttft_ms,tpot_ms"
+
+
+def row(isl: int, osl: int, tpot_ms: float, **changes: Any) -> ClosedLoop:
+    return ClosedLoop(isl=isl, osl=osl, concurrency=8, ttft_ms=100.0, tpot_ms=tpot_ms, **(LLAMA | changes))
+
+
+def test_a_group_that_is_faster_than_light_is_told_and_not_judged() -> None:
+    # 7 GB of weights take 2.1 ms at 3.35 TB/s
+    sound, too_fast = row(64, 64, 8.0), row(4000, 100, 1.5, precision="fp8")
+    compared, refused = compared_loops(
+        [sound, too_fast, row(64, 64, 4.0, precision="fp8"), row(64, 64, 8.0, precision="fp4")],
+        shipped_coefficients("formula"),
+        lambda *_: None,
+    )
+    assert [bool(one.left_out) for one in compared] == [False, True, True]
+    assert [one.is_too_fast for one in compared] == [False, True, False]
+    assert "'fp4' is not one of" in refused[0].why
+    content = closed_loop_json(compared, refused)
+    assert content["summary"]["rows"] == 1
+    assert content["summary"]["tpot"] == pytest.approx(abs(compared[0].tpot_us / 8000 - 1))
+    assert content["by_group"][sound.group]["coverage"] == compared[0].covered
+
+
+def test_an_unknown_graph_mode_widens_the_interval_to_the_host_s_launches() -> None:
+    rows = [row(64, 64, 25.0, cuda_graphs=mode) for mode in ("unknown", "on", "off")]
+    (unknown, graphs, eager), _ = compared_loops(rows, shipped_coefficients("formula"), lambda *_: None)
+    assert [one.covered for one in (unknown, graphs, eager)] == [True, False, True]
+    assert (unknown.tpot_us, unknown.tpot_low_us) == (graphs.tpot_us, graphs.tpot_low_us)
+    assert unknown.tpot_high_us == eager.tpot_high_us > eager.tpot_us > graphs.tpot_high_us
+
+
+def test_a_row_becomes_a_server() -> None:
+    mixture = row(64, 64, 1.0, model="Qwen/Qwen3-235B-A22B-FP8", precision="fp8", tp=2, moe_tp=1, moe_ep=8)
+    assert (mixture.dp, mixture.in_flight, mixture.server().ep, mixture.kv_precision) == (4, 2, 8, "bf16")
+    assert row(64, 64, 1.0, precision="fp8").server().placement.kv_precision == "fp8"
+    assert not row(64, 64, 1.0).server().engine.prefix_caching
+
+
+def test_faults_of_the_table_are_told_at_once(tmp_path: Path) -> None:
+    assert read_closed_loops(tmp_path) == []
+    line = ",".join([*LLAMA.values(), "64", "{}", "8.0", "1.0", "90.5", "{}"])
+    (tmp_path / "serving_concurrency.csv").write_text(
+        "\n".join([COLUMNS, line.format("64.0", 8.5), line.format(1, "x")])
+    )
+    with pytest.raises(SamplesError) as error:
+        read_closed_loops(tmp_path)
+    assert [fault.split(": ")[1] for fault in str(error.value).splitlines()] == ["row 2.osl", "row 2.tpot_ms"]
+
+
+def test_a_closed_loop_is_steady_from_the_start() -> None:
+    # 4 in flight, each 1 chunk of 8 tokens (9 µs) and 15 decodes: a decode waits for the 3 other prompts once
+    load = Load(concurrency=4, prompt=8, output=16, requests=200)
+    served = serve(engine(), BlockPool(blocks=100), unit_table(), traffic_of(load))
+    found = latency_of(served, Client())
+    starts = np.sort(served.start_us)[20:]
+    assert np.diff(starts).min() > 1.0  # none join together
+    assert found.tpot.mean_us == pytest.approx(1 + 3 * 8 / 15, rel=0.05)

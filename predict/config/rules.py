@@ -59,176 +59,6 @@ def broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
                 yield Fault(path=each.path, problem=problem)
 
 
-# Rules of how tensor, context and data parallelism divide the model and the ranks.
-
-
-@rule("plan.dp")
-def degrees_make_the_world(dp: int, tp: int, pp: int, cp: int, nodes: int, gpus_per_node: int) -> Problems:
-    model_ranks, world = tp * pp * cp, nodes * gpus_per_node
-    says = f"tp · pp · cp · dp = {model_ranks * dp}, but the cluster has nodes · gpus_per_node = {world} ranks"
-    if world % model_ranks:
-        yield f"{says}; no plan.dp mends that; set tp · pp · cp, now {model_ranks}, to one of {divisors(world)}"
-    elif model_ranks * dp != world:
-        yield f"{says}; set plan.dp to {world // model_ranks}"
-
-
-@rule("plan.tp")
-def tp_divides_heads(tp: int, heads: int) -> Problems:
-    if heads % tp:
-        yield f"{tp} does not divide the {heads} attention heads; set one of {divisors(heads)}"
-
-
-@rule("plan.tp")
-def tp_divides_kv_heads(tp: int, kv_heads: int, heads: int, framework: str) -> Problems:
-    copied = tp % kv_heads == 0 and framework != WHOLE_LAYERS  # the ranks keep copies of a head
-    if kv_heads % tp and kv_heads != heads and not copied:
-        also = f" (framework {WHOLE_LAYERS} copies no heads)" if kv_heads < tp else ""
-        yield f"{tp} does not divide the {kv_heads} key and value heads{also}; set one of {divisors(kv_heads)}"
-
-
-@rule("plan.tp")
-def tp_divides_ffn(tp: int, ffn: int) -> Problems:
-    if ffn % tp:
-        yield f"{tp} does not divide the MLP's width {ffn}; set one of {divisors(ffn)}"
-
-
-@rule("model.vocab_size")
-def tp_divides_vocabulary(vocab: int, tp: int, framework: str) -> Problems:
-    if vocab % tp and framework == WHOLE_LAYERS:
-        padded = padded_vocabulary(vocab, tp)
-        yield f"{vocab} is not a multiple of plan.tp = {tp}; Megatron would pad it to {padded}: set vocab_size to {padded}"
-
-
-@rule("plan.tp")
-def norms_over_all_heads_stay_whole(tp: int, model: ModelSpec) -> Problems:
-    if tp > 1 and model.qk_norm_all_heads:
-        yield (
-            f"{tp} splits the norms that {model.name} puts over all heads of queries and keys, whose exchange of sums is not "
-            "modelled; set plan.tp to 1"
-        )
-
-
-@rule("plan.sp")
-def sp_needs_tp(sp: bool, tp: int) -> Problems:
-    if sp and tp == 1:
-        yield "true needs plan.tp above 1; set plan.sp to false, or plan.tp to 2 or more"
-
-
-@rule("plan.cp_method")
-def cp_divides_heads(cp_method: str, cp: int, tp: int, heads: int, kv_heads: int) -> Problems:
-    if cp_method == "all_to_all" and cp > 1 and (heads % (tp * cp) or kv_heads % (tp * cp)):
-        yield (
-            f"all_to_all spreads {heads} query heads and {kv_heads} key and value heads over tp · cp = {tp * cp} ranks, "
-            "which does not divide both; use ring, or change plan.cp"
-        )
-
-
-@rule("plan.cp")
-def cp_needs_fused_attention(cp: int, attention: str) -> Problems:
-    if cp > 1 and attention == "unfused":
-        yield f"{cp} needs a fused attention kernel; set execution.attention to best, or plan.cp to 1"
-
-
-@rule("plan.zero")
-def zero_needs_replicas(zero: int, dp: int, cp: int) -> Problems:
-    if zero and dp * cp == 1:
-        yield f"{zero} needs plan.dp above 1; set plan.zero to 0, or plan.dp to 2 or more"
-
-
-@rule("plan.shard")
-def shards_divide_replicas(shard: int, dp: int, cp: int, zero: int) -> Problems:
-    if shard and not zero:
-        yield f"{shard} ranks share a state that plan.zero 0 does not shard; set plan.zero to 1 or more, or plan.shard to 0"
-    elif shard and dp * cp % shard:
-        yield f"{shard} does not divide the dp · cp = {dp * cp} replicas; set one of {divisors(dp * cp)}"
-
-
-# Rules of pipeline stages: how layers are split among them, and which schedule runs them.
-
-COPIES = 2
-"""Most copies of the model that a schedule runs."""
-SPLITTING = ("layout", "first_stage_layers", "last_stage_layers", "count_embedding", "count_loss")
-
-
-@rule("plan.vpp")
-def vpp_needs_pp(vpp: int, pp: int) -> Problems:
-    if vpp > 1 and pp == 1:
-        yield f"{vpp} needs plan.pp above 1; set plan.vpp to 1"
-
-
-@rule("plan.pp")
-def every_rank_has_a_layer(pp: int, layers: int) -> Problems:
-    if layers < pp:
-        yield f"{pp} stages are more than the {layers} layers; set it to {layers} or less"
-
-
-@rule("plan.vpp")
-def every_stage_has_a_layer(
-    vpp: int, pp: int, layers: int, schedule: str, count_embedding: int, count_loss: int
-) -> Problems:
-    stages = _fewest_stages(schedule, pp, vpp)
-    if pp <= layers and layers + count_embedding + count_loss < stages:
-        yield f"{vpp} with plan.pp = {pp} makes {stages} stages, more than the {layers} layers; set plan.pp · plan.vpp to {layers} or less"
-
-
-def _fewest_stages(schedule: str, pp: int, vpp: int) -> int:
-    """Stages of one copy of the model (DualPipe's two chunks of a rank belong to two copies). For `best`, those of the
-    schedule with the fewest among all that run `vpp` chunks per rank, whatever the microbatches."""
-    from predict.schedules import registry
-
-    if pp * vpp > COPIES * MOST_LAYERS:
-        return pp * vpp // COPIES  # too many to place
-    names = registry.fitting(pp, vpp, 4 * pp) if schedule == BEST else [schedule]
-    depths = [registry.get(name).placement(pp, vpp).depth for name in names if name in registry.names()]
-    return min(depths, default=pp * vpp)
-
-
-@rule("plan.layout")
-def layers_are_split_in_one_way(
-    layout: str, first_stage_layers: int, last_stage_layers: int, count_embedding: int, count_loss: int
-) -> Problems:
-    ways = [bool(layout), bool(first_stage_layers or last_stage_layers), bool(count_embedding or count_loss)]
-    if sum(ways) > 1:
-        yield (
-            "plan.layout, plan.first_stage_layers / last_stage_layers and plan.count_embedding / count_loss each split the "
-            "layers in their own way; keep one of them"
-        )
-
-
-@rule("plan.layout", "layers", "pp", "vpp", "schedule", *SPLITTING)
-def layers_fit_the_stages(layers: int, pp: int, vpp: int, schedule: str, *splitting: int | str) -> Problems:
-    from predict.schedules import registry
-
-    if schedule == BEST or schedule not in registry.names() or pp * vpp > COPIES * layers:
-        return
-    chosen = dict(zip(SPLITTING, splitting, strict=True))
-    try:
-        split_layers(layers, registry.get(schedule).placement(pp, vpp).depth, Plan(pp=pp, vpp=vpp, **chosen))  # type: ignore[arg-type]
-    except ConfigError as error:
-        yield str(error).removeprefix("plan.layout: ")
-
-
-@rule("plan.schedule")
-def schedule_runs(schedule: str, pp: int, vpp: int, global_: int, micro: int, dp: int) -> Problems:
-    from predict.schedules import registry
-
-    microbatches = max(1, global_ // (micro * dp))
-    if schedule == BEST:
-        if not registry.fitting(pp, vpp, microbatches):
-            yield f"no schedule runs plan.pp = {pp}, plan.vpp = {vpp} and {microbatches} microbatches; change one of them"
-        return
-    try:
-        wanted = registry.get(schedule)
-    except ConfigError as error:
-        yield str(error)
-        return
-    if reason := wanted.refusal(pp, vpp, microbatches):
-        others = registry.fitting_in_words(pp, vpp, microbatches)
-        fitting = [chunks for chunks in (1, 2) if wanted.refusal(pp, chunks, microbatches) is None]
-        fix = f"set plan.vpp to {fitting[0]}, or" if fitting else "change these counts or"
-        yield f"{schedule} {reason}; {fix} take another schedule{others}"
-
-
 # Rules of how a batch is divided among replicas, and a sequence among ranks.
 
 
@@ -327,44 +157,6 @@ def load_is_of_the_experts(expert_load: str, model: ModelSpec) -> Problems:
         yield f"{expert_load}, but {model.name} has no experts; remove it"
 
 
-# Rules of activation recomputation.
-
-
-@rule("plan.recompute")
-def schedule_recomputes(recompute: str, schedule: str) -> Problems:
-    from predict.schedules import registry
-
-    if recompute == "none" or schedule == BEST:
-        return
-    try:
-        reason = registry.get(schedule).recompute_refusal
-    except ConfigError:  # the rule of plan.schedule reports it
-        return
-    if reason:
-        yield (
-            f"{recompute} does not go with {schedule}, which {reason}; set plan.recompute to none, or take a schedule that "
-            "does not split the backward"
-        )
-
-
-@rule("plan.recompute_method")
-def block_is_full_recomputation(recompute_method: str, recompute: str) -> Problems:
-    if recompute_method != "uniform" and recompute != "full":
-        yield (
-            f"{recompute_method} is a way of full recomputation, but plan.recompute is {recompute}; remove it, or set "
-            "plan.recompute to full"
-        )
-
-
-@rule("plan.recompute_layers")
-def layers_are_of_blocks(recompute_layers: int, recompute_method: str) -> Problems:
-    if recompute_layers != 1 and recompute_method != "block":
-        yield (
-            f"{recompute_layers} has a meaning only with plan.recompute_method block, but that is {recompute_method}; "
-            "remove it, or set plan.recompute_method to block"
-        )
-
-
 # Rules of the hardware: which dtypes it computes in, and how a CPU's cores are shared.
 
 
@@ -403,6 +195,214 @@ def every_rank_has_a_core(gpus_per_node: int, cores: int, hardware: str) -> Prob
 def profile_is_a_name(profile: str) -> Problems:
     if not re.fullmatch(r"\w[\w.-]*", profile):
         yield f"{shown(profile)} is not a plain name; use letters, digits, '.', '_' and '-'"
+
+
+# Rules of how tensor, context and data parallelism divide the model and the ranks.
+
+
+@rule("plan.dp")
+def degrees_make_the_world(dp: int, tp: int, pp: int, cp: int, nodes: int, gpus_per_node: int) -> Problems:
+    model_ranks, world = tp * pp * cp, nodes * gpus_per_node
+    says = f"tp · pp · cp · dp = {model_ranks * dp}, but the cluster has nodes · gpus_per_node = {world} ranks"
+    if world % model_ranks:
+        yield f"{says}; no plan.dp mends that; set tp · pp · cp, now {model_ranks}, to one of {divisors(world)}"
+    elif model_ranks * dp != world:
+        yield f"{says}; set plan.dp to {world // model_ranks}"
+
+
+@rule("plan.tp")
+def tp_divides_heads(tp: int, heads: int) -> Problems:
+    if heads % tp:
+        yield f"{tp} does not divide the {heads} attention heads; set one of {divisors(heads)}"
+
+
+@rule("plan.tp")
+def tp_divides_kv_heads(tp: int, kv_heads: int, heads: int, framework: str) -> Problems:
+    copied = tp % kv_heads == 0 and framework != WHOLE_LAYERS  # the ranks keep copies of a head
+    if kv_heads % tp and kv_heads != heads and not copied:
+        also = f" (framework {WHOLE_LAYERS} copies no heads)" if kv_heads < tp else ""
+        yield f"{tp} does not divide the {kv_heads} key and value heads{also}; set one of {divisors(kv_heads)}"
+
+
+@rule("plan.tp")
+def tp_divides_ffn(tp: int, ffn: int) -> Problems:
+    if ffn % tp:
+        yield f"{tp} does not divide the MLP's width {ffn}; set one of {divisors(ffn)}"
+
+
+@rule("model.vocab_size")
+def tp_divides_vocabulary(vocab: int, tp: int, framework: str) -> Problems:
+    if vocab % tp and framework == WHOLE_LAYERS:
+        padded = padded_vocabulary(vocab, tp)
+        yield f"{vocab} is not a multiple of plan.tp = {tp}; Megatron would pad it to {padded}: set vocab_size to {padded}"
+
+
+@rule("plan.tp")
+def norms_over_all_heads_stay_whole(tp: int, model: ModelSpec) -> Problems:
+    if tp > 1 and model.qk_norm_all_heads:
+        yield (
+            f"{tp} splits the norms that {model.name} puts over all heads of queries and keys, whose exchange of sums is not "
+            "modelled; set plan.tp to 1"
+        )
+
+
+@rule("plan.sp")
+def sp_needs_tp(sp: bool, tp: int) -> Problems:
+    if sp and tp == 1:
+        yield "true needs plan.tp above 1; set plan.sp to false, or plan.tp to 2 or more"
+
+
+@rule("plan.cp_method")
+def cp_divides_heads(cp_method: str, cp: int, tp: int, heads: int, kv_heads: int) -> Problems:
+    if cp_method == "all_to_all" and cp > 1 and (heads % (tp * cp) or kv_heads % (tp * cp)):
+        yield (
+            f"all_to_all spreads {heads} query heads and {kv_heads} key and value heads over tp · cp = {tp * cp} ranks, "
+            "which does not divide both; use ring, or change plan.cp"
+        )
+
+
+@rule("plan.cp")
+def cp_needs_fused_attention(cp: int, attention: str) -> Problems:
+    if cp > 1 and attention == "unfused":
+        yield f"{cp} needs a fused attention kernel; set execution.attention to best, or plan.cp to 1"
+
+
+@rule("plan.zero")
+def zero_needs_replicas(zero: int, dp: int, cp: int) -> Problems:
+    if zero and dp * cp == 1:
+        yield f"{zero} needs plan.dp above 1; set plan.zero to 0, or plan.dp to 2 or more"
+
+
+@rule("plan.shard")
+def shards_divide_replicas(shard: int, dp: int, cp: int, zero: int) -> Problems:
+    if shard and not zero:
+        yield f"{shard} ranks share a state that plan.zero 0 does not shard; set plan.zero to 1 or more, or plan.shard to 0"
+    elif shard and dp * cp % shard:
+        yield f"{shard} does not divide the dp · cp = {dp * cp} replicas; set one of {divisors(dp * cp)}"
+
+
+# Rules of activation recomputation.
+
+
+@rule("plan.recompute")
+def schedule_recomputes(recompute: str, schedule: str) -> Problems:
+    from predict.schedules import registry
+
+    if recompute == "none" or schedule == BEST:
+        return
+    try:
+        reason = registry.get(schedule).recompute_refusal
+    except ConfigError:  # the rule of plan.schedule reports it
+        return
+    if reason:
+        yield (
+            f"{recompute} does not go with {schedule}, which {reason}; set plan.recompute to none, or take a schedule that "
+            "does not split the backward"
+        )
+
+
+@rule("plan.recompute_method")
+def block_is_full_recomputation(recompute_method: str, recompute: str) -> Problems:
+    if recompute_method != "uniform" and recompute != "full":
+        yield (
+            f"{recompute_method} is a way of full recomputation, but plan.recompute is {recompute}; remove it, or set "
+            "plan.recompute to full"
+        )
+
+
+@rule("plan.recompute_layers")
+def layers_are_of_blocks(recompute_layers: int, recompute_method: str) -> Problems:
+    if recompute_layers != 1 and recompute_method != "block":
+        yield (
+            f"{recompute_layers} has a meaning only with plan.recompute_method block, but that is {recompute_method}; "
+            "remove it, or set plan.recompute_method to block"
+        )
+
+
+# Rules of pipeline stages: how layers are split among them, and which schedule runs them.
+
+COPIES = 2
+"""Most copies of the model that a schedule runs."""
+SPLITTING = ("layout", "first_stage_layers", "last_stage_layers", "count_embedding", "count_loss")
+
+
+@rule("plan.vpp")
+def vpp_needs_pp(vpp: int, pp: int) -> Problems:
+    if vpp > 1 and pp == 1:
+        yield f"{vpp} needs plan.pp above 1; set plan.vpp to 1"
+
+
+@rule("plan.pp")
+def every_rank_has_a_layer(pp: int, layers: int) -> Problems:
+    if layers < pp:
+        yield f"{pp} stages are more than the {layers} layers; set it to {layers} or less"
+
+
+@rule("plan.vpp")
+def every_stage_has_a_layer(
+    vpp: int, pp: int, layers: int, schedule: str, count_embedding: int, count_loss: int
+) -> Problems:
+    stages = _fewest_stages(schedule, pp, vpp)
+    if pp <= layers and layers + count_embedding + count_loss < stages:
+        yield f"{vpp} with plan.pp = {pp} makes {stages} stages, more than the {layers} layers; set plan.pp · plan.vpp to {layers} or less"
+
+
+def _fewest_stages(schedule: str, pp: int, vpp: int) -> int:
+    """Stages of one copy of the model (DualPipe's two chunks of a rank belong to two copies). For `best`, those of the
+    schedule with the fewest among all that run `vpp` chunks per rank, whatever the microbatches."""
+    from predict.schedules import registry
+
+    if pp * vpp > COPIES * MOST_LAYERS:
+        return pp * vpp // COPIES  # too many to place
+    names = registry.fitting(pp, vpp, 4 * pp) if schedule == BEST else [schedule]
+    depths = [registry.get(name).placement(pp, vpp).depth for name in names if name in registry.names()]
+    return min(depths, default=pp * vpp)
+
+
+@rule("plan.layout")
+def layers_are_split_in_one_way(
+    layout: str, first_stage_layers: int, last_stage_layers: int, count_embedding: int, count_loss: int
+) -> Problems:
+    ways = [bool(layout), bool(first_stage_layers or last_stage_layers), bool(count_embedding or count_loss)]
+    if sum(ways) > 1:
+        yield (
+            "plan.layout, plan.first_stage_layers / last_stage_layers and plan.count_embedding / count_loss each split the "
+            "layers in their own way; keep one of them"
+        )
+
+
+@rule("plan.layout", "layers", "pp", "vpp", "schedule", *SPLITTING)
+def layers_fit_the_stages(layers: int, pp: int, vpp: int, schedule: str, *splitting: int | str) -> Problems:
+    from predict.schedules import registry
+
+    if schedule == BEST or schedule not in registry.names() or pp * vpp > COPIES * layers:
+        return
+    chosen = dict(zip(SPLITTING, splitting, strict=True))
+    try:
+        split_layers(layers, registry.get(schedule).placement(pp, vpp).depth, Plan(pp=pp, vpp=vpp, **chosen))  # type: ignore[arg-type]
+    except ConfigError as error:
+        yield str(error).removeprefix("plan.layout: ")
+
+
+@rule("plan.schedule")
+def schedule_runs(schedule: str, pp: int, vpp: int, global_: int, micro: int, dp: int) -> Problems:
+    from predict.schedules import registry
+
+    microbatches = max(1, global_ // (micro * dp))
+    if schedule == BEST:
+        if not registry.fitting(pp, vpp, microbatches):
+            yield f"no schedule runs plan.pp = {pp}, plan.vpp = {vpp} and {microbatches} microbatches; change one of them"
+        return
+    try:
+        wanted = registry.get(schedule)
+    except ConfigError as error:
+        yield str(error)
+        return
+    if reason := wanted.refusal(pp, vpp, microbatches):
+        others = registry.fitting_in_words(pp, vpp, microbatches)
+        fitting = [chunks for chunks in (1, 2) if wanted.refusal(pp, chunks, microbatches) is None]
+        fix = f"set plan.vpp to {fitting[0]}, or" if fitting else "change these counts or"
+        yield f"{schedule} {reason}; {fix} take another schedule{others}"
 
 
 # Rules of the framework `torch`, whose layers are timed in one piece: what it cannot run.

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from predict.schedules import order_files as order_json
-from predict.schedules import registry, torch_csv
+from predict.schedules import order_json, registry, torch_csv
 from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import ChunkTimes, makespan
 from predict.schedules.order_files import read_order, write_order

@@ -21,7 +21,7 @@ from sampling.errors import SamplesError
 from sampling.files.places import PACKAGE
 from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
 
-VALIDATE = PACKAGE.parent / "predict" / "validate"
+VALIDATE = PACKAGE.parent / "predict" / "validation"
 
 
 def said_of(path: Path) -> str:

@@ -174,7 +174,7 @@ def _section_table(section: str, keys: Sequence[Any], docs: Mapping[str, str]) -
 
 
 def truth_page() -> str:
-    from predict.validation.truth.columns import NOT_READ, OTHER_NAMES, RUNS, TruthRow
+    from predict.validation.truth_columns import NOT_READ, OTHER_NAMES, RUNS, TruthRow
     from sampling.files.field_docs import field_docs
     from sampling.files.keys import LARGEST
 

@@ -115,8 +115,8 @@ def _few_shot(options: argparse.Namespace) -> None:
     from predict.prices.sample_provenance import require_known
     from predict.reports.published.few_shot import few_shot_text
     from predict.reports.text import show
-    from predict.validation.learning.few_shot import few_shot, few_shot_json
-    from predict.validation.published.row import read_rows
+    from predict.validation.few_shot import few_shot, few_shot_json
+    from predict.validation.published_row import read_rows
 
     if options.profile:
         require_known(options.profile)

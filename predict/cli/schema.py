@@ -30,7 +30,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     if options.truth:
-        from predict.validation.truth.schema import truth_schema
+        from predict.validation.truth_columns import truth_schema
 
         print_json(truth_schema())
         return

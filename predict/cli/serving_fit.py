@@ -121,8 +121,8 @@ def _require_different(traces: Sequence[Path]) -> None:
 
 def _fitted_to_stages(options: argparse.Namespace) -> Coefficients:
     from predict.serving.step_model import step_model
-    from predict.validation.serving.fitted import fitted_coefficients
-    from predict.validation.serving.rows import read_stages
+    from predict.validation.serving import fitted_coefficients
+    from predict.validation.serving_rows import read_stages
 
     folder, *more = options.traces
     if more or folder.is_file():

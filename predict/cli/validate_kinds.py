@@ -14,8 +14,8 @@ from sampling.errors import UserError
 from sampling.store.profiles import OWN
 
 if TYPE_CHECKING:
-    from predict.validation.published.comparison import Comparison
-    from predict.validation.ranking.plans import MeasuredPlan
+    from predict.validation.published import Comparison
+    from predict.validation.ranking import MeasuredPlan
 
 
 GPU = "this-gpu"
@@ -27,12 +27,23 @@ def runs(options: argparse.Namespace) -> None:
     from predict.reports.measured.validation import validation_text
     from predict.reports.memory import misfit
     from predict.reports.text import show
-    from predict.validation.kept_figures import keep, kept_file, named_profiles
-    from predict.validation.measured_runs import ValidatedRun, notes_on, predictions_of, validate
-    from predict.validation.session_steps import against_sessions, steps_of_sessions
-    from predict.validation.this_gpu import runs_of_this_gpu, settings_of_this_gpu
-    from predict.validation.this_machine import runs_of_this_machine
-    from predict.validation.validation_rows import validation_json
+    from predict.validation.here import (
+        ValidatedRun,
+        notes_on,
+        predictions_of,
+        runs_of_this_machine,
+        validate,
+        validation_json,
+    )
+    from predict.validation.sessions import (
+        against_sessions,
+        keep,
+        kept_file,
+        named_profiles,
+        runs_of_this_gpu,
+        settings_of_this_gpu,
+        steps_of_sessions,
+    )
 
     profiles = named_profiles(overrides)
     steps = steps_of_sessions(profiles[-1]) if here == GPU and profiles else None
@@ -67,7 +78,7 @@ def _overrides(options: argparse.Namespace, *, here: str) -> list[str]:
     """The settings, --profile among them, which names the profile that the runs of this machine are predicted from."""
     if options.profile and not here:
         raise UserError(f"--profile: goes with {OWN}, {GPU} and published; for a config, give --set cluster.profile=…")
-    from predict.validation.kept_figures import PROFILE_KEY
+    from predict.validation.sessions import PROFILE_KEY
 
     return [*options.overrides, *([PROFILE_KEY + options.profile] if options.profile else [])]
 
@@ -97,7 +108,7 @@ def samples(options: argparse.Namespace) -> None:
 
 
 def published(options: argparse.Namespace) -> None:
-    from predict.validation.published.command import validate_published
+    from predict.validation.published import validate_published
 
     verdicts, calibration = validate_published(
         truth=options.truth,
@@ -110,9 +121,9 @@ def published(options: argparse.Namespace) -> None:
         (_widths if options.widths else _left_out)(verdicts, as_json=options.json)
         return
     if options.json:
-        from predict.validation.published.summary import as_json
+        from predict.validation.published_scores import published_json
 
-        print_json(as_json(verdicts) | ({"calibration": asdict(calibration)} if calibration else {}))
+        print_json(published_json(verdicts) | ({"calibration": asdict(calibration)} if calibration else {}))
         return
     from predict.reports.published.steps import published_text
     from predict.reports.text import show
@@ -123,7 +134,7 @@ def published(options: argparse.Namespace) -> None:
 def _widths(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
     from predict.reports.published.widths import widths_text
     from predict.reports.text import show
-    from predict.validation.learning.widths import learn_widths, widths_json
+    from predict.validation.widths import learn_widths, widths_json
 
     learnt = learn_widths(verdicts)
     if as_json:
@@ -135,7 +146,7 @@ def _widths(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
 def _left_out(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
     from predict.reports.published.left_out import left_out_text
     from predict.reports.text import show
-    from predict.validation.learning.left_out import constants_json, judge_constants
+    from predict.validation.left_out import constants_json, judge_constants
     from sampling.progress import progress_display
 
     with progress_display("judging") as progress:
@@ -149,16 +160,15 @@ def _left_out(verdicts: Sequence[Comparison], *, as_json: bool) -> None:
 def memory(options: argparse.Namespace) -> None:
     if options.truth is None:
         raise UserError("--truth: missing; give a CSV file of runs with a column peak_mem_gib")
-    from predict.validation.memory.comparison import compare_memory
-    from predict.validation.memory.summary import as_json
-    from predict.validation.published.row import read_rows
+    from predict.validation.memory import compare_memory, memory_json
+    from predict.validation.published_row import read_rows
     from sampling.progress import progress_display
 
     rows = list(read_rows(options.truth))
     with progress_display("counting") as progress:
         verdicts = compare_memory(rows, progress)
     if options.json:
-        print_json(as_json(verdicts))
+        print_json(memory_json(verdicts))
         return
     from predict.reports.published.memory import published_memory_text
     from predict.reports.text import show
@@ -169,9 +179,8 @@ def memory(options: argparse.Namespace) -> None:
 def ranking(options: argparse.Namespace) -> None:
     if options.truth is None:
         raise UserError("--truth: missing; give a CSV file of measured plans, those out of memory with status oom")
-    from predict.validation.published.row import read_rows
-    from predict.validation.ranking.group_scores import as_json, judged
-    from predict.validation.ranking.plans import measured_plans
+    from predict.validation.published_row import read_rows
+    from predict.validation.ranking import judged, measured_plans, ranking_json
     from sampling.progress import progress_display
 
     rows = list(read_rows(options.truth))
@@ -182,7 +191,7 @@ def ranking(options: argparse.Namespace) -> None:
         return
     groups, small = judged(plans)
     if options.json:
-        print_json(as_json(groups, small, left_out))
+        print_json(ranking_json(groups, small, left_out))
         return
     from predict.reports.published.ranking import ranking_text
     from predict.reports.text import show
@@ -193,7 +202,7 @@ def ranking(options: argparse.Namespace) -> None:
 def _plan_setting(groups: Mapping[str, Sequence[MeasuredPlan]], *, as_json: bool) -> None:
     from predict.reports.published.widths import plan_setting_text
     from predict.reports.text import show
-    from predict.validation.learning.plan_setting import learn_plan_setting, plan_setting_json
+    from predict.validation.widths import learn_plan_setting, plan_setting_json
 
     learnt = learn_plan_setting(groups)
     if as_json:
@@ -205,7 +214,7 @@ def _plan_setting(groups: Mapping[str, Sequence[MeasuredPlan]], *, as_json: bool
 def serving(options: argparse.Namespace) -> None:
     if options.truth is None:
         raise UserError("--truth: missing; give the folder of serving_experiments.csv")
-    from predict.validation.serving.command import validate_serving
+    from predict.validation.serving_scores import validate_serving
 
     content = validate_serving(options.truth, options.model, options.coefficients)
     if options.json:
@@ -221,7 +230,7 @@ def rl(options: argparse.Namespace) -> None:
     if options.truth is None:
         raise UserError("--truth: missing; give a CSV file of published RL steps, one per row")
     from predict import estimate
-    from predict.validation.rl.command import validate_rl
+    from predict.validation.rl import validate_rl
 
     content = validate_rl(options.truth, estimate)
     if options.json:
@@ -237,7 +246,7 @@ def rl_configs(options: argparse.Namespace) -> None:
     """RL steps of this machine, predicted and then run."""
     from predict.reports.rl.measured import measured_rl_text
     from predict.reports.text import show
-    from predict.validation.rl.measured import measured_rl_json, validate_rl_here
+    from predict.validation.rl_here import measured_rl_json, validate_rl_here
 
     rows = validate_rl_here(options.what, options.overrides, rounds=options.rounds or 3, tell=log)
     content = measured_rl_json(rows)
@@ -252,7 +261,7 @@ def serving_configs(options: argparse.Namespace) -> None:
     from predict.reports.serving.own_loads import own_loads_text
     from predict.reports.text import show
     from predict.serving.coefficients import read_coefficients
-    from predict.validation.serving.own_loads import ROUNDS, validate_loads
+    from predict.validation.own_loads import ROUNDS, validate_loads
 
     content = validate_loads(
         options.what,

@@ -104,7 +104,7 @@ class RlStep:
         """The step: trainer and engines by their placement, and both wait for new weights.
 
         Generation and training share the factors' half-width, and yet add in quadrature: it was fitted to whole steps that are added so
-        (`predict.validation.rl.fit`), and so covers what their errors have in common. Summed otherwise, it would have to be fitted anew.
+        (`predict.validation.rl_fit`), and so covers what their errors have in common. Summed otherwise, it would have to be fitted anew.
         """
         return sum_of_phases([self._until_sync, self.sync])
 

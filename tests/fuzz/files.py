@@ -18,7 +18,7 @@ from predict.run.calibration_file import read_calibration
 from predict.schedules import registry
 from predict.schedules.order_files import read_order, write_order
 from predict.schedules.stage_times import read_stage_times
-from predict.validation.published.row import read_rows
+from predict.validation.published_row import read_rows
 from regressors.bank.bank import Bank
 from sampling.choosing.calls_file import read_calls_file
 from sampling.choosing.ranges import read_ranges

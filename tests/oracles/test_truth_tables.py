@@ -8,7 +8,7 @@ import json
 import pytest
 
 from predict.cli import main
-from predict.validation.published.row import read_rows
+from predict.validation.published_row import read_rows
 from tests.oracles.shared import SHARED
 
 TABLES = SHARED / "truth"

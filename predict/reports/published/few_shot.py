@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from predict.measured_runs.calibrate import RULE
 from predict.reports.text import figures_table
-from predict.validation.learning.few_shot import FewShot
-from predict.validation.published.summary import figures
+from predict.validation.few_shot import FewShot
+from predict.validation.published_scores import figures
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from predict.reports.text import figures_table
-from predict.validation.learning.left_out import JudgedConstant
+from predict.validation.left_out import JudgedConstant
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

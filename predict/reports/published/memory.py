@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from predict.reports.text import figures_table
-from predict.validation.memory.comparison import MemoryComparison
-from predict.validation.memory.summary import classes, summary
+from predict.validation.memory import MemoryComparison, classes, summary
 from sampling.number_text import signed_percent, with_minus
 from sampling.units import GIB
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from predict.reports.text import figures_table
-from predict.validation.ranking.group_scores import LEAST_TIMED, GroupScores, summary
+from predict.validation.ranking import LEAST_TIMED, GroupScores, mean_over_groups
 from sampling.files.faults import counted
 from sampling.number_text import signed_percent
 
@@ -36,7 +36,7 @@ def ranking_text(groups: Sequence[GroupScores], small: int, left_out: Sequence[s
         return Group(
             f"no group of {LEAST_TIMED} or more timed plans that differ in the plan alone", *_rest(small, left_out)
         )
-    means = summary(groups)
+    means = mean_over_groups(groups)
     return Group(_ours(groups, means), "", _others(groups, means), "", NOTE, *_rest(small, left_out))
 
 

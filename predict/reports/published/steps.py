@@ -10,10 +10,8 @@ from rich.markup import escape
 
 from predict.reports.text import figures_table
 from predict.run.calibration_terms import Posterior
-from predict.validation.published.comparison import Comparison
-from predict.validation.published.constant_mfu import PairOrder, beside_constant_mfu
-from predict.validation.published.repeats import configurations
-from predict.validation.published.summary import classes, summary
+from predict.validation.published import Comparison, configurations
+from predict.validation.published_scores import PairOrder, beside_constant_mfu, classes, summary
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, signed_percent, with_minus
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from predict.reports.text import figures_table
-from predict.validation.learning.plan_setting import LearntPlanSetting
-from predict.validation.learning.widths import LearntWidths
+from predict.validation.widths import LearntPlanSetting, LearntWidths
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

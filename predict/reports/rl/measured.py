@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from predict.measurement.rl.measurement import RlMeasurement
-    from predict.validation.rl.measured import MeasuredRlStep
+    from predict.validation.rl_here import MeasuredRlStep
 
 
 def rl_measurement_text(measured: RlMeasurement) -> RenderableType:

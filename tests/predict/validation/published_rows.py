@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from predict.validation.published.row import PublishedRow
+from predict.validation.published_row import PublishedRow
 
 DENSE = {
     "row_id": "a",

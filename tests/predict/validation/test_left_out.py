@@ -8,10 +8,9 @@ import pytest
 
 from predict import estimate, load
 from predict.prices.published_constants import PublishedConstant, published_constants
-from predict.validation.learning.left_out import Moved, judge_constants, judged
-from predict.validation.learning.tried_constants import tried
-from predict.validation.published.comparison import compare
-from predict.validation.published.row import PublishedRow
+from predict.validation.left_out import Moved, judge_constants, judged, tried
+from predict.validation.published import compare
+from predict.validation.published_row import PublishedRow
 from sampling.files.places import CONFIGS
 from tests.predict.validation.published_rows import MIXTURE
 

@@ -9,10 +9,9 @@ import pytest
 from predict.cli import main
 from predict.layers.latent import LatentAttention
 from predict.run.training_run import TrainingRun
-from predict.validation.memory.comparison import compare_memory
-from predict.validation.memory.megatron_tests import run_of
-from predict.validation.memory.summary import classes, figures
-from predict.validation.published.row import NotExpressibleError, PublishedRow
+from predict.validation.megatron_tests import run_of
+from predict.validation.memory import classes, compare_memory, figures
+from predict.validation.published_row import NotExpressibleError, PublishedRow
 from tests.predict.validation.published_rows import written
 
 TEST = {

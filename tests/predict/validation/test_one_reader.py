@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from predict.validation.published.row import read_rows
-from predict.validation.rl.rows import read_rl_rows
-from predict.validation.serving.closed_loop.rows import read_closed_loops
-from predict.validation.serving.rows import read_stages
-from predict.validation.truth.columns import RUNS
-from predict.validation.truth.spellings import as_ours
+from predict.validation.closed_loops import read_closed_loops
+from predict.validation.published_row import read_rows
+from predict.validation.rl_rows import read_rl_rows
+from predict.validation.serving_rows import read_stages
+from predict.validation.truth_columns import RUNS
+from predict.validation.truth_table import as_ours
 from sampling.errors import SamplesError
 from sampling.files.csv_table import csv_table
 from tests.predict.validation.published_rows import DENSE

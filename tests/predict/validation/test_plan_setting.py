@@ -9,9 +9,9 @@ import pytest
 from predict.interval import Interval
 from predict.plan_search.answer import Contender
 from predict.prices.published_constants import PLAN_SETTING
-from predict.validation.learning.plan_setting import learn_plan_setting
-from predict.validation.published.row import PublishedRow
-from predict.validation.ranking.plans import MeasuredPlan
+from predict.validation.published_row import PublishedRow
+from predict.validation.ranking import MeasuredPlan
+from predict.validation.widths import learn_plan_setting
 from sampling.errors import UserError
 
 

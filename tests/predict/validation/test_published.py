@@ -11,12 +11,12 @@ import pytest
 from predict.cli import main
 from predict.run.calibration_file import read_calibration
 from predict.run.calibration_terms import bounds
-from predict.validation.memory.comparison import compare_memory
-from predict.validation.memory.summary import summary as memory_summary
-from predict.validation.published.comparison import compare
-from predict.validation.published.row import NotExpressibleError, PublishedRow, read_rows
-from predict.validation.published.runs import candidates
-from predict.validation.published.summary import as_json
+from predict.validation.memory import compare_memory
+from predict.validation.memory import summary as memory_summary
+from predict.validation.published import compare
+from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
+from predict.validation.published_runs import candidates
+from predict.validation.published_scores import published_json
 from sampling.errors import SamplesError
 from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
 
@@ -64,7 +64,7 @@ def test_a_row_that_cannot_be_expressed_says_why(changes: dict[str, str], why: s
 
 
 def test_one_bad_row_leaves_the_others_predicted() -> None:
-    told = as_json(compare([row(tp="0"), row()]))["rows"]
+    told = published_json(compare([row(tp="0"), row()]))["rows"]
     assert [each["status"] for each in told] == ["not_expressible", "predicted"]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from predict.validation.published.row import PublishedRow
-from predict.validation.published.runs import candidates
+from predict.validation.published_row import PublishedRow
+from predict.validation.published_runs import candidates
 from tests.predict.validation.published_rows import DENSE
 
 PIPELINE = DENSE | {"n_gpus": "64", "pp": "8", "gbs": "64", "mbs": "1"}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from predict.run.training_run import TrainingRun
-from predict.validation.published.comparison import compare
-from predict.validation.published.row import NotExpressibleError, PublishedRow, read_rows
-from predict.validation.published.runs import candidates
+from predict.validation.published import compare
+from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
+from predict.validation.published_runs import candidates
 from tests.predict.validation.published_rows import written
 
 LAYOUT = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from predict.validation.published.row import PublishedRow
-from predict.validation.published.runs import candidates
-from predict.validation.published.software import stack_of
+from predict.validation.published_row import PublishedRow
+from predict.validation.published_runs import candidates
+from predict.validation.published_software import stack_of
 from tests.predict.validation.published_rows import MIXTURE
 
 BRIDGE = {"framework": "Megatron-Bridge (Megatron-Core)", "n_gpus": "64", "ep": "64", "recompute": "none"}

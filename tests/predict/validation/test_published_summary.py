@@ -8,18 +8,16 @@ from pathlib import Path
 import pytest
 
 from predict.cli import main
-from predict.validation.published.comparison import Comparison, compare
-from predict.validation.published.completeness import (
+from predict.validation.published import Comparison, compare, configurations
+from predict.validation.published_row import PublishedRow
+from predict.validation.published_scores import beside_constant_mfu, classes, published_json
+from predict.validation.published_software import (
     COMPLETE,
     INCOMPLETE,
     RECOMPUTE_UNPUBLISHED,
     VOCABULARY_UNPUBLISHED,
     completeness,
 )
-from predict.validation.published.constant_mfu import beside_constant_mfu
-from predict.validation.published.repeats import configurations
-from predict.validation.published.row import PublishedRow
-from predict.validation.published.summary import as_json, classes
 from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
 
 
@@ -32,7 +30,7 @@ def test_repeats_of_a_configuration_count_once_by_their_median() -> None:
     (counted,) = once(repeats)
     assert counted.measured_us == 1.5e6
     assert counted.repeats == ("1.4", "1.5", "3.0")
-    content = as_json(compare(repeats))
+    content = published_json(compare(repeats))
     assert len(content["rows"]) == 3
     assert (content["summary"][0]["rows"], content["summary"][0]["measurements"]) == (1, 3)
 
@@ -99,7 +97,7 @@ def test_the_order_of_pairs_counts_those_more_than_five_percent_apart() -> None:
 
 
 def test_a_single_run_has_no_rule_beside_it() -> None:
-    assert as_json(compare([row()]))["sources"][0]["constant_mfu_error_percent"] is None
+    assert published_json(compare([row()]))["sources"][0]["constant_mfu_error_percent"] is None
 
 
 def test_the_text_ends_with_one_line_a_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +108,7 @@ def test_the_text_ends_with_one_line_a_class(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_the_json_keeps_the_keys_of_its_version() -> None:
-    content = as_json(compare([row(), row(tp="0")]))
+    content = published_json(compare([row(), row(tp="0")]))
     assert set(content) >= {"version", "rows", "summary"}
     assert set(content["rows"][0]) == {
         "row_id", "status", "why", "predicted_us", "measured_us", "error", "sources"

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from predict.interval import Interval
-from predict.validation.learning.widths import EVERY, MIXTURE, Known, learnt_widths
+from predict.validation.widths import EVERY, MIXTURE, Known, learnt_widths
 
 
 def _known(source: str, error: float, *unknowns: str, framework: str = "nemo") -> Known:

@@ -13,12 +13,22 @@ from predict.cli import main
 from predict.interval import Interval
 from predict.memory.estimate import Verdict
 from predict.plan_search.answer import Contender
-from predict.validation.published.row import PublishedRow
-from predict.validation.ranking.baselines import best_of_random_regret, by_rule, random_launches, random_regret
-from predict.validation.ranking.group_scores import judged, summary
-from predict.validation.ranking.plans import MeasuredPlan, measured_plans
-from predict.validation.ranking.ratios import ratio_coverage
-from predict.validation.ranking.scores import agreement, by_prediction, by_time, following
+from predict.validation.published_row import PublishedRow
+from predict.validation.ranking import (
+    MeasuredPlan,
+    agreement,
+    best_of_random_regret,
+    by_prediction,
+    by_rule,
+    by_time,
+    following,
+    judged,
+    mean_over_groups,
+    measured_plans,
+    random_launches,
+    random_regret,
+    ratio_coverage,
+)
 from tests.predict.validation.published_rows import DENSE, row, written
 
 
@@ -96,7 +106,7 @@ def test_feasibility_is_a_share_of_what_was_measured() -> None:
     (scores,), small = judged({"g": plans, "two": plans[:2]})
     assert (scores.oom_recall, scores.false_oom, small) == (0.5, pytest.approx(1 / 3), 1)
     assert (scores.bias, scores.coverage) == (pytest.approx(-0.1), 0)
-    means = summary([scores])
+    means = mean_over_groups([scores])
     assert (means["oom_recall"], means["tau"]) == (0.5, 1)
 
 

@@ -16,14 +16,11 @@ from predict.cli import main
 from predict.rl.phases import FACTORS, FITTED_TO, Factors
 from predict.rl.section import ASYNC
 from predict.rl.step import scaled_step, unscaled_step
-from predict.validation.published.row import NotExpressibleError, PublishedRow, of_cells
-from predict.validation.rl.comparison import ComparedStep, as_json, compare, predict_rows
-from predict.validation.rl.fit import Observed, factors_without, fitted_factors, fitted_half_width, refit
-from predict.validation.rl.judged import PHASES
-from predict.validation.rl.lengths import cut_mean, lognormal_of
-from predict.validation.rl.rows import LIKELY_MEANS, read_rl_rows, rl_runs_of
-from predict.validation.truth.rl_columns import STEPS
-from predict.validation.truth.table import Cells, faults_of_cells
+from predict.validation.published_row import NotExpressibleError, PublishedRow, of_cells
+from predict.validation.rl import PHASES, ComparedStep, compare, predict_rows, rl_json
+from predict.validation.rl_fit import Observed, factors_without, fitted_factors, fitted_half_width, refit
+from predict.validation.rl_rows import LIKELY_MEANS, STEPS, cut_mean, lognormal_of, read_rl_rows, rl_runs_of
+from predict.validation.truth_table import Cells, faults_of_cells
 from sampling.errors import ConfigError
 
 ROW: dict[str, str] = {
@@ -194,7 +191,7 @@ def test_a_length_that_is_open_is_what_other_rows_of_the_source_agree_with() -> 
     assert beside.phases["step"].predicted.low_us == short.time.low_us
     assert beside.phases["step"].predicted.high_us < long.time.high_us
     assert compared(told).phases["step"].predicted == alone.phases["step"].predicted  # a row has no say in its own
-    content = as_json([alone])
+    content = rl_json([alone])
     assert content["summary"]["step"]["rows"] == 0
     assert content["summary_of_open_lengths"]["step"]["rows"] == 1
 
@@ -204,8 +201,8 @@ def test_pairs_of_placements_are_ordered() -> None:
         return compared(row(mode=mode, gen_gpus="8" if mode == "async" else "", step_s=step_s))
 
     colocated = judged("colocated", "60")
-    assert as_json([colocated, judged("async", "40")])["order"] == {"pairs": 1, "right": 1.0}
-    assert as_json([colocated, judged("async", "80")])["order"] == {"pairs": 1, "right": 0.0}
+    assert rl_json([colocated, judged("async", "40")])["order"] == {"pairs": 1, "right": 1.0}
+    assert rl_json([colocated, judged("async", "80")])["order"] == {"pairs": 1, "right": 0.0}
 
 
 def test_a_table_that_is_none() -> None:

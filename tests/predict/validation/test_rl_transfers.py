@@ -10,7 +10,7 @@ import pytest
 from predict.cli import main
 from predict.huggingface.config_json import load_model
 from predict.rl.phases import TERMS, sync_time, tensor_count
-from predict.validation.rl.judged import Judged, summary
+from predict.validation.rl import Judged, summary
 from sampling.hardware.cluster import Link
 
 TABLE = """\

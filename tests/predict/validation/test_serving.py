@@ -21,12 +21,9 @@ from predict.serving.scheduler.latency import latency_of
 from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import traffic_of
 from predict.serving.step_model import FORMULA, PUBLISHED
-from predict.validation.serving.capacity import capacities
-from predict.validation.serving.comparison import Comparison
-from predict.validation.serving.fitted import fitted_coefficients
-from predict.validation.serving.replay import replayed
-from predict.validation.serving.rows import Stage, hardware_of, read_stages
-from predict.validation.serving.transfer import transferred
+from predict.validation.serving import ServingComparison, fitted_coefficients, replayed, transferred
+from predict.validation.serving_rows import Stage, hardware_of, read_stages
+from predict.validation.serving_scores import capacities
 from sampling.errors import ConfigError, SamplesError
 
 MIXTURE = {"model": "Mixtral", "experts": 8, "top_k": 2, "tp": 2}
@@ -59,7 +56,7 @@ def measured(experiment: str, rate: float, **changes: Any) -> Stage:
     """A stage with the latencies that the true coefficients give it."""
     stage = Stage(experiment=experiment, rate_rps=rate, **(DENSE | changes))
     known = shipped_coefficients("formula")
-    case = Comparison([stage], replace(known, experiments=())).cases[0]
+    case = ServingComparison([stage], replace(known, experiments=())).cases[0]
     table = FORMULA.table_from(case.server, case.features, TRUE)
     found = latency_of(serve(case.engine, case.pool, table, traffic_of(case.load)), CLIENT)
     return replace(
@@ -105,7 +102,7 @@ def test_the_coefficients_are_found_again(fitted: Coefficients) -> None:
 
 
 def test_each_experiment_is_judged_by_the_others(stages: list[Stage], fitted: Coefficients) -> None:
-    comparison = Comparison(stages, fitted)
+    comparison = ServingComparison(stages, fitted)
     for case in comparison.cases:
         found = comparison.compared(case)
         assert found.fitted_without == case.stage.experiment
@@ -135,7 +132,7 @@ def test_the_contract_of_the_command(
         "model,gpu,tp,profile,prompt,output_len,stable_rate_rps,overloaded_rate_rps,measured_capacity_rps\n"
         "Llama,H100-SXM-80GB,1,,575,120,15,400,\nLlama,H100-SXM-80GB,1,,575,120,,,10\nOther,H100,1,,575,120,,,10\n"
     )
-    real = Comparison(stages[:1], replace(fitted, experiments=())).cases[0]
+    real = ServingComparison(stages[:1], replace(fitted, experiments=())).cases[0]
     requests = traffic_of(replace(real.load, arrivals="constant"))
     columns = {"arrival_us": requests.arrival_us, "input_tokens": requests.prompt, "output_len": requests.output}
     pd.DataFrame({"experiment": "dense", "stage": 0, **columns}).to_parquet(truth / "serving_requests.parquet")
@@ -164,19 +161,21 @@ def test_the_contract_of_the_command(
 
 
 def test_the_published_weights_compute_every_prompt(stages: list[Stage]) -> None:
-    found = {name: Comparison(stages[:1], shipped_coefficients(name)).cases[0] for name in ("published", "formula")}
+    found = {
+        name: ServingComparison(stages[:1], shipped_coefficients(name)).cases[0] for name in ("published", "formula")
+    }
     assert [found[name].engine.prefix_caching for name in found] == [False, True]
 
 
 def test_a_table_of_requests_of_another_schema_is_refused(stages: list[Stage], tmp_path: Path) -> None:
     pd.DataFrame({"experiment": ["dense"]}).to_parquet(tmp_path / "serving_requests.parquet")
     with pytest.raises(SamplesError, match="give a table with the columns"):
-        list(replayed(tmp_path, Comparison(stages[:1], shipped_coefficients("published"))))
+        list(replayed(tmp_path, ServingComparison(stages[:1], shipped_coefficients("published"))))
 
 
 def test_a_stage_that_cannot_be_predicted_is_told_apart(stages: list[Stage], fitted: Coefficients) -> None:
     too_large, unknown = replace(stages[0], layers=400), replace(stages[0], gpu="H1000")
-    comparison = Comparison([stages[0], too_large, unknown], replace(fitted, experiments=()))
+    comparison = ServingComparison([stages[0], too_large, unknown], replace(fitted, experiments=()))
     assert [case.stage for case in comparison.cases] == [stages[0]]
     assert ["no block" in one.why for one in comparison.refused] == [True, False]
 
@@ -215,7 +214,7 @@ def test_a_faulty_table_of_capacities_is_told(
     path = tmp_path / "serving_capacity.csv"
     path.mkdir() if table is None else path.write_text(table)
     with pytest.raises(SamplesError, match=fault):
-        list(capacities(tmp_path, Comparison(stages[:1], replace(fitted, experiments=()))))
+        list(capacities(tmp_path, ServingComparison(stages[:1], replace(fitted, experiments=()))))
 
 
 def test_the_clients_time_is_never_negative() -> None:

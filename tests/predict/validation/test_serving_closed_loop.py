@@ -13,9 +13,7 @@ from predict.serving.kv_cache import BlockPool
 from predict.serving.scheduler.latency import latency_of
 from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import Load, traffic_of
-from predict.validation.serving.closed_loop.compared import compared_loops
-from predict.validation.serving.closed_loop.rows import ClosedLoop, read_closed_loops
-from predict.validation.serving.closed_loop.summary import closed_loop_json
+from predict.validation.closed_loops import ClosedLoop, closed_loop_json, compared_loops, read_closed_loops
 from sampling.errors import SamplesError
 from tests.predict.serving.servers import engine, unit_table
 

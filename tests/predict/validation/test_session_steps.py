@@ -12,8 +12,8 @@ from predict import one_batch
 from predict.cli import main
 from predict.measurement.measurement import DeviceRecord, Measurement, settings_of
 from predict.run.training_run import TrainingRun
-from predict.validation import session_steps
-from predict.validation.this_gpu import runs_of_this_gpu
+from predict.validation import sessions as session_steps
+from predict.validation.sessions import runs_of_this_gpu
 from sampling.files.places import DATA_VARIABLE
 from sampling.gpu_session.import_archive import STEPS
 from sampling.store.manifest import Manifest, write_manifest

@@ -14,8 +14,8 @@ from predict.measurement import real_step
 from predict.measurement.gpu import at_hand
 from predict.measurement.requirements import require_measurable
 from predict.run.training_run import TrainingRun
-from predict.validation.measured_runs import START_GPU_S, _measuring_s
-from predict.validation.this_gpu import runs_of_this_gpu
+from predict.validation.here import START_GPU_S, _measuring_s
+from predict.validation.sessions import runs_of_this_gpu
 from sampling.errors import UserError
 from sampling.files.places import DATA_VARIABLE
 from sampling.hardware import this_device
@@ -62,7 +62,7 @@ class Gpu:
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     stub = Gpu()
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
-    monkeypatch.setattr("predict.validation.this_gpu.device_name", lambda: "NVIDIA H200")
+    monkeypatch.setattr("predict.validation.sessions.device_name", lambda: "NVIDIA H200")
     monkeypatch.setattr(at_hand, "device_name", lambda: "NVIDIA H200")
     monkeypatch.setattr(at_hand, "detect_hardware", lambda: "h200")
     monkeypatch.setattr(real_step, "train_alone", stub.train_alone)

@@ -17,8 +17,8 @@ from predict.measurement.system_noise import OTHERS, SPREAD
 from predict.prices.sampled import validation_path
 from predict.reports.measured.validation import validation_text
 from predict.run.training_run import TrainingRun
-from predict.validation.kept_figures import keep
-from predict.validation.validation_rows import ValidationRow
+from predict.validation.here import ValidationRow
+from predict.validation.sessions import keep
 from sampling.files.places import DATA_VARIABLE
 
 DEMO = "configs/runs/demo.yml"

@@ -10,8 +10,8 @@ import pytest
 
 from predict.layers.mixture import Mixture
 from predict.layers.routing import BUSIEST_EXPERT, EXPERTS_THERE, busiest_rank
-from predict.validation.published.row import PublishedRow
-from predict.validation.published.software import is_routed_naturally
+from predict.validation.published_row import PublishedRow
+from predict.validation.published_software import is_routed_naturally
 
 EXPERTS = Mixture(count=EXPERTS_THERE, topk=8, ffn=1024)
 

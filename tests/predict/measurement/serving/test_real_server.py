@@ -10,8 +10,8 @@ import pytest
 from predict.measurement.serving.real_server import ServedLoad, require_servable, serve_for_real
 from predict.serving.config import load_serving
 from predict.serving.fit_own_server import TimedBatch
-from predict.validation.serving import own_loads
-from predict.validation.serving.own_loads import validate_loads
+from predict.validation import own_loads
+from predict.validation.own_loads import validate_loads
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS
 from tests.predict.serving.test_own_steps import batches

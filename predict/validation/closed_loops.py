@@ -1,0 +1,299 @@
+"""Measured closed loops: the rows of serving_concurrency.csv, each a server with so many requests in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+from predict.config.draft import UNKNOWN
+from predict.huggingface.config_json import load_model
+from predict.model.shipped import shipped_model
+from predict.serving.batch import Chunk, StepBatch
+from predict.serving.coefficients import Coefficients
+from predict.serving.kernels import with_launches
+from predict.serving.scheduler.latency import latency_of
+from predict.serving.scheduler.simulate import serve
+from predict.serving.scheduler.traffic import Load, traffic_of
+from predict.serving.server import PRECISIONS, Placement, Server, cluster_of, engine_settings
+from predict.serving.step_table import StepTable
+from predict.serving.stepper import Stepper
+from predict.validation.serving_rows import ANALYTIC, Milliseconds, hardware_of
+from predict.validation.truth_table import columns_of, read_declared
+from sampling.errors import SamplesError, UserError
+from sampling.files.faults import shown
+from sampling.files.keys import Key, one_of
+from sampling.files.regular import is_missing
+
+FILE = "serving_concurrency.csv"
+ENGINES = {"vllm": "vllm-v1", "trtllm": "tensorrt-llm", "sglang": "sglang"}
+"""Engines of the table, by their names here."""
+TOKENS_OF_A_STEP = 8192
+"""max_num_batched_tokens at least, since the prompts of these loops are computed in full and their engines were set up for that; the flags
+are not published."""
+OWN_FP8 = ("deepseek-ai", "Qwen", "MiniMaxAI", "moonshotai", "zhipuai")
+"""Publishers of weights in fp8, which say nothing of keys and values."""
+ROUNDS = 4
+"""Requests that are simulated for each in flight, those that the loop starts with included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClosedLoop:
+    """One row. A blank cell was not published."""
+
+    model: str
+    gpu: str
+    backend: str
+    backend_version: Annotated[str, Key()] = ""
+    precision: str
+    isl: int
+    """Tokens of a prompt."""
+    osl: Annotated[int, Key(minimum=2)]
+    """Tokens of an answer."""
+    concurrency: int
+    """Requests in flight, on all replicas together."""
+    tp: int = 1
+    attention_dp: int | None = None
+    """Replicas of attention; as many as the experts' GPUs leave where it is blank."""
+    moe_tp: int = 1
+    moe_ep: int = 1
+    cuda_graphs: Annotated[str, one_of("on", "off", UNKNOWN)] = UNKNOWN
+    """Whether the engine replays its steps as CUDA graphs, as it does unless it is told otherwise."""
+    ttft_ms: Milliseconds = None
+    tpot_ms: Annotated[float, Key(maximum=1e9)]
+
+    @property
+    def group(self) -> str:
+        """The runs that were measured in one way."""
+        version = f" {self.backend_version}" if self.backend_version else ""
+        return f"{self.model} {self.precision} on {self.gpu}, {self.backend}{version}"
+
+    @property
+    def dp(self) -> int:
+        return self.attention_dp or max(1, self.moe_tp * self.moe_ep // self.tp)
+
+    @property
+    def kv_precision(self) -> str:
+        """Dtype of the cache, which no row states: where weights in fp8 are not the publisher's own they are ModelOpt's, whose checkpoints
+        have keys and values in fp8 as well (`kv_cache_quant_algo` of their hf_quant_config.json)."""
+        own = self.model.partition("/")[0] in OWN_FP8
+        return "bf16" if self.precision != "fp8" or own else "fp8"
+
+    @property
+    def in_flight(self) -> int:
+        """Requests of one replica."""
+        return max(1, round(self.concurrency / self.dp))
+
+    @property
+    def load(self) -> Load:
+        return Load(
+            concurrency=self.in_flight, prompt=self.isl, output=self.osl, requests=max(8, ROUNDS * self.in_flight)
+        )
+
+    def server(self) -> Server:
+        """The server of the row, with samples of no profile. SamplesError for a model, a precision or an engine that is not known here."""
+        file = shipped_model(self.model)
+        if file is None:
+            raise SamplesError(f"model: {shown(self.model)} is not among configs/models; add its config.json there")
+        if self.precision not in PRECISIONS:
+            raise SamplesError(f"precision: {shown(self.precision)} is not one of {', '.join(PRECISIONS)}")
+        if self.backend not in ENGINES:
+            raise SamplesError(f"backend: {shown(self.backend)} is not one of {', '.join(ENGINES)}")
+        name = ENGINES[self.backend]
+        usual = engine_settings(name)
+        engine = replace(
+            usual,
+            max_num_seqs=max(usual.max_num_seqs, self.in_flight),
+            max_num_batched_tokens=max(usual.max_num_batched_tokens, TOKENS_OF_A_STEP, self.in_flight),
+            prefix_caching=False,
+            chunked_prefill=True,
+            enforce_eager=self.cuda_graphs == "off",
+        )
+        model = load_model(file)
+        placement = Placement(
+            tp=self.tp,
+            dp=self.dp,
+            expert_parallel=model.experts is not None and self.moe_ep > 1,
+            precision=self.precision,
+            kv_precision=self.kv_precision,
+        )
+        cluster = cluster_of(hardware_of(self.gpu.replace("_", "-")), self.tp * self.dp, ANALYTIC)
+        return Server(model=model, cluster=cluster, placement=placement, engine_name=name, engine=engine)
+
+
+def read_closed_loops(folder: Path) -> list[ClosedLoop]:
+    """The rows of the folder's table; none where it has no such table. SamplesError lists every fault of them."""
+    return [] if is_missing(folder / FILE) else read_declared(folder / FILE, ClosedLoop, CLOSED_LOOPS)
+
+
+CLOSED_LOOPS = columns_of(
+    ClosedLoop,
+    "a table of measured closed loops",
+    not_read={"how it was measured": "repeats tpot_min_ms tpot_max_ms measured"},
+)
+
+
+# Measured closed loops beside their predictions, by coefficients that no closed loop was fitted to.
+
+FEWEST_BYTES = "fp8"
+"""Dtype of a cache that is not stated, where the speed of light is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedLoop:
+    """A row and its prediction."""
+
+    row: ClosedLoop
+    tpot_us: float
+    tpot_low_us: float
+    tpot_high_us: float
+    """90 % bounds. Where the row does not tell whether its engine had CUDA graphs, the upper one is that of an engine without."""
+    ttft_us: float
+    bound_us: float
+    """The speed of light of its mean step, if every prompt is computed in full."""
+    left_out: str = ""
+    """Why it is not judged."""
+
+    @property
+    def tpot_error(self) -> float:
+        return self.tpot_us / (1e3 * self.row.tpot_ms) - 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether the measured TPOT lies in the interval."""
+        return self.tpot_low_us <= 1e3 * self.row.tpot_ms <= self.tpot_high_us
+
+    @property
+    def ttft_error(self) -> float | None:
+        return self.ttft_us / (1e3 * self.row.ttft_ms) - 1 if self.row.ttft_ms else None
+
+    @property
+    def is_too_fast(self) -> bool:
+        """Whether the measured step is faster than light for its work: then not all of that was done."""
+        return 1e3 * self.row.tpot_ms < self.bound_us
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RefusedLoop:
+    """A row that cannot be predicted, and why."""
+
+    row: ClosedLoop
+    why: str
+
+
+def compared_loops(
+    rows: Sequence[ClosedLoop], coefficients: Coefficients, progress: Callable[[int, int, str], None]
+) -> tuple[list[ComparedLoop], list[RefusedLoop]]:
+    """Every row, simulated; groups with a row that is faster than light are told apart from those that are judged."""
+    steppers: dict[str, Stepper] = {}
+    compared, refused = [], []
+    for done, row in enumerate(rows, 1):
+        try:
+            server = row.server()
+            # the tables of steps are made once for all rows of a server
+            compared.append(_compared(row, steppers.setdefault(repr(server), Stepper(server, coefficients))))
+        except UserError as error:
+            refused.append(RefusedLoop(row=row, why=str(error)))
+        progress(done, len(rows), row.group)
+    cached = {one.row.group for one in compared if one.is_too_fast}
+    why = "rows of its group are faster than light if each prompt is computed: some were found in a cache"
+    return [replace(one, left_out=why) if one.row.group in cached else one for one in compared], refused
+
+
+def _compared(row: ClosedLoop, stepper: Stepper) -> ComparedLoop:
+    traffic = traffic_of(row.load)
+    low, middle, high = (
+        latency_of(serve(stepper.server.engine, stepper.room.pool, table, traffic), stepper.coefficients.client)
+        for table in _tables(row, stepper)
+    )
+    return ComparedLoop(
+        row=row,
+        tpot_us=middle.tpot.mean_us,
+        tpot_low_us=low.tpot.mean_us,
+        tpot_high_us=high.tpot.mean_us,
+        ttft_us=middle.ttft.mean_us,
+        bound_us=_bound_us(row, stepper),
+    )
+
+
+def _tables(row: ClosedLoop, stepper: Stepper) -> tuple[StepTable, StepTable, StepTable]:
+    """The steps at the lower bound of their interval, in the middle, and at the upper bound."""
+    low, middle, high = stepper.tables
+    if row.cuda_graphs == UNKNOWN:
+        eager = replace(stepper.server, engine=replace(stepper.server.engine, enforce_eager=True))
+        high = with_launches(middle, eager).scaled(stepper.interval_factors.high)
+    return low, middle, high
+
+
+def _bound_us(row: ClosedLoop, stepper: Stepper) -> float:
+    """The speed of light of a step with as many decodes and prompt tokens as the measured times imply."""
+    placed = replace(stepper.server.placement, kv_precision=FEWEST_BYTES)
+    lean = replace(stepper, server=replace(stepper.server, placement=placed))
+    answering_ms = (row.osl - 1) * row.tpot_ms
+    decodes = row.in_flight * answering_ms / (answering_ms + (row.ttft_ms or 0.0))
+    tokens = int(decodes * row.isl / (row.osl - 1))
+    chunks = (Chunk(tokens=tokens),) if tokens else ()
+    keys = row.isl + row.osl // 2
+    return lean.bound_us(StepBatch(chunks=chunks, decodes=(keys,) * max(1, int(decodes))), experts_read=False)
+
+
+# Errors of predicted closed loops, summed up: means over judged rows, every row one vote.
+
+
+def closed_loop_json(compared: Sequence[ComparedLoop], refused: Sequence[RefusedLoop]) -> dict[str, Any]:
+    """The part `closed_loop` of `predict validate serving --json`; errors are fractions."""
+    judged = [one for one in compared if not one.left_out]
+    groups: dict[str, list[ComparedLoop]] = {}
+    for one in compared:
+        groups.setdefault(one.row.group, []).append(one)
+    reasons: dict[tuple[str, str], int] = {}
+    for other in refused:
+        key = other.row.group, other.why
+        reasons[key] = reasons.get(key, 0) + 1
+    return {
+        "summary": _errors(judged),
+        "by_group": {name: {**_errors(group), "left_out": group[0].left_out} for name, group in sorted(groups.items())},
+        "rows": [_row(one) for one in compared],
+        "refused": [{"group": group, "rows": count, "why": why} for (group, why), count in reasons.items()],
+    }
+
+
+def _errors(rows: Sequence[ComparedLoop]) -> dict[str, Any]:
+    tpot, ttft = [one.tpot_error for one in rows], [one.ttft_error for one in rows if one.ttft_error is not None]
+    return {
+        "rows": len(rows),
+        "tpot": _mean(map(abs, tpot)),
+        "tpot_bias": _mean(tpot),
+        "coverage": _mean(one.covered for one in rows),
+        "ttft": _mean(map(abs, ttft)),
+    }
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return fmean(listed) if listed else None
+
+
+def _row(one: ComparedLoop) -> dict[str, Any]:
+    row = one.row
+    return {
+        "group": row.group,
+        "tp": row.tp,
+        "dp": row.dp,
+        "isl": row.isl,
+        "osl": row.osl,
+        "concurrency": row.concurrency,
+        "predicted_ms": {
+            "tpot": one.tpot_us / 1e3,
+            "tpot_low": one.tpot_low_us / 1e3,
+            "tpot_high": one.tpot_high_us / 1e3,
+            "ttft": one.ttft_us / 1e3,
+        },
+        "measured_ms": {"tpot": row.tpot_ms, "ttft": row.ttft_ms},
+        "speed_of_light_ms": one.bound_us / 1e3,
+        "tpot_error": one.tpot_error,
+        "covered": one.covered,
+        "judged": not one.left_out,
+    }

@@ -1,0 +1,269 @@
+"""The rows of a validation, predictions beside measurements, and their summary."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from predict import one_batch
+from predict.interval import Interval
+from predict.measurement.gpu.timed_steps import TIMED, WARM_UP
+from predict.measurement.kept_rounds import KeptRounds
+from predict.measurement.measurement import DeviceRecord, Measurement
+from predict.measurement.real_step import WARMUP, measure_interleaved
+from predict.measurement.requirements import Implementation
+from predict.run.training_run import TrainingRun
+from predict.serialise import version_of
+from predict.step.prediction import Prediction
+from sampling.errors import InfeasibleError, UserError
+from sampling.files.places import CONFIGS
+from sampling.units import SECOND_US
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidationRow:
+    """One run: its prediction, made first, and its measured steps; `dropped_steps` were disturbed by other processes."""
+
+    run: str
+    plan: str
+    predicted: Interval
+    measured_us: float
+    measured_low_us: float
+    measured_high_us: float
+    steps: int
+    dropped_steps: int
+    noise: str = ""
+    """The kind of noise of the steps, with which the error says little; empty for quiet ones."""
+    device: DeviceRecord | None = None
+    """The GPU that trained; None for a CPU."""
+    predicted_allocated_bytes: float | None = None
+    """Predicted peak of the tensors, to hold beside the device's; None for a CPU."""
+    feasible: bool = True
+    """Whether the expected peak of memory fits the device."""
+
+    @property
+    def noisy(self) -> bool:
+        return bool(self.noise)
+
+    @property
+    def error(self) -> float:
+        """(predicted − measured) / measured."""
+        return self.predicted.median_us / self.measured_us - 1
+
+    @property
+    def memory_error(self) -> float | None:
+        """(predicted − measured) / measured peak of the tensors; None where it was not measured."""
+        if self.device is None or not self.device.peak_allocated_bytes or self.predicted_allocated_bytes is None:
+            return None
+        return self.predicted_allocated_bytes / self.device.peak_allocated_bytes - 1
+
+    @property
+    def covered(self) -> bool:
+        return self.predicted.covers(self.measured_us)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """Errors as fractions; `bias` is the mean signed error."""
+
+    runs: int
+    mean_error: float
+    worst_error: float
+    bias: float
+    coverage: float
+    dropped_steps: int
+    noisy_runs: int
+
+
+def summarise(rows: Sequence[ValidationRow]) -> Summary:
+    """Errors and coverage over all rows, of which there is at least one."""
+    errors = [row.error for row in rows]
+    return Summary(
+        runs=len(rows),
+        mean_error=statistics.fmean(map(abs, errors)),
+        worst_error=max(map(abs, errors)),
+        bias=statistics.fmean(errors),
+        coverage=statistics.fmean(row.covered for row in rows),
+        dropped_steps=sum(row.dropped_steps for row in rows),
+        noisy_runs=sum(row.noisy for row in rows),
+    )
+
+
+def validation_json(rows: Sequence[ValidationRow]) -> dict[str, Any]:
+    """The rows and their summary as `--json` prints them and `data/published/` keeps them."""
+    return {
+        "version": version_of("validate"),
+        "rows": [
+            {
+                "run": row.run,
+                "plan": row.plan,
+                "predicted_us": {
+                    "median": row.predicted.median_us,
+                    "low": row.predicted.low_us,
+                    "high": row.predicted.high_us,
+                },
+                "measured_us": row.measured_us,
+                "measured_p10_us": row.measured_low_us,
+                "measured_p90_us": row.measured_high_us,
+                "steps": row.steps,
+                "dropped_steps": row.dropped_steps,
+                "noisy": row.noisy,
+                "noise": row.noise,
+                "feasible": row.feasible,
+                "error": row.error,
+                "covered": row.covered,
+                **_of_device(row),
+            }
+            for row in rows
+        ],
+        "summary": asdict(summarise(rows)),
+    }
+
+
+def _of_device(row: ValidationRow) -> dict[str, Any]:
+    if row.device is None:
+        return {}
+    return {"device": asdict(row.device), "predicted_allocated_bytes": row.predicted_allocated_bytes}
+
+
+# Runs predicted first and then trained for real in interleaved rounds, on this machine's CPU or its GPU.
+
+STEPS_PER_ROUND = 8
+"""Timed steps of one measurement on a CPU; on a GPU as many as fill a span of time."""
+START_S, START_GPU_S = 8.0, 10.0
+"""Time that a measurement takes to start and to end, on a GPU with the compiling of layers: assumed, to tell how long a
+validation takes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidatedRun:
+    """A config whose prediction is compared with a real step, and the implementation that is trained."""
+
+    config: Path
+    implementation: Implementation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Validation:
+    """The rows of the runs that were measured, and the names of those that failed."""
+
+    rows: list[ValidationRow]
+    failed: list[str]
+
+
+def predictions_of(runs: Sequence[ValidatedRun], overrides: Sequence[str] = ()) -> list[Prediction]:
+    """The prediction of each run, before any is measured. ConfigError for a config that is wrong."""
+    return [one_batch(each.config, overrides) for each in runs]
+
+
+def notes_on(predictions: Sequence[Prediction]) -> list[str]:
+    """Remarks on the rows that the predictions rest on, which a reader needs beside them."""
+    return list(dict.fromkeys(note for each in predictions for note in each.provenance["notes"]))
+
+
+def validate(
+    runs: Sequence[ValidatedRun], predicted: Sequence[Prediction], *, rounds: int, tell: Callable[[str], None]
+) -> Validation:
+    """Measure all runs `rounds` times in turn, so that a slow spell falls on all alike, and hold them against their predictions.
+
+    A run that fails is told and left out, as is one that does not fit the GPU. Raises UserError for a run that cannot run
+    here, and where no run is left.
+    """
+    pairs = list(zip(runs, predicted, strict=True))
+    fitting = [(each, prediction) for each, prediction in pairs if _fits(prediction)]
+    for prediction in predicted:
+        if not _fits(prediction):
+            tell(f"left out, since it does not fit: {prediction.run.name}")
+    if not fitting:
+        raise InfeasibleError(f"{len(runs)} runs: none fits the memory of {predicted[0].run.cluster.gpu.name}")
+    cases = [(prediction.run, each.implementation) for each, prediction in fitting]
+    steps = STEPS_PER_ROUND if cases[0][0].cluster.gpu.kind == "cpu" else None
+    kept = KeptRounds.of(cases, rounds=rounds, steps_per_round=steps)
+    before = f"; {len(kept.measured)} of them kept from before" if kept.measured else ""
+    wait = _wait([prediction for _, prediction in fitting], rounds=rounds)
+    tell(f"{rounds * len(cases)} measurements, {wait} in all{before}")
+    try:
+        measured = measure_interleaved(cases, rounds=rounds, steps_per_round=steps, progress=tell, kept=kept)
+    except BaseException:
+        if kept.measured:
+            tell(
+                f"kept so far: {len(kept.measured)} of {rounds * len(cases)} measurements, in {kept.path}; the same command goes on from there"
+            )
+        raise
+    failed = [run.name for (run, _), result in zip(cases, measured, strict=True) if result is None]
+    if len(failed) == len(cases):
+        raise UserError(f"none of {len(cases)} runs could be measured; the reasons stand above")
+    if not failed:
+        kept.remove()
+    rows = [row_of(*pair, result) for pair, result in zip(fitting, measured, strict=True) if result is not None]
+    return Validation(rows=rows, failed=failed)
+
+
+def _fits(prediction: Prediction) -> bool:
+    """Whether a GPU has room for the run; a CPU's memory is not asked."""
+    return prediction.run.cluster.gpu.kind == "cpu" or prediction.feasible
+
+
+def _wait(predicted: Sequence[Prediction], *, rounds: int) -> str:
+    """The time that all measurements take, in words, from the intervals of their steps: a slow machine slows all alike."""
+    low_s = rounds * sum(_measuring_s(each, each.step_time.low_us) for each in predicted)
+    high_s = rounds * sum(_measuring_s(each, each.step_time.high_us) for each in predicted)
+    return f"{low_s:,.0f} to {high_s:,.0f} s" if round(low_s) < round(high_s) else f"about {high_s:,.0f} s"
+
+
+def _measuring_s(prediction: Prediction, step_us: float) -> float:
+    """Seconds that one measurement of the run takes, where its step takes `step_us`."""
+    step_s = step_us / SECOND_US
+    if prediction.run.cluster.gpu.kind == "cpu":
+        return START_S + (WARMUP + STEPS_PER_ROUND) * step_s
+    return START_GPU_S + sum(max(span.seconds, span.steps * step_s) for span in (WARM_UP, TIMED))
+
+
+def row_of(validated: ValidatedRun, prediction: Prediction, measured: Measurement) -> ValidationRow:
+    run = prediction.run
+    return ValidationRow(
+        run=run.name if validated.implementation == "torch" else f"{run.name} ({validated.implementation})",
+        plan=", ".join(_choices(run)),
+        predicted=prediction.step_time,
+        measured_us=measured.median_us,
+        measured_low_us=measured.p10_us,
+        measured_high_us=measured.p90_us,
+        steps=len(measured.step_times_us),
+        dropped_steps=measured.dropped_steps,
+        noise=measured.noise,
+        feasible=prediction.feasible,
+        device=measured.device,
+        predicted_allocated_bytes=prediction.memory.worst.allocated if measured.device else None,
+    )
+
+
+def _choices(run: TrainingRun) -> list[str]:
+    """The choices that distinguish the run from others, in words."""
+    plan, execution = run.plan, run.execution
+    degrees = [
+        f"{name} {getattr(plan, name)}"
+        for name in ("tp", "pp", "dp", "zero")
+        if getattr(plan, name) > int(name != "zero")
+    ]
+    alone = "1 process" if execution.whole_layers else f"{execution.framework}, {execution.attention}"
+    choices = [*(degrees or [alone]), *(["sp"] if plan.sp else []), *([plan.schedule] if plan.pp > 1 else [])]
+    return [*choices, *([f"recompute {plan.recompute}"] * (plan.recompute != "none"))]
+
+
+# The runs that `predict validate this-machine` holds against real steps on this machine's CPU.
+
+
+def runs_of_this_machine() -> list[ValidatedRun]:
+    """The runs of `configs/runs/this-machine`, and those of the transformers library's Llama where it is installed."""
+    folder = CONFIGS / "runs"
+    found = [
+        ValidatedRun(config=path, implementation="torch") for path in sorted((folder / "this-machine").glob("*.yml"))
+    ]
+    if importlib.util.find_spec("transformers") is not None:
+        others = sorted((folder / "transformers").glob("*.yml"))
+        found += [ValidatedRun(config=path, implementation="transformers") for path in others]
+    return found

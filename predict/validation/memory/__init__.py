@@ -1,1 +1,0 @@
-"""Measured memory of runs held against predictions: `predict validate memory`."""

@@ -1,1 +1,0 @@
-"""Published, measured training runs held against predictions: `predict validate published`."""

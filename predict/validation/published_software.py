@@ -1,0 +1,220 @@
+"""The software of a published run: its framework, its precision, and the settings of the framework that its row states."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from predict.model.spec import ModelSpec
+from predict.run.execution import DISPATCHERS
+from predict.validation.published_row import NotExpressibleError, PublishedRow
+from predict.validation.truth_columns import NO_GRAPHS, WHOLE_GRAPH
+
+
+def precision_of(row: PublishedRow) -> tuple[str, str]:
+    """The dtype of products, and the way fp8 is scaled."""
+    text = row.text("precision").lower()
+    if "fp4" in text:
+        raise NotExpressibleError(f"precision: {row.text('precision')} products are not modelled")
+    if "fp8" in text or "float8" in text:
+        if "mx" in text:
+            return "fp8", "mxfp8"
+        named = next((recipe for recipe in ("rowwise", "blockwise") if recipe in text), "tensorwise")
+        return "fp8", row.text("fp8_recipe") or named
+    if "bf16" in text:
+        return "bf16", ""
+    if "fp16" in text:
+        return "fp16", ""
+    raise NotExpressibleError(f"precision: {row.text('precision') or 'not published'}")
+
+
+FRAMEWORKS: tuple[tuple[str, str], ...] = (
+    ("nemo automodel", "fsdp-compile"),
+    ("nemo", "nemo"),
+    ("megatron-bridge", "nemo"),
+    ("torchtitan", "torchtitan"),
+    ("maxtext", "maxtext"),
+    ("fsdp1.*compile", "fsdp1-compile"),
+    ("fsdp.*compile", "fsdp-compile"),
+    ("fsdp", "fsdp"),
+    ("neox", "gpt-neox"),
+    ("megatron|primus", "megatron-core"),
+    ("^$", "megatron-core"),
+)
+"""Patterns of a framework's name, of which the first match counts, and its entry in configs/frameworks; an empty name is
+taken for the Megatron family."""
+
+
+OWN_COLUMNS = {"dp_bucket_elems": "gpt-neox", "attn_kernel": "aa-scaling"}
+"""Columns that name a setting of one framework, which a table with it was made with if it names none."""
+
+
+def framework_of(row: PublishedRow) -> str:
+    """The entry of configs/frameworks that a name stands for; Megatron's by its age, which its attention tells."""
+    text, attention = row.text("framework").lower(), row.text("attn").lower()
+    if not text:
+        own = next((name for column, name in OWN_COLUMNS.items() if row.text(column)), None)
+        if own:
+            return own
+    found = next((name for words, name in FRAMEWORKS if re.search(words, text)), None)
+    if found is None:
+        raise NotExpressibleError(f"framework: {row.text('framework')} is not in configs/frameworks")
+    if found != "megatron-core" or not ("no flash" in attention or "unfused" in attention):
+        return found
+    return "megatron-2021" if re.search("megatron-lm|/lm", text) else "megatron-deepspeed"
+
+
+CONTAINER = re.compile(r"(\d\d)\.(\d\d)(\.\d\d)?")
+"""The date of a container such as 25.09 or 26.04.01, as NVIDIA names them."""
+
+
+def stack_of(row: PublishedRow) -> str:
+    """Year and month of the software, by the row's date; empty where it has none."""
+    date = row.text("date")
+    if container := CONTAINER.fullmatch(date):
+        return f"20{container[1]}-{container[2]}"
+    found = re.match(r"20\d\d-(0[1-9]|1[0-2])", date)
+    return found[0] if found else ""
+
+
+GRAPHED_SINCE = "2026-06"
+"""Month from which most of NVIDIA's recipes of mixtures on Blackwell whose settings are published overlap their exchange and graph the
+whole step; those on Hopper do not."""
+PER_NODE_SINCE = "2025-09"
+"""Month from which Megatron-Bridge's recipes of mixtures exchange tokens between nodes by DeepEP."""
+
+
+def unstated_settings(row: PublishedRow, model: ModelSpec, architecture: str) -> tuple[dict[str, Any], ...]:
+    """Settings of a mixture that are equally likely where they were not published: under FSDP the dtype of reduction (torch's
+    MixedPrecisionPolicy.reduce_dtype; recipes of mixtures use both), else overlap and graphs where they may be of the newer kind, whose
+    exchange is HybridEP's in racks and DeepEP's elsewhere (Megatron-Bridge, MoE hardware configuration reference: platform playbook)."""
+    if model.experts and framework_of(row).startswith("fsdp") and "gradient_dtype" not in settings_of(row):
+        return ({}, {"gradient_dtype": "bf16"})
+    recent = framework_of(row) == "nemo" and architecture == "blackwell" and stack_of(row) >= GRAPHED_SINCE
+    exchanges = model.experts and row.integer("ep", 1) > 1
+    if not (recent and exchanges) or row.text("overlap_flags"):
+        return ({},)
+    exchange = (
+        {} if row.text("moe_dispatch") else {"dispatch": "hybridep" if "NVL72" in row.text("intra_node") else "deepep"}
+    )
+    overlapped = {"overlap_ep": "microbatch"} | ({} if row.text("cuda_graph") else {"cuda_graphs": "full"})
+    return exchange, exchange | overlapped
+
+
+LOSS_COMPILED_SINCE = "2025-04"
+"""Month from which torchtitan compiles the loss with the model (pull request 1033)."""
+
+
+def settings_of(row: PublishedRow) -> dict[str, Any]:
+    settings = _kernels(row)
+    if framework_of(row) == "gpt-neox" and "unfused" not in row.text("attn"):
+        settings["attention"] = "best"  # a fused kernel, which one is not published
+    flags = row.text("overlap_flags").lower()
+    if "synchronous p2p" in row.text("pp_schedule"):
+        settings["overlap_p2p"] = False
+    if "asynctp" in flags:
+        settings["overlap_tp"] = "pipelined"
+    if "moe_a2a_overlap=true" in flags or "1f1b overlap" in flags:
+        settings["overlap_ep"] = "microbatch"
+    if graphs := row.text("cuda_graph"):
+        settings["cuda_graphs"] = _graphs(graphs)
+    if dispatch := _dispatch(row):
+        settings["dispatch"] = dispatch
+    if "torchtitan" in row.text("framework").lower():
+        compiled = "compile" in row.text("framework").lower()
+        # torch.nn.RMSNorm is several kernels until torch 2.9
+        settings |= {} if compiled else {"elementwise": "eager", "fuse_rms_norm": False}
+        settings["fuse_loss"] = compiled and stack_of(row) >= LOSS_COMPILED_SINCE
+    if stack := stack_of(row):
+        settings["stack"] = stack
+    if "fp32 grad" in row.text("precision"):
+        settings["gradient_dtype"] = "fp32"
+    elif "PURE" in row.text("zero_fsdp"):
+        settings["gradient_dtype"] = "bf16"
+    if row.text("optimizer") == "muon":
+        settings["optimizer"] = "muon"
+    return settings
+
+
+def is_routed_naturally(row: PublishedRow) -> bool:
+    """Whether the row says that its router chose the experts, not a benchmark's forced balance, which is taken where it is silent."""
+    return row.text("routing") == "natural" or "natural routing" in row.text("notes").lower()
+
+
+def _graphs(text: str) -> str:
+    """The part that CUDA graphs hold: nothing where the implementation is `none`, whatever scope stands after it (Megatron-Core,
+    --cuda-graph-impl)."""
+    if re.fullmatch(NO_GRAPHS, text):
+        return "none"
+    return "full" if re.fullmatch(WHOLE_GRAPH, text) else "layers"
+
+
+def _dispatch(row: PublishedRow) -> str:
+    """The published exchange of tokens; without one, that of Megatron-Bridge's recipes where experts span nodes."""
+    stated = next((name for name in DISPATCHERS if name in row.text("moe_dispatch").lower()), "")
+    in_node = row.integer("n_gpus") if "NVL72" in row.text("intra_node") else row.integer("gpus_per_node", 8)
+    spans = row.integer("ep", 1) * row.integer("etp", 1) > in_node
+    recent = "megatron-bridge" in row.text("framework").lower() and stack_of(row) >= PER_NODE_SINCE
+    return stated or ("deepep" if spans and recent else "")
+
+
+ATTENTION_KERNELS: Mapping[str, Mapping[str, Any]] = {
+    "flash": {"attention": "fa1"},
+    "flash2": {"attention": "fa2"},
+    "megatron": {"attention": "unfused"},
+    "torch": {"attention": "unfused", "fuse_softmax": False},
+}
+"""Kernels as a column `attn_kernel` names them: FlashAttention 1 and 2, two products with Megatron's fused softmax or torch's own."""
+
+
+def _kernels(row: PublishedRow) -> dict[str, Any]:
+    """The attention and norm kernels, where columns of their own name them."""
+    settings: dict[str, Any] = {}
+    if kernel := row.text("attn_kernel"):
+        if kernel not in ATTENTION_KERNELS:
+            raise NotExpressibleError(f"attn_kernel: {kernel} is none of {', '.join(ATTENTION_KERNELS)}")
+        settings |= ATTENTION_KERNELS[kernel]
+    if row.text("rms_kernel"):
+        settings["fuse_rms_norm"] = bool(row.integer("rms_kernel", least=0, most=1))
+    return settings
+
+
+# Completeness of a published row: the class in which its prediction is judged, by how much of the run the row states.
+
+COMPLETE = "complete"
+VOCABULARY_UNPUBLISHED = "vocabulary unpublished"
+RECOMPUTE_UNPUBLISHED = "recompute unpublished"
+INCOMPLETE = "structurally incomplete"
+CLASSES = tuple(
+    f"{kind}, {stated}"
+    for kind in ("dense", "MoE")
+    for stated in (COMPLETE, VOCABULARY_UNPUBLISHED, RECOMPUTE_UNPUBLISHED, INCOMPLETE)
+)
+NEVER_INTERLEAVED = ("gpt-neox", "megatron-deepspeed")
+"""Frameworks on DeepSpeed's pipeline, which has one chunk per rank, so that a blank `vpp` leaves nothing open."""
+
+
+def completeness(row: PublishedRow, *, sparse: bool) -> str:
+    """The class of a row whose model is `sparse` or dense: the first that holds: INCOMPLETE if a setting is open that shapes the schedule or what a rank holds,
+    RECOMPUTE_UNPUBLISHED, VOCABULARY_UNPUBLISHED (GPT-2's is taken), COMPLETE.
+    """
+    if any(structural_gaps(row, sparse=sparse)):
+        return INCOMPLETE
+    if not row.text("recompute"):
+        return RECOMPUTE_UNPUBLISHED
+    sized = row.text("vocab") or not row.text("layers")  # a model without sizes is one of configs/models
+    return COMPLETE if sized else VOCABULARY_UNPUBLISHED
+
+
+def structural_gaps(row: PublishedRow, *, sparse: bool) -> Iterator[str]:
+    """The columns left blank without which the plan or the batch is a guess; `sparse` for a mixture, be it so by its model's name."""
+    yield from (column for column in ("tp", "pp") if not row.text(column))
+    if (row.number("pp") or 1) > 1 and not row.text("vpp") and framework_of(row) not in NEVER_INTERLEAVED:
+        yield "vpp"
+    if sparse and not row.text("ep"):
+        yield "ep"
+    if not row.text("grad_accum"):
+        yield from (column for column in ("mbs", "gbs") if not row.text(column))
+    elif not (row.text("mbs") or row.text("gbs")):
+        yield "mbs"

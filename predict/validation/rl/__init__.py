@@ -1,1 +1,0 @@
-"""Published steps of reinforcement learning beside their predictions."""

@@ -1,1 +1,0 @@
-"""Predictions of a server held against measured serving runs."""

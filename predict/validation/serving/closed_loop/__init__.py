@@ -1,1 +1,0 @@
-"""Closed loops that others measured, beside their predictions."""

@@ -84,7 +84,7 @@ def constants_page() -> str:
 def config_page() -> str:
     from predict.config.draft import DECLARED_BY, PRECISION, SECTIONS
     from predict.run.training_run import TrainingRun
-    from sampling.files.field_docs import field_docs
+    from sampling.files.schema import field_docs
 
     docs = field_docs(TrainingRun)
     lines = [
@@ -117,7 +117,7 @@ def _rl_sections() -> list[str]:
     from predict.rl.aliases import VERL
     from predict.rl.config import MEANING
     from predict.rl.section import RlSection
-    from sampling.files.keys import keys_of
+    from sampling.files.schema import keys_of
 
     stands_for = {key: name for name, (key, _) in VERL.items()}
     lines = ["", "## rl", "", f"{MEANING} `predict schema --rl` prints an RL config as JSON Schema."]
@@ -144,8 +144,7 @@ def _serving_sections() -> list[str]:
 
 def _keys_table(declared_by: type, path: str, stands_for: Mapping[str, str]) -> list[str]:
     """The keys that a dataclass declares; `stands_for` has verl's name of a path."""
-    from sampling.files.field_docs import field_docs
-    from sampling.files.keys import LARGEST, keys_of
+    from sampling.files.schema import LARGEST, field_docs, keys_of
 
     docs, rows = field_docs(declared_by), []
     for key in keys_of(declared_by):
@@ -159,7 +158,7 @@ def _keys_table(declared_by: type, path: str, stands_for: Mapping[str, str]) -> 
 
 def _section_table(section: str, keys: Sequence[Any], docs: Mapping[str, str]) -> list[str]:
     from predict.config.aliases import ALIASES
-    from sampling.files.keys import LARGEST
+    from sampling.files.schema import LARGEST
 
     rows = []
     for key in keys:
@@ -175,8 +174,7 @@ def _section_table(section: str, keys: Sequence[Any], docs: Mapping[str, str]) -
 
 def truth_page() -> str:
     from predict.validation.truth_columns import NOT_READ, OTHER_NAMES, RUNS, TruthRow
-    from sampling.files.field_docs import field_docs
-    from sampling.files.keys import LARGEST
+    from sampling.files.schema import LARGEST, field_docs
 
     docs = field_docs(TruthRow)
     rows = []
@@ -223,7 +221,7 @@ def _model_keys() -> list[str]:
     from predict.huggingface.families.unmodelled import OTHER_NAMES
     from predict.layers.registry import parts
     from predict.model.spec import ModelSpec
-    from sampling.files.field_docs import field_docs
+    from sampling.files.schema import field_docs
 
     docs = dict(PATTERN_DOCS) | dict(field_docs(ModelSpec))
     for part, cls in parts().items():

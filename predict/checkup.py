@@ -18,9 +18,8 @@ from regressors.bank.staleness import sessions_since
 from sampling.errors import SamplesError, UserError
 from sampling.extras import EXTRAS
 from sampling.files.places import CONFIGS, SHIPPED_DATA, own_data
-from sampling.hardware.cpu_name import cpu_name
-from sampling.hardware.this_device import detect_hardware, identify
-from sampling.store import manifest
+from sampling.hardware.this_device import cpu_name, detect_hardware, identify
+from sampling.store import profiles as manifest
 from sampling.store.profiles import IMPORTED, OWN, SHIPPED, home_of, known_profiles, profile_in_use
 
 # The profiles of samples and time models that there are, and what is stale or damaged in them.
@@ -61,7 +60,7 @@ def _profile(name: str) -> Profile:
     device = sampled = fitted = ""
     faults = []
     try:
-        if (samples / manifest.FILE).is_file():
+        if (samples / manifest.MANIFEST).is_file():
             of_samples = manifest.read_manifest(samples)
             device = str(of_samples.device.get("name", ""))
             sampled = max((str(session.get("date", "")) for session in of_samples.sessions), default="")

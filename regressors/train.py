@@ -20,7 +20,7 @@ from regressors.models.candidates import CANDIDATES
 from sampling.errors import ConfigError
 from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place, write_atomically
 from sampling.progress import Progress
-from sampling.store.manifest import read_manifest
+from sampling.store.profiles import read_manifest
 
 NOTE = """\
 Cross-validation: every fit sees the other rows only, in three random fifths, five folds of shapes, and without the largest

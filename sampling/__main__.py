@@ -45,7 +45,7 @@ ROWS_KEPT = "interrupted: rows timed so far are kept; the same command goes on f
 
 
 def parser() -> argparse.ArgumentParser:
-    from sampling.session.options import session_parser
+    from sampling.session.site import session_parser
 
     return session_parser("python -m sampling", DESCRIPTION, models=MODELS)
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return import_measurements(arguments[1:])
     if arguments[:1] == ["import-archive"]:
-        from sampling.gpu_session.import_archive import main as import_archive
+        from sampling.session.import_archive import main as import_archive
 
         return exit_code_of(lambda: import_archive(arguments[1:]))
     from sampling.ranks.rank import become_rank, rank_from
@@ -83,15 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace, world: World | None = None, strategy: Strategy | None = None) -> int:
     """A whole session; `world` are ranks that already run, `strategy` spends the budget (default: tasks in their order)."""
     from sampling.choosing.ranges import read_ranges
-    from sampling.choosing.task_placement import memory_of_a_rank, place_tasks
-    from sampling.choosing.tasks import space_filling_tasks, tasks_of_runs
-    from sampling.hardware.communication_library import communication_facts
-    from sampling.ranks.local import run_on_local_ranks
-    from sampling.session.options import check_options
+    from sampling.choosing.tasks import memory_of_a_rank, place_tasks, space_filling_tasks, tasks_of_runs
+    from sampling.hardware.this_device import communication_facts
+    from sampling.ranks.job import run_on_local_ranks
     from sampling.session.profile import forget_session, open_profile, profile_lock
     from sampling.session.run_tasks import run_tasks
-    from sampling.session.site import find_site
-    from sampling.store.attempts import FAILED, given_up
+    from sampling.session.site import check_options, find_site
+    from sampling.store.journal import FAILED, given_up
     from sampling.store.profiles import samples_directory
 
     start = time.monotonic()

@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, settings
 from sampling.files.places import SHIPPED_DATA
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.store import profiles
-from sampling.store.manifest import read_manifest
-from sampling.store.profiles import OWN, SHIPPED, is_fitted
+from sampling.store.profiles import OWN, SHIPPED, is_fitted, read_manifest
 from tests.oracles.shared import SHARED
 from tests.project_copy import project_with_examples
 from tests.warm.python import warm_interpreter

@@ -23,15 +23,14 @@ from regressors.bank.bank import Bank
 from regressors.dataset.training_data import training_data
 from regressors.features.digests import hardware_digest
 from regressors.fitting.fit import fit_operator
-from sampling.call import Call, Counted, Request
-from sampling.catalogue import make_call, registry
+from sampling.call import Call, Counted, Request, make_call, registry
 from sampling.choosing.ranges import ShapeRanges
 from sampling.choosing.shapes import calls_of, draw_models
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
-from sampling.torch_work.collectives.agreement import LoneRank
+from sampling.torch_work.collectives.process_groups import LoneRank
 
 RANGES = ShapeRanges(
     dtype="fp32",

@@ -10,8 +10,7 @@ from typing import Annotated, TypeAlias
 from sampling.errors import ConfigError
 from sampling.files.documents import read_yaml
 from sampling.files.faults import config_error
-from sampling.files.keys import Key, Text
-from sampling.files.schema import build
+from sampling.files.schema import Key, Text, build
 from sampling.hardware.cluster import hardware_entry, hardware_facts
 from sampling.hardware.hardware_file import Hardware
 from sampling.units import GIB, MIB

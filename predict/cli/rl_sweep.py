@@ -21,7 +21,7 @@ def sweep(options: argparse.Namespace) -> None:
     from predict.rl.search.space import space_of
     from predict.what_if.long_table import write_table
     from predict.what_if.sweep import require_once
-    from sampling.hardware.code_version import code_version
+    from sampling.hardware.this_device import code_version
 
     require_once(resolved(text.partition("=")[0].strip(), None)[0] for text in options.vary)
     space = space_of(options.config, [*options.overrides, *map(_as_choice, options.vary)])

@@ -131,7 +131,7 @@ def _print(options: argparse.Namespace, found: ServerSweep, order: str | None, *
     from predict.reports.what_if.sweep import title_of
     from predict.what_if.long_table import write_table
     from predict.what_if.servers import ORDERS, ordered
-    from sampling.hardware.code_version import code_version
+    from sampling.hardware.this_device import code_version
 
     title = title_of(found)
     if order:

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
     from predict.reports.text import show
     from predict.reports.what_if.sweep import sweep_json, sweep_text
     from predict.what_if.long_table import columns, long_table, write_table
-    from sampling.hardware.code_version import code_version
+    from sampling.hardware.this_device import code_version
 
     found = sweep(options.config, options.vary, options.overrides, progress=_progress)
     if options.output is not None or options.json:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sampling.errors import UserError
 from sampling.files.faults import shown
-from sampling.files.keys import Key
+from sampling.files.schema import Key
 
 AUTO = "auto"
 RANGE = re.compile(r"\s*(\d+)([kKM]?)\s*\.\.\s*(\d+)([kKM]?)\s*(?:\.\.\s*(\d+)([kKM]?)\s*)?")

@@ -27,11 +27,9 @@ from predict.schedules.registry import names as schedule_names
 from sampling.errors import ConfigError
 from sampling.files.documents import Read, read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, key_name, nearest, shown
-from sampling.files.keys import Key, keys_of, with_texts
 from sampling.files.places import CONFIGS
-from sampling.files.schema import MOST_TOLD, MOST_UNKNOWN, check
-from sampling.hardware.cluster import hardware_beside, hardware_facts
-from sampling.hardware.cluster_file import ClusterFile
+from sampling.files.schema import MOST_TOLD, MOST_UNKNOWN, Key, check, keys_of, with_texts
+from sampling.hardware.cluster import ClusterFile, hardware_beside, hardware_facts
 
 # The sections of a run config, and the keys of each: those of the dataclass that the section becomes.
 

@@ -9,8 +9,7 @@ from predict.config.draft import DECLARED_BY, PLACEHOLDERS, PRECISION, SECTIONS,
 from predict.huggingface.families import FAMILIES
 from predict.run.training_run import TrainingRun
 from sampling.files.faults import join
-from sampling.files.field_docs import field_docs
-from sampling.files.keys import Key, keys_of
+from sampling.files.schema import Key, field_docs, keys_of
 
 
 def model_schema() -> dict[str, Any]:

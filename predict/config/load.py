@@ -34,8 +34,7 @@ from sampling.errors import ConfigError
 from sampling.files.faults import Fault, config_error
 from sampling.files.schema import check
 from sampling.hardware.cluster import hardware_facts, load_cluster
-from sampling.store.manifest import read_manifest
-from sampling.store.profiles import default_profile, home_of, profile_in_use, samples_directory
+from sampling.store.profiles import default_profile, home_of, profile_in_use, read_manifest, samples_directory
 
 # A batch of sequences of several lengths, on its way from a config to the rows that a run computes.
 

@@ -38,7 +38,7 @@ from predict.run.execution import Execution
 from predict.run.frameworks import ON_GPUS, framework_settings
 from predict.run.plan import Plan
 from sampling.errors import Checks
-from sampling.files import regular
+from sampling.files import disk as regular
 from sampling.files.documents import parse_yaml, read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.plain_yaml import NotYamlError

@@ -11,8 +11,7 @@ from predict.config.draft import DECLARED_BY, PRECISION, SECTIONS
 from predict.model.shipped import shipped_models
 from predict.reports.page.document import as_block, page, scripts
 from predict.run.training_run import TrainingRun
-from sampling.files.field_docs import field_docs
-from sampling.files.keys import LARGEST, Key, keys_of
+from sampling.files.schema import LARGEST, Key, field_docs, keys_of
 
 
 def explorer_page(first: Mapping[str, Any]) -> str:

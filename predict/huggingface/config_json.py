@@ -17,8 +17,7 @@ from predict.layers.registry import fields_of_parts, mixers, parts
 from predict.model.spec import DENSE, LayerKind, ModelSpec
 from sampling.files.documents import read_json
 from sampling.files.faults import Fault, config_error, did_you_mean, divisors, join, key_name, near_multiples, shown
-from sampling.files.keys import Scalar
-from sampling.files.schema import check
+from sampling.files.schema import Scalar, check
 
 # The kind of each layer of a `config.json`: from the types and indices that it lists, or from its family's pattern.
 

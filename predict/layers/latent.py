@@ -17,7 +17,7 @@ from predict.rank.module import Module, Works
 from predict.rank.share import RankShare
 from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.files.faults import Fault
-from sampling.files.keys import Scalar
+from sampling.files.schema import Scalar
 from sampling.operators.streaming import Stream
 
 UPWARD = "mla_up_proj"

@@ -16,7 +16,7 @@ from predict.rank.module import Module
 from predict.rank.share import RankShare
 from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.files.faults import Fault, near_multiples
-from sampling.files.keys import Scalar
+from sampling.files.schema import Scalar
 from sampling.operators.linear_attention import GatedDelta
 from sampling.operators.norm import RMSNorm
 from sampling.operators.streaming import Stream

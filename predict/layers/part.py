@@ -11,7 +11,7 @@ from predict.model.spec import FeedForwardShape, LayerKind, MixerShape, ModelSpe
 from predict.rank.module import Module
 from predict.rank.share import RankShare
 from sampling.files.faults import Fault
-from sampling.files.keys import Scalar
+from sampling.files.schema import Scalar
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

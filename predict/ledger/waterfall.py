@@ -37,8 +37,7 @@ from predict.step.priced_block import Bucket, PricedBlock, launched_us, total_us
 from predict.step.priced_rank import BUCKETS, action_counts
 from predict.workload.layer import RECOMPUTE
 from sampling.arithmetic.operator import Operator
-from sampling.call import Counted
-from sampling.catalogue import registry
+from sampling.call import Counted, registry
 from sampling.collectives.kinds import SendRecv
 
 COMPUTE, MEMORY = "compute", "memory-bound"

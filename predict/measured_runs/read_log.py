@@ -10,7 +10,7 @@ from pathlib import Path
 from predict.measured_runs.logs import LogFormat, formats
 from predict.measured_runs.steady_state import LoggedStep, RunLog
 from sampling.errors import UserError
-from sampling.files.regular import NotReadError, read_unzipped
+from sampling.files.disk import NotReadError, read_unzipped
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:|(?:rank|default)(\d+):|(\d+):(?!\d))")

@@ -25,9 +25,8 @@ from sampling.errors import UNREADABLE, SamplesError, UserError
 from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.files.documents import read_json
 from sampling.files.faults import did_you_mean
-from sampling.files.keys import Key, Text
 from sampling.files.places import own_data
-from sampling.files.schema import read
+from sampling.files.schema import Key, Text, read
 
 ID_DIGITS = 7
 """Digits of an id that are shown; more of the digest may be given."""

@@ -15,7 +15,7 @@ from predict.run.rebuild import rebuild
 from predict.run.training_run import TrainingRun
 from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place
 from sampling.files.places import own_data
-from sampling.hardware.cpu_name import cpu_name
+from sampling.hardware.this_device import cpu_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,7 @@ from predict.measurement.requirements import Implementation, require_measurable,
 from predict.measurement.system_noise import others_shares_here, usage_of
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
-from sampling.files.scratch import scratch_folder
+from sampling.files.disk import scratch_folder
 from sampling.number_text import duration
 from sampling.ranks.launch import launch
 

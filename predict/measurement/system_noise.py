@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sampling.hardware.cpu_load import OTHERS_LIMIT, PROC_STAT, busy_seconds
+from sampling.hardware.readings import OTHERS_LIMIT, PROC_STAT, busy_seconds
 
 TICKS_PER_WINDOW = 30
 """/proc/stat counts each core in whole ticks; over a span of 30 of them the rounding is 0.03 of it."""

@@ -25,7 +25,7 @@ from predict.measurement.models.tensor_parallel import parallelize
 from predict.measurement.training_step import DTYPES, SEED, Training, random_batch
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry, torch_csv
-from sampling.files.scratch import scratch_folder
+from sampling.files.disk import scratch_folder
 
 LEARNING_RATE = 1e-3
 PIPELINES = {"afab": ScheduleGPipe, "1f1b": Schedule1F1B}

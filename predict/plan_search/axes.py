@@ -21,7 +21,7 @@ from predict.schedules import registry
 from predict.schedules.registry import names as schedule_names
 from sampling.errors import UserError
 from sampling.files.faults import config_error, did_you_mean, join
-from sampling.files.keys import Key
+from sampling.files.schema import Key
 from sampling.hardware.cluster import hardware_beside
 
 # The values of a key that is `auto`: those that a framework's user would try, and that the framework offers.

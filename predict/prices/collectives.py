@@ -33,8 +33,16 @@ from predict.interval import Interval
 from predict.prices.cost_model import Asked, CostModel
 from regressors.bank.times import Times
 from sampling.collectives.custom_all_reduce import CustomAllReduce
-from sampling.collectives.kinds import KINDS, AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
-from sampling.collectives.token_exchange import TokenExchange
+from sampling.collectives.kinds import (
+    KINDS,
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Collective,
+    ReduceScatter,
+    SendRecv,
+    TokenExchange,
+)
 from sampling.hardware.cluster import Cluster, Link
 
 # Four numbers for all three GPUs, and κ of their links, fitted to AIConfigurator 0.11's NCCL tables inside a node (A100 NCCL 2.27.3,

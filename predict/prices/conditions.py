@@ -24,8 +24,7 @@ from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
 from regressors.bank.bank import Bank
 from regressors.bank.times import Times
-from sampling.arithmetic.composite import Composite
-from sampling.arithmetic.operator import Operator
+from sampling.arithmetic.operator import Composite, Operator
 from sampling.call import Call, Phase
 from sampling.cells.overlap import Overlap
 from sampling.collectives.kinds import Collective

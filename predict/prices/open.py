@@ -46,8 +46,7 @@ from sampling.collectives.kinds import Collective
 from sampling.errors import SamplesError
 from sampling.files.disk import state_of
 from sampling.hardware.cluster import Cluster, Gpu, hardware_facts
-from sampling.store.manifest import FILE as MANIFEST
-from sampling.store.profiles import SHIPPED, home_of, profile_in_use
+from sampling.store.profiles import MANIFEST, SHIPPED, home_of, profile_in_use
 
 # The speed of light with stated efficiencies: what a call costs where nothing was sampled.
 #

@@ -13,8 +13,7 @@ from regressors.bank.times import Times
 from sampling.errors import SamplesError
 from sampling.files.faults import did_you_mean
 from sampling.hardware.cluster import Cluster
-from sampling.hardware.cpu_name import cpu_name
-from sampling.store.manifest import read_manifest
+from sampling.hardware.this_device import cpu_name
 from sampling.store.profiles import (
     IMPORTED,
     OWN,
@@ -23,6 +22,7 @@ from sampling.store.profiles import (
     is_fitted,
     known_profiles,
     profile_in_use,
+    read_manifest,
     samples_directory,
 )
 

@@ -8,8 +8,15 @@ from functools import lru_cache
 from predict.rank.blocks import Message
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
-from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
-from sampling.collectives.token_exchange import TokenExchange
+from sampling.collectives.kinds import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Collective,
+    ReduceScatter,
+    SendRecv,
+    TokenExchange,
+)
 
 KEPT = 256
 """Plans whose groups are kept."""

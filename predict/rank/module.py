@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from predict.model.spec import LayerKind
 from predict.rank.blocks import Calls, OverlappedCommunication
 from predict.rank.share import RankShare
-from sampling.arithmetic.composite import phase_of
-from sampling.arithmetic.operator import Operator
+from sampling.arithmetic.operator import Operator, phase_of
 from sampling.call import Counted, Phase
 from sampling.operators.streaming import Stream
 

@@ -19,11 +19,10 @@ from predict.run.training_run import TrainingRun
 from predict.workload.whole_layers import EMBEDDING, HEAD, module_parameters, whole_layer_calls
 from sampling.call import Phase
 from sampling.errors import ConfigError, SamplesError
+from sampling.files.disk import is_missing
 from sampling.files.documents import read_json
 from sampling.files.faults import Fault, config_error, shown
-from sampling.files.keys import Count, Text
-from sampling.files.regular import is_missing
-from sampling.files.schema import build, read
+from sampling.files.schema import Count, Text, build, read
 
 # The part of a benchmark's file that holds counted bytes: a `MemoryBenchmark`.
 

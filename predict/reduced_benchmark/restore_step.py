@@ -27,7 +27,7 @@ from predict.workload.decompose import RankCalls
 from predict.workload.layer import LayerBlocks, embedding_blocks, head_blocks, layer_blocks
 from predict.workload.whole_layers import EMBEDDING, HEAD, module_kind, whole_layer_calls
 from regressors.bank.times import Times
-from sampling.arithmetic.composite import add_terms, scale_terms
+from sampling.arithmetic.operator import add_terms, scale_terms
 from sampling.call import Call, Counted, Phase
 from sampling.collectives.kinds import Collective
 from sampling.errors import SamplesError

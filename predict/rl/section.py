@@ -14,7 +14,7 @@ from predict.run.plan import MOST_TOKENS
 from predict.serving.scheduler.traffic import SEED, Ints
 from predict.serving.server import PRECISIONS
 from sampling.files.faults import Fault
-from sampling.files.keys import Key, one_of
+from sampling.files.schema import Key, one_of
 
 COLOCATED: Final = "colocated"
 ONE_STEP_OFF: Final = "one_step_off"

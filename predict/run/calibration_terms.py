@@ -22,7 +22,7 @@ from predict.run.execution import (
     WAITING_TIME,
 )
 from sampling.files.faults import Fault
-from sampling.files.keys import Count, Key, Text, keys_of
+from sampling.files.schema import Count, Key, Text, keys_of
 
 Covariance: TypeAlias = Annotated[float, Key(minimum=-100, maximum=100)]
 Micros: TypeAlias = Annotated[float, Key(maximum=1e13)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from sampling.files.keys import Key, one_of
+from sampling.files.schema import Key, one_of
 from sampling.operators.experts import PER_EXPERT
 
 WHOLE_LAYERS = "torch"

@@ -11,9 +11,8 @@ from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.plan import Plan
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, did_you_mean
-from sampling.files.keys import Key, keys_of
 from sampling.files.places import CONFIGS
-from sampling.files.schema import check, read
+from sampling.files.schema import Key, check, keys_of, read
 
 FOLDER = CONFIGS / "frameworks"
 TORCH_RUNTIME = (WHOLE_LAYERS, "torchtitan")

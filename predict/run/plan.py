@@ -7,7 +7,7 @@ from typing import Annotated
 
 from predict.run.lengths import FORMS, PACKED, PADDED, PATTERN, SORTED
 from predict.schedules.building import MOST_CHUNKS, MOST_RANKS
-from sampling.files.keys import Key, one_of
+from sampling.files.schema import Key, one_of
 
 BEST = "best"
 """Stands for the schedule with the shortest step."""

@@ -17,7 +17,7 @@ from predict.schedules.building import Schedule
 from predict.schedules.engine.order import Order
 from predict.schedules.order_files import is_order_file
 from sampling.errors import ConfigError
-from sampling.files.keys import one_of
+from sampling.files.schema import one_of
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster
 
 

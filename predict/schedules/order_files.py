@@ -11,8 +11,7 @@ from types import ModuleType
 from predict.schedules.engine.order import Order
 from predict.schedules.engine.program import compile_order
 from sampling.errors import ConfigError, InfeasibleError
-from sampling.files.disk import require_suffix, write_atomically
-from sampling.files.regular import NotReadError, read_text, require_regular
+from sampling.files.disk import NotReadError, read_text, require_regular, require_suffix, write_atomically
 
 KEPT = 16
 FORMATS = {".csv": "torch_csv", ".json": "order_json"}

@@ -13,8 +13,7 @@ import numpy as np
 
 from predict.schedules.engine.order import CODE, KINDS, Order, Placement, Rows, loop
 from sampling.errors import ConfigError
-from sampling.files.keys import Count, Key
-from sampling.files.schema import build
+from sampling.files.schema import Count, Key, build
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 from predict.schedules import registry
 from predict.schedules.engine.costs import LONGEST, ChunkTimes
 from sampling.files.faults import Fault
-from sampling.files.keys import Key, Share
-from sampling.files.schema import read
+from sampling.files.schema import Key, Share, read
 
 Time: TypeAlias = Annotated[float, Key(minimum=0, maximum=LONGEST)]
 Table: TypeAlias = Annotated[

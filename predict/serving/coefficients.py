@@ -12,8 +12,8 @@ from predict.run.calibration_file import COEFFICIENTS, read_written
 from predict.serving.step_model import KERNELS, MODELS, step_model
 from sampling.errors import Checks, UserError
 from sampling.files.faults import Fault
-from sampling.files.keys import Key, Text, one_of
 from sampling.files.places import SHIPPED_DATA
+from sampling.files.schema import Key, Text, one_of
 
 FOLDER = SHIPPED_DATA / "serving"
 Microseconds = Annotated[float, Key(minimum=0, maximum=1e9)]

@@ -38,11 +38,16 @@ from predict.serving.server import (
 from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
 from sampling.files.faults import Fault, config_error, shown
-from sampling.files.keys import keys_of
-from sampling.files.schema import build, check, unknown_keys
+from sampling.files.schema import build, check, keys_of, unknown_keys
 from sampling.hardware.cluster import Cluster, hardware_beside, hardware_facts, known_hardware, load_cluster
-from sampling.store.manifest import read_manifest
-from sampling.store.profiles import default_profile, home_of, known_profiles, profile_in_use, samples_directory
+from sampling.store.profiles import (
+    default_profile,
+    home_of,
+    known_profiles,
+    profile_in_use,
+    read_manifest,
+    samples_directory,
+)
 
 # Keys of a load that do not go together.
 

@@ -37,9 +37,9 @@ from predict.serving.server import Server
 from predict.serving.step_model import KERNELS, StepModel, StepTerm
 from predict.serving.stepper import Stepper
 from sampling.errors import ConfigError, SamplesError, UserError
+from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import Fault, counted
-from sampling.files.keys import Key
-from sampling.files.regular import NotReadError, read_text
+from sampling.files.schema import Key
 from sampling.units import SECOND_US
 
 

@@ -10,9 +10,8 @@ from typing import Annotated, Literal
 from predict.model.spec import ModelSpec
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, did_you_mean, shown
-from sampling.files.keys import Key, one_of
 from sampling.files.places import CONFIGS
-from sampling.files.schema import read
+from sampling.files.schema import Key, one_of, read
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster, hardware_facts, load_cluster
 
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")

@@ -27,7 +27,7 @@ from predict.step.priced_rank import (
 )
 from predict.workload.decompose import RankCalls
 from regressors.bank.times import Source
-from sampling.arithmetic.composite import add_terms
+from sampling.arithmetic.operator import add_terms
 from sampling.call import Call, Counted, Phase
 from sampling.collectives.kinds import Collective
 

@@ -22,8 +22,7 @@ from regressors.dataset.launching import LAUNCH_NORM
 from regressors.features.arrays import Floats
 from sampling.arithmetic.arrays import smaller
 from sampling.call import Call
-from sampling.collectives.kinds import Collective
-from sampling.collectives.token_exchange import TokenExchange
+from sampling.collectives.kinds import Collective, TokenExchange
 
 # Exposed communication: the time that communication adds to the compute beside which it runs.
 #

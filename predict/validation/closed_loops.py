@@ -23,9 +23,9 @@ from predict.serving.stepper import Stepper
 from predict.validation.serving_rows import ANALYTIC, Milliseconds, hardware_of
 from predict.validation.truth_table import columns_of, read_declared
 from sampling.errors import SamplesError, UserError
+from sampling.files.disk import is_missing
 from sampling.files.faults import shown
-from sampling.files.keys import Key, one_of
-from sampling.files.regular import is_missing
+from sampling.files.schema import Key, one_of
 
 FILE = "serving_concurrency.csv"
 ENGINES = {"vllm": "vllm-v1", "trtllm": "tensorrt-llm", "sglang": "sglang"}

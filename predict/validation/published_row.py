@@ -8,7 +8,7 @@ from pathlib import Path
 
 from predict.validation.truth_columns import RUNS
 from predict.validation.truth_table import Cells, number_of, read_cells
-from sampling.files.keys import LARGEST as LARGEST_SIZE
+from sampling.files.schema import LARGEST as LARGEST_SIZE
 
 LARGEST = 1e15
 """No figure of a run comes near it; larger values count as not published."""

@@ -17,7 +17,7 @@ from predict.validation.published_row import NotExpressibleError, PublishedRow, 
 from predict.validation.published_runs import hardware_of
 from predict.validation.truth_table import columns_of, header_of, read_cells
 from sampling.errors import ConfigError
-from sampling.files.keys import Key
+from sampling.files.schema import Key
 from sampling.hardware.cluster import hardware_facts
 
 Number = Annotated[float | None, Key(minimum=0)]

@@ -30,7 +30,7 @@ from predict.serving.step_model import Features, StepModel, step_model
 from predict.serving.step_table import StepTable
 from predict.validation.serving_rows import Stage
 from sampling.errors import SamplesError, UserError
-from sampling.files.regular import is_missing
+from sampling.files.disk import is_missing
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from predict.serving.scheduler.traffic import Load
 from predict.serving.server import USUAL, Placement, Server, cluster_of, engine_settings
 from predict.validation.truth_table import columns_of, read_declared
 from sampling.files.faults import Fault
-from sampling.files.keys import Key, one_of
+from sampling.files.schema import Key, one_of
 from sampling.hardware.cluster import hardware_entry, known_hardware
 
 FILE = "serving_experiments.csv"

@@ -24,8 +24,8 @@ from predict.validation.serving import (
 )
 from predict.validation.serving_rows import read_stages
 from predict.validation.truth_table import columns_of, read_declared
-from sampling.files.keys import Key
-from sampling.files.regular import is_missing
+from sampling.files.disk import is_missing
+from sampling.files.schema import Key
 from sampling.progress import progress_display
 
 FILE = "serving_capacity.csv"

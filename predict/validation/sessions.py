@@ -17,12 +17,10 @@ from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from predict.validation.here import ValidatedRun, Validation, ValidationRow, row_of, validation_json
 from sampling.errors import UNREADABLE, SamplesError, UserError
-from sampling.files.disk import MAKE_WRITABLE, require_place, write_atomically
+from sampling.files.disk import MAKE_WRITABLE, NotReadError, read_bytes, require_place, write_atomically
 from sampling.files.places import CONFIGS
-from sampling.files.regular import NotReadError, read_bytes
-from sampling.gpu_session.import_archive import STEPS
-from sampling.store.manifest import read_manifest
-from sampling.store.profiles import OWN, default_profile, home_of, known_profiles, samples_directory
+from sampling.session.import_archive import STEPS
+from sampling.store.profiles import OWN, default_profile, home_of, known_profiles, read_manifest, samples_directory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

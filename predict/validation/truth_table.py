@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.csv_table import CsvTable, read_csv_table
+from sampling.files.disk import NotReadError, is_missing
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
-from sampling.files.keys import Key, keys_of
-from sampling.files.regular import NotReadError, is_missing
-from sampling.files.schema import build
+from sampling.files.schema import Key, build, keys_of
 
 NOT_STATED = {"-", "–", "—", "?", "n/a", "na", "not published", "unknown"}
 """Cells that state nothing, as blank ones do."""

@@ -20,7 +20,7 @@ from predict.what_if.sweep import OPTION as VARY
 from predict.what_if.sweep import SweptRows, parse_vary, swept_rows, unknown_key
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
-from sampling.files.keys import Key, keys_of
+from sampling.files.schema import Key, keys_of
 from sampling.hardware.cluster import hardware_beside, hardware_facts
 
 TP = "placement.tp"

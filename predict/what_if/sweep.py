@@ -20,7 +20,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import Checks, ConfigError, InfeasibleError, UserError
 from sampling.files.faults import did_you_mean, shown
-from sampling.files.keys import Key
+from sampling.files.schema import Key
 
 # The keys that a sweep varies, each with its values, and the settings of every combination.
 

@@ -20,7 +20,7 @@ from predict.workload.layer import as_sampled
 from predict.workload.step_end import StepEnd, shared_weights_reduction, shares_weights, step_ends
 from predict.workload.whole_layer_chunks import chunk_of_whole_layers
 from sampling.call import Call, Counted, Phase, Request
-from sampling.collectives.token_exchange import TokenExchange
+from sampling.collectives.kinds import TokenExchange
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,12 +28,11 @@ from sampling.choosing.tasks import SamplingTask, missing
 from sampling.command_line import exit_code_of
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster, load_cluster
-from sampling.ranks.job import RunJob
-from sampling.ranks.local import START_S
+from sampling.ranks.job import START_S, RunJob
 from sampling.ranks.rank import rank_from
-from sampling.session.options import session_parser
 from sampling.session.run_tasks import Outcome, run_tasks
-from sampling.store.manifest import Manifest
+from sampling.session.site import session_parser
+from sampling.store.profiles import Manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.timer import TimerSettings, cpu_phase_s

@@ -31,9 +31,8 @@ from regressors.uncertainty.intervals import Intervals
 from regressors.uncertainty.novelty import Novelty
 from regressors.uncertainty.sampled_times import SampledTimes
 from sampling.errors import SamplesError
-from sampling.files.disk import replacing
+from sampling.files.disk import NotReadError, replacing, require_regular
 from sampling.files.faults import shown
-from sampling.files.regular import NotReadError, require_regular
 
 FORMAT = 4
 FILE = "bank.npz"

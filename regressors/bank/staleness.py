@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sampling.store.manifest import FILE, read_manifest
+from sampling.store.profiles import MANIFEST, read_manifest
 
 
 def sessions_since(facts: Mapping[str, Any], samples: Path) -> int:
@@ -14,7 +14,7 @@ def sessions_since(facts: Mapping[str, Any], samples: Path) -> int:
 
     Raises SamplesError for a damaged manifest.
     """
-    if not (samples / FILE).is_file():
+    if not (samples / MANIFEST).is_file():
         return 0
     learnt = facts["provenance"]["sessions"]
     return sum(session not in learnt for session in read_manifest(samples).sessions)

@@ -22,7 +22,7 @@ from sampling.call import Call, State
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.attention import Attention
-from sampling.store.manifest import read_manifest
+from sampling.store.profiles import read_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.row_checks import why_set_aside

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regressors.features.arrays import Floats
-from sampling.arithmetic.composite import Composite
+from sampling.arithmetic.operator import Composite
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sampling.arithmetic.operator import Operator
-from sampling.call import Counted, Phase
-from sampling.catalogue import register
+from sampling.call import Counted, Phase, register
 from sampling.cells.layer import LayerShape
 from sampling.operators.decode_attention import DecodeAttention
 

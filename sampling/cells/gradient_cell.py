@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from sampling.call import Counted, Phase
-from sampling.catalogue import register
+from sampling.call import Counted, Phase, register
 from sampling.cells.layer import DenseLayer, LayerShape
-from sampling.collectives.group import Group
-from sampling.collectives.kinds import AllReduce
+from sampling.collectives.kinds import AllReduce, Group
 
 
 @register

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.composite import Composite, phase_of
-from sampling.call import Counted, Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import Composite, phase_of
+from sampling.call import Counted, Phase, register
 from sampling.cells.layer import CELL_PHASES
-from sampling.collectives.group import Group, entering_group, summed_over_group
+from sampling.collectives.kinds import Group, entering_group, summed_over_group
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import LayerNorm, RMSNorm
 from sampling.operators.vocabulary import CrossEntropy

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sampling.arithmetic.composite import Composite, phase_of
-from sampling.arithmetic.operator import COPIES, Operator
-from sampling.call import Counted, Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import COPIES, Composite, Operator, phase_of
+from sampling.call import Counted, Phase, register
 from sampling.cells.matrices import Matrix, attention_matrices, mlp_matrices
-from sampling.collectives.group import Group, entering_group, summed_over_group
+from sampling.collectives.kinds import Group, entering_group, summed_over_group
 from sampling.operators.attention import Attention
 from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
 from sampling.operators.gemm import Gemm

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sampling.arithmetic.composite import Composite, composite_features
 from sampling.arithmetic.expert_rows import rows_of_groups
-from sampling.arithmetic.operator import COPIES, Operator
-from sampling.call import Counted, Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import COPIES, Composite, Operator, composite_features
+from sampling.call import Counted, Phase, register
 from sampling.cells.layer import CELL_PHASES, DenseLayer, counted_in
 from sampling.hardware.cluster import Cluster
 from sampling.operators.elementwise import ResidualAdd

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sampling.arithmetic.operator import physics_features
-from sampling.call import Call, Counted, Phase
-from sampling.catalogue import make_call, register
+from sampling.call import Call, Counted, Phase, make_call, register
 from sampling.collectives.kinds import KINDS, Collective
 from sampling.hardware.cluster import Cluster
 from sampling.operators.gemm import Gemm

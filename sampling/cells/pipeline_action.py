@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.composite import Composite
-from sampling.call import Counted, Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import Composite
+from sampling.call import Counted, Phase, register
 from sampling.collectives.kinds import SendRecv
 
 MICROBATCHES = 8

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.composite import add_terms
-from sampling.arithmetic.operator import Operator
-from sampling.call import Counted, Phase
-from sampling.catalogue import register
-from sampling.collectives.group import Group
-from sampling.collectives.kinds import AllGather
+from sampling.arithmetic.operator import Operator, add_terms
+from sampling.call import Counted, Phase, register
+from sampling.collectives.kinds import AllGather, Group
 from sampling.hardware.cluster import Cluster
 from sampling.operators.optimizer import STEP, AdamW
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from sampling.call import Phase, Request
-from sampling.catalogue import make_call
+from sampling.call import Phase, Request, make_call
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.faults import Fault
 from sampling.files.schema import read

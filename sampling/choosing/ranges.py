@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 from sampling.files.faults import Fault
-from sampling.files.keys import Key, Text
 from sampling.files.places import CONFIGS
-from sampling.files.schema import read
+from sampling.files.schema import Key, Text, read
 from sampling.hardware.cluster import hardware_facts
 
 SizeRange = tuple[Annotated[int, Key(maximum=2**63 - 1)], ...]

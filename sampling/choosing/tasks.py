@@ -2,21 +2,62 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sampling.call import Call, Phase, Request
+from sampling.cells.overlap import Overlap
 from sampling.choosing.calls_file import read_calls_file
-from sampling.choosing.collective_sweep import collective_sweep
 from sampling.choosing.ranges import ShapeRanges
 from sampling.choosing.shapes import DrawnModel, calls_of, draw_models
-from sampling.collectives.topology import Placement
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
+from sampling.collectives.topology import Placement, covers, groups_of, placement_of, placements
 from sampling.errors import ConfigError
-from sampling.hardware.cluster import hardware_facts
-from sampling.hardware.machine import Machine
+from sampling.hardware.cluster import Machine, hardware_facts
 from sampling.store.sample import Sample
+from sampling.units import GIB
+
+# Which collectives to time: every kind, message size and group that the cluster offers.
+
+
+def collective_sweep(machine: Machine, message_bytes: Sequence[int], sizes: int) -> Iterator[Call]:
+    """Every collective at `sizes` message sizes over every placement, one group alone and all groups at once.
+
+    The order covers the range of sizes early, since a budget may end it anywhere.
+    """
+    for size_bytes in _ends_first(_message_sizes(message_bytes, sizes)):
+        for placement in placements(machine):
+            kinds = (AllReduce, AllGather, ReduceScatter, AllToAll, *((SendRecv,) if placement.ranks == 2 else ()))
+            for groups in sorted({1, len(groups_of(placement, machine))}):
+                for kind in kinds:
+                    yield kind(
+                        size_bytes=size_bytes,
+                        ranks=placement.ranks,
+                        ranks_per_node=placement.ranks_per_node,
+                        groups=groups,
+                    )
+
+
+def _message_sizes(low_high: Sequence[int], count: int) -> list[int]:
+    low, high = low_high
+    return sorted({round(low * math.exp(math.log(high / low) * step / max(1, count - 1))) for step in range(count)})
+
+
+def _ends_first(sizes: Sequence[int]) -> list[int]:
+    """The largest and the smallest first, then the middle of each gap between those chosen so far."""
+    gaps, order = [(0, len(sizes) - 1)], list(dict.fromkeys((sizes[-1], sizes[0])))
+    while gaps:
+        low, high = gaps.pop(0)
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(sizes[middle])
+            gaps += [(low, middle), (middle, high)]
+    return order
+
 
 VISITS_OF_NAMED = 3
 """Moments at which a call that a named run needs is timed: a shared machine drifts by 5–15 % over minutes."""
@@ -132,3 +173,68 @@ def missing(requests: Iterable[Request], kept: Iterable[Sample], ranks: int, vis
             if unanswered:
                 lacking.append(Request(call=call, phases=unanswered))
     return lacking
+
+
+# Placement of a task's calls: on which nodes and groups of the cluster, and which calls it cannot run.
+
+BUFFER_MEMORY_SHARE = 0.4
+"""Share of a rank's memory that the buffers of a collective may take; NCCL's own and those of other groups need some too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedTasks:
+    """Tasks by the nodes and groups they run on, and how many calls this machine cannot run."""
+
+    tasks: list[SamplingTask]
+    misplaced: int
+    """Calls whose groups the machine cannot form."""
+    too_large: int
+    """Collectives whose buffers do not fit in the memory."""
+
+
+def place_tasks(machine: Machine, tasks: Iterable[SamplingTask], memory_bytes: Callable[[int], float]) -> PlacedTasks:
+    """Split every task by the nodes and groups that its calls run on, without the calls that the machine cannot run.
+
+    `memory_bytes` gives the memory of a rank by how many ranks share a node.
+    """
+    placed: list[SamplingTask] = []
+    misplaced = too_large = 0
+    for task in tasks:
+        largest_buffer = BUFFER_MEMORY_SHARE * memory_bytes(task.busy_ranks)
+        by_place: dict[tuple[int, Placement | None], list[Request]] = {}
+        for request in task.requests:
+            place = _place(request.call, task, machine)
+            if place is None:
+                misplaced += 1
+            elif request.call.buffer_bytes() > largest_buffer:
+                too_large += 1
+            else:
+                by_place.setdefault(place, []).append(request)
+        placed += [
+            replace(task, requests=requests, nodes=nodes, group=group) for (nodes, group), requests in by_place.items()
+        ]
+    return PlacedTasks(tasks=placed, misplaced=misplaced, too_large=too_large)
+
+
+def _place(call: Call, task: SamplingTask, machine: Machine) -> tuple[int, Placement | None] | None:
+    """The nodes of the call's job, and the groups of its cells where they are not all its ranks; None if it cannot run."""
+    placement = placement_of(call)
+    nodes = max(task.nodes, placement.nodes)
+    if nodes > 1:
+        nodes = machine.nodes
+    ranks = Machine(nodes=nodes, gpus_per_node=task.busy_ranks)
+    groups = len(groups_of(placement, ranks))
+    if isinstance(call, Collective | Overlap):
+        needed = call.groups if isinstance(call, Collective) else 1
+        return (nodes, None) if groups >= needed else None
+    if not covers(placement, ranks):
+        return None
+    return nodes, None if call.group_size in (1, ranks.ranks) else placement
+
+
+def memory_of_a_rank(hardware: str, ranks: int) -> float:
+    """Bytes: a GPU's own memory, or an even share of this machine's."""
+    facts = hardware_facts(hardware)
+    if facts.kind == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / ranks
+    return float(facts.memory_gib) * GIB

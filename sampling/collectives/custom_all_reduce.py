@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.call import Phase
-from sampling.catalogue import register
+from sampling.call import Phase, register
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import Cluster
 

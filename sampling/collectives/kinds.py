@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from sampling.arithmetic.arrays import log2, smaller
-from sampling.call import Call, Phase
-from sampling.catalogue import register
+from sampling.call import Call, Counted, Phase, register
 from sampling.hardware.cluster import Cluster
 
 FILLING_US = (3, 30)
@@ -127,3 +126,65 @@ class SendRecv(Collective):
 
 KINDS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv)
 """All kinds."""
+
+
+# TokenExchange: a mixture's tokens sent to their experts, or back, once per node and forwarded there, as DeepEP does it.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenExchange(Collective):
+    """Tokens to the ranks of their experts: one copy per node through the network card, from there to each rank over the node's
+    links (DeepEP, github.com/deepseek-ai/DeepEP, README: normal kernels with NVLink and RDMA forwarding; NVIDIA's Hybrid-EP alike).
+
+    `size_bytes` are the copies that a rank sends to other ranks inside nodes, `away_bytes` those that it sends to other nodes.
+    It is not registered, so no sampler times it: that takes the library of the framework.
+    """
+
+    NAME: ClassVar[str] = "token_exchange"
+    COLUMNS: ClassVar[tuple[str, ...]] = ()
+    EXTRA_BUFFER: ClassVar[Literal["", "shard", "other"]] = "other"
+
+    away_bytes: int
+
+    def bytes_on_wire(self) -> float:
+        return float(self.size_bytes + self.away_bytes)
+
+    def steps(self) -> float:
+        return 1.0 if self.ranks <= self.ranks_per_node else 2.0
+
+    def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        inside = cluster.link_in_node(min(self.ranks, self.ranks_per_node))
+        inside_us = self.size_bytes / inside.bytes_per_us()
+        away_us = self.away_bytes / cluster.inter_node.bytes_per_us()
+        link = cluster.link(self.ranks, self.ranks_per_node)
+        return {"latency": self.steps() * link.latency_us, "wire": max(inside_us, away_us)}
+
+
+# The group of ranks that shares a cell, and the collectives on either side of its products.
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The ranks that share a cell, spread evenly over nodes."""
+
+    ranks: int
+    nodes: int
+
+    @property
+    def ranks_per_node(self) -> int:
+        return max(1, self.ranks // self.nodes)
+
+
+def summed_over_group(size_bytes: int, group: Group, sp: bool) -> tuple[Counted, ...]:
+    """The collective after a row-parallel product: an all-reduce, or a reduce-scatter with sequence parallelism (`sp`)."""
+    kind = ReduceScatter if sp else AllReduce
+    call = kind(size_bytes=size_bytes, ranks=group.ranks, ranks_per_node=group.ranks_per_node)
+    return (Counted(call=call, phase="forward"),)
+
+
+def entering_group(size_bytes: int, group: Group, sp: bool) -> tuple[Counted, ...]:
+    """The collective before a column-parallel product: none, or an all-gather with sequence parallelism (`sp`)."""
+    if not sp:
+        return ()
+    call = AllGather(size_bytes=size_bytes, ranks=group.ranks, ranks_per_node=group.ranks_per_node)
+    return (Counted(call=call, phase="forward"),)

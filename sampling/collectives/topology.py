@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sampling.call import Call
-from sampling.hardware.machine import Machine
+from sampling.hardware.cluster import Machine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

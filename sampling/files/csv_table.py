@@ -8,7 +8,7 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
-from sampling.files.regular import NotReadError, read_text
+from sampling.files.disk import NotReadError, read_text
 
 BYTE_ORDER_MARK = "\ufeff"
 SEPARATORS = (",", ";", "\t", "|")

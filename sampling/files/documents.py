@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sampling.files import regular
+from sampling.files import disk as regular
+from sampling.files.disk import NotReadError
 from sampling.files.faults import Fault, did_you_mean, first_line, key_name, nearest, shown
 from sampling.files.plain_yaml import NotYamlError, parse_plain
-from sampling.files.regular import NotReadError
 
 MOST_YAML_BYTES = 4_000_000
 """Largest YAML file that is read; people write them, and reading is slow."""

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from sampling.files.faults import Fault
-from sampling.files.keys import Key, Text, keys_of
-from sampling.files.schema import read
+from sampling.files.schema import Key, Text, keys_of, read
 
 DTYPE_BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 """tf32 stands for matrix products of fp32 tensors on tensor cores, so its elements have fp32's size."""

@@ -2,18 +2,90 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
+import subprocess
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.faults import did_you_mean
+from sampling.files.places import INSTALLED, PACKAGE, SHIPPED
 from sampling.hardware.cluster import device_names, hardware_facts, how_to_describe, known_hardware
-from sampling.hardware.code_version import code_version
-from sampling.hardware.cpu_name import cpu_name
 from sampling.units import GIB
+
+# The name of this machine's processor.
+
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def cpu_name() -> str:
+    """The processor's name by the kernel, with family and model, since a hypervisor may hide the name."""
+    return _name_in(CPUINFO)
+
+
+@cache
+def _name_in(path: Path) -> str:
+    if not path.is_file():
+        return platform.processor() or platform.machine()
+    facts: dict[str, str] = {}
+    for line in path.read_text().splitlines():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    name = facts.get("model name", platform.machine())
+    return f"{name} family {facts.get('cpu family', '?')} model {facts.get('model', '?')}"
+
+
+# The version of the code that takes rows: a commit of the clone, or a hash of the sources where no history travels with them.
+
+NOT_SOURCE = ("__pycache__", INSTALLED.name)
+"""Entries of the package's folder that its repository does not hold there."""
+
+
+def code_version() -> str:
+    """The commit of this clone, with a + where files differ from it; else `tree:` and the hash of the package's sources.
+
+    The hash is that of git: `git rev-parse COMMIT:sampling` begins with it for every commit with the same sources. It stands for
+    an installation, whatever clone that lies in, and for a copy of the working tree without its .git.
+    """
+    return (_commit() if SHIPPED != INSTALLED else "") or f"tree:{tree_hash(PACKAGE)[:12]}"
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        result = subprocess.run(["git", *arguments], cwd=PACKAGE, capture_output=True, text=True, check=False)
+        return result.stdout.strip()
+
+    try:
+        if not git("ls-files", "--", "__main__.py"):  # a copy inside another repository has no commit of its own
+            return ""
+        commit = git("rev-parse", "--short=12", "HEAD")
+        return commit + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except FileNotFoundError:
+        return ""
+
+
+def tree_hash(folder: Path) -> str:
+    """The hash that git gives to a folder of plain files (git-scm.com/book/en/v2, Git Internals, tree objects)."""
+    return _tree(folder).hex()
+
+
+def _tree(folder: Path) -> bytes:
+    kept = [path for path in folder.iterdir() if path.name not in NOT_SOURCE]
+    entries = []
+    for path in sorted(kept, key=lambda path: path.name + "/" * path.is_dir()):
+        mode, digest = ("40000", _tree(path)) if path.is_dir() else ("100644", _git_hash("blob", path.read_bytes()))
+        entries.append(f"{mode} {path.name}\0".encode() + digest)
+    return _git_hash("tree", b"".join(entries))
+
+
+def _git_hash(kind: str, content: bytes) -> bytes:
+    return hashlib.sha1(f"{kind} {len(content)}\0".encode() + content, usedforsecurity=False).digest()
+
 
 DRIVERS_SHARE = 0.03
 """Largest share of a device's memory by which two drivers may report it differently: each keeps about 1 % to itself. Kinds
@@ -110,3 +182,24 @@ def provenance() -> dict[str, Any]:
     if torch.cuda.is_available():
         versions["cuda"] = str(torch.version.cuda or torch.version.hip)
     return {"versions": versions, "kernel": platform.release(), "commit": code_version()}
+
+
+# The communication library of this machine and its settings: provenance of collectives.
+
+PREFIXES = ("NCCL_", "RCCL_", "GLOO_", "UCX_", "FI_", "HSA_", "CUDA_DEVICE_MAX_CONNECTIONS")
+"""Prefixes of environment variables that configure communication."""
+
+
+def communication_facts(hardware: str) -> dict[str, Any]:
+    """The library with its version, and the environment variables that configure it."""
+    variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(PREFIXES)}
+    return {"library": _library(hardware), "variables": variables}
+
+
+def _library(hardware: str) -> str:
+    if hardware_facts(hardware).kind == "cpu":
+        return "gloo"
+    import torch
+
+    version = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
+    return f"{'rccl' if torch.version.hip else 'nccl'} {version}"

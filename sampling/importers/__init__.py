@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sampling.additions import add, modules_of
-from sampling.importers.reading import as_published
-from sampling.importers.table import ImportRequest, Table
+from sampling.importers.table import ImportRequest, Table, as_published
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

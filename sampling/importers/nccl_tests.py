@@ -15,11 +15,9 @@ from pathlib import Path
 from sampling.call import Call
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceScatter, SendRecv
 from sampling.errors import ConfigError, SamplesError
-from sampling.files.regular import NotReadError, read_text
+from sampling.files.disk import NotReadError, read_text
 from sampling.hardware.cluster import known_hardware
-from sampling.importers.devices import hardware_of_device
-from sampling.importers.reading import shown_name
-from sampling.importers.table import ImportRequest, Row, Table
+from sampling.importers.table import ImportRequest, Row, Table, hardware_of_device, shown_name
 
 SOURCE = "nccl-tests"
 PATH = "a log of nccl-tests or rccl-tests, or a folder of them"

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sampling.arithmetic.arrays import log2, smaller
-from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator, physics_features
-from sampling.arithmetic.tiles import wave_features
-from sampling.call import Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator, physics_features, wave_features
+from sampling.call import Phase, register
 from sampling.hardware.cluster import Cluster
 
 

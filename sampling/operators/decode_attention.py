@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sampling.arithmetic.operator import Operator
-from sampling.call import Phase
-from sampling.catalogue import register
+from sampling.call import Phase, register
 
 UNPACKED = "unpacked"
 """A kernel in which each query head reads the keys and values that it shares with others by itself, most often from the cache."""

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.composite import Composite, phase_of
 from sampling.arithmetic.expert_rows import experts_with_rows
-from sampling.arithmetic.operator import WITH_WEIGHTS, Operator, physics_features
-from sampling.arithmetic.tiles import wave_features
-from sampling.call import Counted, Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import WITH_WEIGHTS, Composite, Operator, phase_of, physics_features, wave_features
+from sampling.call import Counted, Phase, register
 from sampling.hardware.cluster import Cluster
 from sampling.operators.elementwise import Gelu, SwiGLU
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.operator import FORWARD_BACKWARD, WITH_WEIGHTS, Operator, physics_features
-from sampling.arithmetic.tiles import alignment_features, wave_features
-from sampling.call import Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import (
+    FORWARD_BACKWARD,
+    WITH_WEIGHTS,
+    Operator,
+    alignment_features,
+    physics_features,
+    wave_features,
+)
+from sampling.call import Phase, register
 from sampling.hardware.cluster import Cluster
 
 LEAST_OUTPUT_BYTES = 2

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from sampling.arithmetic.bandwidth import MEASURED, BandwidthShare
-from sampling.arithmetic.operator import Operator
-from sampling.call import Counted, Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import MEASURED, BandwidthShare, Operator
+from sampling.call import Counted, Phase, register
 
 STEP: tuple[Phase, ...] = ("step",)
 TENSORS_PER_LAUNCH = 36

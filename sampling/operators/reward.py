@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.bandwidth import BY_ANALOGY, BandwidthShare
-from sampling.arithmetic.operator import Operator
-from sampling.call import Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import BY_ANALOGY, BandwidthShare, Operator
+from sampling.call import Phase, register
 
 TOKEN_BYTES = 8
 PASSES = 3

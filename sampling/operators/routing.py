@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.bandwidth import BY_ANALOGY, BandwidthShare
-from sampling.arithmetic.operator import FORWARD_BACKWARD, WITH_WEIGHTS, Operator
-from sampling.call import Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import BY_ANALOGY, FORWARD_BACKWARD, WITH_WEIGHTS, BandwidthShare, Operator
+from sampling.call import Phase, register
 from sampling.hardware.cluster import Cluster
 
 INDEX_BYTES = 8

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.bandwidth import MEASURED, ONE_STACK, BandwidthShare
-from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
-from sampling.call import Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import FORWARD_BACKWARD, MEASURED, ONE_STACK, BandwidthShare, Operator
+from sampling.call import Phase, register
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.composite import Composite
-from sampling.arithmetic.operator import COPIES, FORWARD_BACKWARD
-from sampling.call import Counted, Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import COPIES, FORWARD_BACKWARD, Composite
+from sampling.call import Counted, Phase, register
 from sampling.operators.gemm import BatchedGemm
 from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
 

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from sampling.arithmetic.bandwidth import BY_ANALOGY, ONE_STACK, BandwidthShare
-from sampling.arithmetic.composite import add_terms
-from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
-from sampling.call import Counted, Phase
-from sampling.catalogue import register
-from sampling.collectives.group import Group, entering_group, summed_over_group
+from sampling.arithmetic.operator import BY_ANALOGY, FORWARD_BACKWARD, ONE_STACK, BandwidthShare, Operator, add_terms
+from sampling.call import Counted, Phase, register
+from sampling.collectives.kinds import Group, entering_group, summed_over_group
 from sampling.hardware.cluster import Cluster
 
 

@@ -1,4 +1,9 @@
-"""Start ranks with torchrun in a clean environment, wait for them, and leave none behind."""
+"""Start ranks with torchrun in a clean environment, wait for them, and leave none behind.
+
+    python -m sampling.ranks.launch ARGUMENTS OF TORCHRUN…
+
+is torchrun as `launch` starts it: it dies with the process that started it, and its ranks die with it.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +23,14 @@ from typing import Any, NoReturn
 
 from sampling.errors import UserError
 from sampling.extras import require_library
-from sampling.files.scratch import scratch_folder
-from sampling.ranks.environment import rank_environment
+from sampling.files.disk import scratch_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 TAIL_LINES = 15
 POLL_S = 0.3
 STOP_S = 40.0
 """torchrun gives its ranks 30 s to end (torch.distributed.elastic, `PContext.close`) before it kills them."""
-AGENT = ("-m", "sampling.ranks.agent")
+AGENT = ("-m", "sampling.ranks.launch")
 LOCAL_ADDRESS = "127.0.0.1"
 """Where ranks of one machine meet. Without it torchrun asks for the address of the host name, which need not resolve."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -119,6 +123,29 @@ def _wait(agent: subprocess.Popen[bytes], timeout_s: float, meanwhile: Callable[
     raise subprocess.TimeoutExpired(agent.args, timeout_s)
 
 
+def rank_environment(threads: int) -> dict[str, str]:
+    """The variables to set before Python starts, since OpenMP and glibc read them at start-up alone.
+
+    Samples describe a step only if both ran in the same environment, so every launcher of ranks adds these to its own.
+    `threads` is a rank's share of the cores; 0 (a rank on a GPU) leaves the thread count as it is.
+
+    - `OMP_NUM_THREADS`: ranks on one machine share its cores; by default each would use all of them.
+    - `OMP_WAIT_POLICY`, `GOMP_SPINCOUNT`: a thread that waits at the end of a parallel region sleeps. Spinning takes
+      the core from the other ranks and makes steps several times slower wherever cores are shared.
+    - `MALLOC_*`: freed memory stays with the process. Otherwise every large tensor is mapped and unmapped again, and
+      page faults dominate the small operators; with these variables a step causes none after a few warm-up steps. The
+      trim threshold is beyond any tensor (16 GB), the pad grows the heap in few, large (256 MiB) strides.
+    """
+    environment = {
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "0",
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": "16000000000",
+        "MALLOC_TOP_PAD_": "268435456",
+    }
+    return {"OMP_NUM_THREADS": str(threads), **environment} if threads else environment
+
+
 def environment(threads: int) -> dict[str, str]:
     """This process's environment with what a rank needs set before its Python starts."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -190,3 +217,15 @@ def _ended_by_signal(agent_log: str) -> str:
 
 def tail(text: str) -> str:
     return "\n".join(text.strip().splitlines()[-TAIL_LINES:])
+
+
+def main() -> None:
+    die_with_launcher()
+    os.environ[LAUNCHER] = str(os.getpid())
+    from torch.distributed.run import main as torchrun
+
+    torchrun()
+
+
+if __name__ == "__main__":
+    main()

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sampling.errors import ConfigError
-from sampling.hardware.machine import Machine
-from sampling.ranks.environment import rank_environment
+from sampling.hardware.cluster import Machine
+from sampling.ranks.launch import rank_environment
 
 FIRST_PORT, PORTS = 20_000, 12_000
 """Ports for the rendezvous of a Slurm job, chosen by its number: below those that Linux assigns by itself (32768…)."""

@@ -23,24 +23,20 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.rendezvous import rendezvous
 
-from sampling.call import Call, Request
-from sampling.catalogue import make_call
+from sampling.call import Call, Request, make_call
 from sampling.collectives.topology import Placement, groups_of
 from sampling.files.disk import naming_the_disk
-from sampling.hardware.cluster import Cluster, load_cluster
-from sampling.hardware.machine import Machine
-from sampling.ranks.job import Job
+from sampling.hardware.cluster import Cluster, Machine, load_cluster
+from sampling.ranks.job import Job, leave_message
 from sampling.ranks.launch import die_with_launcher, leave
 from sampling.ranks.liveness import LivenessMonitor
-from sampling.ranks.messages import leave_message
 from sampling.ranks.rank import Rank, rank_from
-from sampling.store.attempts import attempting
-from sampling.store.journal import append_to_journal
+from sampling.store.journal import append_to_journal, attempting
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import Ranks, TimerSettings
 from sampling.torch_work.collectives import process_groups
-from sampling.torch_work.collectives.agreement import Agreement, LoneRank
+from sampling.torch_work.collectives.process_groups import Agreement, LoneRank
 
 ALONE = Rank(rank=0, local_rank=0, machine=Machine(nodes=1, gpus_per_node=1))
 

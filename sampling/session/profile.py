@@ -14,9 +14,8 @@ from typing import Any
 from sampling.errors import SamplesError, UserError
 from sampling.files.disk import naming_the_disk
 from sampling.hardware.this_device import identify, provenance, same_device
-from sampling.store.attempts import blame
-from sampling.store.journal import fold_journal
-from sampling.store.manifest import Manifest, read_manifest, write_manifest
+from sampling.store.journal import blame, fold_journal
+from sampling.store.profiles import Manifest, read_manifest, write_manifest
 from sampling.timing.timer import TimerSettings
 
 LOCK = ".lock"

@@ -14,12 +14,10 @@ from sampling.call import Request
 from sampling.choosing.tasks import SamplingTask, missing
 from sampling.files.disk import naming_the_disk
 from sampling.progress import progress_display
-from sampling.ranks.job import Job, RunJob
+from sampling.ranks.job import Job, RunJob, take_messages
 from sampling.ranks.launch import RanksFailedError
-from sampling.ranks.messages import take_messages
-from sampling.store.attempts import blame, forget_begun, given_up, seconds_begun
-from sampling.store.journal import fold_journal, journal_length
-from sampling.store.manifest import Manifest
+from sampling.store.journal import blame, fold_journal, forget_begun, given_up, journal_length, seconds_begun
+from sampling.store.profiles import Manifest
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.row_checks import Quarantine, kind_of
 from sampling.timing.timer import LONGEST_CALL_S, TimerSettings

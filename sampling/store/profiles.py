@@ -3,15 +3,20 @@ which profile is this machine's own, and which one stands in for it."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, ClassVar
 
-from sampling.errors import ConfigError
-from sampling.files.disk import naming_the_disk
+from sampling.errors import ConfigError, SamplesError
+from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.files.places import SHIPPED_DATA, own_data
+from sampling.files.schema import read
 from sampling.hardware.cluster import hardware_entry, hardware_facts
 
 OWN = "this-machine"
@@ -91,3 +96,34 @@ def is_fitted(profile: str, data: Path | None = None) -> bool:
 def profile_in_use(profile: str, data: Path | None = None) -> str:
     """The profile itself, or the shipped one in the place of this machine's own until that is sampled and fitted."""
     return SHIPPED if profile == OWN and not is_fitted(OWN, data) else profile
+
+
+# Provenance of a profile's rows: manifest.json.
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """Provenance of a profile. `device` identifies the machine; each session adds its versions and settings."""
+
+    HEADER: ClassVar[Mapping[str, Any]] = {"version": 1}
+
+    profile: str
+    hardware: str
+    device: dict[str, Any]
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read `manifest.json`; SamplesError names the directory and the command that makes it."""
+    path = directory / MANIFEST
+    command = f"run `make sample PROFILE={directory.name}`"
+    if not path.is_file():
+        raise SamplesError(f"{directory}: no samples; {command}")
+    return read(Manifest, path, error=SamplesError, fix=f"restore the file, or set the directory aside and {command}")
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    content = {**Manifest.HEADER, **asdict(manifest)}
+    write_atomically(directory / MANIFEST, json.dumps(content, indent=1).encode())

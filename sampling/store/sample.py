@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 from types import NoneType
 from typing import Any, get_args
 
-from sampling.call import Call, Phase, State
-from sampling.catalogue import make_call
+from sampling.call import Call, Phase, State, make_call
 from sampling.errors import SamplesError
 from sampling.files.faults import shown
 

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sampling.call import State
-from sampling.hardware.cpu_load import load_of_others, read_cpu_clock
-from sampling.hardware.power import Reading
+from sampling.hardware.readings import Reading, load_of_others, read_cpu_clock
 from sampling.timing.graph_replay import REPLAYS, WARM_UPS
 from sampling.timing.launch_time import LAUNCHES, Captures, time_launching
 from sampling.timing.timed_phase import TimedPhase

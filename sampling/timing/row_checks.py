@@ -6,7 +6,7 @@ from enum import Enum
 
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster
-from sampling.hardware.cpu_load import OTHERS_LIMIT
+from sampling.hardware.readings import OTHERS_LIMIT
 from sampling.speed_of_light import physical_bound_us
 from sampling.timing.timer import Timing
 

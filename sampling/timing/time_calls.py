@@ -20,9 +20,8 @@ from sampling.timing.stopwatch import host_stopwatch
 from sampling.timing.timed_phase import TimedPhase, no_alignment
 from sampling.timing.timed_row import timed_row
 from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
-from sampling.torch_work.build import build
+from sampling.torch_work.build import build, forget_compiled
 from sampling.torch_work.collectives.process_groups import align
-from sampling.torch_work.compiling import forget_compiled
 from sampling.torch_work.workload_protocols import NamesKernel, Noted, SelfTimed, Workload
 from sampling.units import MIB
 

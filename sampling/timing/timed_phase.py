@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sampling.call import Phase
-from sampling.hardware.power import Reading
+from sampling.hardware.readings import Reading
 from sampling.timing.timer import Ranks, TimerSettings, combined, unlimited
 from sampling.torch_work.workload_protocols import Workload
 

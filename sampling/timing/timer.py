@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sampling.call import Phase, State
-from sampling.hardware.cpu_load import OTHERS_LIMIT, load_of_others, read_cpu_clock
+from sampling.hardware.readings import OTHERS_LIMIT, load_of_others, read_cpu_clock
 from sampling.timing.stopwatch import Stopwatch, thread_stopwatch
 from sampling.torch_work.workload_protocols import Workload
 

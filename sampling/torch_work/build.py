@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any, TypeVar
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -59,3 +61,74 @@ def _import_torch_work(module: str) -> None:
     except ModuleNotFoundError as error:
         if not f"{torch_work}.".startswith(f"{error.name}."):
             raise
+
+
+# The torch dtype of a dtype's name, and the context in which its products run.
+
+Context = Callable[[], AbstractContextManager[Any]]
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch dtype of the elements. Raises SkippedError for one that plain operators do not take."""
+    import torch
+
+    known = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    if name not in known:
+        raise SkippedError(f"operators of dtype {name!r} are not timed here, only those of {', '.join(known)}")
+    return known[name]
+
+
+def products_in(dtype: str) -> Context:
+    """The context in which products of `dtype` run: tf32 is fp32 tensors that torch may round."""
+    return _tf32_allowed if dtype == "tf32" else nullcontext
+
+
+@contextmanager
+def _tf32_allowed() -> Iterator[None]:
+    import torch
+
+    matmul: Any = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
+
+
+def fp8_dtype() -> torch.dtype:
+    """E4M3 in the encoding that this machine multiplies; CDNA3 has its own."""
+    import torch
+
+    if torch.version.hip and torch.cuda.is_available():
+        architecture = str(torch.cuda.get_device_properties().gcnArchName)
+        if architecture.startswith("gfx94"):
+            return torch.float8_e4m3fnuz
+    return torch.float8_e4m3fn
+
+
+# Functions and modules under torch.compile that can be timed repeatedly.
+
+BACKEND = "inductor"
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+
+def compiled(work: Work) -> Work:
+    """`work`, compiled for fixed shapes on its first run, with a backward that can be repeated on one graph.
+
+    By default a compiled backward reuses the memory of the tensors that forward saved, so that it can run only once; and a
+    function that has met more shapes than the limit (8) runs eager from then on. Here that is an error.
+    """
+    import torch._dynamo.config as dynamo_config
+    import torch._functorch.config as functorch_config
+
+    functorch_config.donated_buffer = False
+    dynamo_config.fail_on_recompile_limit_hit = True
+    return cast(Work, torch.compile(work, backend=BACKEND, dynamic=False))
+
+
+def forget_compiled() -> None:
+    """Drop what earlier calls compiled: they count against the limit of shapes of the functions that this one shares with them."""
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()

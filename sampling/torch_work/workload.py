@@ -11,7 +11,7 @@ import torch
 from sampling.arithmetic.operator import COPIES
 from sampling.call import Phase
 from sampling.errors import SkippedError
-from sampling.torch_work.precision import Context, products_in, torch_dtype
+from sampling.torch_work.build import Context, products_in, torch_dtype
 
 COLD_BYTES = 2**26
 """Bytes written to push everything else out of a core's share of the last-level cache."""

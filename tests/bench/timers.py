@@ -21,7 +21,7 @@ from sampling.hardware.cluster import load_cluster
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import PRESETS
-from sampling.torch_work.collectives.agreement import LoneRank
+from sampling.torch_work.collectives.process_groups import LoneRank
 
 CLUSTER = load_cluster(hardware="cpu", nodes=1, gpus_per_node=1, profile="", cores=1)
 ORDER = ("full", "quick", "full")

@@ -131,7 +131,7 @@ def _parser_of_module(module: str, arguments: Sequence[str]) -> Callable[[], arg
         importing = import_module("sampling.importers.command").parser()
         return lambda: _after_word(importing, "import")
     if module == "sampling" and arguments[0] == "import-archive":
-        merging = import_module("sampling.gpu_session.import_archive").parser()
+        merging = import_module("sampling.session.import_archive").parser()
         return lambda: _after_word(merging, "import-archive")
     package = import_module(module)
     named = import_module(f"{module}.__main__") if hasattr(package, "__path__") else package

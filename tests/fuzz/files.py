@@ -23,13 +23,13 @@ from regressors.bank.bank import Bank
 from sampling.choosing.calls_file import read_calls_file
 from sampling.choosing.ranges import read_ranges
 from sampling.files.places import CONFIGS, SHIPPED_DATA
-from sampling.hardware.cluster_file import read_cluster_file
+from sampling.hardware.cluster import read_cluster_file
 from sampling.hardware.hardware_file import read_hardware
 from sampling.importers import importers
 from sampling.importers.gate import judge
 from sampling.importers.storing import cluster_of
 from sampling.importers.table import ImportRequest
-from sampling.store.manifest import read_manifest
+from sampling.store.profiles import read_manifest
 from sampling.store.tables import iterate_samples, read_samples
 from tests.predict.reduced_benchmark import memory_runs
 from tests.predict.reduced_benchmark.priced_machines import benchmarked, run

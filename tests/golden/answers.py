@@ -332,7 +332,7 @@ def kept_text(name: str) -> str:
 @contextlib.contextmanager
 def shipped_machine() -> Iterator[None]:
     """Commands find the CPU and cores of the shipped samples, no data but the shipped, and a terminal of 120 columns."""
-    from sampling.hardware import cpu_name
+    from sampling.hardware import this_device as cpu_name
 
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(ROOT):
         cpuinfo = Path(place) / "cpuinfo"

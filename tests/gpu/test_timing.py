@@ -22,7 +22,7 @@ from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.build import build
-from sampling.torch_work.collectives.agreement import LoneRank
+from sampling.torch_work.collectives.process_groups import LoneRank
 from sampling.torch_work.kernels.grouped_product import by_loop, grouped_product
 from tests.expert_calls import expert_mlp
 from tests.sampling.cells.layer_shapes import MOE_LAYER

@@ -14,8 +14,7 @@ from predict.cli import main
 from predict.prices import sample_provenance as whose_rows
 from sampling.extras import EXTRAS
 from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
-from sampling.store.manifest import read_manifest
-from sampling.store.profiles import OWN, SHIPPED
+from sampling.store.profiles import OWN, SHIPPED, read_manifest
 
 
 @pytest.fixture

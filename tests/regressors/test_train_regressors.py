@@ -12,8 +12,7 @@ from regressors.bank.bank import Bank
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.store.journal import append_to_journal, fold_journal
-from sampling.store.manifest import Manifest, write_manifest
-from sampling.store.profiles import samples_directory
+from sampling.store.profiles import Manifest, samples_directory, write_manifest
 from sampling.store.sample import Sample
 
 SIZES = (64, 96, 128, 192, 256, 384, 512, 768)

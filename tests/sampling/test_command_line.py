@@ -16,7 +16,7 @@ from sampling.files.places import CONFIGS
 
 DEMO = str(CONFIGS / "runs" / "demo.yml")
 REHEARSAL = (
-    "import sys; from sampling.gpu_session import __main__ as session, dry_run; dry_run.dry_run = lambda _: 'plan'; "
+    "import sys; from sampling import gpu_session as session; from sampling.session import rehearsal; rehearsal.dry_run = lambda _: 'plan'; "
     "sys.exit(session.main(['--dry-run']))"
 )
 """A GPU session that prints its plan at once."""

@@ -18,7 +18,7 @@ from sampling.operators.gemm import Gemm
 from sampling.session.profile import open_profile, profile_lock
 from sampling.session.run_tasks import Outcome
 from sampling.store.journal import append_to_journal
-from sampling.store.manifest import Manifest, read_manifest, write_manifest
+from sampling.store.profiles import Manifest, read_manifest, write_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.row_checks import kind_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from predict.huggingface.families.family import MOST_PREDICTED_AHEAD, Family, LayerPattern, after_dense, size
 from predict.huggingface.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE
-from sampling.files.keys import Key
+from sampling.files.schema import Key
 
 DEEPSEEK: Mapping[str, Key] = {
     **{name: key for name, key in LLAMA_LIKE.items() if name != "head_dim"},

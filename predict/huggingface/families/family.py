@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sampling.files.keys import LARGEST, Key, Scalar
+from sampling.files.schema import LARGEST, Key, Scalar
 
 GATED_ACTIVATIONS = ("silu", "swish")
 PLAIN_ACTIVATIONS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")

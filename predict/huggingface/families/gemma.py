@@ -15,7 +15,7 @@ from predict.huggingface.families.family import (
     switch,
 )
 from predict.huggingface.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE
-from sampling.files.keys import Key, Scalar
+from sampling.files.schema import Key, Scalar
 
 GEMMA: Mapping[str, Key] = {
     **LLAMA_LIKE,

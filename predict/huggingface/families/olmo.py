@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from predict.huggingface.families.family import Family, size
 from predict.huggingface.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE
-from sampling.files.keys import Key
+from sampling.files.schema import Key
 
 OLMO: Mapping[str, Key] = {
     **LLAMA_LIKE,

@@ -17,7 +17,7 @@ from predict.huggingface.families.family import (
     switch,
 )
 from predict.huggingface.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE, QUARTER_ROTARY
-from sampling.files.keys import Key, Scalar
+from sampling.files.schema import Key, Scalar
 
 SWITCHED_WINDOW: Mapping[str, Key] = {
     "pattern.window": size("sliding_window", default=4096, nullable=True, minimum=0),

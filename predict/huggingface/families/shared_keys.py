@@ -14,7 +14,7 @@ from predict.huggingface.families.family import (
     size,
     switch,
 )
-from sampling.files.keys import Key, Scalar
+from sampling.files.schema import Key, Scalar
 
 SIZES: Mapping[str, Key] = {
     "layers": size("num_hidden_layers", maximum=MOST_LAYERS),

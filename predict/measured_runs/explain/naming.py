@@ -13,8 +13,8 @@ from predict.step.breakdown import DP, OPTIMIZER
 from predict.workload.layer import ACCUMULATION
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
+from sampling.importers.torch_trace.calls import calls_and_owners
 from sampling.importers.torch_trace.events import Op, Span, plain_name
-from sampling.importers.torch_trace.ownership import calls_and_owners
 from sampling.operators.attention import Attention
 
 OPTIMIZER_SPANS = ("Optimizer.step", "Optimizer.zero_grad")

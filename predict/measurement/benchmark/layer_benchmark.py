@@ -21,10 +21,9 @@ from predict.workload.whole_layers import whole_layer_calls
 from sampling.arithmetic.operator import Operator
 from sampling.call import Phase
 from sampling.errors import SamplesError
-from sampling.files.scratch import scratch_folder
-from sampling.ranks.job import Job
+from sampling.files.disk import scratch_folder
+from sampling.ranks.job import Job, take_messages
 from sampling.ranks.launch import launch
-from sampling.ranks.messages import take_messages
 from sampling.store.journal import read_journal
 from sampling.store.sample import Sample
 from sampling.timing.timer import TimerSettings

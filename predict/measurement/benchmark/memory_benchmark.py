@@ -15,8 +15,8 @@ from predict.reduced_benchmark.reduced_run import ranks_of, reduced_for_memory
 from predict.run.training_run import TrainingRun
 from predict.workload.whole_layers import module_parameters
 from sampling.errors import UserError
+from sampling.files.disk import scratch_folder
 from sampling.files.schema import build
-from sampling.files.scratch import scratch_folder
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.ranks.launch import launch
 from sampling.units import GIB

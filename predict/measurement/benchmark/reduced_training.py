@@ -17,11 +17,11 @@ from predict.workload.whole_layers import EMBEDDING, HEAD, embedding_call, head_
 from sampling.arithmetic.operator import Operator
 from sampling.cells.layer import DenseLayer
 from sampling.cells.moe_layer import MoELayer
+from sampling.torch_work.build import products_in, torch_dtype
 from sampling.torch_work.cells.head import make_head
 from sampling.torch_work.cells.layer import make_layer
 from sampling.torch_work.cells.moe_layer import make_moe_layer
 from sampling.torch_work.collectives.tensor_parallel import loss_context, parallel_embedding
-from sampling.torch_work.precision import products_in, torch_dtype
 
 SEED = 0
 LEARNING_RATE = 1e-4

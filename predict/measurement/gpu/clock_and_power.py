@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sampling.hardware.power import Reading
+from sampling.hardware.readings import Reading
 
 PERIOD_MS = 500
 """A power reading is itself a mean over up to a second (NVML, nvmlDeviceGetPowerUsage)."""

@@ -11,7 +11,7 @@ from typing import Any
 from predict.layers.run_json import dump_run
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
-from sampling.files.scratch import scratch_folder
+from sampling.files.disk import scratch_folder
 from sampling.ranks.launch import environment, tail
 
 WORKER = "predict.measurement.gpu.worker"

@@ -20,8 +20,8 @@ from predict.measurement.models.mixture import busiest_expert
 from predict.measurement.training_step import Training, random_batch
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
-from sampling.hardware.cpu_name import cpu_name
-from sampling.hardware.power import read_device
+from sampling.hardware.readings import read_device
+from sampling.hardware.this_device import cpu_name
 from sampling.ranks.launch import die_with_launcher
 
 REFUSED = 3

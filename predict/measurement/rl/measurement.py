@@ -16,7 +16,7 @@ from predict.measurement.rl.requirements import require_measurable_rl
 from predict.measurement.system_noise import StepUsage, noise_of, others_shares, quiet_steps
 from predict.rl.config import load_rl
 from predict.serialise import version_of
-from sampling.files.scratch import scratch_folder
+from sampling.files.disk import scratch_folder
 from sampling.ranks.launch import launch
 
 STEP = "step"

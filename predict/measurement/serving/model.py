@@ -16,7 +16,7 @@ from predict.measurement.models.real_model import INIT_STD, NORM_EPS, rope_table
 from predict.measurement.serving.requests import Turn
 from predict.measurement.training_step import SEED
 from predict.model.spec import ModelSpec
-from sampling.torch_work.kernels.paged_attention import chunk_mask, decode_mask, paged_chunk, paged_decode
+from sampling.torch_work.kernels.attention import chunk_mask, decode_mask, paged_chunk, paged_decode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

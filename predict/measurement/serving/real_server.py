@@ -19,7 +19,7 @@ from predict.serving.scheduler.latency import Latency, latency_of
 from predict.serving.scheduler.simulate import Served
 from predict.serving.scheduler.traffic import traffic_of
 from sampling.errors import UserError
-from sampling.files.scratch import scratch_folder
+from sampling.files.disk import scratch_folder
 from sampling.ranks.launch import launch
 
 PRECISIONS = ("fp32", "bf16")

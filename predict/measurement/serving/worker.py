@@ -24,7 +24,7 @@ from predict.serving.config import ServingRun, load_serving
 from predict.serving.kv_cache import cache_room
 from predict.serving.scheduler.traffic import traffic_of
 from sampling.ranks.launch import die_with_launcher, leave
-from sampling.torch_work.precision import torch_dtype
+from sampling.torch_work.build import torch_dtype
 
 JOBS = ("steps", "load")
 

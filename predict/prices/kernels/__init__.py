@@ -10,8 +10,7 @@ from __future__ import annotations
 from predict.prices.kernels.formulas import FORMULAS
 from predict.prices.kernels.memory_bound import memory_bound_us
 from sampling.additions import modules_of
-from sampling.arithmetic.bandwidth import UNKNOWN
-from sampling.arithmetic.operator import Operator
+from sampling.arithmetic.operator import UNKNOWN, Operator
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
 

@@ -14,7 +14,7 @@ from sampling.hardware.cluster import Gpu
 from sampling.operators.routing import Permute, Unpermute
 
 START_US = 3.0
-"""Start of a kernel: 1–11 µs of the linear fits to the samples of `sampling.arithmetic.bandwidth`, less on the GH200."""
+"""Start of a kernel: 1–11 µs of the linear fits to the samples of `sampling.arithmetic.operator`, less on the GH200."""
 PEAK_SHARE = 0.7
 """Share of the peak that products inside such an operator reach, by analogy with products on tensor cores."""
 

@@ -16,7 +16,7 @@ from predict.config.replicas import INSIDE_A_REPLICA, replicas_left
 from predict.rl.config import RlRun, document_of, rl_run
 from predict.rl.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection
 from sampling.errors import UserError
-from sampling.files.keys import Key, keys_of
+from sampling.files.schema import Key, keys_of
 
 PLACEMENT, STALENESS = f"{NAME}.placement", f"{NAME}.staleness"
 TP, GPUS = f"{NAME}.rollout.tp", f"{NAME}.rollout.gpus"

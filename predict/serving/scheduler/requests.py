@@ -19,10 +19,9 @@ import numpy as np
 from predict.serving.batch import Floats
 from predict.serving.scheduler.traffic import Traffic, cut_short, shortest_of_each
 from sampling.errors import ConfigError
+from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import Fault, config_error, shown
-from sampling.files.keys import Key, keys_of
-from sampling.files.regular import NotReadError, read_text
-from sampling.files.schema import MOST_TOLD, build
+from sampling.files.schema import MOST_TOLD, Key, build, keys_of
 from sampling.units import SECOND_US
 
 # Requests as load generators write them to JSON: rows of arrival_s, prompt and output, with ttft_ms and e2e_ms where their times are told.

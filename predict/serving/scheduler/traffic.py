@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from predict.run.lengths import FORMS, PATTERN, real_lengths
 from predict.serving.batch import Floats
 from sampling.errors import UserError
-from sampling.files.keys import Key
+from sampling.files.schema import Key
 from sampling.units import SECOND_US
 
 Ints = NDArray[np.int64]

@@ -14,8 +14,7 @@ from sampling.errors import ConfigError, SamplesError
 from sampling.hardware.cluster import known_hardware
 from sampling.importers.aiconfigurator.calls import KINDS, MOE_MODEL, Kind
 from sampling.importers.aiconfigurator.files import DISTRIBUTION, File, find, version_key
-from sampling.importers.reading import numbers_or_nan, require_columns, require_numbers
-from sampling.importers.table import ImportRequest, Row, Table
+from sampling.importers.table import ImportRequest, Row, Table, numbers_or_nan, require_columns, require_numbers
 
 if TYPE_CHECKING:
     import pandas as pd

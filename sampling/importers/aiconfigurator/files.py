@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
 from sampling.errors import SamplesError
-from sampling.files.regular import NotReadError, read_zip_member, zip_members
-from sampling.importers.reading import read_parquet, unreadable
+from sampling.files.disk import NotReadError, read_zip_member, zip_members
+from sampling.importers.table import read_parquet, unreadable
 
 if TYPE_CHECKING:
     import pandas as pd

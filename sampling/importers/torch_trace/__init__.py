@@ -13,12 +13,9 @@ from pathlib import Path
 from sampling.call import Call
 from sampling.errors import SamplesError, UserError
 from sampling.hardware.cluster import hardware_facts, known_hardware
-from sampling.importers.devices import hardware_of_device
-from sampling.importers.reading import shown_name
-from sampling.importers.table import ImportRequest, Row, Table
-from sampling.importers.torch_trace.calls import collective_of
+from sampling.importers.table import ImportRequest, Row, Table, hardware_of_device, shown_name
+from sampling.importers.torch_trace.calls import calls_and_owners, collective_of
 from sampling.importers.torch_trace.events import RECORD, Kernel, Op, Trace, load_trace, plain_name
-from sampling.importers.torch_trace.ownership import calls_and_owners
 
 SOURCE = "torch-trace"
 PATH = "a Chrome trace of torch.profiler (record_shapes=True), or a folder of them"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from sampling.errors import SamplesError
-from sampling.files.regular import NotReadError
-from sampling.importers.reading import unreadable
+from sampling.files.disk import NotReadError
+from sampling.importers.table import unreadable
 from sampling.importers.torch_trace.stream import EVENTS, stream_trace
 
 BACKWARD = "autograd::engine::evaluate_function: "

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sampling.files.regular import GZIP, NotReadError, cannot_be_read, require_regular
+from sampling.files.disk import GZIP, NotReadError, cannot_be_read, require_regular
 
 EVENTS = "traceEvents"
 PIECE = 1 << 20

@@ -10,10 +10,9 @@ from torch.nn import functional
 from sampling.arithmetic.operator import COPIES
 from sampling.cells.decode_layer import DecodeLayer
 from sampling.errors import SkippedError
-from sampling.torch_work.build import builds
+from sampling.torch_work.build import builds, products_in, torch_dtype
 from sampling.torch_work.cells.layer import Attend, Layer
 from sampling.torch_work.operators.elementwise import rotate
-from sampling.torch_work.precision import products_in, torch_dtype
 from sampling.torch_work.workload import PhaseWorkload
 
 

@@ -6,10 +6,9 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from sampling.cells.gradient_cell import GradientCell
-from sampling.torch_work.build import builds
+from sampling.torch_work.build import builds, products_in
 from sampling.torch_work.cells.layer import make_layer, random_hidden
 from sampling.torch_work.module_workload import ModuleWorkload
-from sampling.torch_work.precision import products_in
 
 
 @builds(GradientCell)

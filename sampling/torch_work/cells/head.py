@@ -7,11 +7,10 @@ from torch.nn import functional
 
 from sampling.arithmetic.operator import COPIES
 from sampling.cells.head import OutputHead
-from sampling.torch_work.build import builds
+from sampling.torch_work.build import builds, products_in, torch_dtype
 from sampling.torch_work.cells.layer import make_norm
 from sampling.torch_work.collectives.tensor_parallel import loss_context, parallelize_head
 from sampling.torch_work.module_workload import ModuleWorkload
-from sampling.torch_work.precision import products_in, torch_dtype
 from sampling.torch_work.workload import leaf
 
 

@@ -8,13 +8,11 @@ from torch.nn import functional
 from sampling.arithmetic.operator import COPIES
 from sampling.cells.layer import DenseLayer, LayerShape
 from sampling.operators.attention import Attention
-from sampling.torch_work.build import builds
+from sampling.torch_work.build import builds, compiled, products_in, torch_dtype
 from sampling.torch_work.collectives.tensor_parallel import parallelize_layer
-from sampling.torch_work.compiling import compiled
 from sampling.torch_work.kernels.attention import torchs_choice
 from sampling.torch_work.module_workload import ModuleWorkload
 from sampling.torch_work.operators.elementwise import rotary_table, rotate
-from sampling.torch_work.precision import products_in, torch_dtype
 from sampling.torch_work.workload import leaf
 
 

@@ -7,14 +7,12 @@ import torch
 from sampling.arithmetic.expert_rows import rows_of_groups
 from sampling.arithmetic.operator import COPIES
 from sampling.cells.moe_layer import MoELayer
-from sampling.torch_work.build import builds
+from sampling.torch_work.build import builds, compiled, products_in
 from sampling.torch_work.cells.layer import Attend, Mlp, kernel_of_attention, make_norm, random_hidden
-from sampling.torch_work.compiling import compiled
 from sampling.torch_work.kernels.grouped_product import NOTES, grouped_product, kernel_of
 from sampling.torch_work.module_workload import ModuleWorkload
 from sampling.torch_work.operators.experts import Experts, random_parameter
 from sampling.torch_work.operators.routing import assignment, permute, route, unpermute
-from sampling.torch_work.precision import products_in
 
 JOINED = " + "
 """Between the kernels of a layer's attention and of its experts."""

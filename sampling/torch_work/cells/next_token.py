@@ -8,9 +8,8 @@ import torch
 
 from sampling.arithmetic.operator import COPIES
 from sampling.cells.next_token import NextToken
-from sampling.torch_work.build import builds
+from sampling.torch_work.build import builds, products_in, torch_dtype
 from sampling.torch_work.cells.layer import make_norm
-from sampling.torch_work.precision import products_in, torch_dtype
 from sampling.torch_work.workload import PhaseWorkload
 
 

@@ -14,9 +14,8 @@ import torch
 from sampling.call import Phase
 from sampling.cells.overlap import REPEATS, Overlap
 from sampling.torch_work.build import build, builds
-from sampling.torch_work.collectives.agreement import Agreement
 from sampling.torch_work.collectives.kinds import CollectiveWorkload, Outside
-from sampling.torch_work.collectives.process_groups import present
+from sampling.torch_work.collectives.process_groups import Agreement, present
 from sampling.torch_work.workload_protocols import Workload
 
 IN_FLIGHT = 2

@@ -6,8 +6,7 @@ import torch
 from torch.distributed import get_rank
 
 from sampling.cells.pipeline_action import MICROBATCHES, RANKS, PipelineAction
-from sampling.torch_work.build import builds
-from sampling.torch_work.precision import torch_dtype
+from sampling.torch_work.build import builds, torch_dtype
 from sampling.torch_work.workload import StepWorkload
 
 

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch.nn import functional
 
-from sampling.torch_work.precision import torch_dtype
+from sampling.torch_work.build import torch_dtype
 
 GroupedProduct = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """x [rows, k], weight [groups, n, k] and the end of each group's rows, int32 [groups] → [rows, n]."""

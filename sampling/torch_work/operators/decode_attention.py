@@ -11,7 +11,7 @@ from sampling.arithmetic.operator import COPIES
 from sampling.errors import SkippedError
 from sampling.operators.decode_attention import DecodeAttention
 from sampling.torch_work.build import builds
-from sampling.torch_work.kernels.paged_attention import decode_mask, paged_decode
+from sampling.torch_work.kernels.attention import decode_mask, paged_decode
 from sampling.torch_work.workload import AutogradWorkload, PhaseWorkload, autograd_workload, leaf
 
 

@@ -6,8 +6,7 @@ import torch
 from torch.nn import functional
 
 from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
-from sampling.torch_work.build import builds
-from sampling.torch_work.precision import torch_dtype
+from sampling.torch_work.build import builds, torch_dtype
 from sampling.torch_work.workload import AutogradWorkload, autograd_workload
 
 

@@ -7,9 +7,8 @@ from torch.nn import functional
 
 from sampling.arithmetic.expert_rows import rows_of_groups
 from sampling.operators.experts import ExpertMLP, GroupedGemm
-from sampling.torch_work.build import builds
+from sampling.torch_work.build import builds, products_in, torch_dtype
 from sampling.torch_work.kernels.grouped_product import NOTES, grouped_product, kernel_of, row_offsets
-from sampling.torch_work.precision import products_in, torch_dtype
 from sampling.torch_work.workload import AutogradWorkload, Copy, autograd_workload, leaf, refuse_named_kernel
 
 

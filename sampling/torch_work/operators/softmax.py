@@ -7,8 +7,7 @@ from collections.abc import Callable
 import torch
 
 from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
-from sampling.torch_work.build import builds
-from sampling.torch_work.compiling import compiled
+from sampling.torch_work.build import builds, compiled
 from sampling.torch_work.workload import AutogradWorkload, autograd_workload
 
 

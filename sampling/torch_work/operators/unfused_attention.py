@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from sampling.operators.unfused_attention import UnfusedAttention
-from sampling.torch_work.build import builds
+from sampling.torch_work.build import builds, products_in
 from sampling.torch_work.operators.softmax import softmax_of
-from sampling.torch_work.precision import products_in
 from sampling.torch_work.workload import AutogradWorkload, Copy, leaf
 
 

@@ -6,9 +6,8 @@ import torch
 from torch.nn import functional
 
 from sampling.operators.vocabulary import CrossEntropy, Embedding
-from sampling.torch_work.build import builds
+from sampling.torch_work.build import builds, torch_dtype
 from sampling.torch_work.collectives.tensor_parallel import parallel_embedding
-from sampling.torch_work.precision import torch_dtype
 from sampling.torch_work.workload import AutogradWorkload, Copy, leaf
 
 

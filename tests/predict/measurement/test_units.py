@@ -16,7 +16,7 @@ from predict.measurement.system_noise import OTHERS, SPREAD, StepUsage, others_s
 from predict.reports.measured.measurement import measurement_text
 from predict.run.plan import Plan
 from sampling.errors import UserError
-from sampling.hardware.cpu_load import busy_seconds
+from sampling.hardware.readings import busy_seconds
 from tests.predict.measurement.train_variants import GPT, LLAMA, run_of
 
 QUIET = StepUsage(wall_s=1.0, machine_s=1.9, ranks_s=1.85)

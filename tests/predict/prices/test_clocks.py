@@ -16,7 +16,7 @@ from sampling.call import Counted, State
 from sampling.files.places import DATA_VARIABLE
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
-from sampling.store.manifest import Manifest, write_manifest
+from sampling.store.profiles import Manifest, write_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import write_table
 from tests.regressors.few_trees import few_trees

@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 from predict.prices.collectives import HALF_WIDTH, algorithms_us, collective_us, half_width
 from predict.prices.open import SpeedOfLight
 from sampling.collectives.custom_all_reduce import CustomAllReduce
-from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
-from sampling.collectives.token_exchange import TokenExchange
+from sampling.collectives.kinds import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Collective,
+    ReduceScatter,
+    SendRecv,
+    TokenExchange,
+)
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster, Link, load_cluster
 from sampling.units import MIB

@@ -19,7 +19,7 @@ from sampling.call import Phase, State
 from sampling.cells.layer import DenseLayer
 from sampling.files.places import DATA_VARIABLE
 from sampling.operators.gemm import Gemm
-from sampling.store.manifest import Manifest, write_manifest
+from sampling.store.profiles import Manifest, write_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import write_table
 

@@ -11,8 +11,7 @@ import pytest
 from predict.prices.kernels import operator_us
 from predict.prices.open import SpeedOfLight
 from sampling.arithmetic.operator import Operator
-from sampling.call import Call, Phase
-from sampling.catalogue import registry
+from sampling.call import Call, Phase, registry
 from sampling.choosing.ranges import ShapeRanges, VariantRanges
 from sampling.choosing.shapes import calls_of, draw_models
 from sampling.hardware.cluster import Gpu, known_hardware, load_cluster

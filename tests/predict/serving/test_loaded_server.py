@@ -15,7 +15,7 @@ from predict.serving.scheduler.traffic import Load, traffic_of
 from predict.serving.stepper import Stepper, stepper
 from sampling.errors import ConfigError, InfeasibleError, UserError
 from sampling.files.places import CONFIGS, SHIPPED_DATA
-from sampling.store.manifest import read_manifest
+from sampling.store.profiles import read_manifest
 from tests.predict.serving.servers import CONFIG, loaded, server
 
 

@@ -15,7 +15,7 @@ from predict.serving.fit_own_server import TimedBatch, blocks_of, fitted_to_step
 from predict.serving.kernels import kernel_features, requests_of_server
 from predict.serving.server import Server
 from predict.serving.stepper import Stepper
-from sampling.catalogue import make_call
+from sampling.call import make_call
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS
 from sampling.operators.decode_attention import DecodeAttention

@@ -17,8 +17,7 @@ from predict.schedules.engine.timing import simulate
 from predict.schedules.registry import order as order_of
 from predict.step.priced_block import Bucket, Contention, contention_of, exposed_us, launched_us
 from predict.step.priced_rank import PricedRank, windows_of
-from sampling.collectives.kinds import AllGather
-from sampling.collectives.token_exchange import TokenExchange
+from sampling.collectives.kinds import AllGather, TokenExchange
 from sampling.hardware.cluster import load_cluster
 from tests.predict.workload.parallel_runs import estimated, made, step_us
 

@@ -15,8 +15,8 @@ from predict.run.training_run import TrainingRun
 from predict.validation import sessions as session_steps
 from predict.validation.sessions import runs_of_this_gpu
 from sampling.files.places import DATA_VARIABLE
-from sampling.gpu_session.import_archive import STEPS
-from sampling.store.manifest import Manifest, write_manifest
+from sampling.session.import_archive import STEPS
+from sampling.store.profiles import Manifest, write_manifest
 
 CONFIGS = {each.config.stem: each.config for each in runs_of_this_gpu()}
 COMMAND = ["validate", "this-gpu", "--profile", "lent"]

@@ -10,7 +10,7 @@ import pytest
 from predict.layers.mixture import Mixture
 from predict.layers.routing import expected_places
 from predict.workload.decompose import decompose, requests_of_runs
-from sampling.collectives.token_exchange import TokenExchange
+from sampling.collectives.kinds import TokenExchange
 from tests.predict.workload.parallel_runs import made
 
 

@@ -12,8 +12,7 @@ import pytest
 from regressors.active import guided_sampling
 from regressors.active.choice import Timed
 from regressors.active.guided_sampling import guided, main, next_batch, shared_out
-from sampling.call import Request
-from sampling.catalogue import make_call
+from sampling.call import Request, make_call
 from sampling.choosing.tasks import SamplingTask
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
@@ -21,7 +20,7 @@ from sampling.operators.norm import RMSNorm
 from sampling.ranks.job import Job
 from sampling.session.run_tasks import Outcome
 from sampling.store.journal import append_to_journal
-from sampling.store.manifest import Manifest
+from sampling.store.profiles import Manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.timer import TimerSettings

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sampling.arithmetic.tiles import FEW_WAVES, alignment_features, wave_features
+from sampling.arithmetic.operator import FEW_WAVES, alignment_features, wave_features
 
 SIZE = st.integers(1, 100_000)
 

@@ -10,12 +10,10 @@ from sampling.call import Call, Request
 from sampling.cells.head import OutputHead
 from sampling.cells.overlap import Overlap
 from sampling.cells.sharded_adamw import ShardedAdamW
-from sampling.choosing.collective_sweep import collective_sweep
-from sampling.choosing.task_placement import PlacedTasks, place_tasks
-from sampling.choosing.tasks import SamplingTask, requests_of_parts
+from sampling.choosing.tasks import PlacedTasks, SamplingTask, collective_sweep, place_tasks, requests_of_parts
 from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
 from sampling.collectives.topology import Placement, groups_of, placement_of
-from sampling.hardware.machine import Machine
+from sampling.hardware.cluster import Machine
 from sampling.operators.gemm import Gemm
 
 NODES = Machine(nodes=2, gpus_per_node=8)

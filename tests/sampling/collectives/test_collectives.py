@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sampling.catalogue import make_call
+from sampling.call import make_call
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.torch_work.collectives.kinds import Buffers

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sampling.cells.sharded_adamw import ShardedAdamW
 from sampling.collectives.kinds import AllReduce
 from sampling.collectives.topology import Placement, covers, groups_of, placement_of, placements
-from sampling.hardware.machine import Machine
+from sampling.hardware.cluster import Machine
 from sampling.operators.gemm import Gemm
 
 MACHINES = st.builds(Machine, nodes=st.integers(1, 9), gpus_per_node=st.integers(1, 12))

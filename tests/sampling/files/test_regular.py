@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from sampling.errors import LONGEST_LINE, ConfigError
-from sampling.files import regular
+from sampling.files import disk as regular
+from sampling.files.disk import NotReadError, read_bytes, read_unzipped, read_zip_member, zip_members
 from sampling.files.documents import parse_yaml, read_json, read_yaml
 from sampling.files.plain_yaml import NotYamlError
-from sampling.files.regular import NotReadError, read_bytes, read_unzipped, read_zip_member, zip_members
-from sampling.hardware.cluster_file import read_cluster_file
+from sampling.hardware.cluster import read_cluster_file
 
 
 def test_a_named_pipe_a_socket_and_a_device_are_not_read(tmp_path: Path) -> None:

@@ -11,11 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import pytest
 
 from sampling.errors import ConfigError, SamplesError
-from sampling.files import regular
+from sampling.files import disk as regular
 from sampling.files.faults import Fault
-from sampling.files.field_docs import field_docs
-from sampling.files.keys import Count, Key, Share, Text, one_of
-from sampling.files.schema import build, read
+from sampling.files.schema import Count, Key, Share, Text, build, field_docs, one_of, read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

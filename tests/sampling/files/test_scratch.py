@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sampling.files.scratch import scratch_folder
+from sampling.files.disk import scratch_folder
 
 
 @pytest.fixture(autouse=True)

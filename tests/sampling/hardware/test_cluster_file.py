@@ -9,9 +9,7 @@ import pytest
 from sampling.__main__ import main
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
-from sampling.hardware.cluster import known_hardware
-from sampling.hardware.cluster_file import read_cluster_file
-from sampling.hardware.machine import Machine
+from sampling.hardware.cluster import Machine, known_hardware, read_cluster_file
 from sampling.session import site
 
 FILES = sorted((CONFIGS / "clusters").glob("*.yml"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sampling.files.places import INSTALLED, PACKAGE
-from sampling.hardware import code_version
+from sampling.hardware import this_device as code_version
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -11,8 +11,7 @@ from sampling.call import Call
 from sampling.collectives.kinds import AllGather
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import load_cluster
-from sampling.importers.estimate_train_time import read
-from sampling.importers.estimate_train_time.calls import OPERATORS, Shape
+from sampling.importers.estimate_train_time import OPERATORS, Shape, read
 from sampling.importers.gate import judge
 from sampling.importers.table import ImportRequest, Table
 from sampling.operators.gemm import Gemm

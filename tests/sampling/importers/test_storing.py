@@ -12,12 +12,10 @@ import pytest
 from sampling.errors import SamplesError, UserError
 from sampling.importers import importers
 from sampling.importers.command import main
-from sampling.importers.fill import gaps
-from sampling.importers.storing import Outcome, store
+from sampling.importers.storing import Outcome, gaps, store
 from sampling.importers.table import Row, Table
 from sampling.operators.attention import Attention
-from sampling.store.manifest import read_manifest
-from sampling.store.profiles import home_of
+from sampling.store.profiles import home_of, read_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 

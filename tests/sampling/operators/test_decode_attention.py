@@ -9,12 +9,12 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from predict.prices.kernels import operator_us
-from sampling.catalogue import make_call
+from sampling.call import make_call
 from sampling.errors import SkippedError
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.decode_attention import UNPACKED, DecodeAttention
 from sampling.torch_work.build import build
-from sampling.torch_work.kernels.paged_attention import decode_mask, paged_decode
+from sampling.torch_work.kernels.attention import decode_mask, paged_decode
 
 CALL = DecodeAttention(dtype="bf16", batch=32, keys=1024, heads=32, kv_heads=8, head_dim=128)
 

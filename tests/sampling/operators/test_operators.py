@@ -13,8 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from sampling.arithmetic.operator import Operator
-from sampling.call import Call
-from sampling.catalogue import make_call, registry
+from sampling.call import Call, make_call, registry
 from sampling.cells.gradient_cell import GradientCell
 from sampling.cells.head import OutputHead
 from sampling.cells.layer import DenseLayer
@@ -66,7 +65,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced as torch.compile does, and run as it is: a compiler takes seconds for each function."""
-    monkeypatch.setattr("sampling.torch_work.compiling.BACKEND", "eager")
+    monkeypatch.setattr("sampling.torch_work.build.BACKEND", "eager")
 
 
 def identity(call: Call) -> str:

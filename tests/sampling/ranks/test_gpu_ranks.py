@@ -14,13 +14,13 @@ from torch._C._distributed_c10d import HashStore
 
 from sampling.call import Request
 from sampling.collectives.kinds import AllReduce, Collective
-from sampling.hardware.machine import Machine
+from sampling.hardware.cluster import Machine
 from sampling.ranks import worker
 from sampling.ranks.job import Job
 from sampling.ranks.rank import Rank
 from sampling.ranks.worker import run_job
 from sampling.torch_work.collectives import process_groups
-from sampling.torch_work.collectives.agreement import LoneRank
+from sampling.torch_work.collectives.process_groups import LoneRank
 from tests.sampling.ranks.rank_jobs import job_of
 
 MACHINE = Machine(nodes=2, gpus_per_node=4)

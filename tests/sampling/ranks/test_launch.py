@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from sampling.errors import UserError
-from sampling.ranks.environment import rank_environment
-from sampling.ranks.launch import environment, launch
+from sampling.ranks.launch import environment, launch, rank_environment
 
 SCRIPT = str(Path(__file__).with_name("failing_rank.py"))
 

@@ -8,7 +8,7 @@ import os
 import pytest
 import torch.distributed as dist
 
-from sampling.hardware.machine import Machine
+from sampling.hardware.cluster import Machine
 from sampling.ranks import liveness
 from sampling.ranks.liveness import LivenessMonitor
 from sampling.ranks.rank import Rank

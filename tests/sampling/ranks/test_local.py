@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sampling.operators.gemm import Gemm
-from sampling.ranks import local
-from sampling.ranks.local import END_S, START_S, run_on_local_ranks
+from sampling.ranks import job as local
+from sampling.ranks.job import END_S, START_S, run_on_local_ranks
 from sampling.ranks.worker import ALONE, run_job
 from tests.sampling.ranks.rank_jobs import job_of, kept
 

@@ -10,7 +10,7 @@ import pytest
 
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
-from sampling.hardware.machine import Machine
+from sampling.hardware.cluster import Machine
 from sampling.ranks.rank import rank_from, torchrun_variables
 
 TORCHRUN = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}

@@ -19,12 +19,11 @@ from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
 from sampling.errors import UserError
 from sampling.hardware.this_device import identify
 from sampling.operators.gemm import Gemm
-from sampling.ranks.environment import rank_environment
-from sampling.ranks.launch import ROOT, launch
-from sampling.ranks.local import run_on_local_ranks
+from sampling.ranks.job import run_on_local_ranks
+from sampling.ranks.launch import ROOT, launch, rank_environment
 from sampling.ranks.worker import ALONE, run_job
 from sampling.session.profile import open_profile
-from sampling.store.manifest import Manifest, write_manifest
+from sampling.store.profiles import Manifest, write_manifest
 from sampling.store.tables import iterate_samples, read_samples
 from tests.sampling.ranks.rank_jobs import free_port, job_of, kept
 

@@ -15,7 +15,7 @@ from sampling.cells.sharded_adamw import ShardedAdamW
 from sampling.collectives.kinds import AllReduce
 from sampling.operators.gemm import Gemm
 from sampling.ranks.launch import ROOT
-from sampling.store.manifest import read_manifest
+from sampling.store.profiles import read_manifest
 from tests.sampling.ranks.rank_jobs import free_port, job_of, kept
 
 pytestmark = pytest.mark.usefixtures("starts_warm")

@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sampling.call import Call, Request
-from sampling.catalogue import make_call
+from sampling.call import Call, Request, make_call
 from sampling.choosing.tasks import SamplingTask
 from sampling.operators.gemm import Gemm
 from sampling.ranks.job import Job
 from sampling.ranks.launch import RanksFailedError
 from sampling.session.run_tasks import Outcome, run_tasks
-from sampling.store.attempts import attempting, given_up
-from sampling.store.journal import append_to_journal
-from sampling.store.manifest import Manifest
+from sampling.store.journal import append_to_journal, attempting, given_up
+from sampling.store.profiles import Manifest
 from sampling.store.sample import Sample
 
 MANIFEST = Manifest(profile="test", hardware="cpu", device={"name": "abacus", "cores": 1}, sessions=[{"id": 0}])

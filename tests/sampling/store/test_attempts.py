@@ -8,7 +8,7 @@ import pytest
 
 from sampling.errors import UserError
 from sampling.operators.gemm import Gemm
-from sampling.store.attempts import BEGUN, FAILED, attempting, blame, given_up, seconds_begun
+from sampling.store.journal import BEGUN, FAILED, attempting, blame, given_up, seconds_begun
 
 CALL = Gemm(dtype="fp32", m=1, n=2, k=3)
 

@@ -11,15 +11,14 @@ from threading import Thread
 import pandas as pd
 import pytest
 
-from sampling.catalogue import make_call
+from sampling.call import make_call
 from sampling.collectives.kinds import AllReduce
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.disk import replacing, write_atomically
 from sampling.operators.gemm import Gemm
 from sampling.store import journal
 from sampling.store.journal import append_to_journal, fold_journal
-from sampling.store.manifest import Manifest, read_manifest, write_manifest
-from sampling.store.profiles import samples_directory
+from sampling.store.profiles import Manifest, read_manifest, samples_directory, write_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from sampling.call import Phase
-from sampling.hardware.power import Reading
+from sampling.hardware.readings import Reading
 from sampling.timing.device_states import time_states, warm_up
 from sampling.timing.failures import NoOpAfterFailure
 from sampling.timing.graph_replay import CaptureError
 from sampling.timing.launch_time import Captures, Launch
 from sampling.timing.timed_phase import TimedPhase
 from sampling.timing.timer import TimerSettings, Timing
-from sampling.torch_work.collectives.agreement import LoneRank
+from sampling.torch_work.collectives.process_groups import LoneRank
 from sampling.torch_work.workload_protocols import Workload
 
 SETTINGS = TimerSettings(burst_repeats=5, least_repeats=5, most_repeats=20, seconds=0.1, sustained_seconds=0.4)

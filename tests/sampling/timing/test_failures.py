@@ -22,7 +22,7 @@ from sampling.timing.failures import failure
 from sampling.timing.time_calls import time_requests, untold
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.build import build, builds
-from sampling.torch_work.collectives.agreement import LoneRank
+from sampling.torch_work.collectives.process_groups import LoneRank
 from sampling.torch_work.workload import AutogradWorkload, Copy, leaf
 from tests.sampling.cells.layer_shapes import DENSE_LAYER
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from sampling.gpu_session.rehearsal import FakeClock, FakeDevice, NoWork
+from sampling.session.rehearsal import FakeClock, FakeDevice, NoWork
 from sampling.timing.device_states import device_phase_s, time_states, warm_up
 from sampling.timing.launch_time import Captures
 from sampling.timing.timed_phase import TimedPhase
 from sampling.timing.timer import TimerSettings, unlimited
-from sampling.torch_work.collectives.agreement import LoneRank
+from sampling.torch_work.collectives.process_groups import LoneRank
 
 
 def phase_of(clock: FakeClock, run_s: float, left_s: Callable[[], float] = unlimited) -> TimedPhase:

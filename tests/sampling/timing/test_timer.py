@@ -9,11 +9,11 @@ import pytest
 
 from sampling.call import Phase
 from sampling.hardware.cluster import Cluster
-from sampling.hardware.cpu_load import CpuClock, load_of_others
+from sampling.hardware.readings import CpuClock, load_of_others
 from sampling.operators.gemm import Gemm
 from sampling.timing.row_checks import quarantine_reason
 from sampling.timing.timer import TimerSettings, Timing, time_phase
-from sampling.torch_work.collectives.agreement import LoneRank
+from sampling.torch_work.collectives.process_groups import LoneRank
 
 SETTINGS = TimerSettings(warmup_repeats=2, least_repeats=5, most_repeats=11, seconds=1.0, attempts=1, most_batches=3)
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
-from sampling.call import Phase
-from sampling.catalogue import registry
+from sampling.call import Phase, registry
 from sampling.errors import SkippedError
 from sampling.operators.gemm import Gemm
 from sampling.torch_work.build import build, builder_of
@@ -45,5 +44,5 @@ def test_a_call_without_torch_work_says_how_to_add_it() -> None:
 
 
 def test_the_arithmetic_of_all_calls_needs_no_torch() -> None:
-    code = "import sys; from sampling.catalogue import registry; registry(); sys.exit('torch' in sys.modules)"
+    code = "import sys; from sampling.call import registry; registry(); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -16,8 +16,8 @@ from sampling.operators.softmax import CausalSoftmax
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
-from sampling.torch_work.collectives.agreement import LoneRank
-from sampling.torch_work.compiling import compiled
+from sampling.torch_work.build import compiled
+from sampling.torch_work.collectives.process_groups import LoneRank
 
 SHAPES = 10
 """More than torch._dynamo.config.recompile_limit."""
@@ -27,7 +27,7 @@ QUICK = TimerSettings(warmup_repeats=1, least_repeats=2, most_repeats=2, seconds
 @pytest.fixture(autouse=True)
 def eager_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Code that is traced as for any backend, and not translated, which would take seconds a shape."""
-    monkeypatch.setattr("sampling.torch_work.compiling.BACKEND", "eager")
+    monkeypatch.setattr("sampling.torch_work.build.BACKEND", "eager")
     yield
     torch.compiler.reset()
 

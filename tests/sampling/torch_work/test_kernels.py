@@ -12,14 +12,12 @@ from sampling.errors import SkippedError
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
-from sampling.torch_work.build import build
-from sampling.torch_work.compiling import compiled
+from sampling.torch_work.build import build, compiled, products_in
 from sampling.torch_work.kernels import grouped_product
 from sampling.torch_work.kernels.attention import attention_kernel
 from sampling.torch_work.kernels.grouped_product import LOOP, LOOP_IN_TORCH, by_loop, kernel_of
-from sampling.torch_work.kernels.scaled_product import fp8_products
 from sampling.torch_work.module_workload import ModuleWorkload
-from sampling.torch_work.precision import products_in
+from sampling.torch_work.operators.gemm import fp8_products
 from tests.sampling.cells.layer_shapes import DENSE_LAYER, MOE_LAYER
 
 CPU = torch.device("cpu")
@@ -67,7 +65,7 @@ def test_every_kernel_computes_the_attention_that_the_call_says(changes: dict[st
 def test_flex_attention_sees_what_the_mask_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     from sampling.torch_work.kernels.attention import _flex
 
-    monkeypatch.setattr("sampling.torch_work.compiling.BACKEND", "eager")
+    monkeypatch.setattr("sampling.torch_work.build.BACKEND", "eager")
     call = replace(SHAPE, window=5)
     torch.manual_seed(0)
     query, key, value = torch.randn(2, 12, 4, 8), torch.randn(2, 12, 2, 8), torch.randn(2, 12, 2, 8)
@@ -185,7 +183,7 @@ def test_tf32_is_allowed_while_its_products_run_and_not_after() -> None:
 
 
 def test_a_compiled_layer_has_no_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sampling.torch_work.compiling.BACKEND", "eager")
+    monkeypatch.setattr("sampling.torch_work.build.BACKEND", "eager")
     module = compiled(torch.nn.Linear(4, 4))
     workload = ModuleWorkload([module], lambda: (torch.randn(2, 4, requires_grad=True),), compiled=True)
     with pytest.raises(SkippedError, match="compiled"):

@@ -12,15 +12,13 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from sampling.call import Call
-from sampling.catalogue import registry
-from sampling.choosing.collective_sweep import collective_sweep
+from sampling.call import Call, registry
 from sampling.choosing.ranges import ShapeRanges, VariantRanges
 from sampling.choosing.shapes import calls_of, draw_models
-from sampling.choosing.tasks import phases_worth_timing
+from sampling.choosing.tasks import collective_sweep, phases_worth_timing
 from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.errors import SkippedError
-from sampling.hardware.machine import Machine
+from sampling.hardware.cluster import Machine
 from sampling.torch_work.build import build
 from sampling.torch_work.collectives import process_groups
 from tests.tested_names import untested
@@ -98,7 +96,7 @@ def pair() -> Iterator[None]:
     dist.init_process_group("fake", rank=0, world_size=2, store=store)
     process_groups.use(process_groups.ProcessGroups(0, PAIR, store))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sampling.torch_work.compiling.BACKEND", "eager")
+        patched.setattr("sampling.torch_work.build.BACKEND", "eager")
         yield
     process_groups.use(None)
     dist.destroy_process_group()

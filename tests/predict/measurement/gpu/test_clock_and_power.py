@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from predict.measurement.gpu.clock_and_power import parse, watched
-from sampling.hardware.power import Reading
+from sampling.hardware.readings import Reading
 
 
 def unread() -> Reading:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator
-from sampling.call import Phase
-from sampling.catalogue import register
+from sampling.call import Phase, register
 
 
 @register

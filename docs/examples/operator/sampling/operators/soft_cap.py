@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.bandwidth import ONE_STACK, BandwidthShare
-from sampling.arithmetic.operator import FORWARD_BACKWARD, LayerSize, Operator
-from sampling.call import Phase
-from sampling.catalogue import register
+from sampling.arithmetic.operator import FORWARD_BACKWARD, ONE_STACK, BandwidthShare, LayerSize, Operator
+from sampling.call import Phase, register
 
 
 @register

@@ -27,20 +27,20 @@ from pathlib import Path
 from sampling.command_line import exit_code_of
 from sampling.errors import ConfigError, UserError
 from sampling.files.disk import naming_the_disk
-from sampling.gpu_session.archive import CALLS, archive_lock, parts, read_facts
-from sampling.gpu_session.log import SessionLog
-from sampling.gpu_session.session import (
+from sampling.ranks.launch import environment
+from sampling.session.archive import CALLS, SessionLog, archive_lock, parts, read_facts
+from sampling.session.gpu_steps import (
     LAST_CALL_S,
     LEAVING_S,
     TOO_SLOW,
     call_limit_s,
     kept_at_the_end_s,
+    read_steps,
+    run_step,
     run_steps,
     run_workers,
 )
-from sampling.gpu_session.steps import read_steps, run_step
-from sampling.gpu_session.worker import WorkerSettings
-from sampling.ranks.launch import environment
+from sampling.session.gpu_worker import WorkerSettings
 from sampling.timing.timer import LONGEST_CALL_S, PRESETS
 
 DESCRIPTION = """\
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_options(options)
         require_torch()
         if options.dry_run:
-            from sampling.gpu_session.dry_run import dry_run
+            from sampling.session.rehearsal import dry_run
 
             print(dry_run(options))
         else:
@@ -170,7 +170,7 @@ def start_worker(settings: WorkerSettings, out: Path, lock: int, limit_s: float)
     """Run a worker and wait for it; its exit code. A worker that runs on after the session is killed, and so is one that writes no
     event for `limit_s`, whose code is TOO_SLOW. Before its first event it may take LONGEST_CALL_S, to import torch and to open the
     device."""
-    command = [sys.executable, "-m", "sampling.gpu_session.worker", json.dumps(asdict(settings))]
+    command = [sys.executable, "-m", "sampling.session.gpu_worker", json.dumps(asdict(settings))]
     latest_s = settings.until_s + LAST_CALL_S + LEAVING_S
     with subprocess.Popen(command, env=environment(0), pass_fds=(lock,)) as worker:
         try:

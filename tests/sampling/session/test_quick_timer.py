@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sampling.gpu_session.rehearsal import FakeClock, FakeDevice, NoWork
+from sampling.session.rehearsal import FakeClock, FakeDevice, NoWork
 from sampling.timing.device_states import time_states
 from sampling.timing.launch_time import Captures
 from sampling.timing.timed_phase import TimedPhase
 from sampling.timing.timer import FULL, QUICK, TimerSettings, Timing
-from sampling.torch_work.collectives.agreement import LoneRank
+from sampling.torch_work.collectives.process_groups import LoneRank
 
 RUN_US, NOISE = 400.0, 0.03
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sampling.call import Call, Phase
-from sampling.gpu_session.dry_run import Rehearsal
-from sampling.gpu_session.plan import Plan, make_plan
-from sampling.gpu_session.rehearsal import FakeClock
+from sampling.session.gpu_plan import Plan, make_plan
+from sampling.session.rehearsal import FakeClock, Rehearsal
 
 HARDWARE = "h200"
 

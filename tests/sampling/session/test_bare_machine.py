@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sampling.gpu_session.archive import read_events
-from sampling.gpu_session.progress import progress_of
+from sampling.session.archive import progress_of, read_events
 from sampling.store.sample import Sample
 
 CLONE = Path(__file__).resolve().parents[3]

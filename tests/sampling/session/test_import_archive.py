@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from sampling.__main__ import main
-from sampling.gpu_session.archive import FACTS, parts, read_facts, write_facts
-from sampling.gpu_session.steps import RealStep
-from sampling.gpu_session.worker import join_session
-from sampling.store.manifest import read_manifest
+from sampling.session.archive import FACTS, parts, read_facts, write_facts
+from sampling.session.gpu_steps import RealStep
+from sampling.session.gpu_worker import join_session
+from sampling.store.profiles import read_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
-from tests.sampling.gpu_session.rehearsed import plan_of, rehearsal
+from tests.sampling.session.rehearsed import plan_of, rehearsal
 
 STEP = RealStep(name="dense", module="predict", arguments=(), seconds=5.0)
 

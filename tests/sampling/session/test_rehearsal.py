@@ -15,20 +15,17 @@ import pytest
 
 from sampling.call import Call, Phase, Request
 from sampling.errors import UserError
-from sampling.gpu_session import archive
-from sampling.gpu_session import rehearsal as rehearsing
-from sampling.gpu_session.archive import EventWriter, read_events, read_facts
-from sampling.gpu_session.import_archive import import_archive
-from sampling.gpu_session.log import SessionLog
-from sampling.gpu_session.progress import progress_of
-from sampling.gpu_session.rehearsal import REFUSAL, FakeBench, FakeClock, Script
-from sampling.gpu_session.session import MOST_LOST, time_plan
-from sampling.gpu_session.steps import RealStep
 from sampling.hardware.cluster import load_cluster
+from sampling.session import archive
+from sampling.session import rehearsal as rehearsing
+from sampling.session.archive import EventWriter, SessionLog, progress_of, read_events, read_facts
+from sampling.session.gpu_steps import MOST_LOST, RealStep, time_plan
+from sampling.session.import_archive import import_archive
+from sampling.session.rehearsal import REFUSAL, FakeBench, FakeClock, Script
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.timer import PRESETS
-from tests.sampling.gpu_session.rehearsed import HARDWARE, KilledError, MortalClock, phases_of, plan_of, rehearsal
+from tests.sampling.session.rehearsed import HARDWARE, KilledError, MortalClock, phases_of, plan_of, rehearsal
 
 KILLS = 24
 STEP = RealStep(name="dense", module="predict", arguments=("measure", "run.yml"), seconds=20.0)

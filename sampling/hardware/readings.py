@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
 
 PROC_STAT = Path("/proc/stat")
 
@@ -45,3 +51,38 @@ def load_of_others(before: CpuClock, after: CpuClock, own_s: float) -> float:
     cores = os.cpu_count() or 1
     elapsed = max(after.wall_s - before.wall_s, 1e-9)
     return max(0.0, (after.busy_s - before.busy_s - own_s) / (elapsed * cores))
+
+
+# Clock and power of a device, as its management library reports them, if one is installed.
+
+MILLIWATTS = 1e3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """The multiprocessors' clock and the board's power at one moment; None if nothing reports them.
+
+    A power reading is an average over up to a second, the sensor's own (nvmlDeviceGetPowerUsage).
+    """
+
+    clock_mhz: float | None = None
+    power_w: float | None = None
+
+
+def read_device(device: torch.device) -> Reading:
+    """Read nvidia-ml-py or amdsmi, whichever torch finds."""
+    import torch
+
+    clock_mhz = _or_none(lambda: torch.cuda.clock_rate(device))
+    power = _or_none(lambda: torch.cuda.power_draw(device))
+    # torch returns each library's own unit: NVML's milliwatts, AMD SMI's watts
+    watts = power / MILLIWATTS if power is not None and not torch.version.hip else power
+    return Reading(clock_mhz=clock_mhz, power_w=watts)
+
+
+def _or_none(ask: Callable[[], float]) -> float | None:
+    try:
+        value = float(ask())
+    except Exception:  # both libraries raise errors of their own, and neither need be installed
+        return None
+    return value if value > 0 else None

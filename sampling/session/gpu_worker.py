@@ -1,6 +1,6 @@
 """The worker of a GPU session: the process that has the device.
 
-python -m sampling.gpu_session.worker SETTINGS-AS-JSON      (`python -m sampling.gpu_session` starts it)
+python -m sampling.session.gpu_worker SETTINGS-AS-JSON      (`python -m sampling.gpu_session` starts it)
 """
 
 from __future__ import annotations
@@ -16,12 +16,8 @@ from typing import Any
 
 from sampling.call import Call, Request
 from sampling.errors import ConfigError, SamplesError, UserError
-from sampling.gpu_session.archive import FACTS, ArchiveFacts, read_facts, write_facts
-from sampling.gpu_session.log import SessionLog
-from sampling.gpu_session.plan import Plan, make_plan
-from sampling.gpu_session.session import LAST_CALL_S, LOST, WorkerLostError, time_plan
 from sampling.hardware.cluster import hardware_facts, load_cluster
-from sampling.hardware.power import Reading, read_device
+from sampling.hardware.readings import Reading, read_device
 from sampling.hardware.this_device import (
     detect_hardware,
     entry_of,
@@ -33,6 +29,9 @@ from sampling.hardware.this_device import (
 )
 from sampling.progress import progress_display
 from sampling.ranks.launch import die_with_launcher, leave
+from sampling.session.archive import FACTS, ArchiveFacts, SessionLog, read_facts, write_facts
+from sampling.session.gpu_plan import Plan, make_plan
+from sampling.session.gpu_steps import LAST_CALL_S, LOST, WorkerLostError, time_plan
 from sampling.store.profiles import default_profile
 from sampling.store.sample import Sample
 from sampling.timing.timer import PRESETS
@@ -162,7 +161,7 @@ class DeviceBench:
         left_out: Callable[[Call, str], None],
     ) -> None:
         from sampling.timing.time_calls import time_requests
-        from sampling.torch_work.collectives.agreement import LoneRank
+        from sampling.torch_work.collectives.process_groups import LoneRank
 
         time_requests(
             requests,

@@ -12,14 +12,19 @@ from typing import Any
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.files.places import OWN_DATA_IN_WORDS
-from sampling.gpu_session.archive import ArchiveFacts, read_events, read_facts
-from sampling.gpu_session.progress import Progress, progress_of
 from sampling.hardware.cluster import hardware_facts
 from sampling.hardware.this_device import one_of, same_device
+from sampling.session.archive import ArchiveFacts, Progress, progress_of, read_events, read_facts
 from sampling.session.profile import profile_lock
 from sampling.store.journal import append_to_journal, fold_journal
-from sampling.store.manifest import FILE, Manifest, read_manifest, write_manifest
-from sampling.store.profiles import default_profile, samples_directory
+from sampling.store.profiles import (
+    MANIFEST,
+    Manifest,
+    default_profile,
+    read_manifest,
+    samples_directory,
+    write_manifest,
+)
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 
@@ -98,7 +103,7 @@ def _profile_of(archive: Path, facts: ArchiveFacts) -> str:
 
 
 def _manifest(archive: Path, directory: Path, facts: ArchiveFacts) -> Manifest:
-    if not (directory / FILE).is_file():
+    if not (directory / MANIFEST).is_file():
         return Manifest(profile=directory.name, hardware=facts.hardware, device=facts.device)
     manifest = read_manifest(directory)
     if manifest.hardware != facts.hardware or not same_device(one_of(manifest.device), one_of(facts.device)):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sampling.errors import SamplesError, UserError
-from sampling.gpu_session import archive
-from sampling.gpu_session.archive import MOST_PARTS, ArchiveFullError, EventWriter, archive_lock, parts, read_events
+from sampling.session import archive
+from sampling.session.archive import MOST_PARTS, ArchiveFullError, EventWriter, archive_lock, parts, read_events
 
 
 def texts(directory: Path) -> list[str]:

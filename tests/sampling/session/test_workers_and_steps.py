@@ -9,27 +9,29 @@ from types import SimpleNamespace
 
 import pytest
 
+from sampling import gpu_session as front
 from sampling.call import Request
 from sampling.errors import ConfigError, SamplesError, UserError
 from sampling.files.places import CONFIGS
-from sampling.gpu_session import __main__ as front
-from sampling.gpu_session import steps
-from sampling.gpu_session.__main__ import main
-from sampling.gpu_session.log import SessionLog
-from sampling.gpu_session.rehearsal import FakeClock
-from sampling.gpu_session.session import (
+from sampling.gpu_session import main
+from sampling.operators.streaming import Stream
+from sampling.session import gpu_steps as steps
+from sampling.session.archive import SessionLog
+from sampling.session.gpu_steps import (
     LAST_CALL_S,
     LEAVING_S,
     LOST,
     TOO_SLOW,
+    RealStep,
     call_limit_s,
     kept_at_the_end_s,
+    read_steps,
+    run_step,
     run_steps,
     run_workers,
 )
-from sampling.gpu_session.steps import RealStep, read_steps, run_step
-from sampling.gpu_session.worker import WorkerSettings, require_own
-from sampling.operators.streaming import Stream
+from sampling.session.gpu_worker import WorkerSettings, require_own
+from sampling.session.rehearsal import FakeClock
 from sampling.timing.timer import LONGEST_CALL_S
 
 COPY = Request(call=Stream(dtype="bf16", size_bytes=4096), phases=("forward",))
@@ -118,7 +120,7 @@ def test_a_worker_that_hangs_is_killed_and_none_outlives_its_session(
     monkeypatch.setattr(HungWorker, "calls", iter([tmp_path] * calls), raising=False)
     clock = FakeClock()
     monkeypatch.setattr(front, "time", SimpleNamespace(monotonic=clock, sleep=clock.pass_s))
-    monkeypatch.setattr("sampling.gpu_session.__main__.subprocess.Popen", HungWorker)
+    monkeypatch.setattr("sampling.gpu_session.subprocess.Popen", HungWorker)
     settings = WorkerSettings(
         out=str(tmp_path), hardware="", calls="", models=0, compiled=False, timer="quick", until_s=until_s, token=""
     )

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 import predict
 from sampling.number_text import duration
 from tests.browser.conftest import DEMO, HOSTILE, Visit
-from tests.browser.test_report import faults_of_access, sums
+from tests.browser.pages import faults_of_access, step, sums, wait
 
 Opened = Callable[..., Visit]
-
-
-def step(page: Any) -> str:
-    text: str = page.locator(".card dd").first.inner_text()
-    return text.splitlines()[0]
-
-
-def wait(page: Any, text: str) -> None:
-    """Wait until the page's status says so; its policy lets no test evaluate a predicate there."""
-    page.locator("#tools [role=status]", has_text=text).wait_for()
 
 
 def predicted(*settings: str) -> str:

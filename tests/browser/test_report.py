@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.browser.conftest import HOSTILE, Visit
+from tests.browser.pages import content, faults_of_access, sums
 
 Opened = Callable[..., Visit]
-SUMS = """() => [...document.querySelectorAll('NAME')].map(svg =>
-    [...svg.querySelectorAll('.mark')].reduce((sum, mark) => sum + Number(mark.dataset.KEY), 0))"""
-
-
-def sums(page: Any, chart: str, key: str) -> list[float]:
-    found: list[float] = page.evaluate(SUMS.replace("NAME", f"svg.chart-{chart}").replace("KEY", key))
-    return found
-
-
-def content(page: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(page.text_content("#content"))
-    return found
 
 
 def test_marks_add_up_to_the_content_and_nothing_is_asked_for(visit: Opened, report: str) -> None:
@@ -95,10 +82,3 @@ def test_axe_finds_no_fault_in_the_dark(visit: Opened, report: str) -> None:
     page = visit(report, dark=True).page
     page.evaluate("document.querySelectorAll('section:nth-of-type(-n+4) details').forEach(each => each.open = true)")
     assert faults_of_access(page) == []
-
-
-def faults_of_access(page: Any) -> list[str]:
-    """What axe-core finds of any weight, as `rule: element`."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-playwright-python here")
-    found = axe.Axe().run(page).response["violations"]
-    return [f"{rule['id']}: {node['html'][:120]}" for rule in found for node in rule["nodes"]]

@@ -14,8 +14,7 @@ from predict.explorer.rl_answers import RlExplorer
 from predict.explorer.server import ExplorerServer
 from sampling.number_text import duration
 from tests.browser.conftest import Visit
-from tests.browser.test_explorer import step, wait
-from tests.browser.test_report import content, faults_of_access, sums
+from tests.browser.pages import content, faults_of_access, step, sums, wait
 
 Opened = Callable[..., Visit]
 CONFIG = Path("configs/rl/qwen3.5-35b-a3b-grpo.yml")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import cache
 
 import pytest
@@ -22,53 +21,41 @@ def step(framework: str, *settings: str) -> Prediction:
     return estimate(load(CONFIG, [f"execution.framework={framework}", *PLAIN, *settings]), require_fit=False)
 
 
-def ledger_adds_up(framework: str) -> None:
+@pytest.fixture(params=framework_names())
+def framework(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_ledger_adds_up(framework: str) -> None:
     found = step(framework)
     assert sum(found.breakdown_us.values()) == pytest.approx(found.median_us)
     assert min(found.breakdown_us.values()) >= -1e-9 * found.median_us
 
 
-def interval_holds_its_median(framework: str) -> None:
+def test_the_interval_holds_its_median(framework: str) -> None:
     interval = step(framework).step_time
     assert 0 < interval.low_us < interval.median_us < interval.high_us
 
 
-def sources_are_shares(framework: str) -> None:
+def test_sources_are_shares(framework: str) -> None:
     found = step(framework)
     assert sum(found.sources.values()) == pytest.approx(1)
     assert 0 < found.mfu < 1
 
 
-def twice_the_batch_takes_longer(framework: str) -> None:
+def test_twice_the_batch_takes_twice_as_long(framework: str) -> None:
     assert 1.5 < step(framework, "batch.global=256").median_us / step(framework).median_us < 2.1
 
 
-def full_recomputation_trades_time_for_memory(framework: str) -> None:
+def test_full_recomputation_trades_time_for_memory(framework: str) -> None:
     kept, recomputed = step(framework, "plan.recompute=none"), step(framework, "plan.recompute=full")
     assert recomputed.median_us > kept.median_us
     assert recomputed.memory.point_bytes < kept.memory.point_bytes
 
 
-def memory_is_counted_on_every_pipeline_rank(framework: str) -> None:
-    ranks = step(framework).memory.ranks
-    assert len(ranks) == 4
-    assert all(rank.peak > 0 for rank in ranks)
-
-
-CHECKS: Mapping[str, Callable[[str], None]] = {
-    check.__name__: check
-    for check in (
-        ledger_adds_up,
-        interval_holds_its_median,
-        sources_are_shares,
-        twice_the_batch_takes_longer,
-        full_recomputation_trades_time_for_memory,
-        memory_is_counted_on_every_pipeline_rank,
-    )
-}
-
-
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("framework", framework_names())
-def test_framework(framework: str, check: str) -> None:
-    CHECKS[check](framework)
+def test_memory_is_counted_on_every_pipeline_rank_and_each_buffer_has_a_source(framework: str) -> None:
+    memory = step(framework).memory
+    assert len(memory.ranks) == 4
+    assert all(rank.peak > 0 for rank in memory.ranks)
+    assert memory.buffers
+    assert all(buffer.source and buffer.size_bytes > 0 and buffer.width_bytes >= 0 for buffer in memory.buffers)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import json
 import random
+from pathlib import Path
 from typing import Any
 
 from sampling.files.places import CONFIGS
@@ -169,3 +171,18 @@ def settings(draw: random.Random) -> dict[str, Any]:
         path = draw.choice(list(values))
         found[path] = draw.choice(ODD) if draw.random() < 0.25 else draw.choice(values[path])
     return found
+
+
+def drawn(case: int) -> tuple[Config, dict[str, Any]]:
+    """A config and the odd values that were put into it."""
+    draw = random.Random(case)
+    config, odd = plausible(draw), settings(draw)
+    for path, value in odd.items():
+        section, _, key = path.partition(".")
+        if section == "model" and isinstance(config["model"], str):
+            config["model"] = json.loads(Path(config["model"]).read_text())
+        if not key:
+            config[section] = value
+        elif isinstance(config[section], dict):
+            config[section][key] = value
+    return config, odd

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,28 +13,13 @@ import yaml
 from predict import estimate, load
 from predict.schedules.engine.order import CHUNK, KIND, KINDS
 from predict.step.prediction import Prediction
-from tests.fuzz.configs import Config, plausible, settings
+from tests.fuzz.configs import drawn
 from tests.fuzz.judgement import Counts
 
 CASES = 1000
 NEAR = 1e-6
 BUCKETS = {"F": "forward", "B": "backward_input", "W": "backward_weight", "BW": "backward"}
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-
-def drawn(case: int) -> tuple[Config, dict[str, Any]]:
-    """A config and the odd values that were put into it."""
-    draw = random.Random(case)
-    config, odd = plausible(draw), settings(draw)
-    for path, value in odd.items():
-        section, _, key = path.partition(".")
-        if section == "model" and isinstance(config["model"], str):
-            config["model"] = json.loads(Path(config["model"]).read_text())
-        if not key:
-            config[section] = value
-        elif isinstance(config[section], dict):
-            config[section][key] = value
-    return config, odd
 
 
 def nonsense(found: Prediction) -> Iterator[str]:

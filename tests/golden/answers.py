@@ -292,7 +292,7 @@ def fuzz_answers(piece: int) -> dict[str, str]:
     import yaml
 
     from predict import UserError, estimate, load
-    from tests.fuzz.test_configs import drawn
+    from tests.fuzz.configs import drawn
 
     answers = {}
     for case in range(piece, FUZZED, PIECES):

@@ -26,7 +26,7 @@ from sampling.hardware.cluster import load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
 from tests.expert_calls import expert_mlp
-from tests.predict.memory.test_activations import rank_of
+from tests.predict.memory.counted_layers import rank_of
 
 PATH = Path(__file__).with_name("figures.json")
 DEVICES = ("a100-80gb", "h100-sxm", "h200", "b200", "mi300x")

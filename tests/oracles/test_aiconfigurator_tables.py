@@ -25,7 +25,7 @@ from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
 from tests.oracles.public_errors import errors
 from tests.oracles.shared import SHARED
-from tests.predict.prices.test_kernels import gpu_of
+from tests.predict.prices.devices import gpu_of
 from tests.regressors.synthetic_operators import CLUSTER, Product, sample
 
 TABLES = SHARED / "data" / "aiconfigurator"

@@ -8,7 +8,7 @@ import pytest
 
 from sampling.collectives.kinds import AllGather, AllReduce, Collective, ReduceScatter
 from tests.oracles.shared import SHARED
-from tests.predict.prices.test_collective_priors import cluster_of, time_us
+from tests.predict.prices.devices import cluster_of, time_us
 
 PEER = SHARED / "oracles" / "collectives_peer_model.json"
 

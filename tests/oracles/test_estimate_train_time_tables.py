@@ -11,7 +11,7 @@ from sampling.importers.table import ImportRequest
 from sampling.operators.gemm import Gemm
 from tests.oracles.public_errors import errors
 from tests.oracles.shared import SHARED
-from tests.predict.prices.test_kernels import gpu_of
+from tests.predict.prices.devices import gpu_of
 from tests.sampling.importers.test_estimate_train_time import quarantined
 
 TABLES = SHARED / "data" / "estimate-train-time"

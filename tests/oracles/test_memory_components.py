@@ -12,8 +12,8 @@ from predict.memory.activations import layer_activations
 from predict.memory.primus import primus_memory
 from predict.model.spec import DENSE
 from tests.oracles.shared import SHARED
-from tests.predict.memory.test_activations import PROFILES, SPARSE, rank_of
-from tests.predict.memory.test_primus import DEEPSEEK_V2, MIXTRAL_8X22B, PRINTED, components, run
+from tests.predict.memory.counted_layers import PROFILES, SPARSE, rank_of
+from tests.predict.memory.primus_runs import DEEPSEEK_V2, MIXTRAL_8X22B, PRINTED, components, run
 from tests.predict.workload.parallel_runs import spec
 
 COMPONENTS = SHARED / "oracles" / "memory" / "components.json"

@@ -13,7 +13,7 @@ from predict.schedules import registry
 from predict.schedules.engine.order import CODE, Order, Placement, loop, opposite_chains, v_shape
 from predict.schedules.engine.timing import ChunkTimes, makespan, makespans, simulate
 from tests.oracles.shared import SHARED
-from tests.predict.schedules.test_zero_bubble_paper import bubble_of
+from tests.predict.schedules.paper_bubbles import bubble_of
 
 PIPELINE = SHARED / "oracles" / "pipeline"
 

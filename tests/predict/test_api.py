@@ -49,15 +49,6 @@ def test_a_prediction_has_what_renderers_show() -> None:
         prediction.median_us = 0.0  # type: ignore[misc]
 
 
-def test_advice_makes_a_run_fit_at_the_cost_it_says() -> None:
-    too_large = predict.estimate(made("llama3-70b", plan__tp=4, plan__sp=True, plan__pp=4, plan__dp=4, batch__micro=4))
-    assert too_large.memory.verdict == "OOM"
-    advice = predict.memory_advice(too_large)
-    assert advice == tuple(sorted(advice, key=lambda each: each.step_us))
-    assert all(each.step_us_before == too_large.median_us for each in advice)
-    assert advice[0].point_bytes <= too_large.memory.capacity_bytes
-
-
 def test_overrides_and_nodes_change_the_loaded_run() -> None:
     assert predict.load(DEMO, ["plan.pp=1", "plan.tp=2"]).plan.tp == 2
     large = predict.load(CONFIGS / "runs" / "llama3-70b-64xh100.yml", target_nodes=16)

@@ -104,10 +104,3 @@ def test_a_fitted_profile_of_ones_own_is_named_beside_the_one_that_stands_in(
 ) -> None:
     monkeypatch.setattr("predict.checkup.cpu_name", lambda: read_manifest(own / "samples" / "mine").device["name"])
     assert "or name mine, of this CPU too, with --set cluster.profile=NAME" in checkup().advice
-
-
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["--version"])
-    assert stopped.value.code == 0
-    assert capsys.readouterr().out.startswith("steptime ")

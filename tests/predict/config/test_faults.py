@@ -245,11 +245,6 @@ def test_a_section_given_twice_is_a_fault_of_the_config_not_of_the_file_that_it_
     assert line.startswith(f"{tmp_path / 'run.yml'}: model: given twice")
 
 
-def test_an_unknown_section_of_a_setting_is_blamed_on_the_setting(tmp_path: Path) -> None:
-    (line,) = refusal(tmp_path, config(), "plann.tp=2")
-    assert line.startswith("--set: plann: unknown key at the top level")
-
-
 def test_a_missing_file_is_not_held_against_one_that_shares_its_suffix_alone(tmp_path: Path) -> None:
     (tmp_path / "abcd.json").write_text("{}")
     (missing,) = refusal(tmp_path, config(model="./e.json"))

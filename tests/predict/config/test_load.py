@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from predict.config.json_schema import json_schema
 from predict.config.load import load
@@ -139,20 +137,6 @@ def test_cores_come_from_the_config_then_from_the_samples(tmp_path: Path, monkey
         loaded(tmp_path, SOUND, ["cluster.cores=1"])
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_every_shipped_run_fits_the_json_schema(path: Path) -> None:
-    document = yaml.safe_load(path.read_text())
-    schema = json_schema()
-    try:
-        import jsonschema  # type: ignore[import-untyped]
-    except ImportError:
-        assert set(schema["required"]) <= set(document) <= set(schema["properties"])
-        assert set(document.get("plan", {})) <= set(schema["properties"]["plan"]["properties"])
-    else:
-        jsonschema.Draft202012Validator.check_schema(schema)
-        jsonschema.validate(document, schema)
-
-
 def test_the_schema_says_defaults_limits_and_names_of_the_plan() -> None:
     plan = json_schema()["properties"]["plan"]["properties"]
     assert set(plan) == {field.name for field in fields(Plan)}
@@ -160,55 +144,6 @@ def test_the_schema_says_defaults_limits_and_names_of_the_plan() -> None:
     assert (plan["zero"]["minimum"], plan["zero"]["maximum"], plan["tp"]["minimum"]) == (0, 3, 1)
     assert {"1f1b", "best"} <= set(plan["schedule"]["anyOf"][0]["enum"])
     assert all(key["description"] for key in plan.values())
-
-
-LEAVES = [(section, key) for section, values in SOUND.items() if isinstance(values, dict) for key in values]
-ODD = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 12),
-    st.integers(),
-    st.floats(),
-    st.text(max_size=12),
-    st.lists(st.integers(), max_size=2),
-    st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
-)
-
-
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    place=st.sampled_from([*LEAVES, *((name, None) for name in SOUND)]),
-    value=ODD,
-    rename=st.none() | st.text(max_size=8),
-)
-def test_a_changed_value_or_key_loads_or_is_a_config_error(
-    tmp_path: Path, place: tuple[str, str | None], value: Any, rename: str | None
-) -> None:
-    section, key = place
-    document = {name: dict(values) if isinstance(values, dict) else values for name, values in SOUND.items()}
-    if key is None:
-        del document[section]
-        document[section if rename is None else rename] = value
-    else:
-        del document[section][key]
-        document[section][key if rename is None else rename] = value
-    try:
-        loaded(tmp_path, document)
-    except ConfigError as error:
-        assert "run.yml: " in str(error) or "--set: " in str(error)
-
-
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(where=st.floats(0, 1), drop=st.integers(0, 5), text=st.text(max_size=5))
-def test_changed_characters_load_or_are_a_config_error(tmp_path: Path, where: float, drop: int, text: str) -> None:
-    sound = yaml.safe_dump(SOUND)
-    at = int(where * len(sound))
-    path = tmp_path / "run.yml"
-    path.write_text(sound[:at] + text + sound[at + drop :], encoding="utf-8", errors="surrogatepass")
-    try:
-        load(path)
-    except ConfigError as error:
-        assert str(error).startswith(str(path))
 
 
 ON_A_NODE = {

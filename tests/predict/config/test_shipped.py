@@ -91,20 +91,6 @@ def test_a_file_beside_the_config_is_still_a_path(tmp_path: Path) -> None:
     assert loaded(tmp_path, cluster="mine").cluster.profile == "mine"
 
 
-@pytest.mark.parametrize(
-    ("section", "name", "said"),
-    [
-        ("model", "lama3-8b", "'lama3-8b' is not the name of a shipped model; did you mean 'llama3-8b'?"),
-        ("cluster", "one-node-8xh10", "did you mean 'one-node-8xh100'?"),
-        ("cluster", {**RUN["cluster"], "hardware": "MI300Y"}, "did you mean 'mi300x'?"),
-    ],
-)
-def test_an_unknown_name_is_answered_with_the_nearest(section: str, name: Any, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as error:
-        loaded(tmp_path, **{section: name})
-    assert said in str(error.value)
-
-
 @pytest.mark.parametrize(("hardware", "profile"), [("H100", "h100-sxm"), ("mi300x", "mi300x"), ("cpu", "this-machine")])
 def test_a_cluster_needs_no_profile(hardware: str, profile: str, tmp_path: Path) -> None:
     cluster = {**RUN["cluster"], "hardware": hardware, "gpus_per_node": 1}

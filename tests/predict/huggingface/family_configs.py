@@ -44,7 +44,14 @@ LATENT = {
     "topk_group": 1,
 }
 WITHOUT_FFN = {key: value for key, value in COMMON.items() if key != "intermediate_size"}
+GPT2 = {"model_type": "gpt2", "n_embd": 48, "n_layer": 3, "n_head": 6, "n_positions": 32, "vocab_size": 128}
 TINY: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama", **COMMON},
+    "llama-with-biases": {"model_type": "llama", **COMMON, "attention_bias": True, "mlp_bias": True},
+    "llama-tied": {"model_type": "llama", **COMMON, "head_dim": 16, "tie_word_embeddings": True},
+    "qwen2": {"model_type": "qwen2", **COMMON},
+    "gpt2": GPT2,
+    "gpt2-narrow": {**GPT2, "n_inner": 72},
     "mistral": {"model_type": "mistral", **COMMON},
     "mixtral": {"model_type": "mixtral", **COMMON, "num_local_experts": 4, "num_experts_per_tok": 2},
     "mixtral-window": {
@@ -127,6 +134,13 @@ TINY: dict[str, dict[str, Any]] = {
         "model_type": "gpt_neox",
         "rotary_pct": 0.25,
     },
+    "gpt_neox-in-turn": {
+        **{key: value for key, value in COMMON.items() if key != "num_key_value_heads"},
+        "model_type": "gpt_neox",
+        "rotary_pct": 1,
+        "use_parallel_residual": False,
+        "attention_bias": False,
+    },
 }
 
 IN_TRANSFORMERS = {"kimi_k2": "deepseek_v3"}
@@ -137,3 +151,27 @@ def faults_of(config: dict[str, Any]) -> str:
     with pytest.raises(ConfigError) as caught:
         load_model(config)
     return str(caught.value)
+
+
+def transformers_config(config: dict[str, Any]) -> Any:
+    """The library's configuration of the text decoder."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: no count to compare with")
+    keys = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
+    try:
+        whole = transformers.AutoConfig.for_model(
+            IN_TRANSFORMERS.get(config["model_type"], config["model_type"]), **keys
+        )
+    except ValueError:
+        pytest.skip(f"this transformers does not know {config['model_type']}")
+    return getattr(whole, "text_config", whole)
+
+
+def transformers_count(config: dict[str, Any]) -> int:
+    """Parameters of the model that transformers builds, on the meta device, shared ones once."""
+    decoder = transformers_config(config)
+    import torch
+    import transformers
+
+    with torch.device("meta"):
+        built = transformers.AutoModelForCausalLM.from_config(decoder)
+    return sum(weight.numel() for weight in {id(weight): weight for weight in built.parameters()}.values())

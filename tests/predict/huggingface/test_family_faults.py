@@ -113,3 +113,26 @@ def test_whatever_a_key_holds_is_read_or_told(name: str) -> None:
 def test_faults_of_sizes_and_of_layers_are_told_at_once() -> None:
     told = faults_of({**TINY["qwen3"], "hidden_size": 0, "layer_types": ["linear_attention"]})
     assert [line.split(": ")[1] for line in told.splitlines()] == ["hidden_size", "layer_types[0]"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "mlp_type",
+        "norm_type",
+        "attention_type",
+        "expert_map",
+        "rope",
+        "rope_fraction",
+        "output_bias",
+        "output_size",
+        "return",
+        "rms_norm_epz",
+        "kv_dtype",
+        "moe_init",
+        "clip_qkv",
+    ],
+)
+def test_keys_that_nobody_knows_are_refused_whatever_they_sound_like(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: unknown key"):
+        load_model({**TINY["llama"], key: 1})

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from predict.ledger import conventions
-from predict.ledger.verl_flops import ESTIMATORS, verl
-from sampling.errors import ConfigError
+from predict.ledger.verl_flops import ESTIMATORS, verl, verl_peak_flops_per_us
+from sampling.errors import ConfigError, UserError
 from sampling.files.places import CONFIGS
+from sampling.hardware.cluster import hardware_facts
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -145,3 +146,18 @@ def test_verl_names_every_missing_or_unsound_key_at_once() -> None:
 def test_an_unsound_batch_is_refused(count: Callable[..., float], lengths: list[Any]) -> None:
     with pytest.raises(ConfigError, match="batch: lengths"):
         count(LLAMA, lengths)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "tflops"), [("h100-sxm", 989), ("a100-80gb", 312), ("gb200", 2500), ("b200", 2250), ("gh200", 989)]
+)
+def test_verl_divides_by_its_own_peaks(hardware: str, tflops: float) -> None:
+    assert verl_peak_flops_per_us(hardware_facts(hardware)) == tflops * 1e6
+
+
+@pytest.mark.parametrize(
+    ("hardware", "why"), [("h100-pcie", "takes NVIDIA H100 PCIe for H100"), ("mi325x", "has no AMD Instinct MI325X")]
+)
+def test_a_device_that_verl_does_not_know_is_refused_by_name(hardware: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        verl_peak_flops_per_us(hardware_facts(hardware))

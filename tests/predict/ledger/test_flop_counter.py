@@ -10,17 +10,14 @@ from predict.huggingface.config_json import load_model
 from predict.layers.linear import CHUNK, LinearAttention
 from predict.ledger import conventions
 from predict.model.spec import ModelSpec
-from tests.predict.huggingface.family_configs import COMMON, TINY
-from tests.predict.huggingface.test_families import _transformers_config
+from tests.predict.huggingface.family_configs import TINY, transformers_config
 
 SEQUENCES, LENGTH = 2, 24
-SIZES = {"n_embd": 48, "n_layer": 2, "n_head": 6, "n_positions": 64, "vocab_size": 128}
-FAMILIES = TINY | {"llama": {"model_type": "llama", **COMMON}, "gpt2": {"model_type": "gpt2", **SIZES}}
 
 
 def _counted(config: dict[str, Any]) -> int:
     """FLOPs of a forward, with attention and experts in torch's own products."""
-    decoder = _transformers_config(config)
+    decoder = transformers_config(config)
     import torch
     import transformers
     from torch.utils.flop_counter import FlopCounterMode
@@ -56,10 +53,10 @@ def _solved(spec: ModelSpec) -> int:
     return SEQUENCES * layers * of_layer
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TINY)
 def test_exact_is_what_torch_counts(name: str) -> None:
     """But for Gated DeltaNet to the digit: there torch counts the convolution's overhang too, 0.04 % of these widths."""
-    config = FAMILIES[name]
+    config = TINY[name]
     spec = load_model(config)
     forward = conventions.exact(config, [LENGTH] * SEQUENCES) / 3
     exact = forward + _masked(spec) - _solved(spec)

@@ -18,8 +18,8 @@ from predict.memory.profiles import memory_profiles
 from predict.model.spec import DENSE, ModelSpec
 from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
-from tests.predict.memory.test_activations import role_activations
-from tests.predict.memory.test_activations_hooks import BF16, FP32, peaks, saved_bytes
+from tests.predict.memory.counted_layers import role_activations
+from tests.predict.memory.saved_bytes import BF16, FP32, peaks, saved_bytes
 from tests.predict.workload.parallel_runs import made
 
 EAGER = memory_profiles()["eager"]

@@ -9,7 +9,7 @@ import pytest
 
 from predict.layers.latent import LatentAttention
 from predict.model.spec import DENSE, LayerKind
-from tests.predict.memory.test_activations import SPARSE, TOKENS, layer
+from tests.predict.memory.counted_layers import SPARSE, TOKENS, layer
 from tests.predict.workload.parallel_runs import spec
 
 

@@ -14,7 +14,7 @@ from predict.huggingface.config_json import load_model
 from predict.memory.activations import Activations, layer_activations
 from predict.memory.profiles import memory_profiles
 from predict.rank.share import RankShare
-from tests.predict.memory.test_activations_hooks import BF16, FP32, saved_bytes
+from tests.predict.memory.saved_bytes import BF16, FP32, saved_bytes
 from tests.predict.workload.parallel_runs import made
 
 BATCH, HIDDEN = 2, 64

@@ -6,75 +6,19 @@ Example Output.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from predict.layers.latent import LatentAttention
-from predict.layers.mixture import Mixture
-from predict.memory.primus import PrimusComponent, PrimusLayer, PrimusMemory, primus_memory
-from predict.model.spec import LayerKind, ModelSpec
-from predict.reports.memory import primus_json, primus_lines
-from predict.run.training_run import TrainingRun
+from predict.memory.primus import PrimusLayer, PrimusMemory, primus_memory
 from sampling.errors import UserError
 from sampling.units import GIB
-from tests.tiny_runs import LLAMA, tiny_run
-
-SPARSE = LayerKind(sparse=True)
-MIXTRAL_8X22B = replace(
-    LLAMA,
-    name="mixtral-8x22b",
-    layers=56,
-    hidden=6144,
-    heads=48,
-    kv_heads=8,
-    head_dim=128,
-    ffn=16384,
-    vocab=100352,  # what the printed 616,562,688 parameters of the embedding say
-    layer_kinds=(SPARSE,) * 56,
-    experts=Mixture(count=8, topk=2, ffn=16384),
-)
-MOE_4_5T = replace(
-    MIXTRAL_8X22B,
-    name="moe-4.5t",
-    layers=1,
-    hidden=8192,
-    heads=64,
-    kv_heads=1,
-    layer_kinds=(SPARSE,),
-    experts=Mixture(count=384, topk=36, ffn=2048, shared_ffn=2048),
-)
-DEEPSEEK_V2 = replace(
-    MIXTRAL_8X22B,
-    name="deepseek-v2",
-    layers=60,
-    hidden=5120,
-    heads=128,
-    kv_heads=128,
-    ffn=12288,
-    layer_kinds=(LayerKind(), *(SPARSE,) * 59),
-    head_dim=192,
-    mixers=(LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128),),
-    experts=Mixture(count=160, topk=6, ffn=1536, shared_ffn=3072),
-)
-
-
-def run(model: ModelSpec, batch: tuple[int, int, int] = (128, 2, 8192), **plan: Any) -> TrainingRun:
-    return tiny_run(model, hardware="mi355x", batch=batch, precision="bf16", **plan)
-
-
-PRINTED = run(MIXTRAL_8X22B, pp=4, ep=8, dp=8)
-"""32 GPUs, of which EP × PP leave one for Primus's DP."""
+from tests.predict.memory.primus_runs import DEEPSEEK_V2, MIXTRAL_8X22B, MOE_4_5T, PRINTED, SPARSE, components, run
 
 
 def gib(size_bytes: float, digits: int = 2) -> float:
     return round(size_bytes / GIB, digits)
-
-
-def components(layer: PrimusLayer) -> dict[str, PrimusComponent]:
-    return {component.name: component for component in layer.components}
 
 
 def only_layer(found: PrimusMemory) -> PrimusLayer:
@@ -161,19 +105,6 @@ def test_a_block_of_layers_is_recomputed_in_each_virtual_stage() -> None:
     assert (count, found.recomputed_layers) == (14, 6)
     assert found.base_activation_bytes == 6 * sbh + 8 * layer.activation_bytes
     assert found.activation_bytes == found.base_activation_bytes * 4 * 1.375 + layer.activation_bytes + sbh
-
-
-def test_the_result_is_told_as_json_and_as_lines() -> None:
-    found = primus_memory(PRINTED)
-    content = json.loads(json.dumps(primus_json(found)))
-    assert (
-        content["total_bytes"]
-        == found.weight_bytes + found.gradient_bytes + found.optimizer_bytes + content["activation_bytes"]
-    )
-    assert content["layers"][0]["components"][0]["name"] == "layer_norm"
-    text = "\n".join(primus_lines(found))
-    assert all(figure in text for figure in ("140,845,350,912", "79.26", "503.56", "582.82", "5.1250"))
-    assert all(f"{term}: {note}" in text for term, note in content["differences"].items())
 
 
 def test_what_primus_has_no_formula_for_is_among_the_differences() -> None:

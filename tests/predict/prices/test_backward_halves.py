@@ -16,7 +16,7 @@ from sampling.call import Call, Counted, Phase
 from sampling.cells.layer import DenseLayer
 from sampling.hardware.cluster import Cluster
 from tests.predict.step.ledger_sums import assert_ledger_holds
-from tests.predict.step.test_prediction import run
+from tests.predict.step.small_runs import run
 
 WHOLE_US = 3000.0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
 
 import pytest
 from hypothesis import given
@@ -25,6 +24,7 @@ from sampling.collectives.kinds import (
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster, Link, load_cluster
 from sampling.units import MIB
+from tests.predict.prices.devices import cluster_of, time_us
 
 IN_GROUPS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllToAll)
 KINDS = (*IN_GROUPS, SendRecv)
@@ -36,18 +36,9 @@ kinds = st.sampled_from(IN_GROUPS)
 hardware = st.sampled_from(GPUS)
 
 
-@cache
-def cluster_of(hardware: str, nodes: int = 64) -> Cluster:
-    return load_cluster(hardware=hardware, nodes=nodes, gpus_per_node=8, profile="no-such-profile")
-
-
 def switched(cluster: Cluster) -> Cluster:
     """The cluster as if a switch joined the GPUs of a node."""
     return replace(cluster, intra_node=replace(cluster.intra_node, mesh=0))
-
-
-def time_us(kind: type[Collective], size_bytes: int, ranks: int, ranks_per_node: int, cluster: Cluster) -> float:
-    return collective_us(kind(size_bytes=size_bytes, ranks=ranks, ranks_per_node=ranks_per_node), cluster)
 
 
 def with_link(

@@ -14,7 +14,7 @@ from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, registry
 from sampling.choosing.ranges import ShapeRanges, VariantRanges
 from sampling.choosing.shapes import calls_of, draw_models
-from sampling.hardware.cluster import Gpu, known_hardware, load_cluster
+from sampling.hardware.cluster import known_hardware, load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.elementwise import ResidualAdd, SwiGLU
 from sampling.operators.experts import GroupedGemm
@@ -25,6 +25,7 @@ from sampling.operators.optimizer import AdamW, GradientScale
 from sampling.operators.routing import Permute, Router, Unpermute
 from sampling.operators.softmax import CausalSoftmax
 from sampling.operators.vocabulary import CrossEntropy, Embedding
+from tests.predict.prices.devices import gpu_of
 
 GPUS = [name for name in known_hardware() if name != "cpu"]
 RANGES = ShapeRanges(
@@ -46,10 +47,6 @@ RANGES = ShapeRanges(
         head_dims=(128,),
     ),
 )
-
-
-def gpu_of(hardware: str) -> Gpu:
-    return load_cluster(hardware=hardware, nodes=1, gpus_per_node=1, profile="test").gpu
 
 
 def from_scratch(kind: type[Call]) -> Call:

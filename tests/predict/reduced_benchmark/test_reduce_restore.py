@@ -18,7 +18,6 @@ from predict.step.prediction import Prediction
 from sampling.call import Phase
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Link
-from tests.predict.memory.test_advice import apply
 from tests.predict.reduced_benchmark.priced_machines import (
     DENSE,
     MOE,
@@ -29,6 +28,7 @@ from tests.predict.reduced_benchmark.priced_machines import (
     run,
     taken,
 )
+from tests.predict.workload.parallel_runs import with_advice
 
 MODELS = Path(__file__).resolve().parents[3] / "configs" / "models"
 EXACT = 1e-9
@@ -235,7 +235,7 @@ def test_advice_for_a_restored_step_is_restored_too() -> None:
     for each in advice:
         assert each.step_us_before == prediction.median_us
         # the ends' launches do not slow down with the machine, the kernels that they may hide do
-        assert each.step_us == pytest.approx(taken(apply(small, each), slower).median_us, rel=1e-3)
+        assert each.step_us == pytest.approx(taken(with_advice(small, each), slower).median_us, rel=1e-3)
 
 
 def test_one_benchmark_serves_other_plans_of_the_run() -> None:

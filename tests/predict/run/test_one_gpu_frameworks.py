@@ -40,13 +40,6 @@ def test_recomputing_costs_about_a_forward_and_frees_activations() -> None:
     assert gib(again) < 0.8 * gib(plain)
 
 
-@pytest.mark.parametrize("batch", [LARGE, SMALL])
-def test_more_layers_cost_more(batch: tuple[int, int, int]) -> None:
-    few, many = (predicted(replace(MODEL, layers=layers), batch=batch) for layers in (8, 16))
-    assert 1.5 < many.median_us / few.median_us < 2.1
-    assert gib(many) > gib(few)
-
-
 def test_a_small_step_waits_for_the_host() -> None:
     """Twice the tokens in a step that the host cannot launch faster take hardly longer."""
     few, more = (predicted(batch=(1, 1, seq_len)).median_us for seq_len in (32, 64))

@@ -6,36 +6,13 @@ import csv
 import io
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from predict.schedules import order_json, registry, torch_csv
-from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import ChunkTimes, makespan
 from predict.schedules.order_files import read_order, write_order
 from sampling.errors import ConfigError, UserError
-
-ORDERS = [
-    registry.order(name, ranks=4, chunks=chunks, microbatches=8)
-    for name in registry.names()
-    for chunks in (1, 2, 3)
-    if registry.get(name).refusal(4, chunks, 8) is None
-]
-
-
-def same(one: Order, other: Order) -> bool:
-    equal = (np.array_equal(mine, theirs) for mine, theirs in zip(one.rows, other.rows, strict=True))
-    return all(equal) and one.placement == other.placement and one.microbatches == other.microbatches
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".json"])
-def test_every_order_comes_back_as_it_was(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"order{suffix}"
-    for order in ORDERS:
-        if suffix == ".csv" and order.placement.chain_count > 1:
-            continue
-        write_order(order, path)
-        assert same(read_order(path), order)
+from tests.predict.schedules.orders import same
 
 
 def test_torch_reads_what_is_written() -> None:

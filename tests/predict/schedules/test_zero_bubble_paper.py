@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from predict.schedules import registry
-from predict.schedules.engine.timing import ChunkTimes, simulate
+from tests.predict.schedules.paper_bubbles import bubble_of
 
 SCHEDULES = ("1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-auto-1p", "zb-auto-2p")
 """1F1B, 1F1B-I, ZB-H1, ZB-H2, ZB-1p and ZB-2p of the paper; the last two may keep p and 2p microbatches of activations."""
@@ -19,27 +18,6 @@ PRINTED = (
     ((16, 48, 48), (11347, 11248, 8132, 377), (0.2552, 0.1104, 0.1397, 0.0672, 0.1397, 0.0066)),
 )
 """Ranks, microbatches and layers; profiled µs of F, B, W and the transfer; the bubble rate of each schedule."""
-MEASURED_BY_SPAN = ("zb-h2", "zb-auto")
-"""The paper divides by the longest span of a rank for these, and by the makespan for the others."""
-
-
-def bubble_of(name: str, counts: tuple[int, int, int], profiled_us: tuple[float, float, float, float]) -> float:
-    """Our bubble rate of a schedule with the paper's profiled times."""
-    ranks, microbatches, layers = counts
-    chunks = layers // ranks if name == "interleaved-1f1b" else 1
-    forward, backward_input, backward_weight = (time_us / chunks for time_us in profiled_us[:3])
-    times = ChunkTimes(
-        forward=forward, backward_input=backward_input, backward_weight=backward_weight, p2p=profiled_us[3]
-    )
-    if name.startswith("zb-auto"):
-        limit = int(name[-2]) * ranks
-        order = registry.order(
-            "zb-auto", ranks=ranks, chunks=1, microbatches=microbatches, times=times, memory_limit=limit
-        )
-    else:
-        order = registry.order(name, ranks=ranks, chunks=chunks, microbatches=microbatches)
-    timeline = simulate(order, times)
-    return float(timeline.span_bubble_fraction if name.startswith(MEASURED_BY_SPAN) else timeline.bubble_fraction)
 
 
 @pytest.mark.parametrize(("counts", "profiled_us", "printed"), PRINTED)

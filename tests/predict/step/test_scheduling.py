@@ -18,48 +18,15 @@ from predict.rank.blocks import Blocks, calls_of
 from predict.run.plan import BEST
 from predict.schedules import registry
 from predict.schedules.order_files import write_order
-from predict.step.priced_rank import action_counts
 from predict.step.scheduling import compare_schedules
 from predict.workload.decompose import decompose, requests_of_runs
 from regressors.bank.times import Times
 from sampling.errors import InfeasibleError
-from tests.predict.step.ledger_sums import assert_ledger_holds
-from tests.predict.step.test_prediction import predicted, run, step_us
+from tests.predict.step.small_runs import predicted, run, step_us
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
 PP = 4
-
-
-def chunks_of(name: str) -> int:
-    return 1 if registry.get(name).refusal(PP, 1, 8) is None and not name.startswith("interleaved") else 2
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_every_schedule_is_estimated_and_accounts_for_all_time(name: str) -> None:
-    subject = run(pp=PP, vpp=chunks_of(name), schedule=name)
-    result = predicted(subject)
-    assert_ledger_holds(result)
-    assert result.step_time.low_us < result.step_time.median_us < result.step_time.high_us
-    copies = registry.get(name).placement(PP, chunks_of(name)).chain_count
-    assert sum(rank.layers for rank in decompose(subject)) == copies * subject.model.layers
-    assert len(result.stages) == PP
-    counts = action_counts(result.timeline.order)
-    for row in counts:
-        for done in row:
-            assert done["F"] == done["BW"] + done["B"] == done["BW"] + done["W"] == subject.microbatches // copies
-
-
-def test_more_chunks_make_a_smaller_bubble_and_more_transfers() -> None:
-    plain = predicted(run(pp=PP, schedule="1f1b"))
-    cut = predicted(run(pp=PP, vpp=2, schedule="interleaved-1f1b"))
-    assert cut.bubble_fraction < plain.bubble_fraction
-    assert cut.breakdown_us["p2p"] > plain.breakdown_us["p2p"]
-    assert cut.step_time.median_us < plain.step_time.median_us
-
-
-def test_parting_the_backward_saves_time() -> None:
-    assert step_us(run(pp=PP, schedule="zb-h1")) < step_us(run(pp=PP, schedule="1f1b"))
 
 
 def test_the_halves_of_the_backward_are_asked_for_only_where_they_run() -> None:
@@ -111,13 +78,6 @@ def test_two_copies_update_twice_the_weights_and_add_up_their_gradients() -> Non
     assert updated("dualpipe") == 2 * updated("zbv")
     twins = [rank.end.shared_weights_reduction for rank in decompose(run(pp=PP, vpp=2, schedule="dualpipe"))]
     assert [[counted.call.NAME for counted in of_rank] for of_rank in twins] == [["all_reduce"]] * PP
-
-
-def test_full_recomputation_runs_every_forward_again() -> None:
-    once = predicted(run(pp=PP, vpp=2, schedule="interleaved-1f1b"))
-    again = predicted(run(pp=PP, vpp=2, schedule="interleaved-1f1b", recompute="full"))
-    for plain, recomputed in zip(once.stages, again.stages, strict=True):
-        assert plain.backward_us < recomputed.backward_us <= plain.backward_us + plain.forward_us + 1e-6
 
 
 def test_best_is_the_first_of_the_comparison() -> None:

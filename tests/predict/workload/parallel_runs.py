@@ -10,6 +10,7 @@ from typing import Any
 from predict import estimate
 from predict.config.load import build
 from predict.huggingface.config_json import load_model
+from predict.memory.advice import Advice, changed
 from predict.model.spec import ModelSpec
 from predict.rank.blocks import Block, Blocks, single
 from predict.rank.share import RankShare
@@ -126,3 +127,11 @@ def layer_of(run: TrainingRun, layer: int = 0) -> LayerBlocks:
 
 def often(block: Block, heading: str = "tp") -> dict[str, float]:
     return how_often(single(block), heading)
+
+
+def with_advice(run: TrainingRun, advice: Advice) -> TrainingRun:
+    settings: dict[str, Any] = {}
+    for setting in advice.settings:
+        key, _, value = setting.partition("=")
+        settings[key] = {"true": True, "false": False}.get(value, int(value) if value.isdigit() else value)
+    return changed(run, settings)

@@ -14,7 +14,7 @@ from predict.workload.layer import LayerBlocks, head_blocks, layer_blocks
 from sampling.operators.gemm import Gemm
 from sampling.operators.streaming import Stream
 from sampling.operators.vocabulary import CrossEntropy
-from tests.predict.workload.parallel_runs import collectives, flops, how_often, made, ranks, step_us
+from tests.predict.workload.parallel_runs import collectives, flops, how_often, made, ranks
 
 TP = 4
 
@@ -110,22 +110,3 @@ def test_eager_autograd_adds_up_the_gradients_of_a_tensor_with_two_readers() -> 
     assert added(elementwise="eager") == 3 * 2 * tensor  # the residual stream before each norm
     assert added(elementwise="eager", fuse_gate=False) == 3 * 3 * tensor
     assert added(elementwise="eager", fuse_gate=False, sp=True) == 3 * tensor * (2 / TP + 1)
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        {"fuse_gate": False},
-        {"split_loss": False},
-        {"recompute_ends": True},
-        {"fuse_rms_norm": False},
-        {"elementwise": "eager"},
-    ],
-    ids=lambda setting: next(iter(setting)),
-)
-def test_each_makes_the_step_longer(setting: dict[str, Any]) -> None:
-    assert step_us(_run(**setting)) > step_us(_run())
-
-
-def test_keeping_the_input_whole_makes_the_step_shorter() -> None:
-    assert step_us(_run(sp=True, gather_again=False)) < step_us(_run(sp=True))

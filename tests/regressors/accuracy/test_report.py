@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regressors.accuracy.report import Scored, as_json, as_markdown, as_text, one_line, quarantine_row, summaries
+from regressors.accuracy.report import Scored, as_json, as_markdown, quarantine_row, summaries
 from regressors.accuracy.score import Score
 
 
@@ -45,17 +45,6 @@ def test_a_table_of_few_rows_is_in_no_mean_and_shown_as_what_it_is() -> None:
     assert (alone["operators"], alone["mape"], alone["mape_by_time"]) == (0, None, None)
     text = as_markdown(as_json(rows, title="Toy", note="How.", date="2026-01-01"))
     assert "| own samples toy | b | random | 2 | roofline | few rows |" in text
-
-
-def test_a_line_tells_the_mean_error_or_that_too_few_rows_tell_it() -> None:
-    few = scored("a", 1000.0, None, rows=2, split="shape")
-    (told, nothing) = (
-        as_json(rows, title="Toy", note="How.", date="2026-01-01")
-        for rows in ([few, scored("b", 4.0, None, split="shape")], [few])
-    )
-    assert one_line(told) == "2 time models fitted, mean error 4.0 % on unseen shapes: tables"
-    assert one_line(nothing) == "1 time models fitted, too few rows to judge their error: tables"
-    assert as_text(nothing) and as_markdown(nothing)
 
 
 def test_the_mean_by_time_weighs_what_a_step_is_made_of() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +42,3 @@ def test_without_the_tables_the_command_says_what_is_missing(
     said = capsys.readouterr()
     assert "aiconfigurator" in said.err
     assert not said.out
-
-
-def test_json_is_plain_numbers() -> None:
-    made = Curves(table="moe", rows=(50,), chosen=(9.0,), random=((9.5,),))
-    assert json.loads(json.dumps(as_json("h100", [made])))["tables"][0]["ratio"] is None

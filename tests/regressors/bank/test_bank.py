@@ -298,12 +298,6 @@ def test_a_file_with_pickled_objects_is_refused(tmp_path: Path) -> None:
         Bank.load(tmp_path)
 
 
-def test_a_hundred_models_are_loaded(fitted: FittedOperator, tmp_path: Path) -> None:
-    many = [replace(fitted, key=ModelKey(f"operator_{index}", "forward", 0)) for index in range(100)]
-    artifact.save(tmp_path, many, FACTS)
-    assert len(Bank.load(tmp_path).keys) == 100
-
-
 def test_looking_up_needs_numpy_alone() -> None:
     heavy = ["sklearn", "xgboost", "pandas", "scipy", "joblib", "torch", "pyarrow", "rich", "yaml"]
     code = f"import sys, regressors.bank; print([name for name in {heavy} if name in sys.modules])"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from predict.convert.launch import TOOLS, launch_arguments
 from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
-from sampling.files.places import CONFIGS
 from tests.predict.workload.parallel_runs import made
 
 CLUSTER = ["cluster.hardware=h100-sxm", "cluster.profile=nowhere"]
@@ -98,16 +96,6 @@ def test_a_run_comes_back_the_same(name: str, tmp_path: Path) -> None:
     assert replace(back.model, name="") == replace(run.model, name="")
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_what_a_tool_writes_of_a_mixture_on_many_gpus_says_the_rest(tool: str) -> None:
-    run = made(
-        "deepseek-v3", plan__pp=16, plan__dp=64, plan__ep=64, plan__count_loss=2, batch__global=1024, precision="fp8"
-    )
-    written_by = launch_arguments(run, tool)
-    comments = [line for text in written_by.files.values() for line in text.splitlines() if line.startswith("# not")]
-    assert comments == [f"# not expressed: {each}" for each in written_by.not_expressed]
-
-
 @pytest.mark.parametrize(
     ("settings", "start"),
     [
@@ -168,22 +156,6 @@ def test_a_plan_that_a_tool_does_not_start_with_is_refused_in_a_line(
     made_of = launch_arguments(made(**{"batch__global": 64, **settings}), tool)
     assert [line.partition(":")[0] for line in made_of.not_expressed].count(path) == 1
     assert not any("enable_async_tensor_parallel = true" in text for text in made_of.files.values())
-
-
-@pytest.mark.parametrize(
-    ("tool", "words"),
-    [
-        ("megatron-lm", ["--rotary-base", "500000", "--norm-epsilon", "1e-05"]),
-        ("nemo", ["model.rotary_base=500000", "model.layernorm_epsilon=1e-05"]),
-        ("deepspeed", ["--rotary-position-embeddings-theta", "500000", "--layernorm-epsilon", "1e-05"]),
-    ],
-)
-def test_the_angles_and_the_epsilon_are_those_of_the_models_config(tool: str, words: list[str]) -> None:
-    """They change no cost, and the tool's own defaults are another model's."""
-    run = load(CONFIGS / "runs" / "llama3-70b-64xh100.yml")
-    script = next(text for name, text in launch_arguments(run, tool).files.items() if name.endswith(".sh"))
-    written_words = shlex.split(script, comments=True)
-    assert [word for word in written_words if word in words] == words
 
 
 def test_deepspeed_is_told_at_which_interval_layers_are_mixtures(tmp_path: Path) -> None:
@@ -263,16 +235,3 @@ def test_an_unknown_tool_and_an_undecided_schedule_are_one_clear_error() -> None
         launch_arguments(made(), "torchtitian")
     with pytest.raises(UserError, match=r"plan\.schedule: best is chosen by time; name the schedule"):
         launch_arguments(made(plan__pp=2, plan__schedule="best"), "nemo")
-
-
-def test_the_files_are_what_their_tools_read() -> None:
-    run = made(plan__tp=2, plan__sp=True, plan__dp=4, plan__zero=1)
-    toml = tomllib.loads(next(iter(launch_arguments(run, "torchtitan").files.values())))
-    assert toml["parallelism"]["tensor_parallel_degree"] == 2
-    words = shlex.split(next(iter(launch_arguments(run, "nemo").files.values())), comments=True)
-    assert "model.tensor_model_parallel_size=2" in words
-    assert "ddp.use_distributed_optimizer=true" in words
-    assert "mixed_precision=bf16_mixed" in words
-    sparse = made("deepseek-v3", layers=5, plan__dp=8)
-    words = shlex.split(next(iter(launch_arguments(sparse, "nemo").files.values())), comments=True)
-    assert "model.moe_layer_freq=[0, 0, 0, 1, 1]" in words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from predict.memory.profiles import memory_profiles
 from predict.model.spec import DENSE
-from tests.predict.memory.test_activations import TOKENS, layer, rank_of, role_activations
+from tests.predict.memory.counted_layers import TOKENS, layer, rank_of, role_activations
 
 
 def test_a_layer_keeps_what_compiled_fsdp_keeps() -> None:

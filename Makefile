@@ -99,8 +99,9 @@ bench-published: $(READY)  ## predict published runs and keep the errors [TRUTH=
 tables: $(READY)  ## put fresh figures into README and docs
 	@$(BIN)/python docs/refresh_tables.py
 
-reference: $(READY)  ## write docs/reference from the code
+reference: $(READY)  ## write docs/reference from the code, and the JSON copies of shipped YAML
 	@$(BIN)/python docs/refresh_reference.py
+	@$(BIN)/python -m sampling.files.yaml_copies
 
 test: $(READY)  ## run the tests, on all cores
 	@$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder

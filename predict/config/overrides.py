@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from predict.config.aliases import DOTTED, alias_of
-from sampling.files.documents import parse_yaml
+from sampling.files.documents import NotYamlError, parse_yaml
 from sampling.files.faults import Fault, join, shown
-from sampling.files.plain_yaml import NotYamlError
 
 OPTION = "--set"
 """The option that gives them, named in errors as the source of their values."""

@@ -39,9 +39,8 @@ from predict.run.frameworks import ON_GPUS, framework_settings
 from predict.run.plan import Plan
 from sampling.errors import Checks
 from sampling.files import disk as regular
-from sampling.files.documents import parse_yaml, read_json, read_yaml
+from sampling.files.documents import NotYamlError, parse_yaml, read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
-from sampling.files.plain_yaml import NotYamlError
 from sampling.hardware.cluster import hardware_facts
 
 # One file of another tool, read as far as it goes: the sections of a run config that it gives, and what it leaves over.

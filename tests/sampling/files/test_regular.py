@@ -14,8 +14,7 @@ import pytest
 from sampling.errors import LONGEST_LINE, ConfigError
 from sampling.files import disk as regular
 from sampling.files.disk import NotReadError, read_bytes, read_unzipped, read_zip_member, zip_members
-from sampling.files.documents import parse_yaml, read_json, read_yaml
-from sampling.files.plain_yaml import NotYamlError
+from sampling.files.documents import NotYamlError, parse_yaml, read_json, read_yaml
 from sampling.hardware.cluster import read_cluster_file
 
 

@@ -12,11 +12,11 @@ from predict.api.path import estimate, load
 if TYPE_CHECKING:
     from predict.config.draft import Document
     from predict.plan_search.answer import Answer
+    from predict.plan_search.compare import Difference
     from predict.plan_search.options import Backend, ObjectiveName
+    from predict.plan_search.sensitivity import Sensitivities
+    from predict.plan_search.sweep import Sweep
     from predict.plan_search.whole_search import Listener
-    from predict.what_if.compare import Difference
-    from predict.what_if.sensitivity import Sensitivities
-    from predict.what_if.sweep import Sweep
 
 
 def default_config(model: str, gpus: str, *, batch: int | None = None, overrides: Sequence[str] = ()) -> Document:
@@ -53,13 +53,13 @@ def search(
     `rl_search`.
 
     `.plans` are the best, each with its settings, prediction and ratio to the best; `.found.left_out` counts the others by reason.
-    The parameters are those of the command, as `plan_search.wishes` describes them; `listener` is told of progress. ConfigError
+    The parameters are those of the command, as `plan_search.options` describes them; `listener` is told of progress. ConfigError
     and UserError for bad input; InfeasibleError, with the smallest change that helps, where nothing fits.
     """
-    from predict.plan_search.options import Wishes
+    from predict.plan_search.options import SearchOptions
     from predict.plan_search.whole_search import whole_search
 
-    wishes = Wishes(
+    search_options = SearchOptions(
         clusters=tuple(clusters),
         objective=objective,
         top=top,
@@ -74,7 +74,7 @@ def search(
         backend=backend,
         address=address,
     )
-    return whole_search(config, overrides, wishes, estimate, listener)
+    return whole_search(config, overrides, search_options, estimate, listener)
 
 
 def sweep(
@@ -90,7 +90,7 @@ def sweep(
     not. `progress` is told how many are done, and of how many. UserError for an unknown key, an empty range, and where no
     combination can run.
     """
-    from predict.what_if.sweep import sweep as run_all
+    from predict.plan_search.sweep import sweep as run_all
 
     return run_all(config, vary, overrides, estimate, progress)
 
@@ -99,7 +99,7 @@ def compare(
     first: Path | str | Document, *others: Path | str | Document, overrides: Sequence[str] = ()
 ) -> tuple[Difference, ...]:
     """The differences of configs from the first: settings, the step heading by heading, and memory term by term."""
-    from predict.what_if.compare import compare as differences
+    from predict.plan_search.compare import compare as differences
 
     return differences(one_batch(first, overrides), [one_batch(other, overrides) for other in others])
 
@@ -107,6 +107,6 @@ def compare(
 def sensitivity(config: Path | str | Document, overrides: Sequence[str] = ()) -> Sensitivities:
     """The effect on the step of 10 % more of each figure of the hardware, its links and the framework, and of each other value of a
     setting of `execution`, ranked; each is predicted by itself."""
-    from predict.what_if.sensitivity import sensitivity as ranked
+    from predict.plan_search.sensitivity import sensitivity as ranked
 
     return ranked(load(config, overrides), estimate, lambda setting: load(config, [*overrides, setting]))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from predict.ledger.training_cost import TrainingCost
     from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
+    from predict.plan_search.unknown_settings import LikelySteps
     from predict.step.prediction import Prediction
-    from predict.unknown_settings import LikelySteps
 
 
 def one_batch(
@@ -44,7 +44,7 @@ def likely_steps(config: Path | str | Document, overrides: Sequence[str] = ()) -
     ConfigError lists every fault of the config; keys that may be unknown: plan.vpp, plan.ep, plan.recompute, batch.micro.
     """
     from predict.config.load import load_partly_unknown
-    from predict.unknown_settings import likely_steps as predict_all
+    from predict.plan_search.unknown_settings import likely_steps as predict_all
 
     base, unknown = load_partly_unknown(config, overrides)
     return predict_all(base, unknown, lambda run: estimate(run, require_fit=False))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from predict.api.path import estimate
 
 if TYPE_CHECKING:
+    from predict.plan_search.rl_space import RlAnswer
     from predict.rl.books import RlLedger
-    from predict.rl.search.search import RlAnswer
     from predict.rl.step import RlDraws, RlStep
 
 
@@ -51,6 +51,6 @@ def rl_search(
     `.best` are those that can run, best first, each with its settings and step, `.left_out` the others with the reason; `progress` is
     told how many are done, of how many. ConfigError and UserError for bad input; InfeasibleError where none can run.
     """
-    from predict.rl.search.search import search_rl
+    from predict.plan_search.rl_space import search_rl
 
     return search_rl(config, overrides, estimate, progress or (lambda done, of: None))

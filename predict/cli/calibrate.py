@@ -75,8 +75,8 @@ def _calibrate(options: argparse.Namespace) -> None:
         lacking = "--measured" if options.configs else "CONFIG"
         raise UserError(f"{lacking}: missing; give for example CONFIG --measured 412ms")
     from predict.measured_runs.calibrate import calibrate
+    from predict.reports.calibration import calibration_json, calibration_report
     from predict.reports.text import show
-    from predict.reports.what_if.calibration import calibration_json, calibration_report
 
     place, posterior = calibrate(
         options.configs, options.overrides, options.measured, options.output, log, write=not options.dry_run
@@ -97,7 +97,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 def _forget(options: argparse.Namespace) -> None:
     _refuse(options, "--forget", "configs", "measured", "output", "dry_run", *FEW_SHOT)
     from predict.measured_runs.calibrate import forget
-    from predict.reports.what_if.calibration import calibration_json
+    from predict.reports.calibration import calibration_json
 
     posterior = forget(options.forget)
     if options.json:

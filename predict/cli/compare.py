@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
             show(rl_compare_text(steps))
         return
     from predict import compare
-    from predict.reports.what_if.compare import compare_json, compare_text
+    from predict.reports.compare import compare_json, compare_text
 
     first, *others = options.configs
     differences = compare(first, *others, overrides=options.overrides)

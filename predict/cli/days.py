@@ -33,9 +33,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from predict import days, estimate
     from predict.ledger.training_cost import asked_training
+    from predict.reports.days import days_json, days_text
     from predict.reports.memory import misfit
     from predict.reports.text import show
-    from predict.reports.what_if.days import days_json, days_text
 
     with Checks() as checks:
         checks.run(asked_training, options.tokens, price=options.price, goodput=options.goodput)

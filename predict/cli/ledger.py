@@ -61,8 +61,8 @@ def run(options: argparse.Namespace) -> None:
 
         print_json(ledger_json(ledger))
     elif options.csv:
+        from predict.plan_search.long_table import as_csv
         from predict.reports.ledger import COLUMNS, ledger_rows
-        from predict.what_if.long_table import as_csv
 
         sys.stdout.write(as_csv(ledger_rows(ledger), COLUMNS))
     else:
@@ -83,8 +83,8 @@ def _run_rl(options: argparse.Namespace) -> None:
     if options.json:
         print_json(rl_ledger_json(found))
     elif options.csv:
+        from predict.plan_search.long_table import as_csv
         from predict.reports.ledger import COLUMNS
-        from predict.what_if.long_table import as_csv
 
         sys.stdout.write(as_csv(rl_ledger_rows(found), COLUMNS))
     else:

@@ -111,8 +111,8 @@ def _partly_unknown(options: argparse.Namespace) -> bool:
 
 def _show_likely(options: argparse.Namespace) -> None:
     from predict import likely_steps
+    from predict.reports.likely import likely_json, likely_text
     from predict.reports.memory import misfit
-    from predict.reports.what_if.likely import likely_json, likely_text
 
     likely = likely_steps(options.config, options.overrides)
     if options.json:

@@ -80,9 +80,9 @@ def _run_rl(options: argparse.Namespace) -> None:
             f"CONFIG: {', '.join(others)}: not an RL config, where others here are; give each kind a page of its own"
         )
     from predict import estimate, rl_step
+    from predict.plan_search.rl_space import length_map
     from predict.reports.page.document import report_page
     from predict.reports.page.rl import rl_content
-    from predict.rl.search.length_map import length_map
 
     steps = [rl_step(config, options.overrides) for config in options.configs]
     for step in steps:

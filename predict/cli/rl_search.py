@@ -20,7 +20,7 @@ def search(options: argparse.Namespace) -> None:
         checks.run(require_positive, options, "top")
     from predict import rl_search
     from predict.cli.combinations import on_stderr
-    from predict.reports.rl.search import rl_search_json, rl_search_text
+    from predict.reports.rl_search import rl_search_json, rl_search_text
     from predict.reports.text import show
 
     with on_stderr("search") as progress:

@@ -13,14 +13,12 @@ def sweep(options: argparse.Namespace) -> None:
     """Predict every combination of --vary and print, or write, the long table."""
     from predict import estimate
     from predict.cli.combinations import on_stderr
-    from predict.reports.rl.search import rl_table_text
+    from predict.plan_search.long_table import write_table
+    from predict.plan_search.rl_space import candidates, rl_columns, rl_long_table, space_of
+    from predict.plan_search.sweep import require_once
+    from predict.reports.rl_search import rl_table_text
     from predict.reports.text import show
     from predict.rl.aliases import resolved
-    from predict.rl.search.long_table import rl_columns, rl_long_table
-    from predict.rl.search.search import candidates
-    from predict.rl.search.space import space_of
-    from predict.what_if.long_table import write_table
-    from predict.what_if.sweep import require_once
     from sampling.hardware.this_device import code_version
 
     require_once(resolved(text.partition("=")[0].strip(), None)[0] for text in options.vary)

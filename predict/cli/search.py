@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from predict import launch_arguments
 from predict.cli.made_config import log_part_of_node
 from predict.cli.options import (
     add_coefficients,
@@ -25,14 +31,19 @@ from predict.cli.options import (
     require_writable,
     write_file,
 )
+from predict.convert.launch import TOOLS
 from predict.plan_search.answer import Answer
 from predict.plan_search.options import BACKENDS, OBJECTIVE_NAMES
+from predict.plan_search.search import Found, in_words
+from predict.plan_search.whole_search import FirstAnswer, Listener
 from sampling.errors import Checks, UserError
+from sampling.files.faults import counted
+from sampling.number_text import duration
+from sampling.progress import Progress, progress_display
 
 if TYPE_CHECKING:
     from predict.config.draft import Document
-    from predict.plan_search.answer import Answer
-    from predict.plan_search.options import Wishes
+    from predict.plan_search.options import SearchOptions
 
 
 TABLES = (".csv", ".json")
@@ -173,18 +184,17 @@ def run(options: argparse.Namespace) -> None:
         servers.search(options)
         return
     from predict import estimate
-    from predict.cli.search_progress import on_stderr
     from predict.plan_search.whole_search import whole_search
 
     with Checks() as checks:
         checks.run(_check_results, options)
         checks.run(require_no_questions, options, "slo", "coefficients")
         with checks.one():
-            wishes = _wishes(options)
+            search_options = _search_options(options)
         with checks.one():
             config = _config(options)
     with on_stderr() as listener:
-        answer = whole_search(config, options.overrides, wishes, estimate, listener)
+        answer = whole_search(config, options.overrides, search_options, estimate, listener)
     complete = answer.found.complete
     if options.measure and complete:
         answer = measured(answer, options.measure)
@@ -203,12 +213,12 @@ def _check_results(options: argparse.Namespace) -> None:
         checks.run(require_writable, "--save", options.save)
 
 
-def _wishes(options: argparse.Namespace) -> Wishes:
-    """The wishes that the options make; UserError with every one that cannot be."""
-    from predict.plan_search.options import Wishes
+def _search_options(options: argparse.Namespace) -> SearchOptions:
+    """The options of the search; UserError with every one that cannot be."""
+    from predict.plan_search.options import SearchOptions
 
     chosen = {name: getattr(options, name) for name in ("objective", "max_memory", "backend")}
-    return Wishes(
+    return SearchOptions(
         **{name: value for name, value in chosen.items() if value is not None},
         top=options.top,
         max_gpus=options.max_gpus,
@@ -242,11 +252,9 @@ def _config(options: argparse.Namespace) -> Path | Document:
 
 def _print(options: argparse.Namespace, answer: Answer) -> None:
     if options.write:
-        from predict.cli.search_winners import write_winners
-
         write_winners(options.write, answer)
     if answer.front is not None:
-        from predict.reports.search.front import front_file
+        from predict.reports.search import front_file
 
         write_file("--pareto", options.pareto, front_file(answer.front, options.pareto.suffix.lower()))
     if options.report:
@@ -256,11 +264,11 @@ def _print(options: argparse.Namespace, answer: Answer) -> None:
         title = f"{answer.plans[0].prediction.run.name}: plans found"
         write_file("--report", options.report, report_page(search_content(answer), title=title))
     if options.json:
-        from predict.reports.search.json import answer_json
+        from predict.reports.search import answer_json
 
         print_json(answer_json(answer, why=options.why))
         return
-    from predict.reports.search.text import answer_text
+    from predict.reports.search import answer_text
     from predict.reports.text import show
 
     show(answer_text(answer, why=options.why))
@@ -295,3 +303,89 @@ def measured(answer: Answer, count: int) -> Answer:
     )
     medians = {place: result.median_us for place, result in zip(runs, results, strict=True) if result}
     return replace(answer, measured_us=tuple(medians.get(place) for place in range(1, max(runs) + 1)))
+
+
+# Progress of `predict search` on stderr.
+
+
+@contextmanager
+def on_stderr() -> Iterator[Listener]:
+    """A listener that writes lines, and while plans are priced shows their progress."""
+    with ExitStack() as opened:
+        yield _OnStderr(opened=opened)
+
+
+@dataclass(kw_only=True)
+class _OnStderr(Listener):
+    opened: ExitStack
+
+    @cached_property
+    def progress(self) -> Progress:
+        """The display, opened when the first plans are priced: its time left is that of pricing."""
+        return self.opened.enter_context(progress_display("search"))
+
+    def legal(self, plans: int, legal: int) -> None:
+        log(f"{counted(plans, 'plan')}, {legal:,} legal")
+
+    def first(self, first: FirstAnswer) -> None:
+        chosen = f" with {in_words(first.settings)}" if first.settings else ", the config's own plan"
+        log(f"first answer: {duration(first.step_us)} per step{chosen}")
+
+    def candidates(self, fit: int, seconds: float) -> None:
+        log(f"{fit:,} may fit in memory" + (f"; about {math.ceil(seconds)} s left" if fit else ""))
+
+    def taken_over(self, estimates: int) -> None:
+        log(f"--save: {estimates:,} estimates of an earlier search are taken over")
+
+    def round(self, found: Found) -> None:
+        enough = len(found.ranked) >= found.top  # before that, no plan's floor rules it out
+        total = max(found.candidates, found.priced) if enough else found.priced + found.top
+        self.progress(found.priced, total, _best_in_words(found))
+
+
+def _best_in_words(found: Found) -> str:
+    if not found.best:
+        return "none that fits so far"
+    best = found.best[0]
+    rate = found.priced / found.seconds if found.seconds else 0.0
+    settings = found.surveys[best.survey].space.settings(best.outcome.number)
+    return f"{rate:.0f} plans/s, best so far {duration(best.outcome.step_us)}: {in_words(settings)}"
+
+
+# The files of a search's winners: run configs, and launch arguments of other tools.
+
+OPTION = "--write"
+
+
+def write_winners(directory: Path, answer: Answer) -> None:
+    """Each winner as a run config, `01.yml`, and its launch arguments for each tool in the folder `01`; what the tools do not
+    express is said on stderr, once however many plans it is true of."""
+    digits = len(str(len(answer.plans)))
+    not_expressed: Counter[str] = Counter()
+    for place, plan in enumerate(answer.plans, 1):
+        name = f"{place:0{digits}}"
+        config = directory / f"{name}.yml"
+        write_file(OPTION, config, plan.question.config(plan.settings).as_yaml())
+        not_expressed.update(_write_arguments(config, directory / name))
+    many = counted(len(answer.plans), "plan")
+    log(f"{OPTION}: {many} in {directory}, each as a run config and in a folder as arguments of {', '.join(TOOLS)}")
+    for line, plans in not_expressed.items():
+        log(
+            f"not expressed by {line}"
+            + ("" if plans == len(answer.plans) else f" ({counted(plans, 'plan')} of {many})")
+        )
+
+
+def _write_arguments(config: Path, folder: Path) -> list[str]:
+    """Notes on what each tool leaves out of the config; a tool that cannot run it at all has no file."""
+    lines = []
+    for tool in TOOLS:
+        try:
+            written = launch_arguments(config, tool)
+        except UserError as error:
+            lines.append(f"{tool}, which has no file: {error}")
+            continue
+        for name, text in written.files.items():
+            write_file(OPTION, folder / name, text)
+        lines += [f"{tool}: {each}" for each in written.not_expressed]
+    return lines

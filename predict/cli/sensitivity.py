@@ -24,8 +24,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from predict import sensitivity
+    from predict.reports.sensitivity import sensitivity_json, sensitivity_text
     from predict.reports.text import show
-    from predict.reports.what_if.sensitivity import sensitivity_json, sensitivity_text
 
     found = sensitivity(options.config, options.overrides)
     if options.json:

@@ -13,15 +13,15 @@ from sampling.errors import Checks, UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from predict.plan_search.servers import ServerSweep
     from predict.serving.coefficients import Coefficients
     from predict.serving.questions import Questions
-    from predict.what_if.servers import ServerSweep
 
 
 def read_sweep(options: argparse.Namespace) -> tuple[str | None, Questions, Coefficients]:
     """The objective, the questions and the step's coefficients of a sweep; UserError for all faults of these and of --vary."""
-    from predict.what_if.servers import key_of_server
-    from predict.what_if.sweep import parse_vary
+    from predict.plan_search.servers import key_of_server
+    from predict.plan_search.sweep import parse_vary
 
     with Checks() as checks:
         checks.run(parse_vary, options.vary, key_of_server)
@@ -41,8 +41,8 @@ def sweep(options: argparse.Namespace, order: str | None, asked: Questions, coef
 
 def search(options: argparse.Namespace) -> None:
     """Predict every combination of the config's open keys and print the best."""
-    from predict.what_if.servers import COST, GPU_TIME, key_of_server, opened
-    from predict.what_if.sweep import parse_vary
+    from predict.plan_search.servers import COST, GPU_TIME, key_of_server, opened
+    from predict.plan_search.sweep import parse_vary
 
     with Checks() as checks:
         with checks.one():
@@ -66,10 +66,10 @@ def search(options: argparse.Namespace) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """Predict each config and print a column for each."""
-    from predict.reports.serving.placements import servers_compare_json, servers_compare_text
+    from predict.plan_search.servers import answer_of
+    from predict.reports.servers import servers_compare_json, servers_compare_text
     from predict.reports.text import show
     from predict.serving.config import load_serving
-    from predict.what_if.servers import answer_of
     from sampling.progress import progress_display
 
     runs = []
@@ -95,7 +95,7 @@ def compare(options: argparse.Namespace) -> None:
 
 def read_order(name: str | None, price: str | None) -> str | None:
     """The objective of a name; UserError for one that serving configs do not have, and for money without a price."""
-    from predict.what_if.servers import COST, GPU_TIME, ORDERS
+    from predict.plan_search.servers import COST, GPU_TIME, ORDERS
     from sampling.files.faults import did_you_mean, shown
 
     if name == COST and not price:
@@ -118,7 +118,7 @@ def _swept(
     **named: str,
 ) -> ServerSweep:
     from predict.cli.combinations import on_stderr
-    from predict.what_if.servers import sweep_servers
+    from predict.plan_search.servers import sweep_servers
 
     with on_stderr(label) as progress:
         return sweep_servers(options.config, vary, settings, asked, coefficients, progress, **named)
@@ -126,11 +126,11 @@ def _swept(
 
 def _print(options: argparse.Namespace, found: ServerSweep, order: str | None, *, top: int | None = None) -> None:
     """Print the rows, the best first where they have an order, and only the first `top` of those that can run."""
-    from predict.reports.serving.placements import server_columns, server_table, servers_json, servers_text
+    from predict.plan_search.long_table import write_table
+    from predict.plan_search.servers import ORDERS, ordered
+    from predict.reports.servers import server_columns, server_table, servers_json, servers_text
+    from predict.reports.sweep import title_of
     from predict.reports.text import show
-    from predict.reports.what_if.sweep import title_of
-    from predict.what_if.long_table import write_table
-    from predict.what_if.servers import ORDERS, ordered
     from sampling.hardware.this_device import code_version
 
     title = title_of(found)

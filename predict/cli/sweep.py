@@ -82,9 +82,9 @@ def run(options: argparse.Namespace) -> None:
         rl_sweep.sweep(options)
         return
     from predict import sweep
+    from predict.plan_search.long_table import columns, long_table, write_table
+    from predict.reports.sweep import sweep_json, sweep_text
     from predict.reports.text import show
-    from predict.reports.what_if.sweep import sweep_json, sweep_text
-    from predict.what_if.long_table import columns, long_table, write_table
     from sampling.hardware.this_device import code_version
 
     found = sweep(options.config, options.vary, options.overrides, progress=_progress)
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace, *, of_training: bool, of_serving: bool) -> None:
     """UserError with every fault of the options."""
-    from predict.what_if.sweep import parse_vary
+    from predict.plan_search.sweep import parse_vary
 
     with Checks() as checks:
         with checks.one():

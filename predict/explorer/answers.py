@@ -17,10 +17,10 @@ from predict.config.load import read_sections, replicas_that_follow
 from predict.config.overrides import as_settings
 from predict.config.replicas import DECIDE_DP
 from predict.explorer.page import Control, controls
+from predict.plan_search.sensitivity import neighbours
 from predict.reports.page.content import page_content, plans_of_answer, plans_of_neighbours, search_facts, studies
 from predict.reports.page.run_view import answer_view
 from predict.schedules.engine.compiled import LONG, pays
-from predict.what_if.sensitivity import neighbours
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
 from sampling.files.faults import shown

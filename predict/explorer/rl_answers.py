@@ -12,10 +12,10 @@ from predict.config.draft import Document, read_draft
 from predict.config.load import read_sections
 from predict.explorer.answers import REPLICAS, TOP, Explorer, Settings, as_options
 from predict.explorer.page import Control, controls, section_controls
+from predict.plan_search.rl_space import Candidate, RlAnswer
 from predict.reports.page.content import page_content, with_front
 from predict.reports.page.rl import LIVE, rl_answer_view
 from predict.rl.config import document_of, load_rl, training_document
-from predict.rl.search.search import Candidate, RlAnswer
 from predict.rl.section import COLOCATED, NAME
 from predict.serialise import as_json
 from sampling.errors import UserError

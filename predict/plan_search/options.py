@@ -1,4 +1,4 @@
-"""The wishes of a search's user beside the config: what is best, what is allowed, what else is asked, and who prices."""
+"""The options of a search beside the config: what is best, what is allowed, what else is asked, and who prices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wishes:
+class SearchOptions:
     """A search as its user asks for it. UserError, naming the option of the command, for what cannot be or does not go together."""
 
     objective: ObjectiveName = "time"

@@ -22,7 +22,7 @@ from predict.plan_search.answer import Answer, answer, front
 from predict.plan_search.axes import LEFT_OUT, Question, read_questions
 from predict.plan_search.floors import block_times, kinds_of, memory_floors, sets_of_blocks
 from predict.plan_search.legal import Indices, Space, legal_plans
-from predict.plan_search.options import OBJECTIVES, Wishes
+from predict.plan_search.options import OBJECTIVES, SearchOptions
 from predict.plan_search.pricing import FEWEST_BATCHES, Outcome, Workers, outcomes
 from predict.plan_search.search import BATCH, BLOCKS, NOT_RUN, Found, Survey, in_words, search, survey
 from predict.prices.open import open_prices
@@ -296,7 +296,7 @@ class Listener:
 def whole_search(
     config: Path | str | Document,
     overrides: Sequence[str],
-    wishes: Wishes,
+    search_options: SearchOptions,
     estimate: Estimate,
     listener: Listener | None = None,
 ) -> Answer:
@@ -305,21 +305,21 @@ def whole_search(
     ConfigError and UserError for bad input, InfeasibleError where no plan is legal and fits, with the smallest change that helps.
     """
     told = listener or Listener()
-    questions = _allowed(config, overrides, wishes)
-    with Workers(wishes.backend, address=wishes.address, jobs=wishes.jobs) as workers:
-        surveys = _surveys(questions, wishes, estimate, told)
-        found = _searched(surveys, wishes, estimate, workers, told)
+    questions = _allowed(config, overrides, search_options)
+    with Workers(search_options.backend, address=search_options.address, jobs=search_options.jobs) as workers:
+        surveys = _surveys(questions, search_options, estimate, told)
+        found = _searched(surveys, search_options, estimate, workers, told)
         if not found.best:
             if not found.complete:
                 raise KeyboardInterrupt
-            raise what_blocks(found, config, overrides, wishes.clusters, max_memory=wishes.max_memory)
+            raise what_blocks(found, config, overrides, search_options.clusters, max_memory=search_options.max_memory)
         made = answer(
             found,
-            tokens=parse_tokens(wishes.tokens) if wishes.tokens else None,
-            price=parse_price(wishes.price) if wishes.price else None,
-            min_overlap=wishes.min_interval_overlap,
+            tokens=parse_tokens(search_options.tokens) if search_options.tokens else None,
+            price=parse_price(search_options.price) if search_options.price else None,
+            min_overlap=search_options.min_interval_overlap,
         )
-        if not (wishes.front and found.complete):
+        if not (search_options.front and found.complete):
             return made
         try:
             return replace(made, front=front(found, workers))
@@ -328,10 +328,10 @@ def whole_search(
             return made
 
 
-def _allowed(config: Path | str | Document, overrides: Sequence[str], wishes: Wishes) -> list[Question]:
+def _allowed(config: Path | str | Document, overrides: Sequence[str], search_options: SearchOptions) -> list[Question]:
     """The questions of the clusters that are not too large."""
-    questions = read_questions(config, overrides, wishes.clusters)
-    most = wishes.max_gpus
+    questions = read_questions(config, overrides, search_options.clusters)
+    most = search_options.max_gpus
     allowed = [each for each in questions if most is None or each.base.cluster.world_size <= most]
     if not allowed:
         fewest = min(each.base.cluster.world_size for each in questions)
@@ -341,31 +341,33 @@ def _allowed(config: Path | str | Document, overrides: Sequence[str], wishes: Wi
     return allowed
 
 
-def _surveys(questions: Sequence[Question], wishes: Wishes, estimate: Estimate, listener: Listener) -> list[Survey]:
+def _surveys(
+    questions: Sequence[Question], search_options: SearchOptions, estimate: Estimate, listener: Listener
+) -> list[Survey]:
     """The plans of each question that may fit."""
     spaces = [legal_plans(each) for each in questions]
     listener.legal(sum(space.plans for space in spaces), sum(len(space.rows) for space in spaces))
-    first = first_answer(spaces, estimate, max_memory=wishes.max_memory)
+    first = first_answer(spaces, estimate, max_memory=search_options.max_memory)
     if first:
         listener.first(first)
-    surveys = [survey(space, max_memory=wishes.max_memory) for space in spaces]
-    jobs = wishes.jobs or os.cpu_count() or 1
+    surveys = [survey(space, max_memory=search_options.max_memory) for space in spaces]
+    jobs = search_options.jobs or os.cpu_count() or 1
     fit = sum(len(own.space.rows) for own in surveys)
     listener.candidates(fit, expected_seconds(surveys, estimate, jobs))
     return surveys
 
 
 def _searched(
-    surveys: Sequence[Survey], wishes: Wishes, estimate: Estimate, workers: Workers, listener: Listener
+    surveys: Sequence[Survey], search_options: SearchOptions, estimate: Estimate, workers: Workers, listener: Listener
 ) -> Found:
-    known = saved(wishes.save, surveys) if wishes.save else {}
+    known = saved(search_options.save, surveys) if search_options.save else {}
     if known:
         listener.taken_over(len(known))
 
     def tell(found: Found) -> None:
-        if wishes.save:
-            save(wishes.save, surveys, found.known)
+        if search_options.save:
+            save(search_options.save, surveys, found.known)
         listener.round(found)
 
-    objective = OBJECTIVES[wishes.objective]
-    return search(surveys, objective, estimate, top=wishes.top, workers=workers, tell=tell, known=known)
+    objective = OBJECTIVES[search_options.objective]
+    return search(surveys, objective, estimate, top=search_options.top, workers=workers, tell=tell, known=known)

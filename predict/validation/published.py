@@ -12,6 +12,7 @@ from predict import estimate
 from predict.interval import Interval
 from predict.measured_runs.calibrate import spread_evenly
 from predict.measured_runs.fit_terms import MeasuredRun, fit, posterior_of
+from predict.plan_search.unknown_settings import LikelySteps
 from predict.prices.published_constants import UNSTATED_RECIPE
 from predict.prices.sample_provenance import require_known
 from predict.run.calibration_file import calibrated, calibration_text, read_calibration
@@ -19,7 +20,6 @@ from predict.run.calibration_terms import Posterior
 from predict.run.model_flops import mfu
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
-from predict.unknown_settings import LikelySteps
 from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
 from predict.validation.published_runs import candidates
 from predict.validation.published_software import completeness

@@ -10,9 +10,9 @@ from typing import Any
 
 from predict.config.load import build
 from predict.model.spec import ModelSpec
+from predict.plan_search.unknown_settings import INTERLEAVED_BY_DEFAULT, likely_runs
 from predict.run.execution import NATURAL
 from predict.run.training_run import TrainingRun
-from predict.unknown_settings import INTERLEAVED_BY_DEFAULT, likely_runs
 from predict.validation.published_models import is_of_neox, model_of
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_software import (

@@ -12,17 +12,17 @@ from predict import estimate, load
 from predict.config.draft import Document
 from predict.ledger.training_cost import TrainingCost
 from predict.plan_search.answer import Answer
+from predict.plan_search.compare import compare
 from predict.plan_search.search import in_words
+from predict.plan_search.sensitivity import neighbours, sensitivity
+from predict.plan_search.sweep import SweptRun
+from predict.reports.compare import compare_json
 from predict.reports.page.heat_map import heat_map_sweep, heat_map_view
 from predict.reports.page.run_view import communication_share, run_view
-from predict.reports.search.json import settings_json, space_json
-from predict.reports.what_if.compare import compare_json
-from predict.reports.what_if.sensitivity import sensitivity_json
+from predict.reports.search import settings_json, space_json
+from predict.reports.sensitivity import sensitivity_json
 from predict.serialise import picked, versioned
 from predict.step.prediction import Prediction
-from predict.what_if.compare import compare
-from predict.what_if.sensitivity import neighbours, sensitivity
-from predict.what_if.sweep import SweptRun
 from sampling.files.faults import as_written
 
 Config = Path | str | Document

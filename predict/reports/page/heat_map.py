@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.draft import Document
-from predict.rl.search.length_map import LONGEST, LengthMap, N
-from predict.rl.search.search import Candidate
+from predict.plan_search.rl_space import LONGEST, Candidate, LengthMap, N
+from predict.plan_search.sweep import Sweep, SweptRun, sweep
 from predict.run.training_run import TrainingRun
 from predict.serialise import as_json, picked
 from predict.step.prediction import Prediction
-from predict.what_if.sweep import Sweep, SweptRun, sweep
 
 SEQUENCE, MICROBATCH = "batch.seq_len", "batch.micro"
 LEAST_SEQUENCE = 128

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from predict.plan_search.compare import settings_of
+from predict.plan_search.rl_space import LengthMap
 from predict.reports.page.content import page_content
 from predict.reports.page.heat_map import rl_heat_map_view
 from predict.reports.page.ledger_view import ledgers_view, table_view
@@ -18,10 +20,8 @@ from predict.reports.rl.step import headline
 from predict.rl.books import RlLedger, spans
 from predict.rl.memory import TERMS, RlMemory
 from predict.rl.phases import Phase
-from predict.rl.search.length_map import LengthMap
 from predict.rl.step import RlStep
 from predict.serialise import as_json, picked
-from predict.what_if.compare import settings_of
 
 SECTIONS = ("rl_headline", "rl_differences", "placement", "phases", "moments", "heatmap", "ledgers", "sources")
 """Sections of the page, in their order."""

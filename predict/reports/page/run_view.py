@@ -13,6 +13,7 @@ from predict.ledger.books import Ledger, ledger_of
 from predict.ledger.training_cost import TrainingCost
 from predict.ledger.waterfall import COMMUNICATION, waterfall
 from predict.memory.estimate import STACKED_TERMS, RankTimeline
+from predict.plan_search.compare import settings_of
 from predict.reports.memory import VERDICT, memory_json, misfit
 from predict.reports.page.ledger_view import ledgers_view
 from predict.reports.page.timeline_view import timeline_view
@@ -22,7 +23,6 @@ from predict.reports.provenance import first_notes
 from predict.reports.text import run_text
 from predict.serialise import as_json, picked
 from predict.step.prediction import Prediction
-from predict.what_if.compare import settings_of
 from regressors.features.arrays import Floats
 from sampling.errors import ConfigError
 from sampling.number_text import size

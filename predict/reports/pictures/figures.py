@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from predict import estimate, load, rl_step
 from predict.config.draft import Document
+from predict.plan_search.rl_space import length_map
 from predict.reports.pictures.kinds import KINDS, RL_SECTIONS, SECTIONS
 from predict.rl.config import is_rl_config
-from predict.rl.search.length_map import length_map
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
 from sampling.extras import require_library
@@ -112,9 +112,9 @@ def _heat_map(config: Config, overrides: Sequence[str], prediction: Prediction) 
 
 
 def _pareto(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
+    from predict.plan_search.sensitivity import neighbours
     from predict.reports.page.content import plans_of_neighbours
     from predict.reports.pictures.pareto_plot import pareto_figure
-    from predict.what_if.sensitivity import neighbours
 
     found = neighbours(config, overrides, prediction.run, partial(estimate, require_fit=False))
     title = f"plans near {prediction.run.name}"

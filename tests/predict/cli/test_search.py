@@ -11,7 +11,7 @@ import pytest
 
 from predict import import_config, load, one_batch, search
 from predict.cli import main
-from predict.reports.search.json import answer_json
+from predict.reports.search import answer_json
 from predict.run.training_run import TrainingRun
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import CONFIGS

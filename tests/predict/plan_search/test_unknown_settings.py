@@ -10,7 +10,7 @@ import pytest
 from predict import ConfigError, likely_steps, load
 from predict.cli import main
 from predict.config.load import load_partly_unknown
-from predict.unknown_settings import likely_runs, stated
+from predict.plan_search.unknown_settings import likely_runs, stated
 from sampling.files.places import CONFIGS
 
 LLAMA = CONFIGS / "runs" / "llama3-70b-64xh100.yml"

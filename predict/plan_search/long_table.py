@@ -15,9 +15,9 @@ from typing import Any
 
 from predict.ledger.shared_columns import SHARED, calibration_note
 from predict.ledger.waterfall import COMMUNICATION, COMPUTE, IDLE, class_of
+from predict.plan_search.sweep import Sweep, SweptRun
 from predict.run.model_flops import model_flops_per_step
 from predict.step.prediction import Prediction
-from predict.what_if.sweep import Sweep, SweptRun
 from sampling.files.disk import replacing, write_atomically
 from sampling.units import GB, SECOND_US
 

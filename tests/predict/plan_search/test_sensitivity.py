@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import predict
-from predict.what_if.sensitivity import Sensitivities
+from predict.plan_search.sensitivity import Sensitivities
 from sampling.files.places import CONFIGS
 
 RUNS = CONFIGS / "runs"

@@ -11,9 +11,9 @@ import pytest
 import predict
 from predict.cli import main
 from predict.ledger.shared_columns import calibration_note
+from predict.plan_search.long_table import OURS, SHARED, as_csv, columns, long_table, write_table
+from predict.plan_search.sweep import Sweep
 from predict.run.calibration_terms import CalibratedRun, Calibration, Posterior
-from predict.what_if.long_table import OURS, SHARED, as_csv, columns, long_table, write_table
-from predict.what_if.sweep import Sweep
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
 

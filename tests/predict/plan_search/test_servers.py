@@ -12,12 +12,12 @@ import pytest
 
 from predict.cli import main
 from predict.ledger.training_cost import parse_price
+from predict.plan_search.servers import ORDERS, ServerSweep, opened, ordered, sweep_servers
 from predict.serving.coefficients import coefficients_json, shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import Questions, parse_objectives
 from predict.serving.stepper import Stepper
-from predict.what_if.servers import ORDERS, ServerSweep, opened, ordered, sweep_servers
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import CONFIGS
 from tests.predict.serving.servers import CONFIG, SHORT

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.draft import SECTIONS, Document
+from predict.plan_search.compare import setting_text
+from predict.plan_search.sweep import SweptRow, SweptRun, sweep
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
-from predict.what_if.compare import setting_text
-from predict.what_if.sweep import SweptRow, SweptRun, sweep
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from predict.what_if.sweep import MOST_ROWS, combinations, parse_vary
+from predict.plan_search.sweep import MOST_ROWS, combinations, parse_vary
 from sampling.errors import UserError
 
 WRITTEN: dict[str, tuple[str, tuple[Any, ...]]] = {

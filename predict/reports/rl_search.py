@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from predict.rl.search.search import Candidate, RlAnswer
+    from predict.plan_search.rl_space import Candidate, RlAnswer
     from predict.rl.step import RlStep
+
 
 SIDE = ("gen", "update_actor", "update_weights")
 """Phases that the table shows; `predict rl-step` shows all of one."""

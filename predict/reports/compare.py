@@ -6,18 +6,19 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.memory.peak import TERMS
+from predict.plan_search.compare import Difference, setting_text
 from predict.reports.provenance import first_lines_of
 from predict.reports.text import figures_table
 from predict.run.model_flops import tokens_per_step
 from predict.serialise import as_json, version_of
 from predict.step.prediction import Prediction
-from predict.what_if.compare import Difference, setting_text
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, gib, signed, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
 
 LEAST_SHARE = 5e-4
 """Share of the step below which a heading is not listed by itself."""

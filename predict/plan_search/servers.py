@@ -11,13 +11,13 @@ from predict.config.choices import AUTO, is_choice
 from predict.config.overrides import as_settings, parse_overrides
 from predict.interval import Interval, width_of_ratio
 from predict.plan_search.answer import Contender, Ratio, ratio
+from predict.plan_search.sweep import OPTION as VARY
+from predict.plan_search.sweep import SweptRows, parse_vary, swept_rows, unknown_key
 from predict.serving.coefficients import Coefficients
 from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ServingRun, load_serving, overridden
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import Answer, Questions, TokenCost, answer
 from predict.serving.stepper import Stepper
-from predict.what_if.sweep import OPTION as VARY
-from predict.what_if.sweep import SweptRows, parse_vary, swept_rows, unknown_key
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
 from sampling.files.schema import Key, keys_of

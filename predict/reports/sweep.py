@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from predict.plan_search.sweep import Predicted, Sweep, SweptRows
 from predict.reports.provenance import first_lines_of
 from predict.reports.text import figures_table
 from predict.serialise import version_of
 from predict.step.prediction import Prediction
-from predict.what_if.sweep import Predicted, Sweep, SweptRows
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations
 from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
 
 FIGURES = ("step time", "90 %", "tokens/s/GPU", "MFU", "memory GiB", "fits")
 

@@ -7,16 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from predict.interval import Interval
-from predict.reports.money import amount_text
-from predict.reports.serving.outcome import answer_json, load_line
-from predict.reports.serving.planning import binding_text, objectives_text
-from predict.reports.serving.step import coefficients_line, notes_on_answers
-from predict.reports.text import escape, figures_table, stacked
-from predict.reports.what_if.sweep import rows_text
-from predict.serialise import each_picked, picked, versioned
-from predict.serving.questions import Answer
-from predict.what_if.compare import differing, setting_text
-from predict.what_if.servers import (
+from predict.plan_search.compare import differing, setting_text
+from predict.plan_search.servers import (
     ServerSweep,
     carried,
     carried_cost,
@@ -25,11 +17,20 @@ from predict.what_if.servers import (
     per_gpu,
     settings_of_server,
 )
+from predict.reports.money import amount_text
+from predict.reports.serving.outcome import answer_json, load_line
+from predict.reports.serving.planning import binding_text, objectives_text
+from predict.reports.serving.step import coefficients_line, notes_on_answers
+from predict.reports.sweep import rows_text
+from predict.reports.text import escape, figures_table, stacked
+from predict.serialise import each_picked, picked, versioned
+from predict.serving.questions import Answer
 from sampling.number_text import duration, durations, plain, signed_percent, significant
 from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
 
 FIGURES = ("GPUs", "at once", "E2E", "90 %", "TTFT p90", "TPOT", "capacity")
 COLUMNS = """

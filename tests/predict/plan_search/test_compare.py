@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import predict
-from predict.reports.what_if.compare import compare_json
-from predict.what_if.compare import setting_text
+from predict.plan_search.compare import setting_text
+from predict.reports.compare import compare_json
 from sampling.files.places import CONFIGS
 
 RUNS = CONFIGS / "runs"

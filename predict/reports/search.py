@@ -2,21 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from predict.plan_search.answer import Answer, FrontPlan, RankedPlan
 from predict.plan_search.search import SHORT, Found, in_words
 from predict.reports.money import ASSUMED_GOODPUT, goodput_text, tokens_text
 from predict.reports.provenance import first_lines_of
-from predict.reports.search.json import space_json
 from predict.reports.text import figures_table
+from predict.serialise import as_json, version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, signed_percent
 from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+# The answer of a search as `predict search --json` prints it; `version` changes when a key changes its meaning.
+
+
+def answer_json(answer: Answer, *, why: bool = False) -> dict[str, Any]:
+    """Times in µs, sizes in bytes, shares as fractions; with `why`, an example of each reason."""
+    found = answer.found
+    content: dict[str, Any] = {
+        "version": version_of("search"),
+        "objective": found.objective.name,
+        "space": space_json(found),
+        "seconds": found.seconds,
+        "complete": found.complete,
+        "best": [plan_json(plan, place) for place, plan in enumerate(answer.plans, 1)],
+        "experiment": answer.experiment or None,
+        "left_out": {reason: left.count for reason, left in found.left_out.items()},
+    }
+    if answer.plans and len(answer.plans) > 1:
+        content["best"][0]["tied"] = bool(answer.tied)
+    if answer.front is not None:
+        content["pareto"] = [front_row(plan) for plan in answer.front]
+    if answer.measured_us:
+        for best, measured_us in zip(content["best"], answer.measured_us, strict=False):
+            best["measured_us"] = measured_us
+        content["regret"] = answer.regret
+    if why:
+        content["why"] = {reason: left.example for reason, left in found.left_out.items()}
+    return content
+
+
+def space_json(found: Found) -> dict[str, int]:
+    return {
+        "plans": sum(own.space.plans for own in found.surveys),
+        "legal": sum(own.legal for own in found.surveys),
+        "fit": found.fit,
+        "priced": found.priced,
+    }
+
+
+def plan_json(plan: RankedPlan, place: int) -> dict[str, Any]:
+    prediction = plan.prediction
+    memory, cluster = prediction.memory, prediction.run.cluster
+    return {
+        "rank": place,
+        "plan": settings_json(plan.settings),
+        "cluster": {"hardware": cluster.gpu.name, "nodes": cluster.nodes, "gpus": cluster.world_size},
+        "step_time_us": as_json(prediction.step_time),
+        "tokens_per_second_per_gpu": prediction.tokens_per_second_per_gpu,
+        "mfu": prediction.mfu,
+        "memory_bytes": memory.point_bytes,
+        "headroom_bytes": memory.headroom_bytes,
+        "verdict": memory.verdict,
+        "tied": place > 1 and plan.ratio.tied,
+        "overlap": plan.ratio.overlap,
+        "same": [settings_json(settings) for settings in plan.same],
+        "ratio": {"median": plan.ratio.median, "low": plan.ratio.low, "high": plan.ratio.high},
+        "energy_j_per_token": plan.energy_j_per_token,
+        "cost": plan.cost and asdict(plan.cost),
+    }
+
+
+def settings_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their keys; those outside the plan under their whole paths."""
+    return {path.removeprefix("plan."): value for path, value in settings.items()}
+
+
+def front_row(plan: FrontPlan) -> dict[str, Any]:
+    """A plan of the front, as a row of a table."""
+    return {
+        "step_time_s": plan.step_us / 1e6,
+        "us_per_token": plan.us_per_token,
+        "memory_gib": plan.memory_bytes / GIB,
+        "gpus": plan.gpus,
+        **settings_json(plan.settings),
+    }
+
 
 MOST_OF_SAME = 3
 """Plans of the same time and memory that are named."""
@@ -38,7 +119,7 @@ def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
         *_ties(answer),
     )
     parts: list[RenderableType] = [
-        *_whose_rows(answer),
+        *_provenance_lines(answer),
         escape(_question(answer)),
         _ranking(answer),
         *map(escape, told),
@@ -51,7 +132,7 @@ def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def _whose_rows(answer: Answer) -> list[str]:
+def _provenance_lines(answer: Answer) -> list[str]:
     best = answer.plans[0].prediction
     return first_lines_of(best)
 
@@ -228,3 +309,19 @@ def _summary(found: Found, *, why: bool) -> Iterator[str]:
         yield f"  {left.count:>14,}  {reason}"
         if why:
             yield f"                  {left.example}"
+
+
+# The front of time, memory and GPUs as a file.
+
+
+def front_file(front: Sequence[FrontPlan], suffix: str) -> str:
+    """The text of a .csv or .json file, a row per plan."""
+    rows = [front_row(plan) for plan in front]
+    if suffix == ".json":
+        return json.dumps(rows, indent=1) + "\n"
+    text = io.StringIO()
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

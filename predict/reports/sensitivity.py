@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from predict.plan_search.sensitivity import Sensitivities, Sensitivity
 from predict.reports.provenance import first_lines_of
 from predict.reports.text import figures_table
 from predict.serialise import as_json, version_of
-from predict.what_if.sensitivity import Sensitivities, Sensitivity
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
 
 NOTHING = 5e-5
 """Share of the step below which a change counts as none."""

@@ -10,8 +10,7 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.rl.search.length_map import length_map
-from predict.rl.search.space import space_of
+from predict.plan_search.rl_space import length_map, space_of
 from sampling.errors import ConfigError, InfeasibleError, UserError
 
 SMALL = """\

@@ -1,1 +1,0 @@
-"""The answer of a search, as text, JSON and tables."""

@@ -1,1 +1,0 @@
-"""Answers to what-if questions as text and JSON."""

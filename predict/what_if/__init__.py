@@ -1,1 +1,0 @@
-"""Questions of the kind "what if": sweeps over a config's keys, the difference of two runs, and what each figure of a run is worth."""

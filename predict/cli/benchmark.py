@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     with Checks() as checks:
         checks.run(require_positive, options, "gpus")
         checks.run(require_writable, "--output", options.output)
-    from predict.measurement.benchmark.layer_benchmark import benchmark_layers, summary
+    from predict.measurement.benchmark import benchmark_layers, summary
     from predict.reduced_benchmark.benchmark_file import as_json
 
     result = benchmark_layers(loaded(options), options.gpus, tell=log)

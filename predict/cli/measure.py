@@ -84,7 +84,7 @@ def _run_rl(options: argparse.Namespace) -> None:
         with checks.one():
             if options.trace:
                 raise UserError("--trace: an RL step is not traced; omit it")
-    from predict.measurement.rl.measurement import measure_rl
+    from predict.measurement.real_rl import measure_rl
     from predict.reports.rl.measured import rl_measurement_text
     from predict.reports.text import show
 

@@ -179,7 +179,7 @@ def _margin(options: argparse.Namespace) -> float:
 
 def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEstimate) -> RestoredMemory:
     """The peak as the benchmark restores it, which is loaded or else taken here."""
-    from predict.measurement.benchmark.memory_benchmark import run_memory_benchmark
+    from predict.measurement.benchmark import run_memory_benchmark
     from predict.reduced_benchmark.benchmark_file import as_json, load_memory_benchmark
     from predict.reduced_benchmark.restore_memory import restore_memory
 

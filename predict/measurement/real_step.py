@@ -6,25 +6,69 @@ measurement.median_us, measurement.to_json()
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from predict.layers.run_json import dump_run
-from predict.measurement.gpu.at_hand import require_gpu_of
-from predict.measurement.gpu.one_process import train_alone
-from predict.measurement.kept_rounds import KeptRounds
 from predict.measurement.measurement import DeviceRecord, Measurement, pool, settings_of
-from predict.measurement.requirements import Implementation, require_measurable, require_no_other_traces
+from predict.measurement.requirements import Implementation, require_gpu_of, require_measurable, require_no_other_traces
 from predict.measurement.system_noise import others_shares_here, usage_of
+from predict.measurement.worker import run_in_processes
+from predict.run.rebuild import rebuild
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
-from sampling.files.disk import scratch_folder
+from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place
+from sampling.files.places import own_data
+from sampling.hardware.this_device import cpu_name
 from sampling.number_text import duration
-from sampling.ranks.launch import launch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptRounds:
+    """The measurements of an interrupted validation by their place in the order in which they are taken, in a file from which the same
+    validation goes on; a whole one leaves none."""
+
+    path: Path
+    measured: dict[int, Measurement]
+
+    @classmethod
+    def of(
+        cls, cases: Sequence[tuple[TrainingRun, Implementation]], *, rounds: int, steps_per_round: int | None
+    ) -> KeptRounds:
+        """The rounds kept of a validation of these runs on this machine; none if any run or count differs."""
+        asked = [[dump_run(run), implementation] for run, implementation in cases]
+        key = json.dumps([asked, rounds, steps_per_round, cpu_name()])
+        name = f"validation-{hashlib.sha256(key.encode()).hexdigest()[:12]}.partial.jsonl"
+        path = own_data() / "published" / name
+        require_place(path, MAKE_WRITABLE)
+        lines = path.read_text().splitlines() if path.is_file() else []
+        return cls(path=path, measured=dict(found for line in lines if (found := _read(line))))
+
+    def add(self, place: int, measurement: Measurement) -> None:
+        self.measured[place] = measurement
+        with naming_the_disk(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a") as file:
+                file.write(json.dumps([place, asdict(measurement)]) + "\n")
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def _read(line: str) -> tuple[int, Measurement] | None:
+    """The place and the measurement of a line; None for one that was cut off."""
+    try:
+        place, fields = json.loads(line)
+    except ValueError:
+        return None
+    return place, rebuild(Measurement, fields)
+
 
 STEPS = 10
 WARMUP = 3
@@ -56,21 +100,36 @@ def measure(
     steps = steps or STEPS
     if trace:
         require_no_other_traces(trace, run.cluster.world_size)
-    with scratch_folder("real-step") as folder:
-        config, result = folder / "run.json", folder / "result.json"
-        config.write_text(dump_run(run))
-        arguments = [str(config), str(result), str(warmup + steps), str(warmup), implementation, str(timeout_s)]
-        if trace:
-            trace.mkdir(parents=True, exist_ok=True)
-            arguments += ["--trace", str(trace.absolute())]
-        launch(
-            ["-m", "predict.measurement.worker", *arguments],
-            name=run.name,
-            processes=run.cluster.world_size,
-            threads=run.cluster.threads,
-            timeout_s=timeout_s,
-        )
-        return summarize(run, implementation, json.loads(result.read_text()), warmup=warmup)
+        trace.mkdir(parents=True, exist_ok=True)
+    report = run_in_processes(
+        "training",
+        {
+            "run": dump_run(run),
+            "steps": warmup + steps,
+            "warmup": warmup,
+            "implementation": implementation,
+            "timeout_s": timeout_s,
+            "trace": str(trace.absolute()) if trace else None,
+        },
+        name=run.name,
+        processes=run.cluster.world_size,
+        threads=run.cluster.threads,
+        timeout_s=timeout_s,
+    )
+    return summarize(run, implementation, report, warmup=warmup)
+
+
+def train_alone(run: TrainingRun, *, steps: int | None, timeout_s: float, device: str = "cuda") -> Mapping[str, Any]:
+    """The report of a run on one GPU (`predict.measurement.one_gpu.train`)."""
+    report: Mapping[str, Any] = run_in_processes(
+        "one-gpu",
+        {"run": dump_run(run), "steps": steps, "device": device},
+        name=run.name,
+        processes=1,
+        threads=0,
+        timeout_s=timeout_s,
+    )
+    return report
 
 
 def _require(run: TrainingRun, implementation: Implementation) -> None:

@@ -7,16 +7,109 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from predict.measurement.gpu.requirements import gpu_faults
+from predict.model.spec import LayerKind, ModelSpec
 from predict.run.execution import WHOLE_LAYERS
-from predict.run.frameworks import refused_by_runtime
+from predict.run.frameworks import framework_settings, refused_by_runtime
 from predict.run.plan import BEST, Plan
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from sampling.errors import UserError
+from sampling.extras import require_library
+from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.this_device import detect_hardware, entry_of
+
+# Which runs can be measured on one GPU, and why the others cannot.
+
+EAGER, COMPILED = "torch-eager", "torch-compiled"
+GPU_PRECISIONS = ("bf16", "fp32")
+GPU_ATTENTION = ("fa2", "cudnn")
+GPU_RECOMPUTE = ("none", "full")
+GPU_WORK = (
+    "dropout",
+    "elementwise",
+    "expert_load",
+    "fp8_recipe",
+    "fuse_rms_norm",
+    "fuse_gradients",
+    "gradient_dtype",
+    "optimizer",
+    "master_weights",
+    "clip_gradients",
+    "loss_scaling",
+)
+"""Keys of `execution` that change what a single GPU computes, attention aside; the others change its price or its company."""
+GPU_LAYERS = (LayerKind(), LayerKind(sparse=True))
+
+
+def gpu_faults(run: TrainingRun) -> Iterator[str]:
+    """Everything that keeps a run from being measured as a real step of one GPU, each with its fix."""
+    yield from _spread_faults(run)
+    yield from _work_faults(run)
+    yield from _model_faults(run.model)
+    batch = run.batch
+    if not batch.global_ or batch.global_ % batch.micro:
+        yield f"batch.global: {batch.global_} is not a multiple of batch.micro = {batch.micro}"
+    if not run.model.rope and batch.seq_len > run.model.max_positions:
+        yield f"batch.seq_len: {batch.seq_len} is beyond the model's {run.model.max_positions} learnt positions"
+
+
+def _spread_faults(run: TrainingRun) -> Iterator[str]:
+    if run.cluster.world_size != 1:
+        yield f"cluster: {run.cluster.world_size} GPUs; a real step is of one GPU, use nodes: 1 and gpus_per_node: 1"
+    for name in ("tp", "pp", "vpp", "cp", "dp", "ep", "etp"):
+        if getattr(run.plan, name) != 1:
+            yield f"plan.{name}: {getattr(run.plan, name)}; a real step is of one GPU, use 1"
+    if run.plan.zero:
+        yield f"plan.zero: {run.plan.zero}; one GPU has nobody to share with, use 0"
+
+
+def _work_faults(run: TrainingRun) -> Iterator[str]:
+    execution = run.execution
+    if run.precision not in GPU_PRECISIONS:
+        yield f"precision: {run.precision}; use one of {', '.join(GPU_PRECISIONS)}"
+    if run.plan.recompute not in GPU_RECOMPUTE:
+        yield f"plan.recompute: {run.plan.recompute!r}; use one of {', '.join(GPU_RECOMPUTE)}"
+    if run.plan.recompute == "full" and run.plan.recompute_method != "uniform":
+        yield f"plan.recompute_method: {run.plan.recompute_method!r}; all layers are recomputed, use uniform"
+    if execution.framework not in (EAGER, COMPILED):
+        yield (
+            f"execution.framework: {execution.framework}; a real step on a GPU is of this project's own modules, use {EAGER} or "
+            f"{COMPILED}"
+        )
+        return
+    if execution.attention not in GPU_ATTENTION:
+        yield f"execution.attention: {execution.attention}; torch's kernel is pinned, use one of {', '.join(GPU_ATTENTION)}"
+    settings = framework_settings(execution.framework, run.cluster.gpu.architecture)
+    plain = type(execution)()
+    for name in GPU_WORK:
+        usual = settings.get(name, getattr(plain, name))
+        if getattr(execution, name) != usual:
+            yield f"execution.{name}: {getattr(execution, name)!r}; {execution.framework} runs {usual!r}, remove it"
+
+
+def _model_faults(model: ModelSpec) -> Iterator[str]:
+    if others := sorted({kind.name for kind in model.kinds() if kind not in GPU_LAYERS}):
+        yield f"model: layers of kind {', '.join(others)}; full attention, dense or with experts, can be measured"
+    special = {
+        model.attention.TITLE: not model.attention.IS_PLAIN,
+        "gated queries": model.query_gate,
+        "attention sinks": model.sinks,
+        "capped scores": model.attention_cap,
+        "capped logits": model.logit_cap,
+        "norms of outputs": model.norms_a_layer != 2,
+        "partly rotated heads": model.rotary_dim not in (0, model.head_dim),
+        "parallel residuals": model.parallel_residual,
+        "multi-token prediction": model.mtp_layers,
+    }
+    if found := [name for name, there in special.items() if there]:
+        yield f"model: {', '.join(found)}; plain pre-norm layers can be measured"
+    experts = model.experts
+    if experts and (experts.shared_ffn or experts.bias or experts.router_bias or not experts.gated):
+        yield "model: shared, biased or ungated experts; gated experts without biases can be measured"
+
 
 Implementation = Literal["torch", "transformers"]
-PRECISIONS = ("fp32", "bf16")
+CPU_PRECISIONS = ("fp32", "bf16")
 
 
 def require_measurable(run: TrainingRun, implementation: Implementation) -> None:
@@ -53,8 +146,8 @@ def machine_faults(run: TrainingRun) -> Iterator[str]:
             f"execution.framework: {run.execution.framework}; a real step on a CPU is of this project's own plain modules, use "
             f"{WHOLE_LAYERS}"
         )
-    if run.precision not in PRECISIONS:
-        yield f"precision: {run.precision}; use one of {', '.join(PRECISIONS)}"
+    if run.precision not in CPU_PRECISIONS:
+        yield f"precision: {run.precision}; use one of {', '.join(CPU_PRECISIONS)}"
 
 
 def _schedule_faults(plan: Plan) -> Iterator[str]:
@@ -130,4 +223,42 @@ def require_no_other_traces(trace: Path, ranks: int) -> None:
     if others := sorted(path.name for path in trace.glob(trace_name("*")) if path.name not in own):
         raise UserError(
             f"--trace: {trace} holds {', '.join(others)} of an earlier run with more ranks; remove them, or give another folder"
+        )
+
+
+# The GPU of this machine, and whether it is the one that a run names.
+
+NO_GPU = (
+    "torch finds no GPU on this machine; use one that has a CUDA or ROCm GPU, with a torch build for it, or predict and "
+    "measure this machine's CPU with cluster.hardware: cpu"
+)
+
+
+def device_name() -> str:
+    """The name that torch gives this machine's first GPU, "" without one. UserError without torch."""
+    require_library("torch")
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+
+
+def hardware_at_hand() -> str:
+    """The hardware file of this machine's GPU. UserError without a GPU, SamplesError for one that no file describes."""
+    if not device_name():
+        raise UserError(
+            f"this-gpu: {NO_GPU}; `predict validate this-machine` holds predictions against steps on the CPU, and "
+            "`predict validate this-gpu --profile NAME` against those that GPU sessions brought to the profile"
+        )
+    return detect_hardware()
+
+
+def require_gpu_of(run: TrainingRun) -> None:
+    """UserError unless this machine has the run's GPU; one that no hardware file names is taken for what the run says."""
+    name = device_name()
+    if not name:
+        raise UserError(f"cluster.hardware: {run.cluster.gpu.name}: {NO_GPU}")
+    entry = entry_of(name)
+    if entry and hardware_facts(entry).name != run.cluster.gpu.name:
+        raise UserError(
+            f"cluster.hardware: {run.cluster.gpu.name}, but this machine has a {name}; use --set cluster.hardware={entry}"
         )

@@ -36,6 +36,10 @@ class Usage:
     def now() -> Usage:
         return Usage(machine_s=busy_seconds(PROC_STAT.read_text()), own_s=time.process_time())
 
+    def since(self, before: Usage) -> Usage:
+        """The seconds used from another moment to this one."""
+        return Usage(machine_s=self.machine_s - before.machine_s, own_s=self.own_s - before.own_s)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepUsage:

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from predict.measurement.models.real_model import NORM_EPS
+from predict.measurement.decoder import DTYPES, NORM_EPS, SEED, Training, random_batch
 from predict.measurement.training import make_optimizers
-from predict.measurement.training_step import DTYPES, SEED, Training, random_batch
 from predict.run.training_run import TrainingRun
 
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from predict import one_batch
 from predict.interval import Interval
-from predict.measurement.gpu.timed_steps import TIMED, WARM_UP
-from predict.measurement.kept_rounds import KeptRounds
+from predict.measurement.gpu_steps import TIMED, WARM_UP
 from predict.measurement.measurement import DeviceRecord, Measurement
-from predict.measurement.real_step import WARMUP, measure_interleaved
+from predict.measurement.real_step import WARMUP, KeptRounds, measure_interleaved
 from predict.measurement.requirements import Implementation
 from predict.run.training_run import TrainingRun
 from predict.serialise import version_of

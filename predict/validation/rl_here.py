@@ -10,8 +10,7 @@ from typing import Any
 
 from predict import rl_step
 from predict.interval import Interval
-from predict.measurement.rl.measurement import STEP, RlMeasurement, Spread, measure_rl, pool_rl
-from predict.measurement.rl.requirements import require_measurable_rl
+from predict.measurement.real_rl import STEP, RlMeasurement, Spread, measure_rl, pool_rl, require_measurable_rl
 from predict.rl.step import RlStep
 from predict.serialise import version_of
 

@@ -26,9 +26,9 @@ from torch.nn.parallel import DistributedDataParallel
 from predict import estimate, load
 from predict.layers.run_json import dump_run, load_run
 from predict.measured_runs.explain.explanation import explain
-from predict.measurement.traced_steps import trace_steps
+from predict.measurement.decoder import Training
+from predict.measurement.timed_training import trace_steps
 from predict.measurement.training import build_training
-from predict.measurement.training_step import Training
 from sampling.ranks.launch import die_with_launcher, launch, leave
 
 CONFIGS = Path("configs/runs/this-machine")

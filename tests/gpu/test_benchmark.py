@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from predict.config.load import load
-from predict.measurement.benchmark.layer_benchmark import benchmark_layers
-from predict.measurement.benchmark.memory_benchmark import memory_benchmark_of
-from predict.measurement.benchmark.memory_worker import count_bytes
+from predict.measurement.benchmark import benchmark_layers, memory_benchmark_of
+from predict.measurement.count_bytes import count_bytes
 from predict.reduced_benchmark.reduced_run import reduced_for_memory
 from sampling.hardware.this_device import detect_hardware
 from tests.predict.cli.test_benchmark import config

@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 
-from predict.measurement.serving.clock import Clock
-from predict.measurement.serving.requests import Request, Turn
-from predict.measurement.serving.scheduler import Scheduler
-from predict.serving.scheduler.traffic import Traffic
+from predict.measurement.serving.model import ServedModel
+from predict.measurement.serving.scheduler import Request, Scheduler, Turn
+from predict.serving.config import load_serving
+from predict.serving.kv_cache import cache_room
+from predict.serving.scheduler.traffic import Traffic, traffic_of
+from predict.serving.server import EngineSettings
+from sampling.torch_work.build import torch_dtype
 from sampling.units import SECOND_US
+
+SCHEDULER_TIMES = Path("/proc/thread-self/schedstat")
+"""ns that the thread ran, ns that it waited for a core, and slices (Documentation/scheduler/sched-stats.rst)."""
+LONGEST_NAP_S = 0.05
+
+
+class Clock:
+    """Seconds since its start; it stands still while other processes keep this thread from running."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._kept = SCHEDULER_TIMES.open("rb", buffering=0) if SCHEDULER_TIMES.exists() else None
+        self._waited_before = self._waited_s()
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds in which the thread was ready and had no core."""
+        return self._waited_s() - self._waited_before
+
+    def now_s(self) -> float:
+        return time.perf_counter() - self._start - self.waited_s
+
+    def _waited_s(self) -> float:
+        if self._kept is None:
+            return 0.0
+        self._kept.seek(0)
+        return int(self._kept.read().split()[1]) / 1e9
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, for at most LONGEST_NAP_S."""
+        time.sleep(min(LONGEST_NAP_S, max(0.0, seconds)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,3 +164,93 @@ def prompts_of(traffic: Traffic, vocab: int) -> list[list[int]]:
         start += tokens(max(0, size - len(start)))
         prompts.append(start[:size] + tokens(int(prompt) - size))
     return prompts
+
+
+# Steps of a real server with chosen batches: what its coefficients are fitted to before it serves any load.
+
+VISITS = 5
+"""Moments at which each batch is timed, since a shared machine drifts."""
+DECODE_STEPS = 6
+"""Steps of decodes alone at each visit; one with a chunk of each size follows."""
+WARMUP_VISITS = 1
+CONTEXTS = (0.02, 0.12)
+"""Shares of the model's positions between which the prompts of decoding requests lie, evenly, as requests of different age do."""
+CHUNKS = (0.0625, 0.25, 0.75)
+"""Shares of the step's tokens that a chunk takes."""
+
+
+def sampled_steps(
+    model: ServedModel, settings: EngineSettings, blocks: int, *, visits: int = VISITS
+) -> list[TimedStep]:
+    """Timed steps of decodes alone and with one chunk, for numbers of decodes up to what the engine takes."""
+    return [step for _ in range(visits) for step in _visit(model, settings, blocks)]
+
+
+def warm_up(model: ServedModel, settings: EngineSettings, blocks: int) -> None:
+    """Run steps until torch's lazy set-up is done and the allocator has its memory."""
+    for _ in range(WARMUP_VISITS):
+        _visit(model, settings, blocks)
+
+
+def _visit(model: ServedModel, settings: EngineSettings, blocks: int) -> list[TimedStep]:
+    counts = [2**power for power in range(settings.max_num_seqs.bit_length()) if 2**power < settings.max_num_seqs]
+    return [
+        step
+        for count in (*counts, settings.max_num_seqs)
+        for step in _with_decodes(RealServer(model, Scheduler(settings, blocks), Clock()), count, model.positions)
+    ]
+
+
+def _with_decodes(server: RealServer, count: int, positions: int) -> list[TimedStep]:
+    settings = server.scheduler.settings
+    low, high = (round(share * positions) for share in CONTEXTS)
+    lengths = [low + (high - low) * place // max(1, count - 1) for place in range(count)]
+    steps = DECODE_STEPS + len(CHUNKS)
+    for place, length in enumerate(lengths):
+        # more output than the steps take, so that none ends
+        server.scheduler.add(_request(place, length, positions))
+    while server.scheduler.waiting or any(one.computed < one.prompt for one in server.scheduler.running):
+        server.step()
+    timed = [server.step()[0] for _ in range(DECODE_STEPS)]
+    if count == settings.max_num_seqs:
+        return timed
+    for share in CHUNKS:
+        tokens = round(share * settings.max_num_batched_tokens)
+        server.scheduler.add(_request(steps, tokens, 1))
+        timed.append(server.step()[0])
+    return timed
+
+
+def _request(index: int, prompt: int, output: int) -> Request:
+    return Request(index=index, tokens=_tokens(index, prompt), prompt=prompt, output=output)
+
+
+def _tokens(index: int, count: int) -> list[int]:
+    return [(7 * index + place) % 251 for place in range(count)]
+
+
+def body(config: str, overrides: Sequence[str], job: str) -> dict[str, Any]:
+    """The times of a config's server, as plain data.
+
+    The job `steps` times batches of its own choice; `load` serves the requests of the config after one round of such steps, which show
+    the machine's pace at the time.
+    """
+    serving = load_serving(config, overrides)
+    server = serving.server
+    blocks = cache_room(server).blocks
+    model = ServedModel(
+        server.model,
+        blocks=blocks,
+        block=server.engine.block_size,
+        positions=server.model.max_positions,
+        dtype=torch_dtype(server.placement.precision),
+    )
+    with torch.inference_mode():
+        warm_up(model, server.engine, blocks)
+        if job == "steps":
+            return {"steps": [asdict(step) for step in sampled_steps(model, server.engine, blocks)]}
+        before = sampled_steps(model, server.engine, blocks, visits=1)
+        traffic = serving.traffic or traffic_of(serving.load)
+        scheduler = Scheduler(server.engine, blocks)
+        served = RealServer(model, scheduler, Clock()).serve(traffic, prompts_of(traffic, server.model.vocab))
+    return {**asdict(served), "before": [asdict(step) for step in before]}

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from predict.measurement.models.real_model import INIT_STD, NORM_EPS, rope_tables, rotate
-from predict.measurement.serving.requests import Turn
-from predict.measurement.training_step import SEED
+from predict.measurement.decoder import INIT_STD, NORM_EPS, SEED, rope_tables, rotate
+from predict.measurement.serving.scheduler import Turn
 from predict.model.spec import ModelSpec
 from sampling.torch_work.kernels.attention import chunk_mask, decode_mask, paged_chunk, paged_decode
 

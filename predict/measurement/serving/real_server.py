@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from predict.layers.attention import Attention
+from predict.measurement.worker import run_in_processes
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
@@ -19,8 +19,6 @@ from predict.serving.scheduler.latency import Latency, latency_of
 from predict.serving.scheduler.simulate import Served
 from predict.serving.scheduler.traffic import traffic_of
 from sampling.errors import UserError
-from sampling.files.disk import scratch_folder
-from sampling.ranks.launch import launch
 
 PRECISIONS = ("fp32", "bf16")
 TIMEOUT_S = 900.0
@@ -124,13 +122,11 @@ def require_servable(run: ServingRun) -> None:
 
 
 def _run(run: ServingRun, config: Path | str, overrides: Sequence[str], job: str) -> Any:
-    with scratch_folder("real-server") as folder:
-        result = folder / "result.json"
-        launch(
-            ["-m", "predict.measurement.serving.worker", str(config), json.dumps(list(overrides)), job, str(result)],
-            name=run.name,
-            processes=1,
-            threads=run.server.cluster.threads,
-            timeout_s=TIMEOUT_S,
-        )
-        return json.loads(result.read_text())
+    return run_in_processes(
+        "serving",
+        {"config": str(config), "overrides": list(overrides), "job": job},
+        name=run.name,
+        processes=1,
+        threads=run.server.cluster.threads,
+        timeout_s=TIMEOUT_S,
+    )

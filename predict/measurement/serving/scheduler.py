@@ -5,13 +5,138 @@ It shares no code with the simulated loop of `predict.serving.scheduler`, so tha
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-from predict.measurement.serving.cache_blocks import CacheBlocks
-from predict.measurement.serving.requests import Request, Turn
 from predict.serving.server import EngineSettings
 from sampling.errors import UserError
+
+# Requests of a real server: their tokens, the blocks that keep them, and what a step computes of each.
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Request:
+    """One request, from its arrival to its last token."""
+
+    index: int
+    """Its place in the traffic."""
+    tokens: list[int]
+    """The prompt, then what was generated."""
+    prompt: int
+    """Tokens of the prompt."""
+    output: int
+    """Tokens to generate."""
+    computed: int = 0
+    """Leading tokens whose keys and values are in the cache."""
+    blocks: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    """The keys of its whole blocks."""
+
+    @property
+    def done(self) -> bool:
+        return len(self.tokens) >= self.prompt + self.output
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """One request's part of a step."""
+
+    request: Request
+    tokens: int
+
+    @property
+    def context(self) -> int:
+        """Tokens of the request that are in the cache before the step."""
+        return self.request.computed
+
+    @property
+    def decode(self) -> bool:
+        """Whether it computes the one token that was generated last."""
+        return self.tokens == 1 and self.context >= self.request.prompt
+
+    @property
+    def last(self) -> bool:
+        """Whether all tokens of the request are computed after it, so that the next one is known."""
+        return self.context + self.tokens == len(self.request.tokens)
+
+
+# Blocks of a paged key-value cache: who holds them, which are free, and which tokens the whole ones keep.
+
+ROOT = b""
+
+
+class CacheBlocks:
+    """Blocks 0 to `count` − 1 of `block` tokens each.
+
+    Free blocks are taken in the order in which they were freed; until then a whole one is still found by its tokens.
+    """
+
+    def __init__(self, count: int, block: int) -> None:
+        self.block = block
+        self._free = dict.fromkeys(range(count))
+        self._holders = [0] * count
+        self._known: dict[bytes, int] = {}
+        self._keys: dict[int, bytes] = {}
+        self.count = count
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    def keys(self, tokens: Sequence[int]) -> list[bytes]:
+        """A key for each whole block of a sequence, which depends on all tokens up to the block's last."""
+        found, before = [], ROOT
+        for end in range(self.block, len(tokens) + 1, self.block):
+            before = hashlib.sha256(before + repr(tokens[end - self.block : end]).encode()).digest()
+            found.append(before)
+        return found
+
+    def find(self, keys: Iterable[bytes]) -> list[int]:
+        """The blocks that keep the leading keys."""
+        found = []
+        for key in keys:
+            if key not in self._known:
+                break
+            found.append(self._known[key])
+        return found
+
+    def take(self, wanted: int, shared: Sequence[int] = ()) -> list[int] | None:
+        """Hold `shared` blocks and so many new ones; None where too few are free, and then nothing is held."""
+        idle = sum(block in self._free for block in shared)
+        if wanted + idle > self.free:
+            return None
+        for block in shared:
+            self._free.pop(block, None)
+            self._holders[block] += 1
+        new = []
+        for _ in range(wanted):
+            block = next(iter(self._free))
+            del self._free[block]
+            self._forget(block)
+            self._holders[block] = 1
+            new.append(block)
+        return [*shared, *new]
+
+    def remember(self, block: int, key: bytes) -> None:
+        """Let a whole block be found by its key, unless another block is found by it already."""
+        if key not in self._known:
+            self._forget(block)
+            self._known[key] = block
+            self._keys[block] = key
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Hold blocks of a sequence no longer; its last ones are reused first."""
+        for block in reversed(blocks):
+            self._holders[block] -= 1
+            if self._holders[block] == 0:
+                self._free[block] = None
+
+    def _forget(self, block: int) -> None:
+        key = self._keys.pop(block, None)
+        if key is not None:
+            del self._known[key]
 
 
 class Scheduler:

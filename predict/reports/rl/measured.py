@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from predict.measurement.rl.measurement import RlMeasurement
+    from predict.measurement.real_rl import RlMeasurement
     from predict.validation.rl_here import MeasuredRlStep
 
 

@@ -13,8 +13,8 @@ import torch
 
 from predict.cli import main
 from predict.config.load import load
-from predict.measurement.benchmark import layer_benchmark
-from predict.measurement.benchmark.layer_benchmark import benchmark_layers
+from predict.measurement import benchmark
+from predict.measurement.benchmark import benchmark_layers
 from predict.reduced_benchmark.benchmark_file import load_benchmark
 from sampling.errors import UserError
 from sampling.timing.timer import TimerSettings
@@ -58,7 +58,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory, warm_python: Path) -> tuple[
     path = config(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(warm_python))
-        patch.setattr(layer_benchmark, "benchmark_layers", partial(benchmark_layers, settings=QUICK))
+        patch.setattr(benchmark, "benchmark_layers", partial(benchmark_layers, settings=QUICK))
         assert main(["benchmark", path, "--gpus", "1", "--output", str(folder / "bench.json")]) == 0
     return path, str(folder / "bench.json")
 
@@ -203,7 +203,7 @@ def without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise UserError("not counted here")
 
-    monkeypatch.setattr(layer_benchmark, "run_memory_benchmark", refuse)
+    monkeypatch.setattr(benchmark, "run_memory_benchmark", refuse)
 
 
 @pytest.mark.usefixtures("without_memory", "starts_warm")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from predict.measurement.models.mixture import Mixture, busiest_expert, by_loop, choose_products, grouped_product
-from predict.measurement.models.real_model import initialise
+from predict.measurement.decoder import initialise
+from predict.measurement.mixture import Mixture, busiest_expert, by_loop, choose_products, grouped_product
 from predict.model.spec import Experts
 
 HIDDEN = 32

@@ -32,7 +32,7 @@ def test_a_run_that_cannot_be_measured_starts_nothing(monkeypatch: pytest.Monkey
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("launched")
 
-    monkeypatch.setattr("predict.measurement.real_step.launch", refuse)
+    monkeypatch.setattr("predict.measurement.real_step.run_in_processes", refuse)
     with pytest.raises(UserError, match=r"plan\.cp: 2 is not measured"):
         measure(run_of(Plan(cp=2)))
 

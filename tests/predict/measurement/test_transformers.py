@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from predict.measurement.decoder import random_batch
 from predict.measurement.training import build_training
-from predict.measurement.training_step import random_batch
 from predict.run.plan import Plan
 from tests.predict.measurement.train_variants import LLAMA, run_of
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from predict import estimate
-from predict.measurement.models.mixture import choose_products
-from predict.measurement.models.real_model import rope_tables, seeded_block
+from predict.measurement.decoder import rope_tables, seeded_block
+from predict.measurement.mixture import choose_products
 from predict.model.spec import ModelSpec
-from tests.predict.measurement.gpu.gpu_runs import DENSE, MIXTURE, gpu_run
+from tests.predict.measurement.gpu_runs import DENSE, MIXTURE, gpu_run
 
 SEQUENCES, LENGTH = 2, 128
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from predict.measurement.benchmark.memory_benchmark import memory_benchmark_of
-from predict.measurement.benchmark.memory_worker import count_bytes
+from predict.measurement.benchmark import memory_benchmark_of
+from predict.measurement.count_bytes import count_bytes
 from predict.model.spec import ModelSpec
 from predict.reduced_benchmark.benchmark_file import MemoryBenchmark
 from predict.reduced_benchmark.reduced_run import reduced_for_memory

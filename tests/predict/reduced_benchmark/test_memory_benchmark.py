@@ -13,11 +13,9 @@ import pytest
 import torch
 
 from predict.layers.run_json import dump_run, load_run
-from predict.measurement.benchmark import memory_benchmark
-from predict.measurement.benchmark.memory_benchmark import run_memory_benchmark, unless_refused
-from predict.measurement.benchmark.memory_worker import TENSORS, expandable_segments
-from predict.measurement.benchmark.reduced_training import ReducedTraining
-from predict.measurement.benchmark.tensor_bytes import LiveTensors, storage_bytes
+from predict.measurement import benchmark
+from predict.measurement.benchmark import run_memory_benchmark, unless_refused
+from predict.measurement.count_bytes import TENSORS, LiveTensors, ReducedTraining, expandable_segments, storage_bytes
 from predict.reduced_benchmark.benchmark_file import MemoryBenchmark, as_json, load_memory_benchmark
 from predict.reduced_benchmark.reduced_run import reduced_for_memory
 from predict.run.plan import Batch, Plan
@@ -184,8 +182,8 @@ def test_a_benchmark_of_time_stands_without_memory() -> None:
 
 
 def test_what_cannot_fit_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_benchmark, "require_hardware", lambda *_: "cpu")
-    monkeypatch.setattr(memory_benchmark, "_available_bytes", lambda: 1e6)
+    monkeypatch.setattr(benchmark, "require_hardware", lambda *_: "cpu")
+    monkeypatch.setattr(benchmark, "_available_bytes", lambda: 1e6)
     with pytest.raises(UserError, match=r"model: weights.* take .* GiB .*; give more --benchmark-gpus"):
         run_memory_benchmark(run(), 1)
 

@@ -11,7 +11,7 @@ from predict import estimate
 from predict.model.spec import ModelSpec
 from predict.step.prediction import Prediction
 from predict.workload.decompose import decompose
-from tests.predict.measurement.gpu.gpu_runs import MIXTURE, gpu_run
+from tests.predict.measurement.gpu_runs import MIXTURE, gpu_run
 
 MODEL = replace(
     MIXTURE, layer_kinds=(), layers=8, hidden=2048, heads=16, kv_heads=8, head_dim=128, ffn=5632, vocab=32000

@@ -10,8 +10,7 @@ import pytest
 
 from predict import one_batch
 from predict.cli import main
-from predict.measurement import real_step
-from predict.measurement.gpu import at_hand
+from predict.measurement import real_step, requirements
 from predict.measurement.requirements import require_measurable
 from predict.run.training_run import TrainingRun
 from predict.validation.here import START_GPU_S, _measuring_s
@@ -63,8 +62,8 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     stub = Gpu()
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
     monkeypatch.setattr("predict.validation.sessions.device_name", lambda: "NVIDIA H200")
-    monkeypatch.setattr(at_hand, "device_name", lambda: "NVIDIA H200")
-    monkeypatch.setattr(at_hand, "detect_hardware", lambda: "h200")
+    monkeypatch.setattr(requirements, "device_name", lambda: "NVIDIA H200")
+    monkeypatch.setattr(requirements, "detect_hardware", lambda: "h200")
     monkeypatch.setattr(real_step, "train_alone", stub.train_alone)
     return stub
 
@@ -135,8 +134,8 @@ def test_an_interrupted_validation_goes_on_where_it_was(gpu: Gpu, capsys: pytest
 def test_what_does_not_fit_the_gpu_is_left_out(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(at_hand, "device_name", lambda: hardware_facts("rtx-4090").device_name)
-    monkeypatch.setattr(at_hand, "detect_hardware", lambda: "rtx-4090")
+    monkeypatch.setattr(requirements, "device_name", lambda: hardware_facts("rtx-4090").device_name)
+    monkeypatch.setattr(requirements, "detect_hardware", lambda: "rtx-4090")
     assert main(["validate", "this-gpu"]) == 0
     assert "left out, since it does not fit: larger" in capsys.readouterr().err
     assert "launches" in gpu.trained
@@ -147,7 +146,7 @@ def test_what_does_not_fit_the_gpu_is_left_out(
 def test_a_machine_without_a_gpu_is_told(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(at_hand, "device_name", lambda: "")
+    monkeypatch.setattr(requirements, "device_name", lambda: "")
     assert main(command) == 2
     assert "torch finds no GPU on this machine; use one that has a CUDA or ROCm GPU" in capsys.readouterr().err
 
@@ -160,7 +159,7 @@ def test_an_unknown_gpu_is_told_how_to_be_described(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA X1")
     assert main(["validate", "this-gpu"]) == 3
     assert "this machine has a 'NVIDIA X1', which the catalogue does not describe" in capsys.readouterr().err
-    assert this_device.detect_hardware is at_hand.detect_hardware
+    assert this_device.detect_hardware is requirements.detect_hardware
 
 
 def test_rows_of_another_gpu_keep_no_figures(gpu: Gpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from predict.measurement.models.real_model import Block, rope_tables
+from predict.measurement.decoder import Block, rope_tables
 from predict.workload.layer import ON_ONE_RANK, SPREAD, Launches
 from tests.tiny_runs import LLAMA
 

@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from predict.huggingface.config_json import load_model
-from predict.measurement.serving.clock import Clock
-from predict.measurement.serving.engine import RealServer, prompts_of
+from predict.measurement.serving.engine import Clock, RealServer, prompts_of
 from predict.measurement.serving.model import ServedModel
-from predict.measurement.serving.requests import Request
-from predict.measurement.serving.scheduler import Scheduler
+from predict.measurement.serving.scheduler import Request, Scheduler
 from predict.model.shipped import shipped_model
 from tests.predict.serving.servers import engine, requests
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict.measurement.serving.engine import RealServer, RequestTimes, prompts_of
-from predict.measurement.serving.requests import Turn
-from predict.measurement.serving.scheduler import Scheduler
+from predict.measurement.serving.scheduler import Scheduler, Turn
 from predict.serving.kv_cache import BlockPool
 from predict.serving.scheduler.simulate import serve
 from predict.serving.scheduler.traffic import Traffic

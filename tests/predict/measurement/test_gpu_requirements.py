@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from predict.measurement.gpu import at_hand
-from predict.measurement.gpu.at_hand import require_gpu_of
-from predict.measurement.gpu.requirements import gpu_faults
-from predict.measurement.requirements import require_measurable
+from predict.measurement import requirements
+from predict.measurement.requirements import gpu_faults, require_gpu_of, require_measurable
 from predict.model.spec import LayerKind
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
-from tests.predict.measurement.gpu.gpu_runs import DENSE, MIXTURE, gpu_run
+from tests.predict.measurement.gpu_runs import DENSE, MIXTURE, gpu_run
 from tests.tiny_runs import MOE
 
 
@@ -80,12 +78,12 @@ def test_transformers_is_measured_on_a_cpu() -> None:
     ],
 )
 def test_this_machine_must_have_the_gpu(name: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_hand, "device_name", lambda: name)
+    monkeypatch.setattr(requirements, "device_name", lambda: name)
     with pytest.raises(UserError, match=fault):
         require_gpu_of(gpu_run())
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H100 80GB HBM3", "NVIDIA X1, which no file describes"])
 def test_the_run_s_own_gpu_and_an_unknown_one_are_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_hand, "device_name", lambda: name)
+    monkeypatch.setattr(requirements, "device_name", lambda: name)
     require_gpu_of(gpu_run())

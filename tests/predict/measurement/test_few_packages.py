@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from predict.layers.run_json import dump_run
-from tests.predict.measurement.gpu.gpu_runs import MIXTURE, gpu_run
+from tests.predict.measurement.gpu_runs import MIXTURE, gpu_run
 
 pytestmark = pytest.mark.usefixtures("starts_warm")
 ABSENT = ("pandas", "pyarrow", "sklearn", "xgboost", "rich", "scipy", "joblib", "numba", "matplotlib", "transformers")
 WITHOUT = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT!r}))\n"
 TRAIN = """
 import json, pathlib, torch
-from predict.measurement.gpu.timed_steps import Span
-from predict.measurement.gpu.worker import train
+from predict.measurement.gpu_steps import Span
+from predict.measurement.one_gpu import train
 from predict.layers.run_json import load_run
 run = load_run(pathlib.Path(sys.argv[1]).read_text())
 once = Span(seconds=0.0, steps=1)

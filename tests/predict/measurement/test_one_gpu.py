@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from predict.measurement.gpu import one_process
-from predict.measurement.gpu.one_process import train_alone
-from predict.measurement.gpu.timed_steps import WARM_UP, Span
-from predict.measurement.gpu.training import build_training
-from predict.measurement.gpu.worker import _uuid, _waiter, train
-from predict.measurement.models import mixture
-from predict.measurement.real_step import of_one_gpu
+from predict.layers.run_json import dump_run
+from predict.measurement import mixture, one_gpu
+from predict.measurement.gpu_steps import WARM_UP, Span
+from predict.measurement.one_gpu import _uuid, _waiter, body, build_training, train
+from predict.measurement.real_step import of_one_gpu, train_alone
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
-from tests.predict.measurement.gpu.gpu_runs import DENSE, MIXTURE, gpu_run
+from tests.predict.measurement.gpu_runs import DENSE, MIXTURE, gpu_run
 
 CPU = torch.device("cpu")
 RUNS: dict[str, Callable[[], TrainingRun]] = {
@@ -120,13 +117,18 @@ def test_a_gpu_is_waited_for_and_named_as_nvidia_smi_does(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("starts_warm")
-def test_the_failure_of_its_process_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_failure_of_its_process_is_told() -> None:
     run = gpu_run(DENSE)
-    with pytest.raises(UserError, match=r"(?s)the step failed:\n.*bogus"):
+    with pytest.raises(UserError, match=r"(?s)a rank failed \(rank 0\):\n.*bogus"):
         train_alone(run, steps=1, timeout_s=120, device="bogus")
-    slow = tmp_path / "slow_worker.py"
-    slow.write_text("import time\ntime.sleep(60)\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(one_process, "WORKER", "slow_worker")
-    with pytest.raises(UserError, match=r"its steps were not done after 0\.5 s"):
+    with pytest.raises(UserError, match=r"its ranks were not done after 0\.5 s"):
         train_alone(run, steps=1, timeout_s=0.5)
+
+
+def test_a_gpu_without_enough_memory_is_reported_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(*_: object, **__: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(one_gpu, "train", train)
+    with pytest.raises(UserError, match=r"^CUDA out of memory"):
+        body(dump_run(gpu_run()), 1, "cpu")

@@ -1,4 +1,4 @@
-"""A memory profile is added by one file, and a framework's file names it: the example of `docs/extend.md`, in a copy."""
+"""A memory profile is added by a section of a framework's file: the example of `docs/extend.md`, in a copy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.project_copy import ONE_STAGE, RUN, own_test, run_modules
 
 
-def test_a_framework_that_names_the_profile_keeps_its_activations_that_way(project_copy: Path) -> None:
+def test_a_framework_with_the_profile_keeps_its_activations_that_way(project_copy: Path) -> None:
     memory = ("predict", "memory", RUN, *ONE_STAGE, "--set=plan.zero=3", "--json")
     *outputs, _ = run_modules(
         project_copy,

@@ -9,7 +9,7 @@ from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
 from predict.rank.exchanges import TP, entering
 from predict.rank.module import Exchange, Module
 from predict.rank.share import RankShare, padded_vocabulary
-from predict.run.memory_profile import LossBytes
+from predict.run.memory_profile import LOSSES, LossBytes
 from sampling.operators.streaming import Stream
 from sampling.operators.vocabulary import CrossEntropy
 
@@ -80,7 +80,7 @@ def _loss(sizes: Sizes) -> Mapping[int, LossBytes]:
     profile = sizes.profile
     fused = profile.fused_loss if sizes.rank.execution.fuse_loss else None
     divided = profile.parallel_loss if sizes.tp > 1 else None
-    return fused or divided or profile.loss
+    return LOSSES[fused or divided or profile.loss]
 
 
 def _vocabulary_on_rank(sizes: Sizes) -> int:

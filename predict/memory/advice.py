@@ -13,7 +13,7 @@ from typing import Any
 
 from predict.config.rules import broken_rules
 from predict.memory.estimate import MemoryEstimate, Verdict, memory_of
-from predict.memory.profiles import memory_profile_of
+from predict.run.frameworks import memory_profile_of
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun, one_replica
 from predict.schedules import registry

@@ -28,8 +28,8 @@ from predict.memory.peak import (
     peak_of_order,
     trace,
 )
-from predict.memory.profiles import memory_profile_of
 from predict.memory.state import StateBytes, Unit, chunks_of_ranks, update_bytes, weights_of_chunks
+from predict.run.frameworks import memory_profile_of
 from predict.run.memory_profile import Buffer, MemoryProfile
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun

@@ -19,13 +19,13 @@ import numpy as np
 
 from predict.memory.activations import ChunkCounter, UnitMemory
 from predict.memory.buffers import slack_of
-from predict.memory.profiles import memory_profile_of
 from predict.memory.state import Unit, embedding_unit, head_units, layer_unit, state_of_unit
 from predict.model.spec import LayerKind
 from predict.plan_search.legal import Indices, Space, distinct
 from predict.prices.open import open_prices
 from predict.rank.blocks import Repeated
 from predict.rank.groups import groups_of
+from predict.run.frameworks import memory_profile_of
 from predict.run.stages import Stage, placement_of, stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.schedules.building import chunk_turns, round_size

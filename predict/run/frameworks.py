@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, TypeAlias
 
 from predict.run.execution import WHOLE_LAYERS, Execution
+from predict.run.memory_profile import MemoryProfile
 from predict.run.plan import Plan
+from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, did_you_mean
 from sampling.files.places import CONFIGS
-from sampling.files.schema import Key, check, keys_of, read
+from sampling.files.schema import Key, build, check, keys_of, read, with_texts
 
 FOLDER = CONFIGS / "frameworks"
 TORCH_RUNTIME = (WHOLE_LAYERS, "torchtitan")
@@ -20,7 +22,24 @@ TORCH_RUNTIME = (WHOLE_LAYERS, "torchtitan")
 ON_GPUS = "megatron-core"
 SETTINGS = {key.name: key for key in keys_of(Execution) if key.name != "framework"}
 OFFERED = {key.name: key for key in (*keys_of(Plan), *keys_of(Execution)) if key.name != "framework"}
+
+
+def framework_names() -> tuple[str, ...]:
+    return (WHOLE_LAYERS, *sorted(path.stem for path in FOLDER.glob("*.yml")))
+
+
+TRAITS = {
+    key.name: key
+    for key in with_texts(
+        keys_of(MemoryProfile),
+        like=Key(choices=framework_names),
+        uncompiled=Key(choices=framework_names),
+    )
+}
 Settings: TypeAlias = Annotated[Mapping[str, Any], Key(choices=lambda: tuple(SETTINGS), meaning="keys of execution")]
+Traits: TypeAlias = Annotated[
+    Mapping[str, Any], Key(choices=lambda: tuple(TRAITS), meaning="traits of a memory profile")
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,8 +54,8 @@ class FrameworkFile:
     """Architecture of the GPUs → settings that replace those of `execution` there."""
     offers: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Key of a run's plan or execution → the values that the framework offers, which a search tries where the key is `auto`."""
-    memory: str = ""
-    """The memory profile: how the framework keeps tensors, one of predict/memory/profiles."""
+    memory: Traits = field(default_factory=dict)
+    """The memory profile: how the framework keeps tensors."""
     spread: Annotated[float | None, Key(minimum=0)] = None
     """Half-width of log time by which published runs differ beyond those that the prior of intervals was fitted to."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +63,10 @@ class FrameworkFile:
 
     def contradictions(self) -> Iterator[Fault]:
         if not self.memory and not self.like:
-            yield Fault(path="memory", problem="missing; name a memory profile, or the framework that this one is like")
+            yield Fault(path="memory", problem="missing; give a memory profile, or the framework that this one is like")
+        if self.memory and "name" not in self.memory:
+            yield Fault(path="memory.name", problem="missing; name the profile that these traits make")
+        yield from check(self.memory, [TRAITS[name] for name in self.memory], section="memory")[1]
         for path, settings in {"execution": self.execution, **self.by_architecture}.items():
             section = path if path == "execution" else f"by_architecture.{path}"
             yield from check(settings, [SETTINGS[name] for name in settings], section=section)[1]
@@ -59,18 +81,31 @@ class FrameworkFile:
                 yield from (Fault(path=f"offers.{name}", problem=problem) for problem in wrong if problem)
 
 
-def framework_names() -> tuple[str, ...]:
-    return (WHOLE_LAYERS, *sorted(path.stem for path in FOLDER.glob("*.yml")))
-
-
 def framework_spread(name: str) -> float:
     """Half-width of log time by which published runs of a framework differ beyond those that the prior was fitted to."""
     return next((file.spread for file in _files(name) if file.spread is not None), 0.0)
 
 
-def memory_profile(name: str) -> str:
-    """The name of the framework's memory profile, one of predict.memory.profiles. Whole layers are plain torch."""
-    return next((file.memory for file in _files(name) if file.memory), "eager")
+@cache
+def memory_profile(name: str) -> MemoryProfile:
+    """Memory profile of a framework. Whole layers are plain torch, which the defaults of a profile describe.
+
+    ConfigError for a file that cannot be read.
+    """
+    traits: dict[str, Any] = {}
+    for file in reversed(_files(name, _like_in_memory)):
+        traits |= file.memory
+    profile, _ = build(MemoryProfile, traits)
+    assert profile is not None, "each file's traits were checked as it was read"
+    return profile
+
+
+def memory_profile_of(run: TrainingRun) -> MemoryProfile:
+    """The memory profile of the run's framework, whose layers are compiled or not."""
+    profile = memory_profile(run.execution.framework)
+    return (
+        memory_profile(profile.uncompiled) if profile.uncompiled and run.execution.elementwise == "eager" else profile
+    )
 
 
 def offered(name: str) -> Mapping[str, tuple[Any, ...]]:
@@ -93,8 +128,16 @@ def framework_settings(name: str, architecture: str = "") -> Mapping[str, Any]:
     return settings
 
 
+def _like(file: FrameworkFile) -> str:
+    return file.like
+
+
+def _like_in_memory(file: FrameworkFile) -> str:
+    return file.memory.get("like") or file.like
+
+
 @cache
-def _files(name: str) -> tuple[FrameworkFile, ...]:
+def _files(name: str, like: Callable[[FrameworkFile], str] = _like) -> tuple[FrameworkFile, ...]:
     """The framework's file, then that of the framework it is like, and so on; none for whole layers."""
     files: list[FrameworkFile] = []
     seen: list[str] = []
@@ -105,7 +148,7 @@ def _files(name: str) -> tuple[FrameworkFile, ...]:
             raise ConfigError(f"{FOLDER / seen[-1]}.yml: like: {name!r} {problem}; name another framework{near}")
         files.append(read(FrameworkFile, FOLDER / f"{name}.yml"))
         seen.append(name)
-        name = files[-1].like
+        name = like(files[-1])
     return tuple(files)
 
 

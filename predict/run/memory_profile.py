@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from predict.run.training_run import TrainingRun
+from sampling.files.schema import Key, Text
 from sampling.hardware.cluster import DTYPE_BYTES
 
 
@@ -18,43 +20,30 @@ class LossBytes:
     backward: float
 
 
-UPCAST_LOSS: Mapping[int, LossBytes] = {
-    2: LossBytes(kept=4, forward=10, backward=14),
-    4: LossBytes(kept=4, forward=8, backward=16),
+LOSSES: Mapping[str, Mapping[int, LossBytes]] = {
+    # cross-entropy of logits copied by `.float()`: counted on torch 2.13, 4 / 10 / 12 to 14 and 4 / 8 / 12 to 16 bytes
+    "upcast": {2: LossBytes(kept=4, forward=10, backward=14), 4: LossBytes(kept=4, forward=8, backward=16)},
+    # Megatron-LM's `vocab_parallel_cross_entropy`: an fp32 copy becomes the softmax and then the gradient in place, beside the 16-bit
+    # logits or their gradient
+    "in-place": {2: LossBytes(kept=4, forward=6, backward=6), 4: LossBytes(kept=4, forward=4, backward=4)},
+    # Megatron-Core's fused_cross_entropy.py: what it compiles writes the exponentials, and later the gradient, to a further fp32 tensor
+    # before copying them back (the file's note on in-place semantics)
+    "megatron-fused": {2: LossBytes(kept=4, forward=10, backward=10), 4: LossBytes(kept=4, forward=8, backward=8)},
+    # `upcast` without the logits themselves, which the pipeline holds (`held_logits`): the copy by `.float()` and the log-probabilities
+    # in the forward; these and the gradients of loss and copy, all in fp32, in the backward
+    "upcast-of-held": {2: LossBytes(kept=4, forward=8, backward=12), 4: LossBytes(kept=4, forward=4, backward=12)},
+    # torch's `loss_parallel` over logits that tp divides, copied by `.float()`: logits, their shifted copy and its exponentials in the
+    # forward; the log-softmax, the one-hot gradient, exponentials and sum in the backward (torch, distributed/tensor/parallel/loss.py)
+    "loss-parallel": {2: LossBytes(kept=4, forward=14, backward=16), 4: LossBytes(kept=4, forward=12, backward=16)},
+    # a compiled cross-entropy: the logits alone are kept, and the backward writes their gradient straight from them (torch's developers
+    # in Dao-AILab/quack, issue 48: nothing for the forward, the gradient of its input for the backward)
+    "compiled": {2: LossBytes(kept=2, forward=2, backward=4), 4: LossBytes(kept=4, forward=4, backward=8)},
+    # head and loss in one, chunk by chunk, with the gradient taken in the forward, so that whole logits never exist (Liger kernels: Hsu
+    # et al., arXiv 2410.10989, section 3.2)
+    "chunked": {size: LossBytes(kept=0, forward=0, backward=0) for size in (2, 4)},
 }
-"""Cross-entropy of logits copied by `.float()`: counted on torch 2.13, 4 / 10 / 12 to 14 and 4 / 8 / 12 to 16 bytes."""
-IN_PLACE_LOSS: Mapping[int, LossBytes] = {
-    2: LossBytes(kept=4, forward=6, backward=6),
-    4: LossBytes(kept=4, forward=4, backward=4),
-}
-"""Megatron-LM's `vocab_parallel_cross_entropy`: an fp32 copy becomes the softmax and then the gradient in place, beside the
-16-bit logits or their gradient."""
-
-FUSED_LOSS: Mapping[int, LossBytes] = {
-    2: LossBytes(kept=4, forward=10, backward=10),
-    4: LossBytes(kept=4, forward=8, backward=8),
-}
-"""Megatron-Core's fused_cross_entropy.py: what it compiles writes the exponentials, and later the gradient, to a further fp32
-tensor before copying them back (the file's note on in-place semantics)."""
-
-HELD_LOGITS_LOSS: Mapping[int, LossBytes] = {
-    2: LossBytes(kept=4, forward=8, backward=12),
-    4: LossBytes(kept=4, forward=4, backward=12),
-}
-"""UPCAST_LOSS without the logits themselves, which the pipeline holds (`held_logits`): the copy by `.float()` and the log-probabilities
-in the forward; these and the gradients of loss and copy, all in fp32, in the backward."""
-PARALLEL_LOSS: Mapping[int, LossBytes] = {
-    2: LossBytes(kept=4, forward=14, backward=16),
-    4: LossBytes(kept=4, forward=12, backward=16),
-}
-"""torch's `loss_parallel` over logits that tp divides, copied by `.float()`: logits, their shifted copy and its exponentials in the
-forward; the log-softmax, the one-hot gradient, exponentials and sum in the backward (torch, distributed/tensor/parallel/loss.py)."""
-COMPILED_LOSS: Mapping[int, LossBytes] = {
-    2: LossBytes(kept=2, forward=2, backward=4),
-    4: LossBytes(kept=4, forward=4, backward=8),
-}
-"""A compiled cross-entropy: the logits alone are kept, and the backward writes their gradient straight from them (torch's
-developers in Dao-AILab/quack, issue 48: nothing for the forward, the gradient of its input for the backward)."""
+"""Kind of cross-entropy → its bytes, for each size of a logit's element in bytes."""
+LossName: TypeAlias = Annotated[str, Key(choices=lambda: tuple(LOSSES))]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,26 +51,47 @@ class Buffer:
     """Memory beside state and activations: `size_bytes` ± `width_bytes`, and where the figure comes from."""
 
     name: str
-    size_bytes: float
-    width_bytes: float
+    size_bytes: Annotated[float, Key(minimum=0, maximum=1e15)]
+    width_bytes: Annotated[float, Key(minimum=0, maximum=1e15)]
     source: str
     between_steps: bool = True
     """It stays allocated from one step to the next."""
 
 
-def in_gradient_dtype(run: TrainingRun) -> int:
-    """Bytes per gradient of a framework that keeps gradients in `execution.gradient_dtype`."""
+def _in_gradient_dtype(run: TrainingRun) -> int:
     return DTYPE_BYTES[run.execution.gradient_dtype]
+
+
+def _of_zero(run: TrainingRun) -> int:
+    """ZeRO's fp16 optimizer accumulates in fp16, whatever is reduced (DeepSpeed, stage_1_and_2.py); its bf16 optimizer keeps a 16-bit
+    gradient beside an fp32 one (bf16_optimizer.py)."""
+    if run.precision == "fp16":
+        return DTYPE_BYTES["fp16"]
+    fp32_too = run.execution.gradient_dtype == "fp32"
+    return _in_gradient_dtype(run) + (DTYPE_BYTES["bf16"] if fp32_too else 0)
+
+
+GRADIENT_BYTES: Mapping[str, Callable[[TrainingRun], int]] = {
+    "gradient_dtype": _in_gradient_dtype,
+    "fp32": lambda _: DTYPE_BYTES["fp32"],
+    "deepspeed-zero": _of_zero,
+}
+"""How gradients are kept → bytes per gradient in a run of 16-bit or narrower weights, while microbatches are accumulated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class MemoryProfile:
-    """The traits by which frameworks differ in what they keep. The defaults are those of transformers in torch's own operators."""
+    """The traits by which frameworks differ in what they keep, as `memory` of a file in `configs/frameworks` gives them.
 
-    name: str
-    """The name that `memory:` of a file in `configs/frameworks` gives."""
-    uncompiled: str = ""
-    """The profile of a run with `execution.elementwise: eager`, where that is another one."""
+    The defaults are those of transformers in torch's own operators.
+    """
+
+    name: Text = "eager"
+    """The name that answers print."""
+    like: str | None = None
+    """The framework from whose profile this one differs in the traits given; without it, the one that the framework itself is like."""
+    uncompiled: str | None = None
+    """The framework whose profile a run with `execution.elementwise: eager` has, where that is another one."""
 
     fused_norm: bool = False
     """Norms keep their input and one or two statistics per row; otherwise each operator of Hugging Face's norms keeps its own."""
@@ -116,25 +126,25 @@ class MemoryProfile:
     """Each layer looks up the cosines and sines of its tokens' positions, for queries and for keys."""
     keeps_joint_qkv: bool = False
     """The values stay a view of the joint product of query, key and value, beside the rotated queries and keys."""
-    loss: Mapping[int, LossBytes] = field(default_factory=lambda: UPCAST_LOSS)
-    """Bytes of the loss, for each size of a logit's element in bytes."""
+    loss: LossName = "upcast"
+    """The cross-entropy."""
     held_logits: int = 0
     """Microbatches whose logits the pipeline's buffers hold on the last stage, whatever it computes."""
     holds_stage_outputs: bool = False
     """The pipeline's buffers hold a stage's input and output from its forward to its backward."""
     sends_in_pairs: bool = False
     """Stages send by torch.distributed.send in the group of all ranks, whose every pair is a communicator of its own."""
-    parallel_loss: Mapping[int, LossBytes] | None = None
+    parallel_loss: LossName | None = None
     """The same where tp divides the logits, if that differs."""
-    fused_loss: Mapping[int, LossBytes] | None = None
+    fused_loss: LossName | None = None
     """The same with `execution.fuse_loss`, where the framework offers it."""
 
     sequence_parallelism: bool = True
     """The framework offers sequence parallelism."""
     gradient_buffers: bool = False
     """Gradients live in buffers allocated before the first step; otherwise the first backward of each step allocates them."""
-    gradient_bytes: Callable[[TrainingRun], int] = in_gradient_dtype
-    """Bytes per gradient in a run of 16-bit or narrower weights, while microbatches are accumulated."""
+    gradients: Annotated[str, Key(choices=lambda: tuple(GRADIENT_BYTES))] = "gradient_dtype"
+    """The dtype in which gradients are kept: `execution.gradient_dtype`, fp32, or that of DeepSpeed's ZeRO."""
     fp32_shards: bool = False
     """Under ZeRO-3 the shards are the fp32 weights that the optimizer updates; a 16-bit weight exists while it is gathered."""
     fp8_gather: bool = False
@@ -150,3 +160,7 @@ class MemoryProfile:
     (`buffers.slack_of`)."""
     device_overhead: Buffer | None = None
     """All memory outside tensors, where it was measured as one figure; otherwise context, communication and slack add up to it."""
+
+    def gradient_bytes(self, run: TrainingRun) -> int:
+        """Bytes per gradient in a run of 16-bit or narrower weights, while microbatches are accumulated."""
+        return GRADIENT_BYTES[self.gradients](run)

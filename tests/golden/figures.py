@@ -12,7 +12,6 @@ from typing import Any
 
 from predict.huggingface.config_json import load_model
 from predict.memory.activations import layer_activations
-from predict.memory.profiles import memory_profiles
 from predict.model.spec import DENSE, LayerKind
 from predict.prices.collectives import collective_us
 from predict.prices.kernels import operator_us
@@ -26,7 +25,7 @@ from sampling.hardware.cluster import load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
 from tests.expert_calls import expert_mlp
-from tests.predict.memory.counted_layers import rank_of
+from tests.predict.memory.counted_layers import PROFILES, rank_of
 
 PATH = Path(__file__).with_name("figures.json")
 DEVICES = ("a100-80gb", "h100-sxm", "h200", "b200", "mi300x")
@@ -107,7 +106,7 @@ def activations() -> dict[str, Any]:
             layer_activations(rank_of(model, plan__recompute=recompute), kind, of, recompute=recompute).components
         )
         for model, kind in LAYERS.items()
-        for profile, of in memory_profiles().items()
+        for profile, of in PROFILES.items()
         for recompute in ("none", "full")
     }
 

@@ -9,8 +9,6 @@ import pytest
 
 from predict.huggingface import families
 from predict.huggingface.families import llama
-from predict.memory import profiles
-from predict.memory.profiles import eager
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.products import gemm_us
 from sampling import importers
@@ -22,11 +20,10 @@ from sampling.torch_work.build import builder_of, builds
 @pytest.mark.parametrize(
     ("package", "module", "found"),
     [
-        (profiles, eager, profiles.memory_profiles.__wrapped__),
         (families, llama, families._found),
         (importers, nccl_tests, importers.importers),
     ],
-    ids=["memory profiles", "model families", "importers"],
+    ids=["model families", "importers"],
 )
 def test_two_files_of_one_name(
     package: ModuleType, module: ModuleType, found: Callable[[], object], monkeypatch: pytest.MonkeyPatch

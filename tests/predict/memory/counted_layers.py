@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from predict.memory.activations import Activations, layer_activations, unit_activations
-from predict.memory.profiles import memory_profiles
 from predict.memory.state import Role, Unit
 from predict.model.spec import DENSE, LayerKind, ModelSpec
 from predict.rank.share import RankShare, Weights
+from predict.run.frameworks import framework_names, memory_profile
 from predict.run.memory_profile import MemoryProfile
 from tests.predict.workload.parallel_runs import made
 
 SPARSE = LayerKind(sparse=True)
 
-PROFILES = memory_profiles()
+PROFILES = {
+    profile.name: profile for profile in sorted(map(memory_profile, framework_names()), key=lambda each: each.name)
+}
+"""Every memory profile by the name that answers print."""
 
 LINEAR = LayerKind(mixer="linear", sparse=True)
 

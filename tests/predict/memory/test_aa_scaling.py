@@ -6,7 +6,7 @@ import pytest
 
 from predict import estimate
 from predict.memory.estimate import MemoryEstimate, MemoryModel
-from predict.memory.profiles.aa_scaling import PROFILE
+from tests.predict.memory.counted_layers import PROFILES
 from tests.predict.workload.parallel_runs import made, spec
 
 MODEL = spec("llama2-13b", 4)
@@ -70,8 +70,9 @@ def test_sequence_parallelism_keeps_the_gathered_inputs() -> None:
 
 def test_fragments_are_of_tensor_parallelism_and_do_not_fall_on_the_state() -> None:
     rank, alone = (memory(plan__tp=tp).worst for tp in (2, 1))
-    assert PROFILE.fragmentation is not None
-    assert rank.slack == pytest.approx(PROFILE.fragmentation * (rank.activations + rank.working + rank.buffers))
+    fragmentation = PROFILES["aa-scaling"].fragmentation
+    assert fragmentation is not None
+    assert rank.slack == pytest.approx(fragmentation * (rank.activations + rank.working + rank.buffers))
     assert alone.slack == pytest.approx(0.048 * (alone.activations + alone.working + alone.buffers))
     megatron = memory("megatron-core").worst
     assert megatron.slack == pytest.approx(0.048 * megatron.allocated, rel=0.01)

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict.layers.routing import busiest_rank
-from predict.memory.profiles import memory_profile_of
 from predict.model.spec import DENSE, LayerKind
 from predict.rank.share import padded_vocabulary
-from predict.run.memory_profile import MemoryProfile
-from sampling.errors import ConfigError
+from predict.run.frameworks import memory_profile_of
+from predict.run.memory_profile import LOSSES, MemoryProfile
 from tests.predict.memory.counted_layers import (
     KINDS,
     PROFILES,
@@ -107,7 +106,7 @@ def test_ends_divide_the_vocabulary_and_count_no_residual(profile: MemoryProfile
     model = spec("llama3-70b")
     whole, split = (role_activations("head", rank_of(model, plan__tp=tp), profile) for tp in (1, 8))
     vocab = padded_vocabulary(model.vocab, 1) if profile.megatron else model.vocab
-    a_logit = profile.loss[2]
+    a_logit = LOSSES[profile.loss][2]
     # the loss also keeps a few bytes per token
     few = 16 * TOKENS
     assert whole.components["loss"] == pytest.approx(a_logit.kept * TOKENS * vocab, rel=1e-3, abs=few)
@@ -149,12 +148,6 @@ def test_recomputation_by_operators_keeps_attention_and_every_second_product() -
     assert found["products"] == 2 * TOKENS * widths
     assert found["core_attn"] == TOKENS * (2 * model.q_width + 4 * model.heads)
     assert found["residual"] == 2 * TOKENS * model.hidden
-
-
-def test_an_unknown_profile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("predict.run.frameworks.memory_profile", lambda framework: "jax")
-    with pytest.raises(ConfigError, match=r"megatron-core.yml: memory: 'jax' .*eager, fsdp2"):
-        memory_profile_of(made("llama3-8b"))
 
 
 def test_a_compiled_framework_that_runs_eagerly_has_another_profile() -> None:

@@ -14,15 +14,14 @@ from torch.utils.checkpoint import checkpoint
 
 from predict.huggingface.config_json import load_model
 from predict.memory.activations import Activations, layer_activations
-from predict.memory.profiles import memory_profiles
 from predict.model.spec import DENSE, ModelSpec
 from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
-from tests.predict.memory.counted_layers import role_activations
+from tests.predict.memory.counted_layers import PROFILES, role_activations
 from tests.predict.memory.saved_bytes import BF16, FP32, peaks, saved_bytes
 from tests.predict.workload.parallel_runs import made
 
-EAGER = memory_profiles()["eager"]
+EAGER = PROFILES["eager"]
 BATCH, SEQ = 2, 48
 TOKENS = BATCH * SEQ
 HIDDEN, HEADS, HEAD_DIM, FFN = 64, 8, 16, 96
@@ -38,7 +37,7 @@ def layer_of(
     model: ModelSpec, dtype: torch.dtype, profile: str, recompute: str = "none", **settings: Any
 ) -> Activations:
     run = run_of(model, dtype, plan__recompute=recompute, **settings)
-    return layer_activations(RankShare(run=run), model.kinds()[0], memory_profiles()[profile], recompute=recompute)
+    return layer_activations(RankShare(run=run), model.kinds()[0], PROFILES[profile], recompute=recompute)
 
 
 def llama(name: str = "llama", **changes: Any) -> tuple[Any, ModelSpec]:

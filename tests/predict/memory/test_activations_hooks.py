@@ -8,15 +8,15 @@ from torch import nn
 
 from predict.layers.norms import norm_bytes
 from predict.layers.saved_tensors import Sizes
-from predict.memory.profiles import memory_profiles
 from predict.rank.share import RankShare
+from tests.predict.memory.counted_layers import PROFILES
 from tests.predict.memory.saved_bytes import BF16, FP32, saved_bytes
 from tests.predict.workload.parallel_runs import made
 
 
 def sizes_of(profile: str = "eager", precision: str = "bf16", model: str = "llama3-8b") -> Sizes:
     batch = {"global": 1, "micro": 1, "seq_len": 512}
-    return Sizes(rank=RankShare(run=made(model, precision=precision, batch=batch)), profile=memory_profiles()[profile])
+    return Sizes(rank=RankShare(run=made(model, precision=precision, batch=batch)), profile=PROFILES[profile])
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP32])

@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from predict.huggingface.config_json import load_model
 from predict.memory.activations import Activations, layer_activations
-from predict.memory.profiles import memory_profiles
 from predict.rank.share import RankShare
+from tests.predict.memory.counted_layers import PROFILES
 from tests.predict.memory.saved_bytes import BF16, FP32, saved_bytes
 from tests.predict.workload.parallel_runs import made
 
@@ -140,7 +140,7 @@ def counted_and_predicted(
         **settings,
     )
     chosen = "selective" if modules else "none"
-    return counted, layer_activations(RankShare(run=run), spec.kinds()[0], memory_profiles()[profile], recompute=chosen)
+    return counted, layer_activations(RankShare(run=run), spec.kinds()[0], PROFILES[profile], recompute=chosen)
 
 
 def recompute(layer: Any, name: str) -> None:

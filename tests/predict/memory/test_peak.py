@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from predict.memory.activations import ChunkCounter, ChunkMemory, Instant, UnitMemory
 from predict.memory.estimate import MemoryModel, memory_of
 from predict.memory.peak import IN_CLOSED_FORM, peak_in_closed_form, peak_of_order
-from predict.memory.profiles import memory_profile_of
 from predict.memory.state import ChunkUnits, chunks_of_ranks
+from predict.run.frameworks import memory_profile_of
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.engine.order import Order

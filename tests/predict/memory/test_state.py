@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from predict.memory.estimate import MemoryModel, memory_of
-from predict.memory.profiles import memory_profile_of
 from predict.memory.state import bytes_per_parameter, chunks_of_ranks, weights_of_chunks
 from predict.rank.share import padded_vocabulary
+from predict.run.frameworks import memory_profile_of
 from predict.run.training_run import TrainingRun
 from sampling.files.places import CONFIGS
 from tests.predict.workload.parallel_runs import made, spec

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from predict.memory.buffers import communicators_of, device_buffers
 from predict.memory.estimate import MemoryModel, capacity_bytes, memory_of, verdict_of
 from predict.memory.peak import peak_of_order
-from predict.memory.profiles import memory_profile_of, memory_profiles
+from predict.run.frameworks import memory_profile_of
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import load_cluster
 from sampling.units import GIB
+from tests.predict.memory.counted_layers import PROFILES
 from tests.predict.workload.parallel_runs import made, spec
 
 
@@ -175,7 +176,7 @@ def test_communicators_are_the_groups_of_more_than_one_rank() -> None:
     counted = [communicators_of(run, memory_profile_of(run)) for run in (alone, in_groups)]
     assert counted == [0, 3]
     # instead of the pipeline's group, that of all ranks and one of a pair
-    assert communicators_of(in_groups, memory_profiles()["aa-scaling"]) == 4
+    assert communicators_of(in_groups, PROFILES["aa-scaling"]) == 4
 
 
 def test_plain_torch_keeps_buckets_beside_its_gradients() -> None:

@@ -14,10 +14,10 @@ from sampling.hardware.cluster import hardware_facts, known_hardware
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(frameworks, "FOLDER", tmp_path)
-    for cached in (frameworks._files, frameworks.framework_settings):
+    for cached in (frameworks._files, frameworks.framework_settings, frameworks.memory_profile):
         monkeypatch.setattr(frameworks, cached.__name__, cached.__wrapped__)
     (tmp_path / "base.yml").write_text(
-        "{execution: {dropout: true, attention: fa2}, by_architecture: {hopper: {attention: fa3}}, memory: eager, spread: 0.1}"
+        "{execution: {dropout: true, attention: fa2}, by_architecture: {hopper: {attention: fa3}}, memory: {name: eager}, spread: 0.1}"
     )
     return tmp_path
 
@@ -26,24 +26,40 @@ def test_a_framework_holds_only_what_differs_from_the_one_it_is_like(folder: Pat
     (folder / "mine.yml").write_text("{like: base, execution: {attention: cudnn}, spread: 0}")
     assert frameworks.framework_settings("mine", "hopper") == {"dropout": True, "attention": "cudnn"}
     assert frameworks.framework_settings("base", "hopper") == {"dropout": True, "attention": "fa3"}
-    assert (frameworks.memory_profile("mine"), frameworks.framework_spread("mine")) == ("eager", 0)
+    assert (frameworks.memory_profile("mine").name, frameworks.framework_spread("mine")) == ("eager", 0)
+
+
+def test_a_memory_profile_holds_only_what_differs_from_the_one_it_is_like(folder: Path) -> None:
+    (folder / "other.yml").write_text("{memory: {name: other, fused_norm: true, held_logits: 1}}")
+    (folder / "same.yml").write_text("{like: base}")
+    (folder / "mine.yml").write_text(
+        "{like: base, memory: {name: mine, like: other, held_logits: 2, parallel_loss: null}}"
+    )
+    assert frameworks.memory_profile("same").name == "eager"
+    mine = frameworks.memory_profile("mine")
+    assert (mine.name, mine.fused_norm, mine.held_logits) == ("mine", True, 2)
 
 
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        ("{execution: {dropout: true}}", "memory: missing; name a memory profile"),
-        ("{memory: eager, execution: {drop: 1}}", "execution.drop: unknown key; did you mean 'dropout'"),
-        ("{memory: eager, execution: {dropout: 1}}", "execution.dropout: 1 is not true or false"),
+        ("{execution: {dropout: true}}", "memory: missing; give a memory profile"),
+        ("{memory: {name: eager}, execution: {drop: 1}}", "execution.drop: unknown key; did you mean 'dropout'"),
+        ("{memory: {name: eager}, execution: {dropout: 1}}", "execution.dropout: 1 is not true or false"),
         (
-            "{memory: eager, by_architecture: {hopper: {attention: fa9}}}",
+            "{memory: {name: eager}, by_architecture: {hopper: {attention: fa9}}}",
             "by_architecture.hopper.attention: 'fa9' is not",
         ),
         (
-            "{memory: eager, offers: {zeroo: [0]}}",
+            "{memory: {name: eager}, offers: {zeroo: [0]}}",
             "offers.zeroo: is not a key of plan or execution; did you mean 'zero'",
         ),
-        ("{memory: eager, offers: {zero: [4]}}", "offers.zero: 4 is out of range"),
+        ("{memory: {name: eager}, offers: {zero: [4]}}", "offers.zero: 4 is out of range"),
+        ("{memory: {fused_norm: true}}", "memory.name: missing; name the profile"),
+        ("{memory: {name: mine, fused_norms: true}}", "memory.fused_norms: unknown key; did you mean 'fused_norm'"),
+        ("{memory: {name: mine, loss: compile}}", "memory.loss: 'compile' is not known"),
+        ("{memory: {name: mine, uncompiled: bas}}", "memory.uncompiled: 'bas' is not known"),
+        ("{memory: {name: mine, like: mine}}", "like: 'mine' leads back to itself"),
         ("{like: bas}", "like: 'bas' is not known; name another framework; did you mean 'base'"),
         ("{like: mine}", "like: 'mine' leads back to itself"),
     ],
@@ -52,6 +68,7 @@ def test_a_fault_of_a_framework_s_file_is_reported(folder: Path, content: str, f
     (folder / "mine.yml").write_text(content)
     with pytest.raises(ConfigError, match=r"mine\.yml: ") as error:
         frameworks.framework_settings("mine")
+        frameworks.memory_profile("mine")
     assert fault in str(error.value)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from predict.memory.profiles import memory_profiles
 from predict.model.spec import DENSE
-from tests.predict.memory.counted_layers import TOKENS, layer, rank_of, role_activations
+from tests.predict.memory.counted_layers import PROFILES, TOKENS, layer, rank_of, role_activations
 
 
 def test_a_layer_keeps_what_compiled_fsdp_keeps() -> None:
@@ -12,5 +11,5 @@ def test_a_layer_keeps_what_compiled_fsdp_keeps() -> None:
 
 
 def test_the_loss_keeps_targets_alone() -> None:
-    head = role_activations("head", rank_of("llama3-8b"), memory_profiles()["liger"])
+    head = role_activations("head", rank_of("llama3-8b"), PROFILES["liger"])
     assert head.components["loss"] == 8 * TOKENS + 4

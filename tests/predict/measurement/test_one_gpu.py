@@ -122,7 +122,7 @@ def test_the_failure_of_its_process_is_told() -> None:
     with pytest.raises(UserError, match=r"(?s)a rank failed \(rank 0\):\n.*bogus"):
         train_alone(run, steps=1, timeout_s=120, device="bogus")
     with pytest.raises(UserError, match=r"its ranks were not done after 0\.5 s"):
-        train_alone(run, steps=1, timeout_s=0.5)
+        train_alone(run, steps=1, timeout_s=0.5, device="cpu")
 
 
 def test_a_gpu_without_enough_memory_is_reported_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted") -> int:
     """The exit code of a command's `work`, which parses its arguments too; an error of the user's goes to stderr.
 
-    `interrupted` is what Ctrl-C leaves behind, in words.
+    `interrupted` is what Ctrl-C leaves behind, in words; '' for a process whose parent says it.
     """
     if sys.stdout is None:  # closed before Python started
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
@@ -43,7 +43,8 @@ def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted") -
             print(f"error: {error}", file=sys.stderr)
             return error.exit_code
         except KeyboardInterrupt:
-            print(interrupted, file=sys.stderr)
+            if interrupted:
+                print(interrupted, file=sys.stderr)
             return INTERRUPTED
         finally:
             sys.stdout.flush()

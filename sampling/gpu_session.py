@@ -1,10 +1,9 @@
 """Spend N minutes of one GPU on rows: `python3 -m sampling.gpu_session --minutes 10 --out DIR`.
 
-plan        probes, one call of every kind, calls of named runs, drawn calls    plan.py
-worker      a process with the device times them, one after the other           worker.py, session.py
-log         every row and event is on the disk before the session goes on       log.py → archive.py, progress.py
-steps       real training steps, as commands of a file                          steps.py
-rehearsal   all of it over a fake device and clock                              dry_run.py, rehearsal.py
+plan        probes, one call of every kind, calls of named runs, drawn calls    session/gpu_plan.py
+workers     a process with the device times them; then real training steps      session/gpu_run.py, session/gpu_worker.py
+archive     every row and event is on the disk before the session goes on       session/archive.py
+rehearsal   all of it over a fake device and clock                              session/rehearsal.py
 """
 
 from __future__ import annotations
@@ -28,18 +27,8 @@ from sampling.command_line import exit_code_of
 from sampling.errors import ConfigError, UserError
 from sampling.files.disk import naming_the_disk
 from sampling.ranks.launch import environment
-from sampling.session.archive import CALLS, SessionLog, archive_lock, parts, read_facts
-from sampling.session.gpu_steps import (
-    LAST_CALL_S,
-    LEAVING_S,
-    TOO_SLOW,
-    call_limit_s,
-    kept_at_the_end_s,
-    read_steps,
-    run_step,
-    run_steps,
-    run_workers,
-)
+from sampling.session.archive import CALLS, archive_lock, parts, read_facts
+from sampling.session.gpu_run import LAST_CALL_S, LEAVING_S, TOO_SLOW, call_limit_s, read_steps, run_step, spend
 from sampling.session.gpu_worker import WorkerSettings
 from sampling.timing.timer import LONGEST_CALL_S, PRESETS
 
@@ -143,26 +132,25 @@ def run(options: argparse.Namespace) -> None:
         if options.calls:
             with naming_the_disk(out):
                 shutil.copyfile(options.calls, out / CALLS)
-        reserve_s = kept_at_the_end_s(steps, SessionLog(out, time.monotonic).progress.answered_steps(), budget_s)
-        settings = WorkerSettings(
+        settings = partial(
+            WorkerSettings,
             out=str(out),
             hardware=options.hardware or "",
             calls=str(out / CALLS) if (out / CALLS).is_file() else "",
             models=options.models,
             compiled=options.compile,
             timer=options.timer,
-            until_s=start_s + budget_s - reserve_s,
             token=secrets.token_hex(8),
         )
-        run_workers(
-            lambda: SessionLog(out, time.monotonic),
-            partial(start_worker, settings, out, lock, call_limit_s(budget_s, compiled=options.compile)),
+        limit_s = call_limit_s(budget_s, compiled=options.compile)
+        log = spend(
+            out,
+            steps,
+            until_s=start_s + budget_s,
             now_s=time.monotonic,
-            until_s=settings.until_s,
+            work=lambda until_s: start_worker(settings(until_s=until_s), out, lock, limit_s),
+            run_step=lambda step, left_s: run_step(step, left_s, hardware=read_facts(out).hardware),
         )
-        log = SessionLog(out, time.monotonic)
-        step_here = partial(run_step, hardware=read_facts(out).hardware)
-        run_steps(log, steps, step_here, now_s=time.monotonic, until_s=start_s + budget_s)
     print(f"{log.progress.summary()} in {out}; next: python -m sampling import-archive {out}")
 
 

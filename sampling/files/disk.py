@@ -1,4 +1,7 @@
-"""Writing files: whole or not at all, and a full or read-only disk reported in the user's terms."""
+"""Files on the disk: written whole or not at all, read only where they are regular and of bounded size; locked and temporary folders.
+
+A full or read-only disk, and a file that cannot be read, are reported in the user's terms.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,24 @@ def naming_the_disk(path: Path) -> Iterator[None]:
         ) from None
 
 
-# Reading the files that a user names: regular ones alone, and no more of them than a stated size.
+@contextmanager
+def folder_lock(folder: Path, held: str, *, file: str = "") -> Iterator[int]:
+    """Lock a folder, which is made if need be, or a file in it; UserError, which says `held`, while another process has locked it.
+
+    Yields the lock's descriptor: processes that inherit it keep the folder locked after this one.
+    """
+    with naming_the_disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / file, os.O_RDWR | os.O_CREAT, 0o666) if file else os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(held) from None
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
 
 MOST_BYTES = 100_000_000
 """Largest file that is read whole; orders of thousands of microbatches have tens of MB."""
@@ -216,8 +236,6 @@ def cannot_be_read(error: OSError | ValueError) -> NotReadError:
     return NotReadError(f"cannot be read ({reason}); check the path and its permissions")
 
 
-# Temporary folders that do not pile up: what a killed process left is removed when the next folder is made.
-
 SCRATCH_PREFIX = "steptime-"
 YOUNG_S = 60.0
 """Age below which a folder is left alone: its maker may not have locked it yet."""
@@ -227,13 +245,11 @@ YOUNG_S = 60.0
 def scratch_folder(purpose: str) -> Iterator[Path]:
     """A temporary folder, removed after the block, or by a later process if this one is killed in it."""
     _remove_abandoned()
-    with tempfile.TemporaryDirectory(prefix=f"{SCRATCH_PREFIX}{purpose}-", ignore_cleanup_errors=True) as folder:
-        lock = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield Path(folder)
-        finally:
-            os.close(lock)
+    with (
+        tempfile.TemporaryDirectory(prefix=f"{SCRATCH_PREFIX}{purpose}-", ignore_cleanup_errors=True) as folder,
+        folder_lock(Path(folder), f"{folder}: another process has locked it"),
+    ):
+        yield Path(folder)
 
 
 def _remove_abandoned() -> None:

@@ -61,7 +61,7 @@ def run_job(
         cores=job.cores,
     )
     member = rank.node * job.ranks_per_node + rank.local_rank
-    device = _own_device(cluster, rank)
+    device = own_device(cluster, rank)
     torch.manual_seed(member)
 
     def keep(sample: Sample) -> None:
@@ -93,7 +93,7 @@ def run_job(
         ranks.barrier()
 
 
-def _own_device(cluster: Cluster, rank: Rank) -> torch.device:
+def own_device(cluster: Cluster, rank: Rank) -> torch.device:
     if cluster.gpu.kind == "cpu":
         torch.set_num_threads(cluster.threads)
         return torch.device("cpu")

@@ -10,21 +10,20 @@ it needs nothing else: copied to another machine, the session goes on there.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from sampling.call import Call, Phase, Request, State, make_call
 from sampling.errors import UNREADABLE, SamplesError, UserError
-from sampling.files.disk import NotReadError, naming_the_disk, read_bytes, write_atomically
+from sampling.files.disk import NotReadError, folder_lock, naming_the_disk, read_bytes, write_atomically
 from sampling.files.schema import read
 from sampling.store.journal import MOST_ENDS
 from sampling.store.sample import Sample, sample_from_row
@@ -157,25 +156,11 @@ def _cut_to_whole_lines(path: Path) -> None:
         os.truncate(path, whole)
 
 
-@contextmanager
-def archive_lock(directory: Path) -> Iterator[int]:
-    """Lock an archive's folder, which is made if need be; UserError while another session, or its worker, holds it.
-
-    Yields the lock's descriptor: processes that inherit it keep the folder locked after this one.
-    """
-    with naming_the_disk(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{directory}: another session writes to it; wait for it to end, or give another --out"
-            ) from None
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def archive_lock(directory: Path) -> AbstractContextManager[int]:
+    """The lock of an archive's folder while a session, or its worker, writes to it."""
+    return folder_lock(
+        directory, f"{directory}: another session writes to it; wait for it to end, or give another --out"
+    )
 
 
 # Progress of a plan by the events of an archive: what is timed, what was left out, and what ended its worker.

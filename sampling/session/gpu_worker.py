@@ -9,13 +9,14 @@ import json
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sampling.call import Call, Request
-from sampling.errors import ConfigError, SamplesError, UserError
+from sampling.command_line import exit_code_of
+from sampling.errors import ConfigError, SamplesError
 from sampling.hardware.cluster import hardware_facts, load_cluster
 from sampling.hardware.readings import Reading, read_device
 from sampling.hardware.this_device import (
@@ -24,16 +25,15 @@ from sampling.hardware.this_device import (
     identify,
     most_ranks,
     one_of,
-    provenance,
     same_device,
 )
 from sampling.progress import progress_display
 from sampling.ranks.launch import die_with_launcher, leave
 from sampling.session.archive import FACTS, ArchiveFacts, SessionLog, read_facts, write_facts
 from sampling.session.gpu_plan import Plan, make_plan
-from sampling.session.gpu_steps import LAST_CALL_S, LOST, WorkerLostError, time_plan
+from sampling.session.gpu_run import LAST_CALL_S, LOST, Bench, WorkerLostError, time_plan
+from sampling.session.profile import session_entry
 from sampling.store.profiles import default_profile
-from sampling.store.sample import Sample
 from sampling.timing.timer import PRESETS
 
 
@@ -86,17 +86,6 @@ def join_session(
     return len(tokens) if session["token"] not in tokens else tokens.index(session["token"])
 
 
-def session_facts(token: str, timer: str) -> dict[str, Any]:
-    """The facts of a session that begins now: its date, code and software, and how it times calls."""
-    return {
-        "token": token,
-        "date": time.strftime("%Y-%m-%d"),
-        **provenance(),
-        "timer": asdict(PRESETS[timer]),
-        "communication": {},
-    }
-
-
 def require_own(hardware: str, device: str) -> None:
     """ConfigError where the catalogue has the device of this name as other hardware; one that it lacks is taken for what is said."""
     found = entry_of(device)
@@ -117,12 +106,12 @@ def main() -> int:
     most_ranks(hardware)
     device = identify(hardware)
     require_own(hardware, device["name"])
-    session = session_facts(settings.token, settings.timer)
+    session = {"token": settings.token, **session_entry(PRESETS[settings.timer])}
     number = join_session(directory, hardware=hardware, device=device, session=session)
     log = SessionLog(directory, time.monotonic)
     plan = settings.plan(hardware)
-    bench = DeviceBench(hardware, settings.timer, number, settings.until_s)
-    log.record("reading", **asdict(bench.reading()))
+    bench, reading = device_bench(hardware, settings.timer, number, settings.until_s)
+    log.record("reading", **asdict(reading()))
     left_s = settings.until_s - time.monotonic()
     try:
         with progress_display(f"calls, {plan.phases} phases planned", left_s) as show:
@@ -130,64 +119,33 @@ def main() -> int:
     except WorkerLostError as error:
         print(f"{error}; the next worker goes on behind this call", file=sys.stderr)
         return LOST
-    log.record("reading", **asdict(bench.reading()))
+    log.record("reading", **asdict(reading()))
     return 0
 
 
-class DeviceBench:
-    """The `Bench` of this machine's device."""
+def device_bench(hardware: str, timer: str, session: int, until_s: float) -> tuple[Bench, Callable[[], Reading]]:
+    """The `Bench` of this machine's device, and what reads its clock and power."""
+    import torch
 
-    def __init__(self, hardware: str, timer: str, session: int, until_s: float) -> None:
-        import torch
+    from sampling.ranks.worker import ALONE, own_device
+    from sampling.timing.time_calls import time_requests
+    from sampling.torch_work.collectives.process_groups import LoneRank
 
-        self._cluster = load_cluster(hardware=hardware, nodes=1, gpus_per_node=1, profile=default_profile(hardware))
-        self._settings = PRESETS[timer]
-        self._session = session
-        self._until_s = until_s
-        self._device = torch.device("cpu" if self._cluster.gpu.kind == "cpu" else "cuda")
-        if self._cluster.threads:
-            torch.set_num_threads(self._cluster.threads)
-        torch.manual_seed(0)
-
-    def reading(self) -> Reading:
-        return read_device(self._device) if self._device.type != "cpu" else Reading()
-
-    def __call__(
-        self,
-        requests: Iterable[Request],
-        *,
-        keep: Callable[[Sample], None],
-        say: Callable[[str], None],
-        left_out: Callable[[Call, str], None],
-    ) -> None:
-        from sampling.timing.time_calls import time_requests
-        from sampling.torch_work.collectives.process_groups import LoneRank
-
-        time_requests(
-            requests,
-            device=self._device,
-            cluster=self._cluster,
-            ranks=LoneRank(),
-            session=self._session,
-            deadline_s=self._until_s + LAST_CALL_S,
-            settings=self._settings,
-            keep=keep,
-            say=say,
-            left_out=left_out,
-        )
-
-
-def exit_code_of(work: Callable[[], int]) -> int:
-    """The exit code of a worker's work; an error of the user's goes to stderr and gives its own."""
-    try:
-        return work()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:  # the front door says what to do
-        return 130
+    cluster = load_cluster(hardware=hardware, nodes=1, gpus_per_node=1, profile=default_profile(hardware))
+    device = own_device(cluster, ALONE)
+    torch.manual_seed(0)
+    bench = partial(
+        time_requests,
+        device=device,
+        cluster=cluster,
+        ranks=LoneRank(),
+        session=session,
+        deadline_s=until_s + LAST_CALL_S,
+        settings=PRESETS[timer],
+    )
+    return bench, lambda: read_device(device) if device.type != "cpu" else Reading()
 
 
 if __name__ == "__main__":
     # past the interpreter's teardown, which would wait for, or fail with, a device that is lost
-    leave(exit_code_of(main))
+    leave(exit_code_of(main, interrupted=""))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sampling.errors import SamplesError, UserError
-from sampling.files.disk import naming_the_disk
+from sampling.errors import SamplesError
+from sampling.files.disk import folder_lock, naming_the_disk
 from sampling.hardware.this_device import identify, provenance, same_device
 from sampling.store.journal import blame, fold_journal
 from sampling.store.profiles import Manifest, read_manifest, write_manifest
@@ -21,25 +19,16 @@ from sampling.timing.timer import TimerSettings
 LOCK = ".lock"
 
 
-@contextmanager
-def profile_lock(directory: Path) -> Iterator[int]:
-    """Lock a profile's directory, which is made if need be; UserError while another session, or a rank of one, holds it.
+def profile_lock(directory: Path) -> AbstractContextManager[int]:
+    """The lock of a profile's directory while a session, or a rank of one, samples into it."""
+    held = f"{directory}: another session is sampling into it; wait for it to end, or use another --profile (PROFILE=…)"
+    return folder_lock(directory, held, file=LOCK)
 
-    Yields the lock's descriptor: processes that inherit it keep the directory locked after this one.
-    """
-    with naming_the_disk(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{directory}: another session is sampling into it; wait for it to end, or use another --profile (PROFILE=…)"
-            ) from None
-        yield descriptor
-    finally:
-        os.close(descriptor)
+
+def session_entry(timer: TimerSettings, communication: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The entry of a session that begins now: its date, code and software, and how it times calls."""
+    facts = {"date": time.strftime("%Y-%m-%d"), **provenance()}
+    return facts | {"timer": asdict(timer), "communication": dict(communication or {})}
 
 
 def open_profile(
@@ -72,8 +61,7 @@ def open_profile(
             blame(directory, "")
     else:
         manifest = Manifest(profile=profile, hardware=hardware, device=device)
-    session = {"id": len(manifest.sessions), "date": time.strftime("%Y-%m-%d"), **provenance()}
-    session |= {"timer": asdict(TimerSettings()), "communication": dict(communication or {})}
+    session = {"id": len(manifest.sessions), **session_entry(TimerSettings(), communication)}
     manifest = replace(manifest, sessions=[*manifest.sessions, session])
     with naming_the_disk(directory / "manifest.json"):
         write_manifest(directory, manifest)

@@ -11,6 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,10 @@ from sampling.hardware.cluster import Cluster, device_names, hardware_entry, har
 from sampling.hardware.readings import Reading
 from sampling.session.archive import SessionLog, archive_lock, read_events
 from sampling.session.gpu_plan import ANCHORS, Plan, make_plan
-from sampling.session.gpu_steps import (
-    LAST_CALL_S,
-    LOST,
-    RealStep,
-    WorkerLostError,
-    kept_at_the_end_s,
-    read_steps,
-    run_steps,
-    run_workers,
-    time_plan,
-)
-from sampling.session.gpu_worker import join_session, session_facts
+from sampling.session.gpu_run import LAST_CALL_S, LOST, RealStep, WorkerLostError, read_steps, spend, time_plan
+from sampling.session.gpu_worker import join_session
 from sampling.session.import_archive import import_archive
+from sampling.session.profile import session_entry
 from sampling.speed_of_light import physical_bound_us
 from sampling.store.profiles import default_profile
 from sampling.store.sample import Sample
@@ -231,7 +223,7 @@ MILESTONES_S = (60.0, 200.0, 400.0, 1000.0)
 
 @dataclass(slots=True)
 class Rehearsal:
-    """A session on a fake device, in one process: `run` is `sampling.gpu_session.run` with every effect a fake one."""
+    """A session on a fake device, in one process, every effect of which is a fake one."""
 
     directory: Path
     hardware: str
@@ -244,17 +236,15 @@ class Rehearsal:
 
     def run(self, token: str = "rehearsal") -> SessionLog:
         """Spend the budget from now on, and return the log."""
-        start_s = self.clock()
         with archive_lock(self.directory):
-            done = self._open().progress.answered_steps()
-            until_s = start_s + self.budget_s - kept_at_the_end_s(self.steps, done, self.budget_s)
-            run_workers(self._open, lambda: self._work(token, until_s), now_s=self.clock, until_s=until_s)
-            log = self._open()
-            run_steps(log, self.steps, self._step, now_s=self.clock, until_s=start_s + self.budget_s)
-        return log
-
-    def _open(self) -> SessionLog:
-        return SessionLog(self.directory, self.clock)
+            return spend(
+                self.directory,
+                self.steps,
+                until_s=self.clock() + self.budget_s,
+                now_s=self.clock,
+                work=partial(self._work, token),
+                run_step=self._step,
+            )
 
     def _work(self, token: str, until_s: float) -> int:
         """A worker's life: a new one finds a device that works again."""
@@ -263,13 +253,15 @@ class Rehearsal:
             self.directory,
             hardware=self.hardware,
             device=fake_device(self.hardware),
-            session=session_facts(token, self.timer),
+            session={"token": token, **session_entry(settings)},
             rehearsal=True,
         )
         cluster = load_cluster(hardware=self.hardware, nodes=1, gpus_per_node=1, profile=default_profile(self.hardware))
         bench = FakeBench(self.clock, cluster, settings, number, self.script, until_s + LAST_CALL_S)
         try:
-            time_plan(self._open(), self.plan.planned, bench, now_s=self.clock, until_s=until_s)
+            time_plan(
+                SessionLog(self.directory, self.clock), self.plan.planned, bench, now_s=self.clock, until_s=until_s
+            )
         except WorkerLostError:
             return LOST
         return 0

@@ -12,7 +12,7 @@ import pytest
 
 from sampling.__main__ import main
 from sampling.session.archive import FACTS, parts, read_facts, write_facts
-from sampling.session.gpu_steps import RealStep
+from sampling.session.gpu_run import RealStep
 from sampling.session.gpu_worker import join_session
 from sampling.store.profiles import read_manifest
 from sampling.store.sample import Sample

@@ -19,7 +19,7 @@ from sampling.hardware.cluster import load_cluster
 from sampling.session import archive
 from sampling.session import rehearsal as rehearsing
 from sampling.session.archive import EventWriter, SessionLog, progress_of, read_events, read_facts
-from sampling.session.gpu_steps import MOST_LOST, RealStep, time_plan
+from sampling.session.gpu_run import MOST_LOST, RealStep, time_plan
 from sampling.session.import_archive import import_archive
 from sampling.session.rehearsal import REFUSAL, FakeBench, FakeClock, Script
 from sampling.store.sample import Sample

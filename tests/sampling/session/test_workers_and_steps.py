@@ -15,9 +15,9 @@ from sampling.errors import ConfigError, SamplesError, UserError
 from sampling.files.places import CONFIGS
 from sampling.gpu_session import main
 from sampling.operators.streaming import Stream
-from sampling.session import gpu_steps as steps
+from sampling.session import gpu_run as steps
 from sampling.session.archive import SessionLog
-from sampling.session.gpu_steps import (
+from sampling.session.gpu_run import (
     LAST_CALL_S,
     LEAVING_S,
     LOST,

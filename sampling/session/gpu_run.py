@@ -203,6 +203,27 @@ def run_workers(
             return
 
 
+def spend(
+    directory: Path,
+    steps: Sequence[RealStep],
+    *,
+    until_s: float,
+    now_s: Callable[[], float],
+    work: Callable[[float], int],
+    run_step: Callable[[RealStep, float], dict[str, Any]],
+) -> SessionLog:
+    """Spend the time until `until_s` on the archive's folder: workers, then real steps; the log.
+
+    `work` runs a worker that begins no call after the time it gets, and gives its exit code.
+    """
+    done = SessionLog(directory, now_s).progress.answered_steps()
+    last_call_s = until_s - kept_at_the_end_s(steps, done, until_s - now_s())
+    run_workers(lambda: SessionLog(directory, now_s), lambda: work(last_call_s), now_s=now_s, until_s=last_call_s)
+    log = SessionLog(directory, now_s)
+    run_steps(log, steps, run_step, now_s=now_s, until_s=until_s)
+    return log
+
+
 def call_limit_s(budget_s: float, *, compiled: bool) -> float:
     """Seconds after which a call is given up, which is left out then. One that is compiled may take a minute or two."""
     return LONGEST_CALL_S if compiled else min(LONGEST_CALL_S, max(LEAST_CALL_S, CALL_SHARE * budget_s))

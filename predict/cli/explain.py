@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(explanation.to_json())
     else:
-        from predict.reports.measured.explanation import explanation_report
+        from predict.reports.explanation import explanation_report
         from predict.reports.text import show
 
         show(explanation_report(explanation))

@@ -30,7 +30,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from predict.measured_runs.history import history
     from predict.measured_runs.records import recorded_clusters
-    from predict.reports.measured.history import MOST_SHOWN, histories_json, history_text
+    from predict.reports.history import MOST_SHOWN, histories_json, history_text
     from predict.reports.text import show
     from sampling.errors import Checks, SamplesError
     from sampling.files.places import own_data

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
         return
     require_folder("--trace", options.trace)
     from predict.measurement.real_step import measure
-    from predict.reports.measured.measurement import measurement_text
+    from predict.reports.measurement import measurement_text
 
     result = measure(loaded(options), steps=options.steps, implementation=options.implementation, trace=options.trace)
     if options.json:
@@ -101,7 +101,7 @@ def _serve(options: argparse.Namespace) -> None:
     extra = given(options, "steps", "trace") + implementation
     refuse(extra, "does not go with a serving config, whose load.duration_s says how long; omit it")
     from predict.measurement.serving.real_server import serve_for_real
-    from predict.reports.measured.served import served_json, served_text
+    from predict.reports.measurement import served_json, served_text
     from predict.serving.config import load_serving
 
     found = serve_for_real(load_serving(options.config, options.overrides), options.config, options.overrides)

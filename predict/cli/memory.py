@@ -115,8 +115,7 @@ def run(options: argparse.Namespace) -> None:
         print_json(content | ({"config": made.content} if made else {}))
     else:
         from predict.reports.memory import memory_report_text
-        from predict.reports.provenance import with_provenance
-        from predict.reports.text import show
+        from predict.reports.text import show, with_provenance
 
         report = memory_report_text(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
         first, analytic = headlines([why]), prediction.is_analytic
@@ -135,7 +134,7 @@ def _run_rl(options: argparse.Namespace) -> None:
     """An RL config: engine and trainer side by side. UserError for options that are of a training run alone."""
     refuse(given(options, *OF_TRAINING_RUNS), "does not go with an RL config; omit it")
     from predict import rl_step
-    from predict.reports.rl.memory import rl_memory_json, rl_memory_text, rl_misfit
+    from predict.reports.rl.step import rl_memory_json, rl_memory_text, rl_misfit
     from predict.reports.text import show
 
     step = rl_step(options.config, options.overrides)

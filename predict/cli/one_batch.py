@@ -79,8 +79,7 @@ def run(options: argparse.Namespace) -> None:
         print_json(predictions_json(predictions) | ({"config": made.content} if made else {}))
     else:
         from predict.reports.prediction import prediction_text, side_by_side
-        from predict.reports.provenance import with_provenance
-        from predict.reports.text import show
+        from predict.reports.text import show, with_provenance
 
         if len(predictions) > 1:
             timed = predictions["benchmark"]

@@ -13,7 +13,7 @@ from predict.cli.options import (
     write_file,
     writing,
 )
-from predict.reports.pictures.kinds import KINDS
+from predict.reports.pictures.figures import KINDS
 from sampling.extras import require_library
 
 PAGE = ".html"

@@ -46,8 +46,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from predict import rl_step, rl_step_draws
-    from predict.reports.rl.memory import rl_misfit
-    from predict.reports.rl.step import rl_step_json, rl_step_text
+    from predict.reports.rl.step import rl_misfit, rl_step_json, rl_step_text
     from predict.reports.text import show
 
     require_positive(options, "draws")

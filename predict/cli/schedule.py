@@ -115,7 +115,7 @@ def _print(options: argparse.Namespace, found: Comparison) -> None:
     report = comparison_text(found.outcomes, head=found.heading, show=found.show, width=width())
     if found.run:
         from predict.reports.memory import headlines
-        from predict.reports.provenance import with_provenance
+        from predict.reports.text import with_provenance
 
         analytic, first = found.provenance["samples"] is None, headlines([found.misfit])
         report = with_provenance(report, found.run, found.provenance, analytic=analytic, first=first)
@@ -154,7 +154,7 @@ def _check_files(options: argparse.Namespace) -> None:
 def _write_files(options: argparse.Namespace, best: Outcome, found: Comparison) -> list[str]:
     """Write the files that the options name; the faults of those that cannot be written, each with its option and fix."""
     from predict.reports.pictures.schedule_plot import save_plot
-    from predict.reports.traces.schedule import save_trace
+    from predict.reports.traces.chrome import save_trace
     from predict.schedules.order_files import write_order
 
     timeline = best.timeline

@@ -67,7 +67,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     rates = _checked_rates(options)
     from predict import serving_answer
-    from predict.reports.serving.outcome import answer_json, answer_text
+    from predict.reports.serving.answer import answer_json, answer_text
     from predict.reports.text import show
     from sampling.progress import progress_display
 
@@ -118,8 +118,8 @@ def _require_plot(output: Path, rates: tuple[float, ...]) -> None:
 
 
 def _write_plot(options: argparse.Namespace, outcomes: Sequence[Outcome], capacity: Interval | None) -> None:
+    from predict.reports.pictures.charts import sweep_figure
     from predict.reports.pictures.figure_file import save_figure
-    from predict.reports.pictures.sweep_plot import sweep_figure
 
     name = Path(options.config).stem
     try:

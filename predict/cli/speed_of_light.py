@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> None:
             "goes with FILE.py; a run config has cluster.hardware and precision (--set), and its answer goes to stdout, with --json too",
         )
         from predict import step_speed_of_light
-        from predict.reports.step_bounds import step_json, step_text
+        from predict.reports.bounds import step_json, step_text
 
         bounds = step_speed_of_light(options.target, options.overrides)
         if options.json:
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> None:
     refuse(given(options, "overrides"), "goes with a run config; omit it")
     require_folder("--output", options.output)
     from predict import speed_of_light
-    from predict.reports.module_bounds import module_json, module_text
+    from predict.reports.bounds import module_json, module_text
 
     analysis = speed_of_light(options.target, arch=options.arch or ARCH, precision=options.precision or PRECISION)
     if options.output is not None:
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _write(folder: Path, analysis: Analysis) -> None:
-    from predict.reports.module_bounds import analysis_content, as_yaml, perf_content
+    from predict.reports.bounds import analysis_content, as_yaml, perf_content
 
     files = {"analysis.yaml": analysis_content(analysis), f"perf_{analysis.device.entry}.yaml": perf_content(analysis)}
     for name, content in files.items():

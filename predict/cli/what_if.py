@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     from predict import load
     from predict.measured_runs.explain.read_traces import read_measured
     from predict.measured_runs.replay.replay import what_if
-    from predict.reports.measured.replay import replay_json, replay_text
+    from predict.reports.explanation import replay_json, replay_text
 
     traced_run = load(options.config)
     replay = what_if(

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.memory.peak import TERMS
 from predict.plan_search.compare import Difference, setting_text
-from predict.reports.provenance import first_lines_of
-from predict.reports.text import figures_table
+from predict.reports.text import figures_table, first_lines_of
 from predict.run.model_flops import tokens_per_step
 from predict.serialise import as_json, version_of
 from predict.step.prediction import Prediction

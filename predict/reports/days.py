@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from predict.ledger.training_cost import TrainingCost
 from predict.reports.memory import headlines, misfit
 from predict.reports.money import ASSUMED_GOODPUT, goodput_text, money_text, span_text, tokens_text
-from predict.reports.provenance import first_lines_of
-from predict.reports.text import run_text
+from predict.reports.text import first_lines_of, run_text
 from predict.serialise import version_of
 from predict.step.prediction import Prediction
 from sampling.number_text import duration

@@ -14,8 +14,7 @@ from predict.ledger.communication import CommunicationBook
 from predict.ledger.compute import ComputeBook, OperatorTime, PartOfStep
 from predict.ledger.schedule import ScheduleBook
 from predict.reports.memory import memory_json, summary
-from predict.reports.provenance import first_lines_of
-from predict.reports.text import account_table, escape, fact, head, run_text, stacked, step_fact, table
+from predict.reports.text import account_table, escape, fact, first_lines_of, head, run_text, stacked, step_fact, table
 from predict.serialise import as_json, each_picked, picked, versioned
 from sampling.files.faults import counted
 from sampling.number_text import duration, gib, percent, plain, significant

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.plan_search.unknown_settings import LikelySteps, stated
 from predict.reports.prediction import in_words, prediction_json, prediction_text
-from predict.reports.provenance import first_lines_of
-from predict.reports.text import fact, figures_table, head, stacked, step_fact
+from predict.reports.text import fact, figures_table, first_lines_of, head, stacked, step_fact
 from predict.serialise import as_json, picked, versioned
 from sampling.files.faults import counted
 from sampling.number_text import duration, size

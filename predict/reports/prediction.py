@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from predict.memory.advice import Advice
 from predict.reports.memory import NO_CHANGE, VERDICT, advice_line, headlines, misfit, smallest_in_words, summary
-from predict.reports.provenance import first_lines_of, last_lines
-from predict.reports.text import account_table, escape, fact, head, run_text, stacked, step_fact, table
+from predict.reports.text import (
+    account_table,
+    escape,
+    fact,
+    first_lines_of,
+    head,
+    last_lines,
+    run_text,
+    stacked,
+    step_fact,
+    table,
+)
 from predict.run.frameworks import refused_by_runtime
 from predict.run.model_flops import PALM_NO_LOOKUP
 from predict.serialise import picked, versioned

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from predict.plan_search.answer import Answer, FrontPlan, RankedPlan
 from predict.plan_search.search import SHORT, Found, in_words
 from predict.reports.money import ASSUMED_GOODPUT, goodput_text, tokens_text
-from predict.reports.provenance import first_lines_of
-from predict.reports.text import figures_table
+from predict.reports.text import figures_table, first_lines_of
 from predict.serialise import as_json, version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, signed_percent

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from predict.plan_search.sensitivity import Sensitivities, Sensitivity
-from predict.reports.provenance import first_lines_of
-from predict.reports.text import figures_table
+from predict.reports.text import figures_table, first_lines_of
 from predict.serialise import as_json, version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, signed_percent

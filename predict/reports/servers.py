@@ -18,8 +18,7 @@ from predict.plan_search.servers import (
     settings_of_server,
 )
 from predict.reports.money import amount_text
-from predict.reports.serving.outcome import answer_json, load_line
-from predict.reports.serving.planning import binding_text, objectives_text
+from predict.reports.serving.answer import answer_json, binding_text, load_line, objectives_text
 from predict.reports.serving.step import coefficients_line, notes_on_answers
 from predict.reports.sweep import rows_text
 from predict.reports.text import escape, figures_table, stacked

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.plan_search.sweep import Predicted, Sweep, SweptRows
-from predict.reports.provenance import first_lines_of
-from predict.reports.text import figures_table
+from predict.reports.text import figures_table, first_lines_of
 from predict.serialise import version_of
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted

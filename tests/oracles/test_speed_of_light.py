@@ -12,7 +12,7 @@ from predict.bounds.analysis import Analysis, analyse
 from predict.bounds.device import Device
 from predict.bounds.kernels import Graph
 from predict.bounds.read_module import read_module
-from predict.reports.module_bounds import analysis_content, perf_content
+from predict.reports.bounds import analysis_content, perf_content
 from sampling.units import MIB
 from tests.oracles.shared import SHARED
 

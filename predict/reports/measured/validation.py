@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from predict.measurement.system_noise import noise_notes
 from predict.reports.memory import headlines
-from predict.reports.provenance import noted
+from predict.reports.text import noted
 from predict.validation.here import ValidationRow, summarise
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, signed_percent, size

@@ -7,16 +7,21 @@ from typing import Any
 
 from predict.plan_search.compare import settings_of
 from predict.plan_search.rl_space import LengthMap
-from predict.reports.page.content import page_content
-from predict.reports.page.heat_map import rl_heat_map_view
-from predict.reports.page.ledger_view import ledgers_view, table_view
-from predict.reports.page.run_view import Assumption, assumptions, bar_view, bounded_assumption, notes_view
+from predict.reports.page.content import page_content, rl_heat_map_view
+from predict.reports.page.run_view import (
+    Assumption,
+    assumptions,
+    bar_view,
+    bounded_assumption,
+    ledgers_view,
+    notes_view,
+    table_view,
+)
 from predict.reports.palette import PHASE_COLOURS
 from predict.reports.pictures.memory_plot import COLOURS
 from predict.reports.pictures.waterfall_plot import DrawnBar
 from predict.reports.rl.ledger import rl_ledger_json
-from predict.reports.rl.memory import rl_misfit
-from predict.reports.rl.step import headline
+from predict.reports.rl.step import headline, rl_misfit
 from predict.rl.books import RlLedger, spans
 from predict.rl.memory import TERMS, RlMemory
 from predict.rl.phases import Phase

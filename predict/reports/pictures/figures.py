@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeGuard
 from predict import estimate, load, rl_step
 from predict.config.draft import Document
 from predict.plan_search.rl_space import length_map
-from predict.reports.pictures.kinds import KINDS, RL_SECTIONS, SECTIONS
 from predict.rl.config import is_rl_config
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
@@ -21,6 +20,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from predict.rl.step import RlStep
+
+
+# The kinds of figures, and the sections of the page that has one of them alone.
+
+SECTIONS = {
+    "waterfall": ("headline", "waterfall"),
+    "memory": ("headline", "memory"),
+    "heatmap": ("headline", "heatmap"),
+    "pareto": ("headline", "plans"),
+    "timeline": ("headline", "timeline"),
+}
+RL_SECTIONS = {
+    "waterfall": ("rl_headline", "phases"),
+    "memory": ("rl_headline", "moments"),
+    "heatmap": ("rl_headline", "heatmap"),
+    "timeline": ("rl_headline", "placement"),
+}
+"""Those of an RL step."""
+KINDS = tuple(SECTIONS)
+
 
 Config = Path | str | Document
 HEAT_MAP = "heatmap"
@@ -78,8 +97,8 @@ def _rl_figure(kind: str, step: RlStep) -> Figure:
 
 
 def _rl_heat_map(config: Path | str, overrides: Sequence[str]) -> Figure:
-    from predict.reports.page.heat_map import rl_heat_map_view
-    from predict.reports.pictures.heat_map_plot import heat_map_figure
+    from predict.reports.page.content import rl_heat_map_view
+    from predict.reports.pictures.charts import heat_map_figure
 
     found = length_map(config, overrides, estimate)
     if found is None:
@@ -104,8 +123,8 @@ def _memory(config: Config, overrides: Sequence[str], prediction: Prediction) ->
 
 
 def _heat_map(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
-    from predict.reports.page.heat_map import heat_map_sweep, heat_map_view
-    from predict.reports.pictures.heat_map_plot import heat_map_figure
+    from predict.reports.page.content import heat_map_sweep, heat_map_view
+    from predict.reports.pictures.charts import heat_map_figure
 
     found = heat_map_sweep(config, overrides, prediction.run, partial(estimate, require_fit=False))
     return heat_map_figure(heat_map_view(found, prediction.run), title=f"throughput of {prediction.run.name}")
@@ -114,7 +133,7 @@ def _heat_map(config: Config, overrides: Sequence[str], prediction: Prediction) 
 def _pareto(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
     from predict.plan_search.sensitivity import neighbours
     from predict.reports.page.content import plans_of_neighbours
-    from predict.reports.pictures.pareto_plot import pareto_figure
+    from predict.reports.pictures.charts import pareto_figure
 
     found = neighbours(config, overrides, prediction.run, partial(estimate, require_fit=False))
     title = f"plans near {prediction.run.name}"

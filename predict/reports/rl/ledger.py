@@ -9,10 +9,18 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from predict.reports.ledger import constants_table, ledger_json, quantity, rows_of_books
-from predict.reports.provenance import first_lines_of
-from predict.reports.rl.memory import rl_memory_json, rl_memory_parts
-from predict.reports.rl.step import PHASE, rests_on, tail_in_words
-from predict.reports.text import account_table, escape, fact, figures_table, head, stacked, step_fact, table
+from predict.reports.rl.step import PHASE, rests_on, rl_memory_json, rl_memory_parts, tail_in_words
+from predict.reports.text import (
+    account_table,
+    escape,
+    fact,
+    figures_table,
+    first_lines_of,
+    head,
+    stacked,
+    step_fact,
+    table,
+)
 from predict.rl.books import WAITING
 from predict.rl.phases import NOTHING_US
 from predict.serialise import as_json, picked, versioned

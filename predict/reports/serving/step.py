@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.reports.provenance import noted, notes_on_prices
-from predict.reports.text import escape, fact, head, stacked, step_fact, table
+from predict.reports.text import escape, fact, head, noted, notes_on_prices, stacked, step_fact, table
 from predict.serialise import each_picked, versioned
 from predict.serving.batch import StepBatch
 from predict.serving.kernels import EXECUTION, prices_of

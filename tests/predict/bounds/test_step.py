@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from predict import one_batch, step_speed_of_light
-from predict.reports.step_bounds import step_json
+from predict.reports.bounds import step_json
 from predict.step.breakdown import NOT_COMPUTE
 
 RUNS = ("configs/runs/demo.yml", "configs/runs/llama3-70b-64xh100.yml", "configs/runs/deepseek-v3-1024xh100.yml")

@@ -13,7 +13,7 @@ from predict.measurement import requirements
 from predict.measurement.measurement import Measurement, pool
 from predict.measurement.real_step import summarize
 from predict.measurement.system_noise import OTHERS, SPREAD, StepUsage, others_shares, quiet_steps
-from predict.reports.measured.measurement import measurement_text
+from predict.reports.measurement import measurement_text
 from predict.run.plan import Plan
 from sampling.errors import UserError
 from sampling.hardware.readings import busy_seconds

@@ -11,7 +11,7 @@ import pytest
 from predict import Prediction, one_batch
 from predict.ledger.books import ledger_of
 from predict.prices.kernels.memory_bound import joined_us
-from predict.reports.provenance import last_lines
+from predict.reports.text import last_lines
 from regressors.dataset.device_facts import device_facts
 from regressors.dataset.launching import LAUNCH_NORM, MOST_TOO_LONG
 from regressors.train import train

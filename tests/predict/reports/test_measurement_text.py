@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from predict.measurement.measurement import DeviceRecord, Measurement, pool
-from predict.reports.measured.measurement import measurement_text
+from predict.reports.measurement import measurement_text
 
 GPU = DeviceRecord(
     name="NVIDIA H200",

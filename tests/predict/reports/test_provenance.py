@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from predict.cli import main
-from predict.reports.provenance import last_lines
+from predict.reports.text import last_lines
 
 RUN = str(Path(__file__).resolve().parents[3] / "configs" / "runs" / "llama3-70b-64xh100.yml")
 

@@ -11,7 +11,7 @@ import pytest
 import predict
 from predict.cli import main
 from predict.cli.serving import rates_of
-from predict.reports.serving.outcome import answer_json
+from predict.reports.serving.answer import answer_json
 from predict.reports.serving.step import believed
 from predict.serving import StepBatch, step_time
 from predict.serving.coefficients import coefficients_json, shipped_coefficients

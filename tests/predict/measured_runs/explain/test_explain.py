@@ -21,8 +21,7 @@ from predict.measurement.system_noise import OTHERS
 from predict.prices.cost_model import Asked
 from predict.prices.open import forget_prices
 from predict.prices.sampled import WithinSamples
-from predict.reports.measured.explanation import explanation_report
-from predict.reports.measured.unprofiled import measured_text
+from predict.reports.explanation import explanation_report, measured_text
 from predict.step.breakdown import BUBBLE
 from regressors.bank.times import Times
 from sampling.errors import SamplesError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from predict.reports.traces.schedule import chrome_trace, save_trace
+from predict.reports.traces.chrome import chrome_trace, save_trace
 from predict.schedules import registry
 from predict.schedules.engine.order import Action, Order, Placement
 from predict.schedules.engine.timing import ChunkTimes, Timeline, simulate

@@ -17,6 +17,7 @@ from sampling.number_text import duration, durations, percent, signed_percent
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+
 MOST_SHOWN = 20
 """Runs of a cluster in the table, the last ones; the JSON has all."""
 

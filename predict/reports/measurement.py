@@ -1,9 +1,14 @@
-"""A measured run for a reader in a terminal."""
+"""A measured step, and a load that a real server bore, as text."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from predict.measurement.measurement import DeviceRecord, Measurement
+from predict.measurement.serving.real_server import ServedLoad
 from predict.measurement.system_noise import noise_note
+from predict.serialise import version_of
+from predict.serving.scheduler.latency import Spread
 from sampling.number_text import duration, size
 
 
@@ -38,3 +43,41 @@ def _on_a_gpu(measured: Measurement, device: DeviceRecord) -> str:
         f"busiest expert {device.busiest_expert:.2f} × the mean" if device.busiest_expert is not None else "",
     ]
     return f"  {len(measured.step_times_us)} steps on {device.name}: {', '.join(filter(None, told))}"
+
+
+# A load that a real server bore, as JSON too.
+
+
+def served_text(served: ServedLoad) -> str:
+    latency = served.latency
+    lines = [
+        f"{served.name}: {served.requests} requests in {served.steps:,} steps, {latency.requests_per_s:.2f} requests/s"
+    ]
+    for name, spread in (("E2E", latency.e2e), ("TTFT", latency.ttft), ("TPOT", latency.tpot)):
+        percentiles = ", ".join(f"p{place} {duration(time)}" for place, time in spread.percentiles_us.items())
+        lines.append(f"  {name:4} {duration(spread.mean_us)} on average; {percentiles}")
+    lines.append(
+        f"  {served.preemptions} preemptions; other processes kept the server waiting for {served.waited_s:.1f} s, which no time contains"
+    )
+    return "\n".join(lines)
+
+
+def served_json(served: ServedLoad) -> dict[str, Any]:
+    latency = served.latency
+    return {
+        "version": version_of("served"),
+        "run": served.name,
+        "requests": served.requests,
+        "steps": served.steps,
+        "preemptions": served.preemptions,
+        "requests_per_s": latency.requests_per_s,
+        "waited_s": served.waited_s,
+        **{
+            f"{name}_us": _spread(spread)
+            for name, spread in (("e2e", latency.e2e), ("ttft", latency.ttft), ("tpot", latency.tpot))
+        },
+    }
+
+
+def _spread(spread: Spread) -> dict[str, float]:
+    return {"mean": spread.mean_us, **{f"p{place}": time for place, time in spread.percentiles_us.items()}}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "docs" / "examples"
-COPIED = ("sampling", "regressors", "predict", "configs", "tests")
+COPIED = ("sampling", "regressors", "predict", "configs", "tests", "data/serving")
 RUN = "configs/runs/llama3-70b-64xh100.yml"
 ONE_STAGE = tuple(
     f"--set=plan.{setting}" for setting in ("tp=1", "sp=false", "pp=1", "vpp=1", "cp=1", "schedule=1f1b", "dp=64")

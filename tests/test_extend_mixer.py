@@ -1,4 +1,4 @@
-"""A mixer is added by one file per layer of the house: the example of `docs/extend.md`, in a copy of the project."""
+"""A mixer with a cache of its own is added by four files: the example of `docs/extend.md`, in a copy of the project."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tests.project_copy import RUN, own_test, python_files, run_modules
 
+SERVER = "configs/serving/llama3-8b-h100.yml"
+ON_EIGHT = ("--set=placement.tp=8", "--set=placement.precision=fp8")
 MODEL = {
     "model_type": "minimax",
     "num_hidden_layers": 80,
@@ -23,7 +25,8 @@ MODEL = {
 """MiniMax-Text-01 (arXiv 2501.08313)."""
 
 
-def test_the_example_is_one_file_per_layer_of_the_house_and_a_test() -> None:
+def test_a_mixer_with_a_cache_of_its_own_is_four_files_and_a_test() -> None:
+    """Training, memory and serving: an operator with its torch mirror, the mixer, and a family of models that has it."""
     assert python_files("mixer") == {
         "sampling/operators/lightning_attention.py",
         "sampling/torch_work/operators/lightning_attention.py",
@@ -33,17 +36,21 @@ def test_the_example_is_one_file_per_layer_of_the_house_and_a_test() -> None:
     }
 
 
-def test_a_run_with_the_mixer_has_a_step_time_and_memory_by_kind_of_layer(project_copy: Path) -> None:
+def test_the_mixer_has_a_step_time_memory_by_kind_of_layer_and_servers(project_copy: Path) -> None:
     (project_copy / "configs/models/minimax-text-01.json").write_text(json.dumps(MODEL))
     config = (project_copy / RUN).read_text().replace("model: llama3-70b", "model: ../models/minimax-text-01.json")
     (project_copy / "configs/runs/minimax.yml").write_text(config)
     options = ("configs/runs/minimax.yml", "--set=plan.ep=8", "--json")
+    served = (project_copy / SERVER).read_text().replace("model: llama3-8b", "model: ../models/minimax-text-01.json")
+    (project_copy / "configs/serving/minimax.yml").write_text(served)
     *outputs, _ = run_modules(
         project_copy,
         ("predict", "one-batch", *options),
         ("predict", "memory", *options),
+        ("predict", "serving-step", "configs/serving/minimax.yml", *ON_EIGHT, "--decodes=16x4000", "--json"),
         own_test("tests/predict/layers/test_lightning.py"),
     )
-    step, memory = (json.loads(output) for output in outputs)
+    step, memory, server_step = (json.loads(output) for output in outputs)
     assert step["step_time_us"]["median"] > 0
     assert {"full_moe", "lightning_attention_moe"} <= {unit["unit"] for unit in memory["layers"]}
+    assert server_step["models"][0]["step_us"]["median"] > 0

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from predict.layers.norms import keeps_its_input, norm_bytes, normed_input
 from predict.layers.part import Mixer
 from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
+from predict.layers.served import GroupedCall, LayerCache, ServerShare
 from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.exchanges import entering, exchange_of_keys, leaving
 from predict.rank.module import Module, Works
 from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
+from sampling.call import Call
 from sampling.cells.matrices import Matrix, attention_matrices, products_on_rank
 from sampling.operators.attention import Attention as AttentionCall
+from sampling.operators.decode_attention import UNPACKED, DecodeAttention
 from sampling.operators.elementwise import RoPE
 from sampling.operators.gemm import BatchedGemm
 from sampling.operators.norm import RMSNorm
@@ -100,6 +103,48 @@ class Attention(Mixer):
             SavedTensors(component="rope", kept=rotary_bytes(sizes), in_forward=queries + keys),
             *core_saved(sizes, shape),
             projection(sizes, queries, gate=gate, partial_rotary=0 < model.rotary_dim < model.head_dim),
+        )
+
+    def cache(self, share: ServerShare) -> LayerCache:
+        """With fewer heads of keys and values than GPUs, each GPU has a copy of one."""
+        _, kv_heads = heads_on_rank(share.model, share.tp)
+        return LayerCache(token_bytes=2 * kv_heads * share.model.head_dim * share.kv_bytes, window=share.window)
+
+    def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
+        yield from Mixer.token_calls(self, share, tokens)
+        heads = sum(heads_on_rank(share.model, share.tp))
+        turned = RoPE(dtype=share.activations, batch=1, seq_len=tokens, heads=heads, head_dim=share.model.head_dim)
+        yield "elementwise", turned, 1
+
+    def decode_calls(self, share: ServerShare, decodes: int, keys: int) -> Iterator[Call]:
+        heads, kv_heads = heads_on_rank(share.model, share.tp)
+        kernel: dict[str, Any] = {"kernel": "" if share.shares_keys else UNPACKED}
+        yield DecodeAttention(
+            dtype=share.kv_precision,
+            batch=decodes,
+            keys=keys,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=share.model.head_dim,
+            window=share.window,
+            **({"block": share.cache_block} if share.cache_block else kernel),
+        )
+
+    def reads_of_key(self, share: ServerShare) -> float:
+        heads, kv_heads = heads_on_rank(share.model, share.tp)
+        return 1.0 if share.shares_keys else heads / kv_heads
+
+    def prefill_calls(self, share: ServerShare, tokens: int) -> Iterator[Call]:
+        heads, kv_heads = heads_on_rank(share.model, share.tp)
+        yield AttentionCall(
+            dtype=share.activations,
+            batch=1,
+            seq_len=tokens,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=share.model.head_dim,
+            causal=True,
+            window=share.window,
         )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from predict.layers.norms import normed_input
 from predict.layers.part import FeedForward
 from predict.layers.saved_tensors import Saved, SavedTensors, Sizes
+from predict.layers.served import GroupedCall, ServerShare, served_products
 from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.exchanges import entering, leaving
 from predict.rank.module import Module, Works
@@ -43,6 +44,12 @@ class Dense(FeedForward):
             *normed_input(sizes, "mlp", is_module=False, shares_input=model.parallel_residual),
             *activation(sizes, "mlp", sizes.tokens, model.ffn // sizes.tp, gated=model.gated, modules=("mlp",)),
         )
+
+    def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
+        model = share.model
+        yield from served_products(share, self.matrices(model), tokens)
+        activation = SwiGLU if model.gated else Gelu
+        yield "elementwise", activation(dtype=share.activations, tokens=tokens, width=max(1, model.ffn // share.tp)), 1
 
 
 def mlp_works(rank: RankShare, matrices: Iterable[Matrix], *, gated: bool) -> Works:

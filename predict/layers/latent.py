@@ -11,17 +11,26 @@ from predict.layers.attention import CORE, Heads, core_calls, core_saved, projec
 from predict.layers.norms import keeps_its_input, norm_bytes, normed_input
 from predict.layers.part import MegatronArguments, Mixer
 from predict.layers.saved_tensors import Saved, SavedTensors, Sizes
+from predict.layers.served import GroupedCall, LayerCache, ServerShare, served_products
 from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.exchanges import entering, exchange_of_keys, leaving
 from predict.rank.module import Module, Works
 from predict.rank.share import RankShare
+from sampling.call import Call
 from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.files.faults import Fault
 from sampling.files.schema import Scalar
+from sampling.operators.attention import Attention as AttentionCall
+from sampling.operators.decode_attention import DecodeAttention
+from sampling.operators.elementwise import RoPE
+from sampling.operators.gemm import BatchedGemm
+from sampling.operators.norm import RMSNorm
 from sampling.operators.streaming import Stream
 
 UPWARD = "mla_up_proj"
 """Megatron's name of the module of the ways up from what is compressed."""
+WAYS_UP = "kv_up"
+"""The product from compressed keys and values to those of every head, which servers do not run."""
 STATED = re.compile(
     r"q(?:_lora)?\s*(?P<q_rank>\d+)\s*kv(?:_lora)?\s*(?P<kv_rank>\d+)\s*(?:qk_)?nope\s*(?P<nope_dim>\d+)\s*(?:qk_)?rope\s*"
     r"(?P<rope_dim>\d+)\s*v\s*(?P<value_dim>\d+)"
@@ -198,4 +207,56 @@ class LatentAttention(Mixer):
                 if_recomputed=up_projection if sizes.profile.frees_recomputed_outputs else {},
             ),
             projection(sizes, values, partial_rotary=True),
+        )
+
+    # Servers keep the compressed keys and values alone, which every GPU of tp needs whole. Decoding takes the ways up into queries and
+    # outputs ("absorbed"), so that all heads read the same compressed keys, whose leading part is the values (arXiv 2405.04434, section
+    # 2.1.2).
+
+    @property
+    def key_width(self) -> int:
+        """Elements of a compressed key."""
+        return self.kv_rank + self.rope_dim
+
+    def cache(self, share: ServerShare) -> LayerCache:
+        return LayerCache(token_bytes=self.key_width * share.kv_bytes, window=share.window)
+
+    def decode_score_width(self, share: ServerShare) -> float:
+        return float(share.model.heads // share.tp * (self.key_width + self.kv_rank))
+
+    def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
+        dtype, heads = share.activations, share.model.heads // share.tp
+        matrices = (matrix for matrix in self.matrices(share.model) if matrix.product != WAYS_UP)
+        yield from served_products(share, matrices, tokens)
+        for inputs, outputs in ((self.nope_dim, self.kv_rank), (self.kv_rank, self.value_dim)):
+            yield "gemm", BatchedGemm(dtype=dtype, batch=heads, m=tokens, n=outputs, k=inputs, adds=False), 1
+        for width in filter(None, (self.q_rank, self.kv_rank)):
+            yield "elementwise", RMSNorm(dtype=dtype, tokens=tokens, hidden=width), 1
+        turned = RoPE(dtype=dtype, batch=1, seq_len=tokens, heads=heads + 1, head_dim=self.rope_dim)
+        yield "elementwise", turned, 1
+
+    def decode_calls(self, share: ServerShare, decodes: int, keys: int) -> Iterator[Call]:
+        yield DecodeAttention(
+            dtype=share.kv_precision,
+            batch=decodes,
+            keys=keys,
+            heads=share.model.heads // share.tp,
+            kv_heads=1,
+            head_dim=self.key_width,
+            values_in_keys=self.kv_rank,
+            window=share.window,
+        )
+
+    def prefill_calls(self, share: ServerShare, tokens: int) -> Iterator[Call]:
+        heads = share.model.heads // share.tp
+        yield AttentionCall(
+            dtype=share.activations,
+            batch=1,
+            seq_len=tokens,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=self.query_dim,
+            value_dim=self.value_dim,
+            causal=True,
+            window=share.window,
         )

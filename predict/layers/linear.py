@@ -10,13 +10,16 @@ from predict.layers.attention import CORE
 from predict.layers.norms import normed_input
 from predict.layers.part import Mixer
 from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
+from predict.layers.served import GroupedCall, LayerCache, ServerShare, served_products
 from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.exchanges import entering, exchange_of_keys, leaving
 from predict.rank.module import Module
 from predict.rank.share import RankShare
+from sampling.call import Call
 from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.files.faults import Fault, near_multiples
 from sampling.files.schema import Scalar
+from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.linear_attention import GatedDelta
 from sampling.operators.norm import RMSNorm
 from sampling.operators.streaming import Stream
@@ -24,6 +27,9 @@ from sampling.operators.streaming import Stream
 CHUNK = 64
 """Tokens of a chunk of the gated delta rule, in transformers 5.23 and flash-linear-attention; the last chunk of a sequence is computed in
 full."""
+CONVOLUTION = "conv"
+STATE = "fp32"
+"""Dtype of a server's states, as `mamba_ssm_dtype` of Qwen3.5's config.json has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +78,7 @@ class LinearAttention(Mixer):
         into = (self.key_width, self.key_width, self.value_width, self.value_width, 2 * self.value_heads)
         return (
             *(Matrix(product="qkv", outputs=width, inputs=model.hidden, split="outputs") for width in into),
-            Matrix(product="conv", outputs=self.conv_width, inputs=self.conv, split="outputs", is_linear=False),
+            Matrix(product=CONVOLUTION, outputs=self.conv_width, inputs=self.conv, split="outputs", is_linear=False),
             Matrix(product="proj", outputs=model.hidden, inputs=self.value_width, split="inputs"),
         )
 
@@ -125,6 +131,39 @@ class LinearAttention(Mixer):
     def saved_tensors(self, sizes: Sizes) -> Saved:
         recurrence = _flash if sizes.profile.flash_linear else _in_torch
         return (*normed_input(sizes, "qkv", is_module=False), *recurrence(sizes, self))
+
+    def cache(self, share: ServerShare) -> LayerCache:
+        """A state per head in fp32 and the convolution's last tokens, whatever the sequence's length."""
+        states = self._heads(share) * self.key_dim * self.value_dim * DTYPE_BYTES[STATE]
+        last_tokens = self.conv_width // share.tp * (self.conv - 1) * DTYPE_BYTES[share.activations]
+        return LayerCache(sequence_bytes=states + last_tokens)
+
+    def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
+        matrices = (matrix for matrix in self.matrices(share.model) if matrix.product != CONVOLUTION)
+        yield from served_products(share, matrices, tokens)
+        convolved = 2 * DTYPE_BYTES[share.activations] * tokens * (self.conv_width // share.tp)
+        yield "elementwise", Stream(dtype=share.activations, size_bytes=convolved), 1
+        normed = RMSNorm(dtype=share.activations, tokens=tokens * self._heads(share), hidden=self.value_dim)
+        yield "elementwise", normed, 1
+
+    def decode_calls(self, share: ServerShare, decodes: int, keys: int) -> Iterator[Call]:
+        """A decode reads and writes the whole state of its sequence."""
+        yield Stream(dtype=STATE, size_bytes=round(2 * decodes * self.cache(share).sequence_bytes))
+
+    def prefill_calls(self, share: ServerShare, tokens: int) -> Iterator[Call]:
+        yield GatedDelta(
+            dtype=share.activations,
+            batch=1,
+            seq_len=tokens,
+            heads=max(1, self.key_heads // share.tp),
+            value_heads=self._heads(share),
+            head_dim=self.key_dim,
+            value_dim=self.value_dim,
+        )
+
+    def _heads(self, share: ServerShare) -> int:
+        """Heads with a state on one GPU."""
+        return max(1, self.value_heads // share.tp)
 
 
 def _in_torch(sizes: Sizes, linear: LinearAttention) -> Saved:

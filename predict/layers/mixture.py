@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,16 +11,20 @@ from predict.layers.norms import normed_input
 from predict.layers.part import FeedForward
 from predict.layers.routing import busiest_rank, distribution_on_rank, expected_places
 from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
+from predict.layers.served import GroupedCall, ServerShare, served_products
 from predict.model.spec import Experts, LayerKind, LayerShape, ModelSpec
 from predict.rank.blocks import Calls
 from predict.rank.exchanges import entering, leaving
 from predict.rank.module import Exchange, Module, Works
 from predict.rank.share import RankShare
 from predict.run.execution import IN_TURN
+from sampling.arithmetic.expert_rows import experts_with_rows
 from sampling.arithmetic.operator import Operator
 from sampling.cells.matrices import Matrix, mlp_matrices, products_on_rank
+from sampling.collectives.kinds import AllGather, ReduceScatter
+from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.elementwise import Gelu, ResidualAdd, SwiGLU
-from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
+from sampling.operators.experts import IN_GRAPH, PER_EXPERT, UNTUNED, UNTUNED_WIDTH, GroupedGemm
 from sampling.operators.routing import Permute, Router, Unpermute
 from sampling.operators.streaming import Stream
 
@@ -30,6 +35,8 @@ in backward (cast 12, gradients of bias and routing weight 8 + 4 and 8 + 4); the
 SHARE_BESIDE_MICROBATCH = 0.8
 """Share of another microbatch's work behind which tokens can travel; the two streams have to wait for each other at times. Assumed."""
 MOE = {"moe": 0.0}
+EVEN = "power_law_0"
+"""Routing in a server in which every expert is equally likely."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,6 +119,34 @@ class Mixture(Experts, FeedForward):
             *_saved_of_routed(sizes, self, own_rows, rows),
             *_saved_of_shared(sizes, self),
         )
+
+    def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
+        """Router and shared experts on every GPU; of the others each GPU has a slice of all, or whole ones of its own, for the tokens of
+        all replicas."""
+        model = share.model
+        yield from served_products(share, self.matrices(model), tokens)
+        everywhere = tokens * share.dp
+        rows = max(1, round(everywhere * self.topk / share.ep))
+        busy = max(1, round(experts_with_rows(max(1, self.count // share.ep), rows, EVEN)))
+        width = self.sliced_ffn(share.expert_slices)
+        for outputs, inputs in products_on_rank(self.expert_matrices(model), share.expert_slices).values():
+            product = GroupedGemm(
+                dtype=share.precision,
+                groups=busy,
+                rows=max(rows, busy),
+                n=outputs,
+                k=inputs,
+                distribution=EVEN,
+                kernel=UNTUNED if width >= UNTUNED_WIDTH else "",
+            )
+            yield "moe", product, 1
+        yield "elementwise", SwiGLU(dtype=share.activations, tokens=rows, width=width), 1
+        if share.dp > 1:
+            size = DTYPE_BYTES[share.activations] * everywhere * model.hidden
+            # GPUs of a tensor-parallel group are neighbours, and each exchanges with its counterparts of the other replicas
+            per_node = min(share.dp, max(1, share.gpus_per_node // share.tp))
+            for kind in (AllGather, ReduceScatter):
+                yield "all_reduce", kind(size_bytes=size, ranks=share.dp, ranks_per_node=per_node), 1
 
 
 def _expert_modules(rank: RankShare, experts: Mixture, own_rows: int) -> tuple[Module, ...]:

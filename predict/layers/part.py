@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from predict.layers.saved_tensors import Saved, Sizes
+from predict.layers.served import GroupedCall, LayerCache, ServerShare, served_products
 from predict.model.spec import FeedForwardShape, LayerKind, MixerShape, ModelSpec
 from predict.rank.module import Module
 from predict.rank.share import RankShare
+from sampling.call import Call
 from sampling.files.faults import Fault
 from sampling.files.schema import Scalar
 
@@ -52,6 +54,35 @@ class Mixer(MixerShape):
         """The tensors that its forward keeps for the backward, from the norm before it to its last one."""
         raise NotImplementedError
 
+    @classmethod
+    def is_served(cls) -> bool:
+        """Whether servers with such layers are modelled: whether the class says what a layer keeps of a sequence."""
+        return cls.cache is not Mixer.cache
+
+    def cache(self, share: ServerShare) -> LayerCache:
+        """The bytes that one layer keeps of a sequence on a server's GPU."""
+        raise NotImplementedError
+
+    def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
+        """Its kernels in a server's step whose work depends on the number of tokens alone."""
+        yield from served_products(share, self.matrices(share.model), tokens)
+
+    def decode_calls(self, share: ServerShare, decodes: int, keys: int) -> Iterator[Call]:
+        """The calls that read the cache for one new token of each of `decodes` sequences with so many keys."""
+        raise NotImplementedError
+
+    def prefill_calls(self, share: ServerShare, tokens: int) -> Iterator[Call]:
+        """The calls that mix the tokens of a prompt that is computed in one chunk."""
+        raise NotImplementedError
+
+    def decode_score_width(self, share: ServerShare) -> float:
+        """Width of queries and of weighed values, all heads of one GPU together: a decode has twice as many FLOPs per key that it sees."""
+        return self.score_width(share.model) / share.tp
+
+    def reads_of_key(self, share: ServerShare) -> float:
+        """Times that a decode's kernel reads each key of the cache."""
+        return 1.0
+
 
 class FeedForward(FeedForwardShape):
     """The part of a layer that sees one token at a time."""
@@ -65,6 +96,10 @@ class FeedForward(FeedForwardShape):
     def saved_tensors(self, sizes: Sizes) -> Saved:
         """The tensors that its forward keeps for the backward, from the norm before it to its last one."""
         raise NotImplementedError
+
+    def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
+        """Its kernels, and what its GPUs exchange among replicas, in a server's step of so many tokens."""
+        yield from served_products(share, self.matrices(share.model), tokens)
 
 
 def parts_of(model: ModelSpec, kind: LayerKind) -> tuple[Mixer, FeedForward]:

@@ -164,6 +164,10 @@ class Experts(FeedForwardShape):
         """Matrices of an expert from the hidden width to its own."""
         return 2 if self.gated else 1
 
+    def sliced_ffn(self, slices: int) -> int:
+        """Inner width of the part of an expert that one of so many GPUs holds."""
+        return max(1, self.ffn // slices)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSpec:

@@ -18,10 +18,10 @@ from predict.config.draft import OF_RL, OF_SERVING, OF_TRAINING, as_read, requir
 from predict.config.json_schema import document_schema, model_schema, section_schema
 from predict.config.overrides import OPTION, parse_overrides
 from predict.huggingface.config_json import read_model
+from predict.layers.part import parts_of
 from predict.model.spec import ModelSpec
 from predict.prices.sample_provenance import require_known
 from predict.serving.batch import StepBatch
-from predict.serving.mixers.served import is_served
 from predict.serving.scheduler.requests import read_requests
 from predict.serving.scheduler.traffic import Load, Traffic, load_of, longest_of, with_known_prompts, with_mean_length
 from predict.serving.server import (
@@ -312,12 +312,13 @@ def _with_requests(run: ServingRun, traffic: Traffic) -> ServingRun:
 
 def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:
     """Layers that are not modelled, and placements that the model does not allow."""
+    mixers = {parts_of(model, kind)[0] for kind in model.kinds()}
     faults = [
         Fault(
             path="model",
             problem=f"{model.name} has {mixer} layers, which serving does not model yet; take another model",
         )
-        for mixer in sorted({model.mixer(kind).NAME for kind in model.kinds() if not is_served(model.mixer(kind))})
+        for mixer in sorted(mixer.NAME for mixer in mixers if not mixer.is_served())
     ]
     tp, ranks = placement.tp, placement.gpus
     if model.heads % tp:

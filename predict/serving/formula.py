@@ -16,14 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predict.layers.attention import Attention, heads_on_rank
 from predict.model.spec import Experts, LayerKind
-from predict.prices.kernels.attention import CACHE_BYTES_PER_US, PACKING
+from predict.prices.kernels.attention import CACHE_BYTES_PER_US
 from predict.prices.kernels.products import GROUPED_START_US, MEMORY_SHARE, UNTUNED_SHARE, UNTUNED_START_US
 from predict.serving.batch import BatchSums, Floats, computed_tokens
-from predict.serving.kernels import expert_width
-from predict.serving.mixers.served import ServedMixer, served_mixers
-from predict.serving.server import Server
+from predict.serving.server import Server, served_mixers
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.experts import UNTUNED_WIDTH
 
@@ -85,7 +82,7 @@ def _weights_us(server: Server, tokens: Floats) -> Floats:
         expert_us = _expert_elements(server, model.experts) * server.weight_bytes / bytes_per_us
         everywhere = tokens * server.placement.dp
         read_us = distinct_experts(model.experts, everywhere) * expert_us / server.expert_ranks
-        if expert_width(server, model.experts) >= UNTUNED_WIDTH:
+        if model.experts.sliced_ffn(server.expert_ranks // server.ep) >= UNTUNED_WIDTH:
             read_us = read_us * MEMORY_SHARE / UNTUNED_SHARE + 2 * (UNTUNED_START_US - GROUPED_START_US)
         total += count * read_us
     return total
@@ -95,49 +92,50 @@ def _prefill_pair_flops(server: Server, sums: BatchSums) -> Floats:
     """FLOPs of the chunks' attention, and of the recurrences, which take a third of what forward and backward do."""
     model = server.model
     total = np.zeros_like(sums.tokens)
-    for mixer in served_mixers(server):
-        width = mixer.shape.score_width(model) / server.tp
-        pairs = sums.window_pairs if mixer.window else sums.prefill_pairs
-        recurrence = mixer.shape.recurrence_flops(model) / server.tp / 3
-        total += mixer.layers * (2 * width * pairs + recurrence * sums.prefill_tokens)
+    for each in served_mixers(server):
+        width = each.mixer.score_width(model) / server.tp
+        pairs = sums.window_pairs if each.share.window else sums.prefill_pairs
+        recurrence = each.mixer.recurrence_flops(model) / server.tp / 3
+        total += each.layers * (2 * width * pairs + recurrence * sums.prefill_tokens)
     return total
 
 
 def _decode_pair_flops(server: Server, sums: BatchSums) -> Floats:
     """FLOPs of the decodes' attention, and of the recurrences."""
     total = np.zeros_like(sums.tokens)
-    for mixer in served_mixers(server):
-        recurrence = mixer.shape.recurrence_flops(server.model) / server.tp / 3
-        total += mixer.layers * (2 * mixer.score_width * _seen(mixer, sums) + recurrence * sums.decodes)
+    for each in served_mixers(server):
+        recurrence = each.mixer.recurrence_flops(server.model) / server.tp / 3
+        width = each.mixer.decode_score_width(each.share)
+        total += each.layers * (2 * width * _seen(each.share.window, sums) + recurrence * sums.decodes)
     return total
 
 
-def _seen(mixer: ServedMixer, sums: BatchSums) -> Floats:
+def _seen(window: int, sums: BatchSums) -> Floats:
     """Keys that the decodes see in one layer, all together; a window cuts those of all alike."""
-    return np.minimum(sums.decode_context, mixer.window * sums.decodes) if mixer.window else sums.decode_context
+    return np.minimum(sums.decode_context, window * sums.decodes) if window else sums.decode_context
 
 
 def _cached_bytes(server: Server, sums: BatchSums) -> Floats:
     """Bytes of the keys and values that are written, and that chunks read, and of the states that decodes read and write."""
     total = np.zeros_like(sums.tokens)
-    for mixer in served_mixers(server):
-        cache = mixer.cache
+    for each in served_mixers(server):
+        cache = each.mixer.cache(each.share)
         read = sums.window_context if cache.window else sums.prefill_context
         moved = cache.token_bytes * (sums.tokens + read) + 2 * cache.sequence_bytes * sums.decodes
-        total += mixer.layers * moved
+        total += each.layers * moved
     return total
 
 
 def _keys_us(server: Server, sums: BatchSums) -> Floats:
     """µs in which the decodes read keys and values: from memory, or where the kernel reads them for each head by itself, from the cache
     if that takes longer."""
-    gpu, total = server.cluster.gpu, np.zeros_like(sums.tokens)
-    for mixer in served_mixers(server):
-        key_us = mixer.cache.token_bytes / gpu.bytes_per_us()
-        if gpu.architecture not in PACKING and mixer.shape.NAME == Attention.NAME:
-            heads, kv_heads = heads_on_rank(server.model, server.tp)
-            key_us = max(key_us, mixer.cache.token_bytes * heads / kv_heads / CACHE_BYTES_PER_US)
-        total += mixer.layers * key_us * _seen(mixer, sums)
+    total = np.zeros_like(sums.tokens)
+    for each in served_mixers(server):
+        token_bytes, reads = each.mixer.cache(each.share).token_bytes, each.mixer.reads_of_key(each.share)
+        key_us = token_bytes / server.cluster.gpu.bytes_per_us()
+        if reads > 1:
+            key_us = max(key_us, token_bytes * reads / CACHE_BYTES_PER_US)
+        total += each.layers * key_us * _seen(each.share.window, sums)
     return total
 
 

@@ -12,38 +12,31 @@ from typing import get_args
 
 import numpy as np
 
-from predict.model.spec import Experts, LayerKind
+from predict.layers.part import parts_of
+from predict.layers.served import Group, GroupedCall, Kept
+from predict.model.spec import LayerKind
 from predict.prices.kernels.memory_bound import START_US
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced, Prices
 from predict.run.execution import Execution
 from predict.serving.batch import BatchSums, Floats, StepBatch, computed_tokens, pairs_within
-from predict.serving.mixers.served import Group, GroupedCall, Kept, products, served_mixers
-from predict.serving.server import EngineSettings, Server
+from predict.serving.server import EngineSettings, Server, served_mixers
 from predict.serving.step_table import StepTable
-from sampling.arithmetic.expert_rows import experts_with_rows
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Request
-from sampling.cells.matrices import products_on_rank
 from sampling.collectives.custom_all_reduce import CustomAllReduce
-from sampling.collectives.kinds import AllGather, AllReduce, Collective, ReduceScatter
+from sampling.collectives.kinds import AllGather, AllReduce, Collective
 from sampling.hardware.cluster import DTYPE_BYTES
-from sampling.operators.elementwise import Gelu, SwiGLU
-from sampling.operators.experts import UNTUNED as UNTUNED_EXPERTS
-from sampling.operators.experts import UNTUNED_WIDTH, GroupedGemm
 from sampling.operators.gemm import Gemm
 from sampling.operators.norm import RMSNorm
 
 # The kernels of one step on one GPU, as the calls that training's price lists know, by the factor that corrects them.
 
-EVEN = "power_law_0"
-"""Routing in which every expert is equally likely."""
-
 
 def token_kernels(server: Server, tokens: int) -> dict[Group, list[Counted]]:
     """The kernels whose work depends on the number of tokens alone, all layers together; the head is apart."""
     found: dict[Group, list[Counted]] = {"gemm": [], "moe": [], "all_reduce": [], "elementwise": []}
-    parts = [(mixer.layers, mixer.token_calls(tokens)) for mixer in served_mixers(server)]
+    parts = [(each.layers, each.mixer.token_calls(each.share, tokens)) for each in served_mixers(server)]
     parts += [(layers, _layer(server, kind, tokens)) for kind, layers in Counter(server.model.kinds()).items()]
     for layers, calls in parts:
         for group, call, count in calls:
@@ -73,20 +66,20 @@ def decode_attention(server: Server, decodes: int, keys: int, *, kept: Kept | No
     """The calls in which each of `decodes` tokens attends to `keys` keys, in all layers, or in those alone that keep the `kept` part of a
     sequence."""
     return [
-        Counted(call=call, phase="forward", count=mixer.layers)
-        for mixer in served_mixers(server)
-        if kept in (None, mixer.cache.keeps)
-        for call in mixer.decode_calls(decodes, keys)
+        Counted(call=call, phase="forward", count=each.layers)
+        for each in served_mixers(server)
+        if kept in (None, each.mixer.cache(each.share).keeps)
+        for call in each.mixer.decode_calls(each.share, decodes, keys)
     ]
 
 
 def prefill_attention(server: Server, tokens: int, *, kept: Kept | None = None) -> list[Counted]:
     """The same of a prompt that is computed in one chunk."""
     return [
-        Counted(call=call, phase="forward", count=mixer.layers)
-        for mixer in served_mixers(server)
-        if kept in (None, mixer.cache.keeps)
-        for call in mixer.prefill_calls(tokens)
+        Counted(call=call, phase="forward", count=each.layers)
+        for each in served_mixers(server)
+        if kept in (None, each.mixer.cache(each.share).keeps)
+        for call in each.mixer.prefill_calls(each.share, tokens)
     ]
 
 
@@ -106,52 +99,11 @@ def step_kernels(server: Server, batch: StepBatch) -> dict[Group, list[Counted]]
 
 def _layer(server: Server, kind: LayerKind, tokens: int) -> Iterator[GroupedCall]:
     """The norms and the feed-forward of one layer, and what its GPUs exchange."""
-    model, tp = server.model, server.tp
+    model = server.model
     yield "elementwise", RMSNorm(dtype=server.activations, tokens=tokens, hidden=model.hidden), model.norms_a_layer
-    feed_forward = model.feed_forward(kind)
-    if isinstance(feed_forward, Experts):
-        yield from _mixture(server, feed_forward, tokens)
-    else:
-        yield from products(server, feed_forward.matrices(model), tokens)
-        activation = SwiGLU if model.gated else Gelu
-        yield "elementwise", activation(dtype=server.activations, tokens=tokens, width=max(1, model.ffn // tp)), 1
-    if tp > 1:
+    yield from parts_of(model, kind)[1].token_calls(server.share(), tokens)
+    if server.tp > 1:
         yield "all_reduce", _all_reduce(server, tokens), 2
-
-
-def _mixture(server: Server, experts: Experts, tokens: int) -> Iterator[GroupedCall]:
-    """Router and shared experts on every GPU; of the others each GPU has a slice of all, or whole ones of its own, for the tokens of all
-    replicas."""
-    model, tp, dp = server.model, server.tp, server.placement.dp
-    yield from products(server, experts.matrices(model), tokens)
-    everywhere = tokens * dp
-    rows = max(1, round(everywhere * experts.topk / server.ep))
-    held = max(1, experts.count // server.ep)
-    busy = max(1, round(experts_with_rows(held, rows, EVEN)))
-    width, slices = expert_width(server, experts), server.expert_ranks // server.ep
-    for outputs, inputs in products_on_rank(experts.expert_matrices(model), slices).values():
-        product = GroupedGemm(
-            dtype=server.placement.precision,
-            groups=busy,
-            rows=max(rows, busy),
-            n=outputs,
-            k=inputs,
-            distribution=EVEN,
-            kernel=UNTUNED_EXPERTS if width >= UNTUNED_WIDTH else "",
-        )
-        yield "moe", product, 1
-    yield "elementwise", SwiGLU(dtype=server.activations, tokens=rows, width=width), 1
-    if dp > 1:
-        size = DTYPE_BYTES[server.activations] * everywhere * model.hidden
-        # GPUs of a tensor-parallel group are neighbours, and each exchanges with its counterparts of the other replicas
-        per_node = min(dp, max(1, server.cluster.gpus_per_node // tp))
-        for kind in (AllGather, ReduceScatter):
-            yield "all_reduce", kind(size_bytes=size, ranks=dp, ranks_per_node=per_node), 1
-
-
-def expert_width(server: Server, experts: Experts) -> int:
-    """Inner width of an expert on one GPU."""
-    return max(1, experts.ffn // (server.expert_ranks // server.ep))
 
 
 def _all_reduce(server: Server, tokens: int) -> Collective:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.serving.batch import BatchSums, StepBatch
-from predict.serving.mixers.served import served_mixers
-from predict.serving.server import Server
+from predict.serving.server import Server, served_mixers
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.units import GIB
@@ -119,7 +118,7 @@ class KeptBytes:
 
 def kept_bytes(server: Server) -> KeptBytes:
     """The bytes of a server's cache. Where every layer slides, none gives up a block early, and each token counts in full."""
-    caches = [(mixer.layers, mixer.cache) for mixer in served_mixers(server)]
+    caches = [(each.layers, each.mixer.cache(each.share)) for each in served_mixers(server)]
     whole = sum(layers * cache.token_bytes for layers, cache in caches if not cache.window)
     sliding = sum(layers * cache.token_bytes for layers, cache in caches if cache.window)
     return KeptBytes(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Literal
 
+from predict.layers.part import Mixer, parts_of
+from predict.layers.served import ServerShare
 from predict.model.spec import ModelSpec
+from predict.prices.kernels.attention import PACKING
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, did_you_mean, shown
 from sampling.files.places import CONFIGS
 from sampling.files.schema import Key, one_of, read
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster, hardware_facts, load_cluster
 
+SLIDING = "sliding"
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
 
 
@@ -130,6 +135,47 @@ class Server:
     @property
     def weight_bytes(self) -> int:
         return DTYPE_BYTES[self.placement.precision]
+
+    def share(self, window: int = 0) -> ServerShare:
+        """One GPU's share, as the parts of a layer ask it; `window` is that of the layer's queries, 0 for none."""
+        gpu, placed = self.cluster.gpu, self.placement
+        return ServerShare(
+            model=self.model,
+            tp=placed.tp,
+            dp=placed.dp,
+            ep=self.ep,
+            gpus_per_node=self.cluster.gpus_per_node,
+            precision=placed.precision,
+            activations=self.activations,
+            kv_precision=placed.kv_precision,
+            # torch's kernel on a CPU gathers the blocks of a cache
+            cache_block=self.engine.block_size if gpu.kind == "cpu" else 0,
+            shares_keys=gpu.architecture in PACKING,
+            window=window,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedMixer:
+    """A mixer of so many layers of a server."""
+
+    mixer: Mixer
+    share: ServerShare
+    layers: int
+
+
+def served_mixers(server: Server) -> tuple[ServedMixer, ...]:
+    """The mixers of a server's layers, layers of equal ones together."""
+    model = server.model
+    kinds = {kind.mixer: kind for kind in model.kinds()}
+    return tuple(
+        ServedMixer(
+            mixer=parts_of(model, kinds[name])[0],
+            share=server.share(model.window if name == SLIDING else 0),
+            layers=count,
+        )
+        for name, count in Counter(kind.mixer for kind in model.kinds()).items()
+    )
 
 
 def longest_request(model: ModelSpec, engine: EngineSettings) -> int:

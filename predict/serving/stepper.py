@@ -10,6 +10,7 @@ from math import log1p
 import numpy as np
 
 from predict.interval import Interval, width_of_server
+from predict.layers.served import Group
 from predict.prices.kernels import UNMEASURED_WIDTH
 from predict.prices.sample_provenance import ANOTHER_CPU, is_another_cpu
 from predict.run.calibration_terms import NINETY
@@ -18,7 +19,6 @@ from predict.serving.coefficients import Coefficients, shipped_coefficients
 from predict.serving.config import require_positions
 from predict.serving.kernels import prefill_attention, prices_of, step_kernels, with_launches
 from predict.serving.kv_cache import CacheRoom, cache_room, require_batch_room
-from predict.serving.mixers.served import Group
 from predict.serving.server import Server
 from predict.serving.step_model import KERNELS, Features, step_model
 from predict.serving.step_table import StepTable

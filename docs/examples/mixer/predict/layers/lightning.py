@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,11 +10,14 @@ from predict.layers.attention import CORE
 from predict.layers.norms import normed_input
 from predict.layers.part import Mixer
 from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
+from predict.layers.served import GroupedCall, LayerCache, ServerShare
 from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.exchanges import entering, exchange_of_keys, leaving
 from predict.rank.module import Module
 from predict.rank.share import RankShare
+from sampling.call import Call
 from sampling.cells.matrices import Matrix, products_on_rank
+from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.elementwise import SwiGLU
 from sampling.operators.lightning_attention import LightningRecurrence
 from sampling.operators.streaming import Stream
@@ -79,4 +83,27 @@ class LightningAttention(Mixer):
             SavedTensors(component="qkv", kept=3 * width),
             SavedTensors(component=CORE, kept=3 * width, in_backward=3 * width),
             SavedTensors(component="proj", kept=3 * width + FP32 * sizes.tokens, in_backward=width),
+        )
+
+    def cache(self, share: ServerShare) -> LayerCache:
+        """A state [head_dim, head_dim] per head in fp32, whatever the sequence's length."""
+        return LayerCache(sequence_bytes=share.model.heads // share.tp * share.model.head_dim**2 * DTYPE_BYTES["fp32"])
+
+    def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
+        yield from Mixer.token_calls(self, share, tokens)
+        gate = SwiGLU(dtype=share.activations, tokens=tokens, width=share.model.q_width // share.tp)
+        yield "elementwise", gate, 1
+
+    def decode_calls(self, share: ServerShare, decodes: int, keys: int) -> Iterator[Call]:
+        """A decode reads and writes the state of its sequence."""
+        yield Stream(dtype="fp32", size_bytes=round(2 * decodes * self.cache(share).sequence_bytes))
+
+    def prefill_calls(self, share: ServerShare, tokens: int) -> Iterator[Call]:
+        yield LightningRecurrence(
+            dtype=share.activations,
+            batch=1,
+            seq_len=tokens,
+            heads=share.model.heads // share.tp,
+            head_dim=share.model.head_dim,
+            block=self.block,
         )

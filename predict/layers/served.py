@@ -1,0 +1,80 @@
+"""A layer on one GPU of a server: what its parts ask of the server, what they keep of a sequence, and the kernels that they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from predict.model.spec import ModelSpec
+from sampling.call import Call
+from sampling.cells.matrices import Matrix, products_on_rank
+from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.operators.gemm import Gemm
+
+Group = Literal["gemm", "moe", "attention", "all_reduce", "elementwise"]
+"""Kernels of a step that one factor corrects."""
+GroupedCall = tuple[Group, Call, float]
+"""Group, call and how often a layer runs it."""
+Kept = Literal["all", "window", "state"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerShare:
+    """The plain values of a server that decide the kernels and the bytes of a layer on one of its GPUs."""
+
+    model: ModelSpec
+    tp: int
+    """Tensor-parallel GPUs."""
+    dp: int
+    """Replicas of attention, whose tokens share the experts."""
+    ep: int
+    """GPUs that share the experts, each with whole ones; 1 where every expert is sliced."""
+    gpus_per_node: int
+    precision: str
+    """Dtype of the weights of the layers."""
+    activations: str
+    kv_precision: str
+    """Dtype of the cached keys and values."""
+    cache_block: int
+    """Tokens of a block of the cache where attention gathers blocks before it reads them, as torch's does on a CPU; 0 where the kernel reads
+    them in place."""
+    shares_keys: bool
+    """Whether attention reads a key once for all heads that share it."""
+    window: int = 0
+    """Keys that a query of the layer sees; 0 for all."""
+
+    @property
+    def expert_slices(self) -> int:
+        """GPUs among which one expert is sliced."""
+        return self.tp * self.dp // self.ep
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of one cached element."""
+        return DTYPE_BYTES[self.kv_precision]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerCache:
+    """The bytes that one layer keeps of a sequence on one GPU."""
+
+    token_bytes: float = 0.0
+    """Per token, of the last `window` ones."""
+    window: int = 0
+    """Tokens that are kept; 0 for all."""
+    sequence_bytes: float = 0.0
+    """Whatever the sequence's length: the state of a recurrence."""
+
+    @property
+    def keeps(self) -> Kept:
+        """The part of a sequence that it keeps."""
+        if not self.token_bytes:
+            return "state"
+        return "window" if self.window else "all"
+
+
+def served_products(share: ServerShare, matrices: Iterable[Matrix], tokens: int) -> Iterator[GroupedCall]:
+    """The products of these matrices on one GPU."""
+    for outputs, inputs in products_on_rank(matrices, share.tp).values():
+        yield "gemm", Gemm(dtype=share.precision, m=tokens, n=outputs, k=inputs), 1

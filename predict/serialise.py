@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache
 from operator import attrgetter
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeVar, get_args, get_type_hints
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,3 +130,24 @@ def _names(kind: Any) -> tuple[str, ...]:
 def _readers(declared: str) -> tuple[tuple[str, attrgetter[Any]], ...]:
     words = (word.partition("=") for word in declared.split())
     return tuple((key, attrgetter(path or key)) for key, _, path in words)
+
+
+# Dataclasses from plain data.
+
+T = TypeVar("T")
+
+
+def rebuild(cls: type[T], values: Mapping[str, Any]) -> T:
+    """A dataclass from its `asdict`; fields that are dataclasses themselves are rebuilt too."""
+    hints = get_type_hints(cls)
+    return cls(**{key: _value(hints[key], value) for key, value in values.items()})
+
+
+def _value(hint: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        found = next((each for each in (hint, *get_args(hint)) if is_dataclass(each) and isinstance(each, type)), None)
+        return rebuild(found, value) if found else value
+    if isinstance(value, list):
+        (of, *_) = get_args(hint) or (None,)
+        return tuple(_value(of, each) for each in value)
+    return value

@@ -15,6 +15,7 @@ LISTS = (
     "tests/sampling/hardware/test_hardware.py",
     "tests/predict/huggingface/test_families.py",
     "tests/predict/memory/test_activations.py",
+    "tests/predict/measured_runs/test_logs.py",
 )
 FIGURES = ("tests/golden",)
 PAGES = ("tests/docs/test_reference.py",)
@@ -25,7 +26,7 @@ PAGES = ("tests/docs/test_reference.py",)
     [
         (
             LISTS,
-            "folder_is_a_room or examples_cover or importer_is_found or catalogue_has or every_family or ends_divide",
+            "folder_is_a_room or examples_cover or importer_is_found or catalogue_has or every_family or ends_divide or every_format",
         ),
         (FIGURES, "figures"),
         (PAGES, "up_to_date or names_listed"),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from predict.bounds.device import Device
+from predict.bounds.device import Device, Models, Roofline, Work, one_after_another, whole
 from predict.bounds.element_counts import ElementCounts, Layer, element_counts
 from predict.bounds.kernels import Graph, Kernel, kernels_of, prefetched_work, unfused_work
-from predict.bounds.roofline import Models, Roofline, Work, one_after_another, whole
 from sampling.hardware.hardware_file import DTYPE_BYTES
 
 Rule = Literal["documented", "intended", "kernels"]

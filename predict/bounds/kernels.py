@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from predict.bounds.roofline import Work
+from predict.bounds.device import Work
 
 # The operations of a module and the tensors between them, without torch.
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from predict.huggingface.families import FAMILIES
 from predict.huggingface.families.family import DENSE_LAYERS, FULL_ATTENTION, LAYER_TYPES, MIXERS, Family, Number
-from predict.huggingface.families.unmodelled import OTHER_NAMES, UNMODELLED
-from predict.huggingface.refusals import REFUSED_KEYS, is_neutral, refused
+from predict.huggingface.refusals import OTHER_NAMES, REFUSED_KEYS, UNMODELLED, is_neutral, refused
 from predict.layers.mixture import Mixture
 from predict.layers.part import FeedForward, Mixer
 from predict.layers.registry import fields_of_parts, mixers, parts

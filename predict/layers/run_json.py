@@ -9,8 +9,8 @@ from typing import Any
 
 from predict.layers.registry import fields_of_parts, mixers, parts, sizes_of
 from predict.model.spec import ModelSpec
-from predict.run.rebuild import rebuild
 from predict.run.training_run import TrainingRun
+from predict.serialise import rebuild
 
 OF_PARTS = ("mixers", "mlp", "sparse")
 FURTHER = "further"

@@ -3,20 +3,203 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import fmean
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predict import estimate
-from predict.measured_runs.drift import Change, Explanation, FloatArray, changes, explanations
 from predict.measured_runs.records import Record, id_of, local_time, records, standing_doubts
 from predict.run.calibration_file import scaled
-from predict.run.calibration_terms import Calibration
+from predict.run.calibration_terms import PRIORS, TERMS, Calibration, bounds
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.files.faults import counted
+
+# Drift: when measured steps changed against their predictions.
+#
+# The rule. Each configuration has a level of its own, which no prediction needs to meet: only its own runs are held against one another.
+# Of every stretch of runs, up to the last one or not, the shift is the level within it less that of the others (least squares, all
+# configurations alike); the stretch whose shift is the largest in its own standard errors is the candidate (circular binary
+# segmentation: Olshen et al., Biostatistics 5(4), 2004). It is a change where, of PERMUTATIONS orders in which the runs of each
+# configuration are shuffled among themselves, fewer than ALARM have as large a one: so a false alarm is as rare as ALARM wherever runs do
+# not depend on the ones before, whatever their noise is. Then the parts on its sides and within it are asked again.
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
+ALARM = 0.01
+"""Share of histories without a change in which one is seen."""
+PERMUTATIONS = 1999
+LEAST_WEIGHT = 1.5
+"""Runs n in and m out of a stretch, of one configuration, tell its shift as n·m / (n + m) do: 3 beside 3 are enough, or 2 beside 6."""
+SMALLEST = 0.01
+"""Shift in log time below which a change is not told."""
+AT_ONCE = 5_000_000
+"""Stretches of shuffled orders that are held at once, which bounds the memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A change between two neighbouring runs, by their places in order."""
+
+    start: int
+    """First run of the stretch before it."""
+    place: int
+    """First run after it."""
+    stop: int
+    """Place behind the last run of the stretch after it."""
+    shift: float
+    """Measured over predicted after it, less before: in log time, so that 0.06 is about 6 % slower."""
+    chance: float
+    """Share of orders without a change that have as large a shift."""
+
+
+def changes(logs: Sequence[float], configurations: Sequence[object]) -> list[Change]:
+    """The changes in logarithms of measured over predicted steps, in order; `configurations` tells which runs are of one."""
+    names = {name: number for number, name in enumerate(dict.fromkeys(configurations))}
+    groups = np.array([names[name] for name in configurations], dtype=np.intp)
+    values = np.array(logs, dtype=np.float64)
+    chances = dict(_cuts(values, groups, 0, len(values)))
+    bounds = [0, *sorted(chances), len(values)]
+    found = []
+    for start, place, stop in zip(bounds, bounds[1:], bounds[2:], strict=False):
+        shift = _shift(values, groups, (start, place, stop))
+        if abs(shift) >= SMALLEST:
+            found.append(Change(start=start, place=place, stop=stop, shift=shift, chance=chances[place]))
+    return found
+
+
+def _cuts(logs: Floats, groups: Places, start: int, stop: int) -> Iterator[tuple[int, float]]:
+    """The places at which a stretch begins or ends, each with its chance."""
+    found = _stretch(logs[start:stop], groups[start:stop])
+    if found is None:
+        return
+    first, last, chance = found
+    bounds = [start, *(start + place for place in (first, last) if 0 < place < stop - start), stop]
+    yield from ((place, chance) for place in bounds[1:-1])
+    for part in pairwise(bounds):
+        yield from _cuts(logs, groups, *part)
+
+
+def _stretch(logs: Floats, groups: Places) -> tuple[int, int, float] | None:
+    """The stretch that stands out the most, and the chance of one as great; None where none does."""
+    if not len(logs):
+        return None
+    members = np.eye(groups.max() + 1)[groups]
+    counts = members.sum(axis=0)
+    before = np.concatenate([np.zeros((1, len(counts))), np.cumsum(members, axis=0)])
+    first, last = np.triu_indices(len(logs) + 1, 1)
+    inside = before[last] - before[first]
+    weights = (inside * (1 - inside / np.maximum(counts, 1))).sum(axis=1)
+    enough = weights >= LEAST_WEIGHT - 1e-9
+    first, last, weights = first[enough], last[enough], weights[enough]
+    centred = logs - (members.T @ logs / np.maximum(counts, 1))[groups]
+    if not len(first) or not centred.any():
+        return None
+
+    def sizes(orders: Floats) -> Floats:
+        sums = np.concatenate([np.zeros((len(orders), 1)), np.cumsum(orders, axis=1)], axis=1)
+        size: Floats = np.abs(sums[:, last] - sums[:, first]) / np.sqrt(weights)
+        return size
+
+    (own,) = sizes(centred[np.newaxis])
+    best = int(np.argmax(own))
+    blocks = _shuffled(centred, groups, max(1, AT_ONCE // len(first)))
+    as_great = sum(int((sizes(block).max(axis=1) >= own[best] * (1 - 1e-9)).sum()) for block in blocks)
+    chance = (1 + as_great) / (1 + PERMUTATIONS)
+    return (int(first[best]), int(last[best]), chance) if chance <= ALARM else None
+
+
+def _shuffled(values: Floats, groups: Places, at_once: int) -> Iterator[Floats]:
+    """PERMUTATIONS orders of the values within their configurations, in blocks; the same ones each time."""
+    random = np.random.default_rng(0)
+    in_order = np.argsort(groups, kind="stable")
+    for done in range(0, PERMUTATIONS, at_once):
+        keys = random.random((min(at_once, PERMUTATIONS - done), len(values))) + groups
+        block = np.empty_like(keys)
+        block[:, in_order] = values[np.argsort(keys, axis=1)]
+        yield block
+
+
+def _shift(logs: Floats, groups: Places, bounds: tuple[int, int, int]) -> float:
+    """The level after the middle bound less that before it, over the configurations on both sides; 0 where there are none."""
+    start, place, stop = bounds
+    total = weight = 0.0
+    for group in np.unique(groups[start:stop]):
+        before, after = (logs[side][groups[side] == group] for side in (slice(start, place), slice(place, stop)))
+        if len(before) and len(after):
+            own = len(before) * len(after) / (len(before) + len(after))
+            total += own * float(after.mean() - before.mean())
+            weight += own
+    return total / weight if weight else 0.0
+
+
+# The terms of a calibration that would explain a change: a step that depends twice as much on one must have moved twice as far.
+
+FloatArray = NDArray[np.float64]
+FIRST = 0.1
+"""Logarithm of the factor that is tried first."""
+ROUNDS = 4
+NOTHING = 1e-3
+"""Share of a step that is too little to know a term by."""
+AS_WELL = 3.84
+"""Squared standard deviations by which another term may be worse and still explain the change as well (chi-squared, 95 %)."""
+OWN = 0.01
+"""Standard deviation in log time of what each configuration's shift has of its own. Assumed: repeats on the same nodes differ by 0.1 to 2 %."""
+
+
+Respond: TypeAlias = Callable[[str, float], FloatArray]
+"""A term and the logarithm of its factor → how far the step of each configuration moves, in log time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """A factor on one term that stands for a change."""
+
+    term: str
+    factor: float
+    share: float
+    """Share of the shifts' squares that it explains."""
+    distance: float
+    """Squared standard deviations of the term's prior and of what it leaves: the least is the likeliest."""
+
+
+def explanations(shifts: FloatArray, weights: FloatArray, respond: Respond, noise: float) -> list[Explanation]:
+    """The terms that explain the configurations' mean shifts over a change, the likeliest first, and those that do as well.
+
+    A weight is n·m / (n + m) of n runs before and m after; `noise` is the standard deviation of a run in log time.
+    """
+    precision = 1 / (OWN**2 + noise**2 / weights)
+    found = [each for name in TERMS if (each := _by(name, shifts, precision, respond))]
+    found.sort(key=lambda each: each.distance)
+    return [each for each in found if each.distance <= found[0].distance + AS_WELL]
+
+
+def _by(name: str, shifts: FloatArray, precision: FloatArray, respond: Respond) -> Explanation | None:
+    """The likeliest factor on a term; None where no step depends on it, or it would leave its bounds."""
+    low, high = (math.log(bound) for bound in bounds()[name])
+    log = math.copysign(FIRST, float((precision * shifts).sum()))
+    for _ in range(ROUNDS):  # a step is not linear in a term: a transfer comes out from behind its compute
+        slopes = respond(name, log) / log
+        if float(np.abs(slopes).max()) < NOTHING:
+            return None
+        wanted = float((precision * slopes * shifts).sum()) / float(
+            (precision * slopes**2).sum() + 1 / PRIORS[name] ** 2
+        )
+        if not low <= wanted <= high or abs(wanted) < NOTHING:
+            return None
+        log = wanted
+    left = shifts - respond(name, log)
+    return Explanation(
+        term=name,
+        factor=math.exp(log),
+        share=1 - float((precision * left**2).sum() / (precision * shifts**2).sum()),
+        distance=(log / PRIORS[name]) ** 2 + float((precision * left**2).sum()),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 from predict.layers.run_json import load_run
 from predict.measured_runs.fit_terms import MeasuredRun
+from predict.measured_runs.logs import read_log
 from predict.measured_runs.matches_config import SLACK, misfits, unit_mistake, unsettled
-from predict.measured_runs.read_log import read_log
 from predict.measured_runs.steady_state import are_repeats, settled_step
 from predict.measurement.measurement import settings_of
 from predict.measurement.system_noise import SPREAD_LIMIT, quiet_steps, spread_between

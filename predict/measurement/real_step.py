@@ -20,8 +20,8 @@ from predict.measurement.measurement import DeviceRecord, Measurement, pool, set
 from predict.measurement.requirements import Implementation, require_gpu_of, require_measurable, require_no_other_traces
 from predict.measurement.system_noise import others_shares_here, usage_of
 from predict.measurement.worker import run_in_processes
-from predict.run.rebuild import rebuild
 from predict.run.training_run import TrainingRun
+from predict.serialise import rebuild
 from sampling.errors import UserError
 from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place
 from sampling.files.places import own_data

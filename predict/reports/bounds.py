@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from predict.bounds.analysis import RULES, Analysis, Rule
+from predict.bounds.device import Models, Roofline
 from predict.bounds.element_counts import Layer
 from predict.bounds.kernels import Kernel
-from predict.bounds.roofline import Models, Roofline
 from predict.bounds.step import StepBounds
 from predict.reports.text import escape, fact, head, run_text, stacked, table
 from predict.serialise import each_picked, picked, versioned

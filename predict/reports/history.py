@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from predict.measured_runs.drift import ALARM
-from predict.measured_runs.history import Drift, History
+from predict.measured_runs.history import ALARM, Drift, History
 from predict.measured_runs.records import local_time
 from predict.reports.text import figures_table
 from predict.serialise import version_of

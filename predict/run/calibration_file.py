@@ -13,8 +13,8 @@ from typing import TypeVar
 import yaml
 
 from predict.run.calibration_terms import Calibration, Posterior
-from predict.run.rebuild import rebuild
 from predict.run.training_run import TrainingRun
+from predict.serialise import rebuild
 from sampling.errors import UNREADABLE, ConfigError, UserError
 from sampling.files.documents import read_json, read_yaml
 from sampling.files.schema import read

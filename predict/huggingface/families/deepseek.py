@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.huggingface.families.family import MOST_PREDICTED_AHEAD, Family, LayerPattern, after_dense, size
-from predict.huggingface.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE
+from predict.huggingface.families.family import (
+    ATTENTION_BIAS,
+    LLAMA_BLOCK,
+    LLAMA_LIKE,
+    MOST_PREDICTED_AHEAD,
+    Family,
+    LayerPattern,
+    after_dense,
+    size,
+)
 from sampling.files.schema import Key
 
 DEEPSEEK: Mapping[str, Key] = {

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (
+    ATTENTION_BIAS,
+    LLAMA_BLOCK,
+    LLAMA_LIKE,
     PLAIN_ACTIVATIONS,
     Family,
     LayerPattern,
@@ -14,7 +17,6 @@ from predict.huggingface.families.family import (
     size,
     switch,
 )
-from predict.huggingface.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE
 from sampling.files.schema import Key, Scalar
 
 GEMMA: Mapping[str, Key] = {

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (
+    ATTENTION_BIAS,
+    LLAMA_BLOCK,
+    LLAMA_LIKE,
     MOST_PREDICTED_AHEAD,
     Family,
     LayerPattern,
@@ -13,7 +16,6 @@ from predict.huggingface.families.family import (
     size,
     switch,
 )
-from predict.huggingface.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE
 
 FAMILIES: Mapping[str, Family] = {
     "glm4_moe": Family(

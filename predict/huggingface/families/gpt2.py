@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.huggingface.families.family import MOST_LAYERS, PLAIN_ACTIVATIONS, Family, activation, size, switch
-from predict.huggingface.families.shared_keys import PLAIN_BLOCK
+from predict.huggingface.families.family import (
+    MOST_LAYERS,
+    PLAIN_ACTIVATIONS,
+    PLAIN_BLOCK,
+    Family,
+    activation,
+    size,
+    switch,
+)
 
 FAMILIES: Mapping[str, Family] = {
     "gpt2": Family(

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.huggingface.families.family import PLAIN_ACTIVATIONS, Family, Number, activation, switch
-from predict.huggingface.families.shared_keys import PLAIN_BLOCK, SIZES
+from predict.huggingface.families.family import (
+    PLAIN_ACTIVATIONS,
+    PLAIN_BLOCK,
+    SIZES,
+    Family,
+    Number,
+    activation,
+    switch,
+)
 
 FAMILIES: Mapping[str, Family] = {
     "gpt_neox": Family(

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.huggingface.families.family import Family, LayerPattern, always, last_of_interval, size, switch
-from predict.huggingface.families.shared_keys import LLAMA_BLOCK, LLAMA_LIKE
+from predict.huggingface.families.family import (
+    LLAMA_BLOCK,
+    LLAMA_LIKE,
+    Family,
+    LayerPattern,
+    always,
+    last_of_interval,
+    size,
+    switch,
+)
 
 FAMILIES: Mapping[str, Family] = {
     "gpt_oss": Family(

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.huggingface.families.family import Family, LayerPattern, always, never, size
-from predict.huggingface.families.shared_keys import EVERY_LAYER_SLIDES, LLAMA_BLOCK, LLAMA_LIKE, NO_BIAS, WINDOW
+from predict.huggingface.families.family import (
+    EVERY_LAYER_SLIDES,
+    LLAMA_BLOCK,
+    LLAMA_LIKE,
+    NO_BIAS,
+    WINDOW,
+    Family,
+    LayerPattern,
+    always,
+    never,
+    size,
+)
 
 FAMILIES: Mapping[str, Family] = {
     "mistral": Family(

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.huggingface.families.family import Family, Number, size
-from predict.huggingface.families.shared_keys import EVERY_LAYER_SLIDES, LLAMA_BLOCK, LLAMA_LIKE, NO_BIAS, WINDOW
+from predict.huggingface.families.family import (
+    EVERY_LAYER_SLIDES,
+    LLAMA_BLOCK,
+    LLAMA_LIKE,
+    NO_BIAS,
+    WINDOW,
+    Family,
+    Number,
+    size,
+)
 
 FAMILIES: Mapping[str, Family] = {
     "phi3": Family(

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from predict.huggingface.families.family import (
+    ATTENTION_BIAS,
+    LLAMA_BLOCK,
+    LLAMA_LIKE,
+    QUARTER_ROTARY,
     Family,
     LayerPattern,
     always,
@@ -16,7 +20,6 @@ from predict.huggingface.families.family import (
     size,
     switch,
 )
-from predict.huggingface.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE, QUARTER_ROTARY
 from sampling.files.schema import Key, Scalar
 
 SWITCHED_WINDOW: Mapping[str, Key] = {

@@ -13,7 +13,6 @@ from predict.measured_runs.explain.matches_config import require_of_run
 from predict.measured_runs.explain.measured import CallKey, MeasuredMessages, MeasuredRank, MeasuredStep
 from predict.measured_runs.explain.messages import BARRIER, InFlight, messages_of, shortest_us, within
 from predict.measured_runs.explain.naming import FORWARD, Half, Widths, direction, name_operators, widths_of
-from predict.measured_runs.explain.steps import device_windows, steps_of
 from predict.measured_runs.explain.timeline import (
     IDLE,
     UNNAMED,
@@ -21,10 +20,12 @@ from predict.measured_runs.explain.timeline import (
     Slice,
     communicating,
     device_slices,
+    device_windows,
     host_slices,
     nested_alike,
     runs_forwards_first,
     splits_backward,
+    steps_of,
     working_spans,
 )
 from predict.run.training_run import TrainingRun

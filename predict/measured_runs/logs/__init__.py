@@ -1,17 +1,23 @@
-"""Formats of training logs, found by themselves. A format is a module of this folder with
+"""Training logs: the format is found by the lines. A format is a module of this folder with
 
 - `FRAMEWORK`, the name of what writes it,
-- `read(lines)`, which yields what they tell of steps, in order,
-- `peak_bytes(line)`, the peak of allocated memory per GPU that a line tells, None for any other line.
+- `read(lines)`, which yields what they state of steps, in order,
+- `peak_bytes(line)`, the peak of allocated memory per GPU that a line states, None for any other line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 
-from predict.measured_runs.steady_state import LoggedStep
+from predict.measured_runs.steady_state import LoggedStep, RunLog
 from sampling.additions import add, modules_of
+from sampling.errors import UserError
+from sampling.files.disk import NotReadError, read_unzipped
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,3 +33,116 @@ def formats() -> dict[str, LogFormat]:
         if hasattr(module, "FRAMEWORK"):
             add(found, module.FRAMEWORK, LogFormat(read=module.read, peak_bytes=module.peak_bytes), "formats of logs")
     return found
+
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:|(?:rank|default)(\d+):|(\d+):(?!\d))")
+"""What torchrun, srun -l and others put before the lines of a rank; a time of day such as 09:12:33 is none."""
+TIME = re.compile(r"\b(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
+ALIKE = 1.05
+"""Factor within which ranks tell the same time of a step: each has its own clock."""
+MOST_STARTS = 0.1
+"""Share of the steps at which a log may begin anew: a job that restarts more often hardly trains."""
+
+
+def read_log(path: Path) -> RunLog:
+    """The steps of a log. UserError for a file that cannot be read, is of no known format, or whose lines are out of order."""
+    try:
+        text = read_unzipped(path).decode("utf-8", errors="replace")
+    except NotReadError as error:
+        raise UserError(f"{path}: {error}") from None
+    lines = COLOURS.sub("", text).replace("\r", "\n").split("\n")
+    framework, steps = _found(lines)
+    if not steps:
+        raise UserError(
+            f"{path}: no line tells a step's time as {', '.join(formats())} do; give the log of the rank that prints them, or the step "
+            "time itself, such as 3.2s"
+        )
+    peaks = (each.peak_bytes(line) for each in formats().values() for line in lines)
+    last, starts = _last_start(path, steps)
+    return RunLog(
+        place=str(path),
+        framework=framework,
+        steps=last,
+        peak_bytes=max(filter(None, peaks), default=None),
+        starts=starts,
+        date=_date(lines),
+    )
+
+
+def _found(lines: Sequence[str]) -> tuple[str, list[LoggedStep]]:
+    """The format that tells the most, step times rather than rates, and its steps."""
+    read = {name: _of_one_rank(each, lines) for name, each in formats().items()}
+    return max(read.items(), key=lambda each: (any(step.time_us for step in each[1]), len(each[1])))
+
+
+def _of_one_rank(each: LogFormat, lines: Sequence[str]) -> list[LoggedStep]:
+    """The timed steps as the rank tells them that tells the most; without marks of ranks, all lines are one's."""
+    by_rank: dict[str, list[str]] = {}
+    for line in lines:
+        found = RANK.match(line)
+        by_rank.setdefault(found[found.lastindex or 0] if found else "", []).append(line)
+    told = (_without_repeats([step for step in each.read(of_rank) if step.timed]) for of_rank in by_rank.values())
+    return max(told, key=len, default=[])
+
+
+def _without_repeats(steps: Sequence[LoggedStep]) -> list[LoggedStep]:
+    """The steps, each once where several ranks tell it one after the other without their marks."""
+    return [step for place, step in enumerate(steps) if not (place and _tells_the_same(step, steps[place - 1]))]
+
+
+def _tells_the_same(one: LoggedStep, other: LoggedStep) -> bool:
+    if one.step != other.step:
+        return False
+    pairs = (
+        (one.time_us, other.time_us),
+        (one.samples_per_s, other.samples_per_s),
+        (one.tokens_per_s_per_gpu, other.tokens_per_s_per_gpu),
+    )
+    return all(mine == theirs or (mine and theirs and 1 / ALIKE < mine / theirs < ALIKE) for mine, theirs in pairs)
+
+
+def _last_start(path: Path, steps: Sequence[LoggedStep]) -> tuple[Sequence[LoggedStep], int]:
+    """The steps since the numbers last began anew, and how often they began; UserError where they are in no order."""
+    anew = [place for place in range(1, len(steps)) if steps[place].step <= steps[place - 1].step]
+    if len(anew) > max(1, MOST_STARTS * len(steps)):
+        first = steps[anew[0]]
+        raise UserError(
+            f"{path}: its steps are out of order at {len(anew)} of {len(steps)} lines (step {first.step} stands after step "
+            f"{steps[anew[0] - 1].step}); give the log as it was written, of one run"
+        )
+    return steps[anew[-1] if anew else 0 :], 1 + len(anew)
+
+
+def _date(lines: Sequence[str]) -> str:
+    for line in reversed(lines):
+        if found := TIME.search(line):
+            try:
+                return datetime.fromisoformat(f"{found[1]}T{found[2]}").isoformat()
+            except ValueError:
+                continue
+    return ""
+
+
+# Figures in a line of a log: after a name, with a sign between.
+
+NUMBER = r"([+-]?[\d,]*\.?\d+(?:[eE][+-]?\d+)?)"
+
+
+def figure(line: str, name: str) -> float | None:
+    """The number after `name` (a regular expression) and `:` or `=`; None where there is none, or it is not above 0."""
+    found = re.search(rf"{name}\s*[:=]\s*['\"]?{NUMBER}", line)
+    if not found:
+        return None
+    value = float(found[1].replace(",", ""))
+    return value if 0 < value < math.inf else None
+
+
+def whole(line: str, name: str) -> int | None:
+    """The whole number after `name`; None where there is none, or it is not above 0."""
+    value = figure(line, name)
+    return None if value is None else round(value)
+
+
+def times(value: float | None, unit: float) -> float | None:
+    return None if value is None else value * unit

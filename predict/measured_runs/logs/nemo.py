@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from predict.measured_runs.logs.figures import figure, times, whole
+from predict.measured_runs.logs import figure, times, whole
 from predict.measured_runs.steady_state import LoggedStep
 
 FRAMEWORK = "NeMo"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from predict.measured_runs.logs.figures import NUMBER, figure, times
+from predict.measured_runs.logs import NUMBER, figure, times
 from predict.measured_runs.steady_state import LoggedStep
 from sampling.units import GIB
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from predict.measured_runs.logs.figures import figure
+from predict.measured_runs.logs import figure
 from predict.measured_runs.steady_state import LoggedStep
 
 FRAMEWORK = "transformers Trainer"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from predict.measured_runs.drift import changes, explanations
+from predict.measured_runs.history import changes, explanations
 from predict.run.calibration_terms import TERMS
 
 NOISE = 0.02

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from predict.measured_runs.explain.steps import Steps, Window, device_windows
+from predict.measured_runs.explain.timeline import Steps, Window, device_windows
 from sampling.importers.torch_trace.events import Kernel
 
 

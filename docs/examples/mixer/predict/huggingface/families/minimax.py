@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.huggingface.families.family import Family, LayerPattern, always, size
-from predict.huggingface.families.shared_keys import LLAMA_BLOCK, LLAMA_LIKE, NO_BIAS
+from predict.huggingface.families.family import LLAMA_BLOCK, LLAMA_LIKE, NO_BIAS, Family, LayerPattern, always, size
 
 FACTORS = ("full_attn", "linear_attn", "mlp")
 

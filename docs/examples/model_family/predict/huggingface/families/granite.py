@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.huggingface.families.family import Family, switch
-from predict.huggingface.families.shared_keys import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE
+from predict.huggingface.families.family import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE, Family, switch
 
 FAMILIES: Mapping[str, Family] = {
     "granite": Family(

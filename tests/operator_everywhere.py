@@ -24,31 +24,20 @@ from regressors.dataset.training_data import training_data
 from regressors.features.digests import hardware_digest
 from regressors.fitting.fit import fit_operator
 from sampling.call import Call, Counted, Request, make_call, registry
-from sampling.choosing.ranges import ShapeRanges
 from sampling.choosing.shapes import calls_of, draw_models
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.collectives.process_groups import LoneRank
+from tests.made_rows import small_ranges
 
-RANGES = ShapeRanges(
-    dtype="fp32",
-    tokens=(32, 64),
-    seq_len=(16, 32),
-    hidden=(64, 128),
-    head_dims=(16,),
-    ffn_ratio=(2.0, 3.0),
-    vocab=(128, 256),
-    layers=(2, 2),
-    message_bytes=(1024, 4096),
-)
 QUICK = TimerSettings(warmup_repeats=1, least_repeats=2, most_repeats=3, seconds=0.0, attempts=1, most_batches=1)
 
 
 def drawn(name: str, count: int) -> list[Call]:
     """The calls of the operator that a session draws."""
-    calls = [call for model in draw_models(RANGES, count) for call in calls_of(model, 1, with_operators=True)]
+    calls = [call for model in draw_models(small_ranges(), count) for call in calls_of(model, 1, with_operators=True)]
     return list(dict.fromkeys(call for call in calls if name == call.NAME))
 
 

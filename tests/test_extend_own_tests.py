@@ -18,7 +18,7 @@ LISTS = (
     "tests/predict/measured_runs/test_logs.py",
 )
 FIGURES = ("tests/golden",)
-PAGES = ("tests/docs/test_reference.py",)
+PAGES = ("tests/docs/test_pages.py",)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
+import runpy
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from predict.cli import one_batch
+from predict.rank.exchanges import FSDP
+from predict.step import breakdown
+from predict.step.breakdown import GLUE, HOST
+from predict.workload.layer import ACCUMULATION, RECOMPUTE
 from tests.docs.pages import ROOT, links, pages
 
 LONGEST_README_BYTES = 9_000
@@ -56,3 +65,65 @@ def _sources() -> Iterator[Path]:
     for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
         if not name.startswith(("tests/", "docs/log.md", "docs/examples/", "CHANGELOG.md")):
             yield ROOT / name
+
+
+# The committed pages of docs/reference are those that the code makes.
+
+sys.path.append(str(ROOT / "docs"))  # as for a script that lies there
+GENERATOR = runpy.run_path(str(ROOT / "docs" / "refresh_reference.py"))
+
+
+@pytest.mark.parametrize("name", ["config.md", "commands.md", "truth.md", "constants.md"])
+def test_a_generated_page_is_up_to_date(name: str) -> None:
+    committed = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+    assert GENERATOR["pages"]()[name] == committed, "run `make reference`"
+
+
+def test_the_names_listed_are_there() -> None:
+    listed = (ROOT / "docs" / "reference" / "names.md").read_text(encoding="utf-8")
+    assert set(listed.splitlines()) <= set(GENERATOR["pages"]()["names.md"].splitlines()), "run `make reference`"
+
+
+# The glossary and the help of `predict one-batch` name each entry of the ledger that is no operator.
+
+ENTRIES = (
+    *breakdown.NOT_COMPUTE,
+    GLUE,
+    HOST,
+    breakdown.STRAGGLERS,
+    breakdown.OVERHEAD,
+    RECOMPUTE,
+    ACCUMULATION,
+    FSDP,
+    "cp",
+    "ep",
+)
+
+
+def test_every_entry_of_the_ledger_is_explained() -> None:
+    glossary = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
+    explained = glossary.partition("## Entries of the ledger")[2]
+    words = one_batch.DESCRIPTION.replace(",", " ").replace(":", " ").replace(";", " ").split()
+    for entry in ENTRIES:
+        assert f"| {entry} | " in explained, entry
+        assert entry in words, entry
+
+
+# A summary of few published rows does not replace that of many.
+
+
+def test_a_smaller_result_replaces_a_larger_one_only_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = runpy.run_path(str(ROOT / "docs" / "keep_published.py"))["main"]
+    path = tmp_path / "published.json"
+    path.write_text(json.dumps({"rows": 2}))
+    monkeypatch.setitem(main.__globals__, "PATH", path)
+    content = json.dumps({"rows": [{"status": "predicted"}], "summary": [], "classes": []})
+    for arguments, rows in (([], 2), (["--smaller"], 1)):
+        monkeypatch.setattr(sys, "argv", ["keep_published.py", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(content))
+        if arguments:
+            main()
+        else:
+            with pytest.raises(SystemExit, match="sums up 2 rows, and these are 1"):
+                main()
+        assert json.loads(path.read_text())["rows"] == rows

@@ -24,6 +24,22 @@ from multiprocessing import get_context
 from pathlib import Path
 from unittest.mock import patch
 
+from tests.golden import faults
+from tests.golden.commands import (
+    FIT_COMMANDS,
+    OPTION_FAULTS,
+    PICTURED,
+    PICTURES,
+    RL_COMMANDS,
+    RUN_COMMANDS,
+    SAMPLE_COMMANDS,
+    SCHEDULE_COMMANDS,
+    SEARCH_COMMANDS,
+    SERVING_COMMANDS,
+    SINGLE_COMMANDS,
+    SUBCOMMANDS,
+)
+
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = Path(__file__).with_name("answers")
 COLUMNS, CORES, DIGITS = 120, 2, 9
@@ -36,167 +52,6 @@ model\t\t: 2
 model name\t: AMD EPYC
 """
 """The CPU on which the shipped samples were taken stands in for this machine's."""
-RUN_COMMANDS = (
-    "one-batch {config}",
-    "one-batch {config} --json",
-    "one-batch {config} --sources --set batch.global=64",
-    "ledger {config}",
-    "ledger {config} --json",
-    "ledger {config} --csv",
-    "memory {config}",
-    "memory {config} --json",
-    "schedule {config}",
-    "schedule {config} --json",
-    "days {config} --tokens 1T --price 2.5/gpu-h",
-    "days {config} --tokens 1T --price 2.5/gpu-h --json",
-    "sensitivity {config}",
-    "sensitivity {config} --json",
-    "sweep {config} --vary batch.micro=1,2 --vary plan.recompute=none,full",
-    "sweep {config} --vary batch.micro=1,2 --output {out}/table.csv --json",
-    "compare {config} configs/runs/demo.yml",
-    "compare {config} configs/runs/demo.yml --json",
-    "speed-of-light {config}",
-    "speed-of-light {config} --json",
-    "calls {config} --output {out}/calls.json",
-    "export {config} --to megatron-lm --output {out}",
-    "export {config} --to nemo --output {out}",
-    "export {config} --to torchtitan --output {out}",
-    "export {config} --to deepspeed --output {out} --json",
-    "rl-step {config}",
-    "serving {config}",
-)
-RL_COMMANDS = (
-    "rl-step {config}",
-    "rl-step {config} --json",
-    "rl-step {config} --draws 8 --json",
-    "one-batch {config}",
-    "memory {config}",
-    "ledger {config}",
-    "ledger {config} --json",
-    "ledger {config} --csv",
-    "sweep {config} --vary rl.n=2,4",
-    "sweep {config} --vary rl.n=2,4 --output {out}/table.csv --json",
-    "compare {config} configs/rl/qwen3-30b-a3b-grpo.yml",
-    "compare {config} configs/rl/qwen3-30b-a3b-grpo.yml --json",
-    "sensitivity {config}",
-    "days {config} --tokens 1T",
-    "calls {config} --output {out}/calls.json",
-    "search {config} --set rl.n=[2,4] --top 5",
-    "search {config} --set rl.n=[2,4] --top 5 --json",
-    "speed-of-light {config}",
-    "schedule {config}",
-    "serving {config}",
-)
-SERVING_COMMANDS = (
-    "serving {config}",
-    "serving {config} --json",
-    "serving {config} --find-capacity --slo ttft_p90=1s --price 2.5/gpu-h --json",
-    "serving {config} --sweep rate=1,2 --json",
-    "serving {config} --model formula",
-    "serving-step {config} --decodes 8x100 --prefill 64",
-    "serving-step {config} --decodes 8x100 --prefill 64 --model all --json",
-    "one-batch {config}",
-    "memory {config}",
-    "ledger {config}",
-    "sensitivity {config}",
-    "sweep {config} --vary load.prompt=32,64 --slo ttft_p90=1s",
-    "sweep {config} --vary load.prompt=32,64 --output {out}/table.csv --json",
-    "compare {config} configs/serving/llama3-8b-h100.yml",
-    "compare {config} configs/serving/llama3-8b-h100.yml --slo ttft_p90=1s --price 2.5/gpu-h --json",
-    "calls {config} --output {out}/calls.json",
-    "search {config} --set load.prompt=[32,64] --top 5",
-    "search {config} --set placement.tp=[1,2] --top 5 --slo ttft_p90=1s --json",
-    "rl-step {config}",
-)
-SEARCH_COMMANDS = (
-    "search {config} --jobs 1 --top 8",
-    "search {config} --jobs 1 --top 8 --json --tokens 1T --price 2.5/gpu-h",
-    "search {config} --jobs 1 --top 3 --why --objective memory",
-    "one-batch {config}",
-    "memory {config}",
-)
-PICTURES = ("waterfall", "memory", "heatmap", "pareto", "timeline")
-PICTURED = (
-    "configs/runs/demo.yml",
-    "configs/runs/llama3-70b-64xh100.yml",
-    "configs/rl/qwen3-30b-a3b-grpo.yml",
-    "configs/serving/llama3-8b-h100.yml",
-)
-SINGLE_COMMANDS = (
-    "",
-    "nonsense",
-    "schedule --pp 4 --microbatches 8",
-    "schedule --pp 4 --microbatches 8 --vpp 2 --schedule interleaved-1f1b,zbv --json",
-    "schedule --stage-times docs/examples/stages.json --microbatches 8",
-    "one-batch --model llama3-70b --gpus 64xh100",
-    "one-batch --model llama3-70b --gpus 64xh100 --json --save-config {out}/run.yml",
-    "one-batch configs/runs/demo.yml --set plan.tpp=2 --set batch.micro=three",
-    "one-batch configs/runs/llama3-70b-64xh100.yml --set plan.vpp=unknown --set plan.recompute=unknown",
-    "one-batch configs/runs/llama3-70b-64xh100.yml --set plan.vpp=unknown --set plan.recompute=unknown --json",
-    "one-batch configs/runs/llama3-70b-64xh100.yml --target-nodes 16 --json",
-    "one-batch configs/runs/none.yml",
-    "memory configs/runs/llama3-70b-64xh100.yml --check --set plan.tp=1 --set plan.sp=false",
-    "memory configs/runs/llama3-70b-64xh100.yml --formula primus --json",
-    "memory --model llama3-70b --gpus 64xh100",
-    "search --model llama3-8b --gpus 16xh100 --jobs 1 --top 5",
-    "search --model llama3-8b --gpus 16xh100 --jobs 1 --top 5 --json --pareto {out}/front.csv",
-    "search configs/serving/llama3-8b-h100.yml --set placement.tp=[1,2] --slo ttft_p90=1s --price 2.5/gpu-h",
-    "speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch h100-sxm",
-    "speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch b200 --precision fp8 --json",
-    "import-config docs/examples/other_tools/pretrain.sh",
-    "import-config docs/examples/other_tools/llama3_70b.toml --json",
-    "import-config docs/examples/other_tools/primus.yaml",
-    "trace configs/runs/demo.yml -o {out}/trace.json",
-    "trace configs/runs/demo.yml --format chakra -o {out}",
-    "serving-fit docs/examples/answered --help",
-    "validate published --truth data/published/runs.csv",
-    "validate published --truth data/published/runs.csv --json",
-    "validate memory --truth data/published/runs.csv",
-    "validate memory --truth data/published/runs.csv --json",
-    "validate ranking --truth data/published/runs.csv",
-    "validate ranking --truth data/published/runs.csv --json",
-    "validate serving --truth docs/examples/serving",
-    "validate serving --truth docs/examples/serving --json",
-    "validate serving --truth docs/examples/serving --model formula",
-    "validate rl --truth data/published/runs.csv",
-    "validate samples",
-    "calibrate --few-shot 3 --truth data/published/runs.csv",
-    "calibrate configs/runs/llama3-70b-64xh100.yml --measured 14.9s --dry-run",
-    "calibrate configs/runs/llama3-70b-64xh100.yml --measured 14.9s --dry-run --json",
-    "history",
-    "schema",
-    "schema --rl",
-    "schema --serving",
-    "schema --truth",
-)
-SUBCOMMANDS = (
-    *(
-        "one-batch",
-        "ledger",
-        "speed-of-light",
-        "search",
-        "schedule",
-        "memory",
-        "sweep",
-        "compare",
-        "sensitivity",
-        "days",
-    ),
-    *("report", "plot", "explore", "trace", "export", "import-config", "calls", "measure", "benchmark", "serving"),
-    *(
-        "serving-step",
-        "serving-fit",
-        "rl-step",
-        "calibrate",
-        "explain",
-        "what-if",
-        "record",
-        "history",
-        "validate",
-        "schema",
-    ),
-    "doctor",
-)
 FUZZED = 1000
 PIECES = 8
 """Parts into which the fuzz corpus is cut, for the processes to share."""
@@ -237,7 +92,8 @@ def groups() -> dict[str, tuple[str, ...]]:
         for config in PICTURED
     }
     helps = tuple(f"{name} --help" for name in SUBCOMMANDS)
-    return {**lines, **pictures, "single": SINGLE_COMMANDS, "help": helps}
+    apart = {"fit": FIT_COMMANDS, "samples": SAMPLE_COMMANDS, "schedules": SCHEDULE_COMMANDS, "options": OPTION_FAULTS}
+    return {**lines, **pictures, **apart, "single": SINGLE_COMMANDS, "help": helps}
 
 
 def answer(command_line: str) -> Answer:
@@ -310,6 +166,8 @@ def fuzz_answers(piece: int) -> dict[str, str]:
 
 def group_text(name: str) -> str:
     """All answers of a group, one after the other."""
+    if name == "faults":
+        return "".join(f"$ {row}\n{normal(said, KEPT.name)}\n\n" for row, said in faults.fault_answers().items())
     if name.startswith("fuzz-"):
         answers = fuzz_answers(int(name.removeprefix("fuzz-")))
         return "".join(f"$ fuzz {case}\n{said}\n\n" for case, said in answers.items())
@@ -318,7 +176,8 @@ def group_text(name: str) -> str:
 
 def names() -> list[str]:
     """Names of all groups, those that take longest first."""
-    return ["single", *(f"fuzz-{piece}" for piece in range(PIECES)), *(each for each in groups() if each != "single")]
+    fuzzed = (f"fuzz-{piece}" for piece in range(PIECES))
+    return ["single", *fuzzed, *(each for each in groups() if each != "single"), "faults"]
 
 
 def kept_path(name: str) -> Path:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sampling.call import Call, Request
-from sampling.choosing.ranges import ShapeRanges, VariantRanges
+from sampling.choosing.ranges import VariantRanges
 from sampling.choosing.shapes import draw_models
 from sampling.choosing.tasks import phases_worth_timing
 from sampling.errors import SamplesError, SkippedError
@@ -25,33 +25,19 @@ from sampling.torch_work.build import build
 from sampling.torch_work.collectives.process_groups import LoneRank
 from sampling.torch_work.kernels.grouped_product import by_loop, grouped_product
 from tests.expert_calls import expert_mlp
+from tests.made_rows import small_ranges
 from tests.sampling.cells.layer_shapes import MOE_LAYER
 
 if not torch.cuda.is_available():
     pytest.skip("no GPU here; this times calls with the kernels, events and graphs of one", allow_module_level=True)
 
 SETTINGS = TimerSettings(burst_repeats=7, most_batches=2, sustained_seconds=0.2, seconds=0.02)
-RANGES = ShapeRanges(
-    dtype="bf16",
-    tokens=(512, 1024),
-    seq_len=(256, 512),
-    hidden=(512, 1024),
-    head_dims=(64,),
-    ffn_ratio=(2.0, 3.0),
-    vocab=(1024, 2048),
-    layers=(1, 1),
-    message_bytes=(1024, 4096),
-    variants=VariantRanges(
-        experts=(8, 16),
-        topk=(1, 4),
-        skews=(0, 1.2),
-        windows=(64, 128),
-        head_dims=(64, 128),
-        kernels=("flash", "efficient"),
-        dtypes=("fp16", "fp8", "tf32"),
-        compiled=True,
-    ),
+VARIANTS = VariantRanges(
+    **{"experts": (8, 16), "topk": (1, 4), "skews": (0, 1.2), "windows": (64, 128), "head_dims": (64, 128)},
+    **{"kernels": ("flash", "efficient"), "dtypes": ("fp16", "fp8", "tf32"), "compiled": True},
 )
+SIZES = {"tokens": (512, 1024), "seq_len": (256, 512), "hidden": (512, 1024), "head_dims": (64,), "vocab": (1024, 2048)}
+RANGES = small_ranges(dtype="bf16", layers=(1, 1), variants=VARIANTS, **SIZES)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from regressors.dataset.training_data import TrainingData, training_data
 from sampling.call import Call, Counted, Phase
 from sampling.hardware.cluster import Cluster, Gpu, Link
 from sampling.store.sample import Sample
+from tests.made_rows import row
 
 GPU = Gpu(
     name="synthetic",
@@ -106,18 +107,8 @@ def random_products(count: int, *, seed: int, low: int = 64, high: int = 4096) -
 
 def sample(call: Call, time_us: float, *, spread: float = 0.01, repeats: int = 20, threads: int = 0) -> Sample:
     """A row whose 10th and 90th percentiles lie `spread` in log time from the median."""
-    return Sample(
-        call=call,
-        phase="forward",
-        threads=threads,
-        busy_ranks=8,
-        time_us=time_us,
-        low_us=time_us * math.exp(-spread),
-        high_us=time_us * math.exp(spread),
-        repeats=repeats,
-        quarantine="",
-        session=0,
-    )
+    bounds = {"low_us": time_us * math.exp(-spread), "high_us": time_us * math.exp(spread)}
+    return row(call, "forward", time_us, threads=threads, busy_ranks=8, repeats=repeats, **bounds)
 
 
 def sampled(

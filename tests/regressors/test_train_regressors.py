@@ -13,7 +13,7 @@ from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.store.journal import append_to_journal, fold_journal
 from sampling.store.profiles import Manifest, samples_directory, write_manifest
-from sampling.store.sample import Sample
+from tests.made_rows import row
 
 SIZES = (64, 96, 128, 192, 256, 384, 512, 768)
 FEW = SIZES[:4]
@@ -26,21 +26,9 @@ def write_samples(data: Path, sizes: Sequence[int] = SIZES) -> None:
     for size in sizes:
         for quarantine in ("", "above the peak"):
             time_us = 10 + size**3 / 1e4 * (0.001 if quarantine else 1)
-            append_to_journal(
-                directory,
-                Sample(
-                    call=Gemm(dtype="fp32", m=size, n=512, k=size),
-                    phase="forward",
-                    threads=1,
-                    busy_ranks=2,
-                    time_us=time_us,
-                    low_us=0.99 * time_us,
-                    high_us=1.02 * time_us,
-                    repeats=10,
-                    quarantine=quarantine,
-                    session=0,
-                ),
-            )
+            call = Gemm(dtype="fp32", m=size, n=512, k=size)
+            known = {"threads": 1, "busy_ranks": 2, "repeats": 10, "quarantine": quarantine}
+            append_to_journal(directory, row(call, "forward", time_us, spread=0.01, **known))
     fold_journal(directory)
 
 

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
+from predict.config import load as config
 from predict.config.json_schema import json_schema
 from predict.config.load import load
+from predict.model.shipped import shipped_model, shipped_models
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS, DATA_VARIABLE
+from sampling.hardware.cluster import device_names, hardware_entry, hardware_facts, known_hardware
 
 SHIPPED = sorted((CONFIGS / "runs").rglob("*.yml"))
 SOUND: dict[str, Any] = {
@@ -178,3 +181,156 @@ def test_dp_takes_the_ranks_that_are_left(tmp_path: Path, plan: dict[str, int], 
 def test_a_dp_that_is_given_is_not_changed(tmp_path: Path, plan: dict[str, int], settings: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"plan.dp: .*; set plan.dp to [48]"):
         loaded(tmp_path, {**ON_A_NODE, "plan": plan}, settings)
+
+
+# Shipped models, clusters and devices by name, without a file beside the config.
+
+RUN: dict[str, Any] = {
+    "model": "llama3-8b",
+    "cluster": {"hardware": "H100", "nodes": 1, "gpus_per_node": 8},
+    "plan": {"tp": 2, "dp": 4},
+    "batch": {"global": 8, "micro": 1, "seq_len": 4096},
+    "precision": "bf16",
+}
+
+
+def loaded_by_name(folder: Path, **changes: object) -> TrainingRun:
+    path = folder / "run.yml"
+    path.write_text(yaml.safe_dump({**RUN, **changes}))
+    return load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("llama3-8b", "llama3-8b"),
+        ("Llama-3-8B", "llama3-8b"),
+        ("meta-llama/Meta-Llama-3-70B-Instruct", "llama3-70b"),
+        ("Llama-3.1-8B", "llama3-8b"),
+        ("Llama-3.1-405B", "llama3.1-405b"),
+        ("meta-llama/Llama-2-7b-hf", "llama2-7b"),
+        ("Qwen/Qwen2.5-7B", "qwen2.5-7b"),
+        ("deepseek-ai/DeepSeek-V2-Lite", "deepseek-v2-lite"),
+    ],
+)
+def test_a_model_goes_by_its_usual_names(name: str, model: str) -> None:
+    path = shipped_model(name)
+    assert path is not None
+    assert path.stem == model
+
+
+def test_a_config_names_a_model_and_is_told_its_proper_name(tmp_path: Path) -> None:
+    assert loaded_by_name(tmp_path, model="Llama-3.1-8B").model.name == "llama3-8b"
+
+
+def test_no_two_models_go_by_one_name() -> None:
+    assert [path.stem for name in shipped_models() if (path := shipped_model(name))] == shipped_models()
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("H100", "h100-sxm"),
+        ("H100-SXM", "h100-sxm"),
+        ("A100", "a100-80gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("RTX 4090", "rtx-4090"),
+        ("MI300X", "mi300x"),
+        ("h200", "h200"),
+    ],
+)
+def test_a_device_goes_by_its_usual_names(name: str, entry: str, tmp_path: Path) -> None:
+    assert hardware_entry(name) == entry
+    run = loaded_by_name(tmp_path, cluster={**RUN["cluster"], "hardware": name}, precision="bf16")
+    assert run.cluster.gpu.name == hardware_facts(entry).name
+
+
+def test_no_two_devices_go_by_one_name() -> None:
+    for entry in known_hardware():
+        facts = hardware_facts(entry)
+        assert {hardware_entry(name) for name in (facts.name, *device_names(entry), *facts.aliases)} == {entry}
+
+
+def test_a_cluster_goes_by_the_name_of_its_file(tmp_path: Path) -> None:
+    cluster = loaded_by_name(tmp_path, cluster="one-node-8xh100").cluster
+    assert (cluster.world_size, cluster.profile) == (8, "one-node-8xh100")
+
+
+def test_a_file_beside_the_config_is_still_a_path(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("{hardware: h200, nodes: 1, gpus_per_node: 8, profile: mine}")
+    assert loaded_by_name(tmp_path, cluster="mine").cluster.profile == "mine"
+
+
+@pytest.mark.parametrize(("hardware", "profile"), [("H100", "h100-sxm"), ("mi300x", "mi300x"), ("cpu", "this-machine")])
+def test_a_cluster_needs_no_profile(hardware: str, profile: str, tmp_path: Path) -> None:
+    cluster = {**RUN["cluster"], "hardware": hardware, "gpus_per_node": 1}
+    run = loaded_by_name(tmp_path, cluster=cluster, plan={}, precision="fp32", execution={})
+    assert run.cluster.profile == profile
+
+
+def test_a_copied_shipped_config_is_the_same_run(tmp_path: Path) -> None:
+    shipped = sorted([*(CONFIGS / "runs").rglob("*.yml"), *(CONFIGS / "searches").rglob("*.yml")])
+    assert [path.name for path in shipped if "../" in path.read_text()] == []
+    copy = tmp_path / "demo.yml"
+    copy.write_text((CONFIGS / "runs" / "demo.yml").read_text())
+    assert load(copy) == load(CONFIGS / "runs" / "demo.yml")
+
+
+def test_a_path_of_no_file_is_told_the_shipped_name_that_would_do(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"model: '../models/llama3-70b.json'.*or give a shipped model .*: llama3-70b"
+    ):
+        loaded_by_name(tmp_path, model="../models/llama3-70b.json")
+    with pytest.raises(
+        ConfigError, match=r"cluster: '../c/this-machine.yml'.*a shipped cluster by its name: this-machine"
+    ):
+        loaded_by_name(tmp_path, cluster="../c/this-machine.yml")
+
+
+# The hardware of a run config: an entry of the catalogue or a file, with every fault of it reported beside the others.
+
+DEMO = CONFIGS / "models" / "demo-llama.json"
+
+
+def run(folder: Path, hardware: str, precision: str = "bf16", plan: str = "{pp: 2}") -> Path:
+    path = folder / "run.yml"
+    path.write_text(
+        f"model: {DEMO}\ncluster: {{hardware: {hardware}, nodes: 1, gpus_per_node: 2, profile: none}}\n"
+        f"plan: {plan}\nbatch: {{global: 8, micro: 2, seq_len: 128}}\nprecision: {precision}\n"
+    )
+    return path
+
+
+def refusal(path: Path) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        config.load(path)
+    return str(error.value).splitlines()
+
+
+def test_a_run_may_name_a_file_of_hardware_beside_it(tmp_path: Path) -> None:
+    facts = yaml.safe_load((CONFIGS / "hardware" / "h200.yml").read_text()) | {"name": "my GPU"}
+    (tmp_path / "mine.yml").write_text(yaml.safe_dump(facts))
+    path = run(tmp_path, "./mine.yml")
+    assert config.load(path).cluster.gpu.name == "my GPU"
+    assert config.load(path, ["cluster.hardware=mine.yml"]).cluster.gpu.name == "my GPU"
+
+
+def test_faults_of_a_hardware_file_are_reported_with_those_of_the_run(tmp_path: Path) -> None:
+    facts = yaml.safe_load((CONFIGS / "hardware" / "h200.yml").read_text()) | {"memory_gib": -1, "cache_mib": "big"}
+    (tmp_path / "mine.yml").write_text(yaml.safe_dump(facts))
+    reported = refusal(run(tmp_path, "mine.yml", plan="{pp: 3}"))
+    assert [line for line in reported if "cluster.hardware: " in line and "mine.yml: memory_gib: -1" in line]
+    assert [line for line in reported if "cluster.hardware: " in line and "mine.yml: cache_mib: 'big'" in line]
+    assert [line for line in reported if ": plan.dp: " in line]
+
+
+def test_an_unknown_device_says_how_to_describe_it(tmp_path: Path) -> None:
+    (line,) = refusal(run(tmp_path, "h300"))
+    assert line.startswith(f"{tmp_path / 'run.yml'}: cluster.hardware: hardware 'h300'")
+    assert "configs/hardware/h300.yml" in line
+    assert "peak_tflops" in line
+
+
+def test_a_precision_that_the_hardware_lacks_is_refused(tmp_path: Path) -> None:
+    (line,) = refusal(run(tmp_path, "a100-80gb", precision="fp8"))
+    assert "precision: NVIDIA A100-SXM4-80GB does not compute in fp8" in line

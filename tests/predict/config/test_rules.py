@@ -1,4 +1,4 @@
-"""Rules of parallel plans: each is broken once, with the path blamed and the fix named, and its legal neighbour passes."""
+"""Rules of parallel plans: each is broken once, with its key blamed, and its legal neighbour passes."""
 
 from __future__ import annotations
 
@@ -42,12 +42,11 @@ IN_TEST_FAULTS = {
 
 
 @pytest.mark.parametrize("broken", ROWS, ids=lambda row: row.rule)
-def test_a_broken_rule_blames_the_key_and_names_the_fix(broken: Row) -> None:
+def test_a_broken_rule_blames_its_key_alone(broken: Row) -> None:
     with pytest.raises(ConfigError) as raised:
         made(broken.model, **broken.settings)
     (line,) = str(raised.value).splitlines()
     assert line.startswith(f"test: {broken.path}: ")
-    assert [said for said in broken.says if said not in line] == [], line
 
 
 @pytest.mark.parametrize("broken", ROWS, ids=lambda row: row.rule)

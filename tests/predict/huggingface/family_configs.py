@@ -175,3 +175,46 @@ def transformers_count(config: dict[str, Any]) -> int:
     with torch.device("meta"):
         built = transformers.AutoModelForCausalLM.from_config(decoder)
     return sum(weight.numel() for weight in {id(weight): weight for weight in built.parameters()}.values())
+
+
+HUGE = 10**6
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("mixtral", {"num_experts_per_tok": 5}, "num_experts_per_tok"),
+    ("mixtral", {"num_local_experts": 0}, "num_local_experts"),
+    ("mixtral", {"num_hidden_layers": HUGE}, "num_hidden_layers"),
+    ("deepseek_v3", {"num_nextn_predict_layers": HUGE}, "num_nextn_predict_layers"),
+    ("mixtral", {"kv_lora_rank": 4}, "kv_lora_rank"),
+    ("mixtral", {"layer_types": ["linear_attention"]}, "layer_types"),
+    ("mistral", {"model_type": "llama", "layer_types": ["full_attention"] * 9}, "layer_types"),
+    ("mistral", {"model_type": "llama", "layer_types": "all"}, "layer_types"),
+    ("qwen3", {"layer_types": "all"}, "layer_types"),
+    ("qwen3", {"layer_types": ["full_atention"] * 5}, "layer_types[0]"),
+    ("qwen3", {"layer_types": ["linear_attention"] * 5}, "layer_types[0]"),
+    ("qwen3", {"layer_types": ["sliding_attention"] * 5}, "layer_types"),
+    ("qwen3", {"layer_types": [[]] * 5}, "layer_types[0]"),
+    ("qwen3_moe", {"mlp_only_layers": [5]}, "mlp_only_layers"),
+    ("qwen3_moe", {"mlp_only_layers": 3}, "mlp_only_layers"),
+    ("qwen3_moe", {"decoder_sparse_step": 0}, "decoder_sparse_step"),
+    ("qwen3_next", {"linear_num_value_heads": 3}, "linear_num_value_heads"),
+    ("qwen3_next", {"partial_rotary_factor": 0}, "partial_rotary_factor"),
+    ("qwen3_next", {"rope_parameters": {"partial_rotary_factor": "x"}}, "rope_parameters.partial_rotary_factor"),
+    ("qwen3_next", {"partial_rotary_factor": 0.2}, "partial_rotary_factor"),
+    ("qwen3_5", {"text_config": 3}, "text_config"),
+    ("qwen3_5", {"hidden_size": 3}, "hidden_size"),
+    ("qwen3_5", {"quantization_config": {"bits": 4}}, "quantization_config"),
+    ("qwen3_5", {"text_config": {**COMMON, **HYBRID, "hidden_size": 0}}, "text_config.hidden_size"),
+    ("qwen3_5", {"text_config": {"model_type": "llama"}}, "text_config.model_type"),
+    ("mistral", {"text_config": {}}, "text_config"),
+    ("deepseek_v3", {"num_key_value_heads": 3}, "num_key_value_heads"),
+    ("deepseek_v3", {"qk_rope_head_dim": 3}, "qk_rope_head_dim"),
+    ("deepseek_v3", {"moe_layer_freq": 2}, "moe_layer_freq"),
+    ("gemma2", {"attn_logit_softcapping": "hot"}, "attn_logit_softcapping"),
+    ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+    ("gemma2", {"hidden_activation": "relu"}, "hidden_activation"),
+    ("gpt_neox", {"rotary_pct": True}, "rotary_pct"),
+    ("phi3", {"is_encoder_decoder": True}, "is_encoder_decoder"),
+    ("phi3", {"mlp_bias": True}, "mlp_bias"),
+    ("phi3", {"mamba_d_state": 16}, "mamba_d_state"),
+    ("phi3", {"image_size": 224}, "image_size"),
+]

@@ -22,6 +22,7 @@ from sampling.operators.gemm import Gemm
 from sampling.store.profiles import Manifest, write_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import write_table
+from tests import made_rows
 
 GEMM = Gemm(dtype="bf16", m=4096, n=4096, k=4096)
 LAYER = DenseLayer(
@@ -40,20 +41,7 @@ execution: {framework: torch-eager}
 
 
 def row(call: Gemm | DenseLayer, phase: Phase, time_us: float, state: State = "burst", **more: float) -> Sample:
-    return Sample(
-        call=call,
-        phase=phase,
-        threads=0,
-        busy_ranks=1,
-        time_us=time_us,
-        low_us=0.999 * time_us,
-        high_us=1.001 * time_us,
-        repeats=50,
-        quarantine="",
-        session=0,
-        state=state,
-        **more,
-    )
+    return made_rows.row(call, phase, time_us, spread=0.001, repeats=50, state=state, **more)
 
 
 def gemms(ratio: float) -> list[Sample]:

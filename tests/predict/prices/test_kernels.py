@@ -12,12 +12,12 @@ from predict.prices.kernels import operator_us
 from predict.prices.open import SpeedOfLight
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, registry
-from sampling.choosing.ranges import ShapeRanges, VariantRanges
+from sampling.choosing.ranges import VariantRanges
 from sampling.choosing.shapes import calls_of, draw_models
 from sampling.hardware.cluster import known_hardware, load_cluster
 from sampling.operators.attention import Attention
 from sampling.operators.elementwise import ResidualAdd, SwiGLU
-from sampling.operators.experts import GroupedGemm
+from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
 from sampling.operators.gemm import BatchedGemm, Gemm
 from sampling.operators.linear_attention import GatedDelta
 from sampling.operators.norm import LayerNorm, RMSNorm
@@ -25,27 +25,13 @@ from sampling.operators.optimizer import AdamW, GradientScale
 from sampling.operators.routing import Permute, Router, Unpermute
 from sampling.operators.softmax import CausalSoftmax
 from sampling.operators.vocabulary import CrossEntropy, Embedding
+from tests.made_rows import small_ranges
 from tests.predict.prices.devices import gpu_of
 
 GPUS = [name for name in known_hardware() if name != "cpu"]
-RANGES = ShapeRanges(
-    dtype="bf16",
-    tokens=(1024, 8192),
-    seq_len=(512, 4096),
-    hidden=(1024, 4096),
-    head_dims=(64, 128),
-    ffn_ratio=(2.0, 4.0),
-    vocab=(32000, 64000),
-    layers=(2, 4),
-    message_bytes=(1024, 4096),
-    variants=VariantRanges(
-        every=2,
-        experts=(8, 64),
-        topk=(2, 4),
-        skews=(0, 1.2),
-        windows=(128, 256),
-        head_dims=(128,),
-    ),
+VARIANTS = VariantRanges(every=2, experts=(8, 64), topk=(2, 4), skews=(0, 1.2), windows=(128, 256), head_dims=(128,))
+RANGES = small_ranges(
+    dtype="bf16", tokens=(1024, 8192), seq_len=(512, 4096), hidden=(1024, 4096), head_dims=(64, 128), variants=VARIANTS
 )
 
 
@@ -212,3 +198,31 @@ def test_the_speed_of_light_takes_the_kernels_of_a_gpu_and_not_of_a_cpu() -> Non
     assert time.high_us == pytest.approx(median_us * math.exp(width))
     (time,) = SpeedOfLight().times([(call, "forward")], on_cpu)
     assert time.high_us == 2 * time.median_us
+
+
+# products of experts one by one
+
+
+def products(groups: int, rows: int = 32768, dtype: str = "bf16", kernel: str = PER_EXPERT) -> GroupedGemm:
+    return GroupedGemm(dtype=dtype, groups=groups, rows=rows, n=4096, k=2048, distribution="balanced", kernel=kernel)
+
+
+def time_us(call: GroupedGemm, phase: Phase = "forward", hardware: str = "h100-sxm") -> float:
+    return operator_us(call, phase, gpu_of(hardware))[0]
+
+
+def test_more_experts_with_as_many_rows_take_longer() -> None:
+    few, many = time_us(products(8)), time_us(products(64))
+    assert many > few + 56 * 3
+
+
+def test_fp8_is_quantised_expert_by_expert_outside_of_a_graph() -> None:
+    eager, graphed = (time_us(products(32, dtype="fp8", kernel=kernel)) for kernel in (PER_EXPERT, IN_GRAPH))
+    assert eager - graphed == pytest.approx(32 * 5 * 4.0)
+    assert time_us(products(32)) == time_us(products(32, kernel=IN_GRAPH))
+
+
+def test_halves_of_the_backward_add_up() -> None:
+    call = products(16, dtype="fp8")
+    halves: tuple[Phase, Phase] = ("backward_input", "backward_weight")
+    assert time_us(call, "backward") == pytest.approx(sum(time_us(call, half) for half in halves))

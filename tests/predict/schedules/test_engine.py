@@ -12,8 +12,19 @@ from hypothesis import strategies as st
 
 from predict.schedules import registry
 from predict.schedules.engine import timing as engine
-from predict.schedules.engine.order import Action, Order, Placement, locate, loop, opposite_chains, v_shape
+from predict.schedules.engine.order import (
+    PAIRED,
+    Action,
+    Order,
+    Placement,
+    locate,
+    loop,
+    opposite_chains,
+    rows,
+    v_shape,
+)
 from predict.schedules.engine.timing import ChunkTimes, makespan, makespans, simulate
+from sampling.errors import ConfigError, InfeasibleError
 
 SEEDS = st.integers(0, 10**9)
 QUICK = settings(max_examples=60)
@@ -257,3 +268,148 @@ def test_activations_of_a_split_backward_live_until_w() -> None:
     assert simulate(Order.of((early,), microbatches=3, placement=loop(1, 1)), random_times(order, 0)).peak_chunks() == (
         1,
     )
+
+
+# A forward and a backward that run as one pair: they wait for both inputs, end together, and may overlap.
+
+TIME = st.floats(0.1, 4)
+
+
+def two_ranks() -> Order:
+    """Rank 0 runs F1 with the backward of microbatch 0, which rank 1 has to finish first."""
+    f, bw = (lambda kind, microbatch, *, paired=False: rows(kind, [microbatch], paired=paired) for _ in range(2))
+    first = [f("F", 0), f("F", 1, paired=True), bw("BW", 0, paired=True), bw("BW", 1)]
+    second = [f("F", 0), bw("BW", 0), f("F", 1), bw("BW", 1)]
+    return Order(rows=(np.concatenate(first), np.concatenate(second)), microbatches=2, placement=loop(2, 1))
+
+
+def test_a_pair_waits_for_both_inputs_and_hands_over_at_its_end() -> None:
+    timeline = simulate(two_ranks(), ChunkTimes(forward=1, backward_input=1, backward_weight=1))
+    # F1 of rank 0 could start at 1, but the backward it is paired with comes at 4; rank 1 gets F1 when the pair is done.
+    assert timeline.start[0].tolist() == [0, 4, 5, 10]
+    assert timeline.start[1].tolist() == [1, 2, 7, 8]
+
+
+@pytest.mark.parametrize(("gain", "pair"), [(0.0, 3.0), (0.5, 2.5), (1.0, 2.0)])
+def test_the_gain_hides_a_share_of_the_shorter_half(gain: float, pair: float) -> None:
+    times = ChunkTimes(forward=1, backward_input=1, backward_weight=1, overlap_gain=gain)
+    timeline = simulate(two_ranks(), times)
+    assert timeline.end[0][2] - timeline.start[0][1] == pytest.approx(pair)
+    assert timeline.makespan == makespan(two_ranks(), times)
+
+
+@QUICK
+@given(half=st.integers(1, 3), extra=st.integers(0, 4), f=TIME, b=TIME, w=TIME, c=st.floats(0, 1), gain=st.floats(0, 1))
+def test_overlap_never_slows_and_all_timings_agree(
+    half: int, extra: int, f: float, b: float, w: float, c: float, gain: float
+) -> None:
+    ranks, microbatches = 2 * half, 4 * half + 2 * extra
+    for name in ("dualpipe", "dualpipev"):
+        order = registry.order(name, ranks=ranks, chunks=2, microbatches=microbatches)
+        times = ChunkTimes(forward=f, backward_input=b, backward_weight=w, p2p=c, overlap_gain=gain)
+        for blocking in (False, True):
+            found = makespan(order, times, blocking=blocking)
+            assert simulate(order, times, blocking=blocking).makespan == pytest.approx(found)
+            together = replace(times, forward=np.full((2, 1, 1), f))
+            assert makespans(order, together, blocking=blocking) == pytest.approx([found, found])
+            assert found <= makespan(order, replace(times, overlap_gain=0.0), blocking=blocking) + 1e-9
+
+
+def test_a_gain_that_is_no_share_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"overlap_gain: 1\.5 is not a share"):
+        makespan(two_ranks(), ChunkTimes(forward=1, backward_input=1, backward_weight=1, overlap_gain=1.5))
+
+
+def test_a_pair_of_other_actions_is_refused() -> None:
+    order = two_ranks()
+    apart = order.rows[0].copy()
+    apart[2, PAIRED], apart[3, PAIRED] = 0, 1
+    with pytest.raises(ConfigError, match="rank 0: a pair is not an F and the BW right after it"):
+        makespan(
+            replace(order, rows=(apart, order.rows[1])), ChunkTimes(forward=1, backward_input=1, backward_weight=1)
+        )
+
+
+# What the engine refuses, and that it says where and why.
+
+
+def test_a_deadlock_names_who_waits_for_whom() -> None:
+    f0, f1, b0, b1 = (Action(kind, microbatch, 0) for kind in ("F", "BW") for microbatch in (0, 1))
+    order = Order.of(((f0, b0, f1, b1), (f0, f1, b0, b1)), microbatches=2, placement=loop(2, 1))
+    expected = (
+        "deadlocks: rank 0 stops at BW of microbatch 0, chunk 0, which needs BW of microbatch 0, chunk 0 of rank 1; "
+        "rank 1 stops at F of microbatch 1, chunk 0, which needs F of microbatch 1, chunk 0 of rank 0"
+    )
+    for run in (makespan, makespans, simulate):
+        with pytest.raises(InfeasibleError, match=expected):
+            run(order, ChunkTimes(forward=1, backward_input=1, backward_weight=1))
+
+
+F0, B0, W0, BW0 = (Action(kind, 0, 0) for kind in ("F", "B", "W", "BW"))
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ((BW0,), "F of microbatch 0, chunk 0 is missing"),
+        ((F0,), "the backward of microbatch 0, chunk 0 is missing"),
+        ((F0, B0), "W of microbatch 0, chunk 0 is missing"),
+        ((F0, W0), "B of microbatch 0, chunk 0 is missing"),
+        ((F0, F0, BW0), "F of microbatch 0, chunk 0 is there 2 times"),
+        ((F0, B0, BW0), "B of microbatch 0, chunk 0 is there beside the BW"),
+        ((F0, B0, W0, BW0), "B of microbatch 0, chunk 0 is there beside the BW; rank 1: W of"),
+        ((F0, BW0, Action("F", 1, 0)), "F of microbatch 1, chunk 0 is not of this order"),
+        ((F0, BW0, Action("F", 0, -1)), "F of microbatch 0, chunk -1 is not of this order"),
+        ((F0, BW0, Action("X", 0, 0)), "X of microbatch 0, chunk 0 is not of this order"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_incomplete_order_names_rank_and_action(row: tuple[Action, ...], fault: str) -> None:
+    with pytest.raises(ConfigError, match=f"rank 1: {fault}") as raised:
+        order = Order.of(((F0, BW0), row), microbatches=1, placement=loop(2, 1))
+        makespan(order, ChunkTimes(forward=1, backward_input=1, backward_weight=1))
+    assert "rank 0:" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"placement": loop(3, 1)}, "2 ranks have actions"),
+        ({"placement": Placement(stages=((0, 1), (2,)), chains=(0, 0))}, "do not match placement"),
+        ({"placement": Placement(stages=((0,), (0,)), chains=(0,))}, "each of the stages 0 to 1 once"),
+        ({"placement": Placement(stages=((0, 1), (1, 0)), chains=(0, 1))}, "1 microbatches do not divide over 2"),
+        ({"microbatches": 0}, "0 microbatches do not divide"),
+        ({"microbatches": 4}, "F of microbatch 3, chunk 0 is missing; and 7 more"),
+        ({"microbatches": 9}, "9 microbatches a chain, but only 4 actions in all"),
+    ],
+)
+def test_an_order_that_does_not_fit_its_counts_is_refused(changed: dict[str, object], fault: str) -> None:
+    order = Order.of(((F0, BW0), (F0, BW0)), microbatches=1, placement=loop(2, 1))
+    with pytest.raises(ConfigError, match=fault):
+        locate(replace(order, **changed))  # type: ignore[arg-type]
+
+
+ONES = ChunkTimes(forward=1, backward_input=1, backward_weight=1)
+
+
+@pytest.mark.parametrize(
+    ("times", "fault"),
+    [
+        (replace(ONES, forward=-1), r"forward: -1(\.0)? is not a time"),
+        (replace(ONES, backward_weight=float("nan")), "backward_weight: nan is not a time"),
+        (replace(ONES, backward=[[1.0], [-2.0]]), r"backward: -2\.0 is not a time"),
+        (replace(ONES, forward=[1.0, 2.0, 3.0]), r"forward: times of shape \(3,\); give one number or .* \(2, 1\)"),
+        (replace(ONES, p2p=[1.0, 2.0, 3.0]), r"p2p: times of shape \(3,\)"),
+    ],
+)
+def test_times_that_cannot_be_are_refused_by_name(times: ChunkTimes, fault: str) -> None:
+    order = registry.order("1f1b", ranks=2, chunks=1, microbatches=2)
+    for run in (makespan, makespans, simulate):
+        with pytest.raises(ConfigError, match=fault):
+            run(order, times)
+
+
+def test_sets_of_different_lengths_are_refused() -> None:
+    order = registry.order("1f1b", ranks=2, chunks=1, microbatches=2)
+    times = replace(ONES, forward=np.ones((3, 2, 1)), p2p=np.ones((4, 1)))
+    with pytest.raises(ConfigError, match=r"leading axes of lengths \[1, 3, 4\]"):
+        makespans(order, times)

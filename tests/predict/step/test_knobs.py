@@ -12,10 +12,18 @@ from predict.run.execution import ATTENTION_KERNELS, RECIPES
 from predict.step.prediction import Prediction
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import DTYPE_BYTES
-from tests.predict.step.knobs.execution import EXECUTION_KNOBS
-from tests.predict.step.knobs.knob import DENSE, MLA, MOE, Knob, step
-from tests.predict.step.knobs.plan import PLAN_KNOBS
-from tests.predict.step.knobs.surroundings import BATCH_KNOBS, CLUSTER_KNOBS, PRECISION_KNOBS
+from tests.predict.step.knobs import (
+    BATCH_KNOBS,
+    CLUSTER_KNOBS,
+    DENSE,
+    EXECUTION_KNOBS,
+    MLA,
+    MOE,
+    PLAN_KNOBS,
+    PRECISION_KNOBS,
+    Knob,
+    step,
+)
 from tests.predict.workload.parallel_runs import estimated, made
 
 LAYERS = {DENSE: 8, MOE: 8, MLA: 8}

@@ -48,18 +48,20 @@ class _Needs:
 def _needs(config: str, overrides: Sequence[str], tell: Tell) -> _Needs:
     """Needs of a run config, of a search's, or of a serving or RL config. ConfigError lists every fault of it."""
     from predict.api.path import load
+    from predict.kinds import RL, SERVING, kind_of
     from predict.plan_search.axes import stands_for_several
-    from predict.rl.config import is_rl_config, load_rl
-    from predict.serving.config import is_serving_config, load_serving
+    from predict.rl.config import load_rl
+    from predict.serving.config import load_serving
     from predict.workload.decompose import requests_of_runs
 
-    if is_serving_config(config):
+    kind = kind_of(config)
+    if kind == SERVING:
         from predict.serving.kernels import requests_of_server
 
         server = load_serving(config, overrides).server
         ranks = server.cluster.gpus_per_node
         return _Needs(gpu=server.cluster.gpu.name, requests={ranks: requests_of_server(server)})
-    if is_rl_config(config):
+    if kind == RL:
         from predict.rl.plain_torch import requests_of_rl
 
         rl = load_rl(config, overrides)

@@ -42,11 +42,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     if len(options.configs) == 1:
         raise UserError(f"CONFIG: {options.configs[0]} alone has nothing beside it; give two or more run configs")
+    from predict.kinds import RL, SERVING, kind_of
     from predict.reports.text import show
-    from predict.rl.config import is_rl_config
-    from predict.serving.config import is_serving_config
 
-    of_serving = [is_serving_config(config) for config in options.configs]
+    of_serving = [kind_of(config) == SERVING for config in options.configs]
     if all(of_serving):
         from predict.cli import servers
 
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
             raise UserError(f"CONFIG: {other}: there is no such file; check the path")
         raise UserError(f"CONFIG: {one} is a serving config and {other} is not; give configs of one kind")
     require_no_questions(options, "slo", "price", "model", "coefficients")
-    if all(map(is_rl_config, options.configs)):
+    if all(kind_of(config) == RL for config in options.configs):
         from predict import rl_step
         from predict.reports.rl.step import rl_compare_json, rl_compare_text
 

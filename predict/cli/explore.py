@@ -32,9 +32,9 @@ def run(options: argparse.Namespace) -> None:
     from predict.explorer.answers import Explorer
     from predict.explorer.rl_answers import RlExplorer
     from predict.explorer.server import ExplorerServer
-    from predict.rl.config import is_rl_config
+    from predict.kinds import RL, kind_of
 
-    kind = RlExplorer if is_rl_config(options.config) else Explorer
+    kind = RlExplorer if kind_of(options.config) == RL else Explorer
     explorer = kind(Path(options.config), tuple(options.overrides))
     explorer.controls  # noqa: B018  (the faults of the config are told before there is a page)
     with ExplorerServer(explorer, options.port) as server:

@@ -47,9 +47,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.rl.config import is_rl_config
+    from predict.kinds import RL, kind_of
 
-    if is_rl_config(options.config):
+    if kind_of(options.config) == RL:
         _run_rl(options)
         return
     from predict import estimate

@@ -51,13 +51,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_positive(options, "steps")
-    from predict.rl.config import is_rl_config
-    from predict.serving.config import is_serving_config
+    from predict.kinds import RL, SERVING, kind_of
 
-    if is_rl_config(options.config):
+    kind = kind_of(options.config)
+    if kind == RL:
         _run_rl(options)
         return
-    if is_serving_config(options.config):
+    if kind == SERVING:
         _serve(options)
         return
     require_folder("--trace", options.trace)

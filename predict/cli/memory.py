@@ -91,9 +91,9 @@ def run(options: argparse.Namespace) -> None:
         with checks.one():
             mode = _mode(options)
         checks.run(_check, options)
-    from predict.rl.config import is_rl_config
+    from predict.kinds import RL, kind_of
 
-    if options.config is not None and is_rl_config(options.config):
+    if kind_of(options.config) == RL:
         _run_rl(options)
         return
     made = make_config(options)

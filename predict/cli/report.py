@@ -15,7 +15,7 @@ from predict.cli.options import (
     require_output,
     write_file,
 )
-from predict.rl.config import is_rl_config
+from predict.kinds import RL, kind_of
 from sampling.errors import Checks, UserError
 
 SUFFIXES = (".html",)
@@ -48,7 +48,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     _check(options)
-    if any(map(is_rl_config, options.configs)):
+    if RL in map(kind_of, options.configs):
         _run_rl(options)
         return
     from predict import days, estimate, load
@@ -75,7 +75,7 @@ def _check(options: argparse.Namespace) -> None:
 def _run_rl(options: argparse.Namespace) -> None:
     """Write one page of the steps of RL configs, side by side, or of one with its throughput at other lengths."""
     refuse(given(options, "tokens", "price"), "does not go with an RL config; omit it")
-    if others := [config for config in options.configs if not is_rl_config(config)]:
+    if others := [config for config in options.configs if kind_of(config) != RL]:
         raise UserError(
             f"CONFIG: {', '.join(others)}: not an RL config, where others here are; give each kind a page of its own"
         )

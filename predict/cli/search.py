@@ -169,16 +169,15 @@ def _add_work(group: argparse._ActionsContainer) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.rl.config import is_rl_config
+    from predict.kinds import RL, SERVING, kind_of
 
-    if options.config is not None and is_rl_config(options.config):
+    if kind_of(options.config) == RL:
         from predict.cli.rl_search import search
 
         search(options)
         return
-    from predict.serving.config import is_serving_config
 
-    if options.config is not None and is_serving_config(options.config):
+    if kind_of(options.config) == SERVING:
         from predict.cli import servers
 
         servers.search(options)

@@ -62,10 +62,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.rl.config import is_rl_config
-    from predict.serving.config import is_serving_config
+    from predict.kinds import RL, SERVING, kind_of
 
-    of_rl, of_serving = is_rl_config(options.config), is_serving_config(options.config)
+    of_rl, of_serving = kind_of(options.config) == RL, kind_of(options.config) == SERVING
     with Checks() as checks:
         checks.run(_check, options, of_training=not of_rl and not of_serving, of_serving=of_serving)
         if of_serving:

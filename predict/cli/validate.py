@@ -154,16 +154,15 @@ def run(options: argparse.Namespace) -> None:
 
 def _kind_of_configs(named: Sequence[str]) -> str:
     """Whether the configs are run configs, RL configs or serving configs; UserError for several kinds."""
-    from predict.rl.config import is_rl_config
-    from predict.serving.config import is_serving_config
+    from predict.kinds import KINDS, TRAINING, kind_of
 
-    for kind, article, is_kind in (("rl", "an RL", is_rl_config), ("serving", "a serving", is_serving_config)):
-        found = [name for name in named if name not in WORDS and is_kind(name)]
-        if found and len(found) < len(named):
+    kinds = {name: kind_of(name) for name in named if name not in WORDS}
+    for name, kind in kinds.items():
+        if kind != TRAINING and set(kinds.values()) != {kind}:
             raise UserError(
-                f"{found[0]}: is {article} config, and others are not; give either kind in a command of its own"
+                f"{name}: is {KINDS[kind].title}, and others are not; give either kind in a command of its own"
             )
-        if found:
+        if kind != TRAINING:
             return f"{kind}-configs"
     return "runs"
 

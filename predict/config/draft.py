@@ -18,6 +18,7 @@ from predict.config.aliases import ALIASES, names_for, resolve
 from predict.config.choices import search_takes
 from predict.config.overrides import OPTION, Override, parse_overrides
 from predict.huggingface.config_json import ModelReading, override, own_key, read_model
+from predict.kinds import RL, SERVING, require_kind
 from predict.model.shipped import shipped_model, shipped_models
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
@@ -135,23 +136,6 @@ CONTENTS: Mapping[str, str] = {
 }
 """Key of the top level → its contents, in words."""
 REQUIRED_SECTIONS = ("model", "cluster", "batch")
-OF_RL = "rl"
-"""Section of an RL config, whose batch follows from it."""
-FOR_RL = (
-    "makes this an RL config; predict it with `predict rl-step`, or give it to memory, ledger, report, plot, explore, search, sweep, "
-    "calls, measure or validate, or to compare with RL configs alone"
-)
-OF_SERVING = "load"
-"""Section of a serving config."""
-OF_TRAINING = "batch"
-"""Section that only a training config has."""
-FOR_SERVING = (
-    "makes this a serving config; predict it with `predict serving`, or give it to search, sweep, calls, measure or validate, or to compare "
-    "with serving configs alone"
-)
-FOR_TRAINING = "makes this a training config; predict it with `predict one-batch`"
-KINDS: Mapping[str, str] = {OF_RL: FOR_RL, OF_SERVING: FOR_SERVING, OF_TRAINING: FOR_TRAINING}
-"""Section that only one kind of config has → what kind that is, and the commands that take it."""
 SEARCHED: Mapping[str, str] = {"batch.micro": "; `predict search` chooses it where it is left out"}
 """Required key that a search does without → advice where it is missing."""
 SUFFIXES = (".yml", ".yaml", ".json")
@@ -297,13 +281,6 @@ def is_run_config(path: Path) -> bool:
     return document is None or not set(REQUIRED_SECTIONS).isdisjoint(document)
 
 
-def require_kind(document: Mapping[Any, Any], others: Sequence[str], sources: Mapping[str, str]) -> None:
-    """ConfigError with what kind of config this is, where it has a section of one of the `others`."""
-    for section in others:
-        if section in document:
-            raise config_error([Fault(path=section, problem=KINDS[section])], sources)
-
-
 def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
     """The draft of a run config; ConfigError if it is not a mapping."""
     if isinstance(config, Document):
@@ -315,7 +292,7 @@ def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
     document, faults = read
     if document is None:
         raise config_error(faults, sources)
-    require_kind(document, (OF_RL, OF_SERVING), sources)
+    require_kind(document, (RL, SERVING), sources)
     document, model_keys, clashes = resolve(document)
     settings, unreadable = parse_overrides(overrides)
     for setting in settings:

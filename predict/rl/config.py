@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from predict.config.draft import OF_SERVING, Document, require_kind
+from predict.config.draft import Document
 from predict.config.json_schema import document_schema, json_schema, section_schema
 from predict.config.load import load, replicas_that_follow
 from predict.config.overrides import OPTION, parse_overrides
 from predict.huggingface.config_json import load_model
+from predict.kinds import SERVING, require_kind
 from predict.model.shipped import shipped_model, shipped_models
 from predict.rl.aliases import ROOTS, VERL, fault_of, leaves, put, resolved
 from predict.rl.engines import rollout_faults
@@ -97,12 +98,6 @@ class RlRun:
         return self.base.cluster.world_size + self.section.rollout.gpus
 
 
-def is_rl_config(config: Path | str) -> bool:
-    """Whether a config has the section `rl`; False for a file that cannot be read."""
-    document, _ = read_yaml(Path(config))
-    return document is not None and NAME in document
-
-
 def load_rl(path: Path | str, overrides: Sequence[str] = ()) -> RlRun:
     """Read an RL config; `overrides` are settings such as `rl.n=8` or `plan.tp=2`, or verl's names. ConfigError has a line for
     each fault."""
@@ -138,7 +133,7 @@ def rl_run(
     """The run of a config's content; paths in it count from the folder of `path`, and its stem is the run's name."""
     sources = sources if sources is not None else {"": str(path)}
     if NAME not in document:
-        require_kind(document, (OF_SERVING,), sources)
+        require_kind(document, (SERVING,), sources)
     found = [*faults]
     of_files, not_read = _with_settings(document, path, overrides, sources, found)
     given = set(document)

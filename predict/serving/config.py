@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from predict.config.draft import OF_RL, OF_SERVING, OF_TRAINING, as_read, require_kind, shipped_file, shipped_instead
+from predict.config.draft import as_read, shipped_file, shipped_instead
 from predict.config.json_schema import document_schema, model_schema, section_schema
 from predict.config.overrides import OPTION, parse_overrides
 from predict.huggingface.config_json import read_model
+from predict.kinds import KINDS, RL, SERVING, TRAINING, require_kind
 from predict.layers.part import parts_of
 from predict.model.spec import ModelSpec
 from predict.prices.sample_provenance import require_known
@@ -214,12 +215,6 @@ class ServingRun:
         return self.server.engine_name
 
 
-def is_serving_config(path: Path | str) -> bool:
-    """Whether a file has a load, which no other config has."""
-    document, _ = read_yaml(Path(path))
-    return document is not None and OF_SERVING in document
-
-
 def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     """Read a serving config; `overrides` are settings such as `load.rate=12`. ConfigError has a line for each fault."""
     path = Path(path)
@@ -227,8 +222,8 @@ def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
     sources = {"": str(path)}
     if document is None:
         raise config_error(faults, sources)
-    if OF_SERVING not in document:
-        require_kind(document, (OF_RL, OF_TRAINING), sources)
+    if KINDS[SERVING].section not in document:
+        require_kind(document, (RL, TRAINING), sources)
     faults += overridden(document, overrides, sources)
     faults += unknown_keys(document, SECTIONS)
     if isinstance(given := document.get("load"), dict):

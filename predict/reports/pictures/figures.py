@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from predict import estimate, load, rl_step
 from predict.config.draft import Document
+from predict.kinds import RL, kind_of
 from predict.plan_search.rl_space import length_map
-from predict.rl.config import is_rl_config
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
 from sampling.extras import require_library
@@ -80,7 +80,7 @@ def figure_page(kind: str, config: Config, overrides: Sequence[str] = ()) -> str
 
 
 def _is_rl(config: Config) -> TypeGuard[Path | str]:
-    return not isinstance(config, Document) and is_rl_config(config)
+    return kind_of(config) == RL
 
 
 def require_rl_kind(kind: str) -> None:

@@ -1,0 +1,153 @@
+"""Kinds of config: the parts that training, serving and RL configs have in common; which kind a config is, is asked here alone.
+
+A kind's class is in the module that KINDS names, which is imported when the kind is first asked for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from predict.interval import Interval
+from sampling.errors import UserError
+from sampling.files.documents import read_yaml
+from sampling.files.faults import Fault, config_error
+from sampling.files.schema import Key
+
+TRAINING, SERVING, RL = "training", "serving", "rl"
+Run = TypeVar("Run")
+Predicted = TypeVar("Predicted")
+Values = Mapping[str, Any]
+"""Key path → value."""
+Estimate = Callable[..., Any]
+"""The path from a loaded training run to its prediction, which RL steps take too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KindFacts:
+    """What is known of a kind of config without importing what predicts it."""
+
+    title: str
+    section: str
+    """The top-level section that no other kind of config has."""
+    advice: str
+    """What a config with that section is, and the commands that take it."""
+    home: str
+    """The module of the kind's class, whose instance is KIND."""
+
+
+KINDS: Mapping[str, KindFacts] = {
+    RL: KindFacts(
+        title="an RL config",
+        section="rl",
+        advice="makes this an RL config; predict it with `predict rl-step`, or give it to memory, ledger, report, plot, explore, search, "
+        "sweep, calls, measure or validate, or to compare with RL configs alone",
+        home="predict.plan_search.rl",
+    ),
+    SERVING: KindFacts(
+        title="a serving config",
+        section="load",
+        advice="makes this a serving config; predict it with `predict serving`, or give it to search, sweep, calls, measure or validate, or to "
+        "compare with serving configs alone",
+        home="predict.plan_search.serving",
+    ),
+    TRAINING: KindFacts(
+        title="a run config",
+        section="batch",
+        advice="makes this a training config; predict it with `predict one-batch`",
+        home="predict.plan_search.training",
+    ),
+}
+
+
+def kind_of(config: object) -> str:
+    """The kind of a config by its file, TRAINING for one that cannot be read or that was made rather than read."""
+    document = read_yaml(Path(config))[0] if isinstance(config, str | Path) else None
+    return next((name for name in (RL, SERVING) if document and KINDS[name].section in document), TRAINING)
+
+
+def require_kind(document: Mapping[Any, Any], others: Sequence[str], sources: Mapping[str, str]) -> None:
+    """ConfigError with what kind of config this is, where it has the section of one of the `others`."""
+    for name in others:
+        if (section := KINDS[name].section) in document:
+            raise config_error([Fault(path=section, problem=KINDS[name].advice)], sources)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerOptions:
+    """Questions that only serving configs answer, as a command or a caller gives them."""
+
+    slo: Sequence[str] = ()
+    """Objectives such as `ttft_p90=1s`."""
+    price: str | None = None
+    """Price of a GPU or node, as `2.5/gpu-h`."""
+    model: str = ""
+    """Model of the server's steps."""
+    coefficients: Path | str | None = None
+    """File of the model's coefficients."""
+
+
+class Kind(ABC, Generic[Run, Predicted]):
+    """One kind of config, as sweeps, searches, comparisons and sensitivities see it."""
+
+    name: ClassVar[str]
+    columns: ClassVar[str]
+    """Names of the long table's columns, between blanks; those of varied keys follow."""
+    can_be_auto: ClassVar[tuple[str, ...]] = ()
+    """Keys whose values the kind can choose by itself."""
+    opened_by_default: ClassVar[str] = ""
+    """The key that a search opens where none is open."""
+    shows_progress: ClassVar[bool] = True
+    """Whether a prediction takes long enough to show which is at work where stderr is not a terminal."""
+
+    @abstractmethod
+    def load(self, config: Path | str, overrides: Sequence[str]) -> Run:
+        """The run of a config under settings. ConfigError has a line for each fault."""
+
+    @abstractmethod
+    def keys(self) -> Mapping[str, Key]:
+        """Path → the key, of those that may vary."""
+
+    @abstractmethod
+    def predictor(self, estimate: Estimate, of_servers: ServerOptions) -> Callable[[Run], Predicted]:
+        """The function from a run to its prediction. UserError for options that the kind does not have."""
+
+    @abstractmethod
+    def row(self, predicted: Predicted) -> dict[str, Any]:
+        """A prediction's cells of the long table."""
+
+    @abstractmethod
+    def time(self, predicted: Predicted) -> Interval:
+        """The time that a user waits for, in µs: of a step, or of a request."""
+
+    def resolved(self, path: str, value: Any) -> tuple[str, Any]:
+        """The key and value that another tool's name stands for; any other as it is."""
+        return path, value
+
+    def misfit(self, predicted: Predicted) -> str:
+        """Why a prediction cannot be chosen; '' for one that can."""
+        return ""
+
+
+def kind(name: str) -> Kind[Any, Any]:
+    """The kind of a name."""
+    found: Kind[Any, Any] = import_module(KINDS[name].home).KIND
+    return found
+
+
+def require_one_kind(configs: Sequence[Any]) -> str:
+    """The kind of all configs. UserError where they are of several, or where one beside another kind is no file."""
+    kinds = [kind_of(config) for config in configs]
+    if len(set(kinds)) == 1:
+        return kinds[0]
+    place = next(at for at, name in enumerate(kinds) if name != TRAINING)
+    other = next(config for config, name in zip(configs, kinds, strict=True) if name != kinds[place])
+    if isinstance(other, str | Path) and not Path(other).is_file():
+        raise UserError(f"CONFIG: {other}: there is no such file; check the path")
+    raise UserError(
+        f"CONFIG: {configs[place]} is {KINDS[kinds[place]].title} and {other} is not; give configs of one kind"
+    )

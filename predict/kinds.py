@@ -29,7 +29,7 @@ Estimate = Callable[..., Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KindFacts:
-    """What is known of a kind of config without importing what predicts it."""
+    """Facts of a kind of config that are known before anything is imported that predicts it."""
 
     title: str
     section: str

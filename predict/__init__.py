@@ -3,35 +3,38 @@
     prediction = predict.one_batch("configs/runs/demo.yml", ["plan.tp=2"])
     prediction.step_time.median_us, prediction.memory.verdict, prediction.breakdown_us
 
-Every command takes the same path from a run's config to its prediction; `load` and `estimate` are that path (`predict.api.path`).
+Every command takes the same path from a run's config to its prediction: `load` and `estimate`, whose five lines stand in
+`estimate_as_scheduled`. Each of them imports its parts when it is called: `predict --help` needs none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserError
 
 if TYPE_CHECKING:
     from predict.api.many_plans import compare, default_config, search, sensitivity, sweep
-    from predict.api.one_step import (
-        days,
-        likely_steps,
-        memory_advice,
-        one_batch,
-        one_batch_memory,
-        one_batch_predict,
-        speed_of_light,
-        step_ledger,
-        step_speed_of_light,
-    )
-    from predict.api.other_tools import import_config, launch_arguments
-    from predict.api.path import estimate, estimate_as_scheduled, load
     from predict.api.rl_steps import rl_ledger, rl_search, rl_step, rl_step_draws
     from predict.api.servers import serving_answer
+    from predict.bounds.analysis import speed_of_light
+    from predict.bounds.step import step_speed_of_light
+    from predict.config.draft import Document
+    from predict.convert.import_files import import_config
+    from predict.convert.launch import launch_arguments
+    from predict.ledger.books import step_ledger
+    from predict.ledger.training_cost import days
+    from predict.memory.advice import Advice
+    from predict.memory.estimate import MemoryEstimate
+    from predict.plan_search.unknown_settings import likely_steps
+    from predict.prices.price_list import Prices
+    from predict.reduced_benchmark.benchmark_file import Benchmark
     from predict.reports.pictures.figures import plot
+    from predict.run.training_run import TrainingRun
     from predict.step.prediction import Prediction
 
 __all__ = [
@@ -69,25 +72,19 @@ __all__ = [
 
 HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.api.many_plans": ("compare", "default_config", "search", "sensitivity", "sweep"),
-    "predict.api.one_step": (
-        "days",
-        "likely_steps",
-        "memory_advice",
-        "one_batch",
-        "one_batch_memory",
-        "one_batch_predict",
-        "speed_of_light",
-        "step_ledger",
-        "step_speed_of_light",
-    ),
-    "predict.api.other_tools": ("import_config", "launch_arguments"),
-    "predict.api.path": ("estimate", "estimate_as_scheduled", "load"),
     "predict.api.rl_steps": ("rl_ledger", "rl_search", "rl_step", "rl_step_draws"),
     "predict.api.servers": ("serving_answer",),
+    "predict.bounds.analysis": ("speed_of_light",),
+    "predict.bounds.step": ("step_speed_of_light",),
+    "predict.convert.import_files": ("import_config",),
+    "predict.convert.launch": ("launch_arguments",),
+    "predict.ledger.books": ("step_ledger",),
+    "predict.ledger.training_cost": ("days",),
+    "predict.plan_search.unknown_settings": ("likely_steps",),
     "predict.reports.pictures.figures": ("plot",),
     "predict.step.prediction": ("Prediction",),
 }
-"""Module → the public names that it has. It is imported when one of them is first asked for: `predict --help` needs none."""
+"""Module → the public names that it has. It is imported when one of them is first asked for."""
 
 
 def __getattr__(name: str) -> Any:
@@ -101,3 +98,109 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """The public names, for `help(predict)`, and what is loaded."""
     return sorted({*globals(), *__all__})
+
+
+def load(
+    config: Path | str | Document | TrainingRun, overrides: Sequence[str] = (), *, target_nodes: int | None = None
+) -> TrainingRun:
+    """The run of a config, by its path or as `default_config` makes it, with `plan.tp=2`-like `overrides`; on `target_nodes` nodes, with
+    its global batch shared among as many replicas as they hold. A run that is loaded stays as it is.
+
+    ConfigError lists every fault; UserError names the nearest node counts where the batch does not divide.
+    """
+    from predict.config.load import load as load_config
+    from predict.run.training_run import TrainingRun, settings_for_nodes
+
+    if isinstance(config, TrainingRun):
+        return config
+    run = load_config(config, overrides)
+    if target_nodes is None:
+        return run
+    return load_config(config, [*overrides, *settings_for_nodes(run, target_nodes)])
+
+
+def estimate_as_scheduled(run: TrainingRun, *, prices: Prices, benchmark: Benchmark | None = None) -> Prediction:
+    """The path: a run whose schedule is named → calls → prices → timeline → prediction.
+
+    Neither the device's memory nor plan.memory_limit is checked; `estimate` does so.
+    """
+    from predict.step.prediction import compose
+    from predict.step.priced_rank import price
+    from predict.step.scheduling import schedule
+    from predict.workload.decompose import decompose
+
+    calls, unrestored_prices = decompose(run), prices
+    if benchmark:
+        from predict.reduced_benchmark.restore_step import restored
+
+        calls, prices = restored(run, calls, benchmark, prices)
+    ranks = price(run, calls, prices)
+    timeline = schedule(run, ranks)
+    return compose(run, calls, ranks, timeline, prices, unrestored_prices=unrestored_prices, benchmark=benchmark)
+
+
+def estimate(
+    run: TrainingRun, *, prices: Prices | None = None, benchmark: Benchmark | None = None, require_fit: bool = True
+) -> Prediction:
+    """Predict one step of a loaded run; for `plan.schedule: best`, under the fastest schedule that fits the device's memory.
+
+    Prices are opened once per cluster and kept, so that many plans of one model cost milliseconds each. `prices` replaces
+    those of the cluster's profile; with `benchmark`, layers take the times that were measured. InfeasibleError where the
+    schedule does not keep plan.memory_limit, or where `best` finds none that fits; without `require_fit`, `best` is then the
+    schedule with the smallest peak, for a report of what is missing.
+    """
+    from predict.prices.open import open_prices
+    from predict.run.plan import BEST
+    from predict.step.scheduling import best_schedule, require_memory_limit
+
+    known = prices or open_prices(run.cluster, run.execution)
+    predict = partial(estimate_as_scheduled, prices=known, benchmark=benchmark)
+    if run.plan.schedule == BEST:
+        return best_schedule(run, predict, require_fit=require_fit)
+    prediction = predict(run)
+    require_memory_limit(prediction)
+    return prediction
+
+
+def one_batch(
+    config: Path | str | Document | TrainingRun, overrides: Sequence[str] = (), *, require_measured: bool = False
+) -> Prediction:
+    """Predict one training step of a config.
+
+    ConfigError lists every fault of the config; SamplesError is for damaged regressors or, with `require_measured`, for work
+    that no sample covers; InfeasibleError where no schedule fits the memory.
+    """
+    prediction = estimate(load(config, overrides))
+    if require_measured:
+        from predict.prices.open import require_measured as require
+
+        require(prediction.sources, prediction.run.cluster)
+    return prediction
+
+
+def one_batch_predict(config: Path | str | Document, overrides: Sequence[str] = ()) -> float:
+    """The median step time in µs."""
+    return one_batch(config, overrides).median_us
+
+
+def one_batch_memory(config: Path | str | Document, overrides: Sequence[str] = ()) -> MemoryEstimate:
+    """The memory of each pipeline rank, the expected peak, its upper bound, and whether it fits.
+
+    For `plan.schedule: best`, under the fastest schedule that fits; where none fits, under the one with the smallest peak.
+    """
+    return estimate(load(config, overrides), require_fit=False).memory
+
+
+def memory_advice(prediction: Prediction, *, safety_margin: float | None = None) -> tuple[Advice, ...]:
+    """The single changes that make a run fit, cheapest first, each with its cost in step time; none where it fits already.
+
+    Changed runs take the prices of the prediction, and its benchmark where it has one. `safety_margin` replaces that of the
+    prediction's memory, as a share of the expected peak.
+    """
+    from dataclasses import replace
+
+    from predict.memory.advice import advise
+
+    memory = prediction.memory if safety_margin is None else replace(prediction.memory, safety_margin=safety_margin)
+    of_run = partial(estimate, prices=prediction.unrestored_prices, benchmark=prediction.benchmark)
+    return advise(memory, lambda run: of_run(run).median_us, step_us_before=prediction.median_us)

@@ -26,8 +26,21 @@ def imports() -> Mapping[str, frozenset[str]]:
     found = {
         module: frozenset(graph.find_modules_directly_imported_by(module)) & graph.modules for module in graph.modules
     }
-    # the public names are imported by their modules' names; `plot` stands above packages that use this one
-    return found | {"predict": found["predict"] | {home for home in predict.HOMES if home.startswith("predict.api")}}
+    return {module: others | public_names(module) for module, others in found.items()}
+
+
+def public_names(module: str) -> frozenset[str]:
+    """The modules of the names that a module imports from `predict` itself, which looks them up when they are asked for."""
+    path = ROOT.joinpath(*module.split("."))
+    source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    homes = {name: home for home, names in predict.HOMES.items() for name in names}
+    return frozenset(
+        homes[each.name]
+        for node in ast.walk(ast.parse(source) if "from predict import" in source else ast.Module([], []))
+        if isinstance(node, ast.ImportFrom) and node.module == "predict"
+        for each in node.names
+        if each.name in homes
+    )
 
 
 def circles() -> Iterator[list[str]]:

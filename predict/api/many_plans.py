@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predict.api.one_step import one_batch
-from predict.api.path import estimate, load
+from predict import estimate, load, one_batch
 
 if TYPE_CHECKING:
     from predict.config.draft import Document

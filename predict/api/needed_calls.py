@@ -47,7 +47,7 @@ class _Needs:
 
 def _needs(config: str, overrides: Sequence[str], tell: Tell) -> _Needs:
     """Needs of a run config, of a search's, or of a serving or RL config. ConfigError lists every fault of it."""
-    from predict.api.path import load
+    from predict import load
     from predict.kinds import RL, SERVING, kind_of
     from predict.plan_search.axes import stands_for_several
     from predict.rl.config import load_rl

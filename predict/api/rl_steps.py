@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predict.api.path import estimate
+from predict import estimate
 
 if TYPE_CHECKING:
     from predict.plan_search.rl_space import RlAnswer

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from predict.bounds.device import Device, Models, Roofline, Work, one_after_another, whole
+from predict.bounds.device import Device, Models, Roofline, Work, device_of, one_after_another, whole
 from predict.bounds.element_counts import ElementCounts, Layer, element_counts
 from predict.bounds.kernels import Graph, Kernel, kernels_of, prefetched_work, unfused_work
+from predict.bounds.read_module import read_module
 from sampling.hardware.hardware_file import DTYPE_BYTES
 
 Rule = Literal["documented", "intended", "kernels"]
@@ -39,6 +41,17 @@ class Analysis:
     layers: tuple[LayerTime, ...]
     kernels: tuple[tuple[Kernel, Roofline], ...]
     models: dict[Rule, Models]
+
+
+def speed_of_light(file: Path | str, *, arch: str = "h100-sxm", precision: str = "bf16") -> Analysis:
+    """The least time that a device leaves the torch module in a Python file, which is run: its `Model` on its `get_inputs()`.
+
+    `arch` is an entry of configs/hardware, or a YAML file of ours or of SOLAR's. UserError, with the operation and the line, for
+    what cannot be exported; ConfigError for a device that is unknown or lacks the precision.
+    """
+    device = device_of(arch)
+    device.macs_in(precision)
+    return analyse(read_module(Path(file), precision), device)
 
 
 def analyse(graph: Graph, device: Device) -> Analysis:

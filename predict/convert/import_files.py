@@ -243,23 +243,28 @@ class ImportedConfig:
     """Settings of the files that change nothing here, or that are unknown: name → value, as written."""
 
 
-def import_config(files: Sequence[Path], overrides: Sequence[str] = ()) -> ImportedConfig:
-    """The run config that several files of one run make together; `overrides` such as `cluster.hardware=h100` add what they
-    do not say. ConfigError lists every fault, and all that is missing with the setting that gives it."""
+def import_config(files: Sequence[Path | str], overrides: Sequence[str] = ()) -> ImportedConfig:
+    """The run config that other tools' files of one run make: Megatron-LM's arguments (script, list or YAML), torchtitan's TOML,
+    DeepSpeed's JSON, Primus' YAML. `overrides` such as `cluster.hardware=h100` add what they do not say.
+
+    `.document` is a config for every function of `predict`, `.not_read` the settings that change nothing or are unknown. ConfigError
+    lists every fault, and all that is missing with the setting that gives it.
+    """
+    paths = [Path(file) for file in files]
     given = {setting.path: setting.value for setting in parse_overrides(overrides)[0]}
-    read = [read_foreign(file, chosen_model=given.get("model")) for file in files]
-    sources = {"": ", ".join(map(str, files))}
+    read = [read_foreign(file, chosen_model=given.get("model")) for file in paths]
+    sources = {"": ", ".join(map(str, paths))}
     content, clashes = _merged(read)
     with Checks() as checks:
         for named, faults in [
-            *zip(map(str, files), (each.faults for each in read), strict=True),
+            *zip(map(str, paths), (each.faults for each in read), strict=True),
             (sources[""], clashes),
         ]:
             with checks.one():
                 if faults:
                     raise config_error(faults, {"": named})
     content = _with_cluster(content, given, sources)
-    document = Document(name=files[0].stem.partition(".")[0], content=content, sources=sources).with_settings(overrides)
+    document = Document(name=paths[0].stem.partition(".")[0], content=content, sources=sources).with_settings(overrides)
     load(document)
     return ImportedConfig(
         document=document,

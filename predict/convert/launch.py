@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from predict.config.draft import Document
+from predict.config.load import load
 from predict.convert import deepspeed, torchtitan
 from predict.convert import megatron as text
 from predict.convert.arguments import LaunchArguments, Statement
@@ -22,11 +25,17 @@ from sampling.files.faults import did_you_mean, shown
 Writer = Callable[[TrainingRun], LaunchArguments]
 
 
-def launch_arguments(run: TrainingRun, tool: str) -> LaunchArguments:
-    """The files with which `tool` (a key of TOOLS) runs the run, and what of it they do not express.
+def launch_arguments(config: Path | str | Document, tool: str, overrides: Sequence[str] = ()) -> LaunchArguments:
+    """The files with which another tool runs a config, megatron-lm, nemo, torchtitan or deepspeed, and what they do not express.
 
-    UserError for an unknown tool, and for the schedule `best`, which a prediction has to choose first.
+    UserError for another tool, and for `plan.schedule: best`, which a prediction has to choose first; ConfigError lists every fault of
+    the config.
     """
+    return arguments_of(load(config, overrides), tool)
+
+
+def arguments_of(run: TrainingRun, tool: str) -> LaunchArguments:
+    """The same of a loaded run; `tool` is a key of TOOLS."""
     if tool not in TOOLS:
         near = did_you_mean(tool, TOOLS) or f"; give one of {', '.join(TOOLS)}"
         raise UserError(f"--to: {shown(tool)} is not a tool that arguments are written for{near}")

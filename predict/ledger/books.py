@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from predict import estimate, load
+from predict.config.draft import Document
 from predict.ledger.communication import CommunicationBook, communication_book
 from predict.ledger.compute import ComputeBook, StepItem, compute_book, step_items
 from predict.ledger.constants_in_use import constants_in_use
@@ -163,6 +166,14 @@ class Ledger:
         """Trainable parameters, and those that one token meets; without multi-token prediction."""
         model = self.prediction.run.model
         return {"total": model.parameters, "active": model.active_parameters}
+
+
+def step_ledger(config: Path | str | Document | TrainingRun, overrides: Sequence[str] = ()) -> Ledger:
+    """The five books of a config's step, and its MFU by convention: `.account_us`, `.compute`, `.mfu`.
+
+    ConfigError lists every fault of the config; SamplesError is for damaged regressors.
+    """
+    return ledger_of(estimate(load(config, overrides), require_fit=False))
 
 
 def ledger_of(prediction: Prediction) -> Ledger:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from predict.interval import Interval
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
+from predict.step.prediction import Prediction
 from sampling.errors import Checks, UserError
 from sampling.files.faults import shown
 from sampling.units import HOUR_US
@@ -87,6 +88,20 @@ class TrainingCost:
     energy_mwh: Interval | None
     """MWh of the GPUs at the board's power limit, hosts, network and cooling not counted; None where the hardware file states no
     power."""
+
+
+def days(
+    prediction: Prediction, tokens: str, *, price: str | None = None, goodput: float | None = None
+) -> TrainingCost:
+    """Days, GPU-hours, money and energy of training on `tokens` such as `2T`, with the bounds of the step time.
+
+    `price` is such as `2.5/gpu-h`; `goodput` the share of the time that goes into steps that are kept (default: GOODPUT).
+    UserError for a number, a price or a share that is none.
+    """
+    asked = asked_training(tokens, price=price, goodput=goodput)
+    return training_cost(
+        prediction.run, prediction.step_time, tokens=asked.tokens, goodput=asked.goodput, price=asked.price
+    )
 
 
 def training_cost(

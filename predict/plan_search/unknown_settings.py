@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from predict.config.draft import INTERLEAVED, ONE_CHUNK
+from predict import estimate
+from predict.config.draft import INTERLEAVED, ONE_CHUNK, Document
+from predict.config.load import load_partly_unknown
 from predict.interval import Interval, equally_likely
 from predict.memory.advice import changed
 from predict.memory.estimate import memory_of
@@ -17,7 +20,6 @@ from predict.plan_search.axes import MOST_SEQUENCES
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
-from predict.step.scheduling import Estimate
 from sampling.errors import ConfigError
 
 # The values that an unknown setting of a run may have: those that its framework's users choose, and that leave a sound plan.
@@ -175,11 +177,14 @@ class LikelySteps:
         return (max(means) - min(means)) / 2
 
 
-def likely_steps(base: TrainingRun, unknown: Sequence[str], predict: Estimate, *, unstated: float = 0.0) -> LikelySteps:
-    """The predictions of `likely_runs`."""
-    runs = likely_runs(base, unknown)
+def likely_steps(config: Path | str | Document, overrides: Sequence[str] = ()) -> LikelySteps:
+    """Predict one training step of a config with keys that are `unknown`, such as `plan.vpp=unknown`: each of the equally likely runs
+    that it may be, and `.step_time`, the interval of all of them.
+
+    ConfigError lists every fault of the config; keys that may be unknown: plan.vpp, plan.ep, plan.recompute, batch.micro.
+    """
+    base, unknown = load_partly_unknown(config, overrides)
     return LikelySteps(
-        predictions=tuple(map(predict, runs)),
+        predictions=tuple(estimate(run, require_fit=False) for run in likely_runs(base, unknown)),
         unknown=tuple(path for path in USUAL if path in unknown),
-        unstated=unstated,
     )

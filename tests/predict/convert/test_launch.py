@@ -13,7 +13,7 @@ import pytest
 from predict.config.load import load
 from predict.convert.deepspeed import as_megatron
 from predict.convert.import_files import import_config
-from predict.convert.launch import TOOLS, launch_arguments
+from predict.convert.launch import TOOLS, arguments_of
 from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
@@ -77,7 +77,7 @@ EXPRESSED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def written(run: TrainingRun, tool: str, folder: Path) -> list[Path]:
-    texts = launch_arguments(run, tool).files
+    texts = arguments_of(run, tool).files
     for name, text in texts.items():
         (folder / name).write_text(text)
     return [folder / name for name in texts]
@@ -87,7 +87,7 @@ def written(run: TrainingRun, tool: str, folder: Path) -> list[Path]:
 def test_a_run_comes_back_the_same(name: str, tmp_path: Path) -> None:
     tool, settings = EXPRESSED[name]
     run = made(**{"batch__global": 64, **settings})
-    assert launch_arguments(run, tool).not_expressed == ()
+    assert arguments_of(run, tool).not_expressed == ()
     document = import_config(written(run, tool, tmp_path), CLUSTER).document
     back = load(document)
     assert asdict(back.plan) == asdict(run.plan)
@@ -111,7 +111,7 @@ def test_a_layout_is_written_in_letters_and_keeps_its_stages(
     settings: Mapping[str, Any], start: str, tmp_path: Path
 ) -> None:
     run = made(**{"batch__global": 64, **settings})
-    assert launch_arguments(run, "megatron-lm").not_expressed == ()
+    assert arguments_of(run, "megatron-lm").not_expressed == ()
     back = load(import_config(written(run, "megatron-lm", tmp_path), CLUSTER).document)
     assert back.plan.layout.startswith(start)
     assert stages_of_ranks(back) == stages_of_ranks(run)
@@ -132,7 +132,7 @@ def test_a_layout_is_written_in_letters_and_keeps_its_stages(
 )
 def test_no_switch_is_written_that_megatron_refuses(settings: Mapping[str, Any], refused: str, path: str) -> None:
     """Where the switch would change something, a line says that it is missing."""
-    made_of = launch_arguments(made(**{"execution__overlap_parameters": True, **settings}), "megatron-lm")
+    made_of = arguments_of(made(**{"execution__overlap_parameters": True, **settings}), "megatron-lm")
     (script,) = made_of.files.values()
     assert refused not in shlex.split(script, comments=True)
     assert [line.partition(":")[0] for line in made_of.not_expressed] == ([path] if path else [])
@@ -153,7 +153,7 @@ def test_no_switch_is_written_that_megatron_refuses(settings: Mapping[str, Any],
 def test_a_plan_that_a_tool_does_not_start_with_is_refused_in_a_line(
     tool: str, settings: Mapping[str, Any], path: str
 ) -> None:
-    made_of = launch_arguments(made(**{"batch__global": 64, **settings}), tool)
+    made_of = arguments_of(made(**{"batch__global": 64, **settings}), tool)
     assert [line.partition(":")[0] for line in made_of.not_expressed].count(path) == 1
     assert not any("enable_async_tensor_parallel = true" in text for text in made_of.files.values())
 
@@ -216,15 +216,13 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_no_setting_is_dropped_without_a_word(key: str, tool: str) -> None:
     """The files show it, or hold a line that says they do not."""
     around, change = CHANGES[key]
-    without, with_it = (
-        launch_arguments(made("mixtral-8x7b", **settings), tool) for settings in (around, around | change)
-    )
+    without, with_it = (arguments_of(made("mixtral-8x7b", **settings), tool) for settings in (around, around | change))
     assert with_it.files != without.files
 
 
 def test_a_value_that_a_tool_replaces_is_named_with_what_it_becomes() -> None:
     run = made("llama3-8b", plan__tp=2, plan__dp=2, plan__zero=1, plan__recompute="selective")
-    lines = {line.partition(":")[0]: line for line in launch_arguments(run, "torchtitan").not_expressed}
+    lines = {line.partition(":")[0]: line for line in arguments_of(run, "torchtitan").not_expressed}
     assert lines["plan.sp"].endswith("torchtitan's tensor parallelism always splits the sequence too")
     assert lines["plan.zero"].endswith("written as stage 2")
     assert "core_attn" in lines["plan.recompute_modules"]
@@ -232,6 +230,6 @@ def test_a_value_that_a_tool_replaces_is_named_with_what_it_becomes() -> None:
 
 def test_an_unknown_tool_and_an_undecided_schedule_are_one_clear_error() -> None:
     with pytest.raises(UserError, match="did you mean 'torchtitan'"):
-        launch_arguments(made(), "torchtitian")
+        arguments_of(made(), "torchtitian")
     with pytest.raises(UserError, match=r"plan\.schedule: best is chosen by time; name the schedule"):
-        launch_arguments(made(plan__pp=2, plan__schedule="best"), "nemo")
+        arguments_of(made(plan__pp=2, plan__schedule="best"), "nemo")

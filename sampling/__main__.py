@@ -23,7 +23,7 @@ from sampling.command_line import exit_code_of
 if TYPE_CHECKING:
     import argparse
 
-    from sampling.ranks.world import World
+    from sampling.ranks.worker import World
     from sampling.session.run_tasks import Outcome, Strategy
 
 DESCRIPTION = """\
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rank = rank_from(os.environ)
         if rank is None:
             return run(options)
-        from sampling.ranks.world import as_rank
+        from sampling.ranks.worker import as_rank
 
         def of_rank(world: World) -> int:
             return exit_code_of(lambda: run(options, world), interrupted=ROWS_KEPT)

@@ -20,11 +20,8 @@ from sampling.call import Call
 from sampling.cells.matrices import Matrix, attention_matrices, products_on_rank
 from sampling.operators.attention import Attention as AttentionCall
 from sampling.operators.decode_attention import UNPACKED, DecodeAttention
-from sampling.operators.elementwise import RoPE
 from sampling.operators.gemm import BatchedGemm
-from sampling.operators.norm import RMSNorm
-from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
-from sampling.operators.streaming import Dropout, Stream
+from sampling.operators.memory_bound import CausalSoftmax, Dropout, MaskFill, RMSNorm, RoPE, Softmax, Stream
 
 CORE = "core_attn"
 UNFUSED_PASSES = 5

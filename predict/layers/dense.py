@@ -15,7 +15,7 @@ from predict.rank.exchanges import entering, leaving
 from predict.rank.module import Module, Works
 from predict.rank.share import RankShare
 from sampling.cells.matrices import Matrix, mlp_matrices, products_on_rank
-from sampling.operators.elementwise import Gelu, SwiGLU
+from sampling.operators.memory_bound import Gelu, SwiGLU
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from predict.layers.saved_tensors import INDEX, Saved, SavedTensors, Sizes
 from predict.rank.exchanges import TP
 from predict.rank.module import Exchange, Module
 from predict.rank.share import RankShare, padded_vocabulary
-from sampling.operators.elementwise import ResidualAdd
+from sampling.operators.memory_bound import ResidualAdd
 from sampling.operators.vocabulary import Embedding
 
 

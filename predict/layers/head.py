@@ -10,7 +10,7 @@ from predict.rank.exchanges import TP, entering
 from predict.rank.module import Exchange, Module
 from predict.rank.share import RankShare, padded_vocabulary
 from predict.run.memory_profile import LOSSES, LossBytes
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import Stream
 from sampling.operators.vocabulary import CrossEntropy
 
 LOSS_REDUCTIONS = 3

@@ -22,10 +22,8 @@ from sampling.files.faults import Fault
 from sampling.files.schema import Scalar
 from sampling.operators.attention import Attention as AttentionCall
 from sampling.operators.decode_attention import DecodeAttention
-from sampling.operators.elementwise import RoPE
 from sampling.operators.gemm import BatchedGemm
-from sampling.operators.norm import RMSNorm
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import RMSNorm, RoPE, Stream
 
 UPWARD = "mla_up_proj"
 """Megatron's name of the module of the ways up from what is compressed."""

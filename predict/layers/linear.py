@@ -21,8 +21,7 @@ from sampling.files.faults import Fault, near_multiples
 from sampling.files.schema import Scalar
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.linear_attention import GatedDelta
-from sampling.operators.norm import RMSNorm
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import RMSNorm, Stream
 
 CHUNK = 64
 """Tokens of a chunk of the gated delta rule, in transformers 5.23 and flash-linear-attention; the last chunk of a sequence is computed in

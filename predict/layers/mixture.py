@@ -23,10 +23,9 @@ from sampling.arithmetic.operator import Operator
 from sampling.cells.matrices import Matrix, mlp_matrices, products_on_rank
 from sampling.collectives.kinds import AllGather, ReduceScatter
 from sampling.hardware.cluster import DTYPE_BYTES
-from sampling.operators.elementwise import Gelu, ResidualAdd, SwiGLU
 from sampling.operators.experts import IN_GRAPH, PER_EXPERT, UNTUNED, UNTUNED_WIDTH, GroupedGemm
+from sampling.operators.memory_bound import Gelu, ResidualAdd, Stream, SwiGLU
 from sampling.operators.routing import Permute, Router, Unpermute
-from sampling.operators.streaming import Stream
 
 SHARED = "shared_experts"
 BIAS_BYTES = 32

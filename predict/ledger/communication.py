@@ -14,7 +14,7 @@ from predict.workload.chunks import PIPELINE
 from sampling.call import Call
 from sampling.cells.pipeline_action import PipelineAction
 from sampling.collectives.kinds import AllGather, Collective
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import Stream
 
 COPY = "copy"
 """Name of a pass over a message's bytes in device memory, which goes with sharded weights or with wider gradients."""

@@ -21,7 +21,7 @@ from predict.workload.layer import ACCUMULATION, RECOMPUTE
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Counted, Phase
 from sampling.collectives.kinds import Collective
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import Stream
 from sampling.speed_of_light import physical_bound_us
 
 # The work of a step, call by call: the items of every block that a pipeline rank runs, and how often it does.

@@ -14,7 +14,7 @@ from predict.step.priced_rank import stragglers_factor
 from predict.workload.layer import ACCUMULATION
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import BatchedGemm
-from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
+from sampling.operators.memory_bound import CausalSoftmax, MaskFill, Softmax
 
 BY_TOKENS = (TP, CP, EP, P2P)
 """Headings of communication whose bytes grow with the tokens."""

@@ -29,8 +29,7 @@ from sampling.call import Call, Phase
 from sampling.cells.overlap import Overlap
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster, Gpu, hardware_facts
-from sampling.operators.elementwise import RoPE, SwiGLU
-from sampling.operators.norm import RMSNorm
+from sampling.operators.memory_bound import RMSNorm, RoPE, SwiGLU
 from sampling.operators.vocabulary import CrossEntropy
 
 

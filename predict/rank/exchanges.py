@@ -12,7 +12,7 @@ from predict.rank.module import Exchange
 from predict.rank.share import RankShare, Weights
 from sampling.call import Counted
 from sampling.hardware.cluster import DTYPE_BYTES
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import Stream
 
 TP = "tp"
 BACKWARD_SHARE = 0.5

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from predict.model.spec import LayerKind
 from predict.rank.blocks import Calls, OverlappedCommunication
 from predict.rank.share import RankShare
-from sampling.arithmetic.operator import Operator, phase_of
+from sampling.arithmetic.operator import Operator, counted_in
 from sampling.call import Counted, Phase
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import Stream
 
 Works = tuple[tuple[Operator, float], ...]
 """Operators of a forward, each with the number of times that it runs."""
@@ -44,11 +44,7 @@ class Module:
 
     def calls(self, phase: Phase) -> Calls:
         """The operators of a phase; those without weights do all of their backward in its input half."""
-        return tuple(
-            Counted(call=call, phase=own, count=count)
-            for call, count in self.works
-            if (own := phase_of(call.PHASES, phase))
-        )
+        return counted_in(phase, self.works)
 
     def is_among(self, names: Sequence[str]) -> bool:
         return self.name in names or (bool(self.part_of) and self.part_of in names)

@@ -13,10 +13,8 @@ from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
 from sampling.hardware.cluster import DTYPE_BYTES
-from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm
-from sampling.operators.norm import LayerNorm, RMSNorm
-from sampling.operators.streaming import Dropout
+from sampling.operators.memory_bound import NORMS, Dropout, ResidualAdd
 
 WIDER = {"fp8": "bf16", "tf32": "fp32"}
 """Dtype of everything but the matrix products, where only those are in the run's precision."""
@@ -80,8 +78,7 @@ class RankShare:
         return Gemm(dtype=dtype or self.run.precision, m=m or self.tokens, n=n, k=k)
 
     def norm(self, width: int = 0, *, rows: int = 0) -> Operator:
-        kind = RMSNorm if self.model.norm == "rms" else LayerNorm
-        return kind(dtype=self.dtype, tokens=rows or self.rows, hidden=width or self.model.hidden)
+        return NORMS[self.model.norm](dtype=self.dtype, tokens=rows or self.rows, hidden=width or self.model.hidden)
 
     def residual(self) -> tuple[tuple[Operator, float], ...]:
         """The operators that add a branch to the residual stream."""

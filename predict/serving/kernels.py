@@ -28,7 +28,7 @@ from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.collectives.kinds import AllGather, AllReduce, Collective
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.gemm import Gemm
-from sampling.operators.norm import RMSNorm
+from sampling.operators.memory_bound import RMSNorm
 
 # The kernels of one step on one GPU, as the calls that training's price lists know, by the factor that corrects them.
 

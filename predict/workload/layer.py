@@ -25,8 +25,8 @@ from sampling.collectives.kinds import AllGather
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.attention import Attention
 from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
+from sampling.operators.memory_bound import Stream
 from sampling.operators.routing import Permute, Router, Unpermute
-from sampling.operators.streaming import Stream
 
 # Launch floors of a layer, and of a model's ends: the least time in which the host launches the kernels of each phase.
 

@@ -13,8 +13,8 @@ from predict.run.training_run import TrainingRun
 from sampling.call import Counted
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.gemm import Gemm
+from sampling.operators.memory_bound import Stream
 from sampling.operators.optimizer import AdamW
-from sampling.operators.streaming import Stream
 
 FP32 = DTYPE_BYTES["fp32"]
 NEWTON_SCHULZ_STEPS = 5

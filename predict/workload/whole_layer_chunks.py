@@ -14,7 +14,7 @@ from sampling.call import Call, Counted, Phase
 from sampling.cells.layer import DenseLayer
 from sampling.cells.pipeline_action import PipelineAction
 from sampling.operators.attention import Attention
-from sampling.operators.elementwise import ResidualAdd
+from sampling.operators.memory_bound import ResidualAdd
 from sampling.operators.vocabulary import Embedding
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from sampling.arithmetic.arrays import all_zero, ceil, common_divisor, log2, smaller
-from sampling.call import Call, Phase
+from sampling.call import Call, Counted, Phase
 from sampling.hardware.cluster import DTYPE_BYTES, Cluster
 from sampling.units import MIB
 
@@ -233,7 +233,7 @@ def _flags(call: Call) -> dict[str, bool]:
     return flags
 
 
-def phase_of(phases: Sequence[Phase], phase: Phase) -> Phase | None:
+def _phase_of(phases: Sequence[Phase], phase: Phase) -> Phase | None:
     """The phase of a part with these phases that runs in `phase` of the whole; None if none does.
 
     The backward of a part without weights counts as backward-input.
@@ -243,6 +243,14 @@ def phase_of(phases: Sequence[Phase], phase: Phase) -> Phase | None:
     if phase == "backward_accumulate" or (phase == "backward_input" and "backward_weight" not in phases):
         return "backward" if "backward" in phases else None
     return None
+
+
+def counted_in(phase: Phase, calls: Iterable[tuple[Call, float]]) -> tuple[Counted, ...]:
+    """The calls of (call, count) that run in a phase of the whole, each in its own phase; those without weights do all of their backward
+    in its input half."""
+    return tuple(
+        Counted(call=call, phase=own, count=count) for call, count in calls if (own := _phase_of(call.PHASES, phase))
+    )
 
 
 def add_terms(*many: Mapping[str, float]) -> dict[str, float]:

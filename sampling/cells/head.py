@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sampling.arithmetic.operator import Composite, phase_of
+from sampling.arithmetic.operator import Composite, counted_in
 from sampling.call import Counted, Phase, register
 from sampling.cells.layer import CELL_PHASES
 from sampling.collectives.kinds import Group, entering_group, summed_over_group
 from sampling.operators.gemm import Gemm
-from sampling.operators.norm import LayerNorm, RMSNorm
+from sampling.operators.memory_bound import NORMS
 from sampling.operators.vocabulary import CrossEntropy
 
 
@@ -40,13 +40,12 @@ class OutputHead(Composite):
     def parts(self, phase: Phase) -> Sequence[Counted]:
         tokens = self.batch * self.seq_len
         vocab = self.vocab // self.tp
-        norm = RMSNorm if self.norm == "rms" else LayerNorm
         calls = (
-            norm(dtype=self.dtype, tokens=tokens // (self.tp if self.sp else 1), hidden=self.hidden),
+            NORMS[self.norm](dtype=self.dtype, tokens=tokens // (self.tp if self.sp else 1), hidden=self.hidden),
             Gemm(dtype=self.dtype, m=tokens, n=vocab, k=self.hidden),
             CrossEntropy(dtype=self.dtype, tokens=tokens, vocab=vocab),
         )
-        operators = tuple(Counted(call=call, phase=own) for call in calls if (own := phase_of(call.PHASES, phase)))
+        operators = counted_in(phase, [(call, 1) for call in calls])
         if self.tp == 1 or phase == "backward_weight":
             return operators
         size = self.item_bytes * tokens * self.hidden

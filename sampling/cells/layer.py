@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sampling.arithmetic.operator import COPIES, Composite, Operator, phase_of
+from sampling.arithmetic.operator import COPIES, Composite, Operator, counted_in
 from sampling.call import Counted, Phase, register
 from sampling.cells.matrices import Matrix, attention_matrices, mlp_matrices
 from sampling.collectives.kinds import Group, entering_group, summed_over_group
 from sampling.operators.attention import Attention
-from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
 from sampling.operators.gemm import Gemm
-from sampling.operators.norm import LayerNorm, RMSNorm
+from sampling.operators.memory_bound import NORMS, Gelu, ResidualAdd, RoPE, SwiGLU
 
 CELL_PHASES: tuple[Phase, ...] = (
     "forward",
@@ -103,9 +102,8 @@ class LayerShape(Composite):
     def frame_calls(self) -> list[tuple[Operator, int]]:
         """Norms and residual additions around attention and the MLP."""
         tokens = self.batch * self.seq_len // (self.tp if self.sp else 1)
-        norm = RMSNorm if self.norm == "rms" else LayerNorm
         return [
-            (norm(dtype=self.dtype, tokens=tokens, hidden=self.hidden), 2),
+            (NORMS[self.norm](dtype=self.dtype, tokens=tokens, hidden=self.hidden), 2),
             (ResidualAdd(dtype=self.dtype, tokens=tokens, hidden=self.hidden), 2),
         ]
 
@@ -152,13 +150,6 @@ class LayerShape(Composite):
         group = Group(self.tp, self.group_nodes)
         of_one_half = (*entering_group(size, group, self.sp), *summed_over_group(size, group, self.sp))
         return of_one_half * 2
-
-
-def counted_in(phase: Phase, calls: Sequence[tuple[Operator, int]]) -> tuple[Counted, ...]:
-    """The operators of (operator, count) that run in a phase of the whole, each in its own phase."""
-    return tuple(
-        Counted(call=call, phase=own, count=count) for call, count in calls if (own := phase_of(call.PHASES, phase))
-    )
 
 
 @register

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sampling.arithmetic.expert_rows import rows_of_groups
-from sampling.arithmetic.operator import COPIES, Composite, Operator, composite_features
+from sampling.arithmetic.operator import COPIES, Composite, Operator, composite_features, counted_in
 from sampling.call import Counted, Phase, register
-from sampling.cells.layer import CELL_PHASES, DenseLayer, counted_in
+from sampling.cells.layer import CELL_PHASES, DenseLayer
 from sampling.hardware.cluster import Cluster
-from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.experts import ExpertMLP
+from sampling.operators.memory_bound import ResidualAdd
 from sampling.operators.routing import Permute, Router, Unpermute
 
 SHARED = ("dtype", "batch", "seq_len", "hidden", "heads", "kv_heads", "head_dim", "gated", "norm", "rope", "qkv_bias")

@@ -9,7 +9,7 @@ from typing import ClassVar
 from sampling.arithmetic.operator import Composite
 from sampling.call import Counted, Phase, register
 from sampling.operators.gemm import Gemm
-from sampling.operators.norm import LayerNorm, RMSNorm
+from sampling.operators.memory_bound import NORMS
 from sampling.operators.vocabulary import CrossEntropy
 
 
@@ -28,9 +28,8 @@ class NextToken(Composite):
     norm: str
 
     def parts(self, phase: Phase) -> Sequence[Counted]:
-        norm = RMSNorm if self.norm == "rms" else LayerNorm
         calls = (
-            norm(dtype=self.dtype, tokens=self.batch, hidden=self.hidden),
+            NORMS[self.norm](dtype=self.dtype, tokens=self.batch, hidden=self.hidden),
             Gemm(dtype=self.dtype, m=self.batch, n=self.vocab, k=self.hidden),
             CrossEntropy(dtype=self.dtype, tokens=self.batch, vocab=self.vocab),
         )

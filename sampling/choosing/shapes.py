@@ -27,8 +27,8 @@ from sampling.operators.attention import Attention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
+from sampling.operators.memory_bound import Dropout, Stream
 from sampling.operators.optimizer import AdamW, GradientScale
-from sampling.operators.streaming import Dropout, Stream
 from sampling.operators.unfused_attention import UnfusedAttention
 from sampling.operators.vocabulary import Embedding
 

@@ -27,11 +27,18 @@ from sampling.importers.table import (
     require_numbers,
 )
 from sampling.operators.attention import Attention
-from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE
 from sampling.operators.gemm import BatchedGemm, Gemm
-from sampling.operators.norm import LayerNorm, RMSNorm
+from sampling.operators.memory_bound import (
+    CausalSoftmax,
+    Gelu,
+    LayerNorm,
+    MaskFill,
+    ResidualAdd,
+    RMSNorm,
+    RoPE,
+    Softmax,
+)
 from sampling.operators.optimizer import AdamW
-from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
 from sampling.operators.vocabulary import CrossEntropy, Embedding
 
 if TYPE_CHECKING:

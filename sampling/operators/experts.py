@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sampling.arithmetic.expert_rows import experts_with_rows
-from sampling.arithmetic.operator import WITH_WEIGHTS, Composite, Operator, phase_of, physics_features, wave_features
+from sampling.arithmetic.operator import WITH_WEIGHTS, Composite, Operator, counted_in, physics_features, wave_features
 from sampling.call import Counted, Phase, register
 from sampling.hardware.cluster import Cluster
-from sampling.operators.elementwise import Gelu, SwiGLU
+from sampling.operators.memory_bound import Gelu, SwiGLU
 
 PER_EXPERT, IN_GRAPH = "per_expert", "per_expert_in_graph"
 """Kernels of a framework: a product per expert on several streams (Transformer Engine's GroupedLinear), and the same in a graph of the
@@ -121,7 +121,7 @@ class ExpertMLP(Composite):
             activation(dtype=self.dtype, tokens=self.rows, width=self.width),
             grouped(self.hidden, self.width),
         )
-        return tuple(Counted(call=call, phase=own) for call in calls if (own := phase_of(call.PHASES, phase)))
+        return counted_in(phase, [(call, 1) for call in calls])
 
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
         busy = min(self.groups, self.rows)

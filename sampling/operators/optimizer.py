@@ -14,9 +14,27 @@ TENSORS_PER_LAUNCH = 36
 """Tensors that one launch of a fused optimizer takes with four lists of them (torch, MultiTensorApply.cuh)."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OverParameters(Operator):
+    """Passes over `parameters` elements in `tensors` tensors, one kernel for each tensor."""
+
+    PHASES: ClassVar[tuple[Phase, ...]] = STEP
+    PASSES: ClassVar[float] = 2.0
+
+    parameters: int
+    tensors: int
+
+    @property
+    def kernels(self) -> int:
+        return self.tensors
+
+    def bytes_moved(self, phase: Phase) -> float:
+        return self.PASSES * self.item_bytes * self.parameters
+
+
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AdamW(Operator):
+class AdamW(_OverParameters):
     """Fused AdamW over `tensors` tensors of `parameters` elements in all (Loshchilov and Hutter, arXiv 1711.05101).
 
     It reads weight, gradient and both moments and writes all but the gradient: 7 passes. With tp > 1 the tensors are one
@@ -25,20 +43,15 @@ class AdamW(Operator):
 
     NAME: ClassVar[str] = "adamw"
     HEADING: ClassVar[str] = "optimizer"
-    PHASES: ClassVar[tuple[Phase, ...]] = STEP
+    PASSES: ClassVar[float] = 7.0
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.83, backward=0.83, width=MEASURED)
     """20 ps per parameter of 28 bytes in published A100 runs."""
 
-    parameters: int
-    tensors: int
     tp: int
 
     @property
     def group_size(self) -> int:
         return self.tp
-
-    def bytes_moved(self, phase: Phase) -> float:
-        return 7.0 * self.item_bytes * self.parameters
 
     @property
     def kernels(self) -> int:
@@ -50,42 +63,20 @@ class AdamW(Operator):
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GradientScale(Operator):
+class GradientScale(_OverParameters):
     """Division of every gradient by the number of microbatches, at the end of a pipeline's backward."""
 
     NAME: ClassVar[str] = "gradient_scale"
     HEADING: ClassVar[str] = "optimizer"
-    PHASES: ClassVar[tuple[Phase, ...]] = STEP
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(width=MEASURED)
     """The share of a residual addition."""
-
-    parameters: int
-    tensors: int
-
-    @property
-    def kernels(self) -> int:
-        return self.tensors
-
-    def bytes_moved(self, phase: Phase) -> float:
-        return 2.0 * self.item_bytes * self.parameters
 
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParameterCopy(Operator):
+class ParameterCopy(_OverParameters):
     """New weights copied into another model's of the same shapes, tensor by tensor."""
 
     NAME: ClassVar[str] = "parameter_copy"
-    PHASES: ClassVar[tuple[Phase, ...]] = STEP
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(width=MEASURED)
     """The share of a residual addition."""
-
-    parameters: int
-    tensors: int
-
-    @property
-    def kernels(self) -> int:
-        return self.tensors
-
-    def bytes_moved(self, phase: Phase) -> float:
-        return 2.0 * self.item_bytes * self.parameters

@@ -9,7 +9,7 @@ from typing import ClassVar
 from sampling.arithmetic.operator import COPIES, FORWARD_BACKWARD, Composite
 from sampling.call import Counted, Phase, register
 from sampling.operators.gemm import BatchedGemm
-from sampling.operators.softmax import CausalSoftmax, MaskFill, Softmax
+from sampling.operators.memory_bound import CausalSoftmax, MaskFill, Softmax
 
 
 @register

@@ -23,7 +23,7 @@ from sampling.choosing.shapes import draw_models
 from sampling.choosing.tasks import requests_of_models, requests_of_parts
 from sampling.hardware.cluster import Cluster, hardware_facts, load_cluster
 from sampling.operators.gemm import Gemm
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import Stream
 from sampling.speed_of_light import physical_bound_us
 
 PROBES, ANCHORS, NAMED, SPACE = "probes", "anchors", "named", "space"

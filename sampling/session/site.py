@@ -16,7 +16,7 @@ from sampling.hardware.this_device import detect_hardware, identify, most_ranks,
 from sampling.store.profiles import OWN, default_profile
 
 if TYPE_CHECKING:
-    from sampling.ranks.world import World
+    from sampling.ranks.worker import World
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

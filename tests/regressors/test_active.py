@@ -21,7 +21,7 @@ from sampling.call import Call, Request, make_call
 from sampling.choosing.tasks import SamplingTask
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
-from sampling.operators.norm import RMSNorm
+from sampling.operators.memory_bound import RMSNorm
 from sampling.ranks.job import Job
 from sampling.session.run_tasks import Outcome
 from sampling.store.journal import append_to_journal

@@ -15,11 +15,9 @@ from sampling.call import Call, Phase
 from sampling.collectives.kinds import AllGather, AllReduce
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.attention import Attention
-from sampling.operators.elementwise import Gelu, ResidualAdd, RoPE, SwiGLU
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import BatchedGemm, Gemm
-from sampling.operators.norm import LayerNorm
-from sampling.operators.softmax import Softmax
+from sampling.operators.memory_bound import Gelu, LayerNorm, ResidualAdd, RoPE, Softmax, SwiGLU
 from tests.expert_calls import expert_mlp
 from tests.sampling.cells.layer_shapes import DENSE_LAYER
 

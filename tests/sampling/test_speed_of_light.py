@@ -8,8 +8,8 @@ from sampling.call import Call
 from sampling.collectives.kinds import AllReduce, Collective
 from sampling.files.places import SHIPPED_DATA
 from sampling.hardware.cluster import Cluster, load_cluster
-from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm
+from sampling.operators.memory_bound import ResidualAdd
 from sampling.speed_of_light import physical_bound_us
 from sampling.store.profiles import SHIPPED
 from sampling.store.tables import iterate_samples, read_samples

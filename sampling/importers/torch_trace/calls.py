@@ -11,10 +11,8 @@ from sampling.call import Call
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.importers.torch_trace.events import Op
 from sampling.operators.attention import Attention
-from sampling.operators.elementwise import Gelu
 from sampling.operators.gemm import BatchedGemm, Gemm
-from sampling.operators.norm import LayerNorm, RMSNorm
-from sampling.operators.softmax import Softmax
+from sampling.operators.memory_bound import Gelu, LayerNorm, RMSNorm, Softmax
 from sampling.operators.vocabulary import CrossEntropy, Embedding
 
 DTYPES = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16"}

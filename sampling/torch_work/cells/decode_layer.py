@@ -12,7 +12,7 @@ from sampling.cells.decode_layer import DecodeLayer
 from sampling.errors import SkippedError
 from sampling.torch_work.build import builds, products_in, torch_dtype
 from sampling.torch_work.cells.layer import Attend, Layer
-from sampling.torch_work.operators.elementwise import rotate
+from sampling.torch_work.operators.memory_bound import rotate
 from sampling.torch_work.workload import PhaseWorkload
 
 

@@ -12,7 +12,7 @@ from sampling.torch_work.build import builds, compiled, products_in, torch_dtype
 from sampling.torch_work.collectives.tensor_parallel import parallelize_layer
 from sampling.torch_work.kernels.attention import torchs_choice
 from sampling.torch_work.module_workload import ModuleWorkload
-from sampling.torch_work.operators.elementwise import rotary_table, rotate
+from sampling.torch_work.operators.memory_bound import rotary_table, rotate
 from sampling.torch_work.workload import leaf
 
 

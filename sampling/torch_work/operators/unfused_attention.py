@@ -6,7 +6,7 @@ import torch
 
 from sampling.operators.unfused_attention import UnfusedAttention
 from sampling.torch_work.build import builds, products_in
-from sampling.torch_work.operators.softmax import softmax_of
+from sampling.torch_work.operators.memory_bound import softmax_of
 from sampling.torch_work.workload import AutogradWorkload, Copy, leaf
 
 

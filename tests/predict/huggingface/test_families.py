@@ -20,7 +20,7 @@ from predict.model.spec import DENSE, LayerKind
 from predict.rank.share import RankShare
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
-from sampling.operators.norm import RMSNorm
+from sampling.operators.memory_bound import RMSNorm
 from tests.predict.huggingface.family_configs import (
     TINY,
     faults_of,

@@ -12,7 +12,7 @@ from predict.workload.layer import SPREAD, launchings
 from regressors.bank.times import Source, Times
 from sampling.arithmetic.operator import Operator
 from sampling.hardware.cluster import load_cluster
-from sampling.operators.elementwise import Gelu, RoPE, SwiGLU
+from sampling.operators.memory_bound import Gelu, RoPE, SwiGLU
 from sampling.operators.vocabulary import CrossEntropy
 from tests.predict.workload.parallel_runs import BATCH, estimated, made
 

@@ -16,14 +16,12 @@ from sampling.choosing.ranges import VariantRanges
 from sampling.choosing.shapes import calls_of, draw_models
 from sampling.hardware.cluster import known_hardware, load_cluster
 from sampling.operators.attention import Attention
-from sampling.operators.elementwise import ResidualAdd, SwiGLU
 from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
 from sampling.operators.gemm import BatchedGemm, Gemm
 from sampling.operators.linear_attention import GatedDelta
-from sampling.operators.norm import LayerNorm, RMSNorm
+from sampling.operators.memory_bound import CausalSoftmax, LayerNorm, ResidualAdd, RMSNorm, SwiGLU
 from sampling.operators.optimizer import AdamW, GradientScale
 from sampling.operators.routing import Permute, Router, Unpermute
-from sampling.operators.softmax import CausalSoftmax
 from sampling.operators.vocabulary import CrossEntropy, Embedding
 from tests.made_rows import small_ranges
 from tests.predict.prices.devices import gpu_of

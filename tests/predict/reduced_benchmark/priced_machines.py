@@ -22,7 +22,7 @@ from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import Stream
 from tests import tiny_runs
 from tests.tiny_runs import tiny_run
 

@@ -16,8 +16,8 @@ from predict.workload.chunks import ChunkCalls, sends_of_ranks
 from sampling.files.places import CONFIGS
 from sampling.operators.attention import Attention
 from sampling.operators.experts import GroupedGemm
+from sampling.operators.memory_bound import Stream
 from sampling.operators.routing import Router
-from sampling.operators.streaming import Stream
 from tests.predict.workload.parallel_runs import (
     collectives,
     communication,

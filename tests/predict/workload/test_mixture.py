@@ -18,8 +18,8 @@ from predict.workload.decompose import decompose, requests_of_runs
 from sampling.call import Call
 from sampling.collectives.kinds import TokenExchange
 from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
+from sampling.operators.memory_bound import Stream
 from sampling.operators.routing import Permute, Router
-from sampling.operators.streaming import Stream
 from tests.predict.workload.parallel_runs import made
 
 

@@ -12,7 +12,7 @@ from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
 from predict.workload.layer import LayerBlocks, head_blocks, layer_blocks
 from sampling.operators.gemm import Gemm
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import Stream
 from sampling.operators.vocabulary import CrossEntropy
 from tests.predict.workload.parallel_runs import collectives, flops, how_often, made, ranks
 

@@ -16,7 +16,7 @@ from sampling.importers.torch_trace import read
 from sampling.importers.torch_trace.stream import stream_trace
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
-from sampling.operators.norm import LayerNorm
+from sampling.operators.memory_bound import LayerNorm
 from sampling.operators.vocabulary import CrossEntropy, Embedding
 
 

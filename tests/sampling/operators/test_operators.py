@@ -23,8 +23,8 @@ from sampling.choosing.tasks import phases_worth_timing
 from sampling.collectives.kinds import AllGather, AllReduce, Collective
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.attention import Attention
-from sampling.operators.elementwise import ResidualAdd
 from sampling.operators.gemm import Gemm
+from sampling.operators.memory_bound import ResidualAdd
 from sampling.speed_of_light import physical_bound_us
 from sampling.torch_work.build import build
 from sampling.torch_work.cells.layer import make_layer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sampling.ranks.job import Job
 from sampling.ranks.rank import rank_from
-from sampling.ranks.world import World, as_rank
+from sampling.ranks.worker import World, as_rank
 
 
 def lead(world: World) -> int:

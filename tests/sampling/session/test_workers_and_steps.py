@@ -14,7 +14,7 @@ from sampling.call import Request
 from sampling.errors import ConfigError, SamplesError, UserError
 from sampling.files.places import CONFIGS
 from sampling.gpu_session import main
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import Stream
 from sampling.session import gpu_run as steps
 from sampling.session.archive import SessionLog
 from sampling.session.gpu_run import (

@@ -12,7 +12,7 @@ from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from sampling.call import Request
 from sampling.hardware.cluster import load_cluster
-from sampling.operators.softmax import CausalSoftmax
+from sampling.operators.memory_bound import CausalSoftmax
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import TimerSettings

@@ -34,8 +34,8 @@ from predict.prices.open import open_prices
 from predict.run.calibration_terms import NINETY
 from predict.step.breakdown import HOST
 from sampling.errors import UserError
-from sampling.operators.elementwise import Gelu
 from sampling.operators.gemm import Gemm
+from sampling.operators.memory_bound import Gelu
 from tests.predict.measured_runs.explain.made_traces import CONFIG, prediction, step_events, write
 
 

@@ -18,9 +18,8 @@ from predict.rank.share import RankShare
 from sampling.call import Call
 from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.hardware.cluster import DTYPE_BYTES
-from sampling.operators.elementwise import SwiGLU
 from sampling.operators.lightning_attention import LightningRecurrence
-from sampling.operators.streaming import Stream
+from sampling.operators.memory_bound import Stream, SwiGLU
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

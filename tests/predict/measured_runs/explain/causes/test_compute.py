@@ -7,8 +7,8 @@ import pytest
 from predict.measured_runs.explain.causes import slow_ranks
 from predict.measured_runs.explain.measured import MeasuredRank, MeasuredStep
 from predict.measured_runs.explain.predicted import PredictedStep
-from sampling.operators.elementwise import Gelu
 from sampling.operators.gemm import Gemm
+from sampling.operators.memory_bound import Gelu
 
 GEMM, GELU = Gemm(dtype="fp32", m=8, n=8, k=8), Gelu(dtype="fp32", tokens=8, width=8)
 

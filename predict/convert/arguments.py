@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from predict.model.spec import ModelSpec
 from predict.run.execution import Execution
@@ -14,6 +14,7 @@ from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from sampling.files.faults import Fault, shown
 
+T = TypeVar("T")
 NOTHING = ("", "None", "null")
 """How configs write that a setting has no value."""
 TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
@@ -28,6 +29,8 @@ class Arguments:
     used: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     """How values were taken whose meaning differs here."""
+    layers: int = 0
+    """Layers of the model that the arguments are of; 0 where they are not known."""
 
     def value(self, name: str, default: Any = None) -> Any:
         found = self.values.get(name)
@@ -87,7 +90,9 @@ class Arguments:
         return default if found is False or found in NOTHING else str(found)
 
     def fault(self, name: str, problem: str) -> None:
-        self.faults.append(Fault(path=name, problem=problem))
+        fault = Fault(path=name, problem=problem)
+        if fault not in self.faults:  # several settings may read one argument
+            self.faults.append(fault)
 
     @property
     def left_over(self) -> dict[str, Any]:
@@ -167,3 +172,71 @@ def _differing(
     for name, value in values.items():
         if value != defaults.get(name) and name not in besides:
             yield f"{section}.{name}", value
+
+
+# Settings that are written and read: each tool has a table of them.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """Keys of a run and the arguments that express them: `write` adds the arguments to a statement, `read` gives the values that
+    arguments mean, by key path."""
+
+    write: Callable[[TrainingRun, Statement], None]
+    read: Callable[[Arguments], Mapping[str, Any]]
+
+
+def setting(
+    path: str, write: Callable[[Any, TrainingRun], Mapping[str, Any] | None], read: Callable[[Arguments], Any]
+) -> Setting:
+    """The setting of one key: `write` gives the arguments of its value, None for a value that none expresses; `read` gives None to
+    leave it to its default."""
+    section, _, key = path.partition(".")
+
+    def write_key(run: TrainingRun, statement: Statement) -> None:
+        value = getattr(getattr(run, section), "global_" if key == "global" else key)
+        written = write(value, run)
+        if written is None:
+            statement.cannot(path, value, f"{statement.tool} has no argument for this value")
+        else:
+            statement.say(path, **written)
+
+    def read_key(given: Arguments) -> Mapping[str, Any]:
+        value = read(given)
+        return {} if value is None else {path: value}
+
+    return Setting(write=write_key, read=read_key)
+
+
+def degree(path: str, name: str, *, left_out: bool = False) -> Setting:
+    """A degree of parallelism, 1 where it is not given; `left_out`, it is not written then either."""
+    return setting(
+        path,
+        write=lambda value, run: {} if value == 1 and left_out else {name: value},
+        read=lambda given: given.count(name) or 1,
+    )
+
+
+def size(path: str, name: str) -> Setting:
+    """A number that is always written, and left to its default where it is not given."""
+    return setting(path, write=lambda value, run: {name: value}, read=lambda given: given.count(name))
+
+
+def write_settings(settings: Iterable[Setting], run: TrainingRun, statement: Statement) -> None:
+    for each in settings:
+        each.write(run, statement)
+
+
+def read_settings(settings: Iterable[Setting], given: Arguments) -> dict[str, dict[str, Any]]:
+    """The values by section and key."""
+    found: dict[str, dict[str, Any]] = {}
+    for each in settings:
+        for path, value in each.read(given).items():
+            section, _, key = path.partition(".")
+            found.setdefault(section, {})[key] = value
+    return found
+
+
+def own_name(names: Mapping[T, str], theirs: str, otherwise: T) -> T:
+    """The name here of another tool's, by names here → names there."""
+    return next((own for own, name in names.items() if name == theirs), otherwise)

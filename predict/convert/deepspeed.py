@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from predict.config.aliases import alias_of
-from predict.convert.arguments import Arguments, Statement
+from predict.convert.arguments import Arguments, Setting, Statement, read_settings, setting, size, write_settings
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
 from predict.run.training_run import TrainingRun
@@ -140,27 +140,77 @@ def _refuse(run: TrainingRun, statement: Statement) -> None:
         )
 
 
+def _if_given(name: str, read: Callable[[Arguments], Any]) -> Callable[[Arguments], Any]:
+    """The reader of a setting that is the framework's where the JSON does not have it."""
+    return lambda given: read(given) if name in given.values else None
+
+
+def _read_replicas(given: Arguments) -> dict[str, Any]:
+    """dp, where the three batch sizes are given."""
+    together, micro = given.count(GLOBAL), given.count(MICRO)
+    steps = given.count(STEPS) or (1 if together and micro is None else None)
+    if together and micro and steps and together % (micro * steps) == 0:
+        return {"plan.dp": together // (micro * steps)}
+    return {}
+
+
+def _write_dtypes(run: TrainingRun, statement: Statement) -> None:
+    statement.say(**{ACCUMULATED: run.execution.gradient_dtype})
+    wide = {"fp8": "bf16"}.get(run.precision, run.precision)
+    if wide in HALVES:
+        statement.say(**{f"{wide}.enabled": True})
+
+
+def _read_dtypes(given: Arguments) -> dict[str, Any]:
+    dtype = next((name for name in HALVES if given.switch(f"{name}.enabled")), "fp32")
+    accumulated = given.text(ACCUMULATED, "fp32" if dtype == "bf16" else dtype)
+    scaling = {"execution.loss_scaling": True} if dtype == "fp16" else {}
+    return {"precision": dtype, "execution.gradient_dtype": accumulated, **scaling}
+
+
+HALVES = ("bf16", "fp16")
+GLOBAL, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+CLIPPING, ACCUMULATED = "gradient_clipping", "data_types.grad_accum_dtype"
+STAGE, SHARD = "zero_optimization.stage", "zero_optimization.mics_shard_size"
+OVERLAP, SCATTER = "zero_optimization.overlap_comm", "zero_optimization.reduce_scatter"
+JSON: tuple[Setting, ...] = (
+    size("batch.global", GLOBAL),
+    size("batch.micro", MICRO),
+    Setting(write=lambda run, statement: statement.say(**{STEPS: run.microbatches}), read=_read_replicas),
+    setting(
+        "execution.clip_gradients",
+        write=lambda value, run: {CLIPPING: 1.0 if value else 0.0},
+        read=_if_given(CLIPPING, lambda given: given.number(CLIPPING, 0.0) > 0),
+    ),
+    setting("plan.zero", write=lambda value, run: {STAGE: value}, read=lambda given: given.count(STAGE) or 0),
+    setting(
+        "execution.overlap_gradients",
+        write=lambda value, run: {OVERLAP: value},
+        read=_if_given(OVERLAP, lambda given: given.switch(OVERLAP)),
+    ),
+    setting(
+        "execution.sharded_reduction",
+        write=lambda value, run: {SCATTER: value == "reduce_scatter"},
+        read=_if_given(SCATTER, lambda given: "reduce_scatter" if given.switch(SCATTER, True) else "all_reduce"),
+    ),
+    setting(
+        "plan.shard",
+        write=lambda value, run: {SHARD: value} if value and run.plan.zero == 3 else {},
+        read=lambda given: given.count(SHARD) or None,
+    ),
+    Setting(write=_write_dtypes, read=_read_dtypes),
+)
+"""The settings of ds_config.json, whose arguments are paths in it."""
+
+
 def config(run: TrainingRun) -> str:
     """The text of ds_config.json."""
-    plan, batch, execution = run.plan, run.batch, run.execution
-    sharding: dict[str, Any] = {
-        "stage": plan.zero,
-        "overlap_comm": execution.overlap_gradients,
-        "reduce_scatter": execution.sharded_reduction == "reduce_scatter",
-    }
-    if plan.shard and plan.zero == 3:
-        sharding["mics_shard_size"] = plan.shard
-    content: dict[str, Any] = {
-        "train_batch_size": batch.global_,
-        "train_micro_batch_size_per_gpu": batch.micro,
-        "gradient_accumulation_steps": run.microbatches,
-        "gradient_clipping": 1.0 if execution.clip_gradients else 0.0,
-        "zero_optimization": sharding,
-        "data_types": {"grad_accum_dtype": execution.gradient_dtype},
-    }
-    wide = {"fp8": "bf16"}.get(run.precision, run.precision)
-    if wide in ("bf16", "fp16"):
-        content[wide] = {"enabled": True}
+    statement = Statement(tool="DeepSpeed")
+    write_settings(JSON, run, statement)
+    content: dict[str, Any] = {}
+    for path, value in statement.arguments.items():
+        section, _, key = path.rpartition(".")
+        (content.setdefault(section, {}) if section else content)[key] = value
     return json.dumps(content, indent=2) + "\n"
 
 
@@ -200,29 +250,7 @@ def flat(document: Mapping[Any, Any]) -> dict[str, Any]:
 
 def read_sections(given: Arguments) -> dict[str, Any]:
     """The keys of a run config that the JSON gives; dp where its three batch sizes are."""
-    together, micro = given.count("train_batch_size"), given.count("train_micro_batch_size_per_gpu")
-    steps = given.count("gradient_accumulation_steps") or (1 if together and micro is None else None)
-    plan: dict[str, Any] = {"zero": given.count("zero_optimization.stage") or 0}
-    if together and micro and steps and together % (micro * steps) == 0:
-        plan["dp"] = together // (micro * steps)
-    if shard := given.count("zero_optimization.mics_shard_size"):
-        plan["shard"] = shard
-    batch = {"global": together, "micro": micro}
-    dtype = "bf16" if given.switch("bf16.enabled") else "fp16" if given.switch("fp16.enabled") else "fp32"
-    accumulated = given.text("data_types.grad_accum_dtype", "fp32" if dtype == "bf16" else dtype)
-    reads: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-        "overlap_gradients": ("zero_optimization.overlap_comm", given.switch),
-        "clip_gradients": ("gradient_clipping", lambda name: given.number(name, 0.0) > 0),
-        "sharded_reduction": (
-            "zero_optimization.reduce_scatter",
-            lambda name: "reduce_scatter" if given.switch(name, True) else "all_reduce",
-        ),
-    }
-    execution = {key: read(name) for key, (name, read) in reads.items() if name in given.values}
-    scaling = {"loss_scaling": True} if dtype == "fp16" else {}
-    return {
-        "plan": plan,
-        "batch": {key: value for key, value in batch.items() if value},
-        "precision": dtype,
-        "execution": {"gradient_dtype": accumulated, **scaling, **execution},
-    }
+    found = read_settings(JSON, given)
+    batch = {key: value for key, value in found.get("batch", {}).items() if value}
+    execution = {**found["execution"], "framework": FRAMEWORK}
+    return {"plan": found["plan"], "batch": batch, "precision": found["precision"][""], "execution": execution}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,15 @@ from predict.config.load import load
 from predict.config.overrides import parse_overrides
 from predict.convert import deepspeed
 from predict.convert import torchtitan as torchtitan_read
-from predict.convert.arguments import Arguments
+from predict.convert.arguments import Arguments, read_settings
 from predict.convert.megatron import (
     BASE,
+    BATCH,
     EPSILON,
     FLASH,
     FLASH_OF,
     LOCAL_LAYERS,
     OLDER_FLASH,
-    read_batch,
     read_execution,
     read_mapping,
     read_plan,
@@ -108,7 +108,8 @@ def _read_megatron(
     is_deepspeed = "deepspeed" in values
     given = Arguments(values=deepspeed.as_megatron(values) if is_deepspeed else values)
     section, spec = _model_of(given, chosen_model, name, model or {})
-    plan = read_plan(given, layers=spec.layers if spec else given.count("num_layers") or 0)
+    given = replace(given, layers=spec.layers if spec else given.count("num_layers") or 0)
+    plan = read_plan(given)
     if is_deepspeed:
         given.passed_over("deepspeed", "deepspeed_config", "no_pipeline_parallel", "enable_expert_tensor_parallelism")
         given.passed_over(*deepspeed.RECOMPUTING)
@@ -127,7 +128,7 @@ def _read_megatron(
     sections = {
         "cluster": {own: count for theirs, own in LAUNCHER.items() if (count := given.count(theirs))},
         "plan": plan,
-        "batch": read_batch(given),
+        "batch": read_settings(BATCH, given).get("batch", {}),
         "precision": read_precision(given),
         "execution": {"framework": deepspeed.FRAMEWORK if is_deepspeed else framework, **execution},
         **section,
@@ -214,8 +215,7 @@ def _read_torchtitan(document: Mapping[str, Any], chosen_model: Any) -> ForeignF
     path = shipped_model(name) if isinstance(name, str) else None
     if path is None and chosen_model is None:
         given.fault("model.flavor", f"{shown(name)} is not a shipped model; give --set model=NAME")
-    layers = load_model(path).layers if path else 0
-    sections = torchtitan_read.read_sections(given, layers=layers)
+    sections = torchtitan_read.read_sections(replace(given, layers=load_model(path).layers if path else 0))
     model = {} if path is None or chosen_model is not None else {"model": path.stem}
     return ForeignFile(sections={**model, **sections}, faults=given.faults, notes=given.notes, not_read=given.left_over)
 
@@ -223,7 +223,6 @@ def _read_torchtitan(document: Mapping[str, Any], chosen_model: Any) -> ForeignF
 def _read_deepspeed(document: Mapping[Any, Any]) -> ForeignFile:
     given = Arguments(values=deepspeed.flat(document))
     sections = deepspeed.read_sections(given)
-    sections["execution"]["framework"] = deepspeed.FRAMEWORK
     return ForeignFile(sections=sections, faults=given.faults, notes=given.notes, not_read=given.left_over)
 
 

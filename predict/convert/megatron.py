@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from predict.config.aliases import ALIASES, CP_METHODS
 from predict.config.rules import SPLITTING
-from predict.convert.arguments import Arguments, Statement
+from predict.convert.arguments import (
+    Arguments,
+    Setting,
+    Statement,
+    degree,
+    own_name,
+    read_settings,
+    setting,
+    size,
+    write_settings,
+)
 from predict.model.shipped import shipped_model
 from predict.run.execution import IN_TURN
 from predict.run.plan import Plan
@@ -20,31 +29,31 @@ from predict.run.training_run import TrainingRun
 from sampling.files.documents import read_json
 from sampling.operators.experts import PER_EXPERT
 
-NAMES: Mapping[tuple[str, str], str] = {(alias.section, alias.key): name for name, alias in ALIASES.items()}
-"""Section and key → the argument."""
+NAMES: Mapping[str, str] = {f"{alias.section}.{alias.key}": name for name, alias in ALIASES.items()}
+"""Key path → the argument."""
 SHARDED: Mapping[int, str] = {2: "optim_grads", 3: "optim_grads_params"}
 """ZeRO stage → `--data-parallel-sharding-strategy` of Megatron-FSDP."""
-PLAIN = ("tp", "pp", "cp", "ep")
+ENDS = tuple(f"plan.{key}" for key in SPLITTING[1:])
+"""Keys of what the first and the last stage hold."""
+RECOMPUTING = ("plan.recompute", "plan.recompute_modules", "plan.recompute_method", "plan.recompute_layers")
 
 
-def write_plan(run: TrainingRun, statement: Statement) -> None:
-    """Add the arguments of a plan and its batch; degrees of 1 are left out."""
-    plan, say = run.plan, statement.say
-    say("plan.dp")  # the ranks that the other degrees leave over
-    for key in PLAIN:
-        value = getattr(plan, key)
-        say(f"plan.{key}", **({NAMES["plan", key]: value} if value > 1 else {}))
-    say("plan.sp", "plan.etp", **({NAMES["plan", "sp"]: True} if plan.sp else {}))
-    if run.model.experts is not None:
-        say(**{NAMES["plan", "etp"]: plan.etp})
-    if plan.cp > 1:
-        method = next(name for name, own in CP_METHODS.items() if own == plan.cp_method)
-        say("plan.cp_method", **{NAMES["plan", "cp_method"]: method})
-    _write_pipeline(run, statement)
-    _write_sharding(run, statement)
-    _write_recompute(plan, statement)
-    of_batch = {"global": run.batch.global_, "micro": run.batch.micro, "seq_len": run.batch.seq_len}
-    say(**{NAMES["batch", key]: value for key, value in of_batch.items()})
+def _write_context(run: TrainingRun, statement: Statement) -> None:
+    if run.plan.cp > 1:
+        method = next(name for name, own in CP_METHODS.items() if own == run.plan.cp_method)
+        statement.say("plan.cp_method", **{NAMES["plan.cp_method"]: method})
+
+
+def _read_context(given: Arguments) -> dict[str, Any]:
+    method = given.text(NAMES["plan.cp_method"], "p2p")
+    is_used = (given.count(NAMES["plan.cp"]) or 1) > 1
+    return {"plan.cp_method": CP_METHODS.get(method, method) if is_used else "ring"}
+
+
+def _read_etp(given: Arguments) -> int:
+    # Megatron-LM splits experts as attention is split where nothing else is said
+    etp = given.count(NAMES["plan.etp"]) or given.count(NAMES["plan.tp"]) or 1
+    return etp if given.count("num_experts") else 1
 
 
 def _write_pipeline(run: TrainingRun, statement: Statement) -> None:
@@ -56,12 +65,12 @@ def _write_pipeline(run: TrainingRun, statement: Statement) -> None:
         statement.cannot("plan.schedule", plan.schedule, f"Megatron-LM runs {usual} with this pp and vpp")
     say("plan.vpp", *(f"plan.{key}" for key in SPLITTING))
     if plan.layout or plan.count_embedding > 1 or plan.count_loss > 1 or not _divides(run):
-        say(**{NAMES["plan", "layout"]: _layout(run)})
+        say(**{NAMES["plan.layout"]: _layout(run)})
         return
     if plan.vpp > 1:
-        say(**{NAMES["plan", "vpp"]: plan.vpp})
-    ends = {key: getattr(plan, key) for key in SPLITTING[1:]}
-    say(**{NAMES["plan", key]: bool(n) if "count" in key else n for key, n in ends.items() if n})
+        say(**{NAMES["plan.vpp"]: plan.vpp})
+    ends = {path: getattr(plan, path.removeprefix("plan.")) for path in ENDS}
+    say(**{NAMES[path]: bool(n) if "count" in path else n for path, n in ends.items() if n})
 
 
 def _divides(run: TrainingRun) -> bool:
@@ -82,91 +91,105 @@ def _layout(run: TrainingRun) -> str:
     return "|".join(stages)
 
 
+def _read_pipeline(given: Arguments) -> dict[str, Any]:
+    pp = given.count(NAMES["plan.pp"]) or 1
+    vpp = given.count(NAMES["plan.vpp"]) or given.count("virtual_pipeline_model_parallel_size") or 1
+    of_chunk = given.count("num_layers_per_virtual_pipeline_stage")
+    if of_chunk and given.layers:
+        vpp = max(1, given.layers // (pp * of_chunk))
+    layout = given.text(NAMES["plan.layout"], "")
+    read: dict[str, Any] = {}
+    if layout:
+        read["plan.layout"], vpp = layout, max(1, stages_in(layout) // pp)
+    else:
+        for path in ENDS:
+            name = NAMES[path]
+            read[path] = int(given.switch(name)) if "count" in path else given.count(name) or 0
+    return read | {"plan.vpp": vpp, "plan.schedule": "interleaved-1f1b" if vpp > 1 else "1f1b"}
+
+
 def _write_sharding(run: TrainingRun, statement: Statement) -> None:
     plan, say = run.plan, statement.say
     say("plan.zero", "plan.shard")
     if not plan.zero:
         return
-    say(**{NAMES["plan", "zero"]: True})
+    say(**{NAMES["plan.zero"]: True})
     if plan.zero > 1:
         say(use_megatron_fsdp=True, data_parallel_sharding_strategy=SHARDED[plan.zero])
     if plan.shard:
         say(num_distributed_optimizer_instances=plan.dp * plan.cp // plan.shard)
 
 
-def _write_recompute(plan: Plan, statement: Statement) -> None:
-    say = statement.say
-    say(*(f"plan.{key}" for key in ("recompute", "recompute_modules", "recompute_method", "recompute_layers")))
+def _read_sharding(given: Arguments) -> dict[str, Any]:
+    zero = int(given.switch(NAMES["plan.zero"]))
+    strategy = given.text("data_parallel_sharding_strategy", "no_shard")
+    if given.switch("use_megatron_fsdp"):
+        zero = own_name(SHARDED, strategy, zero)
+    if given.switch("use_torch_fsdp2"):
+        zero = 3
+    return {"plan.zero": zero}
+
+
+def _write_recompute(run: TrainingRun, statement: Statement) -> None:
+    plan, say = run.plan, statement.say
+    say(*RECOMPUTING)
     if plan.recompute == "ops":
         statement.cannot(
             "plan.recompute", plan.recompute, "Megatron-LM recomputes modules or whole layers; nothing is written"
         )
     if plan.recompute in ("none", "ops"):
         return
-    say(**{NAMES["plan", "recompute"]: plan.recompute})
+    say(**{NAMES["plan.recompute"]: plan.recompute})
     if plan.recompute == "selective":
-        say(**{NAMES["plan", "recompute_modules"]: list(plan.modules_recomputed)})
+        say(**{NAMES["plan.recompute_modules"]: list(plan.modules_recomputed)})
     else:
         layers = plan.recompute_layers if plan.recompute_method == "block" else 1
-        say(**{NAMES["plan", "recompute_method"]: plan.recompute_method, NAMES["plan", "recompute_layers"]: layers})
-
-
-def read_batch(given: Arguments) -> dict[str, Any]:
-    read = {key: given.count(NAMES["batch", key]) for key in ("global", "micro", "seq_len")}
-    return {key: value for key, value in read.items() if value is not None}
-
-
-def read_plan(given: Arguments, *, layers: int) -> dict[str, Any]:
-    """The keys of `plan` that differ from its defaults, without dp, which the size of the cluster decides."""
-    plan: dict[str, Any] = {key: given.count(NAMES["plan", key]) or 1 for key in PLAIN}
-    plan["sp"] = given.switch(NAMES["plan", "sp"]) and plan["tp"] > 1
-    # Megatron-LM splits experts as attention is split where nothing else is said
-    etp = given.count(NAMES["plan", "etp"]) or plan["tp"]
-    plan["etp"] = etp if given.count("num_experts") else 1
-    method = given.text(NAMES["plan", "cp_method"], "p2p")
-    plan["cp_method"] = CP_METHODS.get(method, method) if plan["cp"] > 1 else "ring"
-    plan |= _read_pipeline(given, plan["pp"], layers) | _read_sharding(given) | _read_recompute(given)
-    default = Plan()
-    return {key: value for key, value in plan.items() if value != getattr(default, key, None)}
-
-
-def _read_pipeline(given: Arguments, pp: int, layers: int) -> dict[str, Any]:
-    vpp = given.count(NAMES["plan", "vpp"]) or given.count("virtual_pipeline_model_parallel_size") or 1
-    of_chunk = given.count("num_layers_per_virtual_pipeline_stage")
-    if of_chunk and layers:
-        vpp = max(1, layers // (pp * of_chunk))
-    layout = given.text(NAMES["plan", "layout"], "")
-    read: dict[str, Any] = {}
-    if layout:
-        read["layout"], vpp = layout, max(1, stages_in(layout) // pp)
-    else:
-        for key in SPLITTING[1:]:
-            name = NAMES["plan", key]
-            read[key] = int(given.switch(name)) if "count" in key else given.count(name) or 0
-    return read | {"vpp": vpp, "schedule": "interleaved-1f1b" if vpp > 1 else "1f1b"}
-
-
-def _read_sharding(given: Arguments) -> dict[str, Any]:
-    zero = int(given.switch(NAMES["plan", "zero"]))
-    strategy = given.text("data_parallel_sharding_strategy", "no_shard")
-    if given.switch("use_megatron_fsdp"):
-        zero = next((stage for stage, name in SHARDED.items() if name == strategy), zero)
-    if given.switch("use_torch_fsdp2"):
-        zero = 3
-    return {"zero": zero}
+        say(**{NAMES["plan.recompute_method"]: plan.recompute_method, NAMES["plan.recompute_layers"]: layers})
 
 
 def _read_recompute(given: Arguments) -> dict[str, Any]:
-    how = given.text(NAMES["plan", "recompute"], "none")
-    modules = given.value(NAMES["plan", "recompute_modules"], ["core_attn"])
-    method = given.text(NAMES["plan", "recompute_method"], "uniform")
-    layers = given.count(NAMES["plan", "recompute_layers"]) or 1
+    how = given.text(NAMES["plan.recompute"], "none")
+    modules = given.value(NAMES["plan.recompute_modules"], ["core_attn"])
+    method = given.text(NAMES["plan.recompute_method"], "uniform")
+    layers = given.count(NAMES["plan.recompute_layers"]) or 1
     if how == "selective":
         names = modules if isinstance(modules, list) else [modules]
-        return {"recompute": how, "recompute_modules": ",".join(map(str, names))}
+        return {"plan.recompute": how, "plan.recompute_modules": ",".join(map(str, names))}
     if how == "full" and method == "block":
-        return {"recompute": how, "recompute_method": method, "recompute_layers": layers}
-    return {"recompute": how}
+        return {"plan.recompute": how, "plan.recompute_method": method, "plan.recompute_layers": layers}
+    return {"plan.recompute": how}
+
+
+PLAN: tuple[Setting, ...] = (
+    *(degree(path, NAMES[path], left_out=True) for path in ("plan.tp", "plan.pp", "plan.cp", "plan.ep")),
+    setting(
+        "plan.sp",
+        write=lambda value, run: {NAMES["plan.sp"]: True} if value else {},
+        read=lambda given: given.switch(NAMES["plan.sp"]) and (given.count(NAMES["plan.tp"]) or 1) > 1,
+    ),
+    setting(
+        "plan.etp",
+        write=lambda value, run: {} if run.model.experts is None else {NAMES["plan.etp"]: value},
+        read=_read_etp,
+    ),
+    Setting(write=_write_context, read=_read_context),
+    Setting(write=_write_pipeline, read=_read_pipeline),
+    Setting(write=_write_sharding, read=_read_sharding),
+    Setting(write=_write_recompute, read=_read_recompute),
+)
+BATCH: tuple[Setting, ...] = tuple(size(path, NAMES[path]) for path in ("batch.global", "batch.micro", "batch.seq_len"))
+
+
+def write_plan(run: TrainingRun, statement: Statement) -> None:
+    """Add the arguments of a plan and its batch; degrees of 1 are left out."""
+    statement.say("plan.dp")  # the ranks that the other degrees leave over
+    write_settings((*PLAN, *BATCH), run, statement)
+
+
+def read_plan(given: Arguments) -> dict[str, Any]:
+    """The keys of `plan` that differ from its defaults, without dp, which the size of the cluster decides."""
+    default = Plan()
+    return {key: value for key, value in read_settings(PLAN, given)["plan"].items() if value != getattr(default, key)}
 
 
 # Megatron-LM's arguments of how a plan is executed (megatron/training/arguments.py), both ways, setting by setting.
@@ -190,23 +213,10 @@ PRECISIONS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """A key of `execution`, its arguments by value, and the value that arguments mean.
-
-    `write` gives None for a value that no argument expresses.
-    """
-
-    key: str
-    write: Callable[[Any, TrainingRun], Mapping[str, Any] | None]
-    read: Callable[[Arguments], Any]
-    """The value; None to leave it to the framework."""
-
-
 def _switch(key: str, name: str, *, when: bool = True) -> Setting:
     """A setting that is `when` where the switch is given, and the opposite where it is not."""
-    return Setting(
-        key=key,
+    return setting(
+        f"execution.{key}",
         write=lambda value, run: {name: True} if value is when else {},
         read=lambda given: given.switch(name) is when,
     )
@@ -214,8 +224,8 @@ def _switch(key: str, name: str, *, when: bool = True) -> Setting:
 
 def _unless(key: str, name: str, positive: str) -> Setting:
     """A setting that is on unless the switch `name` is given, which YAML files call by its opposite, `positive`."""
-    return Setting(
-        key=key,
+    return setting(
+        f"execution.{key}",
         write=lambda value, run: {} if value else {name: True},
         read=lambda given: given.switch(positive, True) and not given.switch(name),
     )
@@ -339,8 +349,8 @@ def _read_graphs(given: Arguments) -> str:
 
 def _of_mixtures(key: str, name: str) -> Setting:
     """A switch that means something for mixtures of experts alone."""
-    return Setting(
-        key=key,
+    return setting(
+        f"execution.{key}",
         write=lambda value, run: {name: True} if value and run.model.experts is not None else {},
         read=lambda given: given.switch(name) if given.count("num_experts") else None,
     )
@@ -377,32 +387,32 @@ def _clip(value: bool, run: TrainingRun) -> Mapping[str, Any]:
     return {} if value else {"clip_grad": 0.0}
 
 
-SETTINGS: tuple[Setting, ...] = (
+EXECUTION: tuple[Setting, ...] = (
     _switch("overlap_gradients", "overlap_grad_reduce"),
-    Setting(key="overlap_parameters", write=_parameters, read=_read_parameters),
+    setting("execution.overlap_parameters", write=_parameters, read=_read_parameters),
     _unless("overlap_p2p", "no_overlap_p2p_communication", "overlap_p2p_comm"),
     _unless("split_p2p", "no_scatter_gather_tensors_in_pipeline", "scatter_gather_tensors_in_pipeline"),
     _unless("fuse_gradients", "no_gradient_accumulation_fusion", "gradient_accumulation_fusion"),
     _unless("fuse_softmax", "no_masked_softmax_fusion", "masked_softmax_fusion"),
-    Setting(key="expert_products", write=_expert_products, read=_read_expert_products),
+    setting("execution.expert_products", write=_expert_products, read=_read_expert_products),
     _of_mixtures("fuse_permute", "moe_permute_fusion"),
-    Setting(key="fuse_loss", write=_fuse_loss, read=_read_fuse_loss),
-    Setting(key="cuda_graphs", write=_graphs, read=_read_graphs),
-    Setting(key="overlap_tp", write=_overlap_tp, read=_read_overlap_tp),
-    Setting(key="overlap_ep", write=_overlap_ep, read=_read_overlap_ep),
-    Setting(key="dispatch", write=_dispatch, read=_read_dispatch),
-    Setting(key="attention", write=_attention, read=_read_attention),
-    Setting(key="gradient_dtype", write=_gradients, read=_read_gradients),
-    Setting(key="fp8_recipe", write=_recipe, read=_read_recipe),
-    Setting(key="loss_scaling", write=_scaling, read=lambda given: given.switch("fp16")),
-    Setting(key="clip_gradients", write=_clip, read=lambda given: given.number("clip_grad", 1.0) > 0),
-    Setting(
-        key="dropout",
+    setting("execution.fuse_loss", write=_fuse_loss, read=_read_fuse_loss),
+    setting("execution.cuda_graphs", write=_graphs, read=_read_graphs),
+    setting("execution.overlap_tp", write=_overlap_tp, read=_read_overlap_tp),
+    setting("execution.overlap_ep", write=_overlap_ep, read=_read_overlap_ep),
+    setting("execution.dispatch", write=_dispatch, read=_read_dispatch),
+    setting("execution.attention", write=_attention, read=_read_attention),
+    setting("execution.gradient_dtype", write=_gradients, read=_read_gradients),
+    setting("execution.fp8_recipe", write=_recipe, read=_read_recipe),
+    setting("execution.loss_scaling", write=_scaling, read=lambda given: given.switch("fp16")),
+    setting("execution.clip_gradients", write=_clip, read=lambda given: given.number("clip_grad", 1.0) > 0),
+    setting(
+        "execution.dropout",
         write=_dropout,
         read=lambda given: max(given.number("attention_dropout", 0.1), given.number("hidden_dropout", 0.1)) > 0,
     ),
-    Setting(
-        key="optimizer",
+    setting(
+        "execution.optimizer",
         write=lambda value, run: {"optimizer": "adam" if value == "adamw" else value},
         read=lambda given: "muon" if "muon" in given.text("optimizer", "adam") else "adamw",
     ),
@@ -411,13 +421,7 @@ SETTINGS: tuple[Setting, ...] = (
 
 def write_execution(run: TrainingRun, statement: Statement) -> None:
     """Add the arguments of a run's execution and precision, with a reason for each value that none expresses."""
-    for setting in SETTINGS:
-        value = getattr(run.execution, setting.key)
-        written = setting.write(value, run)
-        if written is None:
-            statement.cannot(f"execution.{setting.key}", value, f"{statement.tool} has no argument for this value")
-        else:
-            statement.say(f"execution.{setting.key}", **written)
+    write_settings(EXECUTION, run, statement)
     if run.execution.attention in ("fa2", "fa3"):
         why = f"written as --attention-backend flash; Transformer Engine takes the {run.execution.attention} that is installed"
         statement.cannot("execution.attention", run.execution.attention, why)
@@ -428,8 +432,7 @@ def write_execution(run: TrainingRun, statement: Statement) -> None:
 
 def read_execution(given: Arguments) -> dict[str, Any]:
     """The keys of `execution` that the arguments settle, or Megatron-LM's defaults in their absence."""
-    read = {setting.key: setting.read(given) for setting in SETTINGS}
-    return {key: value for key, value in read.items() if value is not None}
+    return read_settings(EXECUTION, given)["execution"]
 
 
 def read_precision(given: Arguments) -> str:

@@ -13,7 +13,7 @@ LISTS = (
     "tests/sampling/operators/test_operators.py",
     "tests/sampling/importers/test_storing.py",
     "tests/sampling/hardware/test_hardware.py",
-    "tests/predict/huggingface/test_families.py",
+    "tests/conformance",
     "tests/predict/memory/test_activations.py",
     "tests/predict/measured_runs/test_logs.py",
 )
@@ -26,7 +26,8 @@ PAGES = ("tests/docs/test_pages.py",)
     [
         (
             LISTS,
-            "folder_is_a_room or examples_cover or importer_is_found or catalogue_has or every_family or ends_divide or every_format",
+            "examples_cover or importer_is_found or catalogue_has or every_family or every_part or ends_divide or every_format "
+            "or eager-1f1b or transformers-trainer or hipblaslt-bench",
         ),
         (FIGURES, "figures"),
         (PAGES, "up_to_date or names_listed"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from predict.huggingface.config_json import load_model, override
+from predict.huggingface.config_json import load_model
 from sampling.errors import ConfigError
 from tests.predict.huggingface.family_configs import TINY, WRONG, faults_of
 
@@ -31,22 +31,6 @@ def test_an_unknown_architecture_is_told_with_the_nearest_and_what_is_missing(
     told = faults_of({"model_type": model_type, "num_experts": 3, "add_cross_attention": True})
     assert all(fragment in told for fragment in (*fragments, "add_cross_attention: true"))
     assert "num_experts: " not in told
-
-
-JUNK: tuple[Any, ...] = (None, 0, -1, True, "x", [], [1], [None], {}, {"a": 1}, 1.5, float("nan"), 10**30)
-
-
-@pytest.mark.parametrize("name", TINY)
-def test_whatever_a_key_holds_is_read_or_told(name: str) -> None:
-    config = TINY[name]
-    for key in {*config, "layer_types", "mlp_only_layers", "rope_parameters", "sliding_window", "text_config", 3}:
-        for value in JUNK:
-            given = {**config, key: value}
-            override(given, "num_layers", 3)
-            try:
-                assert load_model(given).parameters > 0
-            except ConfigError as told:
-                assert str(told)
 
 
 def test_faults_of_sizes_and_of_layers_are_told_at_once() -> None:

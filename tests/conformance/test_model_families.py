@@ -1,0 +1,130 @@
+"""Every family of models is read as transformers builds it, adds up, and is counted as torch counts it; a file dropped in is held to them by
+a test of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from predict.huggingface.config_json import load_model, override
+from predict.huggingface.families import FAMILIES
+from predict.layers.linear import CHUNK, LinearAttention
+from predict.ledger import conventions
+from predict.model.spec import ModelSpec
+from sampling.errors import ConfigError
+from sampling.files.places import CONFIGS
+from tests.predict.huggingface.family_configs import (
+    TINY,
+    transformers_config,
+    transformers_count,
+)
+from tests.tested_names import untested
+
+MODELS = CONFIGS / "models"
+SHIPPED = sorted(path.stem for path in MODELS.glob("*.json"))
+
+
+CONFIGS_READ = {name: json.loads((MODELS / f"{name}.json").read_text()) for name in SHIPPED} | TINY
+
+
+@pytest.mark.parametrize("name", CONFIGS_READ)
+def test_parameters_are_those_that_transformers_counts(name: str) -> None:
+    assert load_model(CONFIGS_READ[name]).parameters == transformers_count(CONFIGS_READ[name])
+
+
+@pytest.mark.parametrize("name", CONFIGS_READ)
+def test_kinds_add_up_to_the_whole(name: str) -> None:
+    spec = load_model(CONFIGS_READ[name])
+    kinds = spec.kinds()
+    assert len(kinds) == spec.layers
+    ends = spec.embedding_parameters + spec.final_norm_parameters + spec.head_parameters
+    layers = sum(spec.layer_parameters_of(kind) for kind in kinds)
+    assert spec.parameters == ends + layers
+    for kind in set(kinds):
+        parts = spec.mixer(kind).parameters(spec) + spec.feed_forward(kind).parameters(spec)
+        assert spec.layer_parameters_of(kind) == parts + spec.norms_a_layer * spec.norm_parameters
+    assert spec.active_parameters <= spec.parameters
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_configs_as_transformers_writes_them_mean_the_same(name: str) -> None:
+    written = json.loads(transformers_config(TINY[name]).to_json_string(use_diff=False))
+    told = load_model(TINY[name])
+    read = load_model(written)
+    assert replace(read, name=told.name, max_positions=0, mtp_layers=0) == replace(told, max_positions=0, mtp_layers=0)
+
+
+def test_every_family_has_a_config_here_or_a_test_of_its_own() -> None:
+    tested = {config["model_type"] for config in CONFIGS_READ.values()} | {"qwen3_5_moe_text"}
+    assert tested <= set(FAMILIES)
+    assert untested(set(FAMILIES) - tested) == []
+
+
+JUNK: tuple[Any, ...] = (None, 0, -1, True, "x", [], [1], [None], {}, {"a": 1}, 1.5, float("nan"), 10**30)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_whatever_a_key_holds_is_read_or_told(name: str) -> None:
+    config = TINY[name]
+    for key in {*config, "layer_types", "mlp_only_layers", "rope_parameters", "sliding_window", "text_config", 3}:
+        for value in JUNK:
+            given = {**config, key: value}
+            override(given, "num_layers", 3)
+            try:
+                assert load_model(given).parameters > 0
+            except ConfigError as told:
+                assert str(told)
+
+
+SEQUENCES, LENGTH = 2, 24
+
+
+def _counted(config: dict[str, Any]) -> int:
+    """FLOPs of a forward, with attention and experts in torch's own products."""
+    decoder = transformers_config(config)
+    import torch
+    import transformers
+    from torch.utils.flop_counter import FlopCounterMode
+
+    decoder._attn_implementation = decoder._experts_implementation = "eager"
+    torch.manual_seed(0)
+    module = transformers.AutoModelForCausalLM.from_config(decoder).eval()
+    ids = torch.randint(0, decoder.vocab_size, (SEQUENCES, LENGTH))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        module(input_ids=ids, use_cache=False)
+    return counter.get_total_flops()
+
+
+def _masked(spec: ModelSpec) -> int:
+    """FLOPs on pairs of tokens that the mask leaves out, which products of whole matrices do all the same."""
+    found = 0
+    for kind in spec.kinds():
+        if kind.mixer != "linear":
+            reach = min(spec.window, LENGTH) if kind.mixer == "sliding" else LENGTH
+            seen = sum(min(token, reach) for token in range(1, LENGTH + 1))
+            found += 2 * SEQUENCES * (LENGTH**2 - seen) * spec.mixer(kind).score_width(spec)
+    return found
+
+
+def _solved(spec: ModelSpec) -> int:
+    """FLOPs of Gated DeltaNet's triangular solve, which torch does row by row without a product."""
+    linear = next((mixer for mixer in spec.mixers if isinstance(mixer, LinearAttention)), None)
+    if linear is None:
+        return 0
+    layers = sum(kind.mixer == "linear" for kind in spec.kinds())
+    padded = -(-LENGTH // CHUNK) * CHUNK
+    of_layer = linear.value_heads * padded * CHUNK * (linear.key_dim + linear.value_dim)
+    return SEQUENCES * layers * of_layer
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_exact_is_what_torch_counts(name: str) -> None:
+    """But for Gated DeltaNet to the digit: there torch counts the convolution's overhang too, 0.04 % of these widths."""
+    config = TINY[name]
+    spec = load_model(config)
+    forward = conventions.exact(config, [LENGTH] * SEQUENCES) / 3
+    exact = forward + _masked(spec) - _solved(spec)
+    assert _counted(config) == pytest.approx(exact, rel=1e-12 if spec.attention is spec.mixers[-1] else 1e-3)

@@ -1,0 +1,107 @@
+"""Every mixer and feed-forward of predict/layers keeps the laws of a layer, in each model that has it: its sizes, its calls, what it keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from predict.layers.part import Mixer, parts_of
+from predict.layers.registry import parts
+from predict.layers.served import ServerShare
+from predict.model.spec import LayerKind, ModelSpec
+from predict.rank.blocks import single
+from sampling.files.places import CONFIGS
+from tests.predict.memory.counted_layers import PROFILES, layer, rank_of
+from tests.predict.workload.parallel_runs import flops, layer_of, made, spec
+from tests.tested_names import untested
+
+SHIPPED = sorted(path.stem for path in (CONFIGS / "models").glob("*.json"))
+EXAMPLES = {
+    name: next(
+        (
+            (model, kind)
+            for model in map(spec, SHIPPED)
+            for kind in dict.fromkeys(model.kinds())
+            if any(isinstance(part, of) for part in parts_of(model, kind))
+        ),
+        None,
+    )
+    for name, of in parts().items()
+}
+"""Part → the first shipped model that has it, and the kind of its layers."""
+
+
+@pytest.fixture(params=[name for name, example in EXAMPLES.items() if example])
+def example(request: pytest.FixtureRequest) -> tuple[ModelSpec, LayerKind]:
+    found = EXAMPLES[request.param]
+    assert found
+    return found
+
+
+@pytest.fixture(params=PROFILES)
+def profile(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_every_part_is_of_a_shipped_model_or_has_a_test_of_its_own() -> None:
+    files = {parts()[name].__module__.rpartition(".")[2] for name, example in EXAMPLES.items() if not example}
+    assert untested(files) == []
+
+
+def test_the_parameters_of_a_layer_are_those_of_its_parts_and_norms(example: tuple[ModelSpec, LayerKind]) -> None:
+    model, kind = example
+    own = [part.parameters(model) for part in parts_of(model, kind)]
+    assert min(own) > 0
+    assert model.layer_parameters_of(kind) == sum(own) + model.norms_a_layer * model.norm_parameters
+
+
+def test_tensor_ranks_share_the_products_of_a_layer(example: tuple[ModelSpec, LayerKind]) -> None:
+    model, kind = example
+    place = model.kinds().index(kind)
+    whole, half = (layer_of(made(model, plan__tp=tp, plan__sp=tp > 1), place) for tp in (1, 2))
+    for name in ("forward", "backward"):
+        alone, shared = (flops(single(getattr(blocks, name))) for blocks in (whole, half))
+        assert 0 < alone / 2 <= shared < 0.6 * alone
+    assert flops(single(whole.backward)) > 1.9 * flops(single(whole.forward))
+
+
+def test_context_parallelism_divides_what_is_kept(example: tuple[ModelSpec, LayerKind], profile: str) -> None:
+    model, kind = example
+    whole, split = (layer(model, kind, profile, plan__cp=cp).kept_bytes for cp in (1, 4))
+    # DeepSeek's router multiplies by an fp32 copy of its weight
+    copied = model.name == "deepseek-v2" or model.name.startswith("deepseek-v3")
+    copy = 4 * model.experts.count * model.hidden if model.experts and kind.sparse and copied else 0
+    assert split - copy <= (whole - copy) / 4 * 1.005
+    assert split >= whole / 4 * 0.995
+
+
+def test_recomputation_moves_what_is_kept_into_the_backward(example: tuple[ModelSpec, LayerKind], profile: str) -> None:
+    model, kind = example
+    none, ops, full = (layer(model, kind, profile, recompute) for recompute in ("none", "ops", "full"))
+    assert full.kept_without_rotary_bytes == 2 * rank_of(model).tokens * model.hidden
+    assert full.backward_working_bytes > none.kept_without_rotary_bytes - full.kept_without_rotary_bytes
+    assert full.kept_bytes < ops.kept_bytes < none.kept_bytes
+    assert full.backward_working_bytes >= ops.backward_working_bytes
+
+
+def on_server(model: ModelSpec, tp: int) -> ServerShare:
+    dtypes = {"precision": "bf16", "activations": "bf16", "kv_precision": "bf16"}
+    return ServerShare(model=model, tp=tp, dp=1, ep=1, gpus_per_node=8, cache_block=0, shares_keys=True, **dtypes)
+
+
+def test_a_server_keeps_more_of_a_longer_sequence_and_half_of_it_on_each_of_two_gpus(
+    example: tuple[ModelSpec, LayerKind],
+) -> None:
+    model, kind = example
+    mixer, feed_forward = parts_of(model, kind)
+    if not mixer.is_served():
+        pytest.skip("its servers are not modelled")
+    one, two = (on_server(model, tp) for tp in (1, 2))
+    caches = [mixer.cache(share) for share in (one, two)]
+    assert all(cache.token_bytes > 0 or cache.sequence_bytes > 0 for cache in caches)
+    assert caches[1].token_bytes in (caches[0].token_bytes, caches[0].token_bytes / 2)
+    for part in (mixer, feed_forward):
+        few, many = ([*part.token_calls(one, tokens)] for tokens in (64, 128))
+        assert len(few) == len(many) > 0
+    assert isinstance(mixer, Mixer)
+    assert [*mixer.decode_calls(one, 8, 1024)]
+    assert [*mixer.prefill_calls(one, 512)]

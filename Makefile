@@ -57,7 +57,7 @@ gpu-session:  ## spend minutes of one GPU on rows, without pip [MINUTES= OUT=fol
 
 import: $(READY)  ## published rows of a GPU instead of sampling it, and what is learnt from them [SYSTEM=h100_sxm]
 	@$(BIN)/python -c 'import sys; from sampling.importers.aiconfigurator import SYSTEMS as known; "$(SYSTEM)" in {**known, **{each: 0 for each in known.values()}} or sys.exit("SYSTEM=$(SYSTEM): no such system; known: " + ", ".join(known))'
-	@$(BIN)/pip install --quiet --no-deps "$$($(BIN)/python -c 'from sampling.importers.aiconfigurator.files import PINNED; print(PINNED)')"
+	@$(BIN)/pip install --quiet --no-deps "$$($(BIN)/python -c 'from sampling.importers.aiconfigurator import PINNED; print(PINNED)')"
 	@$(BIN)/python -m sampling import aiconfigurator --system $(SYSTEM) --profile $(IMPORTED)
 	@$(BIN)/python -m regressors --data data/imported --profile $(IMPORTED)
 	@echo "Runs answer from these rows once they name them: cluster.profile: $(IMPORTED), or --set cluster.profile=$(IMPORTED);"

@@ -18,8 +18,8 @@ from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call
 from sampling.cells.matrices import Matrix, attention_matrices, products_on_rank
+from sampling.operators.attention import UNPACKED, DecodeAttention
 from sampling.operators.attention import Attention as AttentionCall
-from sampling.operators.decode_attention import UNPACKED, DecodeAttention
 from sampling.operators.gemm import BatchedGemm
 from sampling.operators.memory_bound import CausalSoftmax, Dropout, MaskFill, RMSNorm, RoPE, Softmax, Stream
 

@@ -21,7 +21,7 @@ from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.files.faults import Fault
 from sampling.files.schema import Scalar
 from sampling.operators.attention import Attention as AttentionCall
-from sampling.operators.decode_attention import DecodeAttention
+from sampling.operators.attention import DecodeAttention
 from sampling.operators.gemm import BatchedGemm
 from sampling.operators.memory_bound import RMSNorm, RoPE, Stream
 

@@ -32,13 +32,13 @@ from statistics import median
 from predict.interval import Interval
 from predict.prices.cost_model import Asked, CostModel
 from regressors.bank.times import Times
-from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.collectives.kinds import (
     KINDS,
     AllGather,
     AllReduce,
     AllToAll,
     Collective,
+    CustomAllReduce,
     ReduceScatter,
     SendRecv,
     TokenExchange,

@@ -20,8 +20,7 @@ from sampling.errors import SamplesError
 from sampling.files.faults import Fault, shown
 from sampling.files.schema import read
 from sampling.hardware.cluster import Cluster
-from sampling.operators.attention import Attention
-from sampling.operators.decode_attention import UNPACKED, DecodeAttention
+from sampling.operators.attention import UNPACKED, Attention, DecodeAttention
 from sampling.operators.experts import UNTUNED, GroupedGemm
 from sampling.store.profiles import OWN, SHIPPED, home_of
 

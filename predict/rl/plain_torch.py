@@ -23,8 +23,8 @@ from predict.workload.decompose import merged_requests, requests_of_runs
 from predict.workload.plain_step_end import weights_of
 from predict.workload.whole_layers import embedding_call, layer_call
 from sampling.call import Counted, Request
-from sampling.cells.decode_layer import DecodeLayer
-from sampling.cells.next_token import NextToken
+from sampling.cells.head import NextToken
+from sampling.cells.layer import DecodeLayer
 from sampling.operators.optimizer import ParameterCopy
 from sampling.operators.reward import GroupReward
 

@@ -24,8 +24,7 @@ from predict.serving.server import EngineSettings, Server, served_mixers
 from predict.serving.step_table import StepTable
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Request
-from sampling.collectives.custom_all_reduce import CustomAllReduce
-from sampling.collectives.kinds import AllGather, AllReduce, Collective
+from sampling.collectives.kinds import AllGather, AllReduce, Collective, CustomAllReduce
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import RMSNorm

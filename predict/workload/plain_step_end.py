@@ -10,8 +10,7 @@ from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.workload.whole_layers import layer_call, plain_embedding, plain_head, plain_layer
 from sampling.call import Call, Counted, Phase
-from sampling.cells.gradient_cell import GradientCell
-from sampling.cells.sharded_adamw import ShardedAdamW
+from sampling.cells.data_parallel import GradientCell, ShardedAdamW
 from sampling.collectives.kinds import AllReduce
 from sampling.operators.optimizer import AdamW, GradientScale
 

@@ -11,7 +11,7 @@ from sampling.call import Call
 from sampling.errors import UserError
 from sampling.hardware.cluster import Cluster
 from sampling.importers import aiconfigurator, estimate_train_time
-from sampling.importers.aiconfigurator import files as aiconfigurator_files
+from sampling.importers import aiconfigurator as aiconfigurator_files
 from sampling.importers.gate import judge
 from sampling.importers.storing import cluster_of, sample_of_row
 from sampling.importers.table import ImportRequest, Row, Table

@@ -1,4 +1,4 @@
-"""The end of a model as one cell: final norm, output projection, cross-entropy."""
+"""The end of a model as one cell: final norm and output projection, then cross-entropy in training, or a draw in generation."""
 
 from __future__ import annotations
 
@@ -56,3 +56,26 @@ class OutputHead(Composite):
         # per token the maximum, the sum of exponentials and the target's logit, in fp32
         loss = summed_over_group(4 * tokens, group, False) * 3 if phase == "forward" else ()
         return (*operators, *entering, *loss)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NextToken(Composite):
+    """Norm and logits [batch, vocab] of one token per sequence, and a token drawn from their softmax, which is a pass over them
+    as a cross-entropy is."""
+
+    NAME: ClassVar[str] = "next_token"
+    PHASES: ClassVar[tuple[Phase, ...]] = ("forward",)
+
+    batch: int
+    hidden: int
+    vocab: int
+    norm: str
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        calls = (
+            NORMS[self.norm](dtype=self.dtype, tokens=self.batch, hidden=self.hidden),
+            Gemm(dtype=self.dtype, m=self.batch, n=self.vocab, k=self.hidden),
+            CrossEntropy(dtype=self.dtype, tokens=self.batch, vocab=self.vocab),
+        )
+        return tuple(Counted(call=call, phase=phase) for call in calls)

@@ -1,4 +1,4 @@
-"""A whole dense transformer layer, which measures what the sum of its operators misses."""
+"""A whole dense transformer layer, which measures what the sum of its operators misses: in training, and as it generates a token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sampling.arithmetic.operator import COPIES, Composite, Operator, counted_in
 from sampling.call import Counted, Phase, register
 from sampling.cells.matrices import Matrix, attention_matrices, mlp_matrices
 from sampling.collectives.kinds import Group, entering_group, summed_over_group
-from sampling.operators.attention import Attention
+from sampling.operators.attention import Attention, DecodeAttention
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import NORMS, Gelu, ResidualAdd, RoPE, SwiGLU
 
@@ -166,6 +166,38 @@ class DenseLayer(LayerShape):
     @property
     def group_size(self) -> int:
         return self.tp
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        return self.layer_parts(phase)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecodeLayer(LayerShape):
+    """One decoder layer on [batch, 1, hidden]: it writes the new key and value into the cache and attends to all of a sequence."""
+
+    NAME: ClassVar[str] = "decode_layer"
+    PHASES: ClassVar[tuple[Phase, ...]] = ("forward",)
+
+    keys: int
+    """Keys of each sequence, that of the new token included."""
+
+    @property
+    def group_size(self) -> int:
+        return self.tp
+
+    def attention_calls(self) -> list[tuple[Operator, int]]:
+        """Projections, and attention over the cache between them."""
+        query, key, _, output = self.attention_matrices()
+        cached = DecodeAttention(
+            dtype=self.dtype,
+            batch=self.batch,
+            keys=self.keys,
+            heads=self.heads // self.tp,
+            kv_heads=self.kv_heads // self.tp,
+            head_dim=self.head_dim,
+        )
+        return [(self._gemm(query), 1), (self._gemm(key), 2), (cached, 1), (self._gemm(output), 1)]
 
     def parts(self, phase: Phase) -> Sequence[Counted]:
         return self.layer_parts(phase)

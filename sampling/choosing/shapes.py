@@ -14,22 +14,20 @@ from typing import Any
 from sampling.arithmetic.expert_rows import BALANCED, POWER_LAW
 from sampling.arithmetic.operator import LayerSize, Operator
 from sampling.call import Call, registry
-from sampling.cells.gradient_cell import GradientCell
+from sampling.cells.data_parallel import GradientCell, ShardedAdamW
 from sampling.cells.head import OutputHead
 from sampling.cells.layer import DenseLayer
 from sampling.cells.moe_layer import MoELayer
 from sampling.cells.overlap import Overlap
 from sampling.cells.pipeline_action import PipelineAction
-from sampling.cells.sharded_adamw import ShardedAdamW
 from sampling.choosing.ranges import ShapeRanges, VariantRanges
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceScatter, SendRecv
-from sampling.operators.attention import Attention
+from sampling.operators.attention import Attention, UnfusedAttention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
 from sampling.operators.memory_bound import Dropout, Stream
 from sampling.operators.optimizer import AdamW, GradientScale
-from sampling.operators.unfused_attention import UnfusedAttention
 from sampling.operators.vocabulary import Embedding
 
 # Calls that plain dense layers do not make: mixtures of experts, other attention, other precisions.

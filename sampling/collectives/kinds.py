@@ -128,9 +128,6 @@ KINDS: tuple[type[Collective], ...] = (AllReduce, AllGather, ReduceScatter, AllT
 """All kinds."""
 
 
-# TokenExchange: a mixture's tokens sent to their experts, or back, once per node and forwarded there, as DeepEP does it.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenExchange(Collective):
     """Tokens to the ranks of their experts: one copy per node through the network card, from there to each rank over the node's
@@ -160,9 +157,6 @@ class TokenExchange(Collective):
         return {"latency": self.steps() * link.latency_us, "wire": max(inside_us, away_us)}
 
 
-# The group of ranks that shares a cell, and the collectives on either side of its products.
-
-
 @dataclass(frozen=True, slots=True)
 class Group:
     """The ranks that share a cell, spread evenly over nodes."""
@@ -188,3 +182,19 @@ def entering_group(size_bytes: int, group: Group, sp: bool) -> tuple[Counted, ..
         return ()
     call = AllGather(size_bytes=size_bytes, ranks=group.ranks, ranks_per_node=group.ranks_per_node)
     return (Counted(call=call, phase="forward"),)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CustomAllReduce(AllReduce):
+    """Sum over ranks of one node that read each other's memory, as vLLM's kernel does it (csrc/custom_all_reduce.cuh), one after the
+    other in a CUDA graph as in an engine's step."""
+
+    NAME: ClassVar[str] = "custom_all_reduce"
+    HEADING: ClassVar[str] = "all_reduce"
+    DONE_PER_RUN: ClassVar[int] = 16
+
+    def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
+        """Those of an all-reduce, but that all ranks read at once: it starts once, however many there are."""
+        of_ring = AllReduce.terms(self, phase, cluster)
+        return {**of_ring, "latency": cluster.link(self.ranks, self.ranks_per_node).latency_us}

@@ -1,14 +1,17 @@
-"""Scaled dot-product attention, fused (flash) where the backend has it: causal, grouped-query."""
+"""Attention: fused (flash) where the backend has it, of new tokens over a cache, and as separate kernels."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from sampling.arithmetic.arrays import log2, smaller
-from sampling.arithmetic.operator import FORWARD_BACKWARD, Operator, physics_features, wave_features
-from sampling.call import Phase, register
+from sampling.arithmetic.operator import COPIES, FORWARD_BACKWARD, Composite, Operator, physics_features, wave_features
+from sampling.call import Counted, Phase, register
 from sampling.hardware.cluster import Cluster
+from sampling.operators.gemm import BatchedGemm
+from sampling.operators.memory_bound import CausalSoftmax, MaskFill, Softmax
 
 
 @register
@@ -76,3 +79,93 @@ class Attention(Operator):
             "log2_heads_in_all": log2(self.batch * self.heads),
             "log2_heads_per_key": log2(self.heads / self.kv_heads),
         }
+
+
+UNPACKED = "unpacked"
+"""A kernel in which each query head reads the keys and values that it shares with others by itself, most often from the cache."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecodeAttention(Operator):
+    """softmax(q·Kᵀ/√d)·V of `batch` sequences, each with one query per head over `keys` cached keys and values.
+
+    It reads the cache once, so it is bound by memory whatever the number of heads that share keys.
+    """
+
+    NAME: ClassVar[str] = "decode_attention"
+    KIND: ClassVar[str] = "attention"
+    HEADING: ClassVar[str] = "attention"
+    PHASES: ClassVar[tuple[Phase, ...]] = ("forward",)
+    COLUMNS: ClassVar[tuple[str, ...]] = ("batch", "keys", "heads", "kv_heads", "head_dim")
+
+    batch: int
+    keys: int
+    """Keys of each sequence, its own included."""
+    heads: int
+    kv_heads: int
+    head_dim: int
+    values_in_keys: int = 0
+    """Width of the values where they are the leading part of the keys, as in latent attention whose ways up are absorbed into queries and
+    outputs; 0 where values are kept apart, as wide as keys."""
+    window: int = 0
+    """Keys that a query attends to in sliding-window attention, its own included; 0 for all."""
+    block: int = 0
+    """Tokens of a block of the cache, in whose order keys do not lie in memory; 0 for keys in one piece, or where nobody says."""
+    kernel: str = ""
+    """UNPACKED, or another that a measurement names; empty for one that reads keys once for all heads that share them."""
+
+    @property
+    def seen(self) -> int:
+        """Keys that are read per sequence."""
+        return min(self.window, self.keys) if self.window else self.keys
+
+    @property
+    def value_dim(self) -> int:
+        return self.values_in_keys or self.head_dim
+
+    def flops(self, phase: Phase) -> float:
+        return 2.0 * self.batch * self.heads * (self.head_dim + self.value_dim) * self.seen
+
+    def bytes_moved(self, phase: Phase) -> float:
+        kept = self.head_dim + (0 if self.values_in_keys else self.head_dim)
+        own = self.heads * (self.head_dim + self.value_dim)
+        return 1.0 * self.item_bytes * self.batch * (kept * self.kv_heads * self.seen + own)
+
+
+@register
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnfusedAttention(Composite):
+    """Causal softmax(Q·Kᵀ/√d)·V of `matrices` = batch · heads; Q, K and V are [matrices, seq, head_dim].
+
+    With `fused_softmax` mask and softmax are one compiled kernel, otherwise two.
+    """
+
+    NAME: ClassVar[str] = "unfused_attention"
+    PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
+
+    batch: int
+    seq_len: int
+    heads: int
+    head_dim: int
+    fused_softmax: bool
+
+    @property
+    def matrices(self) -> int:
+        return self.batch * self.heads
+
+    def parts(self, phase: Phase) -> Sequence[Counted]:
+        kinds = (CausalSoftmax,) if self.fused_softmax else (MaskFill, Softmax)
+        calls = (
+            self._product(n=self.seq_len, k=self.head_dim, adds=True),
+            *(kind(dtype=self.dtype, matrices=self.matrices, seq_len=self.seq_len) for kind in kinds),
+            self._product(n=self.head_dim, k=self.seq_len, adds=False),
+        )
+        return tuple(Counted(call=call, phase=phase) for call in calls)
+
+    def resident_bytes(self) -> float:
+        # `bytes_moved` already counts a tensor twice that one part writes and the next reads
+        return COPIES * self.bytes_moved("forward")
+
+    def _product(self, *, n: int, k: int, adds: bool) -> BatchedGemm:
+        return BatchedGemm(dtype=self.dtype, batch=self.matrices, m=self.seq_len, n=n, k=k, adds=adds)

@@ -33,7 +33,7 @@ from predict.step.prediction import Prediction
 from predict.step.priced_block import total_us
 from regressors.bank.times import Source
 from sampling.call import Call, Counted, Phase
-from sampling.cells.gradient_cell import GradientCell
+from sampling.cells.data_parallel import GradientCell
 from sampling.collectives.kinds import Collective, SendRecv
 from sampling.errors import UserError
 

@@ -20,8 +20,7 @@ from predict.prices.published_constants import (
 )
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
-from sampling.operators.attention import Attention
-from sampling.operators.decode_attention import UNPACKED, DecodeAttention
+from sampling.operators.attention import UNPACKED, Attention, DecodeAttention
 from sampling.operators.linear_attention import GatedDelta
 
 BLOCK = 128

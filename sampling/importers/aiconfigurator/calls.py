@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sampling.call import Call
-from sampling.collectives.custom_all_reduce import CustomAllReduce
-from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter
-from sampling.operators.attention import Attention
-from sampling.operators.decode_attention import DecodeAttention
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, CustomAllReduce, ReduceScatter
+from sampling.operators.attention import Attention, DecodeAttention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch.nn import functional
 
 from sampling.arithmetic.operator import COPIES
-from sampling.cells.head import OutputHead
+from sampling.cells.head import NextToken, OutputHead
 from sampling.torch_work.build import builds, products_in, torch_dtype
 from sampling.torch_work.cells.layer import make_norm
 from sampling.torch_work.collectives.tensor_parallel import loss_context, parallelize_head
 from sampling.torch_work.module_workload import ModuleWorkload
-from sampling.torch_work.workload import leaf
+from sampling.torch_work.workload import PhaseWorkload, leaf
 
 
 @builds(OutputHead)
@@ -44,3 +46,23 @@ def random_hidden_and_target(shape: OutputHead, device: torch.device) -> tuple[t
     seq_len = shape.seq_len // (shape.tp if shape.sp else 1)
     hidden = leaf(device, shape.dtype, shape.batch, seq_len, shape.hidden)
     return hidden, torch.randint(shape.vocab, (shape.batch, shape.seq_len), device=device)
+
+
+@builds(NextToken)
+def next_token(call: NextToken, device: torch.device) -> PhaseWorkload:
+    return PhaseWorkload([{"forward": _draw_of(call, device)} for _ in range(COPIES)])
+
+
+def _draw_of(call: NextToken, device: torch.device) -> Callable[[], object]:
+    """The draw of a model with weights of its own."""
+    dtype = torch_dtype(call.dtype)
+    norm = make_norm(call.norm, call.hidden, call.dtype, device)
+    head = torch.nn.Linear(call.hidden, call.vocab, bias=False, device=device, dtype=dtype)
+    x = torch.randn(call.batch, call.hidden, device=device, dtype=dtype)
+    context = products_in(call.dtype)
+
+    def draw() -> object:
+        with torch.no_grad(), context():
+            return torch.multinomial(head(norm(x)).float().softmax(dim=-1), 1)
+
+    return draw

@@ -15,12 +15,12 @@ from predict.prices.open import SpeedOfLight
 from predict.prices.sampled import WithinSamples
 from regressors.bank.times import Source, Times
 from sampling.call import Call, Phase
-from sampling.collectives.custom_all_reduce import CustomAllReduce
 from sampling.collectives.kinds import (
     AllGather,
     AllReduce,
     AllToAll,
     Collective,
+    CustomAllReduce,
     ReduceScatter,
     SendRecv,
     TokenExchange,

@@ -18,7 +18,7 @@ from predict.serving.stepper import Stepper
 from sampling.call import make_call
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS
-from sampling.operators.decode_attention import DecodeAttention
+from sampling.operators.attention import DecodeAttention
 from sampling.operators.gemm import Gemm
 from tests.predict.serving.servers import SHORT, engine, server
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from sampling.call import Call, Request
+from sampling.cells.data_parallel import ShardedAdamW
 from sampling.cells.head import OutputHead
 from sampling.cells.overlap import Overlap
-from sampling.cells.sharded_adamw import ShardedAdamW
 from sampling.choosing.tasks import PlacedTasks, SamplingTask, collective_sweep, place_tasks, requests_of_parts
 from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
 from sampling.collectives.topology import Placement, groups_of, placement_of

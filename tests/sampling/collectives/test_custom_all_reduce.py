@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sampling.collectives.custom_all_reduce import CustomAllReduce
-from sampling.collectives.kinds import AllReduce
+from sampling.collectives.kinds import AllReduce, CustomAllReduce
 from sampling.errors import SkippedError
 from sampling.hardware.cluster import load_cluster
 from sampling.torch_work.build import build
-from sampling.torch_work.collectives.custom_all_reduce import OPERATORS, kernel_for
+from sampling.torch_work.collectives.kinds import OPERATORS, kernel_for
 
 KIB = 2**10
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sampling.cells.sharded_adamw import ShardedAdamW
+from sampling.cells.data_parallel import ShardedAdamW
 from sampling.collectives.kinds import AllReduce
 from sampling.collectives.topology import Placement, covers, groups_of, placement_of, placements
 from sampling.hardware.cluster import Machine

@@ -10,15 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sampling.collectives.custom_all_reduce import CustomAllReduce
-from sampling.collectives.kinds import AllGather
+from sampling.collectives.kinds import AllGather, CustomAllReduce
 from sampling.errors import ConfigError, SamplesError
-from sampling.importers.aiconfigurator import files as aiconfigurator_files
-from sampling.importers.aiconfigurator import read
-from sampling.importers.aiconfigurator.files import PINNED, version_key
+from sampling.importers import aiconfigurator as aiconfigurator_files
+from sampling.importers.aiconfigurator import PINNED, read, version_key
 from sampling.importers.table import ImportRequest, Table
-from sampling.operators.attention import Attention
-from sampling.operators.decode_attention import DecodeAttention
+from sampling.operators.attention import Attention, DecodeAttention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import Gemm
 

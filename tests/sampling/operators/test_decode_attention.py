@@ -12,7 +12,7 @@ from predict.prices.kernels import operator_us
 from sampling.call import make_call
 from sampling.errors import SkippedError
 from sampling.hardware.cluster import load_cluster
-from sampling.operators.decode_attention import UNPACKED, DecodeAttention
+from sampling.operators.attention import UNPACKED, DecodeAttention
 from sampling.torch_work.build import build
 from sampling.torch_work.kernels.attention import decode_mask, paged_decode
 

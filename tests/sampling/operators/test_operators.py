@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, make_call, registry
-from sampling.cells.gradient_cell import GradientCell
+from sampling.cells.data_parallel import GradientCell
 from sampling.cells.head import OutputHead
 from sampling.cells.layer import DenseLayer
 from sampling.choosing.ranges import ShapeRanges, VariantRanges

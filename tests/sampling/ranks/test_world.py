@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sampling.cells.sharded_adamw import ShardedAdamW
+from sampling.cells.data_parallel import ShardedAdamW
 from sampling.collectives.kinds import AllReduce
 from sampling.operators.gemm import Gemm
 from sampling.ranks.launch import ROOT

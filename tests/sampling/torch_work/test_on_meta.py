@@ -16,7 +16,7 @@ from sampling.call import Call, registry
 from sampling.choosing.ranges import ShapeRanges, VariantRanges
 from sampling.choosing.shapes import calls_of, draw_models
 from sampling.choosing.tasks import collective_sweep, phases_worth_timing
-from sampling.collectives.custom_all_reduce import CustomAllReduce
+from sampling.collectives.kinds import CustomAllReduce
 from sampling.errors import SkippedError
 from sampling.hardware.cluster import Machine
 from sampling.torch_work.build import build

@@ -19,23 +19,39 @@ from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserErro
 
 if TYPE_CHECKING:
     from predict.api.many_plans import compare, default_config, search, sensitivity, sweep
+    from predict.api.needed_calls import calls
     from predict.api.rl_steps import rl_ledger, rl_search, rl_step, rl_step_draws
     from predict.api.servers import serving_answer
     from predict.bounds.analysis import speed_of_light
     from predict.bounds.step import step_speed_of_light
+    from predict.checkup import doctor
+    from predict.cli.schema import schema
     from predict.config.draft import Document
     from predict.convert.import_files import import_config
     from predict.convert.launch import launch_arguments
+    from predict.explorer.server import explore
     from predict.ledger.books import step_ledger
     from predict.ledger.training_cost import days
+    from predict.measured_runs.calibrate import calibrate
+    from predict.measured_runs.explain.explanation import explain
+    from predict.measured_runs.history import history
+    from predict.measured_runs.record import record
+    from predict.measured_runs.replay.replay import what_if
+    from predict.measurement.benchmark import benchmark
+    from predict.measurement.measure import measure
     from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
+    from predict.plan_search.timed_schedules import schedule
     from predict.plan_search.unknown_settings import likely_steps
     from predict.prices.price_list import Prices
     from predict.reduced_benchmark.benchmark_file import Benchmark
+    from predict.reports.page.report import report
     from predict.reports.pictures.figures import plot
+    from predict.reports.traces.trace import trace
     from predict.run.training_run import TrainingRun
+    from predict.serving.served_step import serving_step
     from predict.step.prediction import Prediction
+    from predict.validation.fitted_server import serving_fit
 
 __all__ = [
     "ConfigError",
@@ -43,46 +59,89 @@ __all__ = [
     "Prediction",
     "SamplesError",
     "UserError",
+    "benchmark",
+    "calibrate",
+    "calls",
     "compare",
     "days",
     "default_config",
+    "doctor",
     "estimate",
     "estimate_as_scheduled",
+    "explain",
+    "explore",
+    "history",
     "import_config",
     "launch_arguments",
     "likely_steps",
     "load",
+    "measure",
     "memory_advice",
     "one_batch",
     "one_batch_memory",
     "one_batch_predict",
     "plot",
+    "record",
+    "report",
     "rl_ledger",
     "rl_search",
     "rl_step",
     "rl_step_draws",
+    "schedule",
+    "schema",
     "search",
     "sensitivity",
     "serving_answer",
+    "serving_fit",
+    "serving_step",
     "speed_of_light",
     "step_ledger",
     "step_speed_of_light",
     "sweep",
+    "trace",
+    "what_if",
 ]
 
 HOMES: Mapping[str, tuple[str, ...]] = {
-    "predict.api.many_plans": ("compare", "default_config", "search", "sensitivity", "sweep"),
-    "predict.api.rl_steps": ("rl_ledger", "rl_search", "rl_step", "rl_step_draws"),
+    "predict.api.many_plans": (
+        "compare",
+        "default_config",
+        "search",
+        "sensitivity",
+        "sweep",
+    ),
+    "predict.api.needed_calls": ("calls",),
+    "predict.api.rl_steps": (
+        "rl_ledger",
+        "rl_search",
+        "rl_step",
+        "rl_step_draws",
+    ),
     "predict.api.servers": ("serving_answer",),
     "predict.bounds.analysis": ("speed_of_light",),
     "predict.bounds.step": ("step_speed_of_light",),
+    "predict.checkup": ("doctor",),
+    "predict.cli.schema": ("schema",),
     "predict.convert.import_files": ("import_config",),
     "predict.convert.launch": ("launch_arguments",),
+    "predict.explorer.server": ("explore",),
     "predict.ledger.books": ("step_ledger",),
     "predict.ledger.training_cost": ("days",),
+    "predict.measured_runs.calibrate": ("calibrate",),
+    "predict.measured_runs.explain.explanation": ("explain",),
+    "predict.measured_runs.history": ("history",),
+    "predict.measured_runs.record": ("record",),
+    "predict.measured_runs.replay.replay": ("what_if",),
+    "predict.measurement.benchmark": ("benchmark",),
+    "predict.measurement.measure": ("measure",),
+    "predict.plan_search.timed_schedules": ("schedule",),
     "predict.plan_search.unknown_settings": ("likely_steps",),
+    "predict.reports.page.report": ("report",),
     "predict.reports.pictures.figures": ("plot",),
+    "predict.reports.traces.trace": ("trace",),
+    "predict.serving.served_step": ("serving_step",),
     "predict.step.prediction": ("Prediction",),
+    "predict.validation.fitted_server": ("serving_fit",),
 }
 """Module → the public names that it has. It is imported when one of them is first asked for."""
 

@@ -232,8 +232,8 @@ def _without_version(content: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in content.items() if key != "version"}
 
 
-def checkup() -> Checkup:
-    """Look at everything; the GPU by torch, where that is installed."""
+def doctor() -> Checkup:
+    """Look at what is installed, at the samples and models that there are, and at what is stale; the GPU by torch, where that is installed."""
     return Checkup(
         version=program_version(),
         python=python_version(),

@@ -14,26 +14,28 @@ if TYPE_CHECKING:
     from predict.run.training_run import TrainingRun
     from sampling.call import Request
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
-def needed_calls(configs: Sequence[str], overrides: Sequence[str], hardware: str, tell: Tell) -> dict[str, Any]:
+def calls(
+    configs: Sequence[str], overrides: Sequence[str] = (), *, hardware: str = "", report: Report = lambda line: None
+) -> dict[str, Any]:
     """The content of a calls file: what the configs need timed on a device, by default theirs, or this machine's where they are on several.
-    Configs that are passed over are told.
+    Configs that are passed over are reported.
 
     ConfigError lists the faults of a config; UserError where none is a run config, or none is on the device.
     """
     from predict.workload.decompose import merged_requests
     from sampling.choosing.calls_file import calls_file_content
 
-    by_config = {config: _needs(config, overrides, tell) for config in _run_configs(configs, tell)}
+    by_config = {config: _needs(config, overrides, report) for config in _run_configs(configs, report)}
     chosen = _hardware(hardware, {needed.gpu for needed in by_config.values()})
     requests = []
     for config, needed in by_config.items():
         if needed.gpu == chosen:
             requests.append(needed.requests)
         else:
-            tell(f"{config}: passed over: it is on {needed.gpu}, and these are the calls of runs on {chosen}")
+            report(f"{config}: passed over: it is on {needed.gpu}, and these are the calls of runs on {chosen}")
     return calls_file_content(merged_requests(requests), chosen)
 
 
@@ -45,7 +47,7 @@ class _Needs:
     requests: Mapping[int, Sequence[Request]]
 
 
-def _needs(config: str, overrides: Sequence[str], tell: Tell) -> _Needs:
+def _needs(config: str, overrides: Sequence[str], report: Report) -> _Needs:
     """Needs of a run config, of a search's, or of a serving or RL config. ConfigError lists every fault of it."""
     from predict import load
     from predict.kinds import RL, SERVING, kind_of
@@ -66,11 +68,11 @@ def _needs(config: str, overrides: Sequence[str], tell: Tell) -> _Needs:
 
         rl = load_rl(config, overrides)
         return _Needs(gpu=rl.base.cluster.gpu.name, requests=requests_of_rl(rl))
-    runs = _searched(config, overrides, tell) if stands_for_several(config, overrides) else [load(config, overrides)]
+    runs = _searched(config, overrides, report) if stands_for_several(config, overrides) else [load(config, overrides)]
     return _Needs(gpu=runs[0].cluster.gpu.name, requests=requests_of_runs(runs))
 
 
-def _searched(config: str, overrides: Sequence[str], tell: Tell) -> list[TrainingRun]:
+def _searched(config: str, overrides: Sequence[str], report: Report) -> list[TrainingRun]:
     """The legal plans of a search's config; UserError where they are on several kinds of GPU, or there is none."""
     from predict.plan_search.axes import read_questions
     from predict.plan_search.legal import legal_plans
@@ -82,11 +84,11 @@ def _searched(config: str, overrides: Sequence[str], tell: Tell) -> list[Trainin
     runs = [space.run(row) for space in spaces for row in range(len(space.rows))]
     if not runs:
         raise UserError(f"{config}: none of its plans is legal; `predict search {config}` says why")
-    tell(f"{config}: the calls of {counted(len(runs), 'legal plan')}")
+    report(f"{config}: the calls of {counted(len(runs), 'legal plan')}")
     return runs
 
 
-def _run_configs(configs: Sequence[str], tell: Tell) -> list[str]:
+def _run_configs(configs: Sequence[str], report: Report) -> list[str]:
     """The run configs among several files, once each; UserError where there is none. A single file is taken for one."""
     from predict.config.draft import is_run_config
 
@@ -97,7 +99,7 @@ def _run_configs(configs: Sequence[str], tell: Tell) -> list[str]:
         raise UserError(f"{', '.join(configs)}: none is a run config; `predict schema` describes one")
     for config in configs:
         if config not in found:
-            tell(f"{config}: passed over: it is not a run config")
+            report(f"{config}: passed over: it is not a run config")
     return found
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from predict.cli.options import (
     add_config,
-    loaded,
     log,
     print_json,
     require_positive,
     require_writable,
     write_json,
 )
+from predict.measurement.benchmark import benchmark, summary
+from predict.reduced_benchmark.benchmark_file import as_json
 from sampling.errors import Checks
 
 EXAMPLES = """\
@@ -35,10 +36,7 @@ def run(options: argparse.Namespace) -> None:
     with Checks() as checks:
         checks.run(require_positive, options, "gpus")
         checks.run(require_writable, "--output", options.output)
-    from predict.measurement.benchmark import benchmark_layers, summary
-    from predict.reduced_benchmark.benchmark_file import as_json
-
-    result = benchmark_layers(loaded(options), options.gpus, tell=log)
+    result = benchmark(options.config, options.overrides, gpus=options.gpus, report=log)
     if options.output is None:
         print_json(as_json(result))
         return

@@ -79,7 +79,12 @@ def _calibrate(options: argparse.Namespace) -> None:
     from predict.reports.text import show
 
     place, posterior = calibrate(
-        options.configs, options.overrides, options.measured, options.output, log, write=not options.dry_run
+        options.configs,
+        options.overrides,
+        measured=options.measured,
+        output=options.output,
+        write=not options.dry_run,
+        report=log,
     )
     if options.json:
         print_json({**calibration_json(posterior, place), "written": not options.dry_run})

@@ -5,14 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from predict.cli.options import (
-    add_data,
-    add_overrides,
-    log,
-    print_json,
-    require_writable,
-    write_json,
-)
+from predict.api.needed_calls import calls
+from predict.cli.options import add_data, add_overrides, log, print_json, require_writable, write_json
 
 EXAMPLES = """\
 examples:
@@ -44,9 +38,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_writable("--output", options.output)
-    from predict.api.needed_calls import needed_calls
-
-    content = needed_calls(options.configs, options.overrides, options.hardware, log)
+    content = calls(options.configs, options.overrides, hardware=options.hardware, report=log)
     if options.output is None:
         print_json(content)
     else:

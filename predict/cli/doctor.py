@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from predict.cli.options import add_data, add_json, print_json
+from rich.table import Table
+
+from predict.checkup import GIVES, Checkup, doctor
+from predict.cli.options import add_data, add_json, print_answer
+from predict.reports.text import escape, stacked
 from sampling.errors import SamplesError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 EXAMPLES = """\
 examples:
@@ -21,15 +30,50 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.checkup import checkup
-
-    found = checkup()
-    if options.json:
-        print_json(found.to_json())
-    else:
-        from predict.reports.checkup import checkup_text
-        from predict.reports.text import show
-
-        show(checkup_text(found))
+    found = doctor()
+    print_answer(options, found, Checkup.to_json, _text)
     if found.faults:
         raise SamplesError("\n".join(found.faults))
+
+
+def _text(found: Checkup) -> RenderableType:
+    """Installation, machine and folders, each profile, and what has to be mended."""
+    return stacked(*_lines(found), "", _profiles(found), "", *_verdict(found))
+
+
+def _lines(found: Checkup) -> Iterator[str]:
+    yield f"[bold]steptime {escape(found.version)}[/]   Python {found.python}"
+    for extra, gives in GIVES.items():
+        of_extra = [library for library in found.libraries if library.extra == extra]
+        there = ", ".join(f"{library.name} {library.version}" for library in of_extra if library.version)
+        missing = ", ".join(library.name for library in of_extra if not library.version)
+        install = f"; missing: {missing} (`pip install {escape(f'steptime[{extra}]' if extra else 'steptime')}`)"
+        yield f"  for {gives}: {escape(there) or 'none'}{install if missing else ''}"
+    yield f"CPU   {escape(found.cpu)}, {found.cores} cores"
+    yield f"GPU   {escape(found.gpu)}"
+    for what, folder in found.folders.items():
+        yield f"{what:13} {escape(folder)}"
+
+
+def _profiles(found: Checkup) -> RenderableType:
+    table = Table(title="profiles", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for name in ("profile", "whose", "device", "rows", "set aside", "sampled", "fitted"):
+        table.add_column(name, justify="right" if name in ("rows", "set aside") else "left")
+    for each in found.profiles:
+        here = each.name + (" (answers runs here)" if each.name == found.runs_here_use else "")
+        on_this = " (this CPU)" if each.device == found.cpu else ""
+        counts = ("not counted" if count is None else f"{count:,}" for count in (each.rows, each.set_aside))
+        cells = (here, each.kind, f"{each.device}{on_this}", *counts, each.sampled or "no", each.fitted or "no")
+        table.add_row(*map(escape, cells))
+    return table
+
+
+def _verdict(found: Checkup) -> list[str]:
+    advice = [escape(found.advice)] if found.advice else []
+    if not found.faults:
+        return [*advice, "Nothing is missing, damaged or stale."]
+    return [
+        *advice,
+        "[bold red]To mend:[/]",
+        *(f"  {escape(fault)}" for fault in found.faults),
+    ]

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from predict.cli.options import (
-    add_calibration,
-    add_config,
-    add_json,
-    loaded,
-    log,
-    print_json,
-)
-
-if TYPE_CHECKING:
-    from predict.run.training_run import TrainingRun
-
+from predict.cli.options import add_calibration, add_config, add_json, loaded, log, print_answer
+from predict.measured_runs.explain.explanation import Explanation, explain
+from predict.reports.explanation import explanation_report
 
 EXAMPLES = """\
 examples:
@@ -40,30 +30,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict import estimate
-    from predict.measured_runs.explain.explanation import explain
-
-    run = loaded(options)
-    explanation = explain(estimate(run, require_fit=False), options.trace, logged_us=logged_us(options.log, run))
-    if options.json:
-        print_json(explanation.to_json())
-    else:
-        from predict.reports.explanation import explanation_report
-        from predict.reports.text import show
-
-        show(explanation_report(explanation))
-
-
-def logged_us(given: str | None, run: TrainingRun) -> float | None:
-    """The step that --log tells of a run, in µs; None without it."""
-    if given is None:
-        return None
-    from predict.measured_runs.measured_step import measured_step, noise_warning
-
-    step = measured_step(given, run, option="--log")
-    if step.noisy:
-        log(f"--log: {noise_warning(step)}")
-    return step.step_us
+    found = explain(loaded(options), trace=options.trace, log=options.log, report=log)
+    print_answer(options, found, Explanation.to_json, explanation_report)
 
 
 def add_traced_step(command: argparse.ArgumentParser, traces: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from predict.cli.options import add_config, log
+from predict.explorer.server import explore
 
 EXAMPLES = """\
 examples:
@@ -27,20 +27,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from threading import Thread
-
-    from predict.explorer.answers import Explorer
-    from predict.explorer.rl_answers import RlExplorer
-    from predict.explorer.server import ExplorerServer
-    from predict.kinds import RL, kind_of
-
-    kind = RlExplorer if kind_of(options.config) == RL else Explorer
-    explorer = kind(Path(options.config), tuple(options.overrides))
-    explorer.controls  # noqa: B018  (the faults of the config are told before there is a page)
-    with ExplorerServer(explorer, options.port) as server:
+    with explore(options.config, options.overrides, port=options.port) as server:
         print(server.address, flush=True)
         log("open it in a browser of this machine; Ctrl-C ends it")
-        Thread(target=explorer.warm, daemon=True).start()
         try:
             server.serve_forever()
         except KeyboardInterrupt:

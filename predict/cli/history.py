@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 
 from predict.cli.options import add_data, add_json, log, print_json, require_positive
+from predict.measured_runs.history import history
 from predict.measured_runs.records import past_date
+from predict.reports.history import MOST_SHOWN, histories_json, history_text
+from predict.reports.text import show
+from sampling.errors import Checks
 
 EXAMPLES = """\
 examples:
@@ -28,23 +32,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.measured_runs.history import history
-    from predict.measured_runs.records import recorded_clusters
-    from predict.reports.history import MOST_SHOWN, histories_json, history_text
-    from predict.reports.text import show
-    from sampling.errors import Checks, SamplesError
-    from sampling.files.places import own_data
-
     with Checks() as checks:
         checks.run(require_positive, options, "last")
-        with checks.one():
-            since = past_date("--since", options.since)
-    names = [options.cluster] if options.cluster else recorded_clusters()
-    if not names:
-        raise SamplesError(f"no run is recorded in {own_data() / 'runs'}; `predict record CONFIG --log FILE` does it")
-    known = [history(name, log) for name in names]
-    recent = [each for each in known if each.has_runs(since)] or known
-    histories = [each.of(since, options.last) for each in recent]
+        checks.run(past_date, "--since", options.since)
+    histories = history(options.cluster, since=options.since, last=options.last, report=log)
     if options.json:
         print_json(histories_json(histories))
     else:

@@ -9,13 +9,19 @@ from predict.cli.options import (
     add_config,
     add_json,
     given,
-    loaded,
     log,
+    print_answer,
     print_json,
     refuse,
     require_folder,
     require_positive,
 )
+from predict.kinds import RL, SERVING, kind_of
+from predict.measurement.measure import measure
+from predict.measurement.measurement import Measurement
+from predict.measurement.real_rl import RlMeasurement
+from predict.reports.measurement import measurement_text, served_json, served_text
+from predict.reports.rl.measured import rl_measurement_text
 from sampling.errors import Checks, UserError
 
 EXAMPLES = """\
@@ -51,30 +57,35 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_positive(options, "steps")
-    from predict.kinds import RL, SERVING, kind_of
-
     kind = kind_of(options.config)
     if kind == RL:
-        _run_rl(options)
-        return
-    if kind == SERVING:
-        _serve(options)
-        return
-    require_folder("--trace", options.trace)
-    from predict.measurement.real_step import measure
-    from predict.reports.measurement import measurement_text
-
-    result = measure(loaded(options), steps=options.steps, implementation=options.implementation, trace=options.trace)
-    if options.json:
-        print_json(result.to_json())
+        _check_rl(options)
+    elif kind == SERVING:
+        implementation = ["--implementation"] if options.implementation != "torch" else []
+        extra = given(options, "steps", "trace") + implementation
+        refuse(extra, "does not go with a serving config, whose load.duration_s says how long; omit it")
     else:
-        print(measurement_text(result))
+        require_folder("--trace", options.trace)
+    found = measure(
+        options.config,
+        options.overrides,
+        steps=options.steps,
+        implementation=options.implementation,
+        trace=options.trace,
+    )
+    if isinstance(found, RlMeasurement):
+        print_answer(options, found, RlMeasurement.to_json, rl_measurement_text)
+    elif options.json:
+        print_json(found.to_json() if isinstance(found, Measurement) else served_json(found))
+    else:
+        print(measurement_text(found) if isinstance(found, Measurement) else served_text(found))
     if options.trace:
-        log(f"wrote a trace of {len(result.traced_us)} steps of each rank to {options.trace}")
+        assert isinstance(found, Measurement)
+        log(f"wrote a trace of {len(found.traced_us)} steps of each rank to {options.trace}")
 
 
-def _run_rl(options: argparse.Namespace) -> None:
-    """A step of reinforcement learning, phase by phase."""
+def _check_rl(options: argparse.Namespace) -> None:
+    """UserError for options that a step of reinforcement learning does not take."""
     with Checks() as checks:
         with checks.one():
             if options.implementation != "torch":
@@ -84,28 +95,3 @@ def _run_rl(options: argparse.Namespace) -> None:
         with checks.one():
             if options.trace:
                 raise UserError("--trace: an RL step is not traced; omit it")
-    from predict.measurement.real_rl import measure_rl
-    from predict.reports.rl.measured import rl_measurement_text
-    from predict.reports.text import show
-
-    result = measure_rl(options.config, options.overrides, steps=options.steps)
-    if options.json:
-        print_json(result.to_json())
-    else:
-        show(rl_measurement_text(result))
-
-
-def _serve(options: argparse.Namespace) -> None:
-    """Serve the load of a serving config for real."""
-    implementation = ["--implementation"] if options.implementation != "torch" else []
-    extra = given(options, "steps", "trace") + implementation
-    refuse(extra, "does not go with a serving config, whose load.duration_s says how long; omit it")
-    from predict.measurement.serving.real_server import serve_for_real
-    from predict.reports.measurement import served_json, served_text
-    from predict.serving.config import load_serving
-
-    found = serve_for_real(load_serving(options.config, options.overrides), options.config, options.overrides)
-    if options.json:
-        print_json(served_json(found))
-    else:
-        print(served_text(found))

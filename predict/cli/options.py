@@ -6,16 +6,20 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sampling.errors import Checks, InfeasibleError, UserError
 from sampling.files.places import DATA_VARIABLE, OWN_DATA_IN_WORDS
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from predict.run.training_run import TrainingRun
+
+Answer = TypeVar("Answer")
 
 
 def add_config(command: argparse.ArgumentParser) -> None:
@@ -260,6 +264,21 @@ def writing(option: str, path: Path) -> Iterator[None]:
 
 def cannot_write(option: str, path: Path, error: OSError) -> UserError:
     return UserError(f"{option}: {path} cannot be written ({error.strerror or error}); give another path")
+
+
+def print_answer(
+    options: argparse.Namespace,
+    answer: Answer,
+    as_json: Callable[[Answer], Any],
+    as_text: Callable[[Answer], RenderableType],
+) -> None:
+    """Print an answer on stdout: as JSON with --json, else as text."""
+    if options.json:
+        print_json(as_json(answer))
+    else:
+        from predict.reports.text import show
+
+        show(as_text(answer))
 
 
 def print_json(content: Any) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
-from pathlib import Path
+from dataclasses import asdict
 
-from predict.cli.options import add_data, add_json, add_overrides, given, loaded, log, print_json
-from predict.measured_runs.records import past_date
+from predict.cli.options import add_data, add_json, add_overrides, given, log, print_json
+from predict.measured_runs.record import KeptRecord, record
+from predict.measured_runs.records import id_of, past_date, records, remove, standing_doubts
 from predict.serialise import version_of
 from sampling.errors import Checks, UserError
-from sampling.number_text import signed_percent
+from sampling.number_text import duration, signed_percent
 
 EXAMPLES = """\
 examples:
@@ -54,69 +54,44 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     if options.remove is not None:
         _remove(options)
-    else:
-        _record(options)
+        return
+    with Checks() as checks:
+        for name, lacking in (("CONFIG", options.config is None), ("--log", options.log is None)):
+            if lacking:
+                checks.run(_lacking, name)
+        checks.run(past_date, "--date", options.date)
+    kept = record(options.config, options.overrides, log=options.log, cluster=options.cluster, date=options.date)
+    _print(options, kept)
 
 
 def _remove(options: argparse.Namespace) -> None:
     if extra := given(options, "config", "log", "date", "overrides"):
         raise UserError(f"{', '.join(extra).replace('--config', 'CONFIG')}: does not go with --remove; omit it")
-    from predict.measured_runs.records import remove
-
     place = remove(options.remove, options.cluster)
     if options.json:
         print_json({"version": version_of("record"), "removed": str(place)})
     log(f"removed {place}")
 
 
-def _record(options: argparse.Namespace) -> None:
-    with Checks() as checks:
-        for name, lacking in (("CONFIG", options.config is None), ("--log", options.log is None)):
-            if lacking:
-                checks.run(_lacking, name)
-        with checks.one():
-            date = past_date("--date", options.date)
-    from dataclasses import asdict, replace
-
-    from predict import estimate
-    from predict.config.load import cluster_file
-    from predict.measured_runs.calibrate import doubt_of
-    from predict.measured_runs.measured_step import measured_step
-    from predict.measured_runs.records import folder_of, id_of, keep, like, record_of, records, standing_doubts
-    from sampling.files.disk import MAKE_WRITABLE, require_place
-    from sampling.number_text import duration
-
-    uncalibrated = loaded(options, ["cluster.calibration=null"])
-    step = measured_step(options.log, uncalibrated, option="--log")
-    file = cluster_file(Path(options.config), options.overrides)
-    cluster = options.cluster or (file.stem if file else uncalibrated.cluster.profile)
-    require_place(folder_of(cluster), MAKE_WRITABLE)
-    prediction = estimate(loaded(options), require_fit=False)
-    doubt = doubt_of(step, uncalibrated, prediction.run.calibration, "--log")
-    now = datetime.now().isoformat(timespec="seconds")
-    record = record_of(uncalibrated, cluster, replace(step, date=date or step.date), prediction, now, doubt=doubt)
-    if record.date > now:
-        raise UserError(
-            f"--log: {options.log}: its date, {record.date}, is in the future; give the day of the run with --date"
-        )
-    place, new = keep(record)
+def _print(options: argparse.Namespace, kept: KeptRecord) -> None:
+    one, place, new = kept.record, kept.file, kept.new
     if options.json:
-        print_json({"version": version_of("record"), "file": str(place), "new": new, **asdict(record)})
+        print_json({"version": version_of("record"), "file": str(place), "new": new, **asdict(one)})
     else:
         print(
-            f"{record.run} on {cluster}, {record.date[:10]}: measured {duration(record.measured.step_us)}, predicted "
-            f"{duration(record.predicted.median_us)} (error {signed_percent(record.error)}{'' if record.covered else ', outside its interval'})"
+            f"{one.run} on {one.cluster}, {one.date[:10]}: measured {duration(one.measured.step_us)}, predicted "
+            f"{duration(one.predicted.median_us)} (error {signed_percent(one.error)}{'' if one.covered else ', outside its interval'})"
         )
-    if doubt and new:
-        found = dict(records(cluster, log))
+    if kept.doubt and new:
+        found = dict(records(one.cluster, log))
         stands = dict(zip(found, standing_doubts([*found.values()]), strict=True))[place]
-        log(f"--log: {doubt}{DOUBTED.format(id_of(place)) if stands else BORNE_OUT}")
-    if new and (others := like(record, place)):
+        log(f"--log: {kept.doubt}{DOUBTED.format(id_of(place)) if stands else BORNE_OUT}")
+    if kept.like:
         log(
-            f"{cluster} has this run with the same step already ({', '.join(others)}); this one is kept beside it: if it is the same, take one "
+            f"{one.cluster} has this run with the same step already ({', '.join(kept.like)}); this one is kept beside it: if it is the same, take one "
             "away with `predict record --remove ID`"
         )
-    log(f"{'wrote' if new else 'recorded before:'} {place}; from {record.measured.source}")
+    log(f"{'wrote' if new else 'recorded before:'} {place}; from {one.measured.source}")
 
 
 def _lacking(name: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from predict.cli.options import (
     add_calibration,
@@ -16,18 +16,30 @@ from predict.cli.options import (
     cannot_write,
     check_fit,
     flag,
+    given,
+    loaded,
     log,
     print_json,
     require_output,
     require_positive,
     require_writable,
 )
-from predict.cli.schedule_timed import COUNTS, Comparison, check_times, names_of, of_config, of_stage_times
+from predict.plan_search.timed_schedules import TimedSchedules, names_of, schedule
+from predict.reports.memory import headlines, misfit
+from predict.reports.pictures.figure_file import SUFFIXES
+from predict.reports.pictures.schedule_plot import save_plot
+from predict.reports.schedule import comparison_json, comparison_text
+from predict.reports.text import run_text, show, width, with_provenance
+from predict.reports.traces.chrome import save_trace
+from predict.run.plan import BEST
+from predict.schedules.compare import Outcome, best, best_or_nearest
+from predict.schedules.engine.costs import LONGEST
+from predict.schedules.order_files import FORMATS, write_order
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 
-if TYPE_CHECKING:
-    from predict.schedules.compare import Outcome
+COUNTS = ("pp", "vpp", "microbatches")
+TIMES = ("forward", "backward_input", "backward_weight", "p2p", "overlap_gain")
 
 DESCRIPTION = """\
 Time pipeline schedules exactly, and compare them: makespan, bubble, peak activations, picture.
@@ -88,38 +100,55 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.schedules.compare import best, best_or_nearest
-
     _check(options)
-    found = of_config(options) if options.config is not None else of_stage_times(options)
+    found = _timed(options)
     choice = best_or_nearest(found.outcomes)
     faults = _write_files(options, choice, found) if choice else []
-    _print(options, found)
+    why = misfit(found.too_large) if found.too_large else ""
+    _print(options, found, why)
     if choice is None:
         best(found.outcomes)  # raises the reasons
     if faults:
         raise UserError("\n".join(faults))
-    check_fit(options, [found.misfit], said=not options.json)
+    check_fit(options, [why], said=not options.json)
 
 
-def _print(options: argparse.Namespace, found: Comparison) -> None:
-    from predict.reports.schedule import comparison_json, comparison_text
+def _timed(options: argparse.Namespace) -> TimedSchedules:
+    if options.config is not None:
+        # whatever schedule the config has, those of --schedule are timed
+        run = loaded(options, [f"plan.schedule={BEST}"] if options.schedule else [])
+        return schedule(run, schedules=options.schedule, memory_limit=options.memory_limit, blocking=options.blocking)
+    return schedule(
+        schedules=options.schedule,
+        stage_times=options.stage_times,
+        pp=options.pp or 1,
+        vpp=options.vpp or 1,
+        microbatches=options.microbatches,
+        times={name: time for name in TIMES if (time := getattr(options, name)) is not None},
+        memory_limit=options.memory_limit,
+        blocking=options.blocking,
+    )
 
+
+def _print(options: argparse.Namespace, found: TimedSchedules, why: str) -> None:
     if options.json:
         content = comparison_json(found.outcomes)
-        content |= {"feasible": not found.misfit, "provenance": dict(found.provenance)} if found.run else {}
+        content |= {"feasible": not why, "provenance": dict(found.provenance)} if found.run else {}
         print_json(content)
         return
-    from predict.reports.text import show, width
-
     report = comparison_text(found.outcomes, head=found.heading, show=found.show, width=width())
     if found.run:
-        from predict.reports.memory import headlines
-        from predict.reports.text import with_provenance
-
-        analytic, first = found.provenance["samples"] is None, headlines([found.misfit])
-        report = with_provenance(report, found.run, found.provenance, analytic=analytic, first=first)
+        analytic = found.provenance["samples"] is None
+        report = with_provenance(report, found.run, found.provenance, analytic=analytic, first=headlines([why]))
     show(report)
+
+
+def _about(found: TimedSchedules, best: Outcome) -> str:
+    """The line below the title of a picture: the run under the schedule `best`, or the counts and times given."""
+    if found.run is None:
+        return found.heading
+    run = replace(found.run, plan=replace(found.run.plan, schedule=best.name))
+    return f"{run.name}: {run_text(run)}; {found.source}"
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -131,14 +160,53 @@ def _check(options: argparse.Namespace) -> None:
             if options.config == "":
                 raise UserError("CONFIG: the path is empty; give the path of a run config, or omit it")
         checks.run(require_positive, options, *COUNTS, "memory_limit")
-        checks.run(check_times, options)
+        checks.run(_check_times, options)
         checks.run(_check_files, options)
 
 
-def _check_files(options: argparse.Namespace) -> None:
-    from predict.reports.pictures.figure_file import SUFFIXES
-    from predict.schedules.order_files import FORMATS
+def _check_times(options: argparse.Namespace) -> None:
+    """UserError with every fault of the options that say whose stage times are taken."""
+    if options.config is not None:
+        if extra := given(options, "stage_times", *COUNTS, *TIMES):
+            raise UserError(
+                f"{', '.join(extra)}: a CONFIG has its own stage times; change it with --set, as in --set plan.pp=4"
+            )
+        return
+    with Checks() as checks:
+        with checks.one():
+            if changes := given(options, "overrides", "calibration"):
+                raise UserError(
+                    f"{', '.join(changes)} changes a config; give a CONFIG, or --pp, --microbatches and times instead"
+                )
+        checks.run(_require_times, options)
+        for name in TIMES:
+            checks.run(_require_within, name, getattr(options, name))
 
+
+def _require_times(options: argparse.Namespace) -> None:
+    """UserError unless stage times and microbatches are given, each once."""
+    if options.stage_times == Path():
+        raise UserError("--stage-times: the path is empty; give the path of a file")
+    if options.stage_times is None and options.pp is None:
+        raise UserError("nothing to time; give a CONFIG, or --microbatches with --pp or with --stage-times FILE.json")
+    with Checks() as checks:
+        with checks.one():
+            if options.microbatches is None:
+                raise UserError("--microbatches: missing; give the microbatches of a step, or a CONFIG")
+        with checks.one():
+            if options.stage_times is not None and (extra := given(options, "pp", "vpp", *TIMES)):
+                raise UserError(
+                    f"{', '.join(extra)}: already in --stage-times {options.stage_times}; omit one of the two"
+                )
+
+
+def _require_within(name: str, value: float | None) -> None:
+    kind, most = ("share", 1.0) if name == "overlap_gain" else ("time", LONGEST)
+    if value is not None and not 0 <= value <= most:
+        raise UserError(f"{flag(name)}: {value} is not a {kind}; give a number from 0 to {most:g}")
+
+
+def _check_files(options: argparse.Namespace) -> None:
     with Checks() as checks:
         if options.plot is not None:
             checks.run(require_library, "matplotlib")
@@ -151,18 +219,14 @@ def _check_files(options: argparse.Namespace) -> None:
                 raise UserError("--order, --trace, --plot: two of them name the same file; give each its own")
 
 
-def _write_files(options: argparse.Namespace, best: Outcome, found: Comparison) -> list[str]:
+def _write_files(options: argparse.Namespace, best: Outcome, found: TimedSchedules) -> list[str]:
     """Write the files that the options name; the faults of those that cannot be written, each with its option and fix."""
-    from predict.reports.pictures.schedule_plot import save_plot
-    from predict.reports.traces.chrome import save_trace
-    from predict.schedules.order_files import write_order
-
     timeline = best.timeline
     assert timeline is not None
     writers: dict[str, Callable[[Path], None]] = {
         "order": lambda path: write_order(timeline.order, path),
         "trace": lambda path: save_trace(timeline, path, name=best.name),
-        "plot": lambda path: save_plot(timeline, path, title=best.name, about=found.about(best), show=found.show),
+        "plot": lambda path: save_plot(timeline, path, title=best.name, about=_about(found, best), show=found.show),
     }
     faults = []
     for name, write in writers.items():

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
-from predict.cli.options import (
-    print_json,
-)
+from predict.cli.options import print_json
+from predict.config.json_schema import json_schema
+from predict.rl.config import rl_schema
+from predict.serving.config import serving_schema
+from predict.validation.truth_columns import truth_schema
 
+Of = Literal["training", "rl", "serving", "truth"]
 EXAMPLES = """\
 examples:
   predict schema
@@ -15,35 +20,28 @@ examples:
   predict schema --serving    of a serving config, as in configs/serving
   predict schema --truth      the columns of a table of measured runs
 """
+SCHEMAS: Mapping[Of, Callable[[], dict[str, Any]]] = {
+    "training": json_schema,
+    "rl": rl_schema,
+    "serving": serving_schema,
+    "truth": truth_schema,
+}
+
+
+def schema(of: Of = "training") -> dict[str, Any]:
+    """The JSON Schema of a config: `training`, `rl` or `serving`; or `truth`, of a row of a table of measured runs."""
+    return SCHEMAS[of]()
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     which = command.add_mutually_exclusive_group()
-    which.add_argument("--rl", action="store_true", help="that of an RL config, which `predict rl-step` reads")
-    which.add_argument("--serving", action="store_true", help="that of a serving config, which `predict serving` reads")
-    which.add_argument(
-        "--truth",
-        action="store_true",
-        help="that of a row of the CSV file that `predict validate published --truth` reads",
-    )
+    for name, text in (
+        ("rl", "that of an RL config, which `predict rl-step` reads"),
+        ("serving", "that of a serving config, which `predict serving` reads"),
+        ("truth", "that of a row of the CSV file that `predict validate published --truth` reads"),
+    ):
+        which.add_argument(f"--{name}", dest="of", action="store_const", const=name, default="training", help=text)
 
 
 def run(options: argparse.Namespace) -> None:
-    if options.truth:
-        from predict.validation.truth_columns import truth_schema
-
-        print_json(truth_schema())
-        return
-    if options.rl:
-        from predict.rl.config import rl_schema
-
-        print_json(rl_schema())
-        return
-    if options.serving:
-        from predict.serving.config import serving_schema
-
-        print_json(serving_schema())
-        return
-    from predict.config.json_schema import json_schema
-
-    print_json(json_schema())
+    print_json(schema(options.of))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from predict.cli.options import (
     add_data,
@@ -14,19 +11,15 @@ from predict.cli.options import (
     add_overrides,
     given,
     log,
-    print_json,
+    print_answer,
+    refuse,
     require_writable,
     write_json,
 )
-from sampling.errors import UserError
+from predict.reports.serving.step import coefficients_text
+from predict.serving.coefficients import coefficients_json
+from predict.validation.fitted_server import serving_fit
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from predict.serving.coefficients import Coefficients
-
-MOST_OFF = math.log(2)
-"""Log half-width beyond which a fit is of no use."""
 EXAMPLES = """\
 examples:
   predict serving-fit docs/examples/serving --model formula --source made-up
@@ -69,64 +62,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_writable("--output", options.output)
-    from predict.reports.serving.step import coefficients_text
-    from predict.reports.text import show
-    from predict.serving.coefficients import coefficients_json
-
-    found = _fitted_to_files(options) if options.config else _fitted_to_stages(options)
-    _require_usable(found)
+    if not options.config and options.traces[1:] == [] and not options.traces[0].is_file():
+        refuse(given(options, "overrides"), "goes with --config; omit it")
+    found = serving_fit(
+        options.traces, options.overrides, config=options.config, model=options.model, source=options.source
+    )
     if options.output:
         write_json("--output", options.output, coefficients_json(found))
         log(f"wrote {options.output}")
-    if options.json:
-        print_json(coefficients_json(found))
-    else:
-        show(coefficients_text(found))
-
-
-def _require_usable(found: Coefficients) -> None:
-    """UserError for coefficients that say nothing of the measurements they were fitted to."""
-    if found.half_width > MOST_OFF:
-        raise UserError(
-            f"TRACES: what is left out of the fit differs from it by a factor of {math.exp(found.half_width):.3g} (at most {math.exp(MOST_OFF):.0f}): these are "
-            "no times of this server; check the units (times in ms), and that CONFIG has the model, GPU and engine that was measured"
-        )
-
-
-def _fitted_to_files(options: argparse.Namespace) -> Coefficients:
-    from predict.serving.config import load_serving
-    from predict.serving.fit_own_server import fitted_to_log, fitted_to_requests, is_step_log
-    from predict.serving.step_model import step_model
-
-    if folders := [str(path) for path in options.traces if path.is_dir()]:
-        raise UserError(
-            f"--config: goes with files of requests or of steps, and {folders[0]} is a folder; give one of the two"
-        )
-    _require_different(options.traces)
-    run, model = load_serving(options.config, options.overrides), step_model(options.model)
-    names, logs = ", ".join(map(str, options.traces)), [path for path in options.traces if is_step_log(path)]
-    if not logs:
-        return fitted_to_requests(run, options.traces, model, options.source or f"requests of {names}")
-    if others := [str(path) for path in options.traces if path not in logs]:
-        raise UserError(f"TRACES: {logs[0]} has steps, and {others[0]} has none; give files of one kind")
-    return fitted_to_log(run, options.traces, model, options.source or f"steps of {names}")
-
-
-def _require_different(traces: Sequence[Path]) -> None:
-    """UserError for a file that is given more than once: it would be left out of a fit that still has it."""
-    times = Counter(path.resolve() for path in traces)
-    if again := [str(path) for path in dict.fromkeys(traces) if times[path.resolve()] > 1]:
-        raise UserError(f"TRACES: {', '.join(again)}: the same file more than once; give each file once")
-
-
-def _fitted_to_stages(options: argparse.Namespace) -> Coefficients:
-    from predict.serving.step_model import step_model
-    from predict.validation.serving import fitted_coefficients
-    from predict.validation.serving_rows import read_stages
-
-    folder, *more = options.traces
-    if more or folder.is_file():
-        raise UserError(f"--config: missing; {more[0] if more else folder} is taken for requests of one server")
-    if extra := given(options, "overrides"):
-        raise UserError(f"{', '.join(extra)}: goes with --config; omit it")
-    return fitted_coefficients(read_stages(folder, "TRACES"), step_model(options.model), options.source or str(folder))
+    print_answer(options, found, coefficients_json, coefficients_text)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from predict.cli.options import add_config, log, require_folder, require_output, writing
+from predict.reports.traces.trace import trace
 from sampling.errors import Checks, UserError
 
 FORMATS = ("chrome", "chakra")
@@ -47,17 +48,15 @@ def run(options: argparse.Namespace) -> None:
                 raise UserError(
                     "--every-gpu: a Chrome trace has pipeline ranks, not GPUs; give --format chakra too, or omit it"
                 )
-    from predict import estimate, load
-
-    prediction = estimate(load(options.config, options.overrides), require_fit=False)
     with writing("--output", options.output):
-        if chakra:
-            from predict.reports.traces.chakra import save_chakra
-
-            written = save_chakra(prediction, options.output, every_gpu=options.every_gpu)
-            log(f"wrote {len(written)} traces and their groups to {options.output}")
-        else:
-            from predict.reports.traces.chrome import save_step_trace
-
-            detailed = save_step_trace(prediction, options.output)
-            log(f"wrote {options.output}, with the operators of each rank's first {detailed:,} actions")
+        written = trace(
+            options.config,
+            options.overrides,
+            output=options.output,
+            format=options.format,
+            every_gpu=options.every_gpu,
+        )
+    if chakra:
+        log(f"wrote {len(written.files)} traces and their groups to {options.output}")
+    else:
+        log(f"wrote {options.output}, with the operators of each rank's first {written.detailed:,} actions")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
-from predict.cli.explain import add_traced_step, logged_us
-from predict.cli.options import add_config, add_json, print_json
+from predict.cli.explain import add_traced_step
+from predict.cli.options import add_config, add_json, log, print_answer
+from predict.measured_runs.replay.replay import what_if
+from predict.reports.explanation import replay_json, replay_text
 from sampling.errors import Checks, UserError
 
 EXAMPLES = """\
@@ -47,25 +48,16 @@ def run(options: argparse.Namespace) -> None:
         with checks.one():
             if not options.link_speed > 0:
                 raise UserError(f"--link-speed: {options.link_speed:g} is not above 0; give for example 2")
-    from predict import load
-    from predict.measured_runs.explain.read_traces import read_measured
-    from predict.measured_runs.replay.replay import what_if
-    from predict.reports.explanation import replay_json, replay_text
-
-    traced_run = load(options.config)
-    replay = what_if(
-        traced_run,
-        load(options.config, options.overrides),
-        replace(read_measured(options.trace, traced_run), logged_us=logged_us(options.log, traced_run)),
+    found = what_if(
+        options.config,
+        options.overrides,
+        trace=options.trace,
+        log=options.log,
         kernels=kernels,
         link_speed=options.link_speed,
+        report=log,
     )
-    if options.json:
-        print_json(replay_json(replay))
-    else:
-        from predict.reports.text import show
-
-        show(replay_text(replay))
+    print_answer(options, found, replay_json, replay_text)
 
 
 def _factor(given: str) -> tuple[str, float]:

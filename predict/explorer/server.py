@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from predict.explorer.answers import Explorer
 from predict.explorer.page import explorer_page
+from predict.explorer.rl_answers import RlExplorer
+from predict.kinds import RL, kind_of
 from sampling.errors import UserError
 
 ADDRESS = "127.0.0.1"
@@ -51,6 +55,19 @@ class ExplorerServer(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         return f"http://{ADDRESS}:{self.server_port}/{self.token}/"
+
+
+def explore(config: Path | str, overrides: Sequence[str] = (), *, port: int = 0) -> ExplorerServer:
+    """The server of a page on which every key of a config is a control; `with` it, open its `.address` and `serve_forever()`.
+
+    ConfigError lists every fault of the config, before there is a page; UserError for a port that cannot be used.
+    """
+    kind = RlExplorer if kind_of(config) == RL else Explorer
+    explorer = kind(Path(config), tuple(overrides))
+    explorer.controls  # noqa: B018  (the faults of the config are reported here)
+    server = ExplorerServer(explorer, port)
+    Thread(target=explorer.warm, daemon=True).start()
+    return server
 
 
 class _Handler(BaseHTTPRequestHandler):

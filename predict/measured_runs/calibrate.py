@@ -26,15 +26,16 @@ SUFFIX = ".calibration.yml"
 
 def calibrate(
     configs: Sequence[Path],
-    overrides: Sequence[str],
-    given: Sequence[str],
-    output: Path | None,
-    tell: Callable[[str], None],
+    overrides: Sequence[str] = (),
     *,
+    measured: Sequence[str],
+    output: Path | None = None,
     write: bool = True,
+    report: Callable[[str], None] = lambda line: None,
 ) -> tuple[Path | None, Posterior]:
-    """Fit the terms to runs, and to those that the file holds, and write it unless told not to; the fit before is kept in its history.
-    The file is None where nothing is written and nothing names one.
+    """Fit the terms of a calibration to runs, and to those that the file holds, and write it unless `write` is false; the fit before is
+    kept in its history. `measured` is the step of each config, as `predict calibrate --measured` takes it. The file is None where nothing
+    is written and nothing names one.
 
     UserError for measurements that the terms do not explain, and where configs are of different clusters.
     """
@@ -48,14 +49,14 @@ def calibrate(
         history = _history(place) if place else ()
         held = held_times(read_calibration(place), place) if place and place.exists() else []
         _require_one_cluster([*(run for run, _ in held), *runs])
-        measured = measured_runs([*held, *given_times(runs, given, tell)])
-        require_units(measured)
+        times = measured_runs([*held, *given_times(runs, measured, report)])
+        require_units(times)
     if held:
-        added = sum(len(each.times) for each in measured) - len(held)
-        tell(
+        added = sum(len(each.times) for each in times) - len(held)
+        report(
             f"{place} holds {counted(len(held), 'earlier measurement')}; {added or 'none'} of those given {'is' if added < 2 else 'are'} new"
         )
-    posterior = replace(posterior_of(measured, explained_fit(measured, tell)), history=history)
+    posterior = replace(posterior_of(times, explained_fit(times, report)), history=history)
     if write and place:
         _write(place, posterior)
     return place, posterior

@@ -13,12 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict import estimate
-from predict.measured_runs.records import Record, id_of, local_time, records, standing_doubts
+from predict.measured_runs.records import (
+    Record,
+    id_of,
+    local_time,
+    past_date,
+    recorded_clusters,
+    records,
+    standing_doubts,
+)
 from predict.run.calibration_file import scaled
 from predict.run.calibration_terms import PRIORS, TERMS, Calibration, bounds
 from predict.run.training_run import TrainingRun
-from sampling.errors import UserError
+from sampling.errors import SamplesError, UserError
 from sampling.files.faults import counted
+from sampling.files.places import own_data
 
 # Drift: when measured steps changed against their predictions.
 #
@@ -282,7 +291,27 @@ class History:
         return fmean(one.covered for one in self.counting) if self.counting else None
 
 
-def history(cluster: str, tell: Callable[[str], None] = lambda _: None) -> History:
+def history(
+    cluster: str | None = None,
+    *,
+    since: str | None = None,
+    last: int | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> tuple[History, ...]:
+    """The history of a cluster, or of all of which runs are recorded: of the runs from the date `since` on, or of the `last` ones.
+
+    UserError for a date that is none; SamplesError where no run is recorded, or one cannot be predicted any more.
+    """
+    day = past_date("--since", since)
+    names = [cluster] if cluster else recorded_clusters()
+    if not names:
+        raise SamplesError(f"no run is recorded in {own_data() / 'runs'}; `predict record CONFIG --log FILE` does it")
+    known = [history_of(name, report) for name in names]
+    recent = [each for each in known if each.has_runs(day)] or known
+    return tuple(each.of(day, last) for each in recent)
+
+
+def history_of(cluster: str, tell: Callable[[str], None] = lambda _: None) -> History:
     """The history of a cluster; SamplesError where no run of it is recorded, or one cannot be predicted any more."""
     found = records(cluster, tell)
     runs: dict[str, TrainingRun] = {}

@@ -70,6 +70,16 @@ def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") ->
         raise UserError("\n".join(f"{option}: {line}" for line in str(error).split("\n"))) from None
 
 
+def logged_us(log: str | None, run: TrainingRun, report: Callable[[str], None]) -> float | None:
+    """The step of a run without the profiler, as its log or a time states it, in µs; None without one. A noisy one is reported."""
+    if log is None:
+        return None
+    step = measured_step(log, run, option="--log")
+    if step.noisy:
+        report(f"--log: {noise_warning(step)}")
+    return step.step_us
+
+
 def noise_warning(step: LoggedStep) -> str:
     """The sentence on a noisy step; empty for a quiet one."""
     if not step.noisy:

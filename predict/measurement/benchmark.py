@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from predict import load
+from predict.config.draft import Document
 from predict.layers.run_json import dump_run
 from predict.measurement.worker import run_in_processes
 from predict.reduced_benchmark.benchmark_file import Benchmark, MemoryBenchmark, PhaseTime, benchmark_of, expert_share
@@ -178,19 +180,27 @@ GRACE_S = 300.0
 QUIET = TimerSettings(attempts=2)
 
 
-def benchmark_layers(run: TrainingRun, gpus: int, *, tell: Tell, settings: TimerSettings = QUIET) -> Benchmark:
-    """Reduce the run to `gpus` devices of this machine and time its layers there; `tell` is told what stays simulated.
+def benchmark(
+    config: Path | str | Document | TrainingRun,
+    overrides: Sequence[str] = (),
+    *,
+    gpus: int,
+    report: Tell = lambda line: None,
+    settings: TimerSettings = QUIET,
+) -> Benchmark:
+    """Reduce the run of a config to `gpus` devices of this machine and time its layers there; what stays simulated is reported.
 
     Raises UserError where this machine lacks the run's device or cores, SamplesError for layers that could not be timed.
     """
+    run = load(config, overrides)
     reduced = reduced_for_time(run, gpus)
     hardware = require_hardware(run, gpus)
-    require_modules(run, tell=tell, otherwise="they stay simulated")
+    require_modules(run, tell=report, otherwise="they stay simulated")
     calls = whole_layer_calls(reduced)
     ranks = _busy_ranks(run, reduced, gpus)
     samples, messages = _time(calls, reduced, ranks, hardware, settings)
     for message in messages:
-        tell(message)
+        report(message)
     times_us = _times_us(calls, samples, run.execution, messages)
     return benchmark_of(
         run,
@@ -198,7 +208,7 @@ def benchmark_layers(run: TrainingRun, gpus: int, *, tell: Tell, settings: Timer
         times_us,
         {"layers_of_a_kind": LAYERS_PER_KIND, "notes": messages, **origin(hardware)},
         world_size=ranks,
-        memory=unless_refused(lambda: run_memory_benchmark(run, gpus, tell=tell), tell),
+        memory=unless_refused(lambda: run_memory_benchmark(run, gpus, tell=report), report),
     )
 
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from predict import estimate, load
+from predict import load
 from predict.measured_runs.explain.explanation import Explanation, explain
 from predict.measured_runs.explain.timeline import UNNAMED
 from predict.measured_runs.replay.pace import REPLAYED
-from predict.measured_runs.replay.replay import what_if
+from predict.measured_runs.replay.replay import replayed
 from predict.measurement.real_step import measure
 from predict.run.training_run import TrainingRun
 
@@ -61,7 +61,7 @@ def traced(config: Path, folder: Path) -> Traced:
         step_times_us=tuple(content["step_time_us"]["all"]),
         traced_us=tuple(content["traced_us"]),
         noisy=content["noisy"],
-        explanation=explain(estimate(run), folder / config.stem),
+        explanation=explain(run, trace=folder / config.stem),
     )
 
 
@@ -75,7 +75,7 @@ def main() -> None:
     for each in found:
         headings = each.explanation.traced.headings
         named_us = sum(time_us for name, time_us in headings.items() if name != UNNAMED)
-        replay = what_if(each.run, each.run, each.explanation.traced)
+        replay = replayed(each.run, each.run, each.explanation.traced)
         rest, half = replay.rest_us / replay.traced_us, replay.traced_us / each.earlier_us - 1
         alone = replay.modelled.median_us / each.median_us - 1
         print(
@@ -104,7 +104,7 @@ def pairs(found: list[Traced]) -> None:
         for target in found:
             if source is target or source.run.model != target.run.model:
                 continue
-            replay = what_if(source.run, target.run, source.explanation.traced)
+            replay = replayed(source.run, target.run, source.explanation.traced)
             step = replay.step_time
             low, high = (bound / step.median_us - 1 for bound in (step.low_us, step.high_us))
             widths.append(math.log(step.high_us / step.low_us) / 2)

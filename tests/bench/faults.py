@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
-from predict import estimate, load
+from predict import load
 from predict.layers.run_json import dump_run, load_run
 from predict.measured_runs.explain.explanation import explain
 from predict.measurement.decoder import Training
@@ -82,7 +82,7 @@ def main() -> None:
                 threads=run.cluster.threads,
                 timeout_s=580,
             )
-        found = explain(estimate(run), place)
+        found = explain(run, trace=place)
         causes = [finding.cause for finding in found.verdict]
         hit = any(cause in case.causes for cause in causes)
         named += hit

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from predict.config.load import load
-from predict.measurement.benchmark import benchmark_layers, memory_benchmark_of
+from predict.measurement.benchmark import benchmark as benchmark_layers
+from predict.measurement.benchmark import memory_benchmark_of
 from predict.measurement.count_bytes import count_bytes
 from predict.reduced_benchmark.reduced_run import reduced_for_memory
 from sampling.hardware.this_device import detect_hardware
@@ -23,7 +23,7 @@ if not torch.cuda.is_available():
 def test_layers_are_timed_on_a_gpu(tmp_path: Path) -> None:
     machine = {"hardware": detect_hardware(), "nodes": 1, "gpus_per_node": 4, "profile": "nowhere"}
     path = config(tmp_path, cluster=machine, precision="bf16")
-    benchmark = benchmark_layers(load(path), 1, tell=lambda _: None)
+    benchmark = benchmark_layers(path, gpus=1)
     assert benchmark.times_us["full_dense"]["forward"].median > 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from predict.checkup import checkup
+from predict.checkup import doctor
 from predict.cli import main
 from predict.prices import sample_provenance as whose_rows
 from sampling.extras import EXTRAS
@@ -78,10 +78,10 @@ def test_models_older_than_their_samples_are_stale(own: Path, capsys: pytest.Cap
 def test_models_that_are_damaged_missing_or_of_another_format_are_told(own: Path) -> None:
     bank = own / "regressors" / "mine" / "bank.npz"
     bank.write_bytes(b"nothing")
-    (fault,) = checkup().faults
+    (fault,) = doctor().faults
     assert "truncated or not a regressor file" in fault and "make train-regressors PROFILE=mine" in fault
     bank.unlink()
-    assert checkup().faults == ["mine: has no time models; run `make train-regressors PROFILE=mine`"]
+    assert doctor().faults == ["mine: has no time models; run `make train-regressors PROFILE=mine`"]
 
 
 def test_few_own_rows_beside_many_shipped_ones_of_the_same_cpu_are_told(
@@ -103,4 +103,4 @@ def test_a_fitted_profile_of_ones_own_is_named_beside_the_one_that_stands_in(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("predict.checkup.cpu_name", lambda: read_manifest(own / "samples" / "mine").device["name"])
-    assert "or name mine, of this CPU too, with --set cluster.profile=NAME" in checkup().advice
+    assert "or name mine, of this CPU too, with --set cluster.profile=NAME" in doctor().advice

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from predict import estimate, load
+from predict.config.draft import Document
 from predict.measured_runs.explain.causes import (
     LEAST_SHARE,
     MESSAGES,
@@ -33,6 +35,8 @@ from predict.measured_runs.explain.naming import direction
 from predict.measured_runs.explain.predicted import PredictedStep, predicted_step
 from predict.measured_runs.explain.read_traces import read_measured
 from predict.measured_runs.explain.timeline import UNNAMED
+from predict.measured_runs.measured_step import logged_us
+from predict.run.training_run import TrainingRun
 from predict.serialise import version_of
 from predict.step.breakdown import HOST, P2P, TP
 from predict.step.prediction import Prediction
@@ -201,13 +205,22 @@ def _term_json(term: Term) -> dict[str, Any]:
     }
 
 
-def explain(prediction: Prediction, trace: Path, *, logged_us: float | None = None) -> Explanation:
-    """Hold a prediction against a trace of the same run, or a folder of the traces of its ranks; SamplesError for another
+def explain(
+    config: Path | str | Document | TrainingRun,
+    overrides: Sequence[str] = (),
+    *,
+    trace: Path | str,
+    log: str | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> Explanation:
+    """Hold the prediction of a config against a trace of the same run, or a folder of the traces of its ranks; SamplesError for another
     file, UserError for a trace of another run.
 
-    `logged_us` is the step by the run's log, which no profiler slowed.
+    `log` is the step that no profiler slowed: a time such as `412ms`, the run's training log, or a file of `predict measure --json`.
     """
-    return explained(prediction, replace(read_measured(trace, prediction.run), logged_us=logged_us))
+    run = load(config, overrides)
+    prediction, step_us = estimate(run, require_fit=False), logged_us(log, run, report)
+    return explained(prediction, replace(read_measured(Path(trace), run), logged_us=step_us))
 
 
 def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:

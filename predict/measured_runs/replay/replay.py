@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from predict import estimate
+from predict import estimate, load
+from predict.config.draft import Document
 from predict.interval import Interval, width_of_step
 from predict.ledger.compute import StepItem, step_items
 from predict.measured_runs.explain.explanation import measured_calls
@@ -22,6 +24,8 @@ from predict.measured_runs.explain.measured import MeasuredStep, without_profile
 from predict.measured_runs.explain.messages import COMMUNICATION
 from predict.measured_runs.explain.naming import direction
 from predict.measured_runs.explain.predicted import ROUNDING, name_of, predicted_step
+from predict.measured_runs.explain.read_traces import read_measured
+from predict.measured_runs.measured_step import logged_us
 from predict.measured_runs.replay.pace import CARRIED, MODELLED, REPEATS, SHARED, TraceFactors, paces
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced, Prices
@@ -312,6 +316,27 @@ class Replay:
 
 
 def what_if(
+    config: Path | str | Document,
+    overrides: Sequence[str] = (),
+    *,
+    trace: Path | str,
+    log: str | None = None,
+    kernels: Mapping[str, float] | None = None,
+    link_speed: float = 1.0,
+    report: Callable[[str], None] = lambda line: None,
+) -> Replay:
+    """Replay the step of a config that a trace, or a folder of them, shows, as `overrides` change it. `kernels` are factors on times by
+    heading; links are `link_speed` times as fast; `log` is the step without the profiler, as for `explain`.
+
+    UserError for a heading or for messages that the asked step does not have, and for a trace of another run.
+    """
+    traced_run, asked_run = load(config), load(config, overrides)
+    measured = read_measured(Path(trace), traced_run)
+    measured = replace(measured, logged_us=logged_us(log, traced_run, report))
+    return replayed(traced_run, asked_run, measured, kernels=kernels, link_speed=link_speed)
+
+
+def replayed(
     traced_run: TrainingRun,
     asked_run: TrainingRun,
     measured: MeasuredStep,
@@ -319,10 +344,7 @@ def what_if(
     kernels: Mapping[str, float] | None = None,
     link_speed: float = 1.0,
 ) -> Replay:
-    """Replay the traced step of `traced_run` as `asked_run`. `kernels` are factors on times by heading; links are `link_speed` times as fast.
-
-    UserError for a heading or for messages that the asked step does not have, and for a trace of another run.
-    """
+    """Replay the traced step of `traced_run` as `asked_run`."""
     before = estimate(traced_run, require_fit=False)
     factors = fitted_factors(before, measured)
     modelled = estimate(asked_run, require_fit=False)

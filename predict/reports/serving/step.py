@@ -10,6 +10,7 @@ from predict.serialise import each_picked, versioned
 from predict.serving.batch import StepBatch
 from predict.serving.kernels import EXECUTION, prices_of
 from predict.serving.questions import Answer
+from predict.serving.served_step import ServedStep
 from predict.serving.step_model import KERNELS, step_model
 from predict.serving.stepper import Stepper
 from predict.step.prediction import ALL
@@ -26,8 +27,9 @@ NOTED = 0.01
 """Log half-width from which on a note says that the interval is wider."""
 
 
-def step_text(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) -> RenderableType:
+def step_text(found: ServedStep) -> RenderableType:
     """The step by each model, with its interval, and the terms of each."""
+    run, batch, steppers = found.run, found.batch, found.steppers
     notes = dict.fromkeys(note for one in steppers for note in notes_on_step(one, batch))
     decodes = f"{counted(len(batch.decodes), 'decode')} over {sum(batch.decodes):,} cached tokens"
     return stacked(
@@ -101,12 +103,13 @@ def server_line(run: ServingRun) -> str:
     return f"{run.server.title}, {run.engine_name}"
 
 
-def step_json(run: ServingRun, batch: StepBatch, steppers: Sequence[Stepper]) -> dict[str, Any]:
+def step_json(found: ServedStep) -> dict[str, Any]:
     """The content of `predict serving-step --json`."""
+    batch, steppers = found.batch, found.steppers
     return versioned(
         "serving-step",
         {
-            "config": run.name,
+            "config": found.run.name,
             "batch": {"chunks": each_picked(batch.chunks, "tokens context"), "decodes": batch.decodes},
             "speed_of_light_us": steppers[0].bound_us(batch),
             "sources": steppers[0].sources(batch),

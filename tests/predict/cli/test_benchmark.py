@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from predict.cli import main
-from predict.config.load import load
 from predict.measurement import benchmark
-from predict.measurement.benchmark import benchmark_layers
+from predict.measurement.benchmark import benchmark as benchmark_layers
 from predict.reduced_benchmark.benchmark_file import load_benchmark
 from sampling.errors import UserError
 from sampling.timing.timer import TimerSettings
@@ -58,7 +57,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory, warm_python: Path) -> tuple[
     path = config(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(warm_python))
-        patch.setattr(benchmark, "benchmark_layers", partial(benchmark_layers, settings=QUICK))
+        patch.setattr("predict.cli.benchmark.benchmark", partial(benchmark_layers, settings=QUICK))
         assert main(["benchmark", path, "--gpus", "1", "--output", str(folder / "bench.json")]) == 0
     return path, str(folder / "bench.json")
 
@@ -214,7 +213,7 @@ def test_mixtures_are_timed_with_the_experts_that_a_rank_holds(tmp_path: Path) -
         plan={"pp": 2, "dp": 2, "ep": 2},
         execution={"framework": "megatron-core"},
     )
-    benchmark = benchmark_layers(load(path), 2, tell=lambda _: None, settings=QUICK)
+    benchmark = benchmark_layers(path, gpus=2, settings=QUICK)
     assert benchmark.share.experts == 4
     assert (benchmark.reduced_plan.ep, benchmark.world_size) == (1, 2)
     assert set(benchmark.times_us) == {"full_moe", "embedding", "head"}
@@ -223,7 +222,7 @@ def test_mixtures_are_timed_with_the_experts_that_a_rank_holds(tmp_path: Path) -
 @pytest.mark.usefixtures("without_memory", "starts_warm")
 def test_tensor_parallel_layers_are_timed_together(tmp_path: Path) -> None:
     path = config(tmp_path, plan={"tp": 2, "pp": 2})
-    benchmark = benchmark_layers(load(path), 2, tell=lambda _: None, settings=QUICK)
+    benchmark = benchmark_layers(path, gpus=2, settings=QUICK)
     assert (benchmark.reduced_plan.tp, benchmark.reduced_plan.pp, benchmark.world_size) == (2, 1, 2)
     assert "backward" in benchmark.times_us["full_dense"]
 

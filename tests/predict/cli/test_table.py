@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
 import pytest
 
+import predict
 from predict.cli import main
 from predict.cli.table import ALL_KINDS, COMMANDS, RL, SERVING, TRAINING, Command
 from sampling.files.places import CONFIGS
@@ -37,6 +39,13 @@ def words(command: Command, config: str) -> list[str]:
     before = {"plot": ["waterfall"], "serving-fit": [OF_KIND[TRAINING], "--config"]}.get(command.name, [])
     after = [] if command.name == "serving-fit" else OPERANDS.get(command.name, [])
     return [command.name, *before, config, *after]
+
+
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each.name != "validate"], ids=lambda each: each.name)
+def test_a_command_has_a_public_function_with_a_docstring(command: Command) -> None:
+    assert command.function in predict.__all__
+    assert inspect.isfunction(getattr(predict, command.function))
+    assert getattr(predict, command.function).__doc__
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)

@@ -11,7 +11,7 @@ import pytest
 from predict.measured_runs.explain.explanation import Explanation, explain
 from predict.measured_runs.explain.naming import name_of_kernel
 from predict.measured_runs.explain.read_traces import read_measured
-from predict.measured_runs.replay.replay import what_if
+from predict.measured_runs.replay.replay import replayed
 from sampling.errors import UserError
 from tests.predict.measured_runs.explain.made_device_traces import (
     Events,
@@ -66,7 +66,7 @@ CASES: dict[str, tuple[Callable[[Events], list[Events]], str]] = {
 def test_the_first_cause_on_gpus_is_the_fault_that_was_edited_in(
     tmp_path: Path, edit: Callable[[Events], list[Events]], cause: str
 ) -> None:
-    found = explain(prediction(), write(tmp_path, edit(device_step())))
+    found = explain(prediction().run, trace=write(tmp_path, edit(device_step())))
     assert found.verdict[0].cause == cause, [each.text for each in found.verdict]
     named = sum(term.measured_us for term in found.terms)
     assert named + found.unexplained_us == pytest.approx(found.measured.step_us)
@@ -76,7 +76,7 @@ def test_the_first_cause_on_gpus_is_the_fault_that_was_edited_in(
 
 
 def told(tmp_path: Path, edit: Callable[[Events], list[Events]]) -> Explanation:
-    return explain(prediction(), write(tmp_path, edit(device_step())))
+    return explain(prediction().run, trace=write(tmp_path, edit(device_step())))
 
 
 def test_sentences_speak_of_the_device_and_tell_bandwidth(tmp_path: Path) -> None:
@@ -91,13 +91,13 @@ def test_sentences_speak_of_the_device_and_tell_bandwidth(tmp_path: Path) -> Non
 def test_a_trace_without_products_is_refused(tmp_path: Path) -> None:
     bare = [each for each in device_step() if each["cat"] != "cpu_op" and each["name"] != "gemm"]
     with pytest.raises(UserError, match="shows no matrix product"):
-        explain(prediction(), write(tmp_path, [bare, bare]))
+        explain(prediction().run, trace=write(tmp_path, [bare, bare]))
 
 
 def test_a_trace_of_another_plan_is_refused(tmp_path: Path) -> None:
     sent = [on_stream(event("ncclDevKernel_SendRecv", 1000.0, 5.0, "kernel"), 20), *device_step()]
     with pytest.raises(UserError, match=r"holds sends between ranks, which plan\.pp = 1 does not have"):
-        explain(prediction(), write(tmp_path, [sent, sent]))
+        explain(prediction().run, trace=write(tmp_path, [sent, sent]))
 
 
 def test_a_trace_without_shapes_is_told_by_names(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_replay_on_gpus_keeps_what_the_trace_shows(tmp_path: Path) -> None:
     step = slowed(device_step(), attention, 3.0)
     measured = read_measured(write(tmp_path, [paused(step, PAUSE_US, launched_late=True)] * 2), run)
     own, without_gaps, faster = (
-        what_if(run, run, measured, kernels=of) for of in ({}, {"host": 0.01}, {"attention": 0.5})
+        replayed(run, run, measured, kernels=of) for of in ({}, {"host": 0.01}, {"attention": 0.5})
     )
     assert own.median_us == pytest.approx(measured.step_us)
     assert own.median_us - without_gaps.median_us == pytest.approx(0.99 * PAUSE_US, rel=0.1)

@@ -45,7 +45,7 @@ FAULTS: dict[str, tuple[list[dict[str, float]], str]] = {
 
 def explained(folder: Path, ranks: list[dict[str, float]]) -> Explanation:
     of = prediction()
-    return explain(of, write(folder, [step_events(of, **fault) for fault in ranks]))
+    return explain(of.run, trace=write(folder, [step_events(of, **fault) for fault in ranks]))
 
 
 @pytest.mark.parametrize(("ranks", "cause"), FAULTS.values(), ids=FAULTS)
@@ -64,7 +64,7 @@ def test_the_profilers_time_and_kernels_without_an_operator_are_told(tmp_path: P
     last = steps[-1]
     steps[-1] = last | {"dur": 1.25 * last["dur"]}
     steps.append(event("aten::own_kernel", last["ts"] + last["dur"], 0.25 * last["dur"]))
-    found = explain(of, write(tmp_path, [steps, steps]), logged_us=last["dur"])
+    found = explain(of.run, trace=write(tmp_path, [steps, steps]), log=f"{last['dur']}us")
     costs = {finding.cause: finding.cost_us for finding in found.verdict}
     assert costs["profiler"] == found.profiler_us == pytest.approx(0.25 * last["dur"])
     assert costs["unexplained"] == pytest.approx(found.unexplained_us)
@@ -225,9 +225,9 @@ def test_two_traces_of_one_rank_and_a_trace_without_a_step_are_refused(tmp_path:
     twice = write(tmp_path / "twice", [step_events(of)])
     (twice / "again.json").write_bytes((twice / "rank0.json").read_bytes())
     with pytest.raises(SamplesError, match="both of rank 0"):
-        explain(of, twice)
+        explain(of.run, trace=twice)
     with pytest.raises(SamplesError, match="holds no operators or kernels"):
-        explain(of, write(tmp_path / "empty", [[]]))
+        explain(of.run, trace=write(tmp_path / "empty", [[]]))
 
 
 @pytest.mark.usefixtures("starts_warm")
@@ -237,7 +237,7 @@ def test_a_recorded_step_closes_and_its_operators_have_names(
     small = ["batch.global=2", "batch.micro=1"]
     run = load(CONFIG, small)
     timed = measure(run, steps=2, warmup=1, trace=tmp_path)
-    found = explain(estimate(run), tmp_path)
+    found = explain(run, trace=tmp_path)
     assert (found.traced.untraced_us, found.traced.noise) == (pytest.approx(timed.median_us), timed.noise)
     named_us = sum(term.measured_us for term in found.terms)
     assert named_us == pytest.approx(found.measured.step_us, rel=0.05)

@@ -27,8 +27,8 @@ from predict.measured_runs.replay.replay import (
     ReplayedPrices,
     ReplayedTerm,
     half_width,
+    replayed,
     terms_of,
-    what_if,
 )
 from predict.prices.open import open_prices
 from predict.run.calibration_terms import NINETY
@@ -55,15 +55,15 @@ def test_calls_of_the_traced_run_cost_what_they_did_and_the_rest_is_what_else_th
     slow_step: MeasuredStep, tmp_path: Path
 ) -> None:
     run = load(CONFIG)
-    replay = what_if(run, run, slow_step)
+    replay = replayed(run, run, slow_step)
     assert time_of(replay, REPLAYED) == pytest.approx(slow_step.step_us, rel=0.01)
     assert replay.rest_us == pytest.approx(-time_of(replay, MODELLED), rel=0.02)  # of which this trace has nothing
     assert replay.share(FOLLOWS) == 0
     events = step_events(prediction(), compute=2.0, attention=2.0, idle_us=50_000.0)
-    still = what_if(run, run, read_measured(write(tmp_path, [events, events]), run))
+    still = replayed(run, run, read_measured(write(tmp_path, [events, events]), run))
     assert still.rest_us - replay.rest_us == pytest.approx(50_000.0, rel=0.02)
     logged_us = 0.8 * slow_step.step_us
-    assert what_if(run, run, replace(slow_step, logged_us=logged_us)).median_us == pytest.approx(logged_us)
+    assert replayed(run, run, replace(slow_step, logged_us=logged_us)).median_us == pytest.approx(logged_us)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def slow_step(slow_trace: Path) -> MeasuredStep:
 @pytest.mark.parametrize("change", ["batch.global=32", "plan.recompute=full", "batch.micro=4"])
 def test_another_plan_goes_at_the_pace_of_the_trace(slow_step: MeasuredStep, change: str) -> None:
     run, asked = load(CONFIG), load(CONFIG, [change])
-    replay = what_if(run, asked, slow_step)
+    replay = replayed(run, asked, slow_step)
     pace = replay.traced.step_us / estimate(run).median_us
     assert pace > 1.4
     assert replay.median_us / replay.modelled.median_us == pytest.approx(pace, rel=0.15)
@@ -87,7 +87,7 @@ def test_replay_and_explanation_rest_on_the_same_step_without_its_profiler(
     """A log shorter than the trace tells the profiler's cost; of a longer one both keep the traced step, and say so."""
     run = load(CONFIG)
     logged = replace(read_measured(slow_trace, run), logged_us=longer * read_measured(slow_trace, run).step_us)
-    ledger, replay = explained(estimate(run), logged), what_if(run, run, logged)
+    ledger, replay = explained(estimate(run), logged), replayed(run, run, logged)
     assert replay.traced_us == pytest.approx(ledger.measured.step_us)
     assert replay.traced_us == pytest.approx(min(1.0, longer) * logged.step_us)
     products = {"explained": ledger.measured.headings["gemm"]} | {
@@ -104,16 +104,16 @@ def test_a_faster_kernel_and_faster_links_shorten_the_step(slow_step: MeasuredSt
     run = load(CONFIG)
     asked: list[dict[str, Any]] = [{}, {"kernels": {"attention": 0.5}}, {"link_speed": 2.0}]
     whole, attention, links = (
-        {term.name: term.time_us for term in what_if(run, run, slow_step, **each).terms} for each in asked
+        {term.name: term.time_us for term in replayed(run, run, slow_step, **each).terms} for each in asked
     )
     assert attention["attention"] == pytest.approx(whole["attention"] / 2)
     assert sum(whole.values()) - sum(attention.values()) == pytest.approx(slow_step.headings["attention"] / 2, rel=0.05)
     assert links["dp_exposed"] == pytest.approx(whole["dp_exposed"] / 2)
     faults = "--kernel: atention: not in the ledger.*; pp_bubble: it follows from the plan.*; host: the trace shows no"
     with pytest.raises(UserError, match=faults):
-        what_if(run, run, slow_step, kernels=dict.fromkeys(("atention", "gemm", "pp_bubble", "host"), 0.5))
+        replayed(run, run, slow_step, kernels=dict.fromkeys(("atention", "gemm", "pp_bubble", "host"), 0.5))
     with pytest.raises(UserError, match=r"--link-speed: .* sends nothing between ranks"):
-        what_if(run, load(CONFIG, ONE_RANK), slow_step, link_speed=2.0)
+        replayed(run, load(CONFIG, ONE_RANK), slow_step, link_speed=2.0)
 
 
 def test_the_command_prints_the_replay(slow_trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,7 +201,7 @@ def test_what_is_asked_multiplies_its_own_term_of_layers_that_the_trace_lacks(
     slow_step: MeasuredStep, change: list[str], name: str, asked: dict[str, Any]
 ) -> None:
     run, other = load(CONFIG), load(CONFIG, change)
-    before, after = what_if(run, other, slow_step), what_if(run, other, slow_step, **asked)
+    before, after = replayed(run, other, slow_step), replayed(run, other, slow_step, **asked)
     own_us, asked_us = ({term.name: term.time_us for term in each.terms}[name] for each in (before, after))
     factor = asked.get("kernels", {}).get(name, 0.5)
     assert asked_us == pytest.approx(factor * own_us)
@@ -213,17 +213,17 @@ def test_layers_that_the_trace_lacks_take_at_least_what_their_samples_say(
     slow_step: MeasuredStep, change: list[str]
 ) -> None:
     run, asked = load(CONFIG), load(CONFIG, change)
-    replay = what_if(run, asked, slow_step)
+    replay = replayed(run, asked, slow_step)
     assert replay.replayed.median_us > 0.95 * replay.modelled.median_us
     assert replay.share(MODELLED) > 0.5
-    own = what_if(run, run, slow_step)
+    own = replayed(run, run, slow_step)
     widths = [math.log(each.step_time.high_us / each.step_time.low_us) for each in (own, replay)]
     assert widths[0] < widths[1]
 
 
 def test_ranks_of_other_threads_may_share_nothing_of_the_pace_or_all_of_it(slow_step: MeasuredStep) -> None:
     run, asked = load(CONFIG), load(CONFIG, ONE_RANK)
-    replay = what_if(run, asked, slow_step)
+    replay = replayed(run, asked, slow_step)
     pace = slow_step.step_us / estimate(run).median_us
     assert pace > 1.4
     assert replay.step_time.low_us < replay.modelled.median_us < replay.step_time.high_us
@@ -237,7 +237,7 @@ def test_another_batch_model_or_execution_is_another_run_whose_rest_is_in_doubt(
     slow_step: MeasuredStep, change: str
 ) -> None:
     run = load(CONFIG)
-    replay = what_if(run, load(CONFIG, [change]), slow_step)
+    replay = replayed(run, load(CONFIG, [change]), slow_step)
     assert not replay.same_run and replay.carried_us == OTHERS_SHARE * replay.rest_us
     assert replay.step_time.high_us - replay.median_us > abs(replay.carried_us)
 

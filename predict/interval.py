@@ -171,8 +171,14 @@ def equally_likely(intervals: Sequence[Interval], unstated: float = 0.0) -> Inte
 
 width_of_call = independent_causes
 """Causes of the width of one call's time: the model of its samples, clocks, fusion, scaling, software."""
+width_of_unmeasured_kernel = shared_causes
+"""The scatter of a kernel's shapes, and an architecture without samples. One such shift moves all kinds of kernels alike, while a step adds
+kinds as if they had nothing in common: counted in full in each, it is not averaged away."""
 width_of_step = independent_causes
 """Causes of the width of a step: its calls, how they add up, the framework, rows of another CPU."""
+width_of_server = independent_causes
+"""Causes of the width of a server's step: its fitted weights, an architecture that they were not fitted to, terms that no measurement
+covers, rows of another CPU."""
 width_of_ratio = independent_causes
 """Causes of the width of a ratio of two times, once those that both share are left out."""
 sum_of_calls = together
@@ -181,9 +187,3 @@ sum_of_training_phases = together
 """Phases on the trainer's GPUs, which run the same kernels in the same framework."""
 sum_of_phases = independent
 """Phases of an RL step on other hardware or of other software, and parts of one phase that nothing links."""
-
-
-def width_of_server(*, fitted: float, architecture: float, untold: float, machine: float) -> float:
-    """The width of a server's steps: of its fitted coefficients, of an architecture that they were not fitted to, of the terms that no
-    measurement told of, and of rows of another CPU."""
-    return independent_causes(shared_causes(fitted, architecture, untold), machine)

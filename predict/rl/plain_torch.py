@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from predict.interval import Interval, sum_of_calls, width_of_step
+from predict.interval import Interval, sum_of_calls
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced
 from predict.rank.blocks import Calls
@@ -19,6 +19,7 @@ from predict.run.stages import stages_of_ranks
 from predict.serving.batch import Floats
 from predict.serving.step_table import StepTable
 from predict.step.breakdown import add_up
+from predict.step.interval import width_beyond_calls
 from predict.workload.decompose import merged_requests, requests_of_runs
 from predict.workload.plain_step_end import weights_of
 from predict.workload.whole_layers import embedding_call, layer_call
@@ -148,7 +149,8 @@ def plain_sync(rl: RlRun) -> Phase:
 
 
 def _phase(rl: RlRun, name: str, calls: Calls, bound_by: str) -> Phase:
-    time, priced = _time(rl, calls), _priced(rl, calls)
+    priced = _priced(rl, calls)
+    time = _time_of(rl, priced)
     parts = add_up({one.call.NAME: one.total_us} for one in priced)
     return Phase(name=name, time=time, gpus=rl.gpus, bound_by=bound_by, parts=parts, sources=_sources(priced))
 
@@ -165,8 +167,11 @@ def _sources(priced: Sequence[Priced]) -> dict[str, float]:
 
 
 def _time(rl: RlRun, calls: Calls) -> Interval:
-    """The sum of calls one after the other, with the error of the profile's whole runs in its bounds."""
-    prices = open_prices(rl.base.cluster, rl.base.execution)
-    priced = prices.priced(calls)
+    """The sum of calls one after the other, as wide as a training step of such calls."""
+    return _time_of(rl, _priced(rl, calls))
+
+
+def _time_of(rl: RlRun, priced: Sequence[Priced]) -> Interval:
     calls_alone = sum_of_calls(Interval.of(one.time).scaled(one.count) for one in priced)
-    return calls_alone.widened(width_of_step(prices.profile_error or 0.0, prices.transfer_error))
+    prices = open_prices(rl.base.cluster, rl.base.execution)
+    return calls_alone.widened(width_beyond_calls(rl.base, prices, _sources(priced)))

@@ -9,7 +9,7 @@ from math import log1p
 
 import numpy as np
 
-from predict.interval import Interval, width_of_server
+from predict.interval import Interval, independent_causes, width_of_server
 from predict.layers.served import Group
 from predict.prices.kernels import UNMEASURED_WIDTH
 from predict.prices.sample_provenance import ANOTHER_CPU, is_another_cpu
@@ -79,10 +79,10 @@ class Stepper:
         known = self.coefficients.is_of_architecture(self.server.cluster.gpu.architecture)
         elsewhere = self._rows_are_of_another_cpu and self.coefficients == shipped_coefficients(KERNELS.name)
         width = width_of_server(
-            fitted=self.coefficients.half_width,
-            architecture=0.0 if known else UNMEASURED_WIDTH,
-            untold=self.untold_width,
-            machine=ANOTHER_CPU if elsewhere else 0.0,
+            self.coefficients.half_width,
+            0.0 if known else UNMEASURED_WIDTH,
+            self.untold_width,
+            ANOTHER_CPU if elsewhere else 0.0,
         )
         return Interval.from_log(1.0, width)
 
@@ -103,7 +103,7 @@ class Stepper:
             return 0.0
         terms, features = step_model(self.coefficients.model).terms, self._usual_features
         whole_us = sum(self.coefficients.values[name] * value for name, value in features.items())
-        doubt_us = sum(NINETY * terms[name].width * features[name] for name in self.untold)
+        doubt_us = NINETY * independent_causes(*(terms[name].width * features[name] for name in self.untold))
         return float(log1p(doubt_us / whole_us))
 
     @property

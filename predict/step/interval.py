@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from predict.interval import Interval, from_shifts, width_of_step, without_cause
 from predict.layers.routing import busiest_rank
-from predict.prices.price_list import Priced
+from predict.prices.price_list import Priced, Prices
 from predict.prices.published_constants import DENSE_STEP, MIXTURE_STEP
 from predict.run.calibration_file import scaled
 from predict.run.calibration_terms import NINETY, TERMS, Calibration, Posterior, prior_covariance
@@ -226,8 +226,19 @@ def composition_error(
     prior = published_spread(run) if of_machine else without_cause(published_spread(run), machine_error(run))
     if profile_error is None:
         return prior
-    analytic = sources["analytic"]
+    analytic = sources.get("analytic", 0.0)
     return (1 - analytic) * profile_error + analytic * prior
+
+
+def width_beyond_calls(run: TrainingRun, prices: Prices, sources: Mapping[str, float]) -> float:
+    """Half-width in log time at 90 % that no single call's interval covers, of a training step as of any work of the run: the composition
+    error, and that of rows of another CPU."""
+    return width_of_step(composition_error(run, prices.profile_error, sources), transfer_error(prices, sources))
+
+
+def transfer_error(prices: Prices, sources: Mapping[str, float]) -> float:
+    """Half-width in log time at 90 % that rows of another CPU add, by their share of the work."""
+    return sources.get("transferred", 0.0) * prices.transfer_error
 
 
 def error_terms(run: TrainingRun, profile_error: float | None, sources: Mapping[str, float]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predict.interval import Interval, width_of_step
+from predict.interval import Interval
 from predict.memory.advice import SmallestCluster, smallest_cluster
 from predict.memory.estimate import MemoryEstimate, RankTimeline, memory_of, memory_timeline
 from predict.prices.open import open_prices
@@ -35,6 +35,8 @@ from predict.step.interval import (
     kind_shifts,
     machine_error,
     step_interval,
+    transfer_error,
+    width_beyond_calls,
 )
 from predict.step.priced_block import Bucket
 from predict.step.priced_rank import (
@@ -136,24 +138,15 @@ class Prediction:
     @property
     def composition_error(self) -> float:
         """Half-width in log time that no single call's interval covers."""
-        return width_of_step(self._own_rows_error, self._transfer_error)
-
-    @property
-    def _own_rows_error(self) -> float:
-        return composition_error(self.run, self.prices.profile_error, self.sources)
-
-    @property
-    def _transfer_error(self) -> float:
-        """Half-width in log time that rows of another CPU add, by their share of the work."""
-        return self.sources["transferred"] * self.prices.transfer_error
+        return width_beyond_calls(self.run, self.prices, self.sources)
 
     @cached_property
     def unknowns(self) -> Mapping[str, float]:
         """The causes of the interval's width, widest first: half-widths in log time at 90 %, which add in quadrature."""
         of_calls = calls_half_width(self.median_us, self.timeline.order, self.ranks, blocking=self.run.blocks_on_sends)
         terms = error_terms(self.run, self.prices.profile_error, self.sources) | {"times of single calls": of_calls}
-        if self._transfer_error:
-            terms["rows of another CPU"] = self._transfer_error
+        if of_another_cpu := transfer_error(self.prices, self.sources):
+            terms["rows of another CPU"] = of_another_cpu
         terms = {name: width * self.share_left for name, width in terms.items()}
         return dict(sorted(terms.items(), key=lambda term: -term[1]))
 

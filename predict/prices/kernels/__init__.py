@@ -7,6 +7,7 @@ forward), "Estimating training time" (A100, GH200; forward and backward) and Sim
 
 from __future__ import annotations
 
+from predict.interval import width_of_unmeasured_kernel
 from predict.prices.kernels.formulas import FORMULAS
 from predict.prices.kernels.memory_bound import memory_bound_us
 from sampling.additions import modules_of
@@ -35,4 +36,6 @@ def operator_us(call: Operator, phase: Phase, gpu: Gpu) -> tuple[float, float]:
         return total_us, weighted / total_us if total_us else UNKNOWN
     modules_of(__name__)
     median_us, width = FORMULAS.get(type(call), memory_bound_us)(call, phase, gpu)
-    return median_us, width if gpu.architecture in MEASURED_ARCHITECTURES else width + UNMEASURED_WIDTH
+    if gpu.architecture in MEASURED_ARCHITECTURES:
+        return median_us, width
+    return median_us, width_of_unmeasured_kernel(width, UNMEASURED_WIDTH)

@@ -9,37 +9,24 @@ import pytest
 from sampling.call import Request
 from sampling.cells.layer import DenseLayer
 from sampling.cells.moe_layer import MoELayer
-from sampling.choosing.ranges import ShapeRanges, VariantRanges
+from sampling.choosing.ranges import VariantRanges
 from sampling.choosing.shapes import draw_models
 from sampling.choosing.tasks import missing, requests_of_models
 from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
 from sampling.store.sample import Sample
+from tests.made_rows import row, small_ranges
 
-RANGES = ShapeRanges(
-    dtype="fp32",
+RANGES = small_ranges(
     tokens=(64, 1024),
     seq_len=(32, 512),
     hidden=(128, 768),
     head_dims=(32, 64),
     ffn_ratio=(2.0, 4.0),
     vocab=(2048, 16384),
-    layers=(1, 6),
-    message_bytes=(1024, 2**25),
 )
 GEMM = Gemm(dtype="fp32", m=8, n=16, k=32)
-SAMPLE = Sample(
-    call=GEMM,
-    phase="forward",
-    threads=1,
-    busy_ranks=2,
-    time_us=1.0,
-    low_us=1.0,
-    high_us=1.0,
-    repeats=7,
-    quarantine="",
-    session=0,
-)
+SAMPLE = row(GEMM, busy_ranks=2)
 
 
 def test_draws_are_the_same_every_time_and_a_longer_draw_begins_with_the_shorter() -> None:

@@ -86,6 +86,12 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"by_dtype": {"bf61": 1}}, "by_dtype.bf61: unknown key; did you mean 'bf16'?"),
     ({"by_dtype": {"bf16": "fast"}}, "by_dtype.bf16: 'fast' is not a number; give a number above 0: TFLOP/s"),
+    ({"held": 1.5}, "held: 1.5 is not a whole number; give a whole number of 0 or more"),
+    (
+        {"part": {"low": 1, "high": 10**400}},
+        "part.high: an integer of 1329 bits is out of range; give a number above 0",
+    ),
+    ({"part": {"low": 1, "high": float("inf")}}, "part.high: inf is out of range; give a number above 0"),
     ({"version": 1}, "version: 1, but this version reads 2; give a file with version: 2"),
 ]
 

@@ -33,11 +33,7 @@ def test_a_file_of_hardware_is_relative_to_the_cluster_file(tmp_path: Path) -> N
     ("content", "fragment"),
     [
         (GOOD.replace("nodes", "node"), "node: unknown key; did you mean 'node_size' or 'nodes'"),
-        (GOOD.replace("nodes: 1", "nodes: 0"), "nodes: 0 is out of range; give a whole number from 1"),
-        (GOOD.replace("nodes: 1", "nodes: true"), "nodes: true is not a whole number"),
         ("{hardware: cpu}", "gpus_per_node: missing"),
-        ("[]", "it must be a mapping of keys"),
-        ("{", "not valid YAML at line 2"),
     ],
 )
 def test_a_wrong_cluster_file_is_told_all_that_is_wrong(tmp_path: Path, content: str, fragment: str) -> None:

@@ -157,29 +157,13 @@ BAD: list[tuple[dict[Any, Any], str]] = [
         {"memory_gib": None, "sources": {**SOURCES}},
         "memory_gib: missing; add memory_gib: a number from 0.001 to 1000000: GiB",
     ),
-    ({"memory_gib": -1}, "memory_gib: -1 is out of range; give a number from 0.001 to 1000000: GiB"),
-    ({"memory_gib": "80"}, "memory_gib: '80' is not a number"),
-    ({"memory_gib": True}, "memory_gib: true is not a number"),
-    ({"memory_gb_per_s": float("inf")}, "memory_gb_per_s: inf is out of range"),
-    ({"memory_gb_per_s": float("nan")}, "memory_gb_per_s: nan is out of range"),
-    ({"memory_gb_per_s": 10**400}, "memory_gb_per_s: an integer of 1329 bits is out of range"),
-    ({"multiprocessors": 1.5}, "multiprocessors: 1.5 is not a whole number"),
-    ({"memory_gigs": 3}, "memory_gigs: unknown key; did you mean 'memory_gib'?"),
-    ({3: 4}, "3: unknown key, remove it"),
     ({"peak_tflops": {**PEAKS, "bf61": 1}}, "peak_tflops.bf61: unknown key; did you mean 'bf16'?"),
-    (
-        {"peak_tflops": {**PEAKS, "bf16": "fast"}},
-        "peak_tflops.bf16: 'fast' is not a number; give a number from 0.0001 to 1000000",
-    ),
     ({"peak_tflops": {}}, "peak_tflops: {} is too short; give a mapping of any of fp64, fp32"),
     (
         {"efficiency": {"gemm": 77, "attention": 0.5, "elementwise": 0.4, "wire": 0.6}},
         "efficiency.gemm: 77 is out of range; give a number from 0.001 to 1: a share of the peak",
     ),
     ({"efficiency": {"gemm": 0.5}}, "efficiency.wire: missing"),
-    ({"intra_node": {"latency_us": 1}}, "intra_node.gb_per_s: missing"),
-    ({"intra_node": 450}, "intra_node: 450 is not a mapping; give a mapping of latency_us, gb_per_s"),
-    ({"kind": "tpu"}, "kind: 'tpu' is not known; give one of cuda, rocm, cpu"),
     ({"device_name": []}, "device_name: missing"),
     ({"device_name": [""]}, "device_name[0]: '' is too short; give text"),
     ({"device_name": None}, "device_name: missing"),
@@ -196,29 +180,6 @@ def test_a_fault_is_reported_with_its_key_value_and_fix(tmp_path: Path, changes:
     with pytest.raises(ConfigError) as error:
         read_hardware(path)
     assert any(line.startswith(f"{path}: {fault}") for line in str(error.value).splitlines()), error.value
-
-
-def test_all_faults_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
-    path = written(
-        tmp_path / "mine.yml", {"name": "", "memory_gib": 0, "peak_tflops": {"bf15": 1}, "sources": {}, "x": 1}
-    )
-    with pytest.raises(ConfigError) as error:
-        read_hardware(path)
-    reported = [line.removeprefix(f"{path}: ").split(": ")[0] for line in str(error.value).splitlines()]
-    assert len(reported) == len(set(reported))
-    assert set(reported) == {
-        "x",
-        "name",
-        "memory_gib",
-        "peak_tflops.bf15",
-        "sources.peak_tflops",
-        *(f"sources.{figure}" for figure in REQUIRED_FIGURES if figure != "peak_tflops"),
-        *(
-            key
-            for key in described({})
-            if key not in ("name", "device_name", "memory_gib", "peak_tflops", "sustained", "power_w", "sources")
-        ),
-    }
 
 
 @pytest.mark.parametrize(

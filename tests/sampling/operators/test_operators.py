@@ -17,7 +17,7 @@ from sampling.call import Call, make_call, registry
 from sampling.cells.data_parallel import GradientCell
 from sampling.cells.head import OutputHead
 from sampling.cells.layer import DenseLayer
-from sampling.choosing.ranges import ShapeRanges, VariantRanges
+from sampling.choosing.ranges import VariantRanges
 from sampling.choosing.shapes import calls_of, draw_models
 from sampling.choosing.tasks import phases_worth_timing
 from sampling.collectives.kinds import AllGather, AllReduce, Collective
@@ -27,21 +27,14 @@ from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import ResidualAdd
 from sampling.speed_of_light import physical_bound_us
 from sampling.torch_work.build import build
-from sampling.torch_work.cells.layer import make_layer
+from sampling.torch_work.cells.layer import make_layer, random_hidden
 from sampling.torch_work.module_workload import ModuleWorkload
+from tests.made_rows import small_ranges
 from tests.sampling.cells.layer_shapes import DENSE_LAYER
 from tests.tested_names import untested
 
-RANGES = ShapeRanges(
-    dtype="fp32",
-    tokens=(32, 64),
-    seq_len=(16, 32),
+RANGES = small_ranges(
     hidden=(64, 64),
-    head_dims=(16,),
-    ffn_ratio=(2.0, 3.0),
-    vocab=(128, 256),
-    layers=(2, 2),
-    message_bytes=(1024, 4096),
     variants=VariantRanges(
         every=2,
         experts=(4, 8),
@@ -150,8 +143,6 @@ def layer(**changes: object) -> DenseLayer:
     "changes", [{}, {"gated": False, "norm": "layer", "rope": False, "qkv_bias": True, "bias": True}]
 )
 def test_a_layers_weight_shapes_are_those_of_the_module_it_builds(changes: dict[str, object]) -> None:
-    from sampling.torch_work.cells.layer import make_layer
-
     shape = layer(**changes)
     built = sorted(tuple(weight.shape) for weight in make_layer(shape, CPU).parameters())
     assert built == sorted(shape.weight_shapes())
@@ -164,8 +155,6 @@ def test_tensor_parallelism_divides_matrices_and_leaves_norms_whole() -> None:
 
 
 def test_backward_halves_leave_the_gradients_of_a_whole_backward() -> None:
-    from sampling.torch_work.cells.layer import make_layer, random_hidden
-
     shape = layer()
     torch.manual_seed(0)
     module = make_layer(shape, CPU)
@@ -183,8 +172,6 @@ def test_backward_halves_leave_the_gradients_of_a_whole_backward() -> None:
 
 
 def test_accumulating_adds_to_the_gradients_that_are_there() -> None:
-    from sampling.torch_work.cells.layer import make_layer, random_hidden
-
     shape = layer()
     module = make_layer(shape, CPU)
     workload = ModuleWorkload([module], lambda: random_hidden(shape, CPU))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sampling.call import Call, Phase, Request
+from sampling.call import Call, Request
 from sampling.errors import UserError
 from sampling.hardware.cluster import load_cluster
 from sampling.session import archive
@@ -25,6 +25,7 @@ from sampling.session.rehearsal import REFUSAL, FakeBench, FakeClock, Script
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.timer import PRESETS
+from tests.made_rows import row
 from tests.sampling.session.rehearsed import HARDWARE, KilledError, MortalClock, phases_of, plan_of, rehearsal
 
 KILLS = 24
@@ -145,11 +146,6 @@ def test_each_call_that_is_left_out_has_its_reason(tmp_path: Path) -> None:
     assert log.progress.left_out == dict.fromkeys(refused, REFUSAL)
 
 
-def row_of(request: Request, phase: Phase, quarantine: str = "") -> Sample:
-    values = {"time_us": 9.0, "low_us": 9.0, "high_us": 9.0, "repeats": 5, "threads": 0, "busy_ranks": 1, "session": 0}
-    return Sample(call=request.call, phase=phase, quarantine=quarantine, **values)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("quarantines", "times_timed"),
     [([], 1), (["noisy: …"], 2), (["noisy: …"] * 3, 4), (["faster than the physical bound: …"] * 3, 2)],
@@ -164,7 +160,7 @@ def test_a_quarantined_row_is_taken_again_unless_it_is_impossible_twice(
         for request in requests:
             timed[request.call] += 1
             for phase in request.phases:
-                keep(row_of(request, phase, next(left, "") if request.call == probe.request.call else ""))
+                keep(row(request.call, phase, quarantine=next(left, "") if request.call == probe.request.call else ""))
 
     for _ in range(3):
         time_plan(SessionLog(tmp_path, lambda: 0.0), planned, bench, now_s=lambda: 0.0, until_s=1.0)
@@ -179,7 +175,7 @@ def test_new_calls_come_before_third_timings(tmp_path: Path) -> None:
         for _number, request in zip(range(3), requests, strict=False):  # the session's time is over then
             timed.append(request.call)
             for phase in request.phases:
-                keep(row_of(request, phase, "other processes took …"))
+                keep(row(request.call, phase, quarantine="other processes took …"))
 
     for _ in range(4):
         time_plan(SessionLog(tmp_path, lambda: 0.0), planned, busy, now_s=lambda: 0.0, until_s=1.0)

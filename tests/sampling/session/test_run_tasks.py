@@ -17,7 +17,7 @@ from sampling.ranks.launch import RanksFailedError
 from sampling.session.run_tasks import Outcome, run_tasks
 from sampling.store.journal import append_to_journal, attempting, given_up
 from sampling.store.profiles import Manifest
-from sampling.store.sample import Sample
+from tests.made_rows import row
 
 MANIFEST = Manifest(profile="test", hardware="cpu", device={"name": "abacus", "cores": 1}, sessions=[{"id": 0}])
 CALLS = [Gemm(dtype="fp32", m=m, n=8, k=8) for m in range(1, 7)]
@@ -67,21 +67,6 @@ def killed(ranks: Ranks) -> Callable[[Job, Callable[[], None]], None]:
             raise RanksFailedError("sampling", "a rank failed", " (rank 0 on here, by SIGSEGV):\n====") from None
 
     return run
-
-
-def row(call: Call) -> Sample:
-    return Sample(
-        call=call,
-        phase="forward",
-        threads=1,
-        busy_ranks=1,
-        time_us=9.0,
-        low_us=9.0,
-        high_us=9.0,
-        repeats=9,
-        quarantine="",
-        session=0,
-    )
 
 
 def session(directory: Path, ranks: Ranks, budget_s: float = 60.0) -> Outcome:

@@ -21,19 +21,9 @@ from sampling.store.journal import append_to_journal, fold_journal
 from sampling.store.profiles import Manifest, read_manifest, samples_directory, write_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
+from tests.made_rows import row
 
-GEMM = Sample(
-    call=Gemm(dtype="fp32", m=1, n=2, k=3),
-    phase="forward",
-    threads=1,
-    busy_ranks=2,
-    time_us=1.5,
-    low_us=1.0,
-    high_us=2.0,
-    repeats=7,
-    quarantine="",
-    session=0,
-)
+GEMM = row(Gemm(dtype="fp32", m=1, n=2, k=3), time_us=1.5, spread=0.1, threads=1, busy_ranks=2, repeats=7)
 REDUCE = replace(GEMM, call=AllReduce(size_bytes=64, ranks=2, ranks_per_node=1))
 
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from sampling.call import Call, registry
-from sampling.choosing.ranges import ShapeRanges, VariantRanges
+from sampling.choosing.ranges import VariantRanges
 from sampling.choosing.shapes import calls_of, draw_models
 from sampling.choosing.tasks import collective_sweep, phases_worth_timing
 from sampling.collectives.kinds import CustomAllReduce
@@ -21,20 +21,13 @@ from sampling.errors import SkippedError
 from sampling.hardware.cluster import Machine
 from sampling.torch_work.build import build
 from sampling.torch_work.collectives import process_groups
+from tests.made_rows import small_ranges
 from tests.tested_names import untested
 
 META = torch.device("meta")
 PAIR = Machine(nodes=1, gpus_per_node=2)
-RANGES = ShapeRanges(
+RANGES = small_ranges(
     dtype="bf16",
-    tokens=(32, 64),
-    seq_len=(16, 32),
-    hidden=(64, 128),
-    head_dims=(16,),
-    ffn_ratio=(2.0, 3.0),
-    vocab=(128, 256),
-    layers=(2, 2),
-    message_bytes=(1024, 4096),
     variants=VariantRanges(
         experts=(4, 8),
         topk=(1, 2),

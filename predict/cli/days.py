@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from predict import days, estimate
 from predict.cli.options import add_check, add_config, add_json, check_fit, loaded, print_json
+from predict.ledger.training_cost import asked_training
+from predict.reports.days import days_json, days_text
+from predict.reports.memory import misfit
+from predict.reports.text import show
 from sampling.errors import Checks
 
 EXAMPLES = """\
@@ -31,12 +36,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict import days, estimate
-    from predict.ledger.training_cost import asked_training
-    from predict.reports.days import days_json, days_text
-    from predict.reports.memory import misfit
-    from predict.reports.text import show
-
     with Checks() as checks:
         checks.run(asked_training, options.tokens, price=options.price, goodput=options.goodput)
         with checks.one():

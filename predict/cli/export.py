@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from predict import launch_arguments
 from predict.cli.options import add_config, add_json, log, print_json, require_folder, write_file
 from predict.serialise import version_of
 
@@ -31,8 +32,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict import launch_arguments
-
     require_folder("--output", options.output)
     written = launch_arguments(options.config, options.to, options.overrides)
     if options.output is not None:

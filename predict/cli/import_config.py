@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from predict import import_config
 from predict.cli.options import (
     add_data,
     add_json,
@@ -41,8 +42,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict import import_config
-
     require_writable("--output", options.output)
     read = import_config(options.files, options.overrides)
     if options.output is not None:

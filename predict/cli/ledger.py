@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from predict import rl_ledger, step_ledger
 from predict.cli.options import (
     add_calibration,
     add_config,
@@ -12,9 +13,13 @@ from predict.cli.options import (
     given,
     loaded,
     log_not_read,
-    print_json,
+    print_answer,
     refuse,
 )
+from predict.kinds import RL, kind_of
+from predict.plan_search.long_table import as_csv
+from predict.reports.ledger import COLUMNS, ledger_json, ledger_rows, ledger_text
+from predict.reports.rl.ledger import rl_ledger_json, rl_ledger_rows, rl_ledger_text
 
 DESCRIPTION = """\
 The five books of one training step, each of which adds up to what `predict one-batch` and `predict memory` say, and MFU by convention.
@@ -47,48 +52,19 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.kinds import RL, kind_of
-
     if kind_of(options.config) == RL:
-        _run_rl(options)
+        refuse(
+            given(options, "calibration"), "does not go with an RL config; omit it, or name it in cluster.calibration"
+        )
+        of_rl = rl_ledger(options.config, options.overrides)
+        log_not_read(of_rl.step.rl.not_read)
+        if options.csv:
+            sys.stdout.write(as_csv(rl_ledger_rows(of_rl), COLUMNS))
+        else:
+            print_answer(options, of_rl, rl_ledger_json, rl_ledger_text)
         return
-    from predict import estimate
-    from predict.ledger.books import ledger_of
-
-    ledger = ledger_of(estimate(loaded(options), require_fit=False))
-    if options.json:
-        from predict.reports.ledger import ledger_json
-
-        print_json(ledger_json(ledger))
-    elif options.csv:
-        from predict.plan_search.long_table import as_csv
-        from predict.reports.ledger import COLUMNS, ledger_rows
-
-        sys.stdout.write(as_csv(ledger_rows(ledger), COLUMNS))
+    found = step_ledger(loaded(options))
+    if options.csv:
+        sys.stdout.write(as_csv(ledger_rows(found), COLUMNS))
     else:
-        from predict.reports.ledger import ledger_text
-        from predict.reports.text import show
-
-        show(ledger_text(ledger))
-
-
-def _run_rl(options: argparse.Namespace) -> None:
-    """Print the books of an RL step, as text, JSON or a long table."""
-    refuse(given(options, "calibration"), "does not go with an RL config; omit it, or name it in cluster.calibration")
-    from predict import rl_ledger
-    from predict.reports.rl.ledger import rl_ledger_json, rl_ledger_rows
-
-    found = rl_ledger(options.config, options.overrides)
-    log_not_read(found.step.rl.not_read)
-    if options.json:
-        print_json(rl_ledger_json(found))
-    elif options.csv:
-        from predict.plan_search.long_table import as_csv
-        from predict.reports.ledger import COLUMNS
-
-        sys.stdout.write(as_csv(rl_ledger_rows(found), COLUMNS))
-    else:
-        from predict.reports.rl.ledger import rl_ledger_text
-        from predict.reports.text import show
-
-        show(rl_ledger_text(found))
+        print_answer(options, found, ledger_json, ledger_text)

@@ -6,8 +6,8 @@ import argparse
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from predict import estimate, memory_advice, rl_step
 from predict.cli.made_config import add_config_or_model, make_config
 from predict.cli.options import (
     add_calibration,
@@ -20,6 +20,7 @@ from predict.cli.options import (
     log,
     log_not_read,
     naming,
+    print_answer,
     print_json,
     refuse,
     require_output,
@@ -28,13 +29,20 @@ from predict.cli.options import (
     write_json,
     writing,
 )
+from predict.kinds import RL, kind_of
+from predict.measurement.benchmark import run_memory_benchmark
+from predict.memory.estimate import MemoryEstimate
+from predict.reduced_benchmark.benchmark_file import as_json, load_memory_benchmark
+from predict.reduced_benchmark.restore_memory import RestoredMemory, restore_memory
+from predict.reports.memory import headlines, misfit
+from predict.reports.pictures.figure_file import SUFFIXES
+from predict.reports.pictures.memory_plot import save_memory_plot
+from predict.reports.restored_memory import memory_report_json, memory_report_text
+from predict.reports.rl.step import rl_memory_json, rl_memory_text, rl_misfit
+from predict.reports.text import show, with_provenance
+from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
-
-if TYPE_CHECKING:
-    from predict.memory.estimate import MemoryEstimate
-    from predict.reduced_benchmark.restore_memory import RestoredMemory
-    from predict.run.training_run import TrainingRun
 
 DESCRIPTION = """\
 Predict the memory of each pipeline rank: state, live activations by the run's own schedule, the action in progress, buffers.
@@ -91,15 +99,10 @@ def run(options: argparse.Namespace) -> None:
         with checks.one():
             mode = _mode(options)
         checks.run(_check, options)
-    from predict.kinds import RL, kind_of
-
     if kind_of(options.config) == RL:
         _run_rl(options)
         return
     made = make_config(options)
-    from predict import estimate, memory_advice
-    from predict.reports.memory import headlines, misfit
-
     prediction = estimate(loaded(options), require_fit=False)
     margin = _margin(options)
     memory = replace(prediction.memory, safety_margin=margin)
@@ -108,21 +111,14 @@ def run(options: argparse.Namespace) -> None:
     judged = restored if mode == "benchmark" else None
     why = misfit(memory, point_bytes=judged.point_bytes if judged else None)
     if options.json:
-        from predict.reports.memory import memory_report_json
-
         content = memory_report_json(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
         content["provenance"] = dict(prediction.provenance)
         print_json(content | ({"config": made.content} if made else {}))
     else:
-        from predict.reports.memory import memory_report_text
-        from predict.reports.text import show, with_provenance
-
         report = memory_report_text(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
         first, analytic = headlines([why]), prediction.is_analytic
         show(with_provenance(report, prediction.run, prediction.provenance, analytic=analytic, first=first))
     if options.timeline:
-        from predict.reports.pictures.memory_plot import save_memory_plot
-
         bubble_fraction = prediction.bubble_fraction
         with writing("--timeline", options.timeline):
             save_memory_plot(prediction.memory_timeline, memory, options.timeline, bubble_fraction=bubble_fraction)
@@ -133,16 +129,9 @@ def run(options: argparse.Namespace) -> None:
 def _run_rl(options: argparse.Namespace) -> None:
     """An RL config: engine and trainer side by side. UserError for options that are of a training run alone."""
     refuse(given(options, *OF_TRAINING_RUNS), "does not go with an RL config; omit it")
-    from predict import rl_step
-    from predict.reports.rl.step import rl_memory_json, rl_memory_text, rl_misfit
-    from predict.reports.text import show
-
     step = rl_step(options.config, options.overrides)
     log_not_read(step.rl.not_read)
-    if options.json:
-        print_json(rl_memory_json(step.memory))
-    else:
-        show(rl_memory_text(step))
+    print_answer(options, step, lambda step: rl_memory_json(step.memory), rl_memory_text)
     check_fit(options, [rl_misfit(step.memory)], said=not options.json)
 
 
@@ -166,8 +155,6 @@ def _check(options: argparse.Namespace) -> None:
         checks.run(require_positive, options, "benchmark_gpus")
         checks.run(require_writable, "--save-benchmark", options.save_benchmark)
         if options.timeline is not None:
-            from predict.reports.pictures.figure_file import SUFFIXES
-
             checks.run(require_output, "--timeline", options.timeline, SUFFIXES)
             checks.run(require_library, "matplotlib")
 
@@ -178,10 +165,6 @@ def _margin(options: argparse.Namespace) -> float:
 
 def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEstimate) -> RestoredMemory:
     """The peak as the benchmark restores it, which is loaded or else taken here."""
-    from predict.measurement.benchmark import run_memory_benchmark
-    from predict.reduced_benchmark.benchmark_file import as_json, load_memory_benchmark
-    from predict.reduced_benchmark.restore_memory import restore_memory
-
     if options.load_benchmark:
         with naming("--load-benchmark"):
             benchmark = load_memory_benchmark(options.load_benchmark)

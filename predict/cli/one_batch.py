@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from predict import estimate, memory_advice
 from predict.cli.made_config import add_config_or_model, make_config
 from predict.cli.options import (
     add_calibration,
@@ -16,13 +16,18 @@ from predict.cli.options import (
     given,
     loaded,
     naming,
+    print_answer,
     print_json,
     refuse,
 )
+from predict.config.draft import PLACEHOLDERS, UNKNOWN
+from predict.config.load import unknown_keys
+from predict.prices.open import require_measured
+from predict.reports.memory import headlines, misfit
+from predict.reports.prediction import prediction_text, predictions_json, side_by_side
+from predict.reports.text import show, with_provenance
+from predict.step.prediction import Prediction
 from sampling.errors import UserError
-
-if TYPE_CHECKING:
-    from predict.step.prediction import Prediction
 
 MODES = ("benchmark", "simulate", "both")
 
@@ -65,8 +70,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.reports.memory import headlines, misfit
-
     made = make_config(options)
     if _partly_unknown(options):
         _show_likely(options)
@@ -74,32 +77,21 @@ def run(options: argparse.Namespace) -> None:
     predictions = _predictions(options)
     misfits = [misfit(prediction.memory) for prediction in predictions.values()]
     if options.json:
-        from predict.reports.prediction import predictions_json
-
         print_json(predictions_json(predictions) | ({"config": made.content} if made else {}))
+    elif len(predictions) > 1:
+        timed = predictions["benchmark"]
+        first = headlines(misfits)
+        report = side_by_side(**predictions)
+        show(with_provenance(report, timed.run, timed.provenance, analytic=timed.is_analytic, first=first))
     else:
-        from predict.reports.prediction import prediction_text, side_by_side
-        from predict.reports.text import show, with_provenance
-
-        if len(predictions) > 1:
-            timed = predictions["benchmark"]
-            report = side_by_side(**predictions)
-            first = headlines(misfits)
-            show(with_provenance(report, timed.run, timed.provenance, analytic=timed.is_analytic, first=first))
-        else:
-            from predict import memory_advice
-
-            (prediction,) = predictions.values()
-            advice = () if prediction.feasible else memory_advice(prediction)
-            show(prediction_text(prediction, advice, full_sources=options.sources))
+        (prediction,) = predictions.values()
+        advice = () if prediction.feasible else memory_advice(prediction)
+        show(prediction_text(prediction, advice, full_sources=options.sources))
     check_fit(options, misfits, said=not options.json)
 
 
 def _partly_unknown(options: argparse.Namespace) -> bool:
     """Whether keys of the config are `unknown`. UserError for options that need one run."""
-    from predict.config.draft import PLACEHOLDERS, UNKNOWN
-    from predict.config.load import unknown_keys
-
     unknown = unknown_keys(options.config, options.overrides)
     names = ("benchmark", "profiling_mode", "target_nodes", "calibration", "require_measured", "sources")
     stated = [path for path in unknown if path in PLACEHOLDERS]  # without what follows from them
@@ -109,17 +101,11 @@ def _partly_unknown(options: argparse.Namespace) -> bool:
 
 
 def _show_likely(options: argparse.Namespace) -> None:
-    from predict import likely_steps
+    from predict.plan_search.unknown_settings import likely_steps  # needed only where keys are unknown
     from predict.reports.likely import likely_json, likely_text
-    from predict.reports.memory import misfit
 
     likely = likely_steps(options.config, options.overrides)
-    if options.json:
-        print_json(likely_json(likely))
-    else:
-        from predict.reports.text import show
-
-        show(likely_text(likely))
+    print_answer(options, likely, likely_json, likely_text)
     misfits = [misfit(one.memory) for one in likely.predictions]
     check_fit(options, misfits if all(misfits) else [], said=not options.json)
 
@@ -132,8 +118,6 @@ def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
             f"--profiling-mode: {mode} needs timed layers; write them with `predict benchmark CONFIG --gpus N "
             "--output bench.json`, and add --benchmark bench.json"
         )
-    from predict import estimate
-
     run = loaded(options)
     predictions = {}
     if mode != "simulate":
@@ -146,8 +130,6 @@ def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
     if mode != "benchmark":
         predictions["simulate"] = estimate(run, require_fit=False)
     if options.require_measured:
-        from predict.prices.open import require_measured
-
         for prediction in predictions.values():
             require_measured(prediction.sources, run.cluster)
     return predictions

@@ -13,7 +13,8 @@ from predict.cli.options import (
     write_file,
     writing,
 )
-from predict.reports.pictures.figures import KINDS
+from predict.reports.pictures.figure_file import save_figure
+from predict.reports.pictures.figures import KINDS, figure_page, plot
 from sampling.extras import require_library
 
 PAGE = ".html"
@@ -45,9 +46,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_output("--output", options.output, SUFFIXES)
-    from predict.reports.pictures.figure_file import save_figure
-    from predict.reports.pictures.figures import figure_page, plot
-
     if options.output.suffix.lower() == PAGE:
         write_file("--output", options.output, figure_page(options.kind, options.config, options.overrides))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from predict import rl_step, rl_step_draws
 from predict.cli.options import (
     add_check,
     add_data,
@@ -11,9 +12,10 @@ from predict.cli.options import (
     add_overrides,
     check_fit,
     log_not_read,
-    print_json,
+    print_answer,
     require_positive,
 )
+from predict.reports.rl.step import rl_misfit, rl_step_json, rl_step_text
 
 EXAMPLES = """\
 examples:
@@ -45,16 +47,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict import rl_step, rl_step_draws
-    from predict.reports.rl.step import rl_misfit, rl_step_json, rl_step_text
-    from predict.reports.text import show
-
     require_positive(options, "draws")
     step = rl_step(options.config, options.overrides)
     log_not_read(step.rl.not_read)
     draws = rl_step_draws(options.config, options.overrides, draws=options.draws) if options.draws else None
-    if options.json:
-        print_json(rl_step_json(step, draws))
-    else:
-        show(rl_step_text(step, draws))
+    print_answer(options, step, lambda step: rl_step_json(step, draws), lambda step: rl_step_text(step, draws))
     check_fit(options, [rl_misfit(step.memory)], said=not options.json)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from predict import serving_answer
 from predict.cli.options import (
     add_data,
     add_json,
@@ -16,18 +17,19 @@ from predict.cli.options import (
     add_step_model,
     cannot_write,
     log,
-    print_json,
+    print_answer,
     require_output,
 )
 from predict.cli.serving_questions import read_questions, read_step_model
+from predict.interval import Interval
+from predict.reports.pictures.charts import sweep_figure
+from predict.reports.pictures.figure_file import save_figure
+from predict.reports.serving.answer import answer_json, answer_text
+from predict.serving.config import load_serving
+from predict.serving.loaded_server import Outcome
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from predict.interval import Interval
-    from predict.serving.loaded_server import Outcome
+from sampling.progress import progress_display
 
 EXAMPLES = """\
 examples:
@@ -66,11 +68,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     rates = _checked_rates(options)
-    from predict import serving_answer
-    from predict.reports.serving.answer import answer_json, answer_text
-    from predict.reports.text import show
-    from sampling.progress import progress_display
-
     with progress_display("simulations") as show_progress:
         found = serving_answer(
             options.config,
@@ -85,10 +82,7 @@ def run(options: argparse.Namespace) -> None:
         )
     if options.output:
         _write_plot(options, found.outcomes, found.capacity)
-    if options.json:
-        print_json(answer_json(found))
-    else:
-        show(answer_text(found))
+    print_answer(options, found, answer_json, answer_text)
 
 
 def _checked_rates(options: argparse.Namespace) -> tuple[float, ...]:
@@ -101,9 +95,7 @@ def _checked_rates(options: argparse.Namespace) -> tuple[float, ...]:
             checks.run(_require_plot, options.output, rates)
         checks.run(read_questions, options)
         checks.run(read_step_model, options)
-        if checks.errors:  # the config's are told with them; else it is loaded where it is predicted
-            from predict.serving.config import load_serving
-
+        if checks.errors:  # the config's are reported with them; else it is loaded where it is predicted
             checks.run(load_serving, options.config, options.overrides)
     return rates
 
@@ -118,8 +110,6 @@ def _require_plot(output: Path, rates: tuple[float, ...]) -> None:
 
 
 def _write_plot(options: argparse.Namespace, outcomes: Sequence[Outcome], capacity: Interval | None) -> None:
-    from predict.reports.pictures.charts import sweep_figure
-    from predict.reports.pictures.figure_file import save_figure
 
     name = Path(options.config).stem
     try:

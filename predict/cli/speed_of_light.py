@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from predict import speed_of_light, step_speed_of_light
+from predict.bounds.analysis import Analysis
 from predict.cli.options import (
     add_data,
     add_json,
     add_overrides,
     given,
     log,
-    print_json,
+    print_answer,
     refuse,
     require_folder,
     write_file,
 )
-
-if TYPE_CHECKING:
-    from predict.bounds.analysis import Analysis
+from predict.reports.bounds import (
+    analysis_content,
+    as_yaml,
+    module_json,
+    module_text,
+    perf_content,
+    step_json,
+    step_text,
+)
 
 DESCRIPTION = """\
 The least time that the peaks of a device leave the operators of a step, and any torch module, in three models.
@@ -72,39 +79,22 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.reports.text import show
-
     if not options.target.endswith(".py"):
         refuse(
             given(options, *FILE_ONLY),
             "goes with FILE.py; a run config has cluster.hardware and precision (--set), and its answer goes to stdout, with --json too",
         )
-        from predict import step_speed_of_light
-        from predict.reports.bounds import step_json, step_text
-
-        bounds = step_speed_of_light(options.target, options.overrides)
-        if options.json:
-            print_json(step_json(bounds))
-        else:
-            show(step_text(bounds))
+        print_answer(options, step_speed_of_light(options.target, options.overrides), step_json, step_text)
         return
     refuse(given(options, "overrides"), "goes with a run config; omit it")
     require_folder("--output", options.output)
-    from predict import speed_of_light
-    from predict.reports.bounds import module_json, module_text
-
     analysis = speed_of_light(options.target, arch=options.arch or ARCH, precision=options.precision or PRECISION)
     if options.output is not None:
         _write(options.output, analysis)
-    if options.json:
-        print_json(module_json(analysis))
-    else:
-        show(module_text(analysis))
+    print_answer(options, analysis, module_json, module_text)
 
 
 def _write(folder: Path, analysis: Analysis) -> None:
-    from predict.reports.bounds import analysis_content, as_yaml, perf_content
-
     files = {"analysis.yaml": analysis_content(analysis), f"perf_{analysis.device.entry}.yaml": perf_content(analysis)}
     for name, content in files.items():
         write_file("--output", folder / name, as_yaml(content))

@@ -1,25 +1,22 @@
-"""The memory of a run as text and JSON: the estimate, what a benchmark restores beside it, Primus' formulas, and what does not fit.
+"""The memory of a run as text and JSON, and what does not fit.
 
 Sizes in the JSON are bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.memory.advice import Advice, SmallestCluster
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.peak import TERMS, PeakMoment
-from predict.memory.primus import PrimusComponent, PrimusLayer, PrimusMemory, primus_memory
 from predict.memory.state import Unit
-from predict.reduced_benchmark.restore_memory import RestoredMemory
 from predict.reports.text import escape, fact, figures_table, head, stacked, table
 from predict.run.training_run import Replica
 from predict.serialise import as_json, each_picked, picked, versioned
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, gib, signed_percent, size
-from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,7 +38,7 @@ def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> Render
             f"{run.model.name} on {run.cluster.gpu.name}, {run.plan.schedule}, memory profile {memory.memory_profile.name}",
         ),
         "",
-        fact("verdict", _verdict(memory.verdict, memory.point_bytes, memory.upper_bytes, memory.capacity_bytes)),
+        fact("verdict", verdict_text(memory.verdict, memory.point_bytes, memory.upper_bytes, memory.capacity_bytes)),
         fact("headroom", f"{size(left)}{'' if left >= 0 else ' (does not fit)'}"),
         fact(
             "peak",
@@ -67,22 +64,12 @@ def summary(memory: MemoryEstimate) -> str:
     )
 
 
-def _verdict(verdict: str, point_bytes: float, upper_bytes: float, capacity_bytes: float) -> str:
+def verdict_text(verdict: str, point_bytes: float, upper_bytes: float, capacity_bytes: float) -> str:
+    """The verdict, coloured, with the expected peak, its upper bound and the capacity."""
     return (
         f"[bold {COLOURS[verdict]}]{verdict}[/]   {size(point_bytes)} expected, {size(upper_bytes)} at most, "
         f"of {size(capacity_bytes)}"
     )
-
-
-def restored_lines(restored: RestoredMemory, capacity_bytes: float) -> list[str]:
-    """The peak restored from a benchmark."""
-    verdict = _verdict(restored.verdict(capacity_bytes), restored.point_bytes, restored.upper_bytes, capacity_bytes)
-    terms = ", ".join(f"{name.removesuffix('_bytes').replace('_', ' ')} {size(of)}" for name, of in restored.sizes())
-    return [
-        f"from the benchmark: {verdict}",
-        f"  {terms}",
-        f"  measured / predicted activations: {restored.terms['activation_correction']:.3f}",
-    ]
 
 
 def _when(when: PeakMoment) -> str:
@@ -144,72 +131,6 @@ def advice_line(advice: Advice) -> str:
     return f"{changes}   {advice.verdict} at {size(advice.point_bytes)}, step {duration(advice.step_us)} ({signed_percent(advice.cost)})"
 
 
-def primus_lines(memory: PrimusMemory) -> list[str]:
-    """The summary of Primus Projection, and how our estimate differs."""
-    factors = memory.factors
-    return [
-        f"{memory.run}: memory of pipeline rank {memory.pipeline_rank} by the formulas of Primus Projection",
-        f"  parameters            {memory.total_parameters:,} in total, {memory.parameters:,} on the rank",
-        *_primus_components(memory),
-        f"  weights + gradients + optimizer   {gib(memory.state_bytes)} GiB  ({memory.bytes_per_parameter:g} bytes per parameter)",
-        f"  activations                       {gib(memory.activation_bytes)} GiB  "
-        f"({gib(memory.base_activation_bytes)} GiB × pp {factors.pp} × penalty {factors.interleaved_penalty:g} × "
-        f"ga {factors.ga_saving:g})",
-        f"  total                             {gib(memory.total_bytes)} GiB",
-        "how ours differs:",
-        *(f"  {term}: {difference}" for term, difference in memory.differences.items()),
-    ]
-
-
-def _primus_components(memory: PrimusMemory) -> Iterator[str]:
-    for component in memory.outside_layers:
-        yield f"  {component.name:<32}{_primus_sizes(component)}"
-    for layer, count in memory.layers:
-        yield f"  {f'{layer.name} × {count}':<32}{_primus_sizes(layer)}"
-        for component in layer.components:
-            name = f"{component.name} × {component.count}" if component.count > 1 else component.name
-            yield f"    {name:<30}{_primus_sizes(component)}"
-
-
-def _primus_sizes(of: PrimusComponent | PrimusLayer) -> str:
-    return f"{of.parameters:>18,} parameters {of.activation_bytes / GIB:>10.4f} GiB"
-
-
-def memory_report_json(
-    memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: RestoredMemory | None, formula: bool
-) -> dict[str, Any]:
-    """JSON of the result; in benchmark mode point, upper bound and verdict are the benchmark's."""
-    content = memory_json(memory, advice) | {"mode": mode}
-    if restored:
-        content["benchmark"] = of_benchmark = restored.to_json(memory.capacity_bytes)
-        if mode == "benchmark":
-            content |= {key: value for key, value in of_benchmark.items() if key != "terms"}
-            content["feasible"] = content["verdict"] != "OOM"
-    if formula:
-        content["primus"] = primus_json(_primus(memory))
-    return content
-
-
-def memory_report_text(
-    memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: RestoredMemory | None, formula: bool
-) -> RenderableType:
-    """Text of the result; in benchmark mode the benchmark's figures come first."""
-    blocks = [memory_text(memory, advice)]
-    if restored:
-        measured = "\n".join(restored_lines(restored, memory.capacity_bytes))
-        if mode == "benchmark":
-            blocks.insert(0, f"{measured}\n\nsimulated:")
-        else:
-            blocks.append(f"\n{measured}")
-    if formula:
-        blocks.append("\n".join(["", *primus_lines(_primus(memory))]))
-    return stacked(*blocks)
-
-
-def _primus(memory: MemoryEstimate) -> PrimusMemory:
-    return primus_memory(memory.run, pipeline_rank=memory.worst.rank)
-
-
 def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[str, Any]:
     """Bytes of each pipeline rank and kind of layer, the buffers, the verdict, and the changes that would make the run fit."""
     rank = f"rank layers elements {' '.join(TERMS)} allocated reserved peak when"
@@ -224,26 +145,6 @@ def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[s
         | {"ranks": each_picked(memory.ranks, rank), "worst_rank": memory.worst.rank, "layers": layers}
         | picked(memory, f"buffers {VERDICT}")
         | {"advice": [as_json(each) | {"cost": each.cost} for each in advice]},
-    )
-
-
-def primus_json(memory: PrimusMemory) -> dict[str, Any]:
-    """The formulas' figures, and how ours differ."""
-    layers = [
-        {"name": layer.name, "count": count} | picked(layer, "parameters activation_bytes components")
-        for layer, count in memory.layers
-    ]
-    return (
-        {"formula": "primus"}
-        | picked(memory, "run pipeline_rank")
-        | {"parameters": picked(memory, "total=total_parameters rank=parameters")}
-        | picked(
-            memory,
-            """bytes_per_parameter weight_bytes gradient_bytes optimizer_bytes base_activation_bytes working_bytes activation_bytes
-            total_bytes recomputed_layers""",
-        )
-        | {"factors": as_json(memory.factors) | {"product": memory.factors.product}}
-        | {"components": as_json(memory.outside_layers), "layers": layers, "differences": as_json(memory.differences)}
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import platform
 import subprocess
@@ -173,11 +172,13 @@ def one_of(device: Mapping[str, Any]) -> dict[str, Any]:
 
 def provenance() -> dict[str, Any]:
     """Versions of software and of this code in a sampling session."""
+    from importlib.metadata import distributions, version  # takes as long as rich to import
+
     import torch
 
-    installed = {each.name for each in importlib.metadata.distributions()}
+    installed = {each.name for each in distributions()}
     libraries = installed & {"numpy", "pandas", "pyarrow"}
-    versions: dict[str, str] = {name: importlib.metadata.version(name) for name in sorted(libraries)}
+    versions: dict[str, str] = {name: version(name) for name in sorted(libraries)}
     versions |= {"python": platform.python_version(), "torch": torch.__version__}
     if torch.cuda.is_available():
         versions["cuda"] = str(torch.version.cuda or torch.version.hip)

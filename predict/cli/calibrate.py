@@ -118,14 +118,14 @@ def _few_shot(options: argparse.Namespace) -> None:
     if options.few_shot < 0:
         raise UserError(f"--few-shot: {options.few_shot} is not a number of runs; give 0 or more")
     from predict.prices.sample_provenance import require_known
-    from predict.reports.published.few_shot import few_shot_text
+    from predict.reports.learnt import few_shot_text
     from predict.reports.text import show
     from predict.validation.few_shot import few_shot, few_shot_json
     from predict.validation.published_row import read_rows
 
     if options.profile:
         require_known(options.profile)
-    judged = few_shot(list(read_rows(options.truth)), options.few_shot, profile=options.profile, tell=log)
+    judged = few_shot(list(read_rows(options.truth)), options.few_shot, profile=options.profile, report=log)
     if options.json:
         print_json(few_shot_json(judged, options.few_shot))
     else:

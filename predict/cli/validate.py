@@ -3,42 +3,76 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from predict.cli.options import add_check, add_data, add_json, add_overrides, flag, given, require_positive
-from predict.cli.validate_kinds import (
-    GPU,
-    memory,
-    published,
-    ranking,
-    rl,
-    rl_configs,
-    runs,
-    samples,
-    serving,
-    serving_configs,
+from predict import estimate
+from predict.cli.options import (
+    add_check,
+    add_data,
+    add_json,
+    add_overrides,
+    check_fit,
+    flag,
+    given,
+    log,
+    print_json,
+    require_positive,
 )
+from predict.kinds import KINDS, TRAINING, kind_of
+from predict.reports.learnt import left_out_text, plan_setting_text, widths_text
+from predict.reports.memory import misfit
+from predict.reports.text import show
+from predict.reports.validation import (
+    published_memory_text,
+    published_text,
+    ranking_text,
+    rl_validation_text,
+    serving_validation_text,
+)
+from predict.reports.validation_here import measured_rl_text, own_loads_text, validation_text
+from predict.serving.coefficients import read_coefficients
+from predict.validation.here import (
+    ValidatedRun,
+    notes_on,
+    predictions_of,
+    runs_of_this_machine,
+    validate,
+    validation_json,
+)
+from predict.validation.left_out import constants_json, judge_constants
+from predict.validation.memory import compare_memory, memory_json
+from predict.validation.own_loads import ROUNDS, validate_loads
+from predict.validation.published import validate_published
+from predict.validation.published_row import read_rows
+from predict.validation.published_scores import published_json
+from predict.validation.ranking import judged, measured_plans, ranking_json
+from predict.validation.rl import validate_rl
+from predict.validation.rl_here import measured_rl_json, validate_rl_here
+from predict.validation.serving_scores import validate_serving
+from predict.validation.sessions import (
+    PROFILE_KEY,
+    against_sessions,
+    keep,
+    kept_file,
+    named_profiles,
+    runs_of_this_gpu,
+    settings_of_this_gpu,
+    steps_of_sessions,
+)
+from predict.validation.widths import learn_plan_setting, learn_widths, plan_setting_json, widths_json
 from sampling.errors import Checks, UserError
 from sampling.files.faults import did_you_mean
+from sampling.progress import progress_display
 from sampling.store.profiles import OWN
 
-WORDS = (OWN, GPU, "samples", "published", "memory", "ranking", "serving", "rl")
-"""Words that may stand in place of configs."""
-APART = WORDS[2:]
-OWN_OPTIONS = {
-    "samples": ("measurements",),
-    "published": ("truth", "profile", "calibrate_on", "calibration", "widths", "leave_out"),
-    "memory": ("truth",),
-    "ranking": ("truth", "widths"),
-    "serving": ("truth", "model", "coefficients"),
-    "rl": ("truth",),
-    "runs": ("overrides", "keep", "profile", "check"),
-    "rl-configs": ("overrides",),
-    "serving-configs": ("overrides", "coefficients"),
-}
-"""Options of each kind of validation, except --json and --rounds."""
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
+GPU = "this-gpu"
 DESCRIPTION = """\
 Hold predictions against measurements: of configs, which are run here, or by one of these words.
 
@@ -139,32 +173,21 @@ def _add_truth(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     _require_known(options.what)
-    what = options.what[0] if options.what in ([name] for name in APART) else _kind_of_configs(options.what)
-    known = dict.fromkeys(name for names in OWN_OPTIONS.values() for name in names)
+    name = options.what[0] if options.what in ([word] for word in APART) else _kind_of_configs(options.what)
+    source = SOURCES[name]
+    known = dict.fromkeys(option for each in SOURCES.values() for option in each.options)
     with Checks() as checks:
         with checks.one():
-            if extra := given(options, *(name for name in known if name not in OWN_OPTIONS[what])):
-                own = ", ".join(map(flag, OWN_OPTIONS[what]))
+            if extra := given(options, *(option for option in known if option not in source.options)):
+                own = ", ".join(map(flag, source.options))
                 raise UserError(
-                    f"{', '.join(extra)}: does not go with `predict validate {what}`, which takes {own}; omit it"
+                    f"{', '.join(extra)}: does not go with `predict validate {name}`, which takes {own}; omit it"
                 )
         checks.run(require_positive, options, "rounds")
-    VALIDATE[what](options)
-
-
-def _kind_of_configs(named: Sequence[str]) -> str:
-    """Whether the configs are run configs, RL configs or serving configs; UserError for several kinds."""
-    from predict.kinds import KINDS, TRAINING, kind_of
-
-    kinds = {name: kind_of(name) for name in named if name not in WORDS}
-    for name, kind in kinds.items():
-        if kind != TRAINING and set(kinds.values()) != {kind}:
-            raise UserError(
-                f"{name}: is {KINDS[kind].title}, and others are not; give either kind in a command of its own"
-            )
-        if kind != TRAINING:
-            return f"{kind}-configs"
-    return "runs"
+        with checks.one():
+            if source.truth and options.truth is None:
+                raise UserError(f"--truth: missing; give {source.truth}")
+    source.answer(options)
 
 
 def _require_known(what: Sequence[str]) -> None:
@@ -177,14 +200,169 @@ def _require_known(what: Sequence[str]) -> None:
             raise UserError(f"{name}: is none of {', '.join(WORDS)}, nor the path of a config{near}")
 
 
-VALIDATE = {
-    "samples": samples,
-    "published": published,
-    "memory": memory,
-    "ranking": ranking,
-    "serving": serving,
-    "rl": rl,
-    "runs": runs,
-    "rl-configs": rl_configs,
-    "serving-configs": serving_configs,
+def _kind_of_configs(named: Sequence[str]) -> str:
+    """The source that runs the configs: run configs, RL configs or serving configs; UserError for several kinds."""
+    kinds = {name: kind_of(name) for name in named if name not in WORDS}
+    for name, kind in kinds.items():
+        if kind != TRAINING and set(kinds.values()) != {kind}:
+            raise UserError(
+                f"{name}: is {KINDS[kind].title}, and others are not; give either kind in a command of its own"
+            )
+        if kind != TRAINING:
+            return f"{kind}-configs"
+    return "runs"
+
+
+def _print(options: argparse.Namespace, content: Any, text: Callable[[], RenderableType]) -> None:
+    """Print the answer as JSON or as text."""
+    if options.json:
+        print_json(content)
+    else:
+        show(text())
+
+
+def _runs(options: argparse.Namespace) -> None:
+    here = options.what[0] if options.what in ([OWN], [GPU]) else ""
+    if options.profile and not here:
+        raise UserError(f"--profile: goes with {OWN}, {GPU} and published; for a config, give --set cluster.profile=…")
+    overrides = [*options.overrides, *([PROFILE_KEY + options.profile] if options.profile else [])]
+    profiles = named_profiles(overrides)
+    steps = steps_of_sessions(profiles[-1]) if here == GPU and profiles else None
+    kept = kept_file(overrides, here=here, on_gpu=here == GPU, steps=steps) if options.keep else None
+    named = [ValidatedRun(config=Path(name), implementation="torch") for name in options.what]
+    runs = {OWN: runs_of_this_machine, GPU: runs_of_this_gpu}[here]() if here else named
+    if here == GPU:
+        overrides = [*settings_of_this_gpu(steps), *overrides]
+    predicted = predictions_of(runs, overrides)
+    notes, misfits = notes_on(predicted), [misfit(each.memory) for each in predicted]
+    check_fit(options, misfits)
+    if steps:
+        found = against_sessions(runs, predicted, steps, report=log)
+    else:
+        found = validate(runs, predicted, rounds=options.rounds or (1 if here == GPU else 3), report=log)
+    if kept:
+        keep(kept, found.rows, of=len(runs), report=log)
+    elif here:
+        log("the figures are not kept; --keep makes them the error of the profile")
+    content = validation_json(found.rows) | {"notes": notes}
+    _print(options, content, lambda: validation_text(found.rows, notes, misfits))
+    if found.failed:
+        raise UserError(
+            f"{len(found.failed)} of {len(runs)} runs failed and have no row: {', '.join(found.failed)}; mend what is told above, "
+            "and the same command measures them alone"
+        )
+
+
+def _samples(options: argparse.Namespace) -> None:
+    from regressors.accuracy.benchmark import benchmark, lost_tables
+    from regressors.accuracy.report import as_markdown, as_text
+    from sampling.files.disk import MAKE_WRITABLE, require_place, write_atomically
+    from sampling.files.places import benchmarks, own_data
+
+    kept = benchmarks() / "accuracy.json"
+    require_place(kept, MAKE_WRITABLE)
+    content = benchmark(own_data() / "samples", options.measurements)
+    if lost := lost_tables(content, kept):
+        log(
+            f"not kept: {kept} has tables that this result lacks: {lost}; give all with --measurements, or remove the file"
+        )
+    else:
+        write_atomically(kept, json.dumps(content, indent=1).encode())
+        write_atomically(kept.with_suffix(".md"), as_markdown(content).encode())
+    _print(options, content, lambda: as_text(content))
+
+
+def _published(options: argparse.Namespace) -> None:
+    found, calibration = validate_published(
+        truth=options.truth,
+        profile=options.profile,
+        calibrate_on=options.calibrate_on,
+        calibration=options.calibration,
+        report=log,
+    )
+    if options.widths:
+        widths = learn_widths(found)
+        _print(options, widths_json(widths), lambda: widths_text(widths))
+    elif options.leave_out:
+        with progress_display("judging") as progress:
+            constants = judge_constants(found, progress)
+        _print(options, constants_json(constants), lambda: left_out_text(constants))
+    else:
+        content = published_json(found) | ({"calibration": asdict(calibration)} if calibration else {})
+        _print(options, content, lambda: published_text(found, calibration))
+
+
+def _memory(options: argparse.Namespace) -> None:
+    rows = read_rows(options.truth)
+    with progress_display("counting") as progress:
+        found = compare_memory(rows, progress)
+    _print(options, memory_json(found), lambda: published_memory_text(found))
+
+
+def _ranking(options: argparse.Namespace) -> None:
+    rows = read_rows(options.truth)
+    with progress_display("predicting") as progress:
+        plans, left_out = measured_plans(rows, progress)
+    if options.widths:
+        learnt = learn_plan_setting(plans)
+        _print(options, plan_setting_json(learnt), lambda: plan_setting_text(learnt))
+        return
+    content = ranking_json(*judged(plans), left_out)
+    _print(options, content, lambda: ranking_text(content))
+
+
+def _serving(options: argparse.Namespace) -> None:
+    content = validate_serving(options.truth, options.model, options.coefficients)
+    _print(options, content, lambda: serving_validation_text(content))
+
+
+def _rl(options: argparse.Namespace) -> None:
+    content = validate_rl(options.truth, estimate)
+    _print(options, content, lambda: rl_validation_text(content))
+
+
+def _rl_configs(options: argparse.Namespace) -> None:
+    """RL steps of this machine, predicted and then run."""
+    rows = validate_rl_here(options.what, options.overrides, rounds=options.rounds or 3, report=log)
+    content = measured_rl_json(rows)
+    _print(options, content, lambda: measured_rl_text(rows, content["summary"]))
+
+
+def _serving_configs(options: argparse.Namespace) -> None:
+    """Loads of this machine's real server, predicted and then served."""
+    content = validate_loads(
+        options.what,
+        options.overrides,
+        rounds=options.rounds or ROUNDS,
+        coefficients=read_coefficients(options.coefficients) if options.coefficients else None,
+        report=log,
+    )
+    _print(options, content, lambda: own_loads_text(content))
+
+
+class Source(NamedTuple):
+    """One source of measurements."""
+
+    answer: Callable[[argparse.Namespace], None]
+    options: tuple[str, ...]
+    """Those that it takes, except --json and --rounds."""
+    truth: str = ""
+    """The tables that --truth must name; empty where none is needed."""
+
+
+SOURCES: Mapping[str, Source] = {
+    "samples": Source(_samples, ("measurements",)),
+    "published": Source(_published, ("truth", "profile", "calibrate_on", "calibration", "widths", "leave_out")),
+    "memory": Source(_memory, ("truth",), truth="a CSV file of runs with a column peak_mem_gib"),
+    "ranking": Source(
+        _ranking, ("truth", "widths"), truth="a CSV file of measured plans, those out of memory with status oom"
+    ),
+    "serving": Source(_serving, ("truth", "model", "coefficients"), truth="the folder of serving_experiments.csv"),
+    "rl": Source(_rl, ("truth",), truth="a CSV file of published RL steps, one per row"),
+    "runs": Source(_runs, ("overrides", "keep", "profile", "check")),
+    "rl-configs": Source(_rl_configs, ("overrides",)),
+    "serving-configs": Source(_serving_configs, ("overrides", "coefficients")),
 }
+APART = tuple(name for name in SOURCES if not name.endswith(("runs", "-configs")))
+WORDS = (OWN, GPU, *APART)
+"""Words that may stand in place of configs."""

@@ -1,15 +1,20 @@
-"""A measured step, and a load that a real server bore, as text."""
+"""A measured step, an RL step phase by phase, and a load that a real server bore, as text."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from predict.measurement.measurement import DeviceRecord, Measurement
+from predict.measurement.real_rl import RlMeasurement
 from predict.measurement.serving.real_server import ServedLoad
 from predict.measurement.system_noise import noise_note
+from predict.reports.text import escape, stacked, table
 from predict.serialise import version_of
 from predict.serving.scheduler.latency import Spread
-from sampling.number_text import duration, size
+from sampling.number_text import duration, durations, size
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def measurement_text(measured: Measurement) -> str:
@@ -43,6 +48,29 @@ def _on_a_gpu(measured: Measurement, device: DeviceRecord) -> str:
         f"busiest expert {device.busiest_expert:.2f} × the mean" if device.busiest_expert is not None else "",
     ]
     return f"  {len(measured.step_times_us)} steps on {device.name}: {', '.join(filter(None, told))}"
+
+
+def rl_measurement_text(measured: RlMeasurement) -> RenderableType:
+    """The phases of a real RL step."""
+    spreads = [(name, measured.spread(name)) for name in measured.phase_times_us]
+    return stacked(
+        f"{escape(measured.run)}: {len(measured.others_shares)} steps on {measured.threads} thread(s), {clock_of(measured)}",
+        table(
+            "",
+            spreads,
+            {"phase": lambda one: one[0]},
+            {
+                "median": lambda one: duration(one[1].median_us),
+                "p10 to p90": lambda one: durations(one[1].p10_us, one[1].p90_us),
+            },
+        ),
+        f"mean reward {measured.rewards[0]:.3f} → {measured.rewards[-1]:.3f}; torch {measured.versions['torch']}",
+        *([noise_note(measured.noise)] if measured.noise else ()),
+    )
+
+
+def clock_of(measured: RlMeasurement) -> str:
+    return "CPU time of the one thread" if measured.by_cpu_time else "wall time"
 
 
 # A load that a real server bore, as JSON too.

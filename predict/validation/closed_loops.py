@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 from predict.config.draft import UNKNOWN
 from predict.huggingface.config_json import load_model
+from predict.interval import Interval
 from predict.model.shipped import shipped_model
+from predict.serialise import picked
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Coefficients
 from predict.serving.kernels import with_launches
@@ -20,6 +22,7 @@ from predict.serving.scheduler.traffic import Load, traffic_of
 from predict.serving.server import PRECISIONS, Placement, Server, cluster_of, engine_settings
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
+from predict.validation.compared import Compared, Refused, grouped, scores
 from predict.validation.serving_rows import ANALYTIC, Milliseconds, hardware_of
 from predict.validation.truth_table import columns_of, read_declared
 from sampling.errors import SamplesError, UserError
@@ -143,13 +146,11 @@ FEWEST_BYTES = "fp8"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedLoop:
-    """A row and its prediction."""
+    """A row and its prediction, in µs."""
 
     row: ClosedLoop
-    tpot_us: float
-    tpot_low_us: float
-    tpot_high_us: float
-    """90 % bounds. Where the row does not tell whether its engine had CUDA graphs, the upper one is that of an engine without."""
+    tpot: Compared
+    """Where the row does not say whether its engine had CUDA graphs, the upper bound is that of an engine without."""
     ttft_us: float
     bound_us: float
     """The speed of light of its mean step, if every prompt is computed in full."""
@@ -157,35 +158,21 @@ class ComparedLoop:
     """Why it is not judged."""
 
     @property
-    def tpot_error(self) -> float:
-        return self.tpot_us / (1e3 * self.row.tpot_ms) - 1
-
-    @property
-    def covered(self) -> bool:
-        """Whether the measured TPOT lies in the interval."""
-        return self.tpot_low_us <= 1e3 * self.row.tpot_ms <= self.tpot_high_us
-
-    @property
-    def ttft_error(self) -> float | None:
-        return self.ttft_us / (1e3 * self.row.ttft_ms) - 1 if self.row.ttft_ms else None
+    def ttft(self) -> Compared | None:
+        """The time to the first token; None where it was not measured."""
+        if not self.row.ttft_ms:
+            return None
+        return Compared(predicted=Interval.exactly(self.ttft_us), measured=1e3 * self.row.ttft_ms)
 
     @property
     def is_too_fast(self) -> bool:
         """Whether the measured step is faster than light for its work: then not all of that was done."""
-        return 1e3 * self.row.tpot_ms < self.bound_us
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RefusedLoop:
-    """A row that cannot be predicted, and why."""
-
-    row: ClosedLoop
-    why: str
+        return self.tpot.measured < self.bound_us
 
 
 def compared_loops(
     rows: Sequence[ClosedLoop], coefficients: Coefficients, progress: Callable[[int, int, str], None]
-) -> tuple[list[ComparedLoop], list[RefusedLoop]]:
+) -> tuple[list[ComparedLoop], list[Refused[ClosedLoop]]]:
     """Every row, simulated; groups with a row that is faster than light are told apart from those that are judged."""
     steppers: dict[str, Stepper] = {}
     compared, refused = [], []
@@ -195,7 +182,7 @@ def compared_loops(
             # the tables of steps are made once for all rows of a server
             compared.append(_compared(row, steppers.setdefault(repr(server), Stepper(server, coefficients))))
         except UserError as error:
-            refused.append(RefusedLoop(row=row, why=str(error)))
+            refused.append(Refused(row=row, why=str(error)))
         progress(done, len(rows), row.group)
     cached = {one.row.group for one in compared if one.is_too_fast}
     why = "rows of its group are faster than light if each prompt is computed: some were found in a cache"
@@ -210,9 +197,10 @@ def _compared(row: ClosedLoop, stepper: Stepper) -> ComparedLoop:
     )
     return ComparedLoop(
         row=row,
-        tpot_us=middle.tpot.mean_us,
-        tpot_low_us=low.tpot.mean_us,
-        tpot_high_us=high.tpot.mean_us,
+        tpot=Compared(
+            predicted=Interval(median=middle.tpot.mean_us, low=low.tpot.mean_us, high=high.tpot.mean_us),
+            measured=1e3 * row.tpot_ms,
+        ),
         ttft_us=middle.ttft.mean_us,
         bound_us=_bound_us(row, stepper),
     )
@@ -242,16 +230,11 @@ def _bound_us(row: ClosedLoop, stepper: Stepper) -> float:
 # Errors of predicted closed loops, summed up: means over judged rows, every row one vote.
 
 
-def closed_loop_json(compared: Sequence[ComparedLoop], refused: Sequence[RefusedLoop]) -> dict[str, Any]:
+def closed_loop_json(compared: Sequence[ComparedLoop], refused: Sequence[Refused[ClosedLoop]]) -> dict[str, Any]:
     """The part `closed_loop` of `predict validate serving --json`; errors are fractions."""
     judged = [one for one in compared if not one.left_out]
-    groups: dict[str, list[ComparedLoop]] = {}
-    for one in compared:
-        groups.setdefault(one.row.group, []).append(one)
-    reasons: dict[tuple[str, str], int] = {}
-    for other in refused:
-        key = other.row.group, other.why
-        reasons[key] = reasons.get(key, 0) + 1
+    groups = grouped(compared, lambda one: one.row.group)
+    reasons = Counter((other.row.group, other.why) for other in refused)
     return {
         "summary": _errors(judged),
         "by_group": {name: {**_errors(group), "left_out": group[0].left_out} for name, group in sorted(groups.items())},
@@ -261,39 +244,24 @@ def closed_loop_json(compared: Sequence[ComparedLoop], refused: Sequence[Refused
 
 
 def _errors(rows: Sequence[ComparedLoop]) -> dict[str, Any]:
-    tpot, ttft = [one.tpot_error for one in rows], [one.ttft_error for one in rows if one.ttft_error is not None]
+    tpot, ttft = scores(one.tpot for one in rows), scores(one.ttft for one in rows if one.ttft)
     return {
-        "rows": len(rows),
-        "tpot": _mean(map(abs, tpot)),
-        "tpot_bias": _mean(tpot),
-        "coverage": _mean(one.covered for one in rows),
-        "ttft": _mean(map(abs, ttft)),
+        **picked(tpot, "rows tpot=mean tpot_bias=bias coverage"),
+        "ttft": ttft.mean,
     }
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    listed = list(values)
-    return fmean(listed) if listed else None
-
-
 def _row(one: ComparedLoop) -> dict[str, Any]:
-    row = one.row
     return {
-        "group": row.group,
-        "tp": row.tp,
-        "dp": row.dp,
-        "isl": row.isl,
-        "osl": row.osl,
-        "concurrency": row.concurrency,
+        **picked(one.row, "group tp dp isl osl concurrency"),
         "predicted_ms": {
-            "tpot": one.tpot_us / 1e3,
-            "tpot_low": one.tpot_low_us / 1e3,
-            "tpot_high": one.tpot_high_us / 1e3,
+            "tpot": one.tpot.predicted.median / 1e3,
+            "tpot_low": one.tpot.predicted.low / 1e3,
+            "tpot_high": one.tpot.predicted.high / 1e3,
             "ttft": one.ttft_us / 1e3,
         },
-        "measured_ms": {"tpot": row.tpot_ms, "ttft": row.ttft_ms},
+        "measured_ms": {"tpot": one.row.tpot_ms, "ttft": one.row.ttft_ms},
         "speed_of_light_ms": one.bound_us / 1e3,
-        "tpot_error": one.tpot_error,
-        "covered": one.covered,
+        **picked(one.tpot, "tpot_error=error covered"),
         "judged": not one.left_out,
     }

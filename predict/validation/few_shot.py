@@ -20,6 +20,7 @@ from predict.measured_runs.fit_terms import (
 )
 from predict.run.calibration_terms import TERMS, Posterior
 from predict.serialise import version_of
+from predict.validation.compared import grouped
 from predict.validation.published import Comparison, compare, configurations, measured_run
 from predict.validation.published_row import PublishedRow
 from predict.validation.published_scores import figures
@@ -43,20 +44,17 @@ class FewShot:
 
 
 def few_shot(
-    rows: Sequence[PublishedRow], count: int, *, profile: str = "", tell: Callable[[str], None] = lambda _: None
+    rows: Sequence[PublishedRow], count: int, *, profile: str = "", report: Callable[[str], None] = lambda _: None
 ) -> list[FewShot]:
     """Each source of a table with `count` of its configurations taken as measured; SamplesError where none has another to judge."""
-    by_source: dict[str, list[PublishedRow]] = {}
-    for row in rows:
-        by_source.setdefault(_source(row), []).append(row)
     judged = []
-    for source, of_source in by_source.items():
-        tell(f"{source}: predicting {len(of_source)} rows")
+    for source, of_source in grouped(rows, _source).items():
+        report(f"{source}: predicting {len(of_source)} rows")
         found = configurations(compare(of_source, profile=profile))
         if len(found) > count:
-            judged.append(_judged(source, found, count, profile, tell))
+            judged.append(_judged(source, found, count, profile, report))
         else:
-            tell(f"{source}: left out, {len(found)} configurations are none to judge after {count}")
+            report(f"{source}: left out, {len(found)} configurations are none to judge after {count}")
     if not judged:
         raise SamplesError(
             f"--few-shot: no source of the table has more than {count} configurations; give a smaller number"
@@ -64,16 +62,22 @@ def few_shot(
     return judged
 
 
-def _judged(source: str, found: Sequence[Comparison], count: int, profile: str, tell: Callable[[str], None]) -> FewShot:
-    taken = _chosen(found, count, profile, tell)
+def _judged(
+    source: str, found: Sequence[Comparison], count: int, profile: str, report: Callable[[str], None]
+) -> FewShot:
+    taken = _chosen(found, count, profile, report)
     names = {one.name for one in taken}
     others = [one for one in found if one.row.row_id not in names]
-    posterior, refused = _fitted(taken, tell)
+    posterior, refused = _fitted(taken, report)
     after = others
     if posterior:
-        tell(f"{source}: predicting {len(others)} others again")
+        report(f"{source}: predicting {len(others)} others again")
         again = compare([one.row for one in others], profile=profile, calibration=posterior)
-        after = [_measured_as(new, old) for new, old in zip(again, others, strict=True)]
+        after = [
+            replace(new, measured=old.measured, repeats=old.repeats)
+            for new, old in zip(again, others, strict=True)
+            if isinstance(new, Comparison)
+        ]
     return FewShot(
         source=source,
         chosen=tuple(one.name for one in taken),
@@ -84,13 +88,13 @@ def _judged(source: str, found: Sequence[Comparison], count: int, profile: str, 
     )
 
 
-def _chosen(found: Sequence[Comparison], count: int, profile: str, tell: Callable[[str], None]) -> list[MeasuredRun]:
+def _chosen(found: Sequence[Comparison], count: int, profile: str, report: Callable[[str], None]) -> list[MeasuredRun]:
     if not count:
         return []
     places = spread_evenly(range(len(found)), MOST_CHOSEN_FROM)
     asked = [measured_run(found[place].row, profile, found[place].measured_us) for place in places]
     known = [one for one in asked if one]
-    tell(f"choosing {count} of {len(known)} configurations")
+    report(f"choosing {count} of {len(known)} configurations")
     slopes = derivatives(known, np.zeros(len(TERMS)))
     return [known[place] for place in medoids(slopes, count)]
 
@@ -100,7 +104,7 @@ def _source(row: PublishedRow) -> str:
     return " ".join(filter(None, (row.text("source_id"), row.text("cluster")))) or "table"
 
 
-def _fitted(taken: Sequence[MeasuredRun], tell: Callable[[str], None]) -> tuple[Posterior | None, str]:
+def _fitted(taken: Sequence[MeasuredRun], report: Callable[[str], None]) -> tuple[Posterior | None, str]:
     """The calibration, or why there is none; a run at odds with the others is left out, as the refusal of it advises.
 
     The times of a published table are known to be of their rows, so a single one may move a term FAR (`reach`).
@@ -110,18 +114,14 @@ def _fitted(taken: Sequence[MeasuredRun], tell: Callable[[str], None]) -> tuple[
     kept = list(taken)
     try:
         require_units(kept)
-        found = fit(kept, tell)
+        found = fit(kept, report)
         while len(kept) > 2 and (worst := at_odds(found)) is not None:
-            tell(f"left out: {kept.pop(worst).name}, at odds with the others")
-            found = fit(kept, tell)
+            report(f"left out: {kept.pop(worst).name}, at odds with the others")
+            found = fit(kept, report)
         require_explained(kept, found)
     except UserError as error:
         return None, str(error)
     return posterior_of(kept, found), ""
-
-
-def _measured_as(new: Comparison, old: Comparison) -> Comparison:
-    return replace(new, measured_us=old.measured_us, repeats=old.repeats)
 
 
 def few_shot_json(judged: Sequence[FewShot], count: int) -> dict[str, Any]:

@@ -1,11 +1,10 @@
-"""The rows of a validation, predictions beside measurements, and their summary."""
+"""Runs predicted first and then trained for real in interleaved rounds, on this machine's CPU or its GPU."""
 
 from __future__ import annotations
 
 import importlib.util
-import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,25 @@ from predict.measurement.measurement import DeviceRecord, Measurement
 from predict.measurement.real_step import WARMUP, KeptRounds, measure_interleaved
 from predict.measurement.requirements import Implementation
 from predict.run.training_run import TrainingRun
-from predict.serialise import version_of
+from predict.serialise import picked, version_of
 from predict.step.prediction import Prediction
+from predict.validation.compared import Compared, scores
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import CONFIGS
 from sampling.units import SECOND_US
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ValidationRow:
-    """One run: its prediction, made first, and its measured steps; `dropped_steps` were disturbed by other processes."""
+class ValidationRow(Compared):
+    """One run: its prediction, made first, and the median of its measured steps, in µs."""
 
     run: str
     plan: str
-    predicted: Interval
-    measured_us: float
     measured_low_us: float
     measured_high_us: float
     steps: int
     dropped_steps: int
+    """Steps that other processes disturbed."""
     noise: str = ""
     """The kind of noise of the steps, with which the error says little; empty for quiet ones."""
     device: DeviceRecord | None = None
@@ -49,92 +48,33 @@ class ValidationRow:
         return bool(self.noise)
 
     @property
-    def error(self) -> float:
-        """(predicted − measured) / measured."""
-        return self.predicted.median_us / self.measured_us - 1
-
-    @property
-    def memory_error(self) -> float | None:
-        """(predicted − measured) / measured peak of the tensors; None where it was not measured."""
+    def memory(self) -> Compared | None:
+        """The peak of the tensors, in bytes; None where it was not measured."""
         if self.device is None or not self.device.peak_allocated_bytes or self.predicted_allocated_bytes is None:
             return None
-        return self.predicted_allocated_bytes / self.device.peak_allocated_bytes - 1
-
-    @property
-    def covered(self) -> bool:
-        return self.predicted.covers(self.measured_us)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
-    """Errors as fractions; `bias` is the mean signed error."""
-
-    runs: int
-    mean_error: float
-    worst_error: float
-    bias: float
-    coverage: float
-    dropped_steps: int
-    noisy_runs: int
-
-
-def summarise(rows: Sequence[ValidationRow]) -> Summary:
-    """Errors and coverage over all rows, of which there is at least one."""
-    errors = [row.error for row in rows]
-    return Summary(
-        runs=len(rows),
-        mean_error=statistics.fmean(map(abs, errors)),
-        worst_error=max(map(abs, errors)),
-        bias=statistics.fmean(errors),
-        coverage=statistics.fmean(row.covered for row in rows),
-        dropped_steps=sum(row.dropped_steps for row in rows),
-        noisy_runs=sum(row.noisy for row in rows),
-    )
+        predicted = Interval.exactly(self.predicted_allocated_bytes)
+        return Compared(predicted=predicted, measured=self.device.peak_allocated_bytes)
 
 
 def validation_json(rows: Sequence[ValidationRow]) -> dict[str, Any]:
     """The rows and their summary as `--json` prints them and `data/published/` keeps them."""
     return {
         "version": version_of("validate"),
-        "rows": [
-            {
-                "run": row.run,
-                "plan": row.plan,
-                "predicted_us": {
-                    "median": row.predicted.median_us,
-                    "low": row.predicted.low_us,
-                    "high": row.predicted.high_us,
-                },
-                "measured_us": row.measured_us,
-                "measured_p10_us": row.measured_low_us,
-                "measured_p90_us": row.measured_high_us,
-                "steps": row.steps,
-                "dropped_steps": row.dropped_steps,
-                "noisy": row.noisy,
-                "noise": row.noise,
-                "feasible": row.feasible,
-                "error": row.error,
-                "covered": row.covered,
-                **_of_device(row),
-            }
-            for row in rows
-        ],
-        "summary": asdict(summarise(rows)),
+        "rows": [picked(row, ROW) | (picked(row, OF_DEVICE) if row.device else {}) for row in rows],
+        "summary": picked(scores(rows), "runs=rows mean_error=mean worst_error=worst bias coverage")
+        | {"dropped_steps": sum(row.dropped_steps for row in rows), "noisy_runs": sum(row.noisy for row in rows)},
     }
 
 
-def _of_device(row: ValidationRow) -> dict[str, Any]:
-    if row.device is None:
-        return {}
-    return {"device": asdict(row.device), "predicted_allocated_bytes": row.predicted_allocated_bytes}
-
-
-# Runs predicted first and then trained for real in interleaved rounds, on this machine's CPU or its GPU.
-
+ROW = (
+    "run plan predicted_us=predicted measured_us measured_p10_us=measured_low_us measured_p90_us=measured_high_us"
+    " steps dropped_steps noisy noise feasible error covered"
+)
+OF_DEVICE = "device predicted_allocated_bytes"
 STEPS_PER_ROUND = 8
 """Timed steps of one measurement on a CPU; on a GPU as many as fill a span of time."""
 START_S, START_GPU_S = 8.0, 10.0
-"""Time that a measurement takes to start and to end, on a GPU with the compiling of layers: assumed, to tell how long a
+"""Time that a measurement takes to start and to end, on a GPU with the compiling of layers: assumed, to say how long a
 validation takes."""
 
 
@@ -165,7 +105,7 @@ def notes_on(predictions: Sequence[Prediction]) -> list[str]:
 
 
 def validate(
-    runs: Sequence[ValidatedRun], predicted: Sequence[Prediction], *, rounds: int, tell: Callable[[str], None]
+    runs: Sequence[ValidatedRun], predicted: Sequence[Prediction], *, rounds: int, report: Callable[[str], None]
 ) -> Validation:
     """Measure all runs `rounds` times in turn, so that a slow spell falls on all alike, and hold them against their predictions.
 
@@ -176,7 +116,7 @@ def validate(
     fitting = [(each, prediction) for each, prediction in pairs if _fits(prediction)]
     for prediction in predicted:
         if not _fits(prediction):
-            tell(f"left out, since it does not fit: {prediction.run.name}")
+            report(f"left out, since it does not fit: {prediction.run.name}")
     if not fitting:
         raise InfeasibleError(f"{len(runs)} runs: none fits the memory of {predicted[0].run.cluster.gpu.name}")
     cases = [(prediction.run, each.implementation) for each, prediction in fitting]
@@ -184,12 +124,12 @@ def validate(
     kept = KeptRounds.of(cases, rounds=rounds, steps_per_round=steps)
     before = f"; {len(kept.measured)} of them kept from before" if kept.measured else ""
     wait = _wait([prediction for _, prediction in fitting], rounds=rounds)
-    tell(f"{rounds * len(cases)} measurements, {wait} in all{before}")
+    report(f"{rounds * len(cases)} measurements, {wait} in all{before}")
     try:
-        measured = measure_interleaved(cases, rounds=rounds, steps_per_round=steps, progress=tell, kept=kept)
+        measured = measure_interleaved(cases, rounds=rounds, steps_per_round=steps, progress=report, kept=kept)
     except BaseException:
         if kept.measured:
-            tell(
+            report(
                 f"kept so far: {len(kept.measured)} of {rounds * len(cases)} measurements, in {kept.path}; the same command goes on from there"
             )
         raise
@@ -228,7 +168,7 @@ def row_of(validated: ValidatedRun, prediction: Prediction, measured: Measuremen
         run=run.name if validated.implementation == "torch" else f"{run.name} ({validated.implementation})",
         plan=", ".join(_choices(run)),
         predicted=prediction.step_time,
-        measured_us=measured.median_us,
+        measured=measured.median_us,
         measured_low_us=measured.p10_us,
         measured_high_us=measured.p90_us,
         steps=len(measured.step_times_us),

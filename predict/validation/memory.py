@@ -6,14 +6,16 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeAlias
 
 from predict import estimate
+from predict.interval import Interval
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.peak import RankMemory
-from predict.serialise import version_of
+from predict.serialise import picked, version_of
 from predict.validation import megatron_tests
+from predict.validation.compared import Compared, Refused, grouped, scores
 from predict.validation.megatron_tests import is_megatron_test
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_runs import candidates
@@ -33,36 +35,40 @@ COUNTERS: dict[str, Callable[[RankMemory], float]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryComparison:
-    """A figure of a row beside its prediction by the same counter, or the reason why there is none."""
+class MeasuredMemory:
+    """A figure of a run by its counter."""
 
-    row: PublishedRow
+    run: PublishedRow
     figure: str = PEAK
     """PEAK, or STATE: what stays allocated between steps."""
     counter: str
-    measured_bytes: float
-    why: str = ""
-    predicted_bytes: float | None = None
-    verdict: str = ""
+    size: float | None
+    """Bytes; None where the row states no size."""
 
-    @property
-    def error(self) -> float:
-        assert self.predicted_bytes is not None
-        return self.predicted_bytes / self.measured_bytes - 1
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryComparison(Compared):
+    """A figure of a row beside its prediction by the same counter, in bytes."""
+
+    row: MeasuredMemory
+    verdict: str
 
     @property
     def wrongly_fits(self) -> bool:
         """Whether FITS was predicted for a figure that was measured above the device's memory."""
-        capacity = self.row.number("gpu_mem_gb")
-        return self.verdict == "FITS" and capacity is not None and self.measured_bytes > capacity * GIB
+        capacity = self.row.run.number("gpu_mem_gb")
+        return self.verdict == "FITS" and capacity is not None and self.measured > capacity * GIB
+
+
+MemoryOutcome: TypeAlias = MemoryComparison | Refused[MeasuredMemory]
 
 
 def compare_memory(
     rows: Sequence[PublishedRow], progress: Progress = lambda done, total, name: None
-) -> list[MemoryComparison]:
+) -> list[MemoryOutcome]:
     """Predict every row that states a peak, and those of Megatron-LM's tests, which state two figures."""
     stated = [row for row in rows if any(map(row.text, FIGURES))]
-    comparisons: list[MemoryComparison] = []
+    comparisons: list[MemoryOutcome] = []
     for done, row in enumerate(stated, 1):
         comparisons += _compare_test(row) if is_megatron_test(row) else [_compare_one(row)]
         progress(done, len(stated), row.row_id)
@@ -88,53 +94,46 @@ def _measured_bytes(row: PublishedRow) -> float | None:
     return size if size > 0 else None
 
 
-def _compare_one(row: PublishedRow) -> MemoryComparison:
-    counter, measured_bytes = counter_of(row), _measured_bytes(row)
-    if measured_bytes is None:
-        why = f"peak_mem_gib: {row.text('peak_mem_gib') or row.text('peak_mem_gb')} is not a size"
-        return MemoryComparison(row=row, counter=counter, measured_bytes=math.nan, why=why)
+def _compare_one(row: PublishedRow) -> MemoryOutcome:
+    counter = counter_of(row)
+    memory = MeasuredMemory(run=row, counter=counter, size=_measured_bytes(row))
+    if memory.size is None:
+        text = row.text("peak_mem_gib") or row.text("peak_mem_gb")
+        return Refused(row=memory, why=f"peak_mem_gib: {text} is not a size")
     if counter not in COUNTERS:
-        why = f"mem_counter: {counter} is not one of {', '.join(COUNTERS)}"
-        return MemoryComparison(row=row, counter=counter, measured_bytes=measured_bytes, why=why)
+        return Refused(row=memory, why=f"mem_counter: {counter} is not one of {', '.join(COUNTERS)}")
     try:
         estimates = [estimate(run).memory for run in candidates(row, timed=False).runs]
     except NotExpressibleError as error:
-        return MemoryComparison(row=row, counter=counter, measured_bytes=measured_bytes, why=str(error))
-    predicted = [_peak(estimate, counter) for estimate in estimates]
-    verdicts = [estimate.verdict for estimate in estimates]
+        return Refused(row=memory, why=str(error))
     return MemoryComparison(
-        row=row,
-        counter=counter,
-        measured_bytes=measured_bytes,
-        predicted_bytes=math.exp(fmean(map(math.log, predicted))),
-        verdict=max(verdicts, key=("FITS", "AT RISK", "OOM").index),
+        row=memory,
+        measured=memory.size,
+        predicted=Interval.exactly(math.exp(fmean(math.log(_peak(each, counter)) for each in estimates))),
+        verdict=max((each.verdict for each in estimates), key=("FITS", "AT RISK", "OOM").index),
     )
 
 
-def _compare_test(row: PublishedRow) -> list[MemoryComparison]:
+def _compare_test(row: PublishedRow) -> Iterator[MemoryOutcome]:
     """Both figures of a test's last global rank, which is of the last pipeline rank."""
-    measured = {STATE: row.number(megatron_tests.STATE), PEAK: row.number(megatron_tests.PEAK)}
-    predicted: dict[str, float | None] = dict.fromkeys(measured)
-    why = verdict = ""
-    try:
-        told = memory_of(megatron_tests.run_of(row))
-        predicted = {STATE: told.ranks[-1].between_steps, PEAK: told.ranks[-1].allocated}
-        verdict = told.verdict
-    except NotExpressibleError as error:
-        why = str(error)
-    return [
-        MemoryComparison(
-            row=row,
-            figure=figure,
-            counter="allocated",
-            measured_bytes=size,
-            why=why,
-            predicted_bytes=predicted[figure],
-            verdict=verdict,
-        )
-        for figure, size in measured.items()
-        if size
+    sizes = {STATE: row.number(megatron_tests.STATE), PEAK: row.number(megatron_tests.PEAK)}
+    measured = [
+        MeasuredMemory(run=row, figure=figure, counter="allocated", size=size) for figure, size in sizes.items() if size
     ]
+    try:
+        found = memory_of(megatron_tests.run_of(row))
+    except NotExpressibleError as error:
+        yield from (Refused(row=memory, why=str(error)) for memory in measured)
+        return
+    last = found.ranks[-1]
+    predicted = {STATE: last.between_steps, PEAK: last.allocated}
+    for memory in measured:
+        yield MemoryComparison(
+            row=memory,
+            measured=memory.size or math.nan,
+            predicted=Interval.exactly(predicted[memory.figure]),
+            verdict=found.verdict,
+        )
 
 
 def _peak(estimate: MemoryEstimate, counter: str) -> float:
@@ -147,29 +146,28 @@ SMALL_BYTES = 4 * GB
 """Peak up to which constants and the loss's buffers rule a run's memory."""
 
 
-def summary(comparisons: Sequence[MemoryComparison]) -> Iterator[dict[str, Any]]:
+def memory_summary(comparisons: Sequence[MemoryOutcome]) -> list[dict[str, Any]]:
     """The figures of each source, or kind of model of a table that names kinds, by counter; state apart from peaks."""
-    predicted = [one for one in comparisons if one.predicted_bytes]
-    for key in sorted(set(map(_key, predicted))):
-        yield figures(list(key), [one for one in predicted if _key(one) == key])
+    return [figures(list(key), found) for key, found in sorted(grouped(_predicted(comparisons), _key).items())]
+
+
+def _predicted(comparisons: Sequence[MemoryOutcome]) -> list[MemoryComparison]:
+    return [one for one in comparisons if isinstance(one, MemoryComparison)]
 
 
 def _key(one: MemoryComparison) -> tuple[str, ...]:
-    source = one.row.text("kind") or one.row.text("source_id")
-    return (source, one.counter) if one.figure == PEAK else (source, one.counter, one.figure)
+    source = one.row.run.text("kind") or one.row.run.text("source_id")
+    return (source, one.row.counter) if one.row.figure == PEAK else (source, one.row.counter, one.row.figure)
 
 
-def classes(comparisons: Sequence[MemoryComparison]) -> list[dict[str, Any]]:
+def memory_classes(comparisons: Sequence[MemoryOutcome]) -> list[dict[str, Any]]:
     """The figures of each class: state or peak, its counter, and its size."""
-    predicted = [one for one in comparisons if one.predicted_bytes]
-    found = sorted({(one.figure, one.counter, _size(one)) for one in predicted}, reverse=True)
-    return [
-        figures(list(key), [one for one in predicted if (one.figure, one.counter, _size(one)) == key]) for key in found
-    ]
+    found = grouped(_predicted(comparisons), lambda one: (one.row.figure, one.row.counter, _size(one)))
+    return [figures(list(key), found[key]) for key in sorted(found, reverse=True)]
 
 
 def _size(one: MemoryComparison) -> str:
-    return "up to 4 GB" if one.measured_bytes <= SMALL_BYTES else "above 4 GB"
+    return "up to 4 GB" if one.measured <= SMALL_BYTES else "above 4 GB"
 
 
 def figures(key: list[str], comparisons: Sequence[MemoryComparison]) -> dict[str, Any]:
@@ -177,40 +175,35 @@ def figures(key: list[str], comparisons: Sequence[MemoryComparison]) -> dict[str
 
     A family, by the column of that name, counts once: by the means of its errors. Without the column each row is one.
     """
-    families: dict[str, list[float]] = {}
-    for one in comparisons:
-        families.setdefault(one.row.text("family") or f"row {one.row.row_id}", []).append(one.error)
-    sizes = [fmean(map(abs, errors)) for errors in families.values()]
+    found = scores(comparisons, lambda one: one.row.run.text("family") or f"row {one.row.run.row_id}")
     return {
         "key": key,
-        "rows": len(comparisons),
-        "families": len(families),
-        "distinct": len({one.measured_bytes for one in comparisons}),
-        "mean_error_percent": 100 * fmean(sizes),
-        "median_error_percent": 100 * median(sizes),
-        "bias_percent": 100 * fmean(fmean(errors) for errors in families.values()),
+        "rows": found.rows,
+        "families": len(found.families),
+        "distinct": len({one.measured for one in comparisons}),
+        **found.percent,
         "fits_in_vain": sum(one.wrongly_fits for one in comparisons),
     }
 
 
-def memory_json(comparisons: Sequence[MemoryComparison]) -> dict[str, Any]:
+def memory_json(comparisons: Sequence[MemoryOutcome]) -> dict[str, Any]:
     return {
         "version": version_of("validate-memory"),
         "rows": [_row_json(one) for one in comparisons],
-        "summary": list(summary(comparisons)),
-        "classes": classes(comparisons),
+        "summary": memory_summary(comparisons),
+        "classes": memory_classes(comparisons),
     }
 
 
-def _row_json(one: MemoryComparison) -> dict[str, Any]:
+def _row_json(one: MemoryOutcome) -> dict[str, Any]:
+    compared = one if isinstance(one, MemoryComparison) else None
     return {
-        "row_id": one.row.row_id,
-        "status": "predicted" if one.predicted_bytes else "not_expressible",
-        "why": one.why,
-        "figure": one.figure,
-        "counter": one.counter,
-        "predicted_bytes": one.predicted_bytes,
-        "measured_bytes": None if math.isnan(one.measured_bytes) else one.measured_bytes,
-        "error": one.error if one.predicted_bytes else None,
-        "verdict": one.verdict or None,
+        "row_id": one.row.run.row_id,
+        "status": "predicted" if compared else "not_expressible",
+        "why": "" if isinstance(one, MemoryComparison) else one.why,
+        "figure": one.row.figure,
+        "counter": one.row.counter,
+        "predicted_bytes": compared and compared.predicted.median,
+        "measured_bytes": one.row.size,
+        **picked(compared, "error verdict"),
     }

@@ -6,32 +6,26 @@ then are the loads served, in turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from predict.measurement.serving.real_server import ServedLoad, require_servable, serve_for_real, time_steps
-from predict.serialise import version_of
+from predict.serialise import picked, version_of
 from predict.serving.batch import StepBatch
 from predict.serving.coefficients import Coefficients
 from predict.serving.config import ServingRun, load_serving
 from predict.serving.fit_own_server import fitted_to_steps
 from predict.serving.loaded_server import LoadedServer, Outcome
-from predict.serving.scheduler.latency import Latency
 from predict.serving.stepper import Stepper
+from predict.validation.compared import Compared, scores
+from predict.validation.serving import FIGURES, latency_interval
 from sampling.errors import UserError
 from sampling.number_text import duration
 
 ROUNDS = 3
-FIGURES: Mapping[str, Callable[[Latency], float]] = {
-    "e2e": lambda latency: latency.e2e.mean_us,
-    "ttft": lambda latency: latency.ttft.mean_us,
-    "tpot": lambda latency: latency.tpot.mean_us,
-    "e2e_p90": lambda latency: latency.e2e.percentiles_us[90],
-}
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,29 +38,23 @@ class OwnLoad:
     paces: Sequence[float]
     """Times of chosen steps just before each round over the model's: above 1 where the machine has become slower since it was fitted."""
 
-    def measured_us(self, figure: str) -> float:
-        """The median over rounds."""
-        return median(self._each(figure))
+    def compared(self, figure: str) -> Compared:
+        """The prediction beside the median over rounds, in µs."""
+        return self._beside(figure, self._each(figure))
 
-    def error(self, figure: str) -> float:
-        """Predicted over measured, less 1."""
-        return FIGURES[figure](self.predicted.latency) / self.measured_us(figure) - 1
-
-    def paced_error(self, figure: str) -> float:
+    def paced(self, figure: str) -> Compared:
         """The same with each round at the pace of the machine when the model was fitted."""
-        paced = [time / pace for time, pace in zip(self._each(figure), self.paces, strict=True)]
-        return FIGURES[figure](self.predicted.latency) / median(paced) - 1
+        return self._beside(figure, [time / pace for time, pace in zip(self._each(figure), self.paces, strict=True)])
 
     def spread(self, figure: str) -> float:
         """Largest over smallest round, less 1."""
         each = self._each(figure)
         return max(each) / min(each) - 1
 
-    @property
-    def covered(self) -> bool:
-        """Whether the interval of the mean E2E holds the measured one."""
-        low, high = self.predicted.low.e2e.mean_us, self.predicted.high.e2e.mean_us
-        return low <= self.measured_us("e2e") <= high
+    def _beside(self, figure: str, times_us: Sequence[float]) -> Compared:
+        outcome = self.predicted
+        predicted = latency_interval(figure, outcome.latency, outcome.low, outcome.high)
+        return Compared(predicted=predicted, measured=median(times_us))
 
     def _each(self, figure: str) -> list[float]:
         return [FIGURES[figure](one.latency) for one in self.served]
@@ -85,7 +73,12 @@ def pace(served: ServedLoad, stepper: Stepper) -> float:
 
 
 def validate_loads(
-    configs: Sequence[str], overrides: Sequence[str], *, rounds: int, coefficients: Coefficients | None, tell: Tell
+    configs: Sequence[str],
+    overrides: Sequence[str],
+    *,
+    rounds: int,
+    coefficients: Coefficients | None,
+    report: Callable[[str], None],
 ) -> dict[str, Any]:
     """Predict the loads of serving configs, then serve them, as the stable content of `predict validate CONFIG… --json`.
 
@@ -99,12 +92,12 @@ def validate_loads(
                 f"{config}: its server differs from that of {configs[0]}; give configs of one server, or a command for each"
             )
     if coefficients is None:
-        tell("timing steps of the server")
+        report("timing steps of the server")
         coefficients = fitted_here(runs[0], configs[0], overrides)
     stepper = Stepper(runs[0].server, coefficients)
     predicted = [LoadedServer(run, stepper).as_configured() for run in runs]
     for run, outcome in zip(runs, predicted, strict=True):
-        tell(
+        report(
             f"predicted {run.name}: E2E {duration(outcome.latency.e2e.mean_us)}, TPOT {duration(outcome.latency.tpot.mean_us)}"
         )
     served: list[list[ServedLoad]] = [[] for _ in runs]
@@ -112,7 +105,7 @@ def validate_loads(
         for place, (run, config) in enumerate(zip(runs, configs, strict=True)):
             one = serve_for_real(run, config, overrides)
             served[place].append(one)
-            tell(
+            report(
                 f"served {turn * len(runs) + place + 1} of {rounds * len(runs)}: {run.name}: E2E "
                 f"{duration(one.latency.e2e.mean_us)}, TPOT {duration(one.latency.tpot.mean_us)}, {one.waited_s:.0f} s without a core"
             )
@@ -127,34 +120,34 @@ def own_loads_json(loads: Sequence[OwnLoad], stepper: Stepper) -> dict[str, Any]
     """The loads and what they sum up to; errors and shares are fractions."""
     coefficients, engine = stepper.coefficients, stepper.server.engine
     usual = StepBatch(decodes=(stepper.server.model.max_positions // 8,) * max(1, engine.max_num_seqs // 2))
+    found = {figure: scores(one.compared(figure) for one in loads) for figure in FIGURES}
     return {
         "version": version_of("validate-own-loads"),
-        "model": coefficients.model,
-        "source": coefficients.source,
-        "half_width": coefficients.half_width,
+        **picked(coefficients, "model source half_width"),
         "weights": coefficients.values,
         "kernels": dict(stepper.sources(usual)),
         "summary": {
-            **{figure: fmean(abs(one.error(figure)) for one in loads) for figure in FIGURES},
-            "paced": {figure: fmean(abs(one.paced_error(figure)) for one in loads) for figure in FIGURES},
-            "coverage": fmean(one.covered for one in loads),
+            **{figure: each.mean for figure, each in found.items()},
+            "paced": {figure: scores(one.paced(figure) for one in loads).mean for figure in FIGURES},
+            "coverage": found["e2e"].coverage,
         },
-        "bias": {figure: fmean(one.error(figure) for one in loads) for figure in FIGURES},
+        "bias": {figure: each.bias for figure, each in found.items()},
         "rows": [_row(one) for one in loads],
     }
 
 
 def _row(one: OwnLoad) -> dict[str, Any]:
+    compared = {figure: one.compared(figure) for figure in FIGURES}
     return {
         "load": one.name,
         "requests": one.served[0].requests,
         "rounds": len(one.served),
-        "predicted_ms": {figure: read(one.predicted.latency) / 1e3 for figure, read in FIGURES.items()},
-        "measured_ms": {figure: one.measured_us(figure) / 1e3 for figure in FIGURES},
-        "errors": {figure: one.error(figure) for figure in FIGURES},
-        "paced_errors": {figure: one.paced_error(figure) for figure in FIGURES},
+        "predicted_ms": {figure: each.predicted.median / 1e3 for figure, each in compared.items()},
+        "measured_ms": {figure: each.measured / 1e3 for figure, each in compared.items()},
+        "errors": {figure: each.error for figure, each in compared.items()},
+        "paced_errors": {figure: one.paced(figure).error for figure in FIGURES},
         "paces": list(one.paces),
         "spread": {figure: one.spread(figure) for figure in FIGURES},
-        "covered": one.covered,
+        "covered": compared["e2e"].covered,
         "waited_s": sum(each.waited_s for each in one.served),
     }

@@ -1,22 +1,24 @@
-"""The rule that a prediction must beat: every run of a source reaches the same MFU.
-
-A run's measured MFU is its model's FLOPs over the peak of its GPUs in its precision. The rule predicts each configuration at the
-median measured MFU of the source's other configurations, so it knows the source's own measurements, which we do not.
-"""
+"""The errors of published runs by source, GPU, kind of model, scale and class, and beside a rule that knows one MFU for each source."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, combinations
 from statistics import fmean, median
 from typing import Any
 
-from predict.serialise import version_of
-from predict.validation.published import Comparison, configurations
+from predict.serialise import as_json, each_picked, picked, version_of
+from predict.validation.compared import grouped, scores
+from predict.validation.published import MIXTURE, Comparison, Outcome, configurations
 from predict.validation.published_row import PublishedRow
 from predict.validation.published_software import CLASSES
+
+# The rule that a prediction must beat: every run of a source reaches the same MFU.
+#
+# A run's measured MFU is its model's FLOPs over the peak of its GPUs in its precision. The rule predicts each configuration at the
+# median measured MFU of the source's other configurations, so it knows the source's own measurements, which we do not.
 
 DISTINCT = 1.05
 """Times less than 5 % apart are noise: repeats of one run differ by 2 to 6 %."""
@@ -52,8 +54,7 @@ class SourceResult:
 
 def beside_constant_mfu(configurations: Sequence[Comparison]) -> list[SourceResult]:
     """The results of each source, by name."""
-    sources = sorted({one.row.text("source_id") for one in configurations})
-    return [_result(name, [one for one in configurations if one.row.text("source_id") == name]) for name in sources]
+    return [_result(source, found) for source, found in sorted(grouped(configurations, KEYS["source"]).items())]
 
 
 def _result(source: str, found: Sequence[Comparison]) -> SourceResult:
@@ -69,15 +70,8 @@ def _result(source: str, found: Sequence[Comparison]) -> SourceResult:
         error=fmean(abs(one.error) for one in found),
         constant_mfu_error=fmean(map(abs, rule)) if rule else math.nan,
         order=_order([found]),
-        order_of_one_work=_order(_by_work(found)),
+        order_of_one_work=_order(grouped(found, lambda one: tuple(map(one.row.text, WORK))).values()),
     )
-
-
-def _by_work(found: Sequence[Comparison]) -> Iterable[Sequence[Comparison]]:
-    works: dict[tuple[str, ...], list[Comparison]] = {}
-    for one in found:
-        works.setdefault(tuple(map(one.row.text, WORK)), []).append(one)
-    return works.values()
 
 
 def _order(groups: Iterable[Sequence[Comparison]]) -> PairOrder:
@@ -88,7 +82,6 @@ def _order(groups: Iterable[Sequence[Comparison]]) -> PairOrder:
         ratio = one.measured_us / other.measured_us
         if max(ratio, 1 / ratio) <= DISTINCT:
             continue
-        assert one.predicted and other.predicted
         pairs += 1
         ours += _agreement(ratio, one.predicted.median_us / other.predicted.median_us)
         rule += _agreement(ratio, one.at_peak_us / other.at_peak_us)
@@ -101,7 +94,7 @@ def _agreement(measured_ratio: float, predicted_ratio: float) -> float:
     return float((predicted_ratio > 1) == (measured_ratio > 1))
 
 
-# The errors of published runs, told by source, GPU, kind of model, scale and class; repeats of a configuration count once.
+# Figures by key; repeats of a configuration count once.
 
 PREDICTED, NOT_EXPRESSIBLE = "predicted", "not_expressible"
 
@@ -116,18 +109,13 @@ def _scale(row: PublishedRow) -> str:
     return next((f"up to {most}" for most in (8, 64, 512) if gpus <= most), "more than 512")
 
 
-def _basis(one: Comparison) -> str:
-    assert one.sources is not None
-    return max(one.sources, key=lambda name: one.sources[name])  # type: ignore[index]
-
-
-KEYS: dict[str, Callable[[Comparison], str]] = {
-    "source": lambda one: one.row.text("source_id"),
+KEYS: Mapping[str, Callable[[Comparison], str]] = {
+    "source": lambda one: one.source,
     "gpu": lambda one: one.row.text("gpu"),
     "kind": lambda one: one.kind,
     "precision": lambda one: _precision(one.row),
     "gpus": lambda one: _scale(one.row),
-    "rests on": _basis,
+    "rests on": lambda one: max(one.sources, key=lambda name: one.sources[name]),
 }
 
 
@@ -135,67 +123,42 @@ def summary(counted: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
     """The figures of all configurations, and of those of each source, GPU, kind, precision, scale and main basis."""
     yield figures(["all"], counted)
     for key, of in KEYS.items():
-        for value in sorted(set(map(of, counted))):
-            yield figures([key, value], [one for one in counted if of(one) == value])
-    for source in sorted(set(map(KEYS["source"], counted))):
-        for kind in ("dense", "MoE"):
-            for precision in ("16 bit", "fp8"):
-                matching = [
-                    one
-                    for one in counted
-                    if (KEYS["source"](one), KEYS["kind"](one), KEYS["precision"](one)) == (source, kind, precision)
-                ]
-                if matching:
-                    yield figures([source, kind, precision], matching)
+        for value, own in sorted(grouped(counted, of).items()):
+            yield figures([key, value], own)
+    together = grouped(counted, lambda one: (one.source, one.kind, _precision(one.row)))
+    for names in sorted(together, key=lambda names: (names[0], names[1] == MIXTURE, names[2])):
+        yield figures(list(names), together[names])
 
 
 def classes(counted: Sequence[Comparison]) -> list[dict[str, Any]]:
     """The figures of each class that has configurations."""
-    found = ((name, [one for one in counted if one.judged_as == name]) for name in CLASSES)
-    return [figures([name], matching) for name, matching in found if matching]
+    found = grouped(counted, lambda one: one.judged_as)
+    return [figures([name], found[name]) for name in CLASSES if name in found]
 
 
 def figures(key: list[str], counted: Sequence[Comparison]) -> dict[str, Any]:
     """Configurations (`rows`) and their measurements, mean and median error in percent, signed bias, the share of intervals
     that contain the measurement, and the intervals' mean half-width in log time."""
-    errors = [one.error for one in counted]
-    if not errors:
+    if not counted:
         return {"key": key, "rows": 0}
+    found = scores(counted)
     return {
         "key": key,
-        "rows": len(errors),
+        "rows": found.rows,
         "measurements": sum(len(one.repeats) for one in counted),
-        **error_percentages(errors),
-        "coverage": fmean(one.covered for one in counted),
-        "log_half_width": fmean(one.log_half_width for one in counted),
+        **found.percent,
+        "coverage": found.coverage,
+        "log_half_width": found.log_half_width,
     }
 
 
-def error_percentages(errors: Sequence[float]) -> dict[str, float]:
-    """Mean and median of absolute errors and the mean signed error, all in percent."""
-    return {
-        "mean_error_percent": 100 * fmean(map(abs, errors)),
-        "median_error_percent": 100 * median(map(abs, errors)),
-        "bias_percent": 100 * fmean(errors),
-    }
-
-
-def published_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def published_json(comparisons: Sequence[Outcome]) -> dict[str, Any]:
     """Every row's comparison; figures count each configuration once."""
     counted = configurations(comparisons)
     return {
         "version": version_of("validate-published"),
         "rows": [_row_json(one) for one in comparisons],
-        "configurations": [
-            {
-                "rows": list(one.repeats),
-                "class": one.judged_as,
-                "measured_us": one.measured_us,
-                "error": one.error,
-                "covered": one.covered,
-            }
-            for one in counted
-        ],
+        "configurations": each_picked(counted, "rows=repeats class=judged_as measured_us error covered"),
         "summary": list(summary(counted)),
         "sources": [_source_json(one) for one in beside_constant_mfu(counted)],
         "classes": classes(counted),
@@ -208,20 +171,17 @@ def _source_json(one: SourceResult) -> dict[str, Any]:
         "rows": one.configurations,
         "mean_error_percent": 100 * one.error,
         "constant_mfu_error_percent": None if math.isnan(one.constant_mfu_error) else 100 * one.constant_mfu_error,
-        "order": asdict(one.order),
-        "order_of_one_work": asdict(one.order_of_one_work),
+        **picked(one, "order order_of_one_work"),
     }
 
 
-def _row_json(one: Comparison) -> dict[str, Any]:
-    predicted = one.predicted
+def _row_json(one: Outcome) -> dict[str, Any]:
+    compared = one if isinstance(one, Comparison) else None
     return {
         "row_id": one.row.row_id,
-        "status": PREDICTED if predicted else NOT_EXPRESSIBLE,
-        "why": one.why,
-        "predicted_us": predicted
-        and {"median": predicted.median_us, "low": predicted.low_us, "high": predicted.high_us},
+        "status": PREDICTED if compared else NOT_EXPRESSIBLE,
+        "why": one.assumed if isinstance(one, Comparison) else one.why,
+        "predicted_us": compared and as_json(compared.predicted),
         "measured_us": one.row.measured_us,
-        "error": one.error if predicted else None,
-        "sources": one.sources,
+        **picked(compared, "error sources"),
     }

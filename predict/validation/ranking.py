@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
 from statistics import fmean, median
 from typing import Any, TypeAlias
 
 from predict import estimate
-from predict.interval import Interval, equally_likely
+from predict.interval import equally_likely
 from predict.memory.estimate import Verdict
 from predict.plan_search.answer import Contender, contender, ratio
 from predict.plan_search.options import OBJECTIVES
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
-from predict.serialise import version_of
+from predict.serialise import as_json, version_of
+from predict.validation.compared import Compared, grouped, mean_or_none, scores
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_runs import candidates
 from predict.validation.published_scores import DISTINCT
@@ -39,17 +40,19 @@ KERNELS = ("attn_kernel", "rms_kernel", "recompute")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredPlan:
-    """One plan. `measured_us` is None where it ran out of memory; a verdict other than OOM says that it fits."""
+class MeasuredPlan(Compared):
+    """One plan. Its measured time, in µs, is infinite where it ran out of memory; a verdict other than OOM says that it fits."""
 
     row: PublishedRow
     settings: tuple[Settings, ...]
     """Plan, batch and execution of the runs that the row may stand for."""
-    measured_us: float | None
-    predicted: Interval
     contender: Contender
     """The plan as a search holds it against others."""
     verdict: Verdict
+
+    @property
+    def ran(self) -> bool:
+        return self.measured < math.inf
 
     @property
     def said_to_fit(self) -> bool:
@@ -67,17 +70,15 @@ def measured_plans(
 
     The column `group` names groups; without one, rows that agree in SAME_IN_A_GROUP make a group, named after its first row.
     """
-    groups: dict[Hashable, list[MeasuredPlan]] = {}
-    left_out = []
+    plans, left_out = [], []
     for done, row in enumerate(rows, 1):
         try:
-            plan = _plan(row)
-            groups.setdefault(row.text("group") or tuple(map(row.text, SAME_IN_A_GROUP)), []).append(plan)
+            plans.append(_plan(row))
         except (NotExpressibleError, InfeasibleError) as error:
             left_out.append(f"{row.row_id}: {error}")
         progress(done, len(rows), row.row_id)
-    distinct = {_name(key, plans): _distinct(plans) for key, plans in groups.items()}
-    return distinct, left_out
+    groups = grouped(plans, lambda plan: plan.row.text("group") or tuple(map(plan.row.text, SAME_IN_A_GROUP)))
+    return {_name(key, own): _distinct(own) for key, own in groups.items()}, left_out
 
 
 def _name(key: Hashable, plans: Sequence[MeasuredPlan]) -> str:
@@ -95,7 +96,7 @@ def _plan(row: PublishedRow) -> MeasuredPlan:
     return MeasuredPlan(
         row=row,
         settings=tuple((run.plan, run.batch, run.execution) for run in runs),
-        measured_us=row.measured_us if status == TIMED else None,
+        measured=row.measured_us or math.nan if status == TIMED else math.inf,
         predicted=predicted,
         contender=contender(nearest, OBJECTIVES["time"]),
         # a setting that is not published may be the one that fits
@@ -105,15 +106,20 @@ def _plan(row: PublishedRow) -> MeasuredPlan:
 
 def _distinct(plans: Sequence[MeasuredPlan]) -> list[MeasuredPlan]:
     """Plans listed more than once, each once, by the median of its times; it ran out of memory if it never ran."""
-    repeats: dict[tuple[Settings, ...], list[MeasuredPlan]] = {}
-    for plan in plans:
-        repeats.setdefault(plan.settings, []).append(plan)
-    return [_once(same) for same in repeats.values()]
+    return [_once(same) for same in grouped(plans, lambda plan: plan.settings).values()]
 
 
 def _once(same: Sequence[MeasuredPlan]) -> MeasuredPlan:
-    times = [plan.measured_us for plan in same if plan.measured_us is not None]
-    return replace(same[0], measured_us=median(times) if times else None)
+    return replace(same[0], measured=median(_times(same) or [math.inf]))
+
+
+def that_ran(plans: Iterable[MeasuredPlan]) -> list[MeasuredPlan]:
+    """The plans that have a time, in order of it."""
+    return sorted((plan for plan in plans if plan.ran), key=lambda plan: plan.measured)
+
+
+def _times(plans: Iterable[MeasuredPlan]) -> list[float]:
+    return [plan.measured for plan in that_ran(plans)]
 
 
 # Figures of an order of plans: how it agrees with their measured times, and what following it costs.
@@ -138,9 +144,8 @@ class Following:
 
 def following(plans: Sequence[MeasuredPlan], order: Order) -> Following:
     """The launches of plans sorted by `order`; one of them at least has a time. Ties are launched as they are listed."""
-    launched = sorted(plans, key=order)
+    times = [plan.measured for plan in sorted(plans, key=order)]
     best = best_us(plans)
-    times = [math.inf if plan.measured_us is None else plan.measured_us for plan in launched]
     first = next(place for place, time in enumerate(times) if time < math.inf)
     return Following(
         regret=times[first] / best - 1,
@@ -150,7 +155,7 @@ def following(plans: Sequence[MeasuredPlan], order: Order) -> Following:
 
 
 def best_us(plans: Sequence[MeasuredPlan]) -> float:
-    return min(plan.measured_us for plan in plans if plan.measured_us is not None)
+    return min(plan.measured for plan in plans)
 
 
 def by_prediction(plan: MeasuredPlan) -> tuple[float, ...]:
@@ -164,10 +169,10 @@ def by_time(plan: MeasuredPlan) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """Pairs more than 5 % apart as an order has them. `tau` is Kendall's τ-b, NaN without an ordered pair."""
+    """Pairs more than 5 % apart as an order has them. `tau` is Kendall's τ-b, None without an ordered pair."""
 
     pairs: int
-    tau: float
+    tau: float | None
 
 
 def agreement(plans: Sequence[MeasuredPlan], order: Order, *, same_kernels: bool = False) -> Agreement:
@@ -185,14 +190,13 @@ def agreement(plans: Sequence[MeasuredPlan], order: Order, *, same_kernels: bool
         wrong += second < first
     pairs = right + wrong + tied
     ordered = right + wrong
-    return Agreement(pairs=pairs, tau=(right - wrong) / math.sqrt(ordered * pairs) if ordered else math.nan)
+    return Agreement(pairs=pairs, tau=(right - wrong) / math.sqrt(ordered * pairs) if ordered else None)
 
 
 def _distinct_pairs(plans: Sequence[MeasuredPlan]) -> Iterator[tuple[MeasuredPlan, MeasuredPlan]]:
-    """Pairs of timed plans more than 5 % apart, the faster one first."""
-    timed = sorted((plan for plan in plans if plan.measured_us is not None), key=lambda plan: plan.measured_us or 0.0)
-    for faster, slower in combinations(timed, 2):
-        if (slower.measured_us or 0.0) > DISTINCT * (faster.measured_us or 0.0):
+    """Pairs of plans that ran more than 5 % apart, the faster one first."""
+    for faster, slower in combinations(that_ran(plans), 2):
+        if slower.measured > DISTINCT * faster.measured:
             yield faster, slower
 
 
@@ -215,7 +219,7 @@ def best_of_random_regret(plans: Sequence[MeasuredPlan], drawn: int = SAMPLED) -
 
     The plan at place i of n in order of time is the best in C(n − i − 1, drawn − 1) of C(n, drawn) draws.
     """
-    times = sorted(_times(plans))
+    times = _times(plans)
     drawn = min(drawn, len(times))
     ways = comb(len(times), drawn)
     mean = sum(time * comb(len(times) - place - 1, drawn - 1) for place, time in enumerate(times)) / ways
@@ -243,44 +247,35 @@ def by_rule(plan: MeasuredPlan) -> tuple[float, ...]:
     )
 
 
-def _times(plans: Sequence[MeasuredPlan]) -> list[float]:
-    return [plan.measured_us for plan in plans if plan.measured_us is not None]
-
-
 # Intervals of the ratio of two plans' times, by which a search calls plans ties, held against measured ratios.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RatioCoverage:
-    """Shares of pairs of timed plans whose measured ratio lies in the 90 % interval of the predicted one; NaN without a pair."""
+    """Shares of pairs of plans that ran whose measured ratio lies in the 90 % interval of the predicted one; None without a pair."""
 
     pairs: int
-    ratio_coverage: float
+    ratio_coverage: float | None
     tied_pairs: int
     """Pairs whose interval holds 1: ties, as a search calls them."""
-    tie_coverage: float
+    tie_coverage: float | None
 
 
 def ratio_coverage(plans: Sequence[MeasuredPlan]) -> RatioCoverage:
     """The coverage over all pairs, in each of which the plan that is predicted to be faster stands for the best one."""
-    timed = sorted((plan for plan in plans if plan.measured_us is not None), key=lambda plan: plan.contender.value)
+    by_value = sorted((plan for plan in plans if plan.ran), key=lambda plan: plan.contender.value)
     inside, tied_inside = [], []
-    for first, second in combinations(timed, 2):
+    for first, second in combinations(by_value, 2):
         predicted = ratio(first.contender, second.contender)
-        measured = (second.measured_us or math.nan) / (first.measured_us or math.nan)
-        inside.append(predicted.covers(measured))
+        inside.append(predicted.covers(second.measured / first.measured))
         if predicted.tied:
             tied_inside.append(inside[-1])
     return RatioCoverage(
         pairs=len(inside),
-        ratio_coverage=_share(inside),
+        ratio_coverage=mean_or_none(inside),
         tied_pairs=len(tied_inside),
-        tie_coverage=_share(tied_inside),
+        tie_coverage=mean_or_none(tied_inside),
     )
-
-
-def _share(found: Sequence[bool]) -> float:
-    return sum(found) / len(found) if found else math.nan
 
 
 # Groups of measured plans judged: order, launches, feasibility and level, beside choices that need no prediction.
@@ -291,10 +286,10 @@ LEAST_TIMED = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrderScores:
-    """An order's figures, as fractions; NaN without a pair to judge."""
+    """An order's figures, as fractions; None without a pair to judge."""
 
-    tau: float
-    tau_same_class: float
+    tau: float | None
+    tau_same_class: float | None
     regret: float
     oom_before: float
     launches: float
@@ -302,8 +297,8 @@ class OrderScores:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupScores:
-    """A group's figures. `oom_recall` is the share of plans out of memory that are said not to fit, `false_oom` that of timed
-    plans; NaN where there are none."""
+    """A group's figures. `oom_recall` is the share of plans out of memory that are said not to fit, `false_oom` that of plans
+    that ran; None where there are none."""
 
     group: str
     plans: int
@@ -311,17 +306,17 @@ class GroupScores:
     pairs: int
     pairs_same_class: int
     best_us: float
-    ours: OrderScores
-    rule: OrderScores
-    """The four lines of `by_rule`; its regret is that of one who is told what fits, its launches are not."""
     random_regret: float
     best_of_five_regret: float
     random_launches: float
-    oom_recall: float
-    false_oom: float
-    bias: float
-    coverage: float
+    oom_recall: float | None
+    false_oom: float | None
+    bias: float | None
+    coverage: float | None
     ratios: RatioCoverage
+    ours: OrderScores
+    rule: OrderScores
+    """The four lines of `by_rule`; its regret is that of one who knows what fits, its launches are not."""
 
 
 def judged(groups: Mapping[str, Sequence[MeasuredPlan]]) -> tuple[list[GroupScores], int]:
@@ -332,34 +327,29 @@ def judged(groups: Mapping[str, Sequence[MeasuredPlan]]) -> tuple[list[GroupScor
 
 def large_groups(groups: Mapping[str, Sequence[MeasuredPlan]]) -> dict[str, Sequence[MeasuredPlan]]:
     """The groups of LEAST_TIMED timed plans or more."""
-    return {name: plans for name, plans in groups.items() if len(_timed(plans)) >= LEAST_TIMED}
-
-
-def _timed(plans: Sequence[MeasuredPlan]) -> list[MeasuredPlan]:
-    return [plan for plan in plans if plan.measured_us is not None]
+    return {name: plans for name, plans in groups.items() if len(that_ran(plans)) >= LEAST_TIMED}
 
 
 def _scores(group: str, plans: Sequence[MeasuredPlan]) -> GroupScores:
-    timed = _timed(plans)
-    errors = [plan.predicted.median_us / (plan.measured_us or math.nan) - 1 for plan in timed]
-    inside = [plan.predicted.low_us <= (plan.measured_us or math.nan) <= plan.predicted.high_us for plan in timed]
+    ran = that_ran(plans)
+    times = scores(ran)
     return GroupScores(
         group=group,
         plans=len(plans),
-        timed=len(timed),
+        timed=len(ran),
         pairs=agreement(plans, by_time).pairs,
         pairs_same_class=agreement(plans, by_time, same_kernels=True).pairs,
         best_us=best_us(plans),
-        ours=_order_scores(plans, by_time, following(plans, by_prediction)),
-        rule=_order_scores(plans, by_rule, following(plans, by_rule)),
         random_regret=random_regret(plans),
         best_of_five_regret=best_of_random_regret(plans),
         random_launches=random_launches(plans),
-        oom_recall=_mean(not plan.said_to_fit for plan in plans if plan.measured_us is None),
-        false_oom=_mean(not plan.said_to_fit for plan in timed),
-        bias=fmean(errors),
-        coverage=fmean(inside),
+        oom_recall=mean_or_none(not plan.said_to_fit for plan in plans if not plan.ran),
+        false_oom=mean_or_none(not plan.said_to_fit for plan in ran),
+        bias=times.bias,
+        coverage=times.coverage,
         ratios=ratio_coverage(plans),
+        ours=_order_scores(plans, by_time, following(plans, by_prediction)),
+        rule=_order_scores(plans, by_rule, following(plans, by_rule)),
     )
 
 
@@ -373,45 +363,26 @@ def _order_scores(plans: Sequence[MeasuredPlan], order: Order, followed: Followi
     )
 
 
-def _mean(values: Iterable[float]) -> float:
-    """The mean of the values that are numbers; NaN without one."""
-    known = [value for value in values if not math.isnan(value)]
-    return fmean(known) if known else math.nan
+OF_ORDER = ("tau", "tau_same_class", "regret", "oom_before", "launches")
+MEANS = (
+    *OF_ORDER,
+    *("within_two_launches", "oom_recall", "false_oom", "bias", "coverage", "ratio_coverage", "tie_coverage"),
+    *("random_regret", "best_of_five_regret", "random_launches"),
+    *(f"rule_{name}" for name in OF_ORDER),
+)
 
 
-def mean_over_groups(groups: Sequence[GroupScores]) -> dict[str, float]:
+def mean_over_groups(groups: Sequence[GroupScores]) -> dict[str, float | None]:
     """Means over the groups: each group is one choice that a user makes, however many plans were tried."""
-
-    def mean(of: Callable[[GroupScores], float]) -> float:
-        return _mean(map(of, groups))
-
-    return {
-        **_order_means(groups, lambda one: one.ours),
-        "within_two_launches": mean(lambda one: one.ours.launches <= 2),
-        "oom_recall": mean(lambda one: one.oom_recall),
-        "false_oom": mean(lambda one: one.false_oom),
-        "bias": mean(lambda one: one.bias),
-        "coverage": mean(lambda one: one.coverage),
-        "ratio_coverage": mean(lambda one: one.ratios.ratio_coverage),
-        "tie_coverage": mean(lambda one: one.ratios.tie_coverage),
-        "random_regret": mean(lambda one: one.random_regret),
-        "best_of_five_regret": mean(lambda one: one.best_of_five_regret),
-        "random_launches": mean(lambda one: one.random_launches),
-        **{f"rule_{name}": value for name, value in _order_means(groups, lambda one: one.rule).items()},
-    }
-
-
-def _order_means(groups: Sequence[GroupScores], order: Callable[[GroupScores], OrderScores]) -> dict[str, float]:
-    scores = [asdict(order(one)) for one in groups]
-    names = ("tau", "tau_same_class", "regret", "oom_before", "launches")
-    return {name: _mean(one[name] for one in scores) for name in names}
+    figures = [_group_json(one) | {"within_two_launches": one.ours.launches <= 2} for one in groups]
+    return {name: mean_or_none(one[name] for one in figures if one[name] is not None) for name in MEANS}
 
 
 def ranking_json(groups: Sequence[GroupScores], small: int, left_out: Sequence[str]) -> dict[str, Any]:
     """Fractions, not percent; null where there is nothing to judge."""
     return {
         "version": version_of("validate-ranking"),
-        "summary": _null_for_nan(mean_over_groups(groups)),
+        "summary": mean_over_groups(groups),
         "groups": [_group_json(one) for one in groups],
         "smaller_groups": small,
         "left_out": list(left_out),
@@ -419,11 +390,7 @@ def ranking_json(groups: Sequence[GroupScores], small: int, left_out: Sequence[s
 
 
 def _group_json(one: GroupScores) -> dict[str, Any]:
-    figures = asdict(one)
+    figures = as_json(one)
     ours, rule, ratios = (figures.pop(name) for name in ("ours", "rule", "ratios"))
     of_ratios = {name: ratios[name] for name in ("ratio_coverage", "tied_pairs", "tie_coverage")}
-    return _null_for_nan({**figures, **of_ratios, **ours, **{f"rule_{name}": value for name, value in rule.items()}})
-
-
-def _null_for_nan(figures: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
+    return {**figures, **of_ratios, **ours, **{f"rule_{name}": value for name, value in rule.items()}}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from math import log
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
 from predict.huggingface.config_json import load_model
@@ -15,9 +15,11 @@ from predict.interval import Interval, equally_likely
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
 from predict.rl.phases import FACTORS, FITTED_TO, Factors, in_sample, sync_time
+from predict.rl.section import COLOCATED
 from predict.rl.step import RlStep, scaled_step, unscaled_step
 from predict.rl.training import Estimate
-from predict.serialise import version_of
+from predict.serialise import picked, version_of
+from predict.validation.compared import Compared, mean_or_none, scores
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.rl_fit import Observed, agreeing, factors_without, refit
 from predict.validation.rl_rows import is_of_transfers, read_rl_rows, rl_runs_of
@@ -26,63 +28,39 @@ from sampling.hardware.cluster import known_hardware, load_cluster
 from sampling.progress import Progress, progress_display
 from sampling.units import SECOND_US
 
-# A predicted time beside a published one, and figures over many.
-
 PHASES = ("gen", "old_log_prob", "ref", "update_actor", "update_weights", "step")
 """Phases that tables publish."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
-    """One phase of one row."""
+class ComparedPhase(Compared):
+    """One phase of one row, in µs."""
 
-    predicted: Interval
-    measured_us: float
     in_sample: bool = False
     """A term of the prediction was read from this very source and phase."""
 
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less 1."""
-        return self.predicted.median_us / self.measured_us - 1
 
-    @property
-    def covered(self) -> bool:
-        return self.predicted.covers(self.measured_us)
-
-
-def summaries(judged: Mapping[str, Sequence[Judged]]) -> dict[str, dict[str, dict[str, float | None]]]:
+def summaries(phases: Mapping[str, Sequence[ComparedPhase]]) -> dict[str, dict[str, Any]]:
     """The figures of each phase: `summary` over times that no term was read from, `summary_in_sample` over the others."""
     return {
-        key: {name: summary([one for one in found if one.in_sample == read]) for name, found in judged.items()}
+        key: {name: summary(one for one in found if one.in_sample == read) for name, found in phases.items()}
         for key, read in (("summary", False), ("summary_in_sample", True))
     }
 
 
-def summary(judged: Sequence[Judged]) -> dict[str, float | None]:
+def summary(compared: Iterable[Compared]) -> dict[str, Any]:
     """Mean and median size of the errors, their mean, and the share that the intervals hold; errors are fractions."""
-    if not judged:
-        return {"rows": 0, "mean": None, "median": None, "bias": None, "coverage": None}
-    errors = [one.error for one in judged]
-    return {
-        "rows": len(judged),
-        "mean": fmean(map(abs, errors)),
-        "median": median(map(abs, errors)),
-        "bias": fmean(errors),
-        "coverage": fmean(one.covered for one in judged),
-    }
+    return picked(scores(compared), "rows mean median bias coverage")
 
 
-def phase_json(judged: Judged) -> dict[str, Any]:
+def phase_json(phase: ComparedPhase) -> dict[str, Any]:
     """One phase of a row of `predict validate rl --json`."""
     return {
-        "predicted_s": judged.predicted.median_us / SECOND_US,
-        "low_s": judged.predicted.low_us / SECOND_US,
-        "high_s": judged.predicted.high_us / SECOND_US,
-        "measured_s": judged.measured_us / SECOND_US,
-        "error": judged.error,
-        "covered": judged.covered,
-        "in_sample": judged.in_sample,
+        "predicted_s": phase.predicted.median_us / SECOND_US,
+        "low_s": phase.predicted.low_us / SECOND_US,
+        "high_s": phase.predicted.high_us / SECOND_US,
+        "measured_s": phase.measured_us / SECOND_US,
+        **picked(phase, "error covered in_sample"),
     }
 
 
@@ -94,7 +72,7 @@ class ComparedStep:
     """A row with its phases, or the reason why it has none."""
 
     row: PublishedRow
-    phases: Mapping[str, Judged]
+    phases: Mapping[str, ComparedPhase]
     open_length: bool = False
     """No mean length of responses is published, so that the prediction is taken over likely ones."""
     reason: str = ""
@@ -146,9 +124,9 @@ def _compared(row: PublishedRow, likely: Sequence[RlStep], factors: Factors) -> 
         row=row,
         open_length=row.number("response_mean") is None,
         phases={
-            name: Judged(
+            name: ComparedPhase(
                 predicted=equally_likely([times[name] for times in found]),
-                measured_us=SECOND_US * seconds,
+                measured=SECOND_US * seconds,
                 in_sample=in_sample(row.text("source_id"), name),
             )
             for name, seconds in measured.items()
@@ -166,8 +144,8 @@ def rl_json(compared_rows: Sequence[ComparedStep], refit: Factors | None = None)
 
     `refit` are the factors that the rows of the fitted sources give today, beside those that are shipped.
     """
-    known = _summaries([one for one in compared_rows if not one.open_length])
-    open_lengths = _summaries([one for one in compared_rows if one.open_length])
+    known = _summaries(one for one in compared_rows if not one.open_length)
+    open_lengths = _summaries(one for one in compared_rows if one.open_length)
     return {
         "version": version_of("validate-rl"),
         "summary": known["summary"],
@@ -175,50 +153,52 @@ def rl_json(compared_rows: Sequence[ComparedStep], refit: Factors | None = None)
         "summary_in_sample": _summaries(compared_rows)["summary_in_sample"],
         "order": _order(compared_rows),
         "factors": {"shipped": asdict(FACTORS), "refit": refit and asdict(refit)},
-        "rows": [_row(one) for one in compared_rows],
+        "rows": [_row_json(one, STEP_COLUMNS) for one in compared_rows],
     }
 
 
-def _summaries(rows: Sequence[ComparedStep]) -> dict[str, Any]:
-    return summaries({name: _of(rows, name) for name in PHASES})
-
-
-def _of(rows: Iterable[ComparedStep], name: str) -> list[Judged]:
-    return [one.phases[name] for one in rows if name in one.phases]
+def _summaries(rows: Iterable[ComparedStep]) -> dict[str, Any]:
+    listed = list(rows)
+    return summaries({name: [one.phases[name] for one in listed if name in one.phases] for name in PHASES})
 
 
 def _order(rows: Sequence[ComparedStep]) -> dict[str, float | None]:
-    """Pairs of a colocated and another placement of one source and GPU: the share in which the faster one is told."""
+    """Pairs of a colocated and another placement of one source and GPU: the share in which the faster one is predicted."""
     judged = [one for one in rows if "step" in one.phases]
-    right = []
-    for first in judged:
-        for second in judged:
-            same = all(
-                first.row.text(name) == second.row.text(name) for name in ("source_id", "gpu", "framework_version")
-            )
-            if not same or first.row.text("mode") != "colocated" or second.row.text("mode") == "colocated":
-                continue
-            one, other = first.phases["step"], second.phases["step"]
-            measured, predicted = (
-                log(one.measured_us / other.measured_us),
-                log(one.predicted.median_us / other.predicted.median_us),
-            )
-            right.append(measured * predicted > 0)
-    return {"pairs": len(right), "right": fmean(right) if right else None}
+    colocated = [one for one in judged if one.row.text("mode") == COLOCATED]
+    apart = [one for one in judged if one.row.text("mode") != COLOCATED]
+    right = [
+        _faster(one.phases["step"], other.phases["step"])
+        for one, other in product(colocated, apart)
+        if _setting(one) == _setting(other)
+    ]
+    return {"pairs": len(right), "right": mean_or_none(right)}
 
 
-def _row(one: ComparedStep) -> dict[str, Any]:
+def _setting(one: ComparedStep) -> tuple[str, ...]:
+    return tuple(map(one.row.text, ("source_id", "gpu", "framework_version")))
+
+
+def _faster(one: Compared, other: Compared) -> bool:
+    """Whether the prediction has the two in the order in which they were measured."""
+    measured = log(one.measured_us / other.measured_us)
+    return measured * log(one.predicted.median_us / other.predicted.median_us) > 0
+
+
+STEP_COLUMNS = {"source": "source_id", "model": "model", "gpu": "gpu", "mode": "mode"}
+TRANSFER_COLUMNS = {"source": "source", "model": "model", "gpu": "placement", "mode": "method"}
+"""What a row says of itself → the column of either kind of table that has it."""
+
+
+def _row_json(one: ComparedStep, columns: Mapping[str, str]) -> dict[str, Any]:
     row = one.row
     return {
         "row_id": row.row_id,
-        "source": row.text("source_id"),
-        "model": row.text("model"),
-        "gpu": row.text("gpu"),
+        **{name: row.text(column) for name, column in columns.items()},
         "gpus": row.number("n_gpus"),
-        "mode": row.text("mode"),
         "reason": one.reason or None,
         "open_length": one.open_length,
-        "phases": {name: phase_json(judged) for name, judged in one.phases.items()},
+        "phases": {name: phase_json(phase) for name, phase in one.phases.items()},
     }
 
 
@@ -231,15 +211,14 @@ PHASE = "update_weights"
 
 def transfers_json(rows: Sequence[PublishedRow]) -> dict[str, Any]:
     """The part of `predict validate rl --json` that such a table has."""
-    judged = [_judged_transfer(place, row) for place, row in enumerate(rows, 1)]
+    compared = list(map(_compared_transfer, rows))
     return {
-        **summaries({PHASE: [one for one in judged if isinstance(one, Judged)]}),
-        "rows": [_transfer_row(place, row, one) for place, (row, one) in enumerate(zip(rows, judged, strict=True), 1)],
+        **summaries({PHASE: [one.phases[PHASE] for one in compared if one.phases]}),
+        "rows": [_row_json(one, TRANSFER_COLUMNS) for one in compared],
     }
 
 
-def _judged_transfer(place: int, row: PublishedRow) -> Judged | str:
-    """A row's prediction, or the reason why there is none."""
+def _compared_transfer(row: PublishedRow) -> ComparedStep:
     try:
         if row.fault:
             raise NotExpressibleError(row.fault)
@@ -251,15 +230,15 @@ def _judged_transfer(place: int, row: PublishedRow) -> Judged | str:
             raise NotExpressibleError(f"method: {row.text('method')} is not modelled")
         model, precision = _model_of_transfer(row)
         gpus, hardware = _machines_of_transfer(row)
-        cluster = load_cluster(hardware=hardware, nodes=max(1, gpus // 8), gpus_per_node=min(gpus, 8), profile="none")
-        link = cluster.link(gpus, cluster.gpus_per_node)
-        return Judged(
-            predicted=sync_time(model, link, precision, method),
-            measured_us=SECOND_US * seconds,
-            in_sample=in_sample(row.text("source"), PHASE),
-        )
     except NotExpressibleError as error:
-        return str(error)
+        return ComparedStep(row=row, phases={}, reason=str(error))
+    cluster = load_cluster(hardware=hardware, nodes=max(1, gpus // 8), gpus_per_node=min(gpus, 8), profile="none")
+    phase = ComparedPhase(
+        predicted=sync_time(model, cluster.link(gpus, cluster.gpus_per_node), precision, method),
+        measured=SECOND_US * seconds,
+        in_sample=in_sample(row.text("source"), PHASE),
+    )
+    return ComparedStep(row=row, phases={PHASE: phase})
 
 
 def _model_of_transfer(row: PublishedRow) -> tuple[ModelSpec, str]:
@@ -279,24 +258,6 @@ def _machines_of_transfer(row: PublishedRow) -> tuple[int, str]:
     if not counts or not named:
         raise NotExpressibleError(f"placement: {row.text('placement')} names no GPUs of configs/hardware")
     return sum(int(count) for count in counts.groups() if count), named[0]
-
-
-def _transfer_row(place: int, row: PublishedRow, judged: Judged | str) -> dict[str, Any]:
-    reason = judged if isinstance(judged, str) else None
-    return {
-        "row_id": row.text("row_id") or f"row {place}",
-        "source": row.text("source"),
-        "model": row.text("model"),
-        "gpu": row.text("placement"),
-        "gpus": None,
-        "mode": row.text("method"),
-        "reason": reason,
-        "open_length": False,
-        "phases": {} if isinstance(judged, str) else {PHASE: phase_json(judged)},
-    }
-
-
-# `predict validate rl`: a table of published RL steps, predicted and compared.
 
 
 def validate_rl(truth: Path, estimate: Estimate) -> dict[str, Any]:

@@ -5,33 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from predict import rl_step
-from predict.interval import Interval
 from predict.measurement.real_rl import STEP, RlMeasurement, Spread, measure_rl, pool_rl, require_measurable_rl
 from predict.rl.step import RlStep
-from predict.serialise import version_of
+from predict.serialise import as_json, picked, version_of
+from predict.validation.compared import Compared, scores
 
 STEPS_PER_ROUND = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredPhase:
-    """One phase, or the whole step: its prediction, made first, and its measured times."""
+class MeasuredPhase(Compared):
+    """One phase, or the whole step: its prediction, made first, and the median of its measured times, which scatter by `spread`."""
 
-    predicted: Interval
-    measured: Spread
-
-    @property
-    def error(self) -> float:
-        """(predicted − measured) / measured."""
-        return self.predicted.median_us / self.measured.median_us - 1
-
-    @property
-    def covered(self) -> bool:
-        return self.predicted.covers(self.measured.median_us)
+    spread: Spread
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +33,7 @@ class MeasuredRlStep:
 
 
 def validate_rl_here(
-    configs: Sequence[Path | str], overrides: Sequence[str], *, rounds: int, tell: Callable[[str], None]
+    configs: Sequence[Path | str], overrides: Sequence[str], *, rounds: int, report: Callable[[str], None]
 ) -> list[MeasuredRlStep]:
     """Predict every config, then run them in turns, so that a slow spell falls on all alike. UserError for one that cannot run."""
     predicted = [rl_step(config, overrides) for config in configs]
@@ -56,7 +45,7 @@ def validate_rl_here(
             result = measure_rl(config, overrides, steps=STEPS_PER_ROUND)
             measured[place].append(result)
             median_ms = result.spread(STEP).median_us / 1e3
-            tell(
+            report(
                 f"measured {turn * len(configs) + place + 1} of {rounds * len(configs)}: {result.run} {median_ms:.0f} ms"
             )
     return [_row(step, pool_rl(results)) for step, results in zip(predicted, measured, strict=True)]
@@ -64,9 +53,10 @@ def validate_rl_here(
 
 def _row(step: RlStep, measurement: RlMeasurement) -> MeasuredRlStep:
     times = {phase.name: phase.time for phase in step.phases} | {STEP: step.time}
+    spreads = {name: measurement.spread(name) for name in measurement.phase_times_us}
     phases = {
-        name: MeasuredPhase(predicted=times[name], measured=measurement.spread(name))
-        for name in measurement.phase_times_us
+        name: MeasuredPhase(predicted=times[name], measured=spread.median_us, spread=spread)
+        for name, spread in spreads.items()
     }
     return MeasuredRlStep(run=step.rl.name, phases=phases, measurement=measurement)
 
@@ -76,7 +66,12 @@ def measured_rl_json(rows: Sequence[MeasuredRlStep]) -> dict[str, Any]:
     names = list(dict.fromkeys(name for row in rows for name in row.phases))
     return {
         "version": version_of("validate-own-rl"),
-        "summary": {name: _summary([row.phases[name] for row in rows if name in row.phases]) for name in names},
+        "summary": {
+            name: picked(
+                scores(row.phases[name] for row in rows if name in row.phases), "rows mean worst bias coverage"
+            )
+            for name in names
+        },
         "rows": [
             {
                 "run": row.run,
@@ -90,22 +85,9 @@ def measured_rl_json(rows: Sequence[MeasuredRlStep]) -> dict[str, Any]:
     }
 
 
-def _summary(phases: Sequence[MeasuredPhase]) -> dict[str, Any]:
-    errors = [phase.error for phase in phases]
-    return {
-        "rows": len(phases),
-        "mean": fmean(map(abs, errors)),
-        "worst": max(map(abs, errors)),
-        "bias": fmean(errors),
-        "coverage": fmean(phase.covered for phase in phases),
-    }
-
-
 def _phase(phase: MeasuredPhase) -> dict[str, Any]:
-    time, seen = phase.predicted, phase.measured
     return {
-        "predicted_us": {"median": time.median_us, "low": time.low_us, "high": time.high_us},
-        "measured_us": {"median": seen.median_us, "p10": seen.p10_us, "p90": seen.p90_us},
-        "error": phase.error,
-        "covered": phase.covered,
+        "predicted_us": as_json(phase.predicted),
+        "measured_us": picked(phase.spread, "median=median_us p10=p10_us p90=p90_us"),
+        **picked(phase, "error covered"),
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from predict.interval import Interval
 from predict.serving.coefficients import Client, Coefficients
 from predict.serving.fitting import (
     LEAST_EXPERIMENTS,
@@ -28,6 +29,7 @@ from predict.serving.scheduler.traffic import Load, Traffic, at_rate, every, tra
 from predict.serving.server import EngineSettings, Server
 from predict.serving.step_model import Features, StepModel, step_model
 from predict.serving.step_table import StepTable
+from predict.validation.compared import Compared, Refused
 from predict.validation.serving_rows import Stage
 from sampling.errors import SamplesError, UserError
 from sampling.files.disk import is_missing
@@ -80,6 +82,21 @@ class Case:
         )
 
 
+FIGURES: Mapping[str, Callable[[Latency], float]] = {
+    "e2e": lambda latency: latency.e2e.mean_us,
+    "ttft": lambda latency: latency.ttft.mean_us,
+    "tpot": lambda latency: latency.tpot.mean_us,
+    "e2e_p90": lambda latency: latency.e2e.percentiles_us[90],
+}
+"""Latencies that are held beside measured ones, in µs."""
+
+
+def latency_interval(figure: str, predicted: Latency, low: Latency, high: Latency) -> Interval:
+    """A figure of a prediction, with those of steps at the bounds of their interval."""
+    read = FIGURES[figure]
+    return Interval(median=read(predicted), low=read(low), high=read(high))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedStage:
     """A stage and its prediction, with those of steps at the bounds of their interval."""
@@ -91,33 +108,13 @@ class ComparedStage:
     fitted_without: str
     """The experiment that the coefficients were fitted without; empty for the coefficients as they come."""
 
-    def error(self, measured_ms: float | None, predicted_us: float) -> float | None:
-        """Predicted over measured, less 1; None where it was not measured."""
-        return predicted_us / (1e3 * measured_ms) - 1 if measured_ms else None
+    def interval(self, figure: str) -> Interval:
+        return latency_interval(figure, self.predicted, self.low, self.high)
 
-    @property
-    def errors(self) -> Mapping[str, float | None]:
-        stage, found = self.stage, self.predicted
-        return {
-            "e2e": self.error(stage.e2e_mean_ms, found.e2e.mean_us),
-            "ttft": self.error(stage.ttft_mean_ms, found.ttft.mean_us),
-            "tpot": self.error(stage.tpot_mean_ms, found.tpot.mean_us),
-            "e2e_p90": self.error(stage.e2e_p90_ms, found.e2e.percentiles_us[90]),
-        }
-
-    @property
-    def covered(self) -> bool | None:
-        """Whether the measured mean E2E lies in the interval."""
-        measured = self.stage.e2e_mean_ms
-        return self.low.e2e.mean_us <= 1e3 * measured <= self.high.e2e.mean_us if measured else None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RefusedStage:
-    """A stage that cannot be predicted, and why."""
-
-    stage: Stage
-    why: str
+    def compared(self, figure: str) -> Compared | None:
+        """A figure beside its measurement, in µs; None where it was not measured."""
+        measured_ms = self.stage.measured_ms[figure]
+        return Compared(predicted=self.interval(figure), measured=1e3 * measured_ms) if measured_ms else None
 
 
 class ServingComparison:
@@ -127,12 +124,12 @@ class ServingComparison:
         self.coefficients = coefficients
         self.model: StepModel = step_model(coefficients.model)
         self.cases: list[Case] = []
-        self.refused: list[RefusedStage] = []
+        self.refused: list[Refused[Stage]] = []
         for stage in stages:
             try:
                 self.cases.append(self._case(stage))
             except UserError as error:
-                self.refused.append(RefusedStage(stage=stage, why=str(error)))
+                self.refused.append(Refused(row=stage, why=str(error)))
 
     def _case(self, stage: Stage) -> Case:
         server = stage.server()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -84,6 +84,16 @@ class Stage:
             )
             faults.append(Fault(path="max_num_batched_tokens", problem=problem))
         return faults
+
+    @property
+    def measured_ms(self) -> Mapping[str, float | None]:
+        """The latencies that are compared, by their short names."""
+        return {
+            "e2e": self.e2e_mean_ms,
+            "ttft": self.ttft_mean_ms,
+            "tpot": self.tpot_mean_ms,
+            "e2e_p90": self.e2e_p90_ms,
+        }
 
     @property
     def prompt(self) -> int:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
-from predict.serialise import version_of
+from predict.interval import Interval
+from predict.serialise import each_picked, picked, version_of
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.scheduler.simulate import capacity_per_s
 from predict.validation.closed_loops import closed_loop_json, compared_loops, read_closed_loops
+from predict.validation.compared import Compared, Refused, Scores, grouped, scores
 from predict.validation.serving import (
+    FIGURES,
     SUB,
     Case,
     ComparedStage,
-    RefusedStage,
     ServingComparison,
     Transfer,
     replayed,
     transferred,
 )
-from predict.validation.serving_rows import read_stages
+from predict.validation.serving_rows import Stage, read_stages
 from predict.validation.truth_table import columns_of, read_declared
 from sampling.files.disk import is_missing
 from sampling.files.schema import Key
@@ -58,7 +60,7 @@ CAPACITIES = columns_of(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
-    """A measured capacity in requests per second and its prediction, with interval."""
+    """A measured capacity in requests per second and its prediction."""
 
     model: str
     gpu: str
@@ -67,20 +69,13 @@ class Capacity:
     stable_rate: float | None
     overloaded_rate: float | None
     measured: float | None
-    predicted: float
-    low: float
-    high: float
+    predicted: Interval
 
     @property
-    def error(self) -> float:
-        """Predicted over measured, less 1; without a measured one, 0 inside the bracket and else the distance from its nearer end."""
-        if self.measured:
-            return self.predicted / self.measured - 1
-        if self.stable_rate and self.predicted < self.stable_rate:
-            return self.predicted / self.stable_rate - 1
-        if self.overloaded_rate and self.predicted > self.overloaded_rate:
-            return self.predicted / self.overloaded_rate - 1
-        return 0.0
+    def compared(self) -> Compared:
+        """The prediction beside the measured capacity, or else beside the point of the bracket that is nearest to it."""
+        nearest = min(max(self.predicted.median, self.stable_rate or 0.0), self.overloaded_rate or math.inf)
+        return Compared(predicted=self.predicted, measured=self.measured or nearest)
 
 
 def capacities(folder: Path, comparison: ServingComparison) -> Iterator[Capacity]:
@@ -117,19 +112,15 @@ def _capacity(row: CapacityRow, case: Case, comparison: ServingComparison) -> Ca
         stable_rate=row.stable_rate_rps,
         overloaded_rate=row.overloaded_rate_rps,
         measured=row.measured_capacity_rps,
-        predicted=predicted,
-        low=low,
-        high=high,
+        predicted=Interval(median=predicted, low=low, high=high),
     )
 
 
-# Errors of predicted serving runs, summed up: means over stages below saturation, every stage one vote.
-
-FIGURES = ("e2e", "ttft", "tpot", "e2e_p90")
+# Errors of predicted serving runs: means over stages below saturation, every stage one vote.
 
 
 def serving_json(
-    compared: Sequence[ComparedStage], refused: Sequence[RefusedStage], found: Sequence[Capacity], *, model: str
+    compared: Sequence[ComparedStage], refused: Sequence[Refused[Stage]], found: Sequence[Capacity], *, model: str
 ) -> dict[str, Any]:
     """The stable content of `predict validate serving --json`; errors and shares are fractions."""
     judged = [one for one in compared if one.stage.regime == SUB]
@@ -138,17 +129,23 @@ def serving_json(
         "model": model,
         "summary": {
             **mean_errors(judged),
-            "coverage": _coverage(judged),
-            "capacity": fmean(abs(one.error) for one in found) if found else None,
+            "coverage": _scores(judged, "e2e").coverage,
+            "capacity": scores(one.compared for one in found).mean,
         },
-        "bias": {name: _mean(_known(judged, name)) for name in FIGURES},
+        "bias": {figure: _scores(judged, figure).bias for figure in FIGURES},
         "by_gpu": _by(judged, lambda one: one.stage.gpu),
         "by_model": _by(judged, lambda one: one.stage.model),
         "by_source": _by(judged, lambda one: one.stage.source),
         "rows": [_row(one) for one in compared],
-        "refused": [{"experiment": one.stage.experiment, "stage": one.stage.stage, "why": one.why} for one in refused],
-        "capacities": [{**asdict(one), "error": one.error} for one in found],
+        "refused": each_picked(refused, "experiment=row.experiment stage=row.stage why"),
+        "capacities": each_picked(found, CAPACITY),
     }
+
+
+CAPACITY = (
+    "model gpu tp profile stable_rate overloaded_rate measured predicted=predicted.median low=predicted.low"
+    " high=predicted.high error=compared.error"
+)
 
 
 def transfer_json(transfer: Transfer) -> dict[str, Any]:
@@ -156,69 +153,35 @@ def transfer_json(transfer: Transfer) -> dict[str, Any]:
     return {
         "fitted_on": transfer.fitted_on,
         **mean_errors(transfer.compared),
-        "coverage": _coverage(transfer.compared),
+        "coverage": _scores(transfer.compared, "e2e").coverage,
         "by_gpu": _by(transfer.compared, lambda one: one.stage.gpu),
     }
 
 
-def mean_errors(compared: Sequence[ComparedStage]) -> dict[str, float | None]:
-    """The mean size of the errors of each figure."""
-    return {name: mean_error(compared, name) for name in FIGURES}
+def mean_errors(stages: Sequence[ComparedStage]) -> dict[str, float | None]:
+    """The mean size of the errors of each figure; None where no stage has it."""
+    return {figure: _scores(stages, figure).mean for figure in FIGURES}
 
 
-def mean_error(compared: Iterable[ComparedStage], name: str) -> float | None:
-    """Mean size of the errors of one figure; None where no stage has it."""
-    return _mean(map(abs, _known(compared, name)))
+def _scores(stages: Iterable[ComparedStage], figure: str) -> Scores:
+    return scores(compared for one in stages if (compared := one.compared(figure)))
 
 
-def _coverage(compared: Iterable[ComparedStage]) -> float | None:
-    """Share of the stages whose mean E2E lies in its interval."""
-    return _mean(one.covered for one in compared if one.covered is not None)
-
-
-def _known(compared: Iterable[ComparedStage], name: str) -> list[float]:
-    return [error for one in compared if (error := one.errors[name]) is not None]
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    listed = list(values)
-    return fmean(listed) if listed else None
-
-
-def _by(compared: Sequence[ComparedStage], key: Callable[[ComparedStage], str]) -> dict[str, Mapping[str, Any]]:
-    groups: dict[str, list[ComparedStage]] = {}
-    for one in compared:
-        groups.setdefault(key(one), []).append(one)
-    return {name: {"rows": len(group), **mean_errors(group)} for name, group in sorted(groups.items())}
+def _by(stages: Sequence[ComparedStage], key: Callable[[ComparedStage], str]) -> dict[str, Mapping[str, Any]]:
+    return {name: {"rows": len(own), **mean_errors(own)} for name, own in sorted(grouped(stages, key).items())}
 
 
 def _row(one: ComparedStage) -> dict[str, Any]:
-    stage, found = one.stage, one.predicted
+    compared = {figure: one.compared(figure) for figure in FIGURES}
+    predicted = {figure: one.interval(figure) for figure in FIGURES}
+    e2e = {"e2e_low": predicted["e2e"].low / 1e3, "e2e_high": predicted["e2e"].high / 1e3}
     return {
-        "experiment": stage.experiment,
-        "stage": stage.stage,
-        "model": stage.model,
-        "gpu": stage.gpu,
-        "profile": stage.profile,
-        "rate_rps": stage.rate_rps,
-        "regime": stage.regime,
+        **picked(one.stage, "experiment stage model gpu profile rate_rps regime"),
         "fitted_without": one.fitted_without,
-        "predicted_ms": {
-            "e2e": found.e2e.mean_us / 1e3,
-            "e2e_low": one.low.e2e.mean_us / 1e3,
-            "e2e_high": one.high.e2e.mean_us / 1e3,
-            "ttft": found.ttft.mean_us / 1e3,
-            "tpot": found.tpot.mean_us / 1e3,
-            "e2e_p90": found.e2e.percentiles_us[90] / 1e3,
-        },
-        "measured_ms": {
-            "e2e": stage.e2e_mean_ms,
-            "ttft": stage.ttft_mean_ms,
-            "tpot": stage.tpot_mean_ms,
-            "e2e_p90": stage.e2e_p90_ms,
-        },
-        "errors": dict(one.errors),
-        "covered": one.covered,
+        "predicted_ms": {figure: time.median / 1e3 for figure, time in predicted.items()} | e2e,
+        "measured_ms": one.stage.measured_ms,
+        "errors": {figure: each.error if each else None for figure, each in compared.items()},
+        **picked(compared["e2e"], "covered"),
     }
 
 

@@ -80,7 +80,7 @@ def _measurement(answer: Mapping[str, Any]) -> Measurement:
 
 
 def against_sessions(
-    runs: Sequence[ValidatedRun], predicted: Sequence[Prediction], steps: SessionSteps, *, tell: Callable[[str], None]
+    runs: Sequence[ValidatedRun], predicted: Sequence[Prediction], steps: SessionSteps, *, report: Callable[[str], None]
 ) -> Validation:
     """The runs held against the steps of sessions. A run without any, or whose config has changed since, is told and left out.
 
@@ -90,9 +90,11 @@ def against_sessions(
     for each, prediction in zip(runs, predicted, strict=True):
         measured = steps.measured.get(prediction.run.name)
         if measured is None:
-            tell(f"left out: {prediction.run.name}: {steps.failed.get(prediction.run.name, 'no session measured it')}")
+            report(
+                f"left out: {prediction.run.name}: {steps.failed.get(prediction.run.name, 'no session measured it')}"
+            )
         elif not _is_of(prediction.run, measured):
-            tell(f"left out: {prediction.run.name}: its config has changed since a session measured it")
+            report(f"left out: {prediction.run.name}: its config has changed since a session measured it")
         else:
             rows.append(row_of(each, prediction, measured))
     if not rows:
@@ -167,11 +169,11 @@ def kept_file(overrides: Sequence[str], *, here: str, on_gpu: bool, steps: Sessi
     return path
 
 
-def keep(path: Path, rows: Sequence[ValidationRow], *, of: int, tell: Callable[[str], None]) -> None:
+def keep(path: Path, rows: Sequence[ValidationRow], *, of: int, report: Callable[[str], None]) -> None:
     """Keep the runs that are not noisy, if they are enough to tell a profile's error; `of` runs were asked for."""
     quiet = [row for row in rows if not row.noisy]
     if len(quiet) < LEAST_ROWS:
-        tell(f"not kept: {of - len(quiet)} of {of} runs are noisy or have no steps; repeat it on a quiet machine")
+        report(f"not kept: {of - len(quiet)} of {of} runs are noisy or have no steps; repeat it on a quiet machine")
         return
     write_atomically(path, json.dumps(validation_json(quiet), indent=1).encode())
-    tell(f"kept {len(quiet)} of {of} runs, those that are not noisy and have steps, in {path}")
+    report(f"kept {len(quiet)} of {of} runs, those that are not noisy and have steps, in {path}")

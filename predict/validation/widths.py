@@ -7,10 +7,9 @@ of their configurations: a long sweep of one stack does not speak for all of the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from predict import estimate
@@ -20,9 +19,10 @@ from predict.run.training_run import TrainingRun
 from predict.serialise import version_of
 from predict.step.interval import particulars, step_interval
 from predict.step.prediction import Prediction
-from predict.validation.published import Comparison, configurations, unstated_recipe
+from predict.validation.compared import Compared, grouped, mean_over_sources, scores
+from predict.validation.published import Comparison, Outcome, configurations, unstated_recipe
 from predict.validation.published_runs import candidates
-from predict.validation.ranking import MeasuredPlan, large_groups, ratio_coverage
+from predict.validation.ranking import MeasuredPlan, large_groups, ratio_coverage, that_ran
 from sampling.errors import UserError
 
 LEVEL = 0.90
@@ -72,8 +72,8 @@ class Coverage:
 
     judged_as: str
     configurations: int
-    coverage: float
-    log_half_width: float
+    coverage: float | None
+    log_half_width: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +82,7 @@ class LearntWidths:
     left_out: tuple[Coverage, ...]
 
 
-def learn_widths(comparisons: Sequence[Comparison]) -> LearntWidths:
+def learn_widths(comparisons: Sequence[Outcome]) -> LearntWidths:
     """The width of each unknown, and how well the widths that other sources teach cover each source."""
     return learnt_widths([_known(one) for one in configurations(comparisons)])
 
@@ -112,7 +112,7 @@ def _known(one: Comparison) -> Known:
         UNSTATED: bool(unstated_recipe(runs)),
     }
     return Known(
-        source=one.row.text("source_id"),
+        source=one.source,
         judged_as=one.judged_as,
         measured_us=one.measured_us,
         framework=run.execution.framework,
@@ -123,9 +123,11 @@ def _known(one: Comparison) -> Known:
 
 def _of_calls(run: TrainingRun) -> Interval:
     """The interval that the bounds of calls and the particulars of the run leave."""
-    told: Prediction = estimate(run)
+    predicted: Prediction = estimate(run)
     error = width_of_step(*particulars(run).values())
-    return step_interval(told.median_us, told.timeline.order, told.ranks, error, blocking=run.blocks_on_sends)
+    return step_interval(
+        predicted.median_us, predicted.timeline.order, predicted.ranks, error, blocking=run.blocks_on_sends
+    )
 
 
 def _learnt(known: Sequence[Known]) -> dict[str, float]:
@@ -159,11 +161,7 @@ def _learn(name: str, having: Sequence[Known], widths: dict[str, float]) -> None
 
 
 def _weighted_coverage(known: Sequence[Known], widths: Widths) -> float:
-    by_source: dict[str, list[bool]] = {}
-    for one in known:
-        by_source.setdefault(one.source, []).append(one.covered(widths))
-    weights = [math.sqrt(len(covered)) for covered in by_source.values()]
-    return fmean(map(fmean, by_source.values()), weights)
+    return mean_over_sources((one.source, one.covered(widths)) for one in known)
 
 
 def _width(name: str, width: float, without: Mapping[str, Widths]) -> Width:
@@ -173,15 +171,16 @@ def _width(name: str, width: float, without: Mapping[str, Widths]) -> Width:
 
 def _coverages(known: Sequence[Known], without: Mapping[str, Widths]) -> list[Coverage]:
     found = []
-    for judged_as in sorted({one.judged_as for one in known}):
-        own = [one for one in known if one.judged_as == judged_as]
-        intervals = [one.interval(without[one.source]) for one in own]
+    for judged_as, own in sorted(grouped(known, lambda one: one.judged_as).items()):
+        left_out = scores(
+            Compared(predicted=one.interval(without[one.source]), measured=one.measured_us) for one in own
+        )
         found.append(
             Coverage(
                 judged_as=judged_as,
-                configurations=len(own),
-                coverage=fmean(one.covered(without[one.source]) for one in own),
-                log_half_width=fmean(each.half_width_log for each in intervals),
+                configurations=left_out.rows,
+                coverage=left_out.coverage,
+                log_half_width=left_out.log_half_width,
             )
         )
     return found
@@ -217,9 +216,7 @@ class LearntPlanSetting:
 
 def learn_plan_setting(groups: Mapping[str, Sequence[MeasuredPlan]]) -> LearntPlanSetting:
     """The learnt width. UserError where no group has plans enough to judge."""
-    by_source: dict[str, list[Sequence[MeasuredPlan]]] = {}
-    for plans in large_groups(groups).values():
-        by_source.setdefault(plans[0].row.text("source_id"), []).append(plans)
+    by_source = grouped(large_groups(groups).values(), lambda plans: plans[0].row.text("source_id"))
     if not by_source:
         raise UserError("--widths: no group of the table has three timed plans; give a table that has one with --truth")
     covered = {source: _covered(of_source) for source, of_source in by_source.items()}
@@ -238,7 +235,7 @@ def _covered(groups: Iterable[Sequence[MeasuredPlan]]) -> Callable[[float], floa
 
     def at(width: float) -> float:
         found = [ratio_coverage([_with_width(plan, width) for plan in plans]) for plans in scaled]
-        return sum(one.pairs * one.ratio_coverage for one in found) / sum(one.pairs for one in found)
+        return sum(one.pairs * (one.ratio_coverage or 0.0) for one in found) / sum(one.pairs for one in found)
 
     return at
 
@@ -264,7 +261,7 @@ def _source(
     needs: Mapping[str, float],
 ) -> SourceNeed:
     by_others = median([need for other, need in needs.items() if other != source] or [needs[source]])
-    timed = [sum(plan.measured_us is not None for plan in plans) for plans in groups]
+    timed = [len(that_ran(plans)) for plans in groups]
     return SourceNeed(
         source=source,
         pairs=sum(count * (count - 1) // 2 for count in timed),

@@ -22,7 +22,7 @@ def group(source: str, error: float) -> list[MeasuredPlan]:
         MeasuredPlan(
             row=PublishedRow(cells={"row_id": source, "source_id": source}),
             settings=(),
-            measured_us=value * math.exp(error * place),
+            measured=value * math.exp(error * place),
             predicted=Interval(median=value, low=value, high=value),
             contender=Contender(value=value, per_setting=PLAN_SETTING.value, settings=(place,)),
             verdict="FITS",

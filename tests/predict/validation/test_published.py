@@ -11,8 +11,8 @@ import pytest
 from predict.cli import main
 from predict.run.calibration_file import read_calibration
 from predict.run.calibration_terms import bounds
-from predict.validation.memory import compare_memory
-from predict.validation.memory import summary as memory_summary
+from predict.validation.compared import Refused
+from predict.validation.memory import compare_memory, memory_summary
 from predict.validation.published import compare
 from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
 from predict.validation.published_runs import candidates
@@ -180,10 +180,10 @@ def test_measured_peaks_are_judged_by_their_own_counter() -> None:
         row(),
     ]
     told = compare_memory(peaks)
-    assert [one.counter for one in told] == ["allocated", "reserved", "nvidia-smi", "nvidia-smi", "guess"]
-    assert told[2].measured_bytes == 50e9
-    assert [bool(one.why) for one in told] == [False, False, False, True, True]
-    allocated, reserved, device = (one.predicted_bytes or 0.0 for one in told[:3])
+    assert [one.row.counter for one in told] == ["allocated", "reserved", "nvidia-smi", "nvidia-smi", "guess"]
+    assert told[2].row.size == 50e9
+    assert [isinstance(one, Refused) for one in told] == [False, False, False, True, True]
+    allocated, reserved, device = (one.predicted.median for one in told[:3])
     assert allocated <= reserved <= device
     assert sum(each["rows"] for each in memory_summary(told)) == 3
 

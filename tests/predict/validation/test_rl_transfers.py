@@ -10,7 +10,7 @@ import pytest
 from predict.cli import main
 from predict.huggingface.config_json import load_model
 from predict.rl.phases import TERMS, sync_time, tensor_count
-from predict.validation.rl import Judged, summary
+from predict.validation.rl import ComparedPhase, summary
 from sampling.hardware.cluster import Link
 
 TABLE = """\
@@ -72,8 +72,8 @@ def test_figures_of_judged_times() -> None:
         2 * model.parameters / 1e5 + 1e6 * TERMS["tensor_s"].value * tensor_count(model)
     )
     half, exact = (
-        Judged(predicted=time, measured_us=2 * time.median_us),
-        Judged(predicted=time, measured_us=time.median_us),
+        ComparedPhase(predicted=time, measured=2 * time.median_us),
+        ComparedPhase(predicted=time, measured=time.median_us),
     )
     assert summary([half, exact])["mean"] == pytest.approx(0.25)
     assert summary([half, exact])["bias"] == pytest.approx(-0.25)

@@ -43,16 +43,17 @@ def test_a_group_that_is_faster_than_light_is_told_and_not_judged() -> None:
     assert "'fp4' is not one of" in refused[0].why
     content = closed_loop_json(compared, refused)
     assert content["summary"]["rows"] == 1
-    assert content["summary"]["tpot"] == pytest.approx(abs(compared[0].tpot_us / 8000 - 1))
-    assert content["by_group"][sound.group]["coverage"] == compared[0].covered
+    assert content["summary"]["tpot"] == pytest.approx(abs(compared[0].tpot.predicted.median / 8000 - 1))
+    assert content["by_group"][sound.group]["coverage"] == compared[0].tpot.covered
 
 
 def test_an_unknown_graph_mode_widens_the_interval_to_the_host_s_launches() -> None:
     rows = [row(64, 64, 25.0, cuda_graphs=mode) for mode in ("unknown", "on", "off")]
     (unknown, graphs, eager), _ = compared_loops(rows, shipped_coefficients("formula"), lambda *_: None)
-    assert [one.covered for one in (unknown, graphs, eager)] == [True, False, True]
-    assert (unknown.tpot_us, unknown.tpot_low_us) == (graphs.tpot_us, graphs.tpot_low_us)
-    assert unknown.tpot_high_us == eager.tpot_high_us > eager.tpot_us > graphs.tpot_high_us
+    assert [one.tpot.covered for one in (unknown, graphs, eager)] == [True, False, True]
+    open_, with_graphs, without = (one.tpot.predicted for one in (unknown, graphs, eager))
+    assert (open_.median, open_.low) == (with_graphs.median, with_graphs.low)
+    assert open_.high == without.high > without.median > with_graphs.high
 
 
 def test_a_row_becomes_a_server() -> None:

@@ -15,7 +15,7 @@ from predict.measurement import real_step
 from predict.measurement.measurement import Measurement
 from predict.measurement.system_noise import OTHERS, SPREAD
 from predict.prices.sampled import validation_path
-from predict.reports.measured.validation import validation_text
+from predict.reports.validation_here import validation_text
 from predict.run.training_run import TrainingRun
 from predict.validation.here import ValidationRow
 from predict.validation.sessions import keep
@@ -29,7 +29,7 @@ def row(*, noise: str = "") -> ValidationRow:
         run="a",
         plan="1 process",
         predicted=Interval(median=100.0, low=90.0, high=110.0),
-        measured_us=300.0,
+        measured=300.0,
         measured_low_us=290.0,
         measured_high_us=310.0,
         steps=24,
@@ -47,7 +47,7 @@ def shown(*rows: ValidationRow) -> str:
 
 def test_noise_is_told_beside_the_error() -> None:
     noisy = shown(row(noise=OTHERS))
-    assert "−66.7% NOISY" in noisy
+    assert re.search(r"−66\.7% .* NOISY", noisy)
     assert "NOISY: other processes disturbed most steps of a; none could be dropped: repeat" in noisy
     assert "1 run: mean error" in noisy
     assert "dropped; " not in noisy and "0 noisy steps" not in noisy
@@ -59,10 +59,10 @@ def test_noise_is_told_beside_the_error() -> None:
 def test_noisy_runs_are_not_kept(tmp_path: Path) -> None:
     told: list[str] = []
     path = tmp_path / "kept.json"
-    keep(path, [*[row()] * 4, row(noise=SPREAD)], of=6, tell=told.append)
+    keep(path, [*[row()] * 4, row(noise=SPREAD)], of=6, report=told.append)
     assert not path.exists()
     assert "2 of 6 runs are noisy or have no steps" in told[0]
-    keep(path, [row()] * 5, of=6, tell=told.append)
+    keep(path, [row()] * 5, of=6, report=told.append)
     assert len(json.loads(path.read_text())["rows"]) == 5
 
 

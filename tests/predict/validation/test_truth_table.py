@@ -10,6 +10,7 @@ import pytest
 
 from predict.cli import main
 from predict.run.execution import DISPATCHERS
+from predict.validation.compared import Refused
 from predict.validation.memory import compare_memory
 from predict.validation.published import compare
 from predict.validation.published_models import model_of
@@ -51,7 +52,7 @@ def test_a_row_of_another_length_is_refused_alone(tmp_path: Path) -> None:
     sound, faulty = read_rows(path)
     assert (sound.fault, sound.number("layers")) == ("", 48)
     assert f"{len(DENSE) + 2} cells for {len(DENSE)} columns" in faulty.fault
-    assert [bool(one.predicted) for one in compare([sound, faulty])] == [True, False]
+    assert [isinstance(one, Refused) for one in compare([sound, faulty])] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_a_cell_that_is_not_what_its_column_holds_refuses_its_row(
     assert faulty.fault.startswith(fault)
     (told,) = compare([faulty])
     assert told.why == faulty.fault
-    assert told.predicted is None
+    assert isinstance(told, Refused)
 
 
 def test_numbers_may_be_followed_by_a_note_and_end_in_k() -> None:
@@ -170,7 +171,7 @@ def test_a_table_without_peaks_is_told(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_llama_whose_mlp_is_not_stated_is_never_taken_for_an_ungated_one() -> None:
     llama = {"model": "llama-13b", "framework": "NeMo", "attn": "GQA", "precision": "bf16", "gated_mlp": ""}
     (refused,) = compare([PublishedRow(cells=DENSE | llama)])
-    assert refused.predicted is None
+    assert isinstance(refused, Refused)
     assert refused.why.startswith("gated_mlp: not published")
 
 

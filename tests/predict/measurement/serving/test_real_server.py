@@ -50,7 +50,7 @@ def test_configs_of_different_servers_are_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.yml"
     other.write_text((OWN / "quiet.yml").read_text().replace("demo-llama", "tiny-llama"))
     with pytest.raises(UserError, match="its server differs"):
-        validate_loads([str(OWN / "quiet.yml"), str(other)], [], rounds=1, coefficients=None, tell=print)
+        validate_loads([str(OWN / "quiet.yml"), str(other)], [], rounds=1, coefficients=None, report=print)
 
 
 def test_loads_are_predicted_before_they_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_loads_are_predicted_before_they_are_served(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(own_loads, "serve_for_real", served)
     content = validate_loads(
-        [str(OWN / "closed-loop.yml")], SMALL, rounds=2, coefficients=None, tell=lambda line: order.append(line[:9])
+        [str(OWN / "closed-loop.yml")], SMALL, rounds=2, coefficients=None, report=lambda line: order.append(line[:9])
     )
     assert order == ["timing st", "predicted", "served", "served 1 ", "served", "served 2 "]
     assert content["summary"]["e2e"] == pytest.approx(0.0, abs=1e-9)

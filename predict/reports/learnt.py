@@ -1,0 +1,104 @@
+"""Lessons of published runs, for a terminal: widths, constants judged on sources left out, calibrations by a few runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from predict.measured_runs.calibrate import RULE
+from predict.reports.compared import share
+from predict.reports.text import escape, stacked, table
+from predict.validation.compared import scores
+from predict.validation.few_shot import FewShot
+from predict.validation.left_out import JudgedConstant
+from predict.validation.widths import LearntPlanSetting, LearntWidths
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def widths_text(learnt: LearntWidths) -> RenderableType:
+    return stacked(
+        table(
+            "half-width in log time that an unknown adds for 90 % coverage, and its range with one source left out",
+            learnt.widths,
+            {"unknown": lambda one: one.unknown},
+            {
+                "learnt": lambda one: f"{one.width:.3f}",
+                "least": lambda one: f"{one.low:.3f}",
+                "greatest": lambda one: f"{one.high:.3f}",
+            },
+        ),
+        "",
+        table(
+            "each source with the widths that the others teach",
+            learnt.left_out,
+            {"class": lambda one: one.judged_as},
+            {
+                "rows": lambda one: str(one.configurations),
+                "in 90 % interval": lambda one: f"{one.coverage:.0%}",
+                "log half-width": lambda one: f"{one.log_half_width:.2f}",
+            },
+        ),
+    )
+
+
+def plan_setting_text(learnt: LearntPlanSetting) -> RenderableType:
+    return stacked(
+        table(
+            "half-width in log time of the ratio of two plans per differing setting, for 90 % coverage",
+            learnt.sources,
+            {"source": lambda one: one.source},
+            {
+                "pairs": lambda one: f"{one.pairs:,}",
+                "needed": lambda one: f"{one.width:.3f}",
+                "by the others": lambda one: f"{one.by_others:.3f}",
+                "then in 90 % interval": lambda one: f"{one.coverage_by_others:.0%}",
+            },
+        ),
+        "",
+        f"learnt: {learnt.width:.3f}, the median over the sources, which need {learnt.low:.3f} to {learnt.high:.3f}",
+    )
+
+
+def left_out_text(found: Sequence[JudgedConstant]) -> RenderableType:
+    return stacked(
+        table(
+            "constants that move these runs: stated, and the value of least error within the bounds, on all sources and with one left out",
+            found,
+            {"constant": lambda one: one.name},
+            {
+                "stated": lambda one: f"{one.stated:.4g}",
+                "bounds": lambda one: f"{one.low:.4g} to {one.high:.4g}",
+                "learnt": lambda one: f"{one.learnt:.4g}",
+                "one left out": lambda one: (
+                    f"{one.least:.4g} to {one.greatest:.4g}" if one.sources > 1 else "no other source"
+                ),
+                "rows": lambda one: str(one.configurations),
+                "sources": lambda one: str(one.sources),
+                "error, stated": lambda one: share(one.error_stated / 100),
+                "error, left out": lambda one: share(one.error_left_out / 100),
+            },
+        ),
+        "errors: mean absolute, in log time, of the rows that a constant moves; left out: each source with the value that others teach",
+    )
+
+
+def few_shot_text(judged: Sequence[FewShot], count: int) -> RenderableType:
+    return stacked(
+        table(
+            f"each source's other configurations, before and after {count} were measured",
+            [(one, scores(one.before), scores(one.after)) for one in judged],
+            {"source": lambda each: each[0].source},
+            {
+                "fitted to": lambda each: str(len(each[0].posterior.runs) if each[0].posterior else 0),
+                "others": lambda each: str(each[1].rows),
+                "error before": lambda each: share(each[1].mean),
+                "error after": lambda each: share(each[2].mean),
+                "inside before": lambda each: f"{each[1].coverage:.0%}",
+                "inside after": lambda each: f"{each[2].coverage:.0%}",
+            },
+        ),
+        *(escape(f"{one.source} refused: {one.refused}") for one in judged if one.refused),
+        f"chosen {RULE}",
+    )

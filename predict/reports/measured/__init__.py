@@ -1,1 +1,0 @@
-"""Real steps, and predictions beside them, for a reader in a terminal."""

@@ -1,1 +1,0 @@
-"""Published, measured runs beside predictions, as tables for a terminal."""

@@ -1,0 +1,451 @@
+"""Measurements that others made beside predictions: published steps, peaks of memory, orders of plans, servers and RL steps, for a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+from predict.interval import Interval
+from predict.reports.compared import (
+    INTERVAL,
+    LATENCIES,
+    NOTHING,
+    beside,
+    counts,
+    furthest,
+    refused,
+    share,
+    shares,
+)
+from predict.reports.text import Columns, escape, figures_table, stacked, table
+from predict.run.calibration_terms import Posterior
+from predict.validation.compared import Compared, Refused
+from predict.validation.memory import MemoryComparison, MemoryOutcome, memory_classes, memory_summary
+from predict.validation.published import Comparison, Outcome, configurations
+from predict.validation.published_scores import PairOrder, SourceResult, beside_constant_mfu, classes, summary
+from predict.validation.ranking import LEAST_TIMED
+from sampling.files.faults import counted
+from sampling.number_text import size
+from sampling.units import SECOND_US
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+ERRORS = "errors: predicted over measured, less 1; repeats of one configuration count once, by their median"
+MOST_ROWS = 60
+"""Rows above which only the summary and the worst are printed; `--json` has all of them."""
+PERCENT = {"mean": "mean_error_percent", "median": "median_error_percent", "bias": "bias_percent"}
+
+
+def published_text(comparisons: Sequence[Outcome], calibration: Posterior | None = None) -> RenderableType:
+    predicted = [one for one in comparisons if isinstance(one, Comparison)]
+    once = configurations(comparisons)
+    parts: list[RenderableType] = []
+    if 0 < len(predicted) <= MOST_ROWS:
+        parts += [_published_rows("predicted beside measured", predicted), ""]
+    if once:
+        parts += [_published_figures(ERRORS, list(summary(once))), "", *_beside_constant_mfu(once), ""]
+    worst = furthest(once, _itself)
+    if len(once) > len(worst):
+        title = f"the {len(worst)} furthest off, and what is not known of them"
+        parts += [_published_rows(title, worst, {"why it may be": _why_off}), ""]
+    reasons = [(one.row.row_id, one.why) for one in comparisons if isinstance(one, Refused)]
+    parts += [*refused("not expressible", reasons)[1:], ""] if reasons else []
+    if calibration:
+        parts += [_calibration(calibration), ""]
+    if once:
+        title = "by class: what is modelled, and how much of the run its row states"
+        parts.append(_published_figures(title, classes(once)))
+    return stacked(*parts)
+
+
+def _itself(one: Compared) -> Compared:
+    return one
+
+
+def _published_rows(title: str, rows: Sequence[Comparison], notes: Columns[Comparison] | None = None) -> Table:
+    names: Columns[Comparison] = {
+        "row": lambda one: one.row.row_id,
+        "model": lambda one: one.row.text("model"),
+        "GPUs": lambda one: f"{one.row.text('n_gpus')} {one.row.text('gpu')}",
+    }
+    return table(title, rows, names, beside(_itself), notes)
+
+
+def _why_off(one: Comparison) -> str:
+    """The features of the row that are unknown, or known to vary."""
+    row, precision = one.row, one.row.text("precision").lower()
+    causes = {
+        one.assumed: bool(one.assumed),
+        "dispatcher, graphs and imbalance of a mixture": bool(row.number("experts")),
+        "fp8 recipe not published": "fp8" in precision and not any(name in precision for name in ("mx", "cs")),
+        f"task: {row.text('task')}": row.text("task") not in ("", "pretrain"),
+        row.text("notes")[:60]: bool(row.text("notes")),
+    }
+    return "; ".join(cause for cause, holds in causes.items() if holds)
+
+
+def _published_figures(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    columns = {
+        **counts({"rows": "rows", "measured": "measurements"}),
+        **shares(PERCENT, whole=100),
+        "in 90 % interval": lambda row: f"{row['coverage']:.0%}",
+        "log half-width": lambda row: f"{row['log_half_width']:.2f}",
+    }
+    return table(title, [row for row in rows if row["rows"]], OF, columns)
+
+
+OF: Columns[Mapping[str, Any]] = {"of": lambda row: " ".join(row["key"])}
+
+
+def _beside_constant_mfu(once: Sequence[Comparison]) -> list[RenderableType]:
+    judged = [one for one in beside_constant_mfu(once) if not math.isnan(one.constant_mfu_error)]
+    title = "beside a constant MFU: each run at the median measured MFU of its source's other runs"
+    order = ("pairs", "in order", "by FLOPs", "same work", "in order", "by FLOPs")
+    found = figures_table(title, ("source",), ("rows", "mean error", "constant MFU", *order))
+    for one in judged:
+        found.add_row(escape(one.source), *_source_cells(one))
+    wins = sum(one.better for one in judged)
+    return [
+        found,
+        f"The prediction is nearer than a constant MFU in {wins} of {counted(len(judged), 'source')}. Pairs are more than "
+        "5 % apart; a constant MFU orders them by FLOPs over peak. Pairs of the same work have model, batch and GPUs in "
+        "common and differ in plan or settings.",
+    ]
+
+
+def _source_cells(one: SourceResult) -> list[str]:
+    error = share(one.error) + ("" if one.better else " (worse)")
+    return [
+        str(one.configurations),
+        error,
+        share(one.constant_mfu_error),
+        *_order_cells(one.order),
+        *_order_cells(one.order_of_one_work),
+    ]
+
+
+def _order_cells(order: PairOrder) -> tuple[str, str, str]:
+    if not order.pairs:
+        return "0", "", ""
+    return str(order.pairs), f"{order.ours / order.pairs:.0%}", f"{order.constant_mfu / order.pairs:.0%}"
+
+
+def _calibration(posterior: Posterior) -> str:
+    terms = ", ".join(f"{name} × {value:.2f}" for name, value in posterior.terms.moved.items())
+    left_out = posterior.left_out_percent
+    off = "" if left_out is None else f"; each {left_out:.1f} % off as predicted from the others"
+    return f"calibrated on {len(posterior.runs)} rows{off}: {terms}"
+
+
+# Measured peaks of memory.
+
+NO_MEMORY = "no row states its memory: the columns are peak_mem_gib, or mem_allocated_bytes and mem_max_allocated_bytes"
+
+
+def published_memory_text(comparisons: Sequence[MemoryOutcome]) -> RenderableType:
+    if not comparisons:
+        return NO_MEMORY
+    predicted = [one for one in comparisons if isinstance(one, MemoryComparison)]
+    figures = {
+        **counts({name: name for name in ("rows", "families", "distinct")}),
+        **shares(PERCENT, whole=100),
+        **counts({"wrongly FITS": "fits_in_vain"}),
+    }
+    columns = beside(_itself, size)
+    return stacked(
+        table(
+            "memory: predicted over measured, less 1; each counter by itself", memory_summary(comparisons), OF, figures
+        ),
+        "",
+        table(
+            "the furthest off",
+            furthest(predicted, _itself),
+            {
+                "row": lambda one: one.row.run.row_id,
+                "model": lambda one: one.row.run.text("model") or one.row.run.text("test_case"),
+                "GPUs": lambda one: f"{one.row.run.text('n_gpus')} {one.row.run.text('gpu')}",
+                "figure": lambda one: one.row.figure,
+                "counter": lambda one: one.row.counter,
+            },
+            {name: columns[name] for name in ("predicted", "measured", "error")} | {"verdict": lambda one: one.verdict},
+        ),
+        *refused(
+            "not expressible",
+            dict.fromkeys((one.row.run.row_id, one.why) for one in comparisons if isinstance(one, Refused)),
+        ),
+        "",
+        table(
+            "by class: figure, counter and size; a family of alike runs counts once",
+            memory_classes(comparisons),
+            OF,
+            figures,
+        ),
+    )
+
+
+# Orders of measured plans.
+
+RANKING_NOTE = (
+    "τ is Kendall's τ-b on pairs more than 5 % apart; `same kernels` on those that agree in kernels and recomputation. Plans are "
+    "launched in order of predicted time, those said to be out of memory last: `regret` is that of the first that runs, `launches` "
+    "how many until one is within 2 % of the best, each that runs out of memory included. A random plan's regret and that of the "
+    "best of five are expected ones among plans that run. The rule: fastest kernels, no recomputation, smallest microbatch, smallest tp · pp. "
+    "`in 90 %`: steps inside their 90 % interval; `ratios`: pairs of plans whose measured ratio is inside the interval of the "
+    "predicted one, by which `predict search` calls plans ties; `ties`: the same of the pairs that it calls so."
+)
+
+
+def ranking_text(content: Mapping[str, Any]) -> RenderableType:
+    """The content of `predict validate ranking --json` for a terminal."""
+    groups, small = content["groups"], content["smaller_groups"]
+    rest: list[RenderableType] = []
+    if small:
+        rest.append(f"{counted(small, 'group')} of fewer than {LEAST_TIMED} timed plans not judged")
+    rest += refused(
+        "not judged", [(name, why) for name, _, why in (line.partition(": ") for line in content["left_out"])]
+    )
+    if not groups:
+        return stacked(f"no group of {LEAST_TIMED} or more timed plans that differ in the plan alone", *rest)
+    ours = {
+        **counts({"plans": "plans", "timed": "timed"}),
+        **_of_order(),
+        **shares({"OOM found": "oom_recall", "false OOM": "false_oom", "bias": "bias", "in 90 %": "coverage"}),
+        **shares({"ratios": "ratio_coverage", "ties": "tie_coverage"}),
+    }
+    others = {
+        **_of_order("rule_"),
+        **shares({"random regret": "random_regret", "best of 5": "best_of_five_regret"}),
+        "random launches": lambda row: f"{row['random_launches']:.3g}",
+    }
+    mean = {"group": "mean", "plans": "", "timed": "", **content["summary"]}
+    return stacked(
+        _over_groups("predicted order of measured plans", groups, mean, ours),
+        "",
+        _over_groups("the rule of four lines, and plans at random", groups, mean, others),
+        "",
+        RANKING_NOTE,
+        *rest,
+    )
+
+
+def _of_order(prefix: str = "") -> Columns[Mapping[str, Any]]:
+    return {
+        "τ": lambda row: _number(row[f"{prefix}tau"]),
+        "same kernels": lambda row: _number(row[f"{prefix}tau_same_class"]),
+        **shares({"regret": f"{prefix}regret"}),
+        "launches": lambda row: f"{row[f'{prefix}launches']:.3g}",
+    }
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}"
+
+
+def _over_groups(
+    title: str, groups: Sequence[Mapping[str, Any]], mean: Mapping[str, Any], columns: Columns[Mapping[str, Any]]
+) -> Table:
+    """A row for each group, and their mean below a line."""
+    found = table(title, groups, {"group": lambda row: row["group"]}, columns)
+    found.add_section()
+    found.add_row("mean", *(cell(mean) for cell in columns.values()))
+    return found
+
+
+# Measured serving runs.
+
+
+def serving_validation_text(content: Mapping[str, Any]) -> RenderableType:
+    """The content of `predict validate serving --json` for a terminal."""
+    rows = content["rows"]
+    judged = [row for row in rows if row["regime"] == "sub" and row["errors"]["e2e"] is not None]
+    refitted = sum(bool(row["fitted_without"]) for row in rows)
+    parts: list[RenderableType] = [
+        f"model {content['model']}: {len(judged)} stages below saturation; an error is |predicted mean / measured mean − 1|, averaged over stages",
+        f"{refitted} of {len(rows)} stages are predicted by coefficients that were fitted without their experiment",
+        "",
+        _stages(content),
+        "",
+        f"90 % interval of mean E2E covers {share(content['summary']['coverage'])} of the stages",
+        "",
+        _furthest_stages(judged),
+    ]
+    if content["capacities"]:
+        parts += ["", _capacities(content["capacities"])]
+    if content["closed_loop"]["by_group"]:
+        parts += ["", _closed_loops(content["closed_loop"])]
+    return stacked(*parts, *refused("not predicted, or not judged", _without_figures(content)))
+
+
+def _without_figures(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for one in content["refused"]:
+        yield f"{one['experiment']}, stage {one['stage']}", one["why"]
+    loops = content["closed_loop"]
+    yield from chain.from_iterable(repeat((one["group"], one["why"]), one["rows"]) for one in loops["refused"])
+    for name, one in loops["by_group"].items():
+        yield from repeat((name, one["left_out"]), one["rows"] if one["left_out"] else 0)
+
+
+def _stages(content: Mapping[str, Any]) -> Table:
+    """The mean errors of all stages, then by GPU, by model and by source."""
+    judged = sum(group["rows"] for group in content["by_gpu"].values())
+    transfer, replay = content["transfer"], content["replay"]
+    real = {"real requests": {"rows": replay["stages"], **replay}} if replay["stages"] else {}
+    kinds: dict[str, Mapping[str, Any]] = {
+        "all": {"": {"rows": judged, **content["summary"]}},
+        "GPU": content["by_gpu"],
+        f"fitted on {transfer['fitted_on']}": transfer["by_gpu"],
+        "model": content["by_model"],
+        "source": {name: group for name, group in content["by_source"].items() if name},
+        "arrivals": real,
+    }
+    found = figures_table("mean errors", ("by", "of"), ("stages", *LATENCIES))
+    for kind, groups in kinds.items():
+        for place, (name, group) in enumerate(groups.items()):
+            means = (share(group[figure]) for figure in LATENCIES.values())
+            found.add_row(escape(kind) if not place else "", escape(name), str(group["rows"]), *means)
+        if kind == "all":
+            bias = (share(content["bias"][figure], signed=True) for figure in LATENCIES.values())
+            found.add_row("", "bias", "", *bias)
+    return found
+
+
+def _furthest_stages(judged: Sequence[Mapping[str, Any]]) -> Table:
+    errors = {title: _signed_error(figure) for title, figure in LATENCIES.items() if figure in ("ttft", "tpot")}
+    return table(
+        "the furthest off, mean E2E",
+        furthest(judged, _e2e),
+        {"experiment": lambda row: row["experiment"], "stage": lambda row: str(row["stage"])},
+        {**beside(_e2e), **errors},
+    )
+
+
+def _signed_error(figure: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: share(row["errors"][figure], signed=True)
+
+
+def _e2e(row: Mapping[str, Any]) -> Compared:
+    predicted = row["predicted_ms"]
+    times = Interval(median=predicted["e2e"], low=predicted["e2e_low"], high=predicted["e2e_high"])
+    return Compared(predicted=times.scaled(1e3), measured=1e3 * row["measured_ms"]["e2e"])
+
+
+def _capacities(capacities: Sequence[Mapping[str, Any]]) -> Table:
+    columns = beside(_capacity, "{:.2f}".format, "{:.2f} to {:.2f}".format)
+    return table(
+        "capacity, requests per second",
+        capacities,
+        {
+            "model": lambda one: f"{one['model']} tp {one['tp']}",
+            "GPU": lambda one: one["gpu"],
+            "load": lambda one: one["profile"],
+        },
+        {
+            "predicted": columns["predicted"],
+            INTERVAL: columns[INTERVAL],
+            "measured": lambda one: f"{one['measured']:.2f}" if one["measured"] else _bracket(one),
+            "error": lambda one: "within" if one["error"] == 0 else share(one["error"], signed=True),
+        },
+    )
+
+
+def _capacity(one: Mapping[str, Any]) -> Compared:
+    return Compared(
+        predicted=Interval(median=one["predicted"], low=one["low"], high=one["high"]), measured=one["measured"]
+    )
+
+
+def _bracket(one: Mapping[str, Any]) -> str:
+    above = f"{one['stable_rate']:g} or more" if one["stable_rate"] else ""
+    below = f"less than {one['overloaded_rate']:g}" if one["overloaded_rate"] else ""
+    return ", ".join(filter(None, (above, below)))
+
+
+def _closed_loops(content: Mapping[str, Any]) -> Table:
+    rows = [{"name": name, **group} for name, group in content["by_group"].items()]
+    return table(
+        "closed loops: so many requests in flight",
+        [*rows, {"name": "all judged", **content["summary"]}],
+        {"measured": lambda row: row["name"]},
+        {
+            **counts({"rows": "rows"}),
+            **shares({"TPOT": "tpot", "bias": "tpot_bias", "covered": "coverage", "TTFT": "ttft"}),
+        },
+    )
+
+
+# Published RL steps.
+
+
+def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
+    """The content of `predict validate rl --json` for a terminal."""
+    rows = content["rows"]
+    reasons = [(row["row_id"], row["reason"]) for row in rows if row["reason"]]
+    order = content.get("order")
+    return stacked(
+        f"{len(rows)} rows, {len(reasons)} of which cannot be expressed; size of predicted over measured, less 1",
+        "",
+        _phases(content["summary"]),
+        *_apart(
+            content.get("summary_of_open_lengths", {}),
+            "rows without a published mean of their responses' lengths, over likely ones",
+        ),
+        *_apart(content["summary_in_sample"], "in-sample: times that a term of the prediction was read from"),
+        "",
+        _rl_rows(rows),
+        *(
+            ["", f"faster placement predicted in {order['right']:.0%} of {counted(order['pairs'], 'pair')}"]
+            if order and order["pairs"]
+            else []
+        ),
+        *_factors(content.get("factors", {})),
+        *refused("not expressible", reasons),
+    )
+
+
+def _factors(factors: Mapping[str, Any]) -> list[str]:
+    """The shipped factors, and those that the rows they were fitted to give today; nothing without such rows."""
+    if not factors.get("refit"):
+        return []
+    text = {
+        name: f"{each['rollout']:.2f} on generation, {each['update']:.2f} on updates, {each['passes']:.2f} on passes, "
+        f"half-width {each['half_width']:.2f}"
+        for name, each in factors.items()
+    }
+    return ["", f"factors: {text['shipped']}; refitted to these rows: {text['refit']}"]
+
+
+def _apart(summary: Mapping[str, Any], heading: str) -> list[RenderableType]:
+    """Figures over rows that the first summary leaves out, under a heading; nothing where there are none."""
+    if not any(figures["rows"] for figures in summary.values()):
+        return []
+    return ["", heading, "", _phases(summary)]
+
+
+def _phases(summary: Mapping[str, Any]) -> Table:
+    rows = [{"name": name, **figures} for name, figures in summary.items()]
+    figures = {"mean": "mean", "median": "median", "bias": "bias", "in 90 % interval": "coverage"}
+    return table("", rows, {"phase": lambda row: row["name"]}, {**counts({"rows": "rows"}), **shares(figures)})
+
+
+def _rl_rows(rows: Sequence[Mapping[str, Any]]) -> Table:
+    return table(
+        "",
+        [(row, name, phase) for row in rows for name, phase in row["phases"].items()],
+        {
+            "row": lambda one: one[0]["row_id"],
+            "model": lambda one: one[0]["model"],
+            "GPUs": lambda one: f"{one[0]['gpus']:g} {one[0]['gpu']}" if one[0]["gpus"] else "",
+            "placement": lambda one: one[0]["mode"],
+            "phase": lambda one: f"{one[1]} (in-sample)" if one[2]["in_sample"] else one[1],
+        },
+        beside(lambda one: _phase(one[2])),
+    )
+
+
+def _phase(phase: Mapping[str, float]) -> Compared:
+    times = Interval(median=phase["predicted_s"], low=phase["low_s"], high=phase["high_s"])
+    return Compared(predicted=times.scaled(SECOND_US), measured=SECOND_US * phase["measured_s"])

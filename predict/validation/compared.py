@@ -1,0 +1,124 @@
+"""A prediction beside its measurement, and the figures of many: what every kind of `predict validate` shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any, Generic, TypeVar
+
+from predict.interval import Interval
+
+Row = TypeVar("Row")
+Name = TypeVar("Name", bound=Hashable)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """A predicted interval beside the measured value, in the same unit; of times, in µs, `measured_us` reads it."""
+
+    predicted: Interval
+    measured: float
+
+    @property
+    def measured_us(self) -> float:
+        return self.measured
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted.median / self.measured - 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether the 90 % interval contains the measured value."""
+        return self.predicted.covers(self.measured)
+
+    @property
+    def log_half_width(self) -> float:
+        """Half of the 90 % interval's width in log: 0.1 is about ±10 %."""
+        return self.predicted.half_width_log
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused(Generic[Row]):
+    """A row that cannot be predicted, and why."""
+
+    row: Row
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scores:
+    """Figures of comparisons; errors are fractions, and each figure is None without any comparison."""
+
+    families: Sequence[Sequence[Compared]]
+    """Comparisons that are alike, each family of which counts once: by the means of its own."""
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.families))
+
+    @property
+    def mean(self) -> float | None:
+        """Mean size of the errors."""
+        return mean_or_none(self._sizes)
+
+    @property
+    def median(self) -> float | None:
+        return median(self._sizes) if self.families else None
+
+    @property
+    def worst(self) -> float | None:
+        return max(self._sizes, default=None)
+
+    @property
+    def bias(self) -> float | None:
+        """Mean signed error."""
+        return mean_or_none(fmean(one.error for one in family) for family in self.families)
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the intervals that contain the measured value."""
+        return mean_or_none(fmean(one.covered for one in family) for family in self.families)
+
+    @property
+    def log_half_width(self) -> float | None:
+        """Mean half-width of the intervals in log."""
+        return mean_or_none(fmean(one.log_half_width for one in family) for family in self.families)
+
+    @property
+    def percent(self) -> dict[str, float | None]:
+        """Mean and median size of the errors and their bias, in percent, as tables of published runs have them."""
+        figures = {"mean_error_percent": self.mean, "median_error_percent": self.median, "bias_percent": self.bias}
+        return {name: None if share is None else 100 * share for name, share in figures.items()}
+
+    @property
+    def _sizes(self) -> list[float]:
+        return [fmean(abs(one.error) for one in family) for family in self.families]
+
+
+def scores(compared: Iterable[Compared], family: Callable[[Any], Hashable] = id) -> Scores:
+    """The figures of comparisons, of which those that agree in `family` count once."""
+    return Scores(families=list(grouped(compared, family).values()))
+
+
+def grouped(rows: Iterable[Row], name: Callable[[Row], Name]) -> dict[Name, list[Row]]:
+    """The rows of each name, in the order in which the names come first."""
+    groups: dict[Name, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(name(row), []).append(row)
+    return groups
+
+
+def mean_or_none(values: Iterable[float]) -> float | None:
+    """The mean; None without a value."""
+    listed = list(values)
+    return fmean(listed) if listed else None
+
+
+def mean_over_sources(values: Iterable[tuple[str, float]]) -> float:
+    """The mean of values by source. A source weighs by the square root of its values: a long sweep of one stack does not speak for all."""
+    by_source = [[value for _, value in own] for own in grouped(values, lambda pair: pair[0]).values()]
+    return fmean(map(fmean, by_source), [math.sqrt(len(own)) for own in by_source])

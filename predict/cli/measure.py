@@ -21,7 +21,6 @@ from predict.measurement.measure import measure
 from predict.measurement.measurement import Measurement
 from predict.measurement.real_rl import RlMeasurement
 from predict.reports.measurement import measurement_text, rl_measurement_text, served_json, served_text
-from predict.reports.rl.measured import rl_measurement_text
 from sampling.errors import Checks, UserError
 
 EXAMPLES = """\

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from predict import estimate
 from predict.cli.options import (
@@ -19,13 +19,12 @@ from predict.cli.options import (
     flag,
     given,
     log,
-    print_json,
+    print_answer,
     require_positive,
 )
 from predict.kinds import KINDS, TRAINING, kind_of
 from predict.reports.learnt import left_out_text, plan_setting_text, widths_text
 from predict.reports.memory import misfit
-from predict.reports.text import show
 from predict.reports.validation import (
     published_memory_text,
     published_text,
@@ -68,9 +67,6 @@ from sampling.errors import Checks, UserError
 from sampling.files.faults import did_you_mean
 from sampling.progress import progress_display
 from sampling.store.profiles import OWN
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 GPU = "this-gpu"
 DESCRIPTION = """\
@@ -213,14 +209,6 @@ def _kind_of_configs(named: Sequence[str]) -> str:
     return "runs"
 
 
-def _print(options: argparse.Namespace, content: Any, text: Callable[[], RenderableType]) -> None:
-    """Print the answer as JSON or as text."""
-    if options.json:
-        print_json(content)
-    else:
-        show(text())
-
-
 def _runs(options: argparse.Namespace) -> None:
     here = options.what[0] if options.what in ([OWN], [GPU]) else ""
     if options.profile and not here:
@@ -244,8 +232,12 @@ def _runs(options: argparse.Namespace) -> None:
         keep(kept, found.rows, of=len(runs), report=log)
     elif here:
         log("the figures are not kept; --keep makes them the error of the profile")
-    content = validation_json(found.rows) | {"notes": notes}
-    _print(options, content, lambda: validation_text(found.rows, notes, misfits))
+    print_answer(
+        options,
+        found.rows,
+        lambda rows: validation_json(rows) | {"notes": notes},
+        lambda rows: validation_text(rows, notes, misfits),
+    )
     if found.failed:
         raise UserError(
             f"{len(found.failed)} of {len(runs)} runs failed and have no row: {', '.join(found.failed)}; mend what is told above, "
@@ -269,7 +261,7 @@ def _samples(options: argparse.Namespace) -> None:
     else:
         write_atomically(kept, json.dumps(content, indent=1).encode())
         write_atomically(kept.with_suffix(".md"), as_markdown(content).encode())
-    _print(options, content, lambda: as_text(content))
+    print_answer(options, content, dict, as_text)
 
 
 def _published(options: argparse.Namespace) -> None:
@@ -281,22 +273,23 @@ def _published(options: argparse.Namespace) -> None:
         report=log,
     )
     if options.widths:
-        widths = learn_widths(found)
-        _print(options, widths_json(widths), lambda: widths_text(widths))
+        print_answer(options, learn_widths(found), widths_json, widths_text)
     elif options.leave_out:
         with progress_display("judging") as progress:
             constants = judge_constants(found, progress)
-        _print(options, constants_json(constants), lambda: left_out_text(constants))
+        print_answer(options, constants, constants_json, left_out_text)
     else:
-        content = published_json(found) | ({"calibration": asdict(calibration)} if calibration else {})
-        _print(options, content, lambda: published_text(found, calibration))
+        terms = {"calibration": asdict(calibration)} if calibration else {}
+        print_answer(
+            options, found, lambda each: published_json(each) | terms, lambda each: published_text(each, calibration)
+        )
 
 
 def _memory(options: argparse.Namespace) -> None:
     rows = read_rows(options.truth)
     with progress_display("counting") as progress:
         found = compare_memory(rows, progress)
-    _print(options, memory_json(found), lambda: published_memory_text(found))
+    print_answer(options, found, memory_json, published_memory_text)
 
 
 def _ranking(options: argparse.Namespace) -> None:
@@ -304,28 +297,24 @@ def _ranking(options: argparse.Namespace) -> None:
     with progress_display("predicting") as progress:
         plans, left_out = measured_plans(rows, progress)
     if options.widths:
-        learnt = learn_plan_setting(plans)
-        _print(options, plan_setting_json(learnt), lambda: plan_setting_text(learnt))
+        print_answer(options, learn_plan_setting(plans), plan_setting_json, plan_setting_text)
         return
-    content = ranking_json(*judged(plans), left_out)
-    _print(options, content, lambda: ranking_text(content))
+    print_answer(options, ranking_json(*judged(plans), left_out), dict, ranking_text)
 
 
 def _serving(options: argparse.Namespace) -> None:
     content = validate_serving(options.truth, options.model, options.coefficients)
-    _print(options, content, lambda: serving_validation_text(content))
+    print_answer(options, content, dict, serving_validation_text)
 
 
 def _rl(options: argparse.Namespace) -> None:
-    content = validate_rl(options.truth, estimate)
-    _print(options, content, lambda: rl_validation_text(content))
+    print_answer(options, validate_rl(options.truth, estimate), dict, rl_validation_text)
 
 
 def _rl_configs(options: argparse.Namespace) -> None:
     """RL steps of this machine, predicted and then run."""
     rows = validate_rl_here(options.what, options.overrides, rounds=options.rounds or 3, report=log)
-    content = measured_rl_json(rows)
-    _print(options, content, lambda: measured_rl_text(rows, content["summary"]))
+    print_answer(options, rows, measured_rl_json, measured_rl_text)
 
 
 def _serving_configs(options: argparse.Namespace) -> None:
@@ -337,7 +326,7 @@ def _serving_configs(options: argparse.Namespace) -> None:
         coefficients=read_coefficients(options.coefficients) if options.coefficients else None,
         report=log,
     )
-    _print(options, content, lambda: own_loads_text(content))
+    print_answer(options, content, dict, own_loads_text)
 
 
 class Source(NamedTuple):

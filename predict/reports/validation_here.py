@@ -13,7 +13,7 @@ from predict.reports.memory import headlines
 from predict.reports.text import Columns, escape, noted, stacked, table
 from predict.validation.compared import scores
 from predict.validation.here import ValidationRow
-from predict.validation.rl_here import MeasuredPhase, MeasuredRlStep
+from predict.validation.rl_here import MeasuredPhase, MeasuredRlStep, by_phase
 from sampling.files.faults import counted
 from sampling.number_text import durations, signed_percent, size
 
@@ -64,7 +64,7 @@ def _devices(rows: Sequence[ValidationRow]) -> Iterator[RenderableType]:
     yield ""
 
 
-def measured_rl_text(rows: Sequence[MeasuredRlStep], summary: Mapping[str, Any]) -> RenderableType:
+def measured_rl_text(rows: Sequence[MeasuredRlStep]) -> RenderableType:
     """Every phase of every run, then a line for each phase over all runs."""
     phases = [
         ("" if place else row.run, name, phase)
@@ -80,7 +80,7 @@ def measured_rl_text(rows: Sequence[MeasuredRlStep], summary: Mapping[str, Any])
         "",
         table(
             "",
-            [{"name": name, **figures} for name, figures in summary.items()],
+            [{"name": name, **figures} for name, figures in by_phase(rows).items()],
             {"all runs": lambda row: row["name"]},
             {**counts({"rows": "rows"}), **shares(means)},
         ),

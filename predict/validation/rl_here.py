@@ -11,7 +11,7 @@ from predict import rl_step
 from predict.measurement.real_rl import STEP, RlMeasurement, Spread, measure_rl, pool_rl, require_measurable_rl
 from predict.rl.step import RlStep
 from predict.serialise import as_json, picked, version_of
-from predict.validation.compared import Compared, scores
+from predict.validation.compared import Compared, grouped, scores
 
 STEPS_PER_ROUND = 5
 
@@ -61,17 +61,20 @@ def _row(step: RlStep, measurement: RlMeasurement) -> MeasuredRlStep:
     return MeasuredRlStep(run=step.rl.name, phases=phases, measurement=measurement)
 
 
+def by_phase(rows: Sequence[MeasuredRlStep]) -> dict[str, dict[str, Any]]:
+    """The figures of each phase over all runs."""
+    phases = grouped((pair for row in rows for pair in row.phases.items()), lambda pair: pair[0])
+    return {
+        name: picked(scores(phase for _, phase in found), "rows mean worst bias coverage")
+        for name, found in phases.items()
+    }
+
+
 def measured_rl_json(rows: Sequence[MeasuredRlStep]) -> dict[str, Any]:
     """The stable content of `predict validate CONFIG --json` for RL configs; errors are fractions."""
-    names = list(dict.fromkeys(name for row in rows for name in row.phases))
     return {
         "version": version_of("validate-own-rl"),
-        "summary": {
-            name: picked(
-                scores(row.phases[name] for row in rows if name in row.phases), "rows mean worst bias coverage"
-            )
-            for name in names
-        },
+        "summary": by_phase(rows),
         "rows": [
             {
                 "run": row.run,

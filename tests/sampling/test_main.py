@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections import Counter
 from dataclasses import replace
@@ -24,24 +23,7 @@ from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.row_checks import kind_of
 from tests.made_rows import row
-
-BOX = """
-{dtype: fp32, tokens: [32, 32], seq_len: [16, 16], hidden: [64, 64], head_dims: [16], ffn_ratio: [2.0, 2.0],
- vocab: [128, 128], layers: [1, 1], message_bytes: [1024, 1024]}
-"""
-
-
-def calls_file(path: Path, hardware: str = "CPU core", ranks: int = 2) -> Path:
-    """One operator and one collective on two ranks."""
-    gemm = {"call": "gemm", "fields": {"dtype": "fp32", "m": 64, "n": 64, "k": 64}, "phases": ["forward"]}
-    reduce = {
-        "call": "all_reduce",
-        "fields": {"size_bytes": 4096, "ranks": 2, "ranks_per_node": 2},
-        "phases": ["forward"],
-    }
-    calls = [{"ranks_per_node": ranks, **entry} for entry in (gemm, reduce)]
-    path.write_text(json.dumps({"version": 2, "hardware": hardware, "calls": calls}))
-    return path
+from tests.sampling.small_sessions import arguments_in, calls_file
 
 
 def stored(data: Path) -> list[Sample]:
@@ -50,18 +32,7 @@ def stored(data: Path) -> list[Sample]:
 
 @pytest.mark.usefixtures("starts_warm")
 def test_a_session_times_what_is_asked_first_and_the_next_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    (tmp_path / "box.yml").write_text(BOX)
-    arguments = [
-        "--profile",
-        "test",
-        "--hardware",
-        "cpu",
-        "--data",
-        str(tmp_path),
-        "--ranges",
-        str(tmp_path / "box.yml"),
-    ]
-    arguments += ["--calls", str(calls_file(tmp_path / "calls.json"))]
+    arguments = arguments_in(tmp_path)
     assert main([*arguments, "--models", "0", "--budget", "30"]) == 0
     first = stored(tmp_path)
     assert {"gemm", "all_reduce"} <= {sample.call.NAME for sample in first if sample.busy_ranks == 2}

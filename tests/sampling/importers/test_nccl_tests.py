@@ -119,7 +119,6 @@ def test_a_log_without_its_header_can_be_told_what_it_is(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no results"),
         ("some other program's output\n", "no results"),
         (log("all_reduce_perf", 1, 8, SMALL[:55]), "job.log:18: not a whole row"),
         (log("all_reduce_perf", 0, 8, SMALL), "lacks the header lines '# Rank"),

@@ -59,17 +59,8 @@ def test_a_step_on_a_cpu_gives_each_call_both_directions(profiled: Table) -> Non
 
 
 def op(name: str, start: float, duration: float, external: int, **arguments: Any) -> dict[str, Any]:
-    arguments["External id"] = external
-    return {
-        "ph": "X",
-        "cat": "cpu_op",
-        "name": name,
-        "pid": 1,
-        "tid": 1,
-        "ts": start,
-        "dur": duration,
-        "args": arguments,
-    }
+    place = {"pid": 1, "tid": 1, "ts": start, "dur": duration}
+    return {"ph": "X", "cat": "cpu_op", "name": name, **place, "args": {**arguments, "External id": external}}
 
 
 def kernel(name: str, duration: float, **arguments: Any) -> dict[str, Any]:
@@ -103,16 +94,7 @@ EVENTS: list[dict[str, Any]] = [
         **shapes(HEADS, HEADS, HEADS, concrete=("", "", "", "0.", "True", "False")),
     ),
     op("aten::_flash_attention_forward", 210, 40, 4),
-    {
-        "ph": "X",
-        "cat": "cuda_runtime",
-        "name": "cudaLaunchKernel",
-        "pid": 1,
-        "tid": 1,
-        "ts": 215,
-        "dur": 5,
-        "args": {"correlation": 77},
-    },
+    op("cudaLaunchKernel", 215, 5, 0) | {"cat": "cuda_runtime", "args": {"correlation": 77}},
     kernel("flash_fwd_kernel", 40.0, correlation=77),
     op(NODE + "ScaledDotProductFlashAttentionBackward0", 400, 90, 5, **{"Sequence number": 6}),
     op("aten::_flash_attention_backward", 410, 40, 6),

@@ -18,7 +18,7 @@ from sampling.ranks.launch import LAUNCHER, ROOT
 from sampling.session.profile import profile_lock
 from sampling.store.journal import JOURNAL, journal_length
 from tests.sampling.ranks.rank_jobs import kept
-from tests.sampling.test_main import BOX, calls_file
+from tests.sampling.small_sessions import arguments_in
 
 STUB = str(Path(__file__).with_name("stub_session.py"))
 KILLS = [
@@ -115,9 +115,7 @@ def test_a_process_whose_launcher_died_before_it_could_ask_ends(role: str, tmp_p
 
 
 def test_a_killed_session_on_real_ranks_takes_them_with_it(tmp_path: Path) -> None:
-    (tmp_path / "box.yml").write_text(BOX)
-    arguments = ["--profile", "test", "--hardware", "cpu", "--data", str(tmp_path), "--models", "2", "--budget", "60"]
-    arguments += ["--ranges", str(tmp_path / "box.yml"), "--calls", str(calls_file(tmp_path / "calls.json"))]
+    arguments = [*arguments_in(tmp_path), "--models", "2", "--budget", "60"]
     profile = tmp_path / "samples" / "test"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "sampling", *arguments]

@@ -17,13 +17,10 @@ from sampling.operators.gemm import Gemm
 from sampling.ranks.launch import ROOT
 from sampling.store.profiles import read_manifest
 from tests.sampling.ranks.rank_jobs import free_port, job_of, kept
+from tests.sampling.small_sessions import BOX
 
 pytestmark = pytest.mark.usefixtures("starts_warm")
 LEADING = str(Path(__file__).with_name("leading_ranks.py"))
-BOX = """
-{dtype: fp32, tokens: [32, 32], seq_len: [16, 16], hidden: [64, 64], head_dims: [16], ffn_ratio: [2.0, 2.0],
- vocab: [128, 128], layers: [1, 1], message_bytes: [1024, 1024], collectives: {sizes: 1}}
-"""
 
 
 def test_groups_across_nodes_are_timed_by_the_ranks_of_two_torchruns(tmp_path: Path) -> None:
@@ -50,23 +47,14 @@ def test_groups_across_nodes_are_timed_by_the_ranks_of_two_torchruns(tmp_path: P
 
 def start_agent(node: int, port: int, worker: list[str]) -> subprocess.Popen[str]:
     meeting = ["--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", str(port)]
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nnodes",
-        "2",
-        "--nproc-per-node",
-        "2",
-        *meeting,
-        *worker,
-    ]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2"]
+    command = [*torchrun, *meeting, *worker]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def test_the_command_runs_as_it_is_under_srun(tmp_path: Path) -> None:
-    (tmp_path / "box.yml").write_text(BOX)
+    (tmp_path / "box.yml").write_text(BOX.replace("}", ", collectives: {sizes: 1}}"))
     (tmp_path / "cluster.yml").write_text("{hardware: cpu, nodes: 2, gpus_per_node: 1, profile: test}")
     scontrol = tmp_path / "scontrol"
     scontrol.write_text('#!/bin/sh\n[ "$*" = "show hostnames node[01-02]" ] && echo 127.0.0.1 && echo node02\n')

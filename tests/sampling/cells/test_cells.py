@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from sampling.cells.matrices import Matrix, attention_matrices, mlp_matrices, products_on_rank
+from sampling.cells.overlap import Overlap
+from sampling.collectives.kinds import KINDS, AllGather
+from sampling.hardware.cluster import Cluster
+from sampling.operators.gemm import Gemm
+from sampling.torch_work.cells.overlap import Background
 
 ATTENTION = attention_matrices(hidden=1024, heads=8, kv_heads=2, head_dim=128, qkv_bias=True)
 
@@ -37,3 +45,41 @@ def test_a_matrix_that_is_not_split_is_whole_on_every_rank(tp: int) -> None:
 
 def test_no_width_stays_none_on_a_rank() -> None:
     assert products_on_rank(mlp_matrices(hidden=64, width=0, gated=True), 2) == {"up": (0, 64), "down": (64, 0)}
+
+
+# Compute beside communication: what is asked, what it is set against, and that the background never stops too soon.
+
+CALL = Overlap(dtype="fp32", m=64, n=128, k=256, collective="all_gather", size_bytes=4096, ranks=4, ranks_per_node=2)
+GEMM = Gemm(dtype="fp32", m=64, n=128, k=256)
+GATHER = AllGather(size_bytes=4096, ranks=4, ranks_per_node=2)
+DEVICE = torch.device("cpu")
+
+
+def test_each_phase_has_the_terms_of_what_it_times(two_ranks: Cluster) -> None:
+    assert CALL.terms("compute_beside", two_ranks) == GEMM.terms("forward", two_ranks)
+    assert CALL.terms("communication_beside", two_ranks) == GATHER.terms("forward", two_ranks)
+
+
+def test_every_collective_can_be_beside() -> None:
+    assert CALL.communication == GATHER
+    for kind in KINDS:
+        assert isinstance(replace(CALL, collective=kind.NAME).communication, kind)
+
+
+def test_the_background_runs_until_it_is_halted_and_then_to_the_number_agreed_on() -> None:
+    pieces: list[int] = []
+    background = Background(lambda: pieces.append(len(pieces)), DEVICE)
+    background.wait_until_running()
+    begun = background.halt()
+    assert begun >= 1
+    background.finish(begun + 3)
+    assert len(pieces) == begun + 3
+
+
+def test_what_fails_in_the_background_is_told_in_the_foreground() -> None:
+    def fail() -> None:
+        raise RuntimeError("the wire broke")
+
+    background = Background(fail, DEVICE)
+    with pytest.raises(RuntimeError, match="the wire broke"):
+        background.wait_until_running()

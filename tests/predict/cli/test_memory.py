@@ -11,17 +11,14 @@ import pytest
 
 from predict import one_batch_memory
 from predict.cli import main
-from predict.config.load import load
 from predict.memory.peak import TERMS
 from sampling.files.places import CONFIGS
-from tests.predict.workload.parallel_runs import estimated
 
 DEMO = str(CONFIGS / "runs" / "demo.yml")
 LARGE = str(CONFIGS / "runs" / "llama3-70b-64xh100.yml")
 HEAVY = ("--set", "plan.cp=1", "--set", "plan.dp=4")
 """Whole sequences on every rank, which is more than fits."""
 SEVERAL_CHUNKS = ("interleaved-1f1b", "interleaved-zb", "looped-bfs")
-FITTING = ["--set", "plan.recompute=full"]
 
 
 def out(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -32,14 +29,6 @@ def out(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(out(capsys, *arguments, "--json"))
     return content
-
-
-def test_text_has_the_verdict_the_ranks_and_the_kinds_of_layers(capsys: pytest.CaptureFixture[str]) -> None:
-    text = out(capsys, LARGE, *FITTING)
-    assert "FITS" in text and "headroom" in text
-    assert all(term in text for term in TERMS)
-    assert "full_dense, full recompute" in text and "embedding" in text
-    assert "One change" not in text
 
 
 def test_json_is_stable_and_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,16 +55,6 @@ def test_the_advised_settings_can_be_given_back(capsys: pytest.CaptureFixture[st
     assert again["advice"] == []
 
 
-def test_check_exits_with_4_where_it_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["memory", LARGE, "--check", *HEAVY]) == 4
-    captured = capsys.readouterr()
-    assert "OOM" in captured.out
-    assert "error: --check: it does not fit" in captured.err
-    assert main(["memory", LARGE, "--check", "--json", *HEAVY]) == 4
-    assert "error: cluster.hardware: llama3-70b-64xh100 needs" in capsys.readouterr().err
-    assert main(["memory", LARGE, "--check", *HEAVY, *FITTING]) == 0
-
-
 def test_best_is_reported_and_advised_where_no_schedule_fits(capsys: pytest.CaptureFixture[str]) -> None:
     best = (LARGE, "--set", "plan.schedule=best", "--set", "batch.micro=16")
     content = told(capsys, *best)
@@ -88,45 +67,6 @@ def test_best_is_reported_and_advised_where_no_schedule_fits(capsys: pytest.Capt
     assert one_batch_memory(LARGE, [setting for setting in best[1:] if setting != "--set"]).verdict == "OOM"
 
 
-def test_one_batch_tells_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["one-batch", LARGE]) == 0
-    assert "memory" in capsys.readouterr().out
-    assert main(["one-batch", LARGE, "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    run = load(LARGE)
-    assert content["memory"]["verdict"] == "FITS"
-    assert content["memory"]["point_bytes"] == estimated(run).memory.point_bytes
-
-
-def test_more_nodes_take_less_where_state_is_sharded(capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, LARGE, "--target-nodes", "16")["point_bytes"] < told(capsys, LARGE)["point_bytes"]
-
-
-def test_a_wider_margin_raises_the_upper_bound_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    narrow, wide = (told(capsys, LARGE, "--safety-margin", margin) for margin in ("0", "0.2"))
-    assert narrow["point_bytes"] == wide["point_bytes"]
-    assert narrow["upper_bytes"] < wide["upper_bytes"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--safety-margin", "2"], "--safety-margin: 2 is not a share; give a number from 0 to 1"),
-        (["--safety-margin", "nan"], "--safety-margin: nan is not a share"),
-        (["--timeline", "memory.pdf"], "--timeline: "),
-        (["--timeline", "nowhere/memory.svg"], "there is no directory nowhere"),
-        (["--benchmark-gpus", "0"], "--benchmark-gpus: 0 is not a positive number"),
-        (["--mode", "simulate", "--load-benchmark", "a.json"], "--mode: simulate uses no benchmark"),
-        (["--load-benchmark", "a.json", "--save-benchmark", "b.json"], "--save-benchmark: what is loaded"),
-        (["--load-benchmark", "nowhere.json"], "nowhere.json"),
-        (["--target-nodes", "0"], "--target-nodes: 0 is not a positive number"),
-    ],
-)
-def test_options_that_cannot_be(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
-    assert main(["memory", DEMO, *arguments]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_a_file_without_a_memory_part_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     file.write_text("{}")
@@ -134,11 +74,6 @@ def test_a_file_without_a_memory_part_is_refused(capsys: pytest.CaptureFixture[s
     assert "memory: missing; write it with" in capsys.readouterr().err
     file.write_text('{"memory": {"version": 99}}')
     assert main(["memory", DEMO, "--load-benchmark", str(file)]) == 3
-
-
-def test_the_formulas_of_primus_stand_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "by the formulas of Primus Projection" in out(capsys, LARGE, "--formula", "primus")
-    assert told(capsys, LARGE, "--formula", "primus")["primus"]["total_bytes"] > 0
 
 
 def test_the_picture_has_a_panel_a_rank_and_the_capacity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

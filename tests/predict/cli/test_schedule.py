@@ -13,25 +13,6 @@ from predict.schedules import makespan, names
 from tests.predict.cli.scheduled import DEMO, EVEN, schedules
 
 
-def test_json_holds_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = schedules(capsys, *EVEN, "--schedule", "zb-h2")
-    assert found == {
-        "name": "zb-h2",
-        "makespan": 27.0,
-        "span": 24.0,
-        "bubble_fraction": pytest.approx(1 / 9),
-        "span_bubble_fraction": 0.0,
-        "peak_chunks": [7, 7, 7, 7],
-        "peak_chunks_until_w": None,
-        "peak_bytes": None,
-        "device_bytes": None,
-        "copies": 1,
-        "cost": 27.0,
-        "valid": True,
-        "why_not": None,
-    }
-
-
 def test_all_are_compared_and_those_that_do_not_apply_say_why(capsys: pytest.CaptureFixture[str]) -> None:
     found = schedules(capsys, *EVEN, "--vpp", "2", "--schedule", "all", "--p2p", "0.1")
     assert sorted(outcome["name"] for outcome in found) == names()
@@ -54,27 +35,6 @@ def test_all_are_compared_and_those_that_do_not_apply_say_why(capsys: pytest.Cap
             assert outcome["why_not"] == "needs one chunk per rank (plan.vpp), not 2"
     valid = [outcome["valid"] for outcome in found]
     assert valid == sorted(valid, reverse=True)
-
-
-def test_the_memory_limit_rules_schedules_out_and_bounds_the_solved_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    found = {o["name"]: o for o in schedules(capsys, *EVEN, "--schedule", "zb-h2,zb-auto,zb-h1", "--memory-limit", "4")}
-    assert not found["zb-h2"]["valid"]
-    assert found["zb-h2"]["why_not"] == "holds 7 chunk activations, more than the limit of 4"
-    assert max(found["zb-auto"]["peak_chunks"]) <= 4
-    assert found["zb-h1"]["valid"]
-
-
-def test_two_copies_of_the_model_count_double(capsys: pytest.CaptureFixture[str]) -> None:
-    """DualPipe's chunk is twice as large a share of the model, so its shorter makespan does not come first."""
-    found = schedules(capsys, *EVEN, "--vpp", "2", "--schedule", "dualpipe,zbv")
-    assert [outcome["name"] for outcome in found] == ["zbv", "dualpipe"]
-    assert found[1]["makespan"] < found[0]["makespan"] < found[1]["cost"] == 2 * found[1]["makespan"]
-    limited = {
-        o["name"]: o
-        for o in schedules(capsys, *EVEN, "--vpp", "2", "--memory-limit", "8", "--schedule", "dualpipe,zbv")
-    }
-    assert limited["zbv"]["valid"]
-    assert limited["dualpipe"]["why_not"] == "holds 5 chunk activations of 2 × the size, more than the limit of 8"
 
 
 def test_times_from_a_file_are_by_rank_and_chunk(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -104,42 +64,6 @@ def test_order_trace_and_plot_are_written_for_the_best(capsys: pytest.CaptureFix
     assert "</svg>" in files["plot"].read_text()
     (again,) = schedules(capsys, *EVEN, "--schedule", str(files["order"]))
     assert again["makespan"] == 27.0
-
-
-def test_order_as_json_is_as_documented(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "order.json"
-    assert main(["schedule", "--pp", "2", "--microbatches", "1", "--schedule", "1f1b", "--order", str(path)]) == 0
-    assert json.loads(path.read_text())["per_rank"] == [[["F", 0, 0], ["BW", 0, 0]]] * 2
-
-
-def test_the_picture_fits_and_names_the_best(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schedule", *EVEN]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 140
-    assert [line.split()[0] for line in lines if line.startswith("rank ")] == ["rank"] * 4
-
-
-def test_blocking_sends_cost_more(capsys: pytest.CaptureFixture[str]) -> None:
-    options = (*EVEN, "--schedule", "1f1b", "--p2p", "0.2")
-    (delay,), (blocking,) = schedules(capsys, *options), schedules(capsys, *options, "--blocking")
-    assert blocking["makespan"] > delay["makespan"]
-
-
-def test_the_schedule_asked_for_takes_the_place_of_the_config_s(capsys: pytest.CaptureFixture[str]) -> None:
-    found = schedules(capsys, DEMO, "--set", "plan.vpp=2", "--schedule", "all")
-    assert found[0]["valid"]
-    assert main(["schedule", DEMO, "--set", "plan.vpp=2"]) == 2
-    error = capsys.readouterr().err
-    assert (
-        "1f1b needs one chunk per rank (plan.vpp), not 2; set plan.vpp to 1, or take another schedule: dualpipe, dualpipev"
-        in error
-    )
-
-
-def test_a_step_of_no_time_has_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    nothing = ["--forward", "0", "--backward-input", "0", "--backward-weight", "0"]
-    assert main(["schedule", *EVEN, *nothing, "--schedule", "1f1b", "--plot", str(tmp_path / "none.svg")]) == 0
-    assert "makespan 0, bubble 0.0%" in (tmp_path / "none.svg").read_text()
 
 
 def test_the_peak_until_w_is_told_beside_the_account_of_zb_auto(
@@ -189,17 +113,6 @@ def test_bytes_of_activations_are_shown_where_they_are_given(
     assert found["peak_bytes"] == [2 * 2**30, 5]
     assert main(["schedule", *options]) == 0
     assert "peak bytes" in capsys.readouterr().out
-
-
-def test_against_best_is_of_choices_only(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schedule", *EVEN, "--vpp", "2", "--memory-limit", "8", "--schedule", "dualpipe,zbv"]) == 0
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  dualpipe*")]
-    assert len(row.split()) == 6, "no cell against best"
-
-
-def test_all_goes_with_other_names(capsys: pytest.CaptureFixture[str]) -> None:
-    found = schedules(capsys, *EVEN, "--schedule", "1f1b,all")
-    assert sorted(outcome["name"] for outcome in found) == names()
 
 
 def test_an_order_file_of_set_lies_in_the_current_folder(

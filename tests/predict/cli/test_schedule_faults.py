@@ -12,48 +12,19 @@ from typing import Any
 import pytest
 
 from predict.cli import main
-from tests.predict.cli.scheduled import DEMO, EVEN, ROOT, schedules
+from tests.predict.cli.scheduled import DEMO, EVEN, ROOT
 
 
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ([], "nothing to time; give a CONFIG, or --microbatches with --pp or with --stage-times"),
-        (["--pp", "8"], "--microbatches: missing"),
-        (["--microbatches", "8"], "nothing to time"),
-        ([*EVEN, "--schedule", "README.md"], "--schedule: 'README.md' is not a schedule; give all, some of 1f1b"),
-        ([*EVEN, "--schedule", "zbh1"], "'zbh1' is not a schedule; did you mean 'zb-h1'"),
-        ([*EVEN, "--schedule", ","], "no schedule is named"),
-        (["--pp", "0", "--microbatches", "8"], "--pp: 0 is not a positive number"),
-        ([*EVEN, "--memory-limit", "0"], "--memory-limit: 0 is not a positive number"),
-        ([*EVEN, "--forward", "-1"], "--forward: -1.0 is not a time; give a number from 0 to 1e+100"),
-        ([*EVEN, "--forward", "nan"], "--forward: nan is not a time"),
         ([*EVEN, "--forward", "inf"], "--forward: inf is not a time"),
-        ([*EVEN, "--p2p", "1e308"], "--p2p: 1e+308 is not a time"),
-        ([*EVEN, "--overlap-gain", "nan"], "--overlap-gain: nan is not a share"),
-        ([*EVEN, "--order", "a.json", "--trace", "a.json"], "two of them name the same file"),
-        (
-            [*EVEN, "--trace", "/proc/none/trace.json", "--schedule", "1f1b"],
-            "--trace: /proc/none/trace.json: there is no directory /proc/none",
-        ),
-        (
-            [*EVEN, "--vpp", "2", "--schedule", "dualpipev", "--overlap-gain", "2"],
-            "--overlap-gain: 2.0 is not a share; give a number from 0 to 1",
-        ),
-        ([*EVEN, "--set", "plan.pp=2"], "--set changes a config"),
-        ([*EVEN, "--plot", "a.pdf", "--schedule", "1f1b"], "a.pdf"),
-        ([*EVEN, "--order", "a.txt", "--schedule", "1f1b"], r"a.txt"),
         ([*EVEN, "--schedule", ""], "--schedule: '': no schedule is named"),
         ([*EVEN, "--trace", ""], "--trace: the path is empty"),
         ([*EVEN, "--plot", ""], "--plot: the path is empty"),
         ([*EVEN, "--order", ""], "--order: the path is empty"),
         (["--stage-times", "", "--microbatches", "4"], "--stage-times: the path is empty"),
         ([""], "CONFIG: the path is empty"),
-        ([*EVEN, "--trace", "/proc"], "--trace: /proc is a directory"),
-        ([*EVEN, "--plot", "missing/a.svg"], "--plot: missing/a.svg: there is no directory missing; make it"),
-        ([*EVEN, "--trace", "/proc/self/t.json"], "--trace: /proc/self/t.json cannot be written"),
-        (["--stage-times", "missing.json", "--microbatches", "4"], "missing.json"),
-        (["--stage-times", "missing.json", "--microbatches", "4", "--pp", "3"], "--pp: already in --stage-times"),
     ],
 )
 def test_bad_options_are_named(capsys: pytest.CaptureFixture[str], options: list[str], fault: str) -> None:
@@ -104,36 +75,6 @@ def test_bad_stage_times_are_named(
     error = capsys.readouterr().err
     assert fault in error
     assert str(path) in error
-
-
-def test_nothing_that_runs_ends_with_4_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = schedules(capsys, *EVEN, "--schedule", "zbv", code=4)
-    assert found["why_not"] == "needs two chunks per rank (plan.vpp), not 1"
-    assert main(["schedule", *EVEN, "--schedule", "1f1b", "--memory-limit", "1"]) == 4
-    assert "1f1b holds 4 chunk activations, more than the limit of 1" in capsys.readouterr().err
-
-
-def test_one_file_that_cannot_be_written_does_not_keep_the_others_back(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    order, plot = tmp_path / "x.csv", tmp_path / "x.svg"
-    options = ["--pp", "4", "--vpp", "2", "--microbatches", "8", "--schedule", "dualpipe"]
-    assert main(["schedule", *options, "--order", str(order), "--plot", str(plot)]) == 2
-    said = capsys.readouterr()
-    assert plot.is_file()
-    assert not order.exists()
-    assert f"--order: {order}: torch's CSV numbers the stages of one model" in said.err
-    assert "dualpipe" in said.out
-
-
-def test_layers_are_counted_for_the_schedules_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    few = [DEMO, "--set", "plan.vpp=2", "--set", "model.num_hidden_layers=3"]
-    (found,) = schedules(capsys, *few, "--schedule", "dualpipe")
-    assert found["valid"]
-    both = {o["name"]: o for o in schedules(capsys, *few, "--schedule", "zbv,dualpipe")}
-    assert both["zbv"]["why_not"] == "makes 4 stages, more than the model's 3 layers"
-    assert main(["schedule", *few, "--set", "plan.schedule=zbv"]) == 2
-    assert "makes 4 stages, more than the 3 layers" in capsys.readouterr().err
 
 
 def test_an_order_that_deadlocks_is_traced_to_its_file(

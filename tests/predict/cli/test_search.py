@@ -42,16 +42,6 @@ def test_json_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> None:
     assert 3 <= kept <= space["priced"]
 
 
-def test_the_answer_tells_goodput_and_the_plans_at_risk(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["search", *SMALL, "--jobs", "1", "--top", "3"]
-    assert main([*arguments, "--tokens", "1T"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "for 1T tokens; 90% of the time goes into steps that are kept (assumed" in told
-    assert (" at risk " in told.partition("GPU-hours and")[0]) == ("at risk: the expected peak" in told)
-    assert main(arguments) == 0
-    assert "goes into steps" not in capsys.readouterr().out
-
-
 def test_winners_are_written_as_run_configs_and_for_other_tools(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -104,13 +94,6 @@ def test_a_config_whose_plan_is_auto_is_searched(capsys: pytest.CaptureFixture[s
     assert "first answer: " in shown.err
 
 
-def test_a_config_without_open_keys_is_told_how_to_open_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", str(CONFIGS / "runs" / "demo.yml"), "--jobs", "1"]) == 0
-    shown = capsys.readouterr()
-    assert "No key of the config is open, so this is its own plan. `--set plan=auto` opens" in shown.out
-    assert "1 plan, 1 legal" in shown.out and "per step, the config's own plan\n" in shown.err
-
-
 def test_the_front_is_written_and_no_plan_of_it_beats_another(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -142,47 +125,6 @@ def run(*arguments: str) -> None:
 
     options = parser().parse_args(["search", *SMALL, "--jobs", "1", *arguments])
     options.run(options)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--price", "2.5/gpu-h"], "--price: it needs the tokens that are paid for"),
-        (["--tokens", "1T", "--price", "2.5"], "is not a price above 0 with its unit"),
-        (["--max-memory", "90"], "--max-memory: 90 is not a share of the device's memory"),
-        (["--min-interval-overlap", "2"], "--min-interval-overlap: 2 is not a share"),
-        (["--cluster", "nowhere.yml"], "--cluster: cluster: 'nowhere.yml'.* there is no such file"),
-        (["--max-gpus", "4"], "--max-gpus: 4 is less than the smallest cluster, of 8"),
-        (["--set", "plan.tq=[1,2]"], "plan.tq: unknown key, remove it; allowed: tp"),
-        (["--set", "plan.tp=[]"], r"plan.tp: \[\] holds no value"),
-        (["--set", "plan.tp=0..8"], "plan.tp: '0..8' doubles from 0"),
-        (["--set", "plan.tp=[1,x]"], "plan.tp: 'x' is not a whole number"),
-        (["--set", "plan.memory_limit=auto"], "plan.memory_limit: auto has no values to try here"),
-        (["--address", "here:1"], "--address: processes of this machine have none"),
-        (["--pareto", "front.txt"], "unknown kind of file; end the name in .csv or .json"),
-        (["--top", "0"], "--top: 0 is not a positive number"),
-        (["configs/runs/demo.yml"], "--model, --gpus, --batch: goes without CONFIG"),
-    ],
-)
-def test_bad_input_is_one_error(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message) as error:
-        run(*arguments)
-    assert error.value.exit_code == 2
-
-
-def test_an_empty_space_tells_what_blocks_and_which_change_helps() -> None:
-    with pytest.raises(InfeasibleError, match=r"no plan of .* is legal.*leave plan.dp open") as error:
-        run("--set", "plan.dp=3", "--set", "plan.pp=[1,2]")
-    assert error.value.exit_code == 4
-
-
-def test_a_space_in_which_nothing_fits_tells_the_nearest_plan_and_a_change() -> None:
-    too_much = ["--set", "plan.recompute=none", "--set", "plan.tp=1", "--set", "plan.pp=1", "--set", "plan.zero=0"]
-    with pytest.raises(
-        InfeasibleError, match=r"the smallest needs at least [\d.]+ GiB of the 79.6 allowed .*; leave plan\."
-    ) as error:
-        run(*too_much)
-    assert error.value.exit_code == 4
 
 
 def test_a_share_of_the_memory_that_is_too_small_is_told_with_one_that_does() -> None:

@@ -48,16 +48,6 @@ def test_a_command_has_a_public_function_with_a_docstring(command: Command) -> N
     assert getattr(predict, command.function).__doc__
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
-def test_a_command_has_help(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([command.name, "--help"])
-    assert stopped.value.code == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith(f"usage: predict {command.name} ")
-    assert f"  predict {command.name}" in shown.partition("examples:\n")[2]
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(each.name, kind) for each in COMMANDS if each.kinds for kind in ALL_KINDS if kind not in each.kinds],

@@ -42,8 +42,3 @@ def test_a_curve_keeps_its_peak_and_its_ramps() -> None:
         assert (drawn >= total - 1e-6 * total.max()).mean() > 0.95, "an outline lies above the curve"
         first = total[0]
         assert tops[-1][0] <= first + 0.2 * (total.max() - first), "the step starts where it starts"
-
-
-def test_panels_reach_up_to_the_capacity_unless_that_is_far_off(tmp_path: Path) -> None:
-    assert ">capacity</text>" in picture("llama3-70b-64xh100", tmp_path)[0]
-    assert ">capacity, 8.0 GiB, lies above the panels</text>" in picture("demo", tmp_path)[0]

@@ -102,12 +102,6 @@ def test_colours_are_those_of_the_palette() -> None:
         assert backgrounds == wanted
 
 
-def test_axis_ends_with_the_makespan() -> None:
-    lines = drawn(one_f_one_b(), 100)
-    assert lines[4].endswith("┤")
-    assert lines[5].split() == ["0", "5", "10", "15", "20", "25", "makespan", "33"]
-
-
 def test_a_column_shows_its_busiest_kind_or_idle() -> None:
     lasting = np.array([0.2, 0.6, 0.2, 0.1, 0.4, 0.1])
     start, codes = np.array([0.0, 0.2, 0.8, 1.0, 2.5, 2.9]), np.array([0, 3, 0, 0, 3, 0])
@@ -136,14 +130,6 @@ def test_busiest_agrees_with_adding_up() -> None:
                 assert shown[column] == IDLE_CODE
             elif sum(busy) > (high - low) * 0.5001:
                 assert busy[shown[column]] == pytest.approx(max(busy))
-
-
-def test_a_step_of_no_time_is_drawn() -> None:
-    nothing = simulate(
-        registry.order("1f1b", ranks=2, chunks=1, microbatches=2),
-        ChunkTimes(forward=0.0, backward_input=0.0, backward_weight=0.0),
-    )
-    assert drawn(nothing, 40)[0] == "rank 0 " + "·" * 33
 
 
 def test_ink_is_readable_on_every_colour() -> None:

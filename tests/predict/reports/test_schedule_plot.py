@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from predict.reports.palette import fill
 from predict.reports.pictures import schedule_plot
 from predict.reports.pictures.schedule_plot import save_plot
 from predict.schedules import registry
-from predict.schedules.engine.order import Action, Order, loop
 from predict.schedules.engine.timing import ChunkTimes, Timeline, simulate
 from sampling.errors import UserError
 
@@ -21,14 +19,6 @@ TIMES = ChunkTimes(forward=1.0, backward_input=1.0, backward_weight=1.0)
 
 def one_f_one_b(ranks: int = 4, microbatches: int = 8) -> Timeline:
     return simulate(registry.order("1f1b", ranks=ranks, chunks=1, microbatches=microbatches), TIMES)
-
-
-def split_in_two_chunks() -> Timeline:
-    actions = (
-        *(Action("F", 0, chunk) for chunk in (0, 1)),
-        *(Action(kind, 0, chunk) for chunk in (1, 0) for kind in ("B", "W")),
-    )
-    return simulate(Order.of((actions,), microbatches=1, placement=loop(1, 2)), TIMES)
 
 
 def picture(timeline: Timeline, tmp_path: Path, title: str = "a title") -> str:
@@ -53,29 +43,6 @@ def test_a_box_for_every_action_in_its_colour(tmp_path: Path) -> None:
     assert fill("BW", 0, 1) in groups(svg)["BW chunk 0"]
 
 
-def test_chunks_have_shades_of_their_own(tmp_path: Path) -> None:
-    svg = picture(split_in_two_chunks(), tmp_path)
-    assert boxes(svg) == {f"{kind} chunk {chunk}": 1 for kind in "FBW" for chunk in (0, 1)}
-    assert all(fill(name[0], int(name[-1]), 2) in content for name, content in groups(svg).items())  # type: ignore[arg-type]
-
-
-def test_ranks_numbers_title_and_makespan_are_written(tmp_path: Path) -> None:
-    svg = picture(one_f_one_b(), tmp_path, title="1F1B & more")
-    written = Counter(re.findall(r"<text [^>]*>([^<]*)</text>", svg))
-    assert [written[f"rank {rank}"] for rank in range(5)] == [1, 1, 1, 1, 0]
-    assert written["6"] == 8, "a forward and a backward on each rank"
-    assert written["1F1B &amp; more"] == written["makespan 33, bubble 27.3%"] == written["time"] == 1
-    assert written["F  forward"] == written["BW  backward"] == written["idle"] == 1
-
-
-def test_rank_0_is_on_top(tmp_path: Path) -> None:
-    path = re.search(r'<path d="M ([\d.]+) ([\d.]+)', groups(picture(one_f_one_b(), tmp_path))["F chunk 0"])
-    other = re.search(r'<g id="rank 3">\s*<path d="M ([\d.]+) ([\d.]+)', picture(one_f_one_b(), tmp_path))
-    assert path
-    assert other
-    assert float(path[2]) < float(other[2])
-
-
 def test_an_svg_is_always_the_same(tmp_path: Path) -> None:
     first = picture(one_f_one_b(), tmp_path)
     assert picture(one_f_one_b(), tmp_path) == first
@@ -94,23 +61,6 @@ def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=rf"{name}.*\.svg or \.png"):
         save_plot(one_f_one_b(2, 2), tmp_path / name, title="")
     assert not list(tmp_path.iterdir())
-
-
-def test_what_is_scheduled_stands_below_the_title_in_lines_that_fit(tmp_path: Path) -> None:
-    about = "a-model, tp 2 · pp 4 · dp 8, " * 5
-    save_plot(one_f_one_b(), tmp_path / "plot.svg", title="1f1b", about=about)
-    written = re.findall(r"<text [^>]*>([^<]*)</text>", (tmp_path / "plot.svg").read_text())
-    lines = written[written.index("1f1b") + 1 : written.index("makespan 33, bubble 27.3%")]
-    assert len(lines) == 2
-    assert " ".join(lines).split() == about.split()
-
-
-def test_numbers_are_left_out_of_boxes_too_small(tmp_path: Path) -> None:
-    order = registry.order("afab", ranks=2, chunks=1, microbatches=110)
-    svg = picture(simulate(order, TIMES), tmp_path)
-    assert boxes(svg) == {"F chunk 0": 220, "BW chunk 0": 220}
-    assert svg.count(">77</text>") == 2, "in the backwards alone, which are twice as long"
-    assert ">107</text>" not in svg
 
 
 def test_a_long_step_shows_one_period_of_its_steady_state_and_counts_the_others(tmp_path: Path) -> None:

@@ -30,18 +30,6 @@ def test_a_dry_run_shows_the_fit_and_writes_nothing(tmp_path: Path, capsys: pyte
     assert "14.9 s (14.9s as given), 14.9 ms (14.9ms as given) for one config differ" in capsys.readouterr().err
 
 
-def test_a_dry_run_needs_no_file_and_other_faults_are_told_beside_a_missing_one(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["calibrate", CONFIG, "--measured", "14.9s", "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["file"] is None
-    for time, fault in (("14.9", "'14.9' is not a time"), ("14200s", "about a thousand times")):
-        assert main(["calibrate", CONFIG, "--measured", time]) == 2
-        told = capsys.readouterr().err
-        assert "--output: missing" in told
-        assert fault in told
-
-
 def test_a_cluster_that_names_the_file_uses_it_until_it_is_forgotten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,31 +69,6 @@ def test_runs_since_a_day_and_the_last_ones_are_shown_and_one_is_removed(
     assert cluster["runs"] == [runs[0], runs[2]]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fault", "code"),
-    [
-        (["history"], "no run is recorded in", 3),
-        (["history", "pod-b"], "no run of pod-b is recorded", 3),
-        (["record", CONFIG, "--log", "14.9s", "--date", "yesterday"], "--date: 'yesterday' is not a date", 2),
-        (["record", CONFIG, "--log", "14.9s", "--date", "9999-01-01"], "--date: 9999-01-01 is in the future", 2),
-        (["record", CONFIG, "--log", "14.9s", "--cluster", "../b"], "'../b' is not the name of a folder", 2),
-        (["history", "--last", "0", "--since", "9999-01-01"], "--last: 0 is not a positive number", 2),
-        (["record", "--remove", "12"], "'12' is not the id of one recorded run", 2),
-        (["record", CONFIG, "--remove", "12"], "CONFIG: does not go with --remove", 2),
-        (["record", "--date", "9999-01-01"], "CONFIG: missing", 2),
-        (["record", CONFIG, "--log", "14.9"], "--log: '14.9' is not a time", 2),
-        (
-            ["record", CONFIG, "--log", "14.9ms"],
-            "--log: llama3-70b-64xh100: measured 14.9 ms, predicted 14.2 s: about a thousandth of the time",
-            2,
-        ),
-    ],
-)
-def test_what_is_refused(arguments: list[str], fault: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == code
-    assert fault in capsys.readouterr().err
-
-
 def test_a_run_that_calibrate_refuses_is_kept_but_not_counted_until_another_bears_it_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

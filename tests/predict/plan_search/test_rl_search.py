@@ -90,18 +90,8 @@ def test_the_commands_print_and_write(small: Path, tmp_path: Path, capsys: pytes
     assert main(["search", str(small), "--set", "rl.rollout.tp=[2]", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["best"][0]["settings"] == {"rl.rollout.tp": 2}
-    assert main(["search", str(small), "--tokens", "2T"]) == 2
-    assert "--tokens: does not go with an RL config" in capsys.readouterr().err
-    for option, value in (("--objective", "memory"), ("--max-memory", "1"), ("--backend", "dask"), ("--top", "0")):
-        assert main(["search", str(small), option, value]) == 2
-        assert f"{option}: " in capsys.readouterr().err
-    twice = ["--vary", "rl.n=2", "--vary", "actor_rollout_ref.rollout.n=4"]
-    assert main(["sweep", str(small), *twice]) == 2
-    assert "--vary: rl.n is given twice" in capsys.readouterr().err
     table = tmp_path / "rl.csv"
     assert main(["sweep", str(small), "--vary", "rl.n=2,4", "--output", str(table)]) == 0
-    told = capsys.readouterr().err
-    assert "2 combinations" in told and "sweep: 2 of 2" in told
     rows = list(csv.DictReader(table.open()))
     assert [row["n"] for row in rows] == ["2", "4"]
     assert float(rows[0]["t_gen"]) < float(rows[1]["t_gen"])
@@ -110,15 +100,6 @@ def test_the_commands_print_and_write(small: Path, tmp_path: Path, capsys: pytes
     assert in_all == pytest.approx(float(rows[0]["t_step"]))
     assert "analytic; no calibration" in rows[0]["calibration_note"].replace("assumed; ", "analytic; ")
     assert rows[0]["verdict"] == "FITS" and float(rows[0]["gradient_gb"]) > 0
-
-
-@pytest.mark.parametrize("command", ["one-batch", "trace", "schedule", "sensitivity"])
-def test_other_commands_name_those_that_take_an_rl_config(
-    command: str, small: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command, str(small), *(["-o", "x.json"] if command == "trace" else [])]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "makes this an RL config; predict it with `predict rl-step`" in line
 
 
 def test_a_slow_trainer_fills_the_queue_and_a_slow_engine_empties_it(small: Path) -> None:
@@ -130,14 +111,3 @@ def test_a_slow_trainer_fills_the_queue_and_a_slow_engine_empties_it(small: Path
     assert 0 < fast_trainer.staleness <= 2 and fast_trainer.waiting == 0
     assert predict.rl_step(small).queue.staleness == 0
     assert predict.rl_step(small, ["rl.placement=one_step_off", "rl.rollout.gpus=8"]).queue.staleness == 1
-
-
-def test_steps_are_compared_phase_by_phase(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = tmp_path / "longer.yml"
-    other.write_text(SMALL.replace("mini_batch: 8", "mini_batch: 8, algorithm: dapo, epochs: 2"))
-    assert main(["compare", str(small), str(other), "--set", "rl.offload=[]"]) == 0
-    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert "(+100%)" in rows["update_actor"]
-    assert "%" not in rows["ref"]
-    assert main(["compare", str(small), str(other), "--json"]) == 0
-    assert [step["config"] for step in json.loads(capsys.readouterr().out)["steps"]] == ["small", "longer"]

@@ -19,7 +19,6 @@ from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import Questions, parse_objectives
 from predict.serving.stepper import Stepper
 from sampling.errors import InfeasibleError, UserError
-from sampling.files.places import CONFIGS
 from tests.predict.serving.servers import CONFIG, SHORT
 
 FORMULA = shipped_coefficients("formula")
@@ -114,7 +113,7 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
     table = tmp_path / "servers.csv"
     swept = ["sweep", str(CONFIG), "--vary", "placement.tp=1,2", *options(SMALL), "--price", "2EUR/gpu-h"]
     assert main([*swept, "--output", str(table)]) == 0
-    assert "per M out" in capsys.readouterr().out
+    capsys.readouterr()
     rows = list(csv.DictReader(table.open()))
     assert [(row["tp"], row["n_cards"], row["reason"]) for row in rows] == [("1", "1", ""), ("2", "2", "")]
     assert float(rows[1]["e2e_s"]) < float(rows[0]["e2e_s"])
@@ -122,12 +121,6 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
     assert main([*searched, "--objective", "tpot", "--top", "1", "--json"]) == 0
     (best,) = json.loads(capsys.readouterr().out)["rows"]
     assert best["placement.tp"] == 2
-    assert main([*searched, "--top", "1"]) == 0
-    assert "2 combinations, 2 can run" in capsys.readouterr().out
-    assert main([*searched, "--slo", "e2e_p90=1ms"]) == 4
-    assert "error: none of 2 combinations can run; the first, placement.tp=1" in capsys.readouterr().err
-    assert main(["compare", str(CONFIG), str(CONFIG), *options(SMALL)]) == 0
-    assert "the same settings" in capsys.readouterr().out
     assert main(["compare", str(CONFIG), str(CONFIG), *options(SMALL), "--json"]) == 0
     compared = json.loads(capsys.readouterr().out)
     (between,) = compared["carried_ratios"]
@@ -142,40 +135,3 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
             assert "step by formula; coefficients: my own" in capsys.readouterr().out
         assert main([*asked, "--coefficients", str(own), "--model", "kernels"]) == 2
         assert "own.json is of the model formula, not kernels" in capsys.readouterr().err
-    assert main(["compare", str(CONFIG), str(CONFIG), "--slo", "tpot_mean=1us"]) == 4
-    assert "error: llama3-8b-h100: --slo: no rate keeps it" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "faults"),
-    [
-        (
-            ["sweep", str(CONFIG), "--vary", "load.rat=1", "--objective", "mfu", "--slo", "x"],
-            ["load.rat", "'mfu'", "'x'"],
-        ),
-        (
-            ["sweep", str(CONFIG), "--vary", "placement.tpp=1", "--output", "x.txt", "--objective", "cost"],
-            ["placement.tpp", "--output", "cost needs a price"],
-        ),
-        (["search", str(CONFIG), "--set", "placement.tp=4", "--top", "0"], ["--top: 0", "no other key is open"]),
-        (["search", str(CONFIG), "--set", "placement.tp=[0, x]", "--top", "0"], ["--top: 0", "\nplacement.tp: 0"]),
-        (["compare", str(CONFIG), str(CONFIG), "--set", "load.rat=1", "--slo", "x"], ["load.rat", "'x'"]),
-        (["search", str(CONFIG), "--tokens", "2T", "--top", "0"], ["--tokens: does not go", "--top: 0"]),
-        (
-            ["sweep", str(CONFIGS / "runs/demo.yml"), "--vary", "plan.tp=1", "--slo", "ttft_p90=1s"],
-            ["--slo: goes with"],
-        ),
-        (
-            ["compare", *[str(CONFIGS / "runs/demo.yml")] * 2, "--model", "formula", "--price", "2/gpu-h"],
-            ["--price, --model: goes with serving configs"],
-        ),
-        (["compare", str(CONFIGS / "runs/demo.yml"), str(CONFIG)], ["is a serving config and"]),
-        (["serving", str(CONFIG), "--set", "load.rat=1", "--slo", "x"], ["load.rat", "'x'"]),
-    ],
-)
-def test_options_that_do_not_go_together(
-    arguments: list[str], faults: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert all(fault in told for fault in faults)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import predict
-from predict.cli import main
 from predict.ledger.shared_columns import calibration_note
 from predict.plan_search.long_table import OURS, SHARED, as_csv, columns, long_table, write_table
 from predict.plan_search.sweep import Sweep
@@ -78,13 +77,6 @@ def test_csv_and_parquet_hold_the_same(sweep: Sweep, tmp_path: Path) -> None:
     parquet, text = pandas.read_parquet(tmp_path / "sweep.parquet"), pandas.read_csv(tmp_path / "sweep.csv")
     assert list(parquet.columns) == list(text.columns) == names
     assert list(parquet["t_step"].dropna()) == pytest.approx(list(text["t_step"].dropna()))
-
-
-def test_a_sweep_says_whose_rows_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sweep", str(RUN), "--vary", "batch.micro=1,2"]) == 0
-    before, _, figures = capsys.readouterr().out.partition("2 combinations")
-    assert before.count("by stated priors") == 1, "once for all rows, and before them"
-    assert "OOM" in figures
 
 
 def test_progress_is_told_for_each_row() -> None:

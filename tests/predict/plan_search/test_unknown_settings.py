@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from predict import ConfigError, likely_steps, load
-from predict.cli import main
 from predict.config.load import load_partly_unknown
 from predict.plan_search.unknown_settings import likely_runs, stated
 from sampling.files.places import CONFIGS
@@ -61,22 +59,6 @@ def test_a_value_that_is_known_is_as_if_nothing_were_unknown() -> None:
     alone = likely_steps(LLAMA)
     assert [one.run for one in alone.predictions] == [load(LLAMA)]
     assert alone.step_time.median_us == pytest.approx(alone.middle.median_us)
-
-
-def test_the_command_shows_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["one-batch", str(LLAMA), "--set", "plan.vpp=unknown"]
-    assert main(command) == 0
-    told = capsys.readouterr().out
-    rests_on, answer, middle = told.partition("vpp unknown (5, 10 or 20): 3 equally likely runs")
-    assert answer
-    assert "by stated priors" in rests_on
-    assert "by stated priors" not in middle
-    assert main([*command, "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert [run["plan.vpp"] for run in content["runs"]] == [5, 10, 20]
-    assert content["middle"]["step_time_us"]["median"] == pytest.approx(content["step_time_us"]["median"], rel=0.02)
-    assert main([*command, "--sources", "--target-nodes", "4"]) == 2
-    assert "--target-nodes, --sources: needs one run, and plan.vpp is unknown" in capsys.readouterr().err
 
 
 def test_other_faults_are_told_as_if_the_key_were_known() -> None:

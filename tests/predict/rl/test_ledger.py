@@ -101,11 +101,6 @@ def test_the_command_tells_the_books(small: Path, capsys: pytest.CaptureFixture[
         row for row in rows if (row["entry"], row["quantity"]) == ("phases update_actor", "parts_us.pp_bubble")
     )
     assert float(bubble["value"]) == pytest.approx(step.phase("update_actor").parts["pp_bubble"])  # type: ignore[union-attr]
-    assert main(["ledger", str(small)]) == 0
-    told = capsys.readouterr().out
-    assert "the step on all GPUs" in told and "rests on" in told
-    assert main(["ledger", str(small), "--calibration", "x.json"]) == 2
-    assert "--calibration: does not go with an RL config" in capsys.readouterr().err
 
 
 def test_the_page_and_the_figures_have_the_phases(

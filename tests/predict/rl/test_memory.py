@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 
 import pytest
 
 from predict import rl_step
-from predict.cli import main
 from predict.rl.memory import RlMemory
 from sampling.files.places import CONFIGS
 
@@ -76,24 +74,3 @@ def test_engines_of_their_own_hold_nothing_of_the_trainer() -> None:
     apart = memory("rl.placement=one_step_off", "rl.rollout.gpus=16")
     assert set(apart.generating.terms) == {"engine_weights", "kv_cache", "engine_reserved"}
     assert "engine_reserved" not in apart.updating.terms
-
-
-def test_the_command_refuses_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["memory", str(CONFIG), "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert content["fits"] and content["moments"]["gen"]["peak"] > content["moments"]["gen"]["kv_cache"]
-    assert main(["memory", str(CONFIG), "--check"]) == 0
-    assert main(["memory", str(CONFIG), "--check", "--set", "rl.offload=[]"]) == 4
-    told = capsys.readouterr()
-    assert "DOES NOT FIT: gen needs" in told.out and "error: --check: it does not fit" in told.err
-
-
-def test_the_step_says_first_that_it_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    full = ["rl-step", str(CONFIG), "--set", "rl.offload=[]"]
-    assert main(full) == 0
-    lines = capsys.readouterr().out.splitlines()
-    first, *_, last = (line for line in lines if line.startswith(("DOES", "  memory")))
-    assert first.startswith("DOES NOT FIT: ") and last.endswith(": OOM")
-    assert main([*full, "--json", "--check"]) == 4
-    told = json.loads(capsys.readouterr().out)
-    assert told["memory_verdict"] == "OOM" and not told["memory"]["fits"]

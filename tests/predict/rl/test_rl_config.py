@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from math import log
 from pathlib import Path
 
 import pytest
 
-import predict
-from predict.cli import main
 from predict.rl.config import load_rl
 from predict.rl.phases import tensor_count
 from sampling.errors import ConfigError, InfeasibleError
@@ -111,11 +108,6 @@ def test_all_faults_at_once(small: Path) -> None:
             load_rl(small, [setting])
 
 
-def test_another_command_names_the_one_for_an_rl_config(small: Path) -> None:
-    with pytest.raises(ConfigError, match=r"rl: makes this an RL config; predict it with `predict rl-step`"):
-        predict.load(small)
-
-
 def test_padding_that_is_kept_takes_no_budget_of_tokens(small: Path) -> None:
     with pytest.raises(ConfigError, match=r"rl\.passes\.max_tokens: 512 .* needs padding: removed"):
         load_rl(small, ["rl.passes.max_tokens=512", "rl.padding=kept"])
@@ -163,14 +155,3 @@ def test_another_engine_or_architecture_widens_generation(small: Path) -> None:
     assert engine[0] > usual[0] + 0.01
     assert engine[1] == pytest.approx(usual[1], rel=1e-9)
     assert min(device) > max(usual) + 0.05
-
-
-def test_the_command_prints_what_the_api_returns(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rl-step", str(small), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    step = step_of(small)
-    assert found["version"] == 1
-    assert found["step_us"]["median"] == step.time.median_us
-    assert set(found["phases"]) == {phase.name for phase in step.phases}
-    assert main(["rl-step", str(small)]) == 0
-    assert "update_actor" in capsys.readouterr().out

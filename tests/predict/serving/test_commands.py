@@ -19,22 +19,7 @@ from predict.serving.config import load_serving
 from predict.serving.step_model import MODELS
 from predict.serving.stepper import Stepper
 from sampling.errors import UserError
-from sampling.files.places import CONFIGS
 from tests.predict.serving.servers import CONFIG, SHORT
-
-
-def test_commands_print_json(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [part for each in SHORT for part in ("--set", each)]
-    assert main(["serving", str(CONFIG), "--model", "formula", "--sweep", "rate=2,4", "--json", *arguments]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert [each["rate_rps"] for each in content["loads"]] == [2, 4]
-    assert (
-        main(["serving-step", str(CONFIG), "--decodes", "8x500", "--prefill", "64@32", "--model", "all", "--json"]) == 0
-    )
-    content = json.loads(capsys.readouterr().out)
-    assert [each["model"] for each in content["models"]] == ["kernels", "formula", "published"]
-    assert [bool(each["notes"]) for each in content["models"]] == [True, False, False]
-    assert content["models"][1]["titles"]["beta1"] == "prefill compute (β1)"
 
 
 def test_several_models_say_which_to_believe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,29 +48,6 @@ def test_several_models_say_which_to_believe(tmp_path: Path, capsys: pytest.Capt
         assert "coefficients: my own" in capsys.readouterr().out
     batch = StepBatch(decodes=(500,) * 8)
     assert step_time(batch, CONFIG, coefficients=own) == step_time(batch, CONFIG, model="formula")
-
-
-def test_an_answer_says_whose_rows_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """Before the first figure, as of a training step: no rows of an H100, and those of a CPU that stand in for this one."""
-    told = {CONFIG: "by stated priors", CONFIGS / "serving" / "this-machine" / "quiet.yml": "the rows of epyc-2-cores"}
-    for config, words in told.items():
-        assert main(["serving-step", str(config), "--decodes", "2x20"]) == 0
-        before, figures, _ = capsys.readouterr().out.partition("batch       2 decodes")
-        assert words in " ".join(before.split()), config
-        assert figures
-
-
-@pytest.mark.parametrize(
-    ("prefill", "told"),
-    [
-        ("512", "1 chunk of 512 tokens"),
-        ("512@4096", "1 chunk of 512 tokens over 4,096 cached tokens"),
-        ("2x512@4096", "2 chunks of 1,024 tokens over 8,192 cached tokens together"),
-    ],
-)
-def test_a_step_tells_its_batch(prefill: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serving-step", str(CONFIG), "--decodes", "64x800", "--prefill", prefill]) == 0
-    assert f"batch       64 decodes over 51,200 cached tokens, {told}\n" in capsys.readouterr().out
 
 
 def test_python_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,44 +98,3 @@ def test_rates_of_a_sweep() -> None:
             rates_of(wrong)
     with pytest.raises(UserError, match="has a rate of 0; rates are above 0"):
         rates_of("rate=0..4..2")
-
-
-def test_a_config_of_another_kind_is_told_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    training, rl = CONFIGS / "runs" / "demo.yml", CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml"
-    for command, config, kind in (
-        (["serving"], training, "batch: makes this a training config; predict it with `predict one-batch`"),
-        (["serving-step", "--decodes", "4x8"], rl, "rl: makes this an RL config; predict it with `predict rl-step`"),
-        (["rl-step"], CONFIG, "load: makes this a serving config; predict it with `predict serving`"),
-    ):
-        assert main([command[0], str(config), *command[1:]]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith(f"error: {config}: {kind}")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [
-        (["serving-step", str(CONFIG)], "--decodes: missing"),
-        (["serving-step", str(CONFIG), "--decodes", "8y500"], "is not COUNTxCONTEXT"),
-        (["serving-step", str(CONFIG), "--decodes", "64"], "'64' is not COUNTxCONTEXT, as 64x800"),
-        (["serving-step", str(CONFIG), "--prefill", "10000000x1"], "10,000,000 requests, where the engine runs"),
-        (["serving-step", str(CONFIG), "--decodes", "8x500", "--model", "kernel"], "did you mean 'kernels'"),
-        (
-            ["serving", str(CONFIG), "--coefficients", "x.json", "--model", "kernel"],
-            "'kernels'?\nx.json: there is no such",
-        ),
-    ],
-)
-def test_a_faulty_command_is_told(arguments: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 2
-    assert fault in capsys.readouterr().err
-
-
-def test_a_step_that_the_cache_cannot_hold_is_infeasible(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serving-step", str(CONFIG), "--decodes", "128x8000"]) == 4
-    assert "blocks of 16 tokens, where the cache has" in capsys.readouterr().err
-
-
-def test_an_unknown_profile_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serving", str(CONFIG), "--set", "profile=nowhere"]) == 3
-    assert "profile nowhere: has no samples" in capsys.readouterr().err

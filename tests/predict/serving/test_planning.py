@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from math import inf
 
 import numpy as np
 import pytest
 
-from predict.cli import main
 from predict.interval import Interval
 from predict.ledger.training_cost import parse_price
 from predict.serving.loaded_server import LoadedServer
@@ -23,7 +21,7 @@ from predict.serving.questions import (
 )
 from predict.serving.scheduler.latency import RequestTimes
 from sampling.errors import InfeasibleError, UserError
-from tests.predict.serving.servers import CONFIG, SHORT, loaded
+from tests.predict.serving.servers import loaded
 
 FEW_PLACES = ("engine.max_num_seqs=8", "load.output=12", "load.prompt=200", "load.duration_s=5")
 
@@ -133,35 +131,3 @@ def test_throughput_is_the_rate_of_arrivals_below_saturation() -> None:
     for rate in (2.0, 10.0):
         (outcome,) = loaded("load.duration_s=100").at_rates([rate])
         assert outcome.latency.requests_per_s == pytest.approx(rate, rel=0.02)
-
-
-def test_the_command_answers_all_questions_together(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [part for each in (*SHORT, *FEW_PLACES) for part in ("--set", each)]
-    asked = [
-        "serving",
-        str(CONFIG),
-        "--model",
-        "formula",
-        *arguments,
-        "--slo",
-        "ttft_p90=1s",
-        "--price",
-        "20EUR/node-h",
-    ]
-    assert main([*asked, "--find-capacity", "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert content["slo"]["rate_rps"]["median"] <= content["capacity_rps"]["median"]
-    assert content["slo"]["cost"]["gpu_hour"] == 2.5  # a node of 8
-    assert content["slo"]["cost"]["currency"] == content["loads"][0]["cost"]["currency"] == "EUR"
-    assert main(asked) == 0
-    told = capsys.readouterr()
-    for words in ("TTFT p90 ≤ 1.00 s", "hold up to", "goodput there", "1 such server", "EUR per million output tokens"):
-        assert words in told.out
-    assert "simulations: 32 of 32" in told.err
-
-
-def test_all_faults_of_the_questions_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serving", str(CONFIG), "--slo", "ttft=1s", "--price", "2.5"]) == 2
-    told = capsys.readouterr().err
-    assert "--slo: 'ttft=1s'" in told
-    assert "--price: '2.5'" in told

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from predict.cli import main
 from predict.huggingface.config_json import read_model
 from predict.serving import Chunk, StepBatch, step_time
 from predict.serving.config import load_serving
@@ -55,11 +54,6 @@ def test_a_step_beyond_the_positions_is_refused(batch: StepBatch) -> None:
         step_time(batch, CONFIG, model="formula")
     with pytest.raises(ConfigError, match="more than engine"):
         step_time(StepBatch(decodes=(8000,)), CONFIG, ["engine.max_model_len=8000"], model="formula")
-
-
-def test_the_command_tells_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serving-step", str(CONFIG), "--prefill", "512@8000"]) == 2
-    assert "8,512 tokens, more than the 8,192 positions" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -107,17 +107,6 @@ def test_the_text_ends_with_one_line_a_class(tmp_path: Path, capsys: pytest.Capt
     assert lines[-3:] == ["dense, complete", "dense, recompute unpublished", "MoE, recompute unpublished"]
 
 
-def test_the_json_keeps_the_keys_of_its_version() -> None:
-    content = published_json(compare([row(), row(tp="0")]))
-    assert set(content) >= {"version", "rows", "summary"}
-    assert set(content["rows"][0]) == {
-        "row_id", "status", "why", "predicted_us", "measured_us", "error", "sources"
-    }  # fmt: skip
-    assert {"key", "rows", "mean_error_percent", "median_error_percent", "bias_percent", "coverage"} <= set(
-        content["summary"][0]
-    )
-
-
 @pytest.mark.parametrize("kind", ["published", "memory", "ranking"])
 def test_a_table_of_which_nothing_can_be_judged_is_told_without_empty_tables(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -160,8 +160,3 @@ def test_the_command_tells_fractions_in_json_and_a_table_in_text(
     assert content["summary"]["oom_recall"] == 1
     assert main(["validate", "ranking", "--truth", str(path)]) == 0
     assert "launches" in capsys.readouterr().out
-
-
-def test_a_table_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "ranking"]) == 2
-    assert "--truth: missing" in capsys.readouterr().err

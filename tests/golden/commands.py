@@ -365,7 +365,7 @@ OPTION_FAULTS = (
     f"ledger {GRPO} --calibration x.json",
     f"report {GRPO} {DEMO} -o {{out}}/page.html",
     f"memory {LARGE_GRPO} --check --set rl.offload=[]",
-    f"rl-step {LARGE_GRPO} --json --check --set rl.offload=[]",
+    f"rl-step {LARGE_GRPO} --check --set rl.offload=[]",
     f"rl-step {LARGE_GRPO} --draws 0",
     f"search {GRPO} --tokens 2T --objective memory --max-memory 1 --backend dask",
     f"sweep {GRPO} --vary rl.n=2 --vary actor_rollout_ref.rollout.n=4",

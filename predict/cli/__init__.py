@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
+from pathlib import Path
 
 from predict.cli.arguments import Parser
-from predict.cli.options import use_data
 from predict.cli.table import COMMANDS, Command
 from sampling.command_line import exit_code_of
+from sampling.errors import UserError
+from sampling.files.places import DATA_VARIABLE
 
 DESCRIPTION = "Predict how long a training step takes, with an error bar and a ledger of where the time goes."
 EXAMPLES = """\
@@ -66,6 +69,18 @@ def _complete(parser: argparse.ArgumentParser, command: Command) -> None:
     parser.epilog = module.EXAMPLES
     module.add_options(parser)
     parser.set_defaults(run=module.run)
+
+
+def use_data(options: argparse.Namespace) -> None:
+    """Make --data, where it was given, the user's own data in this process and those that it starts."""
+    folder: Path | None = getattr(options, "data", None)
+    if folder is None:
+        return
+    if not folder.is_dir() and (folder.exists() or not getattr(options, "makes_data", False)):
+        raise UserError(
+            f"--data: {str(folder)!r} is not a folder; give the one that holds your samples/, regressors/ and runs/"
+        )
+    os.environ[DATA_VARIABLE] = str(folder.absolute())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from predict import load
+from predict.reports.text import show
+from predict.run.calibration_file import calibrated_by
+from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, InfeasibleError, UserError
-from sampling.files.places import DATA_VARIABLE, OWN_DATA_IN_WORDS
+from sampling.files.disk import require_place, write_atomically
+from sampling.files.disk import require_suffix as require_ending
+from sampling.files.places import OWN_DATA_IN_WORDS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from predict.run.training_run import TrainingRun
 
 Answer = TypeVar("Answer")
 
@@ -37,18 +40,6 @@ def add_data(command: argparse.ArgumentParser, *, made: bool = False) -> None:
         metavar="DIR",
         help=f"folder of your own samples/, regressors/ and runs/ (default: {OWN_DATA_IN_WORDS})",
     )
-
-
-def use_data(options: argparse.Namespace) -> None:
-    """Make --data, where it was given, the user's own data in this process and those that it starts."""
-    folder: Path | None = getattr(options, "data", None)
-    if folder is None:
-        return
-    if not folder.is_dir() and (folder.exists() or not getattr(options, "makes_data", False)):
-        raise UserError(
-            f"--data: {str(folder)!r} is not a folder; give the one that holds your samples/, regressors/ and runs/"
-        )
-    os.environ[DATA_VARIABLE] = str(folder.absolute())
 
 
 def add_overrides(command: argparse.ArgumentParser) -> None:
@@ -141,15 +132,11 @@ def add_calibration(command: argparse._ActionsContainer) -> None:
 
 def loaded(options: argparse.Namespace, overrides: Sequence[str] = ()) -> TrainingRun:
     """The run of CONFIG, --set, `overrides` and, where the command takes them, --target-nodes and --calibration."""
-    from predict import load
-
     path = getattr(options, "calibration", None)
     settings = [*options.overrides, *overrides, *(["cluster.calibration=null"] if path else [])]
     run = load(options.config, settings, target_nodes=getattr(options, "target_nodes", None))
     if path is None:
         return run
-    from predict.run.calibration_file import calibrated_by
-
     with naming("--calibration"):
         run = calibrated_by(run, path)
     if run.calibration is None:
@@ -228,18 +215,14 @@ def require_folder(option: str, path: Path | None) -> None:
 
 
 def _require_place(option: str, path: Path) -> None:
-    from sampling.files.disk import require_place
-
     with naming(option):
         require_place(path)
 
 
 def require_suffix(option: str, path: Path | None, allowed: Any) -> None:
-    from sampling.files.disk import require_suffix as require
-
     if path is not None:
         with naming(option):
-            require(path, allowed)
+            require_ending(path, allowed)
 
 
 def write_json(option: str, path: Path, content: Any) -> None:
@@ -247,8 +230,6 @@ def write_json(option: str, path: Path, content: Any) -> None:
 
 
 def write_file(option: str, path: Path, text: str) -> None:
-    from sampling.files.disk import write_atomically
-
     with writing(option, path):
         write_atomically(path, text.encode())
 
@@ -276,8 +257,6 @@ def print_answer(
     if options.json:
         print_json(as_json(answer))
     else:
-        from predict.reports.text import show
-
         show(as_text(answer))
 
 

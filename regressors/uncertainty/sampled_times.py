@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regressors.dataset.training_data import TrainingData
 from regressors.features.arrays import Floats
+
+if TYPE_CHECKING:  # predicting needs no rows
+    from regressors.dataset.training_data import TrainingData
 
 DEVIATIONS_90 = 1.6449
 """Standard deviations from a normal's median to the ends of its central 90 %."""

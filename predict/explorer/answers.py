@@ -20,10 +20,10 @@ from predict.explorer.page import Control, controls
 from predict.plan_search.sensitivity import neighbours
 from predict.reports.page.content import page_content, plans_of_answer, plans_of_neighbours, search_facts, studies
 from predict.reports.page.run_view import answer_view
-from predict.schedules.engine.compiled import LONG, pays
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
 from sampling.files.faults import shown
+from sampling.files.machine_code import LONG, pays
 from sampling.files.places import CONFIGS
 
 # The files that a page may name: those of the project, which are the config's folder, the working directory and what is shipped.

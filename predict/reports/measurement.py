@@ -10,7 +10,7 @@ from predict.measurement.serving.real_server import ServedLoad
 from predict.measurement.system_noise import noise_note
 from predict.reports.text import escape, stacked, table
 from predict.serialise import version_of
-from predict.serving.scheduler.latency import Spread
+from predict.serving.latency import Spread
 from sampling.number_text import duration, durations, size
 
 if TYPE_CHECKING:

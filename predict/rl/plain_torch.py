@@ -21,7 +21,7 @@ from predict.serving.step_table import StepTable
 from predict.step.breakdown import add_up
 from predict.step.interval import width_beyond_calls
 from predict.workload.decompose import merged_requests, requests_of_runs
-from predict.workload.plain_step_end import weights_of
+from predict.workload.step_end import plain_weights_of
 from predict.workload.whole_layers import embedding_call, layer_call
 from sampling.call import Counted, Request
 from sampling.cells.head import NextToken
@@ -66,7 +66,7 @@ def reward_calls(rl: RlRun) -> Calls:
 def sync_calls(rl: RlRun) -> Calls:
     """The trainer's weights copied into the engine's."""
     (stages,) = stages_of_ranks(rl.base)
-    weights = weights_of(rl.base, stages)
+    weights = plain_weights_of(rl.base, stages)
     call = ParameterCopy(dtype=rl.base.precision, parameters=weights.elements, tensors=weights.tensors)
     return (Counted(call=call, phase="step"),)
 

@@ -23,8 +23,7 @@ from predict.layers.part import parts_of
 from predict.model.spec import ModelSpec
 from predict.prices.sample_provenance import require_known
 from predict.serving.batch import StepBatch
-from predict.serving.scheduler.requests import read_requests
-from predict.serving.scheduler.traffic import Load, Traffic, load_of, longest_of, with_known_prompts, with_mean_length
+from predict.serving.requests import read_requests
 from predict.serving.server import (
     USUAL,
     EngineSettings,
@@ -36,6 +35,7 @@ from predict.serving.server import (
     engine_settings,
     longest_request,
 )
+from predict.serving.traffic import Load, Traffic, load_of, longest_of, with_known_prompts, with_mean_length
 from sampling.errors import ConfigError
 from sampling.files.documents import read_json, read_yaml
 from sampling.files.faults import Fault, config_error, shown

@@ -29,13 +29,13 @@ from predict.serving.fitting import (
     with_grounds,
 )
 from predict.serving.kernels import kernel_features
-from predict.serving.scheduler.latency import latency_of
-from predict.serving.scheduler.requests import MeasuredRequests, read_measured_requests, read_rows
-from predict.serving.scheduler.simulate import serve
-from predict.serving.scheduler.traffic import Load, Traffic, every, load_of, with_known_prompts
+from predict.serving.latency import latency_of
+from predict.serving.requests import MeasuredRequests, read_measured_requests, read_rows
 from predict.serving.server import Server
+from predict.serving.simulate import serve
 from predict.serving.step_model import KERNELS, StepModel, StepTerm
 from predict.serving.stepper import Stepper
+from predict.serving.traffic import Load, Traffic, every, load_of, with_known_prompts
 from sampling.errors import ConfigError, SamplesError, UserError
 from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import Fault, counted

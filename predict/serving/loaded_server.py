@@ -10,13 +10,13 @@ from predict.serving.batch import StepBatch
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
 from predict.serving.kv_cache import CacheRoom
-from predict.serving.scheduler.latency import WATCHED, Latency, RequestTimes, latency_of, times_of
-from predict.serving.scheduler.requests import at_rate_of, played_again
-from predict.serving.scheduler.simulate import Served, capacity_per_s, serve
-from predict.serving.scheduler.traffic import Load, Traffic, at_rate, every, traffic_of
+from predict.serving.latency import WATCHED, Latency, RequestTimes, latency_of, times_of
+from predict.serving.requests import at_rate_of, played_again
 from predict.serving.server import EngineSettings
+from predict.serving.simulate import Served, capacity_per_s, serve
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
+from predict.serving.traffic import Load, Traffic, at_rate, every, traffic_of
 
 GROWING = 0.03
 """Share of the arrivals by which a queue grows that is not chance: below saturation it is under 0.01 in a minute."""

@@ -13,8 +13,8 @@ from predict.interval import Interval
 from predict.ledger.training_cost import Price, parse_price
 from predict.run.durations import duration_us
 from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.latency import RequestTimes
 from predict.serving.loaded_server import LoadedServer, Outcome
-from predict.serving.scheduler.latency import RequestTimes
 from predict.serving.step_table import StepTable
 from sampling.errors import Checks, InfeasibleError, UserError
 from sampling.files.faults import did_you_mean, shown

@@ -16,12 +16,12 @@ from predict.serialise import picked
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Coefficients
 from predict.serving.kernels import with_launches
-from predict.serving.scheduler.latency import latency_of
-from predict.serving.scheduler.simulate import serve
-from predict.serving.scheduler.traffic import Load, traffic_of
+from predict.serving.latency import latency_of
 from predict.serving.server import PRECISIONS, Placement, Server, cluster_of, engine_settings
+from predict.serving.simulate import serve
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
+from predict.serving.traffic import Load, traffic_of
 from predict.validation.compared import Compared, Refused, grouped, scores
 from predict.validation.serving_rows import ANALYTIC, Milliseconds, hardware_of
 from predict.validation.truth_table import columns_of, read_declared

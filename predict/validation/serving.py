@@ -23,12 +23,12 @@ from predict.serving.fitting import (
     with_grounds,
 )
 from predict.serving.kv_cache import BlockPool, cache_room
-from predict.serving.scheduler.latency import Latency, latency_of
-from predict.serving.scheduler.simulate import require_room, serve
-from predict.serving.scheduler.traffic import Load, Traffic, at_rate, every, traffic_of
+from predict.serving.latency import Latency, latency_of
 from predict.serving.server import EngineSettings, Server
+from predict.serving.simulate import require_room, serve
 from predict.serving.step_model import Features, StepModel, step_model
 from predict.serving.step_table import StepTable
+from predict.serving.traffic import Load, Traffic, at_rate, every, traffic_of
 from predict.validation.compared import Compared, Refused
 from predict.validation.serving_rows import Stage
 from sampling.errors import SamplesError, UserError

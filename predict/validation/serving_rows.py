@@ -11,8 +11,8 @@ from predict.layers.attention import Attention
 from predict.layers.dense import Dense
 from predict.layers.mixture import Mixture
 from predict.model.spec import LayerKind, ModelSpec
-from predict.serving.scheduler.traffic import Load
 from predict.serving.server import USUAL, Placement, Server, cluster_of, engine_settings
+from predict.serving.traffic import Load
 from predict.validation.truth_table import columns_of, read_declared
 from sampling.files.faults import Fault
 from sampling.files.schema import Key, one_of

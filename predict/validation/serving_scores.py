@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from predict.interval import Interval
 from predict.serialise import each_picked, picked, version_of
 from predict.serving.coefficients import chosen_coefficients
-from predict.serving.scheduler.simulate import capacity_per_s
+from predict.serving.simulate import capacity_per_s
 from predict.validation.closed_loops import closed_loop_json, compared_loops, read_closed_loops
 from predict.validation.compared import Compared, Refused, Scores, grouped, scores
 from predict.validation.serving import (

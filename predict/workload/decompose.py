@@ -15,10 +15,9 @@ from predict.run.stages import Stage, placement_of, stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.workload.alike_runs import block_cache
-from predict.workload.chunks import ChunkCalls, chunk_of_operators, sends_of_ranks
+from predict.workload.chunks import ChunkCalls, chunk_of_operators, chunk_of_whole_layers, sends_of_ranks
 from predict.workload.layer import as_sampled
 from predict.workload.step_end import StepEnd, shared_weights_reduction, shares_weights, step_ends
-from predict.workload.whole_layer_chunks import chunk_of_whole_layers
 from sampling.call import Call, Counted, Phase, Request
 from sampling.collectives.kinds import TokenExchange
 

@@ -8,17 +8,31 @@ from functools import partial
 from itertools import chain
 
 from predict.rank.blocks import Calls, Message
-from predict.rank.share import Weights, padded_vocabulary
+from predict.rank.groups import Groups, RankGroup, groups_of
+from predict.rank.share import (
+    Weights,
+    embedding_weights,
+    head_weights,
+    held_dtype,
+    layer_weights,
+    padded_vocabulary,
+    summed,
+    weight_bytes,
+)
 from predict.run.plan import Batch, Plan
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
-from predict.workload import plain_step_end, sharded_step_end
 from predict.workload.alike_runs import KeptByRun
 from predict.workload.chunks import PIPELINE, pair_on_a_node
-from sampling.call import Counted
+from predict.workload.whole_layers import layer_call, plain_embedding, plain_head, plain_layer
+from sampling.call import Call, Counted, Phase
+from sampling.cells.data_parallel import GradientCell, ShardedAdamW
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.operators.gemm import Gemm
+from sampling.operators.memory_bound import Stream
+from sampling.operators.optimizer import AdamW, GradientScale
 
 MOST_KEPT = 256
 """Runs of which the ends are kept, some 10 kB each."""
@@ -69,13 +83,13 @@ def step_ends(run: TrainingRun) -> MakeEnd:
 
 
 def _plain_end(run: TrainingRun, stages: tuple[Stage, ...], shared: Calls) -> StepEnd:
-    plain = plain_step_end.weights_of(run, stages)
+    plain = plain_weights_of(run, stages)
     return StepEnd(
-        blocking_reduction=plain_step_end.gradient_reduction(run, plain),
+        blocking_reduction=plain_gradient_reduction(run, plain),
         shared_weights_reduction=shared,
         gradient_reduction=(),
         parameter_all_gather=(),
-        optimizer=plain_step_end.optimizer(run, plain),
+        optimizer=plain_optimizer(run, plain),
     )
 
 
@@ -90,7 +104,7 @@ class _ShardedEnds:
 
     def of(self, stages: tuple[Stage, ...]) -> StepEnd:
         if stages not in self._of_stages:
-            self._of_stages[stages] = self._with(sharded_step_end.weights_of(self.run, stages))
+            self._of_stages[stages] = self._with(sharded_weights_of(self.run, stages))
         return self._of_stages[stages]
 
     def _with(self, weights: Weights) -> StepEnd:
@@ -98,9 +112,9 @@ class _ShardedEnds:
             self._of_weights[weights] = StepEnd(
                 blocking_reduction=(),
                 shared_weights_reduction=(),
-                gradient_reduction=sharded_step_end.gradient_reduction(self.run, weights),
-                parameter_all_gather=sharded_step_end.parameter_all_gather(self.run, weights),
-                optimizer=sharded_step_end.optimizer(self.run, weights),
+                gradient_reduction=sharded_gradient_reduction(self.run, weights),
+                parameter_all_gather=parameter_all_gather(self.run, weights),
+                optimizer=sharded_optimizer(self.run, weights),
             )
         return self._of_weights[weights]
 
@@ -136,8 +150,8 @@ def shared_weights_reduction(run: TrainingRun, placement: Placement, rank: int, 
 
 def _elements(run: TrainingRun, stages: Sequence[Stage]) -> int:
     if run.execution.whole_layers:
-        return plain_step_end.weights_of(run, stages).elements
-    return sharded_step_end.weights_of(run, stages).total
+        return plain_weights_of(run, stages).elements
+    return sharded_weights_of(run, stages).total
 
 
 def _table_bytes(run: TrainingRun) -> int:
@@ -151,3 +165,184 @@ def _table_bytes(run: TrainingRun) -> int:
 def _pair_all_reduce(run: TrainingRun, size_bytes: int, rank: int, other: int) -> Counted:
     reduce = AllReduce(size_bytes=size_bytes, ranks=2, ranks_per_node=pair_on_a_node(run, rank, other))
     return Message(call=reduce, phase="forward", group=PIPELINE)
+
+
+# The end of a step in plain torch: DDP reduces the gradients with the last backward, then AdamW updates the weights.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankWeights:
+    """The weights that one rank updates, and how many of their elements belong to its layers."""
+
+    elements: int
+    tensors: int
+    elements_of_layers: int
+    layers: int
+
+
+def plain_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> RankWeights:
+    """All that a rank holds."""
+    layers = sum(len(stage.kinds) for stage in stages)
+    of_layers = plain_layer(run) * layers
+    weights = of_layers
+    for stage in stages:
+        if stage.first:
+            weights += plain_embedding(run)
+        if stage.last:
+            weights += plain_head(run, shares_embedding=stage.shared_table)
+    return RankWeights(
+        elements=weights.elements,
+        tensors=weights.tensors,
+        elements_of_layers=of_layers.elements,
+        layers=layers,
+    )
+
+
+def plain_gradient_reduction(run: TrainingRun, weights: RankWeights) -> Calls:
+    """A measured cell of the rank's layers under DDP, less those layers' own backward, scaled to all weights of the rank; a
+    plain all-reduce with tensor parallelism, which no cell covers."""
+    dp = run.plan.dp
+    if dp == 1:
+        return ()
+    layer = layer_call(run)
+    if layer.tp > 1:
+        size = layer.item_bytes * weights.elements
+        reduce = AllReduce(size_bytes=size, ranks=dp, ranks_per_node=max(1, dp // _nodes_of_replicas(run)))
+        return (Message(call=reduce, phase="forward", group="dp"),)
+    phase: Phase = "backward" if run.microbatches == 1 else "backward_accumulate"
+    cell = GradientCell(**{**layer.fields(), "group_nodes": _nodes_of_replicas(run)}, layers=weights.layers, dp=dp)
+    scale = weights.elements / weights.elements_of_layers
+    return (
+        Counted(call=cell, phase=phase, count=scale),
+        Counted(call=layer, phase=phase, count=-scale * weights.layers),
+    )
+
+
+def _nodes_of_replicas(run: TrainingRun) -> int:
+    """Nodes over which the replicas of one rank are spread; they are tp GPUs apart."""
+    replicas_per_node = max(1, run.cluster.gpus_per_node // run.plan.tp)
+    return -(-run.plan.dp // replicas_per_node)
+
+
+def plain_optimizer(run: TrainingRun, weights: RankWeights) -> Calls:
+    """AdamW, sharded over the replicas with ZeRO; pipelines scale the gradients of their microbatches first."""
+    plan, dtype = run.plan, run.precision
+    update: Call
+    if plan.zero and plan.dp > 1:
+        update = ShardedAdamW(
+            dtype=dtype,
+            parameters=weights.elements,
+            tensors=weights.tensors,
+            dp=plan.dp,
+            group_nodes=_nodes_of_replicas(run),
+        )
+    else:
+        update = AdamW(dtype=dtype, parameters=weights.elements, tensors=weights.tensors, tp=plan.tp)
+    calls = [Counted(call=update, phase="step")]
+    if plan.pp > 1:
+        scale = GradientScale(dtype=dtype, parameters=weights.elements, tensors=weights.tensors)
+        calls.insert(0, Counted(call=scale, phase="step"))
+    return tuple(calls)
+
+
+# The end of a step in mixed precision: gradients are reduced over the replicas and clipped, each rank updates its shard, and
+# the shards are gathered.
+
+FP32 = DTYPE_BYTES["fp32"]
+NEWTON_SCHULZ_STEPS = 5
+"""Steps of Muon's orthogonalisation (Jordan et al., 2024), each of three products: X·Xᵀ, its square, and their sum times X."""
+
+
+def sharded_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
+    """All that a rank holds."""
+    counts = [each for stage in stages for each in stage.counts.items()]
+    weights = summed(layer_weights(run.model, run.plan, kind) * count for kind, count in counts)
+    for stage in stages:
+        if stage.first:
+            weights += embedding_weights(run.model, run.plan)
+        if stage.last:
+            weights += head_weights(run.model, run.plan, shares_embedding=stage.shared_table)
+    return weights
+
+
+def sharded_gradient_reduction(run: TrainingRun, weights: Weights) -> Calls:
+    """Gradients over the replicas: an all-reduce, or a reduce-scatter where the optimizer is sharded. FSDP reduces layer
+    by layer in the backward itself, as ZeRO-2 does."""
+    if run.plan.zero >= 2:
+        return ()
+    size, groups = DTYPE_BYTES[run.execution.reduced_dtype], groups_of(run)
+    if run.plan.zero == 0 or run.execution.sharded_reduction == "all_reduce":
+        return (
+            *_casts(run, weights),
+            *groups.replicas.all_reduce(size * weights.dense),
+            *groups.expert_replicas.all_reduce(size * weights.experts),
+        )
+    return (
+        *_casts(run, weights),
+        *groups.shard.reduce_scatter(size * weights.dense),
+        *groups.copies.all_reduce(size * weights.dense / groups.shard.ranks),
+        *groups.expert_shard.reduce_scatter(size * weights.experts),
+        *groups.expert_copies.all_reduce(size * weights.experts / groups.expert_shard.ranks),
+    )
+
+
+def _casts(run: TrainingRun, weights: Weights) -> Calls:
+    """Copies of the gradients to the dtype in which they are reduced, and back; none where it is the same, or nothing is reduced."""
+    execution = run.execution
+    kept, sent = DTYPE_BYTES[execution.gradient_dtype], DTYPE_BYTES[execution.reduced_dtype]
+    if execution.reduced_dtype == execution.gradient_dtype or run.plan.dp * run.plan.cp == 1:
+        return ()
+    call = Stream(dtype=execution.gradient_dtype, size_bytes=max(1, 2 * (kept + sent) * weights.total))
+    return (Counted(call=call, phase="forward"),)
+
+
+def parameter_all_gather(run: TrainingRun, weights: Weights) -> Calls:
+    """Sharded weights, updated, back to every replica."""
+    if run.plan.zero in (0, 3):
+        return ()
+    size, groups = weight_bytes(run), groups_of(run)
+    return (*groups.shard.all_gather(size * weights.dense), *groups.expert_shard.all_gather(size * weights.experts))
+
+
+def sharded_optimizer(run: TrainingRun, weights: Weights) -> Calls:
+    """Clipping, the optimizer on this rank's shard, and what mixed precision adds to it."""
+    groups, execution = groups_of(run), run.execution
+    own = _shard(run, weights, groups)
+    passes = 0.0
+    if execution.clip_gradients:
+        passes += FP32  # the squares are read from the gradients
+    if execution.loss_scaling:
+        passes += 2 * FP32
+    if execution.master_weights and weight_bytes(run) < FP32:
+        passes += FP32 + weight_bytes(run)  # their copy to train with
+    if run.microbatches > 1:
+        passes += (
+            DTYPE_BYTES[execution.gradient_dtype] * (weights.total if run.plan.zero < 2 else own) / own
+        )  # set to 0
+    dtype = "fp32" if execution.master_weights else held_dtype(run)
+    update = AdamW(dtype=dtype, parameters=own, tensors=1, tp=1)
+    calls: Calls = (
+        Counted(call=Stream(dtype=dtype, size_bytes=max(1, round(passes * own))), phase="forward"),
+        Counted(call=update, phase="step"),
+    )
+    if execution.optimizer == "muon":
+        calls += _orthogonalisation(run, own)
+    return calls
+
+
+def _shard(run: TrainingRun, weights: Weights, groups: Groups) -> int:
+    """Elements whose optimizer state the rank keeps."""
+    if run.plan.zero == 0:
+        return weights.total
+    return max(1, _share(weights.dense, groups.shard) + _share(weights.experts, groups.expert_shard))
+
+
+def _share(elements: int, group: RankGroup) -> int:
+    return -(-elements // group.ranks)
+
+
+def _orthogonalisation(run: TrainingRun, own: int) -> Calls:
+    """Newton-Schulz steps on as many matrices [hidden, hidden] as the shard has elements."""
+    width = run.model.hidden
+    product = Gemm(dtype=held_dtype(run), m=width, n=width, k=width)
+    return (Counted(call=product, phase="forward", count=3 * NEWTON_SCHULZ_STEPS * own / width**2),)

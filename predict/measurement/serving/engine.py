@@ -14,8 +14,8 @@ from predict.measurement.serving.model import ServedModel
 from predict.measurement.serving.scheduler import Request, Scheduler, Turn
 from predict.serving.config import load_serving
 from predict.serving.kv_cache import cache_room
-from predict.serving.scheduler.traffic import Traffic, traffic_of
 from predict.serving.server import EngineSettings
+from predict.serving.traffic import Traffic, traffic_of
 from sampling.torch_work.build import torch_dtype
 from sampling.units import SECOND_US
 

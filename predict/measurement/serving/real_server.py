@@ -15,9 +15,9 @@ from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
 from predict.serving.fit_own_server import TimedBatch
-from predict.serving.scheduler.latency import Latency, latency_of
-from predict.serving.scheduler.simulate import Served
-from predict.serving.scheduler.traffic import traffic_of
+from predict.serving.latency import Latency, latency_of
+from predict.serving.simulate import Served
+from predict.serving.traffic import traffic_of
 from sampling.errors import UserError
 
 PRECISIONS = ("fp32", "bf16")

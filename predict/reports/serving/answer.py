@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from predict.serving.latency import Spread
     from predict.serving.loaded_server import Outcome
     from predict.serving.questions import Answer
-    from predict.serving.scheduler.latency import Spread
-    from predict.serving.scheduler.traffic import Load
+    from predict.serving.traffic import Load
 
 
 # The rate at which a server keeps its objectives, and the cost of its tokens, as lines and JSON.

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from predict.schedules.engine.compiled import pays
 from predict.schedules.engine.order import CODE, KINDS, Indices, Order, Placement, Positions, locate
 from sampling.errors import InfeasibleError
-from sampling.files.machine_code import compiled
+from sampling.files.machine_code import compiled, pays
 
 NONE = -1
 KEPT = 128

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from predict.schedules import registry
-from predict.schedules.engine import compiled, program
+from predict.schedules.engine import program
 from predict.schedules.engine import timing as engine
 from predict.schedules.engine import timing as recycling
 from predict.schedules.engine.order import Action, Order, loop
 from predict.schedules.engine.timing import ChunkTimes, makespan, simulate
 from sampling.errors import InfeasibleError
+from sampling.files import machine_code as compiled
 
 TIMES = ChunkTimes(forward=1.0, backward_input=1.1, backward_weight=0.7, p2p=0.05)
 

@@ -10,10 +10,10 @@ from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
-from predict.serving.scheduler.traffic import Traffic
 from predict.serving.server import EngineSettings, Placement, Server
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import stepper
+from predict.serving.traffic import Traffic
 from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import load_cluster
 

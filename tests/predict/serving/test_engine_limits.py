@@ -10,8 +10,8 @@ from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.config import load_serving
 from predict.serving.kernels import LAYER_US, NAMES, kernel_features
 from predict.serving.kv_cache import GIB, BlockPool, cache_room
-from predict.serving.scheduler.simulate import serve
 from predict.serving.server import engine_settings
+from predict.serving.simulate import serve
 from predict.serving.stepper import stepper
 from sampling.errors import ConfigError, InfeasibleError
 from tests.predict.serving.servers import CONFIG, engine, requests, server, unit_table

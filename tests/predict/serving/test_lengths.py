@@ -10,8 +10,8 @@ import pytest
 from predict.run.lengths import real_lengths, scaled_lengths
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
-from predict.serving.scheduler.traffic import Load, traffic_of
 from predict.serving.stepper import stepper
+from predict.serving.traffic import Load, traffic_of
 from sampling.errors import ConfigError
 from tests.predict.serving.servers import CONFIG
 

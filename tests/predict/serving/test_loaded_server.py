@@ -11,8 +11,8 @@ import pytest
 from predict.serving import Chunk, StepBatch, step_time, step_times
 from predict.serving.config import load_serving
 from predict.serving.kv_cache import KeptBytes, cache_room, kept_bytes
-from predict.serving.scheduler.traffic import Load, traffic_of
 from predict.serving.stepper import Stepper, stepper
+from predict.serving.traffic import Load, traffic_of
 from sampling.errors import ConfigError, InfeasibleError, UserError
 from sampling.files.places import CONFIGS, SHIPPED_DATA
 from sampling.store.profiles import read_manifest

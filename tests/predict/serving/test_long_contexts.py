@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from predict.serving import simulate
 from predict.serving.batch import Chunk, StepBatch, pairs_within, sums_of
 from predict.serving.kv_cache import BlockPool
-from predict.serving.scheduler import simulate
 from predict.serving.step_model import MODELS
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import stepper

@@ -13,11 +13,11 @@ import pytest
 from predict.cli import main
 from predict.serving.coefficients import read_coefficients, shipped_coefficients
 from predict.serving.config import load_serving
-from predict.serving.scheduler.requests import read_measured_requests
-from predict.serving.scheduler.simulate import serve
-from predict.serving.scheduler.traffic import Load, traffic_of, with_known_prompts
+from predict.serving.requests import read_measured_requests
+from predict.serving.simulate import serve
 from predict.serving.step_model import FORMULA
 from predict.serving.stepper import Stepper
+from predict.serving.traffic import Load, traffic_of, with_known_prompts
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
 

@@ -9,6 +9,7 @@ import pytest
 
 from predict.interval import Interval
 from predict.ledger.training_cost import parse_price
+from predict.serving.latency import RequestTimes
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import (
     Objective,
@@ -19,7 +20,6 @@ from predict.serving.questions import (
     parse_objectives,
     rate_of_objectives,
 )
-from predict.serving.scheduler.latency import RequestTimes
 from sampling.errors import InfeasibleError, UserError
 from tests.predict.serving.servers import loaded
 

@@ -13,15 +13,9 @@ from predict.cli import main
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import rate_of_slow_first_tokens
-from predict.serving.scheduler.requests import (
-    at_rate_of,
-    in_closed_loop,
-    played_again,
-    read_measured_requests,
-    read_requests,
-)
-from predict.serving.scheduler.traffic import Traffic
+from predict.serving.requests import at_rate_of, in_closed_loop, played_again, read_measured_requests, read_requests
 from predict.serving.stepper import stepper
+from predict.serving.traffic import Traffic
 from sampling.errors import ConfigError
 from tests.predict.serving.servers import CONFIG
 

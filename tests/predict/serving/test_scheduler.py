@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from predict.serving import simulate
 from predict.serving.kv_cache import BlockPool
-from predict.serving.scheduler import simulate
-from predict.serving.scheduler.simulate import Served, serve
+from predict.serving.simulate import Served, serve
 from sampling.errors import InfeasibleError, UserError
 from tests.predict.serving.servers import engine, requests, unit_table
 

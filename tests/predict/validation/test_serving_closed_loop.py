@@ -10,9 +10,9 @@ import pytest
 
 from predict.serving.coefficients import Client, shipped_coefficients
 from predict.serving.kv_cache import BlockPool
-from predict.serving.scheduler.latency import latency_of
-from predict.serving.scheduler.simulate import serve
-from predict.serving.scheduler.traffic import Load, traffic_of
+from predict.serving.latency import latency_of
+from predict.serving.simulate import serve
+from predict.serving.traffic import Load, traffic_of
 from predict.validation.closed_loops import ClosedLoop, closed_loop_json, compared_loops, read_closed_loops
 from sampling.errors import SamplesError
 from tests.predict.serving.servers import engine, unit_table

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from predict.measurement.serving.engine import RealServer, RequestTimes, prompts_of
 from predict.measurement.serving.scheduler import Scheduler, Turn
 from predict.serving.kv_cache import BlockPool
-from predict.serving.scheduler.simulate import serve
-from predict.serving.scheduler.traffic import Traffic
 from predict.serving.server import EngineSettings
+from predict.serving.simulate import serve
+from predict.serving.traffic import Traffic
 from sampling.errors import UserError
 from sampling.units import SECOND_US
 from tests.predict.serving.servers import engine, requests, unit_table

@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from predict.serving.batch import Floats
-from predict.serving.scheduler.traffic import Traffic, cut_short, shortest_of_each
+from predict.serving.traffic import Traffic, cut_short, shortest_of_each
 from sampling.errors import ConfigError
 from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import Fault, config_error, shown

@@ -9,18 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from predict.schedules.engine.compiled import pays
 from predict.serving import batch
+from predict.serving import engine_loop as loop
 from predict.serving.batch import Floats
 from predict.serving.kv_cache import BlockPool
-from predict.serving.scheduler import blocks, loop, turn
-from predict.serving.scheduler import state as at
-from predict.serving.scheduler.requests import in_closed_loop
-from predict.serving.scheduler.traffic import Load, Traffic, traffic_of
+from predict.serving.requests import in_closed_loop
 from predict.serving.server import EngineSettings
 from predict.serving.step_table import StepTable
+from predict.serving.traffic import Load, Traffic, traffic_of
 from sampling.errors import InfeasibleError
-from sampling.files.machine_code import compiled
+from sampling.files.machine_code import compiled, pays
 from sampling.units import SECOND_US
 
 AT_ONCE = 8
@@ -66,12 +64,12 @@ def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Tr
         _rules(engine, pool.blocks, table, traffic),
         _state(engine, pool.blocks, traffic, as_form),
     )
-    record = at.Record(
+    record = loop.Record(
         start_us=as_form(np.full(len(traffic), -1.0)),
         first_us=as_form(np.full(len(traffic), -1.0)),
         last_us=as_form(np.full(len(traffic), -1.0)),
-        trace=as_form(np.zeros((traced, at.TRACE_COLUMNS))),
-        totals=as_form(np.zeros(at.TOTALS)),
+        trace=as_form(np.zeros((traced, loop.TRACE_COLUMNS))),
+        totals=as_form(np.zeros(loop.TOTALS)),
     )
     run = _compiled_play() if machine_code else loop.play
     if not run(requests, rules, _table(table, as_form), state, record):
@@ -83,25 +81,27 @@ def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Tr
 def _compiled_play() -> Any:
     from numba.extending import register_jitable
 
-    for helper in (*blocks.HELPERS, *turn.HELPERS, *loop.HELPERS):
+    for helper in loop.HELPERS:
         register_jitable(helper)
-    return compiled(loop.play, blocks, turn, at, batch)
+    return compiled(loop.play, batch)
 
 
 def _as_list(values: Any) -> Any:
     return np.asarray(values).tolist()
 
 
-def _requests(engine: EngineSettings, pool: BlockPool, traffic: Traffic, as_form: Any) -> at.Requests:
+def _requests(engine: EngineSettings, pool: BlockPool, traffic: Traffic, as_form: Any) -> loop.Requests:
     arrival = traffic.arrival_us.copy()
     if traffic.in_flight:
         arrival[traffic.in_flight :] = np.inf
     beside = pool.beside(traffic.prompt + traffic.output, engine.block_size)
-    return at.Requests(*map(as_form, (arrival, traffic.prompt, traffic.output, traffic.shared, traffic.group, beside)))
+    return loop.Requests(
+        *map(as_form, (arrival, traffic.prompt, traffic.output, traffic.shared, traffic.group, beside))
+    )
 
 
-def _rules(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic) -> at.Rules:
-    return at.Rules(
+def _rules(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic) -> loop.Rules:
+    return loop.Rules(
         most_running=engine.max_num_seqs,
         most_tokens=engine.max_num_batched_tokens,
         blocks=blocks,
@@ -116,16 +116,16 @@ def _rules(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traff
     )
 
 
-def _table(table: StepTable, as_form: Any) -> at.Table:
-    sums_us = np.zeros(at.SUMS)
-    sums_us[at.CHUNKS] = table.request_us
-    sums_us[at.TOKENS] = table.prefill_token_us
-    sums_us[at.PAIRS] = table.pair_us
-    sums_us[at.READ] = table.context_us
-    sums_us[at.WINDOW_PAIRS] = table.window_pair_us
-    sums_us[at.WINDOW_READ] = table.window_context_us
-    sums_us[at.DECODES] = table.request_us
-    return at.Table(
+def _table(table: StepTable, as_form: Any) -> loop.Table:
+    sums_us = np.zeros(loop.SUMS)
+    sums_us[loop.CHUNKS] = table.request_us
+    sums_us[loop.TOKENS] = table.prefill_token_us
+    sums_us[loop.PAIRS] = table.pair_us
+    sums_us[loop.READ] = table.context_us
+    sums_us[loop.WINDOW_PAIRS] = table.window_pair_us
+    sums_us[loop.WINDOW_READ] = table.window_context_us
+    sums_us[loop.DECODES] = table.request_us
+    return loop.Table(
         as_form(table.decode_us),
         as_form(table.mixed_us),
         as_form(table.attention_us),
@@ -134,16 +134,16 @@ def _table(table: StepTable, as_form: Any) -> at.Table:
     )
 
 
-def _state(engine: EngineSettings, blocks: int, traffic: Traffic, as_form: Any) -> at.State:
+def _state(engine: EngineSettings, blocks: int, traffic: Traffic, as_form: Any) -> loop.State:
     count, groups = len(traffic), int(traffic.group.max()) + 2
-    numbers = np.zeros(at.COUNTERS, dtype=np.int64)
-    numbers[at.FREE] = blocks
-    numbers[at.NEXT_CLOSED] = traffic.in_flight or count
+    numbers = np.zeros(loop.COUNTERS, dtype=np.int64)
+    numbers[loop.FREE] = blocks
+    numbers[loop.NEXT_CLOSED] = traffic.in_flight or count
 
     def zeros(size: int) -> Any:
         return as_form(np.zeros(size, dtype=np.int64))
 
-    return at.State(
+    return loop.State(
         computed=zeros(count),
         made=zeros(count),
         held=zeros(count),
@@ -155,26 +155,26 @@ def _state(engine: EngineSettings, blocks: int, traffic: Traffic, as_form: Any) 
         holders=zeros(groups),
         kept_until=zeros(groups),
         numbers=as_form(numbers),
-        sums=as_form(np.zeros(at.SUMS)),
+        sums=as_form(np.zeros(loop.SUMS)),
     )
 
 
-def _served(traffic: Traffic, requests: at.Requests, state: at.State, record: at.Record) -> Served:
+def _served(traffic: Traffic, requests: loop.Requests, state: loop.State, record: loop.Record) -> Served:
     totals = record.totals
-    busy_us = totals[at.BUSY_US]
+    busy_us = totals[loop.BUSY_US]
     return Served(
         traffic=replace(traffic, arrival_us=np.asarray(requests.arrival)),
         start_us=np.asarray(record.start_us),
         first_us=np.asarray(record.first_us),
         last_us=np.asarray(record.last_us),
-        trace=np.asarray(record.trace)[: int(totals[at.STEPS])],
-        steps=int(totals[at.STEPS]),
+        trace=np.asarray(record.trace)[: int(totals[loop.STEPS])],
+        steps=int(totals[loop.STEPS]),
         busy_us=busy_us,
-        mean_requests=totals[at.RUNNING_US] / busy_us,
-        mean_blocks=totals[at.BLOCKS_US] / busy_us,
-        most_blocks=int(totals[at.MOST_BLOCKS]),
-        preemptions=int(state.numbers[at.PREEMPTED]),
-        chunk_tokens=totals[at.CHUNK_TOKENS],
+        mean_requests=totals[loop.RUNNING_US] / busy_us,
+        mean_blocks=totals[loop.BLOCKS_US] / busy_us,
+        most_blocks=int(totals[loop.MOST_BLOCKS]),
+        preemptions=int(state.numbers[loop.PREEMPTED]),
+        chunk_tokens=totals[loop.CHUNK_TOKENS],
     )
 
 

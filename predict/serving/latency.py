@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from predict.serving.batch import Floats
 from predict.serving.coefficients import Client
-from predict.serving.scheduler.simulate import Served
+from predict.serving.simulate import Served
 from sampling.units import SECOND_US
 
 PERCENTILES = (50, 90, 99)

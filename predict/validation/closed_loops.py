@@ -1,4 +1,4 @@
-"""Measured closed loops: the rows of serving_concurrency.csv, each a server with so many requests in flight."""
+"""Measured closed loops beside their predictions: the rows of serving_concurrency.csv, each a server with so many requests in flight."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ClosedLoop:
     moe_tp: int = 1
     moe_ep: int = 1
     cuda_graphs: Annotated[str, one_of("on", "off", UNKNOWN)] = UNKNOWN
-    """Whether the engine replays its steps as CUDA graphs, as it does unless it is told otherwise."""
+    """Whether the engine replays its steps as CUDA graphs, as it does by default."""
     ttft_ms: Milliseconds = None
     tpot_ms: Annotated[float, Key(maximum=1e9)]
 
@@ -138,10 +138,10 @@ CLOSED_LOOPS = columns_of(
 )
 
 
-# Measured closed loops beside their predictions, by coefficients that no closed loop was fitted to.
+# Rows beside their predictions, by coefficients that no closed loop was fitted to.
 
 FEWEST_BYTES = "fp8"
-"""Dtype of a cache that is not stated, where the speed of light is asked for."""
+"""Dtype of a cache that is not stated, for the speed of light."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,7 +173,7 @@ class ComparedLoop:
 def compared_loops(
     rows: Sequence[ClosedLoop], coefficients: Coefficients, progress: Callable[[int, int, str], None]
 ) -> tuple[list[ComparedLoop], list[Refused[ClosedLoop]]]:
-    """Every row, simulated; groups with a row that is faster than light are told apart from those that are judged."""
+    """Every row, simulated; a group with a row that is faster than light is not judged."""
     steppers: dict[str, Stepper] = {}
     compared, refused = [], []
     for done, row in enumerate(rows, 1):

@@ -92,8 +92,8 @@ def _chosen(found: Sequence[Comparison], count: int, profile: str, report: Calla
     if not count:
         return []
     places = spread_evenly(range(len(found)), MOST_CHOSEN_FROM)
-    asked = [measured_run(found[place].row, profile, found[place].measured_us) for place in places]
-    known = [one for one in asked if one]
+    found_runs = [measured_run(found[place].row, profile, found[place].measured_us) for place in places]
+    known = [one for one in found_runs if one]
     report(f"choosing {count} of {len(known)} configurations")
     slopes = derivatives(known, np.zeros(len(TERMS)))
     return [known[place] for place in medoids(slopes, count)]

@@ -109,7 +109,7 @@ def validate(
 ) -> Validation:
     """Measure all runs `rounds` times in turn, so that a slow spell falls on all alike, and hold them against their predictions.
 
-    A run that fails is told and left out, as is one that does not fit the GPU. Raises UserError for a run that cannot run
+    A run that fails is reported and left out, as is one that does not fit the GPU. Raises UserError for a run that cannot run
     here, and where no run is left.
     """
     pairs = list(zip(runs, predicted, strict=True))
@@ -143,7 +143,7 @@ def validate(
 
 
 def _fits(prediction: Prediction) -> bool:
-    """Whether a GPU has room for the run; a CPU's memory is not asked."""
+    """Whether a GPU has room for the run; a CPU's memory is not checked."""
     return prediction.run.cluster.gpu.kind == "cpu" or prediction.feasible
 
 

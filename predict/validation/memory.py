@@ -1,4 +1,4 @@
-"""Measured memory of runs held against predictions: `predict validate memory`."""
+"""Measured memory of runs, each figure by its own counter, held against predictions: `predict validate memory`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_runs import candidates
 from sampling.progress import Progress
 from sampling.units import GB, GIB
-
-# Measured memory of runs beside predictions: each figure of a row by its own counter.
 
 STATE, PEAK = "state", "peak"
 FIGURES = ("peak_mem_gib", "peak_mem_gb", megatron_tests.STATE, megatron_tests.PEAK)
@@ -140,7 +138,7 @@ def _peak(estimate: MemoryEstimate, counter: str) -> float:
     return max(COUNTERS[counter](rank) for rank in estimate.ranks)
 
 
-# The errors of measured memory summed up by source and counter, and by class; families of alike runs weigh the same.
+# Errors summed up by source and counter, and by class; families of alike runs weigh the same.
 
 SMALL_BYTES = 4 * GB
 """Peak up to which constants and the loss's buffers rule a run's memory."""

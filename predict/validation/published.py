@@ -106,7 +106,7 @@ def _mean_sources(estimates: Sequence[Prediction]) -> dict[str, float]:
 # Repeats of one configuration, which count once: by the median of their measurements.
 
 NAMED = ("dup_group", "mbs", "precision")
-"""Columns that name a configuration: a table's `dup_group` need not tell microbatches and precisions apart."""
+"""Columns that name a configuration: a table's `dup_group` may cover several microbatches and precisions."""
 
 
 def configurations(comparisons: Iterable[Outcome]) -> list[Comparison]:

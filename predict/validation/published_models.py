@@ -1,6 +1,6 @@
 """The model of a published run, from the sizes that its row states and the words that say how its layers differ.
 
-What a row leaves open is taken for what is usual (`assumptions` tells it); where nothing is usual, the row is refused.
+What a row leaves open is taken for what is usual (`assumptions` says so); where nothing is usual, the row is refused.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ NEVER_STATED = ("qk_norm", "qk_norm_all_heads", "query_gate", "sinks", "scaled_r
 
 
 def model_of(row: PublishedRow) -> ModelSpec:
-    """Its ModelSpec, by its sizes or else by its name in configs/models; NotExpressibleError where neither tells."""
+    """Its ModelSpec, by its sizes or else by its name in configs/models; NotExpressibleError where it has neither."""
     if row.text("kind") == "hybrid" or row.text("position") == "none":
-        told = "kind: hybrid layers are" if row.text("kind") == "hybrid" else "position: none is"
-        raise NotExpressibleError(f"{told} not modelled in a table of runs")
+        what = "kind: hybrid layers are" if row.text("kind") == "hybrid" else "position: none is"
+        raise NotExpressibleError(f"{what} not modelled in a table of runs")
     if not row.text("layers"):
         return _by_name(row)
     layers, hidden, heads = row.integer("layers", most=MOST_LAYERS), row.integer("hidden"), row.integer("heads")

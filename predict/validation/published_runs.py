@@ -1,4 +1,8 @@
-"""The phrases that say what a row leaves open and what that is taken for, told with the row's result."""
+"""The runs that a published row may stand for: one, or several where something that matters was not published.
+
+Every rule goes by the text of a column (a framework's name, a precision, a network), never by the table's author; but a row that
+names no framework is given one by the columns it states (`OWN_COLUMNS` in `published_software.py`), which are those of one table each.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,8 @@ from predict.validation.published_software import (
 )
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import hardware_facts, known_hardware
+
+# Phrases that say what a row leaves open and what that is taken for, shown with the row's result.
 
 NOT_PUBLISHED = "not published, taken"
 
@@ -96,12 +102,6 @@ def _of_plan(row: PublishedRow, runs: Sequence[TrainingRun]) -> Iterator[str]:
     if run.model.experts and not row.text("ep"):
         spreads = sorted({one.plan.ep for one in runs})
         yield f"ep: {NOT_PUBLISHED} as {' or '.join(map(str, spreads))}, which fits in memory"
-
-
-# The runs that a published row may stand for: one, or several where something that matters was not published.
-#
-# Every rule goes by the text of a column (a framework's name, a precision, a network), never by the table's author; but a row that
-# names no framework is given one by the columns it states (`OWN_COLUMNS` in `software.py`), which are those of one table each.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,7 +51,7 @@ OWN_COLUMNS = {"dp_bucket_elems": "gpt-neox", "attn_kernel": "aa-scaling"}
 
 
 def framework_of(row: PublishedRow) -> str:
-    """The entry of configs/frameworks that a name stands for; Megatron's by its age, which its attention tells."""
+    """The entry of configs/frameworks that a name stands for; Megatron's by its age, which shows in its attention."""
     text, attention = row.text("framework").lower(), row.text("attn").lower()
     if not text:
         own = next((name for column, name in OWN_COLUMNS.items() if row.text(column)), None)

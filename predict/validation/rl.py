@@ -185,8 +185,8 @@ def _faster(one: Compared, other: Compared) -> bool:
     return measured * log(one.predicted.median_us / other.predicted.median_us) > 0
 
 
-STEP_COLUMNS = {"source": "source_id", "model": "model", "gpu": "gpu", "mode": "mode"}
-TRANSFER_COLUMNS = {"source": "source", "model": "model", "gpu": "placement", "mode": "method"}
+STEP_COLUMNS = {"source": "source_id", "model": "model", "gpu": "gpu", "gpus": "n_gpus", "mode": "mode"}
+TRANSFER_COLUMNS = {"source": "source", "model": "model", "gpu": "placement", "gpus": "", "mode": "method"}
 """What a row says of itself → the column of either kind of table that has it."""
 
 
@@ -195,7 +195,7 @@ def _row_json(one: ComparedStep, columns: Mapping[str, str]) -> dict[str, Any]:
     return {
         "row_id": row.row_id,
         **{name: row.text(column) for name, column in columns.items()},
-        "gpus": row.number("n_gpus"),
+        "gpus": row.number(columns["gpus"]),
         "reason": one.reason or None,
         "open_length": one.open_length,
         "phases": {name: phase_json(phase) for name, phase in one.phases.items()},

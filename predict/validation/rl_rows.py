@@ -1,4 +1,4 @@
-"""The columns of tables of published RL steps and of weight transfers; a blank cell was not published."""
+"""Published RL steps as RL configs, from the columns of their tables and those of weight transfers; a blank cell was not published."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ TRANSFERS = columns_of(TransferRow, STEPS.what, needed=("seconds",), not_read={"
 # Distributions of response lengths that published figures of them leave: a mean, a longest, and perhaps the share that was cut.
 
 USUAL_SIGMA = 0.6
-"""Width of the logarithm of response lengths of reasoning models where nothing tells it, between 0.4 and 0.9 in logs of single runs."""
+"""Width of the logarithm of response lengths of reasoning models where it is not published, between 0.4 and 0.9 in logs of single runs."""
 BISECTIONS = 60
 NORMAL = NormalDist()
 
@@ -154,7 +154,7 @@ def _text(median: float, sigma: float) -> str:
     return f"lognormal:{median:.1f},{sigma:.4f}"
 
 
-# Published RL steps as RL configs. A row that leaves open what nothing usual tells is refused, with the reason.
+# Rows as configs. A row that leaves open what has no usual value is refused, with the reason.
 
 PROMPT = 120
 """Tokens of a prompt of the usual mathematical data sets, where none are published."""
@@ -179,7 +179,7 @@ SHARDED = {"FSDP2": "fsdp", "FSDP": "fsdp1"}
 
 
 TRANSFER_COLUMNS = {"source", "model", "placement", "method", "seconds"}
-"""Columns by which a table of weight transfers is told from one of steps."""
+"""Columns that a table of weight transfers has and one of steps does not."""
 
 
 def is_of_transfers(columns: Iterable[str]) -> bool:
@@ -259,7 +259,7 @@ def _framework(row: PublishedRow) -> str:
 
 
 def _plan(row: PublishedRow) -> dict[str, Any]:
-    """The trainer's plan. Optimizer state is sharded as the engine does without being told."""
+    """The trainer's plan. Optimizer state is sharded as the engine does by default."""
     ulysses = row.integer("sp_ulysses", 1)
     tp, pp, cp = (row.integer(name, 1) for name in ("tp", "pp", "cp"))
     gpus = row.integer("train_gpus")

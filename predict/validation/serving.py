@@ -268,7 +268,7 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _traffic(rows: pd.DataFrame) -> Traffic:
-    """The requests of one stage. The table does not tell which prompt each sent: those of one length are taken for the same."""
+    """The requests of one stage. The table does not say which prompt each sent: those of one length are taken for the same."""
     rows = rows.sort_values("arrival_us", kind="stable")
     arrival, prompt = rows["arrival_us"].to_numpy(np.float64), rows["input_tokens"].to_numpy(np.int64)
     return Traffic(

@@ -1,4 +1,4 @@
-"""Measured capacities: loads that are stable, loads that are not, and completions per second under these."""
+"""Predictions of servers held against a folder of measured serving runs: `predict validate serving`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from predict.validation.truth_table import columns_of, read_declared
 from sampling.files.disk import is_missing
 from sampling.files.schema import Key
 from sampling.progress import progress_display
+
+# Measured capacities: loads that are stable, loads that are not, and completions per second under these.
 
 FILE = "serving_capacity.csv"
 Rate = Annotated[float | None, Key(maximum=1e9)]
@@ -183,9 +185,6 @@ def _row(one: ComparedStage) -> dict[str, Any]:
         "errors": {figure: each.error if each else None for figure, each in compared.items()},
         **picked(compared["e2e"], "covered"),
     }
-
-
-# `predict validate serving`: a folder of measured serving runs, predicted and compared.
 
 
 def validate_serving(truth: Path, model: str, coefficients: Path | None) -> dict[str, Any]:

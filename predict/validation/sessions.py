@@ -82,7 +82,7 @@ def _measurement(answer: Mapping[str, Any]) -> Measurement:
 def against_sessions(
     runs: Sequence[ValidatedRun], predicted: Sequence[Prediction], steps: SessionSteps, *, report: Callable[[str], None]
 ) -> Validation:
-    """The runs held against the steps of sessions. A run without any, or whose config has changed since, is told and left out.
+    """The runs held against the steps of sessions. A run without any, or whose config has changed since, is reported and left out.
 
     SamplesError where none is left.
     """
@@ -170,7 +170,7 @@ def kept_file(overrides: Sequence[str], *, here: str, on_gpu: bool, steps: Sessi
 
 
 def keep(path: Path, rows: Sequence[ValidationRow], *, of: int, report: Callable[[str], None]) -> None:
-    """Keep the runs that are not noisy, if they are enough to tell a profile's error; `of` runs were asked for."""
+    """Keep the runs that are not noisy, if they are enough to know a profile's error; `of` runs were asked for."""
     quiet = [row for row in rows if not row.noisy]
     if len(quiet) < LEAST_ROWS:
         report(f"not kept: {of - len(quiet)} of {of} runs are noisy or have no steps; repeat it on a quiet machine")

@@ -1,4 +1,4 @@
-"""Publishers' spellings in the cells of a table of measured runs, and our word for each."""
+"""The one reader of tables of measured runs: training, rankings, memory, servers and RL steps alike."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from sampling.files.csv_table import CsvTable, read_csv_table
 from sampling.files.disk import NotReadError, is_missing
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.schema import Key, build, keys_of
+
+# Publishers' spellings, and our word for each.
 
 NOT_STATED = {"-", "–", "—", "?", "n/a", "na", "not published", "unknown"}
 """Cells that state nothing, as blank ones do."""
@@ -80,8 +82,6 @@ def decimal_point(text: str) -> str:
 def _squeezed(text: str) -> str:
     return re.sub(r"[\s_-]", "", text.casefold())
 
-
-# The one reader of tables of measured runs: training, rankings, memory, servers and RL steps alike.
 
 MOST_UNKNOWN = 10
 """Unknown columns that are reported."""

@@ -105,11 +105,11 @@ def requests_of_parts(requests: Iterable[Request]) -> list[Request]:
             elif not part.call.OVERHEAD:
                 wanted.setdefault(part.call, {})[part.phase] = None
 
-    asked = list(requests)
-    for request in asked:
+    named = list(requests)
+    for request in named:
         for phase in request.phases:
             add(request.call, phase)
-    for request in asked:
+    for request in named:
         wanted.pop(request.call, None)
     return [Request(call=call, phases=tuple(phases)) for call, phases in wanted.items()]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sampling.call import Call, Phase
-from sampling.collectives.kinds import AllGather, AllReduce, SendRecv
+from sampling.collectives.kinds import AllGather, AllReduce, Collective, SendRecv
 from sampling.errors import SamplesError
 from sampling.importers.table import (
     AnotherKindError,
@@ -178,27 +178,16 @@ OPERATORS: dict[str, tuple[Callable[[Shape], Call], tuple[str, ...]]] = {
 }
 
 
-def _all_gather(elements: int, nodes: int, per_node: int) -> Call:
-    # The count is one rank's shard: only so does the A100's all-gather over 2, 4 and 8 nodes move the 1.15-1.2 GB/s on the
-    # wire that its all-reduce and send-recv move; read as the gathered whole it would be 0.6, 0.3 and 0.15.
-    ranks = nodes * per_node
-    return AllGather(size_bytes=ITEM_BYTES * elements * ranks, ranks=ranks, ranks_per_node=per_node)
-
-
-def _all_reduce(elements: int, nodes: int, per_node: int) -> Call:
-    return AllReduce(size_bytes=ITEM_BYTES * elements, ranks=nodes * per_node, ranks_per_node=per_node)
-
-
-def _send_recv(elements: int, nodes: int, per_node: int) -> Call:
-    return SendRecv(size_bytes=ITEM_BYTES * elements, ranks=nodes * per_node, ranks_per_node=per_node)
-
-
-COLLECTIVES: dict[str, Callable[[int, int, int], Call]] = {
-    "allgather": _all_gather,
-    "allreduce": _all_reduce,
-    "p2p": _send_recv,
-}
+COLLECTIVES: dict[str, type[Collective]] = {"allgather": AllGather, "allreduce": AllReduce, "p2p": SendRecv}
 """Collectives by the start of a table's name."""
+
+
+def _collective(kind: type[Collective], elements: int, nodes: int, per_node: int) -> Call:
+    ranks = nodes * per_node
+    # The count of an all-gather is one rank's shard: only so does the A100's over 2, 4 and 8 nodes move the 1.15-1.2 GB/s on the
+    # wire that its all-reduce and send-recv move; read as the gathered whole it would be 0.6, 0.3 and 0.15.
+    whole = elements * (ranks if kind is AllGather else 1)
+    return kind(size_bytes=ITEM_BYTES * whole, ranks=ranks, ranks_per_node=per_node)
 
 
 SOURCE = "estimate-train-time"
@@ -277,13 +266,7 @@ def _operator_tables(content: pd.DataFrame, device: str, name: str, file: Path) 
 def _operator_table(content: pd.DataFrame, device: str, name: str, direction: str, file: Path) -> Table:
     call_of, needed = OPERATORS.get(name, (None, ()))
     phase = PHASES[direction]
-    table = Table(
-        source=SOURCE,
-        name=f"{name} {phase}",
-        hardware=DEVICES[device],
-        rows=(),
-        provenance={"file": file.name, "licence": LICENCE, "device_name": device, "dtype": "fp16"},
-    )
+    table = _empty_table(f"{name} {phase}", device, file)
     if call_of is None:
         return table.holding(remark=f"{len(content)} rows left out: no operator of ours is its {name}")
     require_columns(content, needed, str(file))
@@ -295,6 +278,11 @@ def _operator_table(content: pd.DataFrame, device: str, name: str, direction: st
     times_us = numbers_or_nan(content["time_us"]).tolist()
     rows = tuple(Row(call=call, phase=phase, time_us=time) for call, time in zip(calls, times_us, strict=True))
     return table.holding(rows)
+
+
+def _empty_table(name: str, device: str, file: Path) -> Table:
+    provenance = {"file": file.name, "licence": LICENCE, "device_name": device, "dtype": DTYPE}
+    return Table(source=SOURCE, name=name, hardware=DEVICES[device], rows=(), provenance=provenance)
 
 
 def _shapes(content: pd.DataFrame) -> list[Shape]:
@@ -317,19 +305,13 @@ def _collective_tables(content: pd.DataFrame, device: str, name: str, file: Path
     ):
         nodes, per_node = (int(number) for number in placement)
         group = renamed[(renamed["nodes"] == nodes) & (renamed["gpus_per_node"] == per_node)]
-        table = Table(
-            source=SOURCE,
-            name=f"{name} {nodes}x{per_node}",
-            hardware=DEVICES[device],
-            rows=(),
-            provenance={"file": file.name, "licence": LICENCE, "device_name": device, "dtype": "fp16"},
-        )
+        table = _empty_table(f"{name} {nodes}x{per_node}", device, file)
         if kind is None:
             yield table.holding(remark=f"{len(group)} rows left out: no collective of ours is its {name}")
             continue
         sizes, times_us = group["elements"].astype(int).tolist(), numbers_or_nan(group["time_us"]).tolist()
         rows = tuple(
-            Row(call=COLLECTIVES[kind](elements, nodes, per_node), phase="forward", time_us=time_us)
+            Row(call=_collective(COLLECTIVES[kind], elements, nodes, per_node), phase="forward", time_us=time_us)
             for elements, time_us in zip(sizes, times_us, strict=True)
         )
         yield table.holding(rows)

@@ -221,7 +221,7 @@ class Progress:
     def _is_timed(self, call: Call, phase: Phase, timings: float) -> bool:
         """Whether the phase has rows, and those of each state are good, or so many, or would not get better."""
         by_state = self._reasons.get((call, phase), {})
-        return bool(by_state) and all(_is_settled(each) or len(each) >= timings for each in by_state.values())
+        return bool(by_state) and all(_is_final(each) or len(each) >= timings for each in by_state.values())
 
     def why_left_out(self, call: Call) -> str:
         """Why a call is not timed (again); '' if it may be."""
@@ -243,7 +243,7 @@ class Progress:
         return f"{len(self.rows)} rows of {calls} calls ({bad} left quarantined), {steps} real step{'s' * (steps != 1)}{left}"
 
 
-def _is_settled(reasons: Sequence[str]) -> bool:
+def _is_final(reasons: Sequence[str]) -> bool:
     impossible = sum(reason.startswith(Quarantine.IMPOSSIBLE.value) for reason in reasons)
     return "" in reasons or impossible >= MOST_IMPOSSIBLE
 

@@ -10,12 +10,10 @@ from tests.project_copy import run_modules
 
 LISTS = (
     "tests/test_architecture.py",
-    "tests/sampling/operators/test_operators.py",
     "tests/sampling/importers/test_storing.py",
     "tests/sampling/hardware/test_hardware.py",
     "tests/conformance",
     "tests/predict/memory/test_activations.py",
-    "tests/predict/measured_runs/test_logs.py",
 )
 FIGURES = ("tests/golden",)
 PAGES = ("tests/docs/test_pages.py",)

@@ -33,8 +33,8 @@ from sampling.store.profiles import read_manifest
 from sampling.store.tables import iterate_samples, read_samples
 from tests.predict.reduced_benchmark import memory_runs
 from tests.predict.reduced_benchmark.priced_machines import benchmarked, run
-from tests.sampling.importers.test_nccl_tests import REDUCED, SMALL, log
-from tests.sampling.importers.test_torch_trace import op
+from tests.sampling.importers.nccl_logs import REDUCED, SMALL, log
+from tests.sampling.importers.trace_events import op
 
 SAMPLES = SHIPPED_DATA / "samples" / "epyc-2-cores"
 BANK = SHIPPED_DATA / "regressors" / "epyc-2-cores"

@@ -13,7 +13,7 @@ from predict.measurement.benchmark import memory_benchmark_of
 from predict.measurement.count_bytes import count_bytes
 from predict.reduced_benchmark.reduced_run import reduced_for_memory
 from sampling.hardware.this_device import detect_hardware
-from tests.predict.cli.test_benchmark import config
+from tests.predict.cli.benchmarked_config import config
 from tests.predict.reduced_benchmark.memory_runs import CPU, MODELS, run
 
 if not torch.cuda.is_available():

@@ -12,7 +12,7 @@ from sampling.operators.gemm import Gemm
 from tests.oracles.public_errors import errors
 from tests.oracles.shared import SHARED
 from tests.predict.prices.devices import gpu_of
-from tests.sampling.importers.test_estimate_train_time import quarantined
+from tests.sampling.importers.judged_tables import quarantined
 
 TABLES = SHARED / "data" / "estimate-train-time"
 

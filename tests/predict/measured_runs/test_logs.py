@@ -1,18 +1,24 @@
 """Logs of training frameworks: each format read, the settled step, and what is refused."""
 
 import json
-import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from predict import load
-from predict.measured_runs.logs import formats, read_log
+from predict.measured_runs.logs import read_log
 from predict.measured_runs.measured_step import measured_step
 from predict.measured_runs.steady_state import LoggedStep, settled
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
+from tests.predict.measured_runs.log_lines import (
+    megatron,
+    pipeline,
+    seconds,
+    torchtitan,
+    written,
+)
 
 CONFIG = "configs/runs/llama3-70b-64xh100.yml"
 """128 sequences of 8,192 tokens on 64 GPUs: 16,384 tokens per GPU, about 4.9e17 FLOPs."""
@@ -20,118 +26,6 @@ CONFIG = "configs/runs/llama3-70b-64xh100.yml"
 
 def run() -> TrainingRun:
     return load(CONFIG)
-
-
-# lines as the sources write them that the modules of `predict.measured_runs.logs` name; seconds are those of the step
-
-
-def megatron(step: int, s: float) -> str:
-    return (
-        f" [2026-03-12 10:{step:02d}:00] iteration {step:8d}/     500 | consumed samples: {128 * step:12d} | elapsed time per iteration (ms): "
-        f"{1e3 * s:.1f} | throughput per GPU (TFLOP/s/GPU): {7500 / s:.1f} | learning rate: 1.500000E-06 | global batch size:   128 | "
-        f"lm loss: 1.05E+01 | loss scale: 1.0 | grad norm: 5.2 | number of skipped iterations:   {int(step == 17)} | number of nan iterations:   0 |"
-    )
-
-
-def bridge(step: int, s: float) -> str:
-    return (
-        f"Step Time : {s:.2f}s GPU utilization: {7500 / s:.1f}MODEL_TFLOP/s/GPU\n iteration {step:8d}/      50 | consumed samples: 128 | elapsed "
-        f"time per iteration (ms): {1e3 * s:.1f} | learning rate: 3.0E-05 | global batch size:   128 | lm loss: 8.1E+00 |"
-    )
-
-
-def bigscience(step: int, s: float) -> str:
-    return (
-        f" iteration {step:8d}/  500 | consumed samples: 128 | elapsed time per iteration (s): {s:.2f} | global batch size: 128 | lm loss: 2.0E+00 "
-        f"| number of skipped iterations:   0 | samples per second: {128 / s:.3f} | TFLOPs: {7500 / s:.2f} |"
-    )
-
-
-def neox(step: int, s: float) -> str:
-    return (
-        f"[2026-03-12 10:{step:02d}:00,269] [INFO] [timer.py:215:stop] epoch=0/micro_step={step}/global_step={step}, RunningAvgSamplesPerSec=7.86, "
-        f"CurrSamplesPerSec={120 / s}, MemAllocated=59.65GB, MaxMemAllocated=60.0GB\n samples/sec: {128 / s:.3f} | iteration {step:8d}/   10000 | "
-        f"elapsed time per iteration (ms): {1e3 * s:.1f} | learning rate: 2.111E-06 | approx flops per GPU: {7500 / s:.1f}TFLOPS | lm_loss: 1.1E+01"
-        " | number of skipped iterations:   0 | number of nan iterations:   0 |"
-    )
-
-
-def nemo(step: int, s: float) -> str:
-    return (
-        f"Training epoch 0, iteration {step - 1}/499 | lr: 1.961e-06 | global_batch_size: 128 | global_step: {step - 1} | peak_memory_usage: "
-        f"64424509440 | reduced_train_loss: 1.315 | train_step_timing in s: {s:.3f}"
-        + f" | consumed_samples: {128 * step}"
-        * (step > 1)
-    )
-
-
-def nemo_bar(step: int, s: float) -> str:
-    return (
-        f"Epoch 0: : {step}%|█| {step}/100 [10:48<00:00, reduced_train_loss=0.0172, global_step={step - 1}.00, consumed_samples=256.0, "
-        f"train_step_timing in s={s:.3f}]"
-    )
-
-
-def torchtitan(step: int, s: float) -> str:
-    return (
-        f"[rank0]:[titan] 2026-03-12 10:{step:02d}:00,123 - root - INFO - \x1b[31mstep: {step:2d}  \x1b[32mloss: 10.9  \x1b[38;2;180;60;0mmemory: "
-        f"60.00GiB(75.89%)  \x1b[34mtps: {16384 / s:,.0f}  \x1b[36mtflops: {7500 / s:.2f}  \x1b[35mmfu: 50.00%\x1b[39m"
-    )
-
-
-def deepspeed(step: int, s: float) -> str:
-    return (
-        f"[2026-03-12 10:{step:02d}:00,710] [INFO] [logging.py:96:log_dist] [Rank 0] step={step}, skipped={int(step >= 17)}, lr=[5e-05]\n"
-        f"[2026-03-12 10:{step:02d}:00,714] [INFO] [timer.py:260:stop] epoch=0/micro_step={4 * step}/global_step={step}, RunningAvgSamplesPerSec="
-        f"1.5, CurrSamplesPerSec={128 / s}, MemAllocated=4.32GB, MaxMemAllocated=60.0GB"
-    )
-
-
-def pipeline(step: int, s: float) -> str:
-    return (
-        f"steps: {step} loss: 5.5508 lm loss: 5.5103 moe loss: 0.0405 iter time (s): {s:.3f} samples/sec: {128 / s:.3f}"
-    )
-
-
-FORMATS: dict[str, tuple[Callable[[int, float], str], str, int, float | None]] = {
-    "Megatron-LM": (megatron, "Megatron", 9, None),
-    "Megatron-Bridge": (bridge, "Megatron", 10, None),
-    "BigScience": (bigscience, "Megatron", 10, None),
-    "GPT-NeoX": (neox, "Megatron", 10, 60 * 2**30),
-    "NeMo": (nemo, "NeMo", 10, 60 * 2**30),
-    "NeMo's bar": (nemo_bar, "NeMo", 10, None),
-    "torchtitan": (torchtitan, "torchtitan", 10, 60 * 2**30),
-    "DeepSpeed": (deepspeed, "DeepSpeed", 9, 60 * 2**30),
-    "DeepSpeed's pipeline": (pipeline, "DeepSpeed", 10, None),
-}
-
-
-def seconds(step: int) -> float:
-    """A slow start, a spike for a checkpoint, an odd skipped step, and noise about 15 s."""
-    return {1: 90.0, 2: 30.0, 14: 40.0, 17: 9.0}.get(step, 15.0 + 0.1 * (step % 3 - 1))
-
-
-def written(path: Path, line: Callable[[int, float], str], steps: Sequence[int] = range(1, 21)) -> Path:
-    path.write_text("\n".join(["NCCL version 2.27", *(line(step, seconds(step)) for step in steps), "done"]) + "\n")
-    return path
-
-
-@pytest.mark.parametrize(("line", "framework", "lines", "peak_bytes"), FORMATS.values(), ids=FORMATS)
-def test_a_log_gives_the_steady_step(
-    line: Callable[[int, float], str], framework: str, lines: int, peak_bytes: float | None, tmp_path: Path
-) -> None:
-    path = written(tmp_path / "train.log", line)
-    log = read_log(path)
-    assert (log.framework, len(log.steps), log.peak_bytes) == (framework, 20, peak_bytes)
-    step = measured_step(str(path), run())
-    assert step.step_us == pytest.approx(15e6, rel=0.002)
-    assert step.source == f"{path} ({framework}, {lines} of 20 lines)"
-    assert step.date.startswith("2026-")
-
-
-def test_every_format_is_tested() -> None:
-    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
-    assert [framework for framework in formats() if f'"{framework}"' not in tests] == []
 
 
 def test_the_trainers_bar_and_its_summary(tmp_path: Path) -> None:
@@ -250,13 +144,6 @@ def test_a_log_that_cannot_be_of_the_run_is_refused(
     with pytest.raises(UserError, match=r"^--log: .*train.log: ") as error:
         measured_step(str(path), run(), option="--log")
     assert fault in str(error.value)
-
-
-@pytest.mark.parametrize("line", [megatron, torchtitan])
-def test_a_shuffled_log_is_refused(line: Callable[[int, float], str], tmp_path: Path) -> None:
-    path = written(tmp_path / "train.log", line, random.Random(0).sample(range(1, 21), 20))
-    with pytest.raises(UserError, match=r"out of order at \d+ of 20 lines"):
-        read_log(path)
 
 
 def of_nan(step: int, s: float) -> str:

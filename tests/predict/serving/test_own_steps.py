@@ -21,6 +21,7 @@ from sampling.files.places import CONFIGS
 from sampling.operators.attention import DecodeAttention
 from sampling.operators.gemm import Gemm
 from tests.predict.serving.servers import SHORT, engine, server
+from tests.predict.serving.step_batches import batches
 
 TRUE = np.array([1.2, 1.0, 0.8, 1.0, 1.0, 150.0, 900.0, 60.0])
 """Factors on groups of kernels, then µs per layer, step and request."""
@@ -34,15 +35,6 @@ def on_cpu() -> Server:
         precision="fp32",
         kv_precision="fp32",
     )
-
-
-def batches() -> list[StepBatch]:
-    return [
-        StepBatch(chunks=(Chunk(tokens=tokens),) if tokens else (), decodes=(keys,) * decodes)
-        for decodes in (1, 2, 4, 8, 15)
-        for keys in (32, 64)
-        for tokens in (0, 16, 128)
-    ]
 
 
 def test_weights_of_known_steps_are_found_and_used() -> None:

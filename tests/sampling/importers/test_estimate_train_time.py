@@ -13,9 +13,10 @@ from sampling.errors import SamplesError
 from sampling.hardware.cluster import load_cluster
 from sampling.importers.estimate_train_time import OPERATORS, Shape, read
 from sampling.importers.gate import judge
-from sampling.importers.table import ImportRequest, Table
+from sampling.importers.table import ImportRequest
 from sampling.operators.gemm import Gemm
 from sampling.operators.optimizer import AdamW
+from tests.sampling.importers.judged_tables import quarantined
 
 
 def write(folder: Path, name: str, text: str, kind: str = "operator") -> Path:
@@ -23,11 +24,6 @@ def write(folder: Path, name: str, text: str, kind: str = "operator") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
-
-
-def quarantined(table: Table) -> float:
-    cluster = load_cluster(hardware=table.hardware, nodes=1, gpus_per_node=1, profile="test")
-    return sum(map(bool, judge(table, cluster))) / len(table.rows)
 
 
 def test_a_clone_gives_a_table_a_file_and_direction(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from sampling.operators.attention import Attention
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import LayerNorm
 from sampling.operators.vocabulary import CrossEntropy, Embedding
+from tests.sampling.importers.trace_events import op
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +57,6 @@ def test_a_step_on_a_cpu_gives_each_call_both_directions(profiled: Table) -> Non
     }
     assert (profiled.hardware, profiled.threads) == ("cpu", 2)
     assert all(row.time_us > 0 for row in profiled.rows)
-
-
-def op(name: str, start: float, duration: float, external: int, **arguments: Any) -> dict[str, Any]:
-    place = {"pid": 1, "tid": 1, "ts": start, "dur": duration}
-    return {"ph": "X", "cat": "cpu_op", "name": name, **place, "args": {**arguments, "External id": external}}
 
 
 def kernel(name: str, duration: float, **arguments: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from predict.validation import own_loads
 from predict.validation.own_loads import validate_loads
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS
-from tests.predict.serving.test_own_steps import batches
+from tests.predict.serving.step_batches import batches
 
 OWN = CONFIGS / "serving" / "this-machine"
 SMALL = ["model=tiny-llama", "load.concurrency=3", "load.requests=5", "load.prompt=20", "load.output=4"]

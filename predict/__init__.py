@@ -19,9 +19,7 @@ from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserErro
 
 if TYPE_CHECKING:
     from predict.api.many_plans import compare, default_config, search, sensitivity, sweep
-    from predict.api.needed_calls import calls
     from predict.api.rl_steps import rl_ledger, rl_search, rl_step, rl_step_draws
-    from predict.api.servers import serving_answer
     from predict.bounds.analysis import speed_of_light
     from predict.bounds.step import step_speed_of_light
     from predict.checkup import doctor
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from predict.measurement.measure import measure
     from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
+    from predict.plan_search.needed_calls import calls
     from predict.plan_search.timed_schedules import schedule
     from predict.plan_search.unknown_settings import likely_steps
     from predict.prices.price_list import Prices
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from predict.reports.pictures.figures import plot
     from predict.reports.traces.trace import trace
     from predict.run.training_run import TrainingRun
+    from predict.serving.answer import serving_answer
     from predict.serving.served_step import serving_step
     from predict.step.prediction import Prediction
     from predict.validation.fitted_server import serving_fit
@@ -103,21 +103,8 @@ __all__ = [
 ]
 
 HOMES: Mapping[str, tuple[str, ...]] = {
-    "predict.api.many_plans": (
-        "compare",
-        "default_config",
-        "search",
-        "sensitivity",
-        "sweep",
-    ),
-    "predict.api.needed_calls": ("calls",),
-    "predict.api.rl_steps": (
-        "rl_ledger",
-        "rl_search",
-        "rl_step",
-        "rl_step_draws",
-    ),
-    "predict.api.servers": ("serving_answer",),
+    "predict.api.many_plans": ("compare", "default_config", "search", "sensitivity", "sweep"),
+    "predict.api.rl_steps": ("rl_ledger", "rl_search", "rl_step", "rl_step_draws"),
     "predict.bounds.analysis": ("speed_of_light",),
     "predict.bounds.step": ("step_speed_of_light",),
     "predict.checkup": ("doctor",),
@@ -134,11 +121,13 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.measured_runs.replay.replay": ("what_if",),
     "predict.measurement.benchmark": ("benchmark",),
     "predict.measurement.measure": ("measure",),
+    "predict.plan_search.needed_calls": ("calls",),
     "predict.plan_search.timed_schedules": ("schedule",),
     "predict.plan_search.unknown_settings": ("likely_steps",),
     "predict.reports.page.report": ("report",),
     "predict.reports.pictures.figures": ("plot",),
     "predict.reports.traces.trace": ("trace",),
+    "predict.serving.answer": ("serving_answer",),
     "predict.serving.served_step": ("serving_step",),
     "predict.step.prediction": ("Prediction",),
     "predict.validation.fitted_server": ("serving_fit",),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from predict.api.needed_calls import calls
 from predict.cli.options import add_data, add_overrides, log, print_json, require_writable, write_json
+from predict.plan_search.needed_calls import calls
 
 EXAMPLES = """\
 examples:

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from predict import load
+from predict.config.draft import is_run_config
+from predict.kinds import RL, SERVING, kind_of
+from predict.plan_search.axes import read_questions, stands_for_several
+from predict.plan_search.legal import legal_plans
+from predict.rl.config import load_rl
+from predict.rl.plain_torch import requests_of_rl
+from predict.run.training_run import TrainingRun
+from predict.serving.config import load_serving
+from predict.serving.kernels import requests_of_server
+from predict.workload.decompose import merged_requests, requests_of_runs
+from sampling.call import Request
+from sampling.choosing.calls_file import calls_file_content
 from sampling.errors import UserError
 from sampling.files.faults import counted
-
-if TYPE_CHECKING:
-    from predict.run.training_run import TrainingRun
-    from sampling.call import Request
+from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.this_device import detect_hardware
 
 Report = Callable[[str], None]
 
@@ -25,9 +36,6 @@ def calls(
 
     ConfigError lists the faults of a config; UserError where none is a run config, or none is on the device.
     """
-    from predict.workload.decompose import merged_requests
-    from sampling.choosing.calls_file import calls_file_content
-
     by_config = {config: _needs(config, overrides, report) for config in _run_configs(configs, report)}
     chosen = _hardware(hardware, {needed.gpu for needed in by_config.values()})
     requests = []
@@ -49,23 +57,12 @@ class _Needs:
 
 def _needs(config: str, overrides: Sequence[str], report: Report) -> _Needs:
     """Needs of a run config, of a search's, or of a serving or RL config. ConfigError lists every fault of it."""
-    from predict import load
-    from predict.kinds import RL, SERVING, kind_of
-    from predict.plan_search.axes import stands_for_several
-    from predict.rl.config import load_rl
-    from predict.serving.config import load_serving
-    from predict.workload.decompose import requests_of_runs
-
     kind = kind_of(config)
     if kind == SERVING:
-        from predict.serving.kernels import requests_of_server
-
         server = load_serving(config, overrides).server
         ranks = server.cluster.gpus_per_node
         return _Needs(gpu=server.cluster.gpu.name, requests={ranks: requests_of_server(server)})
     if kind == RL:
-        from predict.rl.plain_torch import requests_of_rl
-
         rl = load_rl(config, overrides)
         return _Needs(gpu=rl.base.cluster.gpu.name, requests=requests_of_rl(rl))
     runs = _searched(config, overrides, report) if stands_for_several(config, overrides) else [load(config, overrides)]
@@ -74,9 +71,6 @@ def _needs(config: str, overrides: Sequence[str], report: Report) -> _Needs:
 
 def _searched(config: str, overrides: Sequence[str], report: Report) -> list[TrainingRun]:
     """The legal plans of a search's config; UserError where they are on several kinds of GPU, or there is none."""
-    from predict.plan_search.axes import read_questions
-    from predict.plan_search.legal import legal_plans
-
     spaces = [legal_plans(question) for question in read_questions(config, overrides)]
     gpus = sorted({space.question.base.cluster.gpu.name for space in spaces})
     if len(gpus) > 1:
@@ -90,8 +84,6 @@ def _searched(config: str, overrides: Sequence[str], report: Report) -> list[Tra
 
 def _run_configs(configs: Sequence[str], report: Report) -> list[str]:
     """The run configs among several files, once each; UserError where there is none. A single file is taken for one."""
-    from predict.config.draft import is_run_config
-
     if len(configs) == 1:
         return [*configs]
     found = [config for config in dict.fromkeys(configs) if is_run_config(Path(config))]
@@ -105,8 +97,6 @@ def _run_configs(configs: Sequence[str], report: Report) -> list[str]:
 
 def _hardware(wanted: str, named: Iterable[str]) -> str:
     """The name of the Gpu whose runs are meant; UserError where no run is on it, or several are possible."""
-    from sampling.hardware.cluster import hardware_facts
-
     there = sorted(named)
     if not wanted and len(there) == 1:
         return there[0]
@@ -120,8 +110,6 @@ def _hardware(wanted: str, named: Iterable[str]) -> str:
 
 def _hardware_here() -> str:
     """This machine's hardware, '' where torch is not there to tell it."""
-    from sampling.hardware.this_device import detect_hardware
-
     try:
         return detect_hardware()
     except ModuleNotFoundError:

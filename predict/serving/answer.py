@@ -1,15 +1,16 @@
-"""Questions on servers."""
+"""The answer of a server to a load, or to several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from predict.serving.coefficients import chosen_coefficients
+from predict.serving.config import load_serving
+from predict.serving.loaded_server import LoadedServer
+from predict.serving.questions import Answer, answer, questions_of
+from predict.serving.stepper import Stepper
 from sampling.errors import Checks
-
-if TYPE_CHECKING:
-    from predict.serving.questions import Answer
 
 
 def serving_answer(
@@ -24,19 +25,13 @@ def serving_answer(
     coefficients: Path | str | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Answer:
-    """A server under the load of a serving config, or under each of `rates`, as `predict serving` tells it.
+    """A server under the load of a serving config, or under each of `rates`, as `predict serving` reports it.
 
     `.outcomes[0].latency.ttft.mean_us`, `.capacity` (with `find_capacity`), `.kept.rate` (with `slo`, such as `ttft_p90=1s`), `.costs` (with
-    `price`, such as `2.5/gpu-h`). `model` is that of the step, and `coefficients` a file that `predict serving-fit` wrote; `progress` is told how
+    `price`, such as `2.5/gpu-h`). `model` is that of the step, and `coefficients` a file that `predict serving-fit` wrote; `progress` is called with how
     many simulations are done, of how many at most. ConfigError and UserError list every fault of the input; InfeasibleError where the weights
     do not fit, or no rate keeps the objectives.
     """
-    from predict.serving.coefficients import chosen_coefficients
-    from predict.serving.config import load_serving
-    from predict.serving.loaded_server import LoadedServer
-    from predict.serving.questions import answer, questions_of
-    from predict.serving.stepper import Stepper
-
     with Checks() as checks:
         with checks.one():
             asked = questions_of(slo, price, rates=rates, find_capacity=find_capacity)

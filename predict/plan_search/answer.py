@@ -82,7 +82,7 @@ def contender(prediction: Prediction, objective: Objective) -> Contender:
     value = float(objective.value(prediction.run, us_per_token(prediction), prediction.memory.point_bytes))
     if not objective.timed:
         return Contender(value=value)
-    shifts = kind_shifts(prediction.timeline.order, prediction.ranks, blocking=prediction.run.blocks_on_sends)
+    shifts = kind_shifts(prediction.timeline.order, prediction.ranks)
     return Contender(
         value=value,
         half_widths={kind: (above - below) / 2 / prediction.median_us for kind, (below, above) in shifts.items()},

@@ -96,7 +96,7 @@ def schedule(
     outcomes = compare(
         names_of(schedules or ALL),
         **counts,
-        timed=timed_alike(**counts, times=table.times, memory_limit=memory_limit, blocking=blocking),
+        timed=timed_alike(**counts, times=replace(table.times, blocking=blocking), memory_limit=memory_limit),
         refusal=table.refusal,
         memory_limit=memory_limit,
         chunk_bytes=table.activation_bytes,
@@ -127,7 +127,7 @@ def names_of(schedules: str) -> list[str]:
     return [name for part in parts for name in (names() if part == ALL else [part])]
 
 
-def _of_numbers(pp: int, vpp: int, times: Mapping[str, float]) -> tuple[StageTable, str]:
+def _of_numbers(pp: int, vpp: int, times: Mapping[str, Any]) -> tuple[StageTable, str]:
     """The table of equal stages, and its times in words."""
     table = StageTable(ranks=pp, chunks=vpp, times=ChunkTimes(**times))
     return table, ", ".join(f"{name.replace('_', ' ')} {time:g}" for name, time in times.items())

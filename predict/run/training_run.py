@@ -76,11 +76,6 @@ class TrainingRun:
         return replace(self, batch=replace(self.batch, seq_len=self.real.longest_row))
 
     @property
-    def blocks_on_sends(self) -> bool:
-        """Whether a stage waits until what it sends has arrived."""
-        return not self.execution.overlap_p2p
-
-    @property
     def microbatches(self) -> int:
         return self.batch.microbatches(self.plan.dp)
 

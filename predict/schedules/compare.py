@@ -127,7 +127,7 @@ def compare(
 
 
 def timed_alike(
-    *, ranks: int, chunks: int, microbatches: int, times: ChunkTimes, memory_limit: int | None, blocking: bool
+    *, ranks: int, chunks: int, microbatches: int, times: ChunkTimes, memory_limit: int | None
 ) -> Callable[[str], tuple[Timeline, float]]:
     """`timed` of `compare` where the same times hold for a chunk of every schedule: the cost is the makespan, doubled for a
     schedule with two copies of the model, whose chunks are twice as large."""
@@ -136,7 +136,7 @@ def timed_alike(
         order = registry.order(
             name, ranks=ranks, chunks=chunks, microbatches=microbatches, times=times, memory_limit=memory_limit
         )
-        timeline = simulate(order, times, blocking=blocking)
+        timeline = simulate(order, times)
         return timeline, timeline.makespan * order.placement.chain_count
 
     return timed

@@ -195,7 +195,7 @@ def step_breakdown(
     waited_us = (step_us - overhead_us) * (1 - 1 / stragglers_factor(run))
     beside = {name: time_us for name, time_us in {STRAGGLERS: waited_us, OVERHEAD: overhead_us}.items() if time_us}
     idle_us = step_us - sum(mean.values()) - waited_us - overhead_us
-    p2p_us = exposed_p2p_us(run, order, ranks)
+    p2p_us = exposed_p2p_us(order, ranks)
     idle = {P2P: p2p_us, BUBBLE: idle_us - p2p_us}
     return add_up([dict.fromkeys(NOT_COMPUTE, 0.0), mean, beside, idle])
 
@@ -205,12 +205,10 @@ def _optimizer_ledger(run: TrainingRun, calls: RankCalls, rank: PricedRank, pric
     return itemise(calls.end.optimizer, prices) if run.execution.whole_layers else {OPTIMIZER: rank.optimizer.median_us}
 
 
-def exposed_p2p_us(run: TrainingRun, order: Order, ranks: tuple[PricedRank, ...]) -> float:
+def exposed_p2p_us(order: Order, ranks: tuple[PricedRank, ...]) -> float:
     """The time by which the step would be shorter if tensors crossed the pipeline's edges at once."""
     times = chunk_times(ranks, order.placement)
-    with_sends, without = (
-        simulate(order, each, blocking=run.blocks_on_sends) for each in (times, replace(times, p2p=0.0))
-    )
+    with_sends, without = (simulate(order, each) for each in (times, replace(times, p2p=0.0)))
     return step_time_us(with_sends, ranks) - step_time_us(without, with_windows(ranks, without))
 
 

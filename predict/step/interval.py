@@ -117,38 +117,32 @@ class Spread:
         return self._values[[self._rows[id(bucket)] for bucket in buckets]]
 
 
-def step_interval(
-    step_us: float, order: Order, ranks: tuple[PricedRank, ...], composition_error: float, *, blocking: bool = False
-) -> Interval:
+def step_interval(step_us: float, order: Order, ranks: tuple[PricedRank, ...], composition_error: float) -> Interval:
     """The 90 % bounds about `step_us`; `composition_error` is a half-width in log time."""
-    _, high, low = _shifts(order, ranks, blocking=blocking)
+    _, high, low = _shifts(order, ranks)
     above = (step_us * math.expm1(composition_error), *np.maximum(high, 0.0))
     below = (step_us * math.expm1(-composition_error), *np.minimum(low, 0.0))
     return from_shifts(step_us, below=below, above=above, least=step_us / 10)
 
 
-def calls_half_width(step_us: float, order: Order, ranks: tuple[PricedRank, ...], *, blocking: bool = False) -> float:
+def calls_half_width(step_us: float, order: Order, ranks: tuple[PricedRank, ...]) -> float:
     """Half-width in log time at 90 % that the bounds of the calls alone leave the step."""
-    return step_interval(step_us, order, ranks, 0.0, blocking=blocking).half_width_log
+    return step_interval(step_us, order, ranks, 0.0).half_width_log
 
 
-def kind_shifts(
-    order: Order, ranks: tuple[PricedRank, ...], *, blocking: bool = False
-) -> Mapping[Kind, tuple[float, float]]:
+def kind_shifts(order: Order, ranks: tuple[PricedRank, ...]) -> Mapping[Kind, tuple[float, float]]:
     """Kind of call → the changes of the step time in µs at its lower and at its upper bound."""
-    kinds, high, low = _shifts(order, ranks, blocking=blocking)
+    kinds, high, low = _shifts(order, ranks)
     return {kind: (float(below), float(above)) for kind, below, above in zip(kinds, low, high, strict=True)}
 
 
-def _shifts(order: Order, ranks: tuple[PricedRank, ...], *, blocking: bool) -> tuple[Sequence[Kind], Floats, Floats]:
+def _shifts(order: Order, ranks: tuple[PricedRank, ...]) -> tuple[Sequence[Kind], Floats, Floats]:
     """The kinds of call, and the changes of the step time in µs when one kind of call at a time takes its upper bound, and its lower one, shape (kinds,)."""
     distinct = list({id(rank): rank for rank in ranks}.values())
     of_chunks = buckets_of(distinct_chunks(distinct)[0])
     buckets = [*of_chunks, *(bucket for rank in distinct for bucket in _at_end(rank))]
     spread = Spread(list({id(bucket): bucket for bucket in buckets}.values()))
-    whole = (_rank_ends(order, ranks, spread, spread.of(of_chunks), blocking=blocking) + _after(ranks, spread)).max(
-        axis=0
-    )
+    whole = (_rank_ends(order, ranks, spread, spread.of(of_chunks)) + _after(ranks, spread)).max(axis=0)
     shifts = whole[1:] - whole[0]
     return spread.kinds, shifts[: len(spread.kinds)], shifts[len(spread.kinds) :]
 
@@ -158,15 +152,13 @@ def _at_end(rank: PricedRank) -> tuple[Bucket, ...]:
     return rank.blocking_reduction, rank.gradient_reduction, rank.parameter_all_gather, rank.optimizer
 
 
-def _rank_ends(
-    order: Order, ranks: tuple[PricedRank, ...], spread: Spread, of_chunks: Floats, *, blocking: bool
-) -> Floats:
+def _rank_ends(order: Order, ranks: tuple[PricedRank, ...], spread: Spread, of_chunks: Floats) -> Floats:
     """When each rank's pipeline is done in each case, shape (ranks, cases). Only the cases that change an action are played:
     `of_chunks` are the times of all the chunks' buckets, shape (buckets, cases)."""
     changed = np.flatnonzero((of_chunks != of_chunks[:, :1]).any(axis=0))
     played = [0, *changed.tolist()]
     times = chunk_times(ranks, order.placement, lambda buckets: spread.of(buckets)[:, played])
-    ends = rank_ends(order, times, blocking=blocking)
+    ends = rank_ends(order, times)
     place = np.zeros(of_chunks.shape[1], dtype=np.intp)
     place[played] = np.arange(len(played))
     whole: Floats = ends[:, place]

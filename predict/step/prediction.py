@@ -107,8 +107,7 @@ class Prediction:
         return self._interval(self.composition_error)
 
     def _interval(self, composition_error: float) -> Interval:
-        order, blocking = self.timeline.order, self.run.blocks_on_sends
-        return step_interval(self.median_us, order, self.ranks, composition_error, blocking=blocking)
+        return step_interval(self.median_us, self.timeline.order, self.ranks, composition_error)
 
     @cached_property
     def share_left(self) -> float:
@@ -132,7 +131,7 @@ class Prediction:
         """The step of a run that differs in times alone, in this prediction's order."""
         ranks = price(run, decompose(run), open_prices(run.cluster, run.execution))
         order = self.timeline.order
-        timeline = simulate(order, chunk_times(ranks, order.placement), blocking=run.blocks_on_sends)
+        timeline = simulate(order, chunk_times(ranks, order.placement))
         return whole_step_us(run, with_windows(ranks, timeline), timeline)
 
     @property
@@ -143,7 +142,7 @@ class Prediction:
     @cached_property
     def unknowns(self) -> Mapping[str, float]:
         """The causes of the interval's width, widest first: half-widths in log time at 90 %, which add in quadrature."""
-        of_calls = calls_half_width(self.median_us, self.timeline.order, self.ranks, blocking=self.run.blocks_on_sends)
+        of_calls = calls_half_width(self.median_us, self.timeline.order, self.ranks)
         terms = error_terms(self.run, self.prices.profile_error, self.sources) | {"times of single calls": of_calls}
         if of_another_cpu := transfer_error(self.prices, self.sources):
             terms["rows of another CPU"] = of_another_cpu
@@ -153,7 +152,7 @@ class Prediction:
     @cached_property
     def kind_shifts_us(self) -> Mapping[Kind, tuple[float, float]]:
         """Kind of call → the changes of the step time at its lower and at its upper bound."""
-        return kind_shifts(self.timeline.order, self.ranks, blocking=self.run.blocks_on_sends)
+        return kind_shifts(self.timeline.order, self.ranks)
 
     @property
     def tokens_per_second(self) -> float:
@@ -179,7 +178,7 @@ class Prediction:
     @cached_property
     def exposed_p2p_us(self) -> float:
         """Time that sends between pipeline ranks add to the step."""
-        return exposed_p2p_us(self.run, self.timeline.order, self.ranks)
+        return exposed_p2p_us(self.timeline.order, self.ranks)
 
     @cached_property
     def sources(self) -> dict[str, float]:

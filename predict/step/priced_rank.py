@@ -57,6 +57,8 @@ class PricedRank:
     contention_slowdown: float = CONTENTION_SLOWDOWN
     exposed_time: float = 1.0
     """Factor on what is exposed of overlapped communication, from a calibration."""
+    blocks_on_sends: bool = False
+    """The rank waits until what it sends has arrived."""
     windows: Windows = ((1.0, math.inf),)
     """The time that each share of the gradient reduction has to hide in (see `windows_of`)."""
 
@@ -212,6 +214,7 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices, chunks: Mappin
         optimizer=blocks.of_calls(rank.end.optimizer),
         contention_slowdown=CONTENTION_SLOWDOWN if sampled is None else sampled,
         exposed_time=execution.exposed_time,
+        blocks_on_sends=not execution.overlap_p2p,
     )
 
 
@@ -274,6 +277,7 @@ def chunk_times(ranks: tuple[PricedRank, ...], placement: Placement, value: Valu
         backward_input=backward_input,
         backward_weight=backward_weight,
         p2p=_edges(of_chunks[4], held, placement),
+        blocking=ranks[0].blocks_on_sends,
     )
 
 

@@ -33,7 +33,7 @@ def schedule(run: TrainingRun, ranks: tuple[PricedRank, ...]) -> Timeline:
         times=times,
         memory_limit=run.plan.memory_limit or None,
     )
-    return simulate(order, times, blocking=run.blocks_on_sends)
+    return simulate(order, times)
 
 
 def require_memory_limit(prediction: Prediction) -> None:

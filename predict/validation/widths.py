@@ -125,9 +125,7 @@ def _of_calls(run: TrainingRun) -> Interval:
     """The interval that the bounds of calls and the particulars of the run leave."""
     predicted: Prediction = estimate(run)
     error = width_of_step(*particulars(run).values())
-    return step_interval(
-        predicted.median_us, predicted.timeline.order, predicted.ranks, error, blocking=run.blocks_on_sends
-    )
+    return step_interval(predicted.median_us, predicted.timeline.order, predicted.ranks, error)
 
 
 def _learnt(known: Sequence[Known]) -> dict[str, float]:

@@ -3,6 +3,7 @@ held to them by itself."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def test_schedule_is_complete_and_keeps_the_bounds_of_uneven_stages(
     assert (order.ranks, order.chunks, order.microbatches) == (ranks, chunks, microbatches)
     splits = any(action.kind == "B" for row in order.actions for action in row)
     assert splits <= registry.get(name).splits_backward
-    timeline = simulate(order, times, blocking=blocking)
+    timeline = simulate(order, replace(times, blocking=blocking))
     forward, backward_input, backward_weight = map(
         np.array, (times.forward, times.backward_input, times.backward_weight)
     )
@@ -92,7 +93,7 @@ def test_a_slower_edge_never_makes_an_order_faster(name: str, data: st.DataObjec
     ranks, chunks, microbatches = data.draw(st.sampled_from(SUPPORTED[name]))
     order = registry.order(name, ranks=ranks, chunks=chunks, microbatches=microbatches)
     quick, slow, blocked = (
-        simulate(order, ChunkTimes(forward=1, backward_input=1, backward_weight=1, p2p=p2p), blocking=blocking).makespan
+        simulate(order, ChunkTimes(forward=1, backward_input=1, backward_weight=1, p2p=p2p, blocking=blocking)).makespan
         for p2p, blocking in ((0.0, False), (edge, False), (edge, True))
     )
     assert quick <= slow + 1e-9

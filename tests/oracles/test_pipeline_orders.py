@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -133,8 +134,8 @@ def test_stored_orders_are_timed_alike_for_all_sets_at_once(source: str) -> None
             p2p=np.array([[times.p2p] for times in sets]),
         )
         for blocking in (False, True):
-            alone = [makespan(order, times, blocking=blocking) for times in sets]
-            assert makespans(order, together, blocking=blocking).tolist() == alone, (key, blocking)
+            alone = [makespan(order, replace(times, blocking=blocking)) for times in sets]
+            assert makespans(order, replace(together, blocking=blocking)).tolist() == alone, (key, blocking)
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -40,6 +40,8 @@ class ChunkTimes:
     overlap_gain: float = 0.0
     """Share of the shorter half of a pair that hides behind the longer one: 0 runs them one after the other, 1 hides
     the shorter one wholly."""
+    blocking: bool = False
+    """The sender's rank is busy until the transfer is over."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +153,20 @@ def edge_delays(program: Program, p2p: ArrayLike) -> list[float]:
     return [0.0, *_flat("p2p", p2p, (program.depth - 1,))]
 
 
-def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats:
+def costs_of(program: Program, times: ChunkTimes) -> tuple[list[float], list[float], list[float]]:
+    """The delay of each edge, the duration of each cell, and the time for which it keeps its rank busy.
+
+    With blocking sends the sender's rank is busy until the transfer is over: the p2p moves from the edge to the sender. Both results of a
+    pair are then sent one after the other, and have arrived when the second has.
+    """
+    delays, durations = edge_delays(program, times.p2p), cell_durations(program, times)
+    if not times.blocking:
+        return delays, durations, durations
+    busy: list[float] = (np.array(durations) + sending(program, np.array(delays))).tolist()
+    return [0.0] * len(delays), durations, busy
+
+
+def cost_table(program: Program, times: ChunkTimes) -> Floats:
     """The edges' delays with the cells' durations below, one column per set of times.
 
     With blocking sends the delays move into the durations of the senders.
@@ -181,7 +196,7 @@ def cost_table(program: Program, times: ChunkTimes, *, blocking: bool) -> Floats
         first += len(part)
     if not (table.min() >= 0 and table.max() <= LONGEST):  # a comparison with NaN is False
         _refuse_bad_times(given)
-    if blocking:
+    if times.blocking:
         delays, durations = table[: program.depth], table[program.depth :]
         durations += sending(program, delays)
         delays[:] = 0.0

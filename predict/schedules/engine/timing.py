@@ -2,8 +2,6 @@
 
     end(action) = max(end of the action before on the rank, end of its dependency + p2p if from another rank) + duration
 
-With blocking sends the sender's rank is busy until the transfer is over: the p2p moves from the edge to the sender. Both
-results of a pair are then sent one after the other, and have arrived when the second has.
 Times are in any one unit, and so are the results. Every function raises ConfigError for an incomplete order or for
 times of another shape or below 0, and InfeasibleError, naming the actions, for an order that deadlocks.
 """
@@ -20,7 +18,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predict.schedules.engine.costs import ChunkTimes, cell_durations, cost_table, edge_delays, sending
+from predict.schedules.engine.costs import ChunkTimes, cost_table, costs_of
 from predict.schedules.engine.folding import MadeWhenAsked, Pace, forms, last_copies, last_rows, pace_of, with_copies
 from predict.schedules.engine.order import CHUNK, CODE, KIND, Folded, Indices, Order, Rows
 from predict.schedules.engine.program import KEPT, Level, Program, compile_order, levels, lists
@@ -266,21 +264,21 @@ BLOCK_BYTES = 2**25
 """Bytes of times held at once in `makespans`, to bound the memory: 4 to 64 MiB are equally fast on p=16, m=256."""
 
 
-def makespan(order: Order, times: ChunkTimes, *, blocking: bool = False) -> float:
+def makespan(order: Order, times: ChunkTimes) -> float:
     """End of the last action."""
-    played = _play(order, times, blocking=blocking)
+    played = _play(order, times)
     return max(float(played.free[row]) for row in last_rows(played.program).tolist()) + played.later
 
 
-def makespans(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Floats:
+def makespans(order: Order, times: ChunkTimes) -> Floats:
     """The makespan under each of many sets of times, shape (sets,); equal to `makespan` of each to the bit."""
-    latest: Floats = rank_ends(order, times, blocking=blocking).max(axis=0)
+    latest: Floats = rank_ends(order, times).max(axis=0)
     return latest
 
 
-def rank_ends(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Floats:
+def rank_ends(order: Order, times: ChunkTimes) -> Floats:
     """When each rank is done under each of many sets of times, shape (ranks, sets)."""
-    costs = cost_table(compile_order(next(forms(order)).short), times, blocking=blocking)
+    costs = cost_table(compile_order(next(forms(order)).short), times)
     ends = np.empty((order.ranks, costs.shape[1]))
     left = np.arange(costs.shape[1])
     for form in forms(order):
@@ -293,9 +291,9 @@ def rank_ends(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Flo
     return ends
 
 
-def simulate(order: Order, times: ChunkTimes, *, blocking: bool = False) -> Timeline:
+def simulate(order: Order, times: ChunkTimes) -> Timeline:
     """When every action of the order runs."""
-    played = _play(order, times, blocking=blocking)
+    played = _play(order, times)
     program, free, delays = played.program, np.asarray(played.free), np.array(played.delays)
     durations = np.array(played.durations)
 
@@ -341,25 +339,16 @@ class _Played(NamedTuple):
         return self.form.more * float(self.pace.time[0])
 
 
-def _play(order: Order, times: ChunkTimes, *, blocking: bool) -> _Played:
+def _play(order: Order, times: ChunkTimes) -> _Played:
     """Play the shortest form of the order that stands for the whole under one set of times."""
     for form in forms(order):
         program = compile_order(form.short)
-        delays = edge_delays(program, times.p2p)
-        durations = cell_durations(program, times)
-        busy = durations
-        if blocking:
-            busy, delays = _blocked(program, durations, delays)
+        delays, durations, busy = costs_of(program, times)
         free = _free(program, delays, busy)
         pace = pace_of(form, np.reshape(free, (-1, 1))[last_copies(form, program)])
         if not np.isnan(pace.time[0]):
             break
     return _Played(form, program, delays, durations, free, pace)
-
-
-def _blocked(program: Program, durations: list[float], delays: list[float]) -> tuple[list[float], list[float]]:
-    """Durations with the time of the transfers in them, and edges without."""
-    return (np.array(durations) + sending(program, np.array(delays))).tolist(), [0.0] * len(delays)
 
 
 def _free(program: Program, delays: list[float], durations: list[float]) -> Sequence[float] | Floats:

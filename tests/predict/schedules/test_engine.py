@@ -157,13 +157,13 @@ def test_agrees_with_a_simulation_of_events(seed: int, blocking: bool) -> None:
     order = random_order(seed)
     locate(order)
     times = random_times(order, seed)
-    timeline = simulate(order, times, blocking=blocking)
+    timeline = simulate(order, replace(times, blocking=blocking))
     ran = simulate_events(order, times, blocking)
     for rank, actions in enumerate(order.actions):
         expected = np.array([ran[rank, action] for action in actions])
         np.testing.assert_allclose(timeline.start[rank], expected[:, 0], rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(timeline.end[rank], expected[:, 1], rtol=1e-12, atol=1e-12)
-    assert makespan(order, times, blocking=blocking) == pytest.approx(timeline.makespan, rel=1e-14)
+    assert makespan(order, replace(times, blocking=blocking)) == pytest.approx(timeline.makespan, rel=1e-14)
 
 
 @QUICK
@@ -180,12 +180,12 @@ def test_many_sets_at_once_equal_each_alone(seed: int, blocking: bool) -> None:
                 backward_weight=np.asarray(times.backward_weight)[index],
                 backward=None if times.backward is None else np.asarray(times.backward)[index],
                 p2p=np.asarray(times.p2p)[index],
+                blocking=blocking,
             ),
-            blocking=blocking,
         )
         for index in range(5)
     ]
-    assert makespans(order, times, blocking=blocking).tolist() == alone
+    assert makespans(order, replace(times, blocking=blocking)).tolist() == alone
 
 
 def test_sets_are_cut_into_blocks_that_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_sets_and_single_values_mix() -> None:
 def test_busy_time_and_bubble_add_up_to_the_makespan(seed: int, blocking: bool) -> None:
     order = random_order(seed)
     times = random_times(order, seed)
-    timeline = simulate(order, times, blocking=blocking)
+    timeline = simulate(order, replace(times, blocking=blocking))
     work = [sum(duration((rank, action), times) for action in row) for rank, row in enumerate(order.actions)]
     assert timeline.busy == pytest.approx(work)
     idle = timeline.makespan - timeline.busy
@@ -226,13 +226,13 @@ def test_busy_time_and_bubble_add_up_to_the_makespan(seed: int, blocking: bool) 
 def test_raising_any_time_never_lowers_the_makespan(seed: int, blocking: bool, more: float) -> None:
     order = random_order(seed)
     times = random_times(order, 2 * seed + 1)
-    before = makespan(order, times, blocking=blocking)
+    before = makespan(order, replace(times, blocking=blocking))
     for name in ("forward", "backward_input", "backward_weight", "backward", "p2p"):
         table = np.asarray(getattr(times, name))
         for cell in np.ndindex(table.shape):
             raised = table.copy()
             raised[cell] += more
-            assert makespan(order, replace(times, **{name: raised}), blocking=blocking) >= before
+            assert makespan(order, replace(times, **{name: raised}, blocking=blocking)) >= before
 
 
 @QUICK
@@ -254,9 +254,9 @@ def test_scaling_all_times_scales_the_timeline(seed: int, factor: float) -> None
 def test_blocking_sends_never_finish_sooner_and_are_free_if_transfers_are(seed: int) -> None:
     order = random_order(seed)
     times = random_times(order, seed)
-    assert makespan(order, times, blocking=True) >= makespan(order, times) - 1e-9
+    assert makespan(order, replace(times, blocking=True)) >= makespan(order, times) - 1e-9
     free = replace(times, p2p=0.0)
-    assert makespan(order, free, blocking=True) == makespan(order, free)
+    assert makespan(order, replace(free, blocking=True)) == makespan(order, free)
 
 
 def test_activations_of_a_split_backward_live_until_w() -> None:
@@ -308,11 +308,11 @@ def test_overlap_never_slows_and_all_timings_agree(
         order = registry.order(name, ranks=ranks, chunks=2, microbatches=microbatches)
         times = ChunkTimes(forward=f, backward_input=b, backward_weight=w, p2p=c, overlap_gain=gain)
         for blocking in (False, True):
-            found = makespan(order, times, blocking=blocking)
-            assert simulate(order, times, blocking=blocking).makespan == pytest.approx(found)
+            found = makespan(order, replace(times, blocking=blocking))
+            assert simulate(order, replace(times, blocking=blocking)).makespan == pytest.approx(found)
             together = replace(times, forward=np.full((2, 1, 1), f))
-            assert makespans(order, together, blocking=blocking) == pytest.approx([found, found])
-            assert found <= makespan(order, replace(times, overlap_gain=0.0), blocking=blocking) + 1e-9
+            assert makespans(order, replace(together, blocking=blocking)) == pytest.approx([found, found])
+            assert found <= makespan(order, replace(times, overlap_gain=0.0, blocking=blocking)) + 1e-9
 
 
 def test_a_gain_that_is_no_share_is_refused() -> None:

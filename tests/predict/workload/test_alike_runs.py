@@ -11,8 +11,7 @@ from predict.rank.blocks import Block
 from predict.rank.share import RankShare
 from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
-from predict.workload import alike_runs
-from predict.workload import step_end as sharded_step_end
+from predict.workload import alike_runs, step_end
 from predict.workload.alike_runs import KeptByRun
 from predict.workload.decompose import decompose
 from predict.workload.layer import LayerBlocks, embedding_blocks, head_blocks, layer_blocks
@@ -63,10 +62,10 @@ def test_shared_blocks_are_those_of_the_run_alone(model: str, settings: dict[str
 def test_shared_ends_are_those_of_the_run_alone(model: str, settings: dict[str, Any]) -> None:
     run = made(model, 8, **settings)
     for stages in stages_of_ranks(run):
-        end, weights = step_ends(run)(stages, ()), sharded_step_end.sharded_weights_of(run, stages)
-        assert end.gradient_reduction == sharded_step_end.sharded_gradient_reduction(run, weights)
-        assert end.parameter_all_gather == sharded_step_end.parameter_all_gather(run, weights)
-        assert end.optimizer == sharded_step_end.sharded_optimizer(run, weights)
+        end, weights = step_ends(run)(stages, ()), step_end.sharded_weights_of(run, stages)
+        assert end.gradient_reduction == step_end.sharded_gradient_reduction(run, weights)
+        assert end.parameter_all_gather == step_end.parameter_all_gather(run, weights)
+        assert end.optimizer == step_end.sharded_optimizer(run, weights)
 
 
 def forward(run: TrainingRun) -> Block:

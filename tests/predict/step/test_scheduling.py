@@ -124,11 +124,3 @@ def test_schedules_of_a_config_have_its_stage_times(capsys: pytest.CaptureFixtur
     assert found["zb-h1"]["makespan"] < step["step_time_us"]["median"]
     assert main(["schedule", DEMO, "--pp", "4"]) == 2
     assert "--set plan.pp=4" in capsys.readouterr().err
-
-
-def test_two_copies_need_a_layer_a_rank_only(capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["--set", "model.num_hidden_layers=3", "--set", "plan.vpp=2"]
-    assert main(["one-batch", DEMO, *few, "--set", "plan.schedule=dualpipe", "--json"]) == 0
-    capsys.readouterr()
-    assert main(["one-batch", DEMO, *few, "--set", "plan.schedule=zbv"]) == 2
-    assert "makes 4 stages, more than the 3 layers" in capsys.readouterr().err

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
-from predict.cli import main
 from predict.layers.latent import LatentAttention
 from predict.run.training_run import TrainingRun
 from predict.validation.megatron_tests import run_of
 from predict.validation.memory import compare_memory, figures, memory_classes
 from predict.validation.published_row import NotExpressibleError, PublishedRow
-from tests.predict.validation.published_rows import written
 
 TEST = {
     "row_id": "a",
@@ -176,13 +171,3 @@ def test_large_and_small_figures_are_told_apart() -> None:
         ["state", "allocated", "above 4 GB"],
         ["peak", "allocated", "above 4 GB"],
     ]
-
-
-def test_the_command_lists_what_it_cannot_express_and_ends_with_classes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = written(tmp_path / "tests.csv", TEST, TEST | {"row_id": "h", "kind": "hybrid"})
-    assert main(["validate", "memory", "--truth", str(path)]) == 0
-    out = capsys.readouterr().out
-    assert re.search(r" 1  h +kind: hybrid", out)
-    assert out.splitlines()[-1].strip().startswith("peak allocated above 4 GB")

@@ -100,13 +100,6 @@ def test_a_single_run_has_no_rule_beside_it() -> None:
     assert published_json(compare([row()]))["sources"][0]["constant_mfu_error_percent"] is None
 
 
-def test_the_text_ends_with_one_line_a_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path / "runs.csv", DENSE, DENSE | {"row_id": "b", "recompute": ""}, MIXTURE)
-    assert main(["validate", "published", "--truth", str(path)]) == 0
-    lines = [line.split("  ")[0].strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
-    assert lines[-3:] == ["dense, complete", "dense, recompute unpublished", "MoE, recompute unpublished"]
-
-
 @pytest.mark.parametrize("kind", ["published", "memory", "ranking"])
 def test_a_table_of_which_nothing_can_be_judged_is_told_without_empty_tables(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

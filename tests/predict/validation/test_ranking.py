@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
-from predict.cli import main
 from predict.interval import Interval
 from predict.memory.estimate import Verdict
 from predict.plan_search.answer import Contender
@@ -29,7 +26,7 @@ from predict.validation.ranking import (
     random_regret,
     ratio_coverage,
 )
-from tests.predict.validation.published_rows import DENSE, row, written
+from tests.predict.validation.published_rows import row
 
 
 def plan(measured: float | None, predicted: float, verdict: Verdict = "FITS", **cells: str) -> MeasuredPlan:
@@ -138,25 +135,3 @@ def test_a_plan_listed_twice_counts_once_and_ran_if_it_ever_did() -> None:
     groups, _ = measured_plans(rows_of({}, {"step_time_s": "1.44"}, {"status": "oom", "step_time_s": ""}))
     ((only,),) = groups.values()
     assert only.measured_us == pytest.approx(1.43e6)
-
-
-def test_the_command_tells_fractions_in_json_and_a_table_in_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    slower = [
-        {"row_id": f"tp{tp}", "tp": tp, "mbs": "1", "step_time_s": time} for tp, time in (("4", "1.6"), ("2", "9"))
-    ]
-    out = {"row_id": "out", "tp": "1", "mbs": "1", "status": "oom", "step_time_s": ""}
-    path = written(
-        tmp_path / "plans.csv",
-        *(DENSE | {"status": "ok", "group": "g", "gbs": "8"} | one for one in ({}, *slower, out)),
-    )
-    assert main(["validate", "ranking", "--truth", str(path), "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert content["version"] == 1
-    keys = {"tau", "tau_same_class", "regret", "launches", "oom_recall", "false_oom"}
-    assert keys <= set(content["summary"])
-    assert all(keys | {"group"} <= set(group) for group in content["groups"])
-    assert content["summary"]["oom_recall"] == 1
-    assert main(["validate", "ranking", "--truth", str(path)]) == 0
-    assert "launches" in capsys.readouterr().out

@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_data, add_json, add_overrides, given, log, print_json
+from predict.cli.options import add_data, add_json, add_overrides, given, log, print_answer, print_json
+from predict.measured_runs.calibrate import calibrate, forget
+from predict.prices.sample_provenance import require_known
+from predict.reports.calibration import calibration_json, calibration_report
+from predict.reports.learnt import few_shot_text
+from predict.validation.few_shot import few_shot, few_shot_json
+from predict.validation.published_row import read_rows
 from sampling.errors import UserError
 
 EXAMPLES = """\
@@ -74,10 +80,6 @@ def _calibrate(options: argparse.Namespace) -> None:
     if not (options.configs and options.measured):
         lacking = "--measured" if options.configs else "CONFIG"
         raise UserError(f"{lacking}: missing; give for example CONFIG --measured 412ms")
-    from predict.measured_runs.calibrate import calibrate
-    from predict.reports.calibration import calibration_json, calibration_report
-    from predict.reports.text import show
-
     place, posterior = calibrate(
         options.configs,
         options.overrides,
@@ -86,10 +88,12 @@ def _calibrate(options: argparse.Namespace) -> None:
         write=not options.dry_run,
         report=log,
     )
-    if options.json:
-        print_json({**calibration_json(posterior, place), "written": not options.dry_run})
-    else:
-        show(calibration_report(posterior))
+    print_answer(
+        options,
+        posterior,
+        lambda each: {**calibration_json(each, place), "written": not options.dry_run},
+        calibration_report,
+    )
     if options.dry_run:
         log(f"--dry-run: {place or 'no file'} is {'not ' if place else ''}written")
         return
@@ -101,9 +105,6 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 def _forget(options: argparse.Namespace) -> None:
     _refuse(options, "--forget", "configs", "measured", "output", "dry_run", *FEW_SHOT)
-    from predict.measured_runs.calibrate import forget
-    from predict.reports.calibration import calibration_json
-
     posterior = forget(options.forget)
     if options.json:
         print_json(calibration_json(posterior, options.forget))
@@ -117,19 +118,15 @@ def _few_shot(options: argparse.Namespace) -> None:
         raise UserError(f"{lacking}: missing; give --few-shot 3 --truth FILE")
     if options.few_shot < 0:
         raise UserError(f"--few-shot: {options.few_shot} is not a number of runs; give 0 or more")
-    from predict.prices.sample_provenance import require_known
-    from predict.reports.learnt import few_shot_text
-    from predict.reports.text import show
-    from predict.validation.few_shot import few_shot, few_shot_json
-    from predict.validation.published_row import read_rows
-
     if options.profile:
         require_known(options.profile)
     judged = few_shot(list(read_rows(options.truth)), options.few_shot, profile=options.profile, report=log)
-    if options.json:
-        print_json(few_shot_json(judged, options.few_shot))
-    else:
-        show(few_shot_text(judged, options.few_shot))
+    print_answer(
+        options,
+        judged,
+        lambda each: few_shot_json(each, options.few_shot),
+        lambda each: few_shot_text(each, options.few_shot),
+    )
 
 
 def _refuse(options: argparse.Namespace, beside: str, *names: str) -> None:

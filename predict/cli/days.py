@@ -7,8 +7,8 @@ import argparse
 from predict import days, estimate
 from predict.cli.options import add_check, add_config, add_json, check_fit, loaded, print_json
 from predict.ledger.training_cost import asked_training
-from predict.reports.days import days_json, days_text
 from predict.reports.memory import misfit
+from predict.reports.money import days_json, days_text
 from predict.reports.text import show
 from sampling.errors import Checks
 

@@ -442,10 +442,11 @@ def _rl_rows(rows: Sequence[Mapping[str, Any]]) -> Table:
             "placement": lambda one: one[0]["mode"],
             "phase": lambda one: f"{one[1]} (in-sample)" if one[2]["in_sample"] else one[1],
         },
-        beside(lambda one: _phase(one[2])),
+        {heading: cell for heading, cell in beside(_phase_of).items() if heading != "inside"},  # for lack of room
     )
 
 
-def _phase(phase: Mapping[str, float]) -> Compared:
+def _phase_of(one: tuple[Mapping[str, Any], str, Mapping[str, Any]]) -> Compared:
+    phase = one[2]
     times = Interval(median=phase["predicted_s"], low=phase["low_s"], high=phase["high_s"])
     return Compared(predicted=times.scaled(SECOND_US), measured=SECOND_US * phase["measured_s"])

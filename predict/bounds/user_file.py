@@ -86,12 +86,12 @@ def _require_names(path: Path, names: dict[str, Any]) -> None:
     missing = [name for name in (MODULE, INPUTS) if not callable(names.get(name))]
     if missing:
         given = [name for name in names if not name.startswith("__")]
-        told = "; ".join(
+        stated = "; ".join(
             f"{path}: {name}: {'not callable' if name in names else 'missing' + did_you_mean(name, given)}"
             for name in missing
         )
         raise UserError(
-            f"{told}; define class {MODULE}(torch.nn.Module) and {INPUTS}(), which returns forward's arguments"
+            f"{stated}; define class {MODULE}(torch.nn.Module) and {INPUTS}(), which returns forward's arguments"
         )
 
 

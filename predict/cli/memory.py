@@ -169,7 +169,7 @@ def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEst
         with naming("--load-benchmark"):
             benchmark = load_memory_benchmark(options.load_benchmark)
     else:
-        benchmark = run_memory_benchmark(asked, options.benchmark_gpus or 1, tell=log)
+        benchmark = run_memory_benchmark(asked, options.benchmark_gpus or 1, report=log)
     if options.save_benchmark:
         write_json("--save-benchmark", options.save_benchmark, {"memory": as_json(benchmark)})
     source = str(options.load_benchmark or "benchmark")

@@ -139,7 +139,7 @@ def _read_megatron(
 def _model_of(
     given: Arguments, chosen_model: Any, name: str, known: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], ModelSpec | None]:
-    """The model's section and its spec, as far as the arguments or the name chosen in their place tell."""
+    """The model's section and its spec, as far as the arguments or the name chosen in their place show."""
     if chosen_model is not None or known:
         silent = Arguments(values=given.values)  # what is wrong with a model that is replaced does not matter
         read_model_arguments(silent, name=name)
@@ -228,7 +228,7 @@ def _read_deepspeed(document: Mapping[Any, Any]) -> ForeignFile:
 
 DEGREES = ("tp", "pp", "cp", "dp")
 EXAMPLES: Mapping[str, str] = {"micro": "1", "seq_len": "4096"}
-"""Keys of the batch that nothing else tells, with an example of each."""
+"""Keys of the batch that nothing else shows, with an example of each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -264,7 +264,7 @@ def _shipped(name: str) -> ModelSpec:
 
 
 def _keys(spec: ModelSpec, model_type: str, family: Family) -> dict[str, Any]:
-    """The keys of a family that the model's fields fill; which of them mean the same model, reading them back tells."""
+    """The keys of a family that the model's fields fill; which of them mean the same model, reading them back shows."""
     values = _values(spec)
     keys = {key.name: values[name] for name, key in family.keys.items() if values.get(name) is not None}
     if family.rotary is not None and spec.rotary_dim:

@@ -285,7 +285,7 @@ def _read_pipeline(given: Arguments) -> dict[str, Any]:
     order = given.text(ORDER, "")
     by_name = {theirs.lower(): own for own, theirs in SCHEDULES.items()}
     ends = {key: given.count(name) for key, name in ENDS.items()}
-    # torchtitan counts one layer for each end unless told otherwise
+    # torchtitan counts one layer for each end unless it is given otherwise
     counts = {key: 1 if value is None else value for key, value in ends.items()}
     of_stage = given.count(OF_STAGE)
     several = order or "1f1b" != name.lower() != "gpipe"

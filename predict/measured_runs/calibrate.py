@@ -156,7 +156,7 @@ RULE = (
 
 def medoids(slopes: Floats, count: int) -> list[int]:
     """Places of `count` runs, at most all but one, by RULE; `slopes` are derivatives by the terms, shape (runs, terms). The ends of the
-    space would tell more of single terms, but there a step is least like what the terms say of it."""
+    space would show more of single terms, but there a step is least like what the terms say of it."""
     scaled = slopes * prior_deviations()
     distances = np.linalg.norm(scaled[:, np.newaxis] - scaled, axis=-1)
     nearest = np.full(len(slopes), np.inf)

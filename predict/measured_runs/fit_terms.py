@@ -49,7 +49,7 @@ ROBUST = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredRun:
-    """A measured step time, and the runs that it may be of: several where something was not told. No calibration is in them."""
+    """A measured step time, and the runs that it may be of: several where something was not stated. No calibration is in them."""
 
     name: str
     runs: tuple[TrainingRun, ...]
@@ -57,7 +57,7 @@ class MeasuredRun:
     times: tuple[MeasuredTime, ...] = ()
     """The times that it is the median of, where they were given singly."""
     noise: float = 0.0
-    """Standard deviation in log time that the steps' own noise leaves; 0 where nothing tells of it."""
+    """Standard deviation in log time that the steps' own noise leaves; 0 where nothing shows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +113,7 @@ def terms_of(logs: Sequence[float] | Floats) -> Calibration:
 
 
 def fit(
-    measured: Sequence[MeasuredRun], tell: Callable[[str], None] = lambda _: None, within: Floats | None = None
+    measured: Sequence[MeasuredRun], report: Callable[[str], None] = lambda _: None, within: Floats | None = None
 ) -> Fit:
     """The terms of the greatest posterior density within their bounds, and logarithms no further from 0 than `within`, one a term; with
     the network that its hardware file states, or with another one, whichever the runs speak for."""
@@ -132,7 +132,7 @@ def fit(
     crosses_nodes = bool(np.any(np.abs(slopes[:, TERMS.index(NETWORK)]) > NO_PART))
     tried: list[Fit] = []
     for network, share in [*NETWORKS.items()][: 2 if crosses_nodes else 1]:
-        tell(f"fitting {counted(len(measured), 'run')}" + (", with another network" if tried else ""))
+        report(f"fitting {counted(len(measured), 'run')}" + (", with another network" if tried else ""))
         tried.append(_fitted(start, low, high, network, share))
     return min(tried, key=lambda each: each.cost)
 
@@ -312,7 +312,7 @@ def posterior_of(measured: Sequence[MeasuredRun], found: Fit) -> Posterior:
 #
 # A term that ends FAR from 1 must rest on more than one run. A wrong time, or the config of another run, can nearly always be explained by
 # some term (a network whose time hides behind compute may be taken for 20 times slower before the step is 40 % longer), and one run alone
-# cannot tell the two apart: the term is held to a standard deviation of its prior, and a run that is still not explained is refused. Where
+# cannot distinguish the two: the term is held to a standard deviation of its prior, and a run that is still not explained is refused. Where
 # others bear it out, each by the terms that it gives without the one in question, a term may move up to its bounds: the network of a
 # cluster may be many times slower than its hardware file says.
 
@@ -331,13 +331,13 @@ def require_units(measured: Sequence[MeasuredRun], option: str = "--measured") -
 
 
 def explained_fit(
-    measured: Sequence[MeasuredRun], tell: Callable[[str], None] = lambda _: None, option: str = "--measured"
+    measured: Sequence[MeasuredRun], report: Callable[[str], None] = lambda _: None, option: str = "--measured"
 ) -> Fit:
     """The terms that explain the measurements. UserError that names every run at fault, where none within their bounds and priors do."""
-    found = fit(measured, tell)
+    found = fit(measured, report)
     if (within := reach(found)) is not None:
-        tell("one run alone moves a term far: it is held to a standard deviation of its prior")
-        found = fit(measured, tell, within)
+        report("one run alone moves a term far: it is held to a standard deviation of its prior")
+        found = fit(measured, report, within)
     require_explained(measured, found, option)
     return found
 
@@ -347,9 +347,9 @@ def require_explained(measured: Sequence[MeasuredRun], found: Fit, option: str =
     if faults := [*_contradictions(measured, found)]:
         raise UserError("\n".join(f"{option}: {each}" for each in faults))
     if found.surprise > _most_expected(len(measured)):
-        told = ", ".join(_told(one, off) for one, off in zip(measured, found.before, strict=True))
+        stated = ", ".join(_told(one, off) for one, off in zip(measured, found.before, strict=True))
         raise UserError(
-            f"{option}: {told}: further off than the terms of a calibration may stand for; check that the config is that of the run, "
+            f"{option}: {stated}: further off than the terms of a calibration may stand for; check that the config is that of the run, "
             f"its cluster's GPUs and network too, and that the time is of one whole step{_whose_rows(measured)}"
         )
 

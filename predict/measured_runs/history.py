@@ -44,9 +44,9 @@ ALARM = 0.01
 """Share of histories without a change in which one is seen."""
 PERMUTATIONS = 1999
 LEAST_WEIGHT = 1.5
-"""Runs n in and m out of a stretch, of one configuration, tell its shift as n·m / (n + m) do: 3 beside 3 are enough, or 2 beside 6."""
+"""Runs n in and m out of a stretch, of one configuration, show its shift as n·m / (n + m) do: 3 beside 3 are enough, or 2 beside 6."""
 SMALLEST = 0.01
-"""Shift in log time below which a change is not told."""
+"""Shift in log time below which a change is not reported."""
 AT_ONCE = 5_000_000
 """Stretches of shuffled orders that are held at once, which bounds the memory."""
 
@@ -68,7 +68,7 @@ class Change:
 
 
 def changes(logs: Sequence[float], configurations: Sequence[object]) -> list[Change]:
-    """The changes in logarithms of measured over predicted steps, in order; `configurations` tells which runs are of one."""
+    """The changes in logarithms of measured over predicted steps, in order; `configurations` shows which runs are of one."""
     names = {name: number for number, name in enumerate(dict.fromkeys(configurations))}
     groups = np.array([names[name] for name in configurations], dtype=np.intp)
     values = np.array(logs, dtype=np.float64)
@@ -243,7 +243,7 @@ class History:
     """Why each run does not count in the errors and changes; empty for one that does."""
     drifts: Sequence[Drift]
     earlier: int = 0
-    """Runs before these, which changes are told against."""
+    """Runs before these, against which changes are judged."""
 
     def has_runs(self, since: str) -> bool:
         """Whether any run is of that day (ISO 8601) or later."""
@@ -311,13 +311,13 @@ def history(
     return tuple(each.of(day, last) for each in recent)
 
 
-def history_of(cluster: str, tell: Callable[[str], None] = lambda _: None) -> History:
+def history_of(cluster: str, report: Callable[[str], None] = lambda _: None) -> History:
     """The history of a cluster; SamplesError where no run of it is recorded, or one cannot be predicted any more."""
-    found = records(cluster, tell)
+    found = records(cluster, report)
     runs: dict[str, TrainingRun] = {}
     for place, one in found:
         runs.setdefault(one.described, one.loaded(place))
-    tell(f"{cluster}: {counted(len(found), 'run')} of {counted(len(runs), 'configuration')}")
+    report(f"{cluster}: {counted(len(found), 'run')} of {counted(len(runs), 'configuration')}")
     predicted_us = {described: _step_us(run) for described, run in runs.items()}
     every = [one for _, one in found]
     doubts = standing_doubts(every)

@@ -1,4 +1,4 @@
-"""Whether a log is of the run that it is said to be of: what it tells of batch, tokens and FLOPs against the run's own."""
+"""Whether a log is of the run that it is said to be of: what it states of batch, tokens and FLOPs against the run's own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from predict.ledger.conventions import megatron_of, palm_of
-from predict.measured_runs.steady_state import SettledStep
+from predict.measured_runs.steady_state import SteadyStep
 from predict.run.model_flops import attention_flops_per_token, model_flops_per_step
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
@@ -22,11 +22,11 @@ NEAR_UNIT = 0.5
 
 
 WARMING_UP = 1.1
-"""Earlier over later settled steps from which on a log is still in its warm-up: settled ones scatter by a few per cent about one level."""
+"""Earlier over later steady steps from which on a log is still in its warm-up: steady ones scatter by a few per cent about one level."""
 
 
-def unsettled(log: SettledStep) -> Iterator[str]:
-    """Why a log's settled lines do not tell the step of training."""
+def not_steady(log: SteadyStep) -> Iterator[str]:
+    """Why a log's steady lines do not state the step of training."""
     if log.skipped:
         yield (
             f"in each of its last {log.lines} steps the optimizer was skipped (a loss or gradient that is not finite); give the log of steps "
@@ -39,24 +39,24 @@ def unsettled(log: SettledStep) -> Iterator[str]:
         )
 
 
-def misfits(log: SettledStep, run: TrainingRun) -> Iterator[str]:
-    """Facts of a log that cannot be of the run; nothing where it tells too little to know."""
+def misfits(log: SteadyStep, run: TrainingRun) -> Iterator[str]:
+    """Facts of a log that cannot be of the run; nothing where it states too little to know."""
     yield from _of_batch(log, run)
     if log.stated:
         yield from _of_rates(log, run)
     yield from _of_flops(log, run)
 
 
-def _of_batch(log: SettledStep, run: TrainingRun) -> Iterator[str]:
-    for told, name, own in (
+def _of_batch(log: SteadyStep, run: TrainingRun) -> Iterator[str]:
+    for stated, name, own in (
         (log.batch, "batch.global", run.batch.global_),
         (log.seq_len, "batch.seq_len", run.batch.seq_len),
     ):
-        if told is not None and told != own:
-            yield f"its {name} is {told:,}, the config's {own:,}; give the config of that run"
+        if stated is not None and stated != own:
+            yield f"its {name} is {stated:,}, the config's {own:,}; give the config of that run"
 
 
-def _of_rates(log: SettledStep, run: TrainingRun) -> Iterator[str]:
+def _of_rates(log: SteadyStep, run: TrainingRun) -> Iterator[str]:
     tokens = run.batch.global_ * run.batch.seq_len
     rates = (
         (log.samples_per_s, 1, run.batch.global_, "sequences"),
@@ -65,24 +65,24 @@ def _of_rates(log: SettledStep, run: TrainingRun) -> Iterator[str]:
     for rate, gpus, own, what in rates:
         if rate is None:
             continue
-        told = rate * gpus * log.step_us / 1e6
-        if not 1 / SLACK < told / own < SLACK:
+        stated = rate * gpus * log.step_us / 1e6
+        if not 1 / SLACK < stated / own < SLACK:
             yield (
-                f"its rate and its step time make {told:,.4g} {what} per step, the config {own:,}{_unit(told / own)}; give the config of that "
+                f"its rate and its step time make {stated:,.4g} {what} per step, the config {own:,}{_unit(stated / own)}; give the config of that "
                 "run, with its batch, sequence length and GPUs"
             )
 
 
-def _of_flops(log: SettledStep, run: TrainingRun) -> Iterator[str]:
+def _of_flops(log: SteadyStep, run: TrainingRun) -> Iterator[str]:
     if log.tflops_per_gpu is None or run.real is not None:
         return
-    told = log.tflops_per_gpu * 1e12 * run.cluster.world_size * log.step_us / 1e6
+    stated = log.tflops_per_gpu * 1e12 * run.cluster.world_size * log.step_us / 1e6
     low, high = flops_of_conventions(run)
-    if not low / SLACK < told < high * SLACK:
-        near = low if told < low else high
+    if not low / SLACK < stated < high * SLACK:
+        near = low if stated < low else high
         yield (
-            f"its TFLOP/s and its step time make {told:.3g} FLOPs per step, the config's model {low:.3g} to {high:.3g} by the usual "
-            f"conventions{_unit(told / near)}; give the config of that run, with its model and GPUs"
+            f"its TFLOP/s and its step time make {stated:.3g} FLOPs per step, the config's model {low:.3g} to {high:.3g} by the usual "
+            f"conventions{_unit(stated / near)}; give the config of that run, with its model and GPUs"
         )
 
 

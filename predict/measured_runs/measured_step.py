@@ -14,8 +14,8 @@ from typing import Any
 from predict.layers.run_json import load_run
 from predict.measured_runs.fit_terms import MeasuredRun
 from predict.measured_runs.logs import read_log
-from predict.measured_runs.matches_config import SLACK, misfits, unit_mistake, unsettled
-from predict.measured_runs.steady_state import are_repeats, settled_step
+from predict.measured_runs.matches_config import SLACK, misfits, not_steady, unit_mistake
+from predict.measured_runs.steady_state import are_repeats, steady_step
 from predict.measurement.measurement import settings_of
 from predict.measurement.system_noise import SPREAD_LIMIT, quiet_steps, spread_between
 from predict.run.calibration_terms import MOST_NOISE, MeasuredTime, Posterior
@@ -96,8 +96,8 @@ def _of_text(text: str) -> LoggedStep:
 
 def _of_measure(path: Path, run: TrainingRun) -> LoggedStep:
     content, faults = read_json(path)
-    told = content.get("step_time_us") if content else None
-    times = [told.get(name) if isinstance(told, dict) else None for name in ("median", "p10", "p90")]
+    stated = content.get("step_time_us") if content else None
+    times = [stated.get(name) if isinstance(stated, dict) else None for name in ("median", "p10", "p90")]
     median_us, p10_us, p90_us = (_positive(each) for each in times)
     p10_us, p90_us = p10_us or median_us, p90_us or median_us
     if not median_us or faults:
@@ -142,9 +142,9 @@ def _of_another_run(content: Mapping[str, Any], median_us: float, run: TrainingR
     if isinstance(name, str) and name != run.name:
         yield f"it was measured with the config {name}; give that config"
     tokens = run.batch.global_ * run.batch.seq_len
-    told = rate * median_us / 1e6 if isinstance(rate, int | float) else tokens
-    if not 1 / SLACK < told / tokens < SLACK:
-        yield f"its steps have {told:,.0f} tokens, the config's {tokens:,}; give the config of that run"
+    stated = rate * median_us / 1e6 if isinstance(rate, int | float) else tokens
+    if not 1 / SLACK < stated / tokens < SLACK:
+        yield f"its steps have {stated:,.0f} tokens, the config's {tokens:,}; give the config of that run"
     own = settings_of(run)
     for key, value in settings.items() if isinstance(settings, dict) else ():
         if key in own and str(value) != own[key]:
@@ -155,21 +155,21 @@ def _of_log(path: Path, run: TrainingRun) -> LoggedStep:
     if not path.exists() and len(path.parts) == 1 and not path.suffix:
         raise UserError(f"{str(path)!r} is not a time; {HOW}")
     log = read_log(path)
-    settled = settled_step(log, run)
-    if open_ := [*unsettled(settled)]:
+    steady = steady_step(log, run)
+    if open_ := [*not_steady(steady)]:
         raise UserError("\n".join(f"{path}: {each}" for each in open_))
-    if wrong := [*misfits(settled, run)]:
+    if wrong := [*misfits(steady, run)]:
         raise UserError("\n".join(f"{path}: not of {run.name}: {each}" for each in wrong))
     starts = f", the last of {log.starts} starts" if log.starts > 1 else ""
-    alone = f", {ALONE}" if settled.lines == 1 else ""
+    alone = f", {ALONE}" if steady.lines == 1 else ""
     return LoggedStep(
-        step_us=settled.step_us,
-        p10_us=settled.p10_us,
-        p90_us=settled.p90_us,
-        source=f"{path} ({log.framework}, {settled.lines} of {settled.of_lines} lines{starts}{alone})",
+        step_us=steady.step_us,
+        p10_us=steady.p10_us,
+        p90_us=steady.p90_us,
+        source=f"{path} ({log.framework}, {steady.lines} of {steady.of_lines} lines{starts}{alone})",
         date=log.date or _written(path),
         peak_bytes=log.peak_bytes,
-        noise=min(MOST_NOISE, spread_between(settled.p10_us, settled.p90_us)),
+        noise=min(MOST_NOISE, spread_between(steady.p10_us, steady.p90_us)),
     )
 
 
@@ -184,9 +184,9 @@ Timed = tuple[TrainingRun, MeasuredTime]
 
 
 def given_times(
-    runs: Sequence[TrainingRun], given: Sequence[str], tell: Callable[[str], None] = lambda _: None
+    runs: Sequence[TrainingRun], given: Sequence[str], report: Callable[[str], None] = lambda _: None
 ) -> list[Timed]:
-    """Each run with the step that was given for it; a noisy one is told of. UserError lists every one that cannot be read, or is not of its run."""
+    """Each run with the step that was given for it; a noisy one is reported. UserError lists every one that cannot be read, or is not of its run."""
     if len(runs) != len(given):
         raise UserError(
             f"--measured: {counted(len(given), 'time')} for {counted(len(runs), 'config')}; give one for each, in their order"
@@ -200,7 +200,7 @@ def given_times(
             faults.append(str(error))
         else:
             if step.noisy:
-                tell(f"--measured: {noise_warning(step)}; until then it moves the terms little")
+                report(f"--measured: {noise_warning(step)}; until then it moves the terms little")
             found.append(
                 (run, MeasuredTime(step_us=step.step_us, source=step.source, date=step.date, noise=step.noise))
             )
@@ -262,10 +262,10 @@ def _unlike_repeats(grouped: Iterable[tuple[TrainingRun, list[MeasuredTime]]]) -
     for run, times in grouped:
         each_us = [time.step_us for time in times]
         if not are_repeats(each_us):
-            told = ", ".join(f"{duration(time.step_us)} ({time.source})" for time in times)
+            stated = ", ".join(f"{duration(time.step_us)} ({time.source})" for time in times)
             unit = unit_mistake(max(each_us) / min(each_us))
             mistaken = f": one is about {unit} another, check the unit" if unit else ""
             yield (
-                f"--measured: {run.name}: {told} for one config differ by more than repeats do{mistaken}; leave out what is wrong, or, where the "
+                f"--measured: {run.name}: {stated} for one config differ by more than repeats do{mistaken}; leave out what is wrong, or, where the "
                 "file holds it from before, start anew with another --output"
             )

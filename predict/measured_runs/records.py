@@ -95,16 +95,16 @@ def record_of(
     run: TrainingRun, cluster: str, step: LoggedStep, predicted: Prediction, now: str, *, doubt: str = ""
 ) -> Record:
     """The record of a run without calibration, and of its prediction with the cluster's; `now` dates a step without a date."""
-    told = predicted.step_time
+    stated = predicted.step_time
     return Record(
         cluster=cluster,
         run=run.name,
         date=local_time(step.date or now).isoformat(timespec="seconds"),
         measured=RecordedStep(**{each.name: getattr(step, each.name) for each in fields(RecordedStep)}),
         predicted=RecordedPrediction(
-            median_us=told.median_us,
-            low_us=told.low_us,
-            high_us=told.high_us,
+            median_us=stated.median_us,
+            low_us=stated.low_us,
+            high_us=stated.high_us,
             peak_bytes=float(predicted.memory.worst.allocated),
         ),
         described=dump_run(replace(run, calibration=None)),
@@ -180,8 +180,8 @@ def recorded_clusters() -> list[str]:
     return sorted(path.name for path in (own_data() / "runs").glob("*/") if any(path.glob("*.json")))
 
 
-def records(cluster: str, tell: Callable[[str], None]) -> list[tuple[Path, Record]]:
-    """The records of a cluster with their files, in the order of their dates; a damaged one is told of and left out. SamplesError where
+def records(cluster: str, report: Callable[[str], None]) -> list[tuple[Path, Record]]:
+    """The records of a cluster with their files, in the order of their dates; a damaged one is reported and left out. SamplesError where
     there are none, or none that can be read."""
     places = sorted(folder_of(cluster).glob("*.json"))
     found, faults = [], []
@@ -198,7 +198,7 @@ def records(cluster: str, tell: Callable[[str], None]) -> list[tuple[Path, Recor
     if not found:
         raise SamplesError("\n".join(faults))
     for fault in faults:
-        tell(f"left out: {fault}")
+        report(f"left out: {fault}")
     return [(place, record) for _, place, record in sorted(found, key=lambda each: (each[0], each[1].name))]
 
 
@@ -223,7 +223,7 @@ def past_date(option: str, text: str | None) -> str:
     return date.isoformat(timespec="seconds")
 
 
-# Doubtful records: runs that are kept, but neither judge predictions nor tell drift until another run bears them out.
+# Doubtful records: runs that are kept, but neither judge predictions nor show drift until another run bears them out.
 #
 # A log of another run, or steps that were disturbed, would hide a change and spoil the mean error; a cluster that really became that much
 # slower shows it by its next run.

@@ -1,4 +1,4 @@
-"""The settled step of a log: what it tells once warm-up is over.
+"""The steady step of a log: what it states once warm-up is over.
 
 The rule: of the timed lines of the last start, the later half by number of steps, and of these the ones with the last global batch (it may
 grow, or the log go on with another run); those whose optimizer was skipped are left out; the median of the rest. Warm-up, compiling, graph capture and the first fills of caches lie before it; checkpoints and evaluations are
@@ -16,12 +16,12 @@ import numpy as np
 
 from predict.run.training_run import TrainingRun
 
-# The content of a training log: its steps as the framework tells them.
+# The content of a training log: its steps as the framework states them.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoggedStep:
-    """One line of a log about a step, or about the mean of the steps since the line before; None is what it does not tell."""
+    """One line of a log about a step, or about the mean of the steps since the line before; None is what it does not state."""
 
     step: int
     time_us: float | None = None
@@ -50,7 +50,7 @@ class RunLog:
     framework: str
     steps: Sequence[LoggedStep]
     peak_bytes: float | None
-    """The largest peak of allocated memory that any line tells."""
+    """The largest peak of allocated memory that any line states."""
     starts: int
     """Times that the step numbers began anew: a run that was restarted has several."""
     date: str
@@ -61,8 +61,8 @@ FEW = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SettledStep:
-    """The median of the settled lines, with what they tell beside the time; None is what none of them tells."""
+class SteadyStep:
+    """The median of the steady lines, with what they state beside the time; None is what none of them states."""
 
     step_us: float
     p10_us: float
@@ -83,11 +83,11 @@ class SettledStep:
     seq_len: int | None
 
 
-def settled_step(log: RunLog, run: TrainingRun) -> SettledStep:
-    """The settled step of a log of `run`, whose batch and GPUs a rate is of."""
-    kept = settled(log.steps)
+def steady_step(log: RunLog, run: TrainingRun) -> SteadyStep:
+    """The steady step of a log of `run`, whose batch and GPUs a rate is of."""
+    kept = steady(log.steps)
     times_us = [time_us_of(step, run) for step in kept]
-    return SettledStep(
+    return SteadyStep(
         step_us=median(times_us),
         p10_us=float(np.percentile(times_us, 10)),
         p90_us=float(np.percentile(times_us, 90)),
@@ -104,7 +104,7 @@ def settled_step(log: RunLog, run: TrainingRun) -> SettledStep:
     )
 
 
-def settled(steps: Sequence[LoggedStep]) -> Sequence[LoggedStep]:
+def steady(steps: Sequence[LoggedStep]) -> Sequence[LoggedStep]:
     """The lines that the rule keeps; at least one."""
     first = 1 if 1 < len(steps) < FEW else 0
     middle = (steps[0].step + steps[-1].step) / 2

@@ -38,7 +38,7 @@ from sampling.store.sample import Sample
 from sampling.timing.timer import TimerSettings
 from sampling.units import GIB
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 def require_hardware(run: TrainingRun, gpus: int, option: str = "--gpus") -> str:
@@ -65,12 +65,12 @@ def require_hardware(run: TrainingRun, gpus: int, option: str = "--gpus") -> str
     return hardware
 
 
-def require_modules(run: TrainingRun, *, tell: Tell, otherwise: str) -> None:
-    """UserError for a model without any whole-layer module. Each kind of layer without one is reported through `tell`,
+def require_modules(run: TrainingRun, *, report: Report, otherwise: str) -> None:
+    """UserError for a model without any whole-layer module. Each kind of layer without one is reported through `report`,
     with what is done instead (`otherwise`)."""
     missing = kinds_without_module(run)
     for kind in missing:
-        tell(f"{kind}: no whole-layer module stands for these layers; {otherwise}")
+        report(f"{kind}: no whole-layer module stands for these layers; {otherwise}")
     if len(missing) == len(set(run.model.kinds())):
         raise UserError(
             f"model: {run.model.name} has no layer kind that can be run whole; predict it without a benchmark"
@@ -97,7 +97,7 @@ MEMORY_FILE = Path("/proc/meminfo")
 
 
 def run_memory_benchmark(
-    run: TrainingRun, gpus: int = 1, *, tell: Tell = lambda _: None, timeout_s: float = TIMEOUT_S
+    run: TrainingRun, gpus: int = 1, *, report: Report = lambda _: None, timeout_s: float = TIMEOUT_S
 ) -> MemoryBenchmark:
     """Train the reduced run on at most `gpus` devices of this machine, in fresh processes, and count each rank's bytes.
 
@@ -105,7 +105,7 @@ def run_memory_benchmark(
     """
     hardware = require_hardware(run, gpus, "--benchmark-gpus")
     reduced = reduced_for_memory(run, gpus)
-    require_modules(run, tell=tell, otherwise="their memory stays analytic")
+    require_modules(run, report=report, otherwise="their memory stays analytic")
     _require_room(reduced)
     return memory_benchmark_of(reduced, _count_in_processes(reduced, timeout_s), origin(hardware))
 
@@ -163,12 +163,12 @@ def _available_bytes() -> float:
     return float(facts["MemAvailable"].split()[0]) * 2**10
 
 
-def unless_refused(benchmark_memory: Callable[[], MemoryBenchmark], tell: Tell) -> MemoryBenchmark | None:
-    """The memory part of a benchmark of time; None, with a word to `tell`, where memory cannot be benchmarked."""
+def unless_refused(benchmark_memory: Callable[[], MemoryBenchmark], report: Report) -> MemoryBenchmark | None:
+    """The memory part of a benchmark of time; None, with a word to `report`, where memory cannot be benchmarked."""
     try:
         return benchmark_memory()
     except UserError as error:
-        tell(f"memory: not benchmarked ({error})")
+        report(f"memory: not benchmarked ({error})")
         return None
 
 
@@ -185,7 +185,7 @@ def benchmark(
     overrides: Sequence[str] = (),
     *,
     gpus: int,
-    report: Tell = lambda line: None,
+    report: Report = lambda line: None,
     settings: TimerSettings = QUIET,
 ) -> Benchmark:
     """Reduce the run of a config to `gpus` devices of this machine and time its layers there; what stays simulated is reported.
@@ -195,7 +195,7 @@ def benchmark(
     run = load(config, overrides)
     reduced = reduced_for_time(run, gpus)
     hardware = require_hardware(run, gpus)
-    require_modules(run, tell=report, otherwise="they stay simulated")
+    require_modules(run, report=report, otherwise="they stay simulated")
     calls = whole_layer_calls(reduced)
     ranks = _busy_ranks(run, reduced, gpus)
     samples, messages = _time(calls, reduced, ranks, hardware, settings)
@@ -208,7 +208,7 @@ def benchmark(
         times_us,
         {"layers_of_a_kind": LAYERS_PER_KIND, "notes": messages, **origin(hardware)},
         world_size=ranks,
-        memory=unless_refused(lambda: run_memory_benchmark(run, gpus, tell=report), report),
+        memory=unless_refused(lambda: run_memory_benchmark(run, gpus, report=report), report),
     )
 
 

@@ -149,7 +149,7 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
 class LiveTensors(TorchDispatchMode):
     """Follows every storage that an operator makes within the context, from birth to death.
 
-    A storage's Python object lives as long as the storage itself, so that its finalizer tells of its death (as in torch's
+    A storage's Python object lives as long as the storage itself, so that its finalizer marks its death (as in torch's
     own `torch.distributed._tools.mem_tracker`).
     """
 

@@ -87,7 +87,7 @@ class Readings:
 def watched(uuid: str, read: Callable[[], Reading], command: Sequence[str] = COMMAND) -> Iterator[Readings]:
     """Collect the readings of the GPU `uuid` while the block runs; they are complete after it.
 
-    nvidia-smi reads in a process of its own. Where it tells nothing, `read` is called once, at the end of the block.
+    nvidia-smi reads in a process of its own. Where it shows nothing, `read` is called once, at the end of the block.
     """
     readings = Readings()
     watcher = _start([*command, f"--id={uuid}"])
@@ -101,7 +101,7 @@ def watched(uuid: str, read: Callable[[], Reading], command: Sequence[str] = COM
 
 
 def parse(printed: str) -> list[Reading]:
-    """The readings in lines of `clock, power` in MHz and W; what a driver cannot tell ("[N/A]") is None."""
+    """The readings in lines of `clock, power` in MHz and W; what a driver cannot show ("[N/A]") is None."""
     lines = [line.split(",") for line in printed.splitlines()]
     return [Reading(clock_mhz=_number(line[0]), power_w=_number(line[1])) for line in lines if len(line) == 2]
 

@@ -166,8 +166,8 @@ def measure_interleaved(
 ) -> list[Measurement | None]:
     """Measure several runs in turns, so that a slow spell of the machine falls on all alike.
 
-    Returns one measurement per run, in their order, over the steps of all rounds; None for a run that failed, of which
-    `progress` is told. It is told each result as it comes, with the time left. `kept` holds the measurements of an interrupted
+    Returns one measurement per run, in their order, over the steps of all rounds; None for a run that failed, which `progress` is
+    told. It is told each result as it comes, with the time left. `kept` holds the measurements of an interrupted
     call, and gets the new ones. Every run is checked before the first starts: UserError for one that cannot be measured.
     """
     for run, implementation in cases:

@@ -96,7 +96,7 @@ def build(run: TrainingRun, implementation: Implementation) -> Training:
 
 
 def facts_of(reports: Sequence[Mapping[str, Any]], warmup: int) -> dict[str, Any]:
-    """Facts for a trace, by the reports of all ranks: the steps without the profiler whose median `predict measure` tells, their kind of
+    """Facts for a trace, by the reports of all ranks: the steps without the profiler whose median `predict measure` reports, their kind of
     noise, and the threads that ran them."""
     steps = usage_of(reports)[warmup:]
     shares = others_shares_here(steps)

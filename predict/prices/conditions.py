@@ -92,7 +92,7 @@ class Conditions:
     between_nodes_time: float
     stack: str = ""
     sampled_sustained: Mapping[str, Factor] = field(default_factory=dict)
-    """Time of products in a long run over that of a short one, by dtype, where samples of this device tell; else the hardware file."""
+    """Time of products in a long run over that of a short one, by dtype, where samples of this device show; else the hardware file."""
 
     def factor(self, call: Call, time: Times) -> Factor:
         """A call's time under these conditions over `time`, which is that of a fused kernel where it is analytic.
@@ -174,7 +174,7 @@ SIZE_BYTES = 2**26
 LAYERS_OF: Mapping[str, str] = {"torch-eager": "eager", "torch-compiled": "compiled"}
 """Frameworks whose layers are launched as the sampled ones are: plain torch modules, one kernel after the other or compiled."""
 LEAST_LAYERS = 3
-"""Layers whose spread tells how widely launch floors differ; fewer have the width of a published one."""
+"""Layers whose spread shows how widely launch floors differ; fewer have the width of a published one."""
 
 
 def sampled_facts(bank: Bank, cluster: Cluster) -> Mapping[str, Any]:

@@ -108,7 +108,7 @@ class _Opening:
     cluster: Cluster
     conditions: Conditions
     layers: str
-    """How the run's layers are launched, as `layers_launched` tells."""
+    """How the run's layers are launched, as `layers_launched` shows."""
     files: tuple[tuple[int, ...], ...]
     this_cpu: str
 

@@ -41,7 +41,7 @@ class Prices(Protocol):
     @property
     def profile_error(self) -> float | None:
         """Half-width in log time, at 90 %, of what adding up exact times would still miss; None where no run of the profile
-        tells."""
+        shows."""
 
     @property
     def transfer_error(self) -> float:
@@ -53,7 +53,7 @@ class Prices(Protocol):
 
     @property
     def launch_floors(self) -> Mapping[Phase, Times]:
-        """Times in which the host launches a layer's phase, where samples tell."""
+        """Times in which the host launches a layer's phase, where samples show."""
 
     @property
     def provenance(self) -> Mapping[str, Any]:

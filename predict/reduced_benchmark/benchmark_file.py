@@ -223,7 +223,7 @@ class Benchmark:
 
     @property
     def timed_on(self) -> str:
-        """The name of the machine's device, which for a CPU `device` does not tell from others."""
+        """The name of the machine's device, which for a CPU `device` does not distinguish from others."""
         identity = self.provenance.get("identity")
         name = identity.get("name") if isinstance(identity, Mapping) else None
         return str(name or "an unnamed device")

@@ -50,7 +50,7 @@ FUSED: Mapping[str, str] = {
     "flash": "the flash kernel",
     "efficient": "the memory-efficient kernel",
 }
-"""Part of a name and the kernel that it tells; cuDNN's own kernels bear the second name too."""
+"""Part of a name and the kernel that it names; cuDNN's own kernels bear the second name too."""
 
 
 def pace_of(predicted: PredictedStep, measured: MeasuredStep) -> float:
@@ -235,7 +235,7 @@ def _sends_of_one_rank(
     predicted: PredictedStep, measured: MeasuredStep, messages: MeasuredMessages
 ) -> Iterator[Finding]:
     """Sends of one rank of a pipeline, in flight for longer than they and the pipeline's bubble were predicted: the bubble is waiting within
-    them, which the other rank's trace alone tells from a slow link."""
+    them, which the other rank's trace alone distinguishes from a slow link."""
     sending_us, waiting_us = predicted.messages_us[P2P], predicted.headings.get(BUBBLE, 0.0)
     if messages.total_us > SLOWER * (sending_us + waiting_us):
         yield Finding(
@@ -256,7 +256,7 @@ def _of_ranks(messages: MeasuredMessages, expected_us: float) -> str:
 
 
 def _of_one_rank(messages: MeasuredMessages, expected_us: float) -> str:
-    """The time in flight, which is the most that the transfer can take: one rank does not tell it from waiting for another."""
+    """The time in flight, which is the most that the transfer can take: one rank does not distinguish it from waiting for another."""
     return (
         f"are in flight for {duration(messages.total_us)} per step, waiting for other ranks included, {duration(expected_us)} "
         f"predicted: at least {percent(expected_us / messages.total_us)} of the assumed speed"
@@ -296,7 +296,7 @@ def bubble(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding
 # Causes beside compute: standing still, the host, data, the profiler, and kernels without an operator.
 
 UNEXPLAINED_SHARE = 0.1
-"""Share of the step from which on kernels that no operator names are told."""
+"""Share of the step from which on kernels that no operator names are reported."""
 
 
 def noise(measured: MeasuredStep) -> Iterator[Finding]:
@@ -370,7 +370,7 @@ def unexplained(measured: MeasuredStep) -> Iterator[Finding]:
 
 
 def without_shapes(measured: MeasuredStep) -> Iterator[Finding]:
-    """A note on a trace from which no call can be told."""
+    """A note on a trace from which no call can be read."""
     if not any(rank.calls for rank in measured.ranks):
         yield Finding(
             cause="no_shapes",

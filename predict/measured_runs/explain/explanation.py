@@ -46,7 +46,7 @@ from sampling.number_text import duration, signed_percent
 # The verdict: what makes a measured step another than the predicted one, each cause in a sentence, the costliest first.
 
 LAYERS = "layers, with the host's time between their operators,"
-"""Row of layers of which samples tell the whole alone."""
+"""Row of layers of which samples show the whole alone."""
 
 
 def findings(predicted: PredictedStep, measured: MeasuredStep, *, profiler_us: float = 0.0) -> list[Finding]:
@@ -77,7 +77,7 @@ def findings(predicted: PredictedStep, measured: MeasuredStep, *, profiler_us: f
     return [*causes, *noise(measured), *shorter, *in_flight, *slowed]
 
 
-def _largest_row(predicted: PredictedStep, measured: MeasuredStep, told: Sequence[Finding]) -> Iterator[Finding]:
+def _largest_row(predicted: PredictedStep, measured: MeasuredStep, stated: Sequence[Finding]) -> Iterator[Finding]:
     """The row of the ledger that differs most, where no cause explains it."""
     expected, seen = dict(predicted.headings), dict(measured.headings)
     seen.pop(UNNAMED, None)
@@ -86,7 +86,7 @@ def _largest_row(predicted: PredictedStep, measured: MeasuredStep, told: Sequenc
             of[LAYERS] = sum(of.pop(each, 0.0) for each in together)
     off_us = {name: seen.get(name, 0.0) - expected.get(name, 0.0) for name in (*expected, *seen)}
     name = max(off_us, key=lambda each: abs(off_us[each]), default="")
-    explained = {LAYERS if each in together else each for one in told for each in one.headings}
+    explained = {LAYERS if each in together else each for one in stated for each in one.headings}
     if not name or abs(off_us[name]) < LEAST_SHARE * measured.step_us or name in explained:
         return
     s = "" if name == LAYERS else "s"
@@ -152,7 +152,7 @@ class Explanation:
     prediction: Prediction
     predicted: PredictedStep
     measured: MeasuredStep
-    """The step without its profiler, where its log or its trace tells it."""
+    """The step without its profiler, where its log or its trace shows it."""
     traced: MeasuredStep
     terms: tuple[Term, ...]
     """The largest difference first."""

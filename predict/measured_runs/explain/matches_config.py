@@ -51,7 +51,7 @@ def pipeline_rank(rank: int, run: TrainingRun) -> int:
 
 
 def require_of_run(trace: Trace, rank: int, run: TrainingRun, file: Path) -> None:
-    """UserError that tells every way in which a trace's ranks and device are not those of the run."""
+    """UserError that lists every way in which a trace's ranks and device are not those of the run."""
     if faults := [*_misfits(trace, rank, run)]:
         raise UserError(f"--trace: {file}: not of {run.name}: {'; '.join(faults)}; give the config of the traced run")
 
@@ -104,7 +104,7 @@ def require_same_step(
 
 
 def _require_same_plan(run: TrainingRun, sent: Collection[str]) -> None:
-    """UserError where a trace's messages cannot be of the run's plan; a trace without any tells nothing."""
+    """UserError where a trace's messages cannot be of the run's plan; a trace without any shows nothing."""
     pp = run.plan.pp
     fault = ""
     if P2P in sent and pp == 1:
@@ -139,7 +139,7 @@ def _other_backward(run: TrainingRun, splits: Mapping[int, bool]) -> str:
 
 def _other_order(run: TrainingRun, forwards_first: Mapping[int, bool]) -> str:
     """The fault of a rank that runs all forwards first where the schedule does not, or the other way round. Recomputation runs forwards
-    among the backwards, so that with it a forward after the first backward tells nothing; and frameworks interleave chunks differently."""
+    among the backwards, so that with it a forward after the first backward shows nothing; and frameworks interleave chunks differently."""
     plan = run.plan
     if not forwards_first or plan.vpp > 1:
         return ""
@@ -156,7 +156,7 @@ def _other_order(run: TrainingRun, forwards_first: Mapping[int, bool]) -> str:
 
 def _require_same_products(run: TrainingRun, predicted: CallTimes, measured: CallTimes) -> None:
     """UserError where hardly any of a trace's matrix products has a shape that the prediction has, or where those that have run more or
-    less often in its step. A trace without shapes tells neither."""
+    less often in its step. A trace without shapes shows neither."""
     times_us = {key: time_us for key, (_, time_us) in measured.items() if isinstance(key[0], Gemm)}
     whole_us = sum(times_us.values())
     found_us = sum(time_us for key, time_us in times_us.items() if key in predicted)

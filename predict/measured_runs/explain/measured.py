@@ -61,9 +61,9 @@ class MeasuredRank:
     halves: Mapping[Half, float] = field(default_factory=dict)
     """µs a step of operators by heading and direction."""
     splits_backward: bool | None = None
-    """Whether gradients of weights are computed apart from those of inputs; None where the trace does not tell."""
+    """Whether gradients of weights are computed apart from those of inputs; None where the trace does not show."""
     forwards_first: bool | None = None
-    """Whether all forwards of a step come before its first backward; None where the trace does not tell."""
+    """Whether all forwards of a step come before its first backward; None where the trace does not show."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +85,7 @@ class MeasuredStep:
 
     @property
     def untraced_us(self) -> float | None:
-        """The step as it ran without the profiler: by the run's log, or as the trace notes it; None where neither tells."""
+        """The step as it ran without the profiler: by the run's log, or as the trace notes it; None where neither shows."""
         noted = self._noted_steps_us
         return self.logged_us or (median(noted) if noted else None)
 
@@ -136,21 +136,21 @@ class MeasuredStep:
         return frozenset(name for rank in self.ranks for name in rank.messages) - {BARRIER}
 
     def splits(self, run: TrainingRun) -> dict[int, bool]:
-        """Whether each pipeline rank of which a trace tells it splits its backward."""
-        told = zip(self.pipeline_ranks(run), self.ranks, strict=True)
-        return {rank: one.splits_backward for rank, one in told if one.splits_backward is not None}
+        """Whether each pipeline rank of which a trace shows it splits its backward."""
+        stated = zip(self.pipeline_ranks(run), self.ranks, strict=True)
+        return {rank: one.splits_backward for rank, one in stated if one.splits_backward is not None}
 
     def forwards_first(self, run: TrainingRun) -> dict[int, bool]:
-        """Whether each pipeline rank of which a trace tells it runs all forwards before its first backward."""
-        told = zip(self.pipeline_ranks(run), self.ranks, strict=True)
-        return {rank: one.forwards_first for rank, one in told if one.forwards_first is not None}
+        """Whether each pipeline rank of which a trace shows it runs all forwards before its first backward."""
+        stated = zip(self.pipeline_ranks(run), self.ranks, strict=True)
+        return {rank: one.forwards_first for rank, one in stated if one.forwards_first is not None}
 
     def pipeline_ranks(self, run: TrainingRun) -> tuple[int, ...]:
         """The pipeline rank of each traced rank."""
         return tuple(pipeline_rank(rank.rank, run) for rank in self.ranks)
 
     def waiting_us(self, heading: str) -> float:
-        """The waiting of a heading's messages for other ranks, which one rank alone does not tell."""
+        """The waiting of a heading's messages for other ranks, which one rank alone does not show."""
         found = self.messages(heading) if len(self.ranks) > 1 else None
         return found.waiting_us if found else 0.0
 
@@ -175,7 +175,7 @@ MOST_OF_KERNELS = 0.8
 
 def without_profiler(measured: MeasuredStep) -> MeasuredStep:
     """The step as its log or its trace says it runs untraced: what the profiler adds is taken from the host's time first, which records
-    each operator, and the rest from all operators alike. The step itself where nothing tells, or where it was not slowed."""
+    each operator, and the rest from all operators alike. The step itself where nothing shows, or where it was not slowed."""
     if measured.untraced_us is None or measured.untraced_us >= measured.step_us:
         return measured
     share = measured.untraced_us / measured.step_us

@@ -90,7 +90,7 @@ def _group(arguments: Mapping[str, object]) -> tuple[int, ...]:
 
 
 def heading_of_message(kind: str, plan: Plan, ranks: Sequence[int] = ()) -> str:
-    """The heading of a message's time: by its kind and its group's ranks where those tell, else by what the plan divides."""
+    """The heading of a message's time: by its kind and its group's ranks where those show, else by what the plan divides."""
     if kind == BARRIER:
         return BARRIER
     if kind == SEND_RECV and plan.pp == 1 and plan.ep > 1:
@@ -106,7 +106,7 @@ def heading_of_message(kind: str, plan: Plan, ranks: Sequence[int] = ()) -> str:
 
 def _gathers_keys(plan: Plan, ranks: Sequence[int]) -> bool:
     """Whether a group gathers keys and values for attention rather than weights or gradients. Where context-parallel ranks are the only
-    replicas, both have the same group: then only a state that is not sharded tells, which is reduced and never gathered."""
+    replicas, both have the same group: then only a state that is not sharded shows, which is reduced and never gathered."""
     if plan.cp == 1 or plan.cp_method != "all_gather":
         return False
     if ranks and plan.dp > 1:

@@ -1,4 +1,4 @@
-"""Naming: the heading of the ledger, and the call where shapes tell, of every operator in a trace."""
+"""Naming: the heading of the ledger, and the call where shapes show, of every operator in a trace."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BY_NAME: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An operator's heading, and its call and phase where its shapes tell."""
+    """An operator's heading, and its call and phase where its shapes show."""
 
     heading: str
     call: Call | None = None
@@ -59,7 +59,7 @@ class Named:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Widths:
-    """Last dimensions of a model's tensors on a rank, by which passes without a call are told apart."""
+    """Last dimensions of a model's tensors on a rank, by which passes without a call are distinguished."""
 
     hidden: frozenset[int]
     inner: frozenset[int]
@@ -165,7 +165,7 @@ def _of_node(node: Op, op: Op, forwards: Mapping[object, Named], widths: Widths)
 
 
 def _by_width(op: Op, widths: Widths) -> str:
-    """The heading of a pass by the last dimension of what it reads; '' where none tells."""
+    """The heading of a pass by the last dimension of what it reads; '' where none shows."""
     shapes = [shape for each in op.dims for shape in _shapes(each) if shape]
     if not shapes:
         return ""
@@ -233,7 +233,7 @@ BACKWARD_KERNEL = re.compile(r"bwd|backward|dgrad|wgrad|(?<![a-z])d(q|kv|gamma)(
 
 @cache
 def name_of_kernel(kernel: str) -> Named | None:
-    """The heading that a kernel's own name tells, and its direction if the name says that it is of a backward; None for any other name."""
+    """The heading that a kernel's own name states, and its direction if the name says that it is of a backward; None for any other name."""
     heading = next((heading for pattern, heading in PATTERNS if pattern.search(kernel)), None)
     if heading is None:
         return None

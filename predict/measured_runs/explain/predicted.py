@@ -17,7 +17,7 @@ from sampling.call import Call
 from sampling.collectives.kinds import Collective
 
 DOUBTS: Mapping[Source | None, float] = {"measured": 0.1, "extrapolated": 0.2}
-"""Standard deviation in log time of what a source tells: operators of unseen shapes are 11 % off; beyond the samples, assumed."""
+"""Standard deviation in log time of what a source shows: operators of unseen shapes are 11 % off; beyond the samples, assumed."""
 GUESSED = 0.4
 """That of all other sources: passes of a device that was not sampled lie within a factor of two (at 90 %)."""
 GUESSED_SHARE = 0.2

@@ -336,7 +336,7 @@ one of many microbatches left lies between them."""
 
 
 def runs_forwards_first(steps: Iterable[Iterable[Slice]]) -> bool | None:
-    """Whether all forwards of each step come first, by its matrix products in their order; None where the steps do not tell."""
+    """Whether all forwards of each step come first, by its matrix products in their order; None where the steps do not show."""
     shares = [_share(list(_forwards(step))) for step in steps]
     known = [share for share in shares if share is not None]
     if not known or len(known) < len(shares):
@@ -367,7 +367,7 @@ def _forwards(slices: Iterable[Slice]) -> Iterator[bool]:
 # Split backward: whether a rank computes the gradients of weights apart from those of inputs, as zero-bubble schedules do.
 #
 # The backward of a product y = x·w is two: dx = dy·w and dw = dyᵀ·x. Under an ordinary backward they alternate, layer by layer; under a split
-# one those of all the layers of a stage follow one another. Their shapes tell them apart: dw sums over the tokens.
+# one those of all the layers of a stage follow one another. Their shapes distinguish them: dw sums over the tokens.
 
 LEAST_SPLIT = 40
 """Products from which on their order is judged."""
@@ -377,7 +377,7 @@ weights that a framework puts off by one layer."""
 
 
 def splits_backward(slices: Iterable[Slice]) -> bool | None:
-    """Whether the backward of a rank's slices, in their order, is split; None where they do not tell."""
+    """Whether the backward of a rank's slices, in their order, is split; None where they do not show."""
     kinds = [*_kinds(slices)]
     if len(kinds) < LEAST_SPLIT:
         return None
@@ -388,7 +388,7 @@ def splits_backward(slices: Iterable[Slice]) -> bool | None:
 
 
 def _kinds(slices: Iterable[Slice]) -> Iterator[bool]:
-    """Whether each product of a backward is the gradient of weights; without those whose shapes do not tell."""
+    """Whether each product of a backward is the gradient of weights; without those whose shapes do not show."""
     last: Op | None = None
     for each in slices:
         named, op = each.named, each.op

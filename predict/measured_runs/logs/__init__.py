@@ -40,7 +40,7 @@ RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:|(?:rank|default)(\d+):|(\
 """What torchrun, srun -l and others put before the lines of a rank; a time of day such as 09:12:33 is none."""
 TIME = re.compile(r"\b(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 ALIKE = 1.05
-"""Factor within which ranks tell the same time of a step: each has its own clock."""
+"""Factor within which ranks state the same time of a step: each has its own clock."""
 MOST_STARTS = 0.1
 """Share of the steps at which a log may begin anew: a job that restarts more often hardly trains."""
 
@@ -71,23 +71,23 @@ def read_log(path: Path) -> RunLog:
 
 
 def _found(lines: Sequence[str]) -> tuple[str, list[LoggedStep]]:
-    """The format that tells the most, step times rather than rates, and its steps."""
+    """The format that states the most, step times rather than rates, and its steps."""
     read = {name: _of_one_rank(each, lines) for name, each in formats().items()}
     return max(read.items(), key=lambda each: (any(step.time_us for step in each[1]), len(each[1])))
 
 
 def _of_one_rank(each: LogFormat, lines: Sequence[str]) -> list[LoggedStep]:
-    """The timed steps as the rank tells them that tells the most; without marks of ranks, all lines are one's."""
+    """The timed steps as the rank states them that states the most; without marks of ranks, all lines are one's."""
     by_rank: dict[str, list[str]] = {}
     for line in lines:
         found = RANK.match(line)
         by_rank.setdefault(found[found.lastindex or 0] if found else "", []).append(line)
-    told = (_without_repeats([step for step in each.read(of_rank) if step.timed]) for of_rank in by_rank.values())
-    return max(told, key=len, default=[])
+    stated = (_without_repeats([step for step in each.read(of_rank) if step.timed]) for of_rank in by_rank.values())
+    return max(stated, key=len, default=[])
 
 
 def _without_repeats(steps: Sequence[LoggedStep]) -> list[LoggedStep]:
-    """The steps, each once where several ranks tell it one after the other without their marks."""
+    """The steps, each once where several ranks state it one after the other without their marks."""
     return [step for place, step in enumerate(steps) if not (place and _tells_the_same(step, steps[place - 1]))]
 
 

@@ -1,7 +1,7 @@
 """Logs of Megatron-LM, and of Megatron-Bridge and Megatron-DeepSpeed, which write the same line.
 
 Source: `training_log` of megatron/training/training.py, and of megatron/bridge/training/utils/train_utils.py, which writes its
-TFLOP/s into a line `Step Time` before. Megatron-DeepSpeed of BigScience tells seconds, and samples and TFLOPs behind them; GPT-NeoX has
+TFLOP/s into a line `Step Time` before. Megatron-DeepSpeed of BigScience states seconds, and samples and TFLOPs behind them; GPT-NeoX has
 `samples/sec` before and `approx flops per GPU` behind them.
 """
 
@@ -43,7 +43,7 @@ def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
 
 
 def peak_bytes(line: str) -> float | None:
-    """The line is `[Rank 0] (after 2 iterations) memory (MB) | … | max allocated: …`, in MiB; Megatron-Bridge tells GB."""
+    """The line is `[Rank 0] (after 2 iterations) memory (MB) | … | max allocated: …`, in MiB; Megatron-Bridge states GB."""
     if "iterations) memory (" not in line:
         return None
     return times(figure(line, r"\bmax allocated"), MIB) or times(figure(line, "mem-max-allocated-gigabytes"), GB)

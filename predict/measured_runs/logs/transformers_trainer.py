@@ -17,9 +17,9 @@ FRAMEWORK = "transformers Trainer"
 BAR = re.compile(r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[(?:(\d+):)?(\d+):(\d+)<")
 TOLD = re.compile(r"\{'(?:loss|train_runtime)':")
 SHORTEST_S = 20
-"""Seconds of a stretch: the bar tells whole ones, so that a stretch is known to 5 %."""
+"""Seconds of a stretch: the bar states whole ones, so that a stretch is known to 5 %."""
 LEAST_PER_S = 0.01
-"""Rate of the summary, in steps per second, below which its three decimals tell it to no more than 5 %."""
+"""Rate of the summary, in steps per second, below which its three decimals state it to no more than 5 %."""
 STRETCHES = 40
 """Stretches that a long run is divided into, at most."""
 
@@ -27,15 +27,15 @@ STRETCHES = 40
 def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
     bars: dict[int, list[tuple[int, int]]] = {}
     """Steps in all → the steps done and the seconds, in order."""
-    told, summary = False, None
+    stated, summary = False, None
     for line in lines:
         if found := BAR.match(line):
             done, whole, hours, minutes, seconds = (int(each or 0) for each in found.groups())
             bars.setdefault(whole, []).append((done, 3600 * hours + 60 * minutes + seconds))
         elif TOLD.search(line):
-            told = True
+            stated = True
             summary = _summary(line) or summary
-    if not told:  # a bar may be anyone's
+    if not stated:  # a bar may be anyone's
         return
     longest = max(bars.values(), key=lambda bar: bar[-1][1], default=[])
     stretches = [*_stretches(longest)]

@@ -1,10 +1,10 @@
-"""Paces: what a traced step tells of times, from the particular to the general: of calls, of operators by heading and direction, of messages
+"""Paces: what a traced step shows of times, from the particular to the general: of calls, of operators by heading and direction, of messages
 by kind, and of the host's time beside a run of an operator.
 
 A call that the trace shows costs about what it cost there; one of another shape goes at the pace of its heading in its direction, and one of
 a heading that the trace lacks at the pace of all operators. Each is a mean of what was measured and of the more general pace, by how sure
 both are (Gaussian, in log time). Paces are over the prices of operators by themselves: of a sampled layer only the whole is known, and its
-trace tells how that falls on operators that no sample covers.
+trace shows how that falls on operators that no sample covers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TraceFactors:
     others: float = 1.0
     """Of operators that are in neither."""
     wholes: float | None = None
-    """Of sampled layers as wholes, where the operators of a trace do not tell of theirs."""
+    """Of sampled layers as wholes, where the operators of a trace do not show theirs."""
     messages: Mapping[str, float] = field(default_factory=dict)
     exposed_reduction: float = 1.0
     """Share of a gradient reduction that the backward beside it does not hide."""
@@ -91,7 +91,7 @@ class TraceFactors:
 
     @property
     def seen(self) -> bool:
-        """Whether the trace tells of operators."""
+        """Whether the trace shows operators."""
         return bool(self.halves)
 
     @property
@@ -210,7 +210,7 @@ def _exposed_share(measured: MeasuredStep) -> float:
 
 def _of_messages(alone: PredictedStep, measured: MeasuredStep) -> Iterator[tuple[str, float]]:
     """Factors of messages: of those within layers by what they add, which includes waiting; of others by their transfer, which more than
-    one rank tells from waiting."""
+    one rank distinguishes from waiting."""
     for name, expected_us in alone.messages_us.items():
         messages = measured.messages(name)
         if not messages or not expected_us:

@@ -305,7 +305,7 @@ class Replay:
         assert isinstance(self.replayed.prices, ReplayedPrices)
         transferred = (
             (1 - SHARED) * self.modelled.prices.transfer_error / NINETY
-        )  # the trace's pace tells the shared part
+        )  # the trace's pace shows the shared part
         pace_doubt = math.hypot(self.replayed.prices.factors.pace_doubt, transferred)
         width = half_width(self.terms, same_run=self.same_run, pace_doubt=pace_doubt, spread=self.traced.spread)
         return Interval.from_log(self.median_us, width)

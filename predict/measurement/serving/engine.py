@@ -87,7 +87,7 @@ class NextTokens(Protocol):
 
 
 class RealServer:
-    """A model behind a scheduler, whose times `clock` tells."""
+    """A model behind a scheduler, whose times `clock` measures."""
 
     def __init__(self, model: NextTokens, scheduler: Scheduler, clock: Clock) -> None:
         self.model, self.scheduler, self.clock = model, scheduler, clock

@@ -36,7 +36,7 @@ class ServedLoad:
     waited_s: float
     """Seconds in which other processes had the core, which no time contains."""
     before: Sequence[TimedBatch]
-    """Steps of chosen batches just before the load, which tell the machine's pace at the time."""
+    """Steps of chosen batches just before the load, which show the machine's pace at the time."""
 
 
 def serve_for_real(run: ServingRun, config: Path | str, overrides: Sequence[str] = ()) -> ServedLoad:

@@ -1,4 +1,4 @@
-"""Logs of training frameworks: each format read, the settled step, and what is refused."""
+"""Logs of training frameworks: each format read, the steady step, and what is refused."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import pytest
 from predict import load
 from predict.measured_runs.logs import read_log
 from predict.measured_runs.measured_step import measured_step
-from predict.measured_runs.steady_state import LoggedStep, settled
+from predict.measured_runs.steady_state import LoggedStep, steady
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from tests.predict.measured_runs.log_lines import (
@@ -101,7 +101,7 @@ def test_a_measurement_of_another_run_and_a_missing_file_are_refused(tmp_path: P
 @pytest.mark.parametrize(("count", "kept"), [(1, [1]), (3, [2, 3]), (4, [3, 4]), (10, [6, 7, 8, 9, 10])])
 def test_warm_up_is_left_out(count: int, kept: list[int]) -> None:
     steps = [LoggedStep(step=step, time_us=1.0) for step in range(1, count + 1)]
-    assert [each.step for each in settled(steps)] == kept
+    assert [each.step for each in steady(steps)] == kept
 
 
 def of(line: Callable[[int, float], str], old: str, new: str) -> Callable[[int, float], str]:

@@ -56,8 +56,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory, warm_python: Path) -> Path:
         (place / name).write_text(text)
     (place / "cpuinfo").write_text(CPUINFO)
     (place / "sitecustomize.py").write_text(
-        "from pathlib import Path\n\nfrom sampling.hardware import cpu_name\n\n"
-        f"cpu_name.CPUINFO = Path({str(place / 'cpuinfo')!r})\n"
+        "from pathlib import Path\n\nfrom sampling.hardware import this_device\n\n"
+        f"this_device.CPUINFO = Path({str(place / 'cpuinfo')!r})\n"
     )
     programs = place / ".venv" / "bin"
     programs.mkdir(parents=True)

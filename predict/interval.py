@@ -154,12 +154,12 @@ def longer(first: Interval, second: Interval) -> Interval:
     )
 
 
-def equally_likely(intervals: Sequence[Interval], unstated: float = 0.0) -> Interval:
+def equally_likely(intervals: Sequence[Interval], unknown: float = 0.0) -> Interval:
     """One interval of equally likely runs: the geometric mean of their medians, within the widest of their bounds.
 
-    `unstated` is a half-width in log at 90 % for what is open too, and the runs do not differ in; it widens each of them.
+    `unknown` is a half-width in log at 90 % for what is open too, and the runs do not differ in; it widens each of them.
     """
-    wide = [one.widened(unstated) for one in intervals]
+    wide = [one.widened(unknown) for one in intervals]
     return Interval(
         median=math.exp(fmean(math.log(one.median) for one in wide)),
         low=min(one.low for one in wide),

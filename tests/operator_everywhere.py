@@ -17,7 +17,7 @@ import torch
 
 from predict.prices.open import SpeedOfLight
 from predict.prices.price_list import PriceList
-from predict.step.breakdown import itemise
+from predict.step.breakdown import calls_by_heading
 from regressors.bank import artifact
 from regressors.bank.bank import Bank
 from regressors.dataset.training_data import training_data
@@ -88,7 +88,7 @@ def main(name: str) -> dict[str, Any]:
         "expected_us": 2 * (5.0 + 1.5 * sum(calls[0].terms("forward", cluster).values())),
         "learnt": {"source": priced.time.source, "us": priced.total_us},
         "analytic": [one.time.source for one in analytic.priced(counted)],
-        "ledger_us": itemise(counted, analytic),
+        "ledger_us": calls_by_heading(counted, analytic),
     }
 
 

@@ -39,7 +39,7 @@ class Used:
 
     @cached_property
     def priors(self) -> tuple[tuple[Operator, str], ...]:
-        """Operators whose times no sample tells, each with its phase."""
+        """Operators whose times no sample covers, each with its phase."""
         found = {(each.item.call, each.item.phase): None for each in self.items if each.item.source == "analytic"}
         return tuple((call, str(phase)) for call, phase in found if isinstance(call, Operator))
 
@@ -137,7 +137,7 @@ USES: Mapping[str, Callable[[Used], bool]] = {
     "FA2_HOPPER": lambda used: used.attention("fa2", "hopper", "blackwell"),
     "ATTENTION_BACKWARD_HOPPER": lambda used: used.attention("", "hopper", backward=True),
     "LAUNCH_FLOOR_WIDTH": lambda used: used.launch_floor_width(),
-    "PLAN_SETTING": lambda used: False,  # a step by itself is no ratio
+    "PLAN_SETTING": lambda used: False,  # a step by itself is not a ratio
     "PIPELINED_TP": lambda used: used.run.execution.overlap_tp == "pipelined" and used.run.plan.tp > 1,
     "LAUNCH_FLOOR_2021": lambda used: used.stated("launch_floor_us", "LAUNCH_FLOOR_2021"),
     "EXPERT_LAUNCH": lambda used: (

@@ -29,7 +29,7 @@ from predict.step.breakdown import (
     P2P,
     STRAGGLERS,
     TP,
-    itemise,
+    calls_by_heading,
 )
 from predict.step.interval import COMMON_SHARE, FLOOR, Kind
 from predict.step.prediction import Prediction
@@ -131,7 +131,7 @@ def _changes(prediction: Prediction) -> dict[str, dict[Kind, Change]]:
 def _times_of_blocks(prediction: Prediction) -> dict[tuple[PricedBlock, str], float]:
     """The times that each block counts in the step, the mean over pipeline ranks; hidden communication by its exposed share.
 
-    Beside a block stands the class of all of its calls, where the ledger does not tell them apart.
+    Beside a block stands the class of all of its calls, where the ledger does not separate them.
     """
     times: dict[tuple[PricedBlock, str], float] = defaultdict(float)
 
@@ -178,7 +178,9 @@ def _classes_of(unit: Priced, block: PricedBlock, prices: Prices) -> dict[str, f
         return {class_of(block.block.heading): 1.0}
     shares: dict[str, float] = defaultdict(float)
     if unit.total_us:
-        for heading, time_us in itemise([Counted(call=unit.call, phase=unit.phase, count=unit.count)], prices).items():
+        for heading, time_us in calls_by_heading(
+            [Counted(call=unit.call, phase=unit.phase, count=unit.count)], prices
+        ).items():
             shares[class_of(heading)] += time_us / unit.total_us
     return shares
 

@@ -14,8 +14,8 @@ from predict.config.choices import AUTO, is_choice, values_of
 from predict.config.draft import SECTIONS
 from predict.config.overrides import as_settings
 from predict.config.replicas import INSIDE_A_REPLICA, replicas_left
-from predict.ledger.shared_columns import SHARED, calibration_note
 from predict.ledger.waterfall import COMPUTE, MEMORY
+from predict.plan_search.long_table import SHARED, calibration_note
 from predict.rl.books import COMMUNICATED, WAITED, RlLedger
 from predict.rl.config import RlRun, document_of, rl_run
 from predict.rl.memory import RlMemory

@@ -39,7 +39,7 @@ ENGINE, ROLLOUT = "engine.", f"{NAME}.rollout."
 
 
 def rollout_engine(section: RlSection) -> EngineSettings:
-    """The settings of an engine. A request is at most as long as a padded sequence, as verl tells its engines (`max_model_len`)."""
+    """The settings of an engine. A request is at most as long as a padded sequence, as verl has it (`max_model_len`)."""
     given = section.rollout
     usual = engine_settings(given.engine)
     return replace(
@@ -241,9 +241,9 @@ def rl_run(
             samples = samples_of(section, path.parent)
         except ConfigError as error:
             found.append(Fault(path=NAME, problem=str(error)))
-    told = [str(config_error(found, sources))] if found else []
-    if told or of_base or section is None or base is None or samples is None:
-        raise ConfigError("\n".join([*told, *of_base]))
+    own_faults = [str(config_error(found, sources))] if found else []
+    if own_faults or of_base or section is None or base is None or samples is None:
+        raise ConfigError("\n".join([*own_faults, *of_base]))
     return RlRun(base=base, section=section, samples=samples, not_read=not_read, **valued)
 
 
@@ -305,7 +305,7 @@ def _leave_replicas(document: Values, path: Path, overrides: Sequence[str], of_f
     given = frozenset(resolved(each.path, each.value)[0] for each in parse_overrides(overrides)[0])
     try:
         dp = replicas_that_follow(replace(training_document(document, path), set_paths=given), of_files)
-    except ConfigError:  # loading tells of it
+    except ConfigError:  # loading reports it
         return
     if dp:
         document["plan"] = {**plan, "dp": dp}

@@ -87,7 +87,7 @@ READ_FROM: Mapping[str, str] = {
 
 
 def in_sample(source: str, phase: str) -> bool:
-    """Whether a term was read from this phase of this source, so that its error there tells nothing of other runs."""
+    """Whether a term was read from this phase of this source, so that its error there says nothing of other runs."""
     return any(source.startswith(name) and phase == read for name, read in READ_FROM.items())
 
 

@@ -64,7 +64,7 @@ class Coefficients:
     server: str = ""
     """The one server that they were fitted to, as `Server.title` names it; empty for several, whose half-width counts how servers differ."""
     untold: tuple[str, ...] = ()
-    """Terms that no measurement tells of, such as `moe` for a model without experts. Each keeps its prior, and the prior's width."""
+    """Terms that no measurement covers, such as `moe` for a model without experts. Each keeps its prior, and the prior's width."""
 
     def contradictions(self) -> Iterator[Fault]:
         terms = MODELS[self.model].terms
@@ -83,7 +83,7 @@ class Coefficients:
 
     @property
     def knows_client(self) -> bool:
-        """Whether the measurements told anything of the client's time: single steps do not."""
+        """Whether the measurements cover the client's time: single steps do not."""
         return self.client != Client()
 
     @property

@@ -53,7 +53,7 @@ from sampling.store.profiles import (
 # Keys of a load that do not go together.
 
 OF_PROMPTS = ("distinct_prompts", "shared_tokens")
-"""Keys that go with a file: it may not tell which prompts are the same."""
+"""Keys that may stand beside a file: it may not say which prompts are the same."""
 OF_FILE = ("file", *OF_PROMPTS)
 ONE_OF_TWO = (
     *(
@@ -97,7 +97,7 @@ def load_key_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def prompt_key_faults(load: Load, traffic: Traffic) -> Iterator[Fault]:
-    """Keys on which prompts are the same beside a file that tells it."""
+    """Keys on which prompts are the same beside a file that says it."""
     if (traffic.group >= 0).any():
         for key in OF_PROMPTS:
             if getattr(load, key):

@@ -326,7 +326,7 @@ def play(requests: Requests, rules: Rules, table: Table, state: State, record: R
         finish_step(requests, state, record, now)
         full = numbers[RUNNING] == rules.most_running
         alike = steps >= len(record.trace) and sums[CHUNKS] == 0 and sums[DECODES] == numbers[RUNNING]
-        # two steps at least, as far as this one's time tells: fewer are not worth looking for
+        # two steps at least, as far as this one's time shows: fewer are not worth looking for
         if alike and (full or next_request(requests, state, before + time if rules.asynchronous else now + time) < 0):
             turns = quiet_steps(requests, rules, state)
             if turns > 1:

@@ -167,7 +167,7 @@ def fitted_to_steps(steps: Sequence[TimedBatch], server: Server, source: str) ->
     without = np.array([_weights(rows[block != one], times[block != one], terms) for one in range(block.max() + 1)])
     misses = np.abs(np.log((rows * without[block]).sum(axis=1) / times))
     jackknife = np.sqrt((len(without) - 1) * without.var(axis=0))
-    # steps without experts tell nothing of `moe`, and those of one GPU nothing of `all_reduce`: then the prior's own width counts
+    # steps without experts say nothing of `moe`, and those of one GPU nothing of `all_reduce`: then the prior's own width counts
     spread = NINETY * np.maximum(jackknife, deviations(rows, times, np.ones(len(times)), list(terms.values()), ERROR))
     found = Coefficients(
         model=KERNELS.name,
@@ -202,7 +202,7 @@ def _weights(rows: Floats, times: Floats, terms: Mapping[str, StepTerm]) -> Floa
 
 def blocks_of(kinds: Sequence[tuple[int, int]]) -> Ints:
     """The block of each kind of step, from 0. A block has a tenth of the different numbers of decodes, or of tokens where there are more of
-    these: a kind that is left out alone is told by its neighbours, so that its error is that of interpolation."""
+    these: a kind that is left out alone is known from its neighbours, so that its error is that of interpolation."""
     each = np.array(kinds)
     most = max((np.unique(column, return_inverse=True)[1] for column in each.T), key=np.max)
     numbers = int(most.max()) + 1
@@ -210,14 +210,14 @@ def blocks_of(kinds: Sequence[tuple[int, int]]) -> Ints:
     return found
 
 
-# Coefficients fitted to the steps of one engine, as its log tells them: CSV tables with a row for each step.
+# Coefficients fitted to the steps of one engine, as its log has them: CSV tables with a row for each step.
 #
 #     step_ms,decodes,decode_context[,prefills,prefill_tokens,prefill_context]
 #
 # `decode_context` and `prefill_context` are tokens in the cache, of all decodes and of all chunks together.
 
 TIME = "step_ms"
-"""The column by which a table of steps is told from one of requests."""
+"""The column by which a table of steps differs from one of requests."""
 Count = Annotated[int, Key(minimum=0)]
 
 
@@ -270,7 +270,7 @@ def is_step_log(path: Path) -> bool:
 
 
 def fitted_to_log(run: ServingRun, paths: Sequence[Path], model: StepModel, source: str) -> Coefficients:
-    """The kernel model's weights by the steps of a config's server. The client's time, which no step tells, is 0.
+    """The kernel model's weights by the steps of a config's server. The client's time, of which steps say nothing, is 0.
 
     ConfigError for a faulty file; UserError for another model, for a step that the engine does not take, and for too few kinds of steps.
     """

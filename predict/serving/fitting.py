@@ -43,7 +43,7 @@ def bounded_weights(
 
 
 def deviations(features: Floats, target: Floats, importance: Floats, terms: Sequence[StepTerm], error: float) -> Floats:
-    """Standard deviation of each weight by the same rows and priors, without the bounds: the prior's where no row tells of the weight;
+    """Standard deviation of each weight by the same rows and priors, without the bounds: the prior's where no row bears on the weight;
     0 for a term that keeps its prior."""
     free = np.array([term.width > 0 for term in terms])
     rows = _in_units(features, target, importance, error)[:, free]
@@ -259,7 +259,7 @@ class CoefficientFit:
 LEAST_EXPERIMENTS = 3
 """Fewer leave nothing to judge a fit by."""
 LEAST_TOLD = 0.01
-"""Share of a measured time from which on it tells of a term. Assumed."""
+"""Share of a measured time from which on it bears on a term. Assumed."""
 
 
 def draft_of(model: StepModel, *, source: str, experiments: Sequence[str], asynchronous: bool) -> Coefficients:

@@ -93,7 +93,7 @@ def require_batch_room(pool: BlockPool, block_size: int, batches: Sequence[StepB
     tokens = sums.decode_context + sums.decodes + sums.prefill_context + sums.prefill_tokens
     beside = pool.beside(np.array(max(pool.window, block_size)), block_size)
     at_most = tokens / block_size + sums.requests * (1.0 + beside)
-    # blocks are counted request by request where their sum alone does not tell, which takes longer
+    # blocks are counted request by request where their sum alone does not decide, which takes longer
     for place in np.flatnonzero(at_most > pool.blocks).tolist():
         batch = batches[place]
         needed = int(pool.needed(np.array(batch.held_tokens), block_size).sum()) - batch.shared_tokens // block_size

@@ -161,7 +161,7 @@ LOW, BEYOND = 0.05, 1.5
 HALVINGS = 8
 """Halvings of a bracket, which leave 0.4 % of it."""
 OF_SLOW_TOKENS, OF_OBJECTIVES = HALVINGS + 1, 3 * (HALVINGS + 2)
-"""Simulations that each search tells of, at most."""
+"""Simulations that each search reports, at most."""
 Simulated = Callable[[], None]
 """Told of each simulation that is done."""
 
@@ -206,12 +206,12 @@ def bisected(holds: Callable[[float], bool], least: float, most: float) -> Brack
     return Bracket(holds=least, fails=most)
 
 
-def rate_of_slow_first_tokens(server: LoadedServer, capacity: float, told: Simulated = lambda: None) -> float:
+def rate_of_slow_first_tokens(server: LoadedServer, capacity: float, report: Simulated = lambda: None) -> float:
     """The rate at which the mean time to the first token passes SLOWER times that of a low rate."""
 
     def ttft_us(rate: float) -> float:
         times = server.times_at(rate)
-        told()
+        report()
         return float(times.ttft.mean())
 
     limit = SLOWER * ttft_us(LOW * capacity)
@@ -220,7 +220,7 @@ def rate_of_slow_first_tokens(server: LoadedServer, capacity: float, told: Simul
 
 
 def rate_of_objectives(
-    server: LoadedServer, objectives: Sequence[Objective], capacity: Interval, told: Simulated = lambda: None
+    server: LoadedServer, objectives: Sequence[Objective], capacity: Interval, report: Simulated = lambda: None
 ) -> ObjectivesRate:
     """The highest rate at which the objectives hold, with its interval: slower steps hold at lower rates. InfeasibleError where they do
     not even hold for a request by itself."""
@@ -229,7 +229,7 @@ def rate_of_objectives(
     def edge(table: StepTable, most: float) -> Bracket:
         def holds(rate: float) -> bool:
             times = server.times_at(rate, table)
-            told()
+            report()
             return all(one.holds(times) for one in objectives)
 
         if holds(most):
@@ -310,32 +310,32 @@ class Answer:
 
 
 def answer(
-    server: LoadedServer, asked: Questions, progress: Callable[[int, int], None] = lambda done, of: None
+    server: LoadedServer, questions: Questions, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> Answer:
-    """The answer to all questions. `progress` is told how many simulations are done, of how many at most. InfeasibleError where no rate keeps
+    """The answer to all questions. `progress` learns how many simulations are done, of how many at most. InfeasibleError where no rate keeps
     the objectives."""
     done = 0
 
-    def told() -> None:
+    def report() -> None:
         nonlocal done
         done += 1
-        progress(done, asked.simulations)
+        progress(done, questions.simulations)
 
     outcomes = []
-    for outcome in server.at_rates(asked.rates) if asked.rates else [server.as_configured()]:
+    for outcome in server.at_rates(questions.rates) if questions.rates else [server.as_configured()]:
         outcomes.append(outcome)
-        told()
+        report()
     capacity = slow = kept = capacity_cost = kept_cost = None
-    if asked.needs_capacity:
+    if questions.needs_capacity:
         capacity = server.capacity()
-        told()
-        if asked.slow_first_tokens:
-            slow = rate_of_slow_first_tokens(server, capacity.median, told)
-        if asked.objectives:
-            kept = rate_of_objectives(server, asked.objectives, capacity, told)
-    progress(asked.simulations, asked.simulations)
-    price = asked.price
-    if price and capacity and asked.capacity:
+        report()
+        if questions.slow_first_tokens:
+            slow = rate_of_slow_first_tokens(server, capacity.median, report)
+        if questions.objectives:
+            kept = rate_of_objectives(server, questions.objectives, capacity, report)
+    progress(questions.simulations, questions.simulations)
+    price = questions.price
+    if price and capacity and questions.capacity:
         (there,) = server.at_rates([capacity.median])
         capacity_cost = cost_at_rate(server, there, capacity, price)
     if price and kept:
@@ -344,7 +344,7 @@ def answer(
         server=server,
         outcomes=tuple(outcomes),
         costs=tuple(cost_of_load(server, one, price) for one in outcomes) if price else (),
-        capacity=capacity if asked.capacity else None,
+        capacity=capacity if questions.capacity else None,
         capacity_cost=capacity_cost,
         slow_first_tokens_per_s=slow,
         kept=kept,

@@ -24,7 +24,7 @@ from sampling.files.faults import Fault, config_error, shown
 from sampling.files.schema import MOST_TOLD, Key, build, keys_of
 from sampling.units import SECOND_US
 
-# Requests as load generators write them to JSON: rows of arrival_s, prompt and output, with ttft_ms and e2e_ms where their times are told.
+# Requests as load generators write them to JSON: rows of arrival_s, prompt and output, with ttft_ms and e2e_ms where their times are stated.
 #
 # - per-request lifecycle metrics of inference-perf: a list of objects with start_time in seconds, info.input_tokens and
 #   info.output_tokens, and for the times end_time and info.output_token_times;
@@ -81,8 +81,10 @@ def _of_bench(path: Path, content: Mapping[str, Any]) -> dict[int, JsonRow]:
     lacking = [name for name in BENCH if not lists[name]]
     uneven = [name for name in BENCH if len(lists[name]) != len(lists[BENCH[0]])]
     if lacking or uneven:
-        told = f"lacks {', '.join(lacking)}" if lacking else f"has lists of different lengths ({', '.join(BENCH)})"
-        raise ConfigError(f"{path}: {told}; give what a recent `vllm bench serve --save-result --save-detailed` writes")
+        fault = f"lacks {', '.join(lacking)}" if lacking else f"has lists of different lengths ({', '.join(BENCH)})"
+        raise ConfigError(
+            f"{path}: {fault}; give what a recent `vllm bench serve --save-result --save-detailed` writes"
+        )
     return {
         place: {
             "arrival_s": start,
@@ -97,7 +99,7 @@ def _of_bench(path: Path, content: Mapping[str, Any]) -> dict[int, JsonRow]:
 
 
 def _ms_between(start: Any, end: Any) -> Any:
-    """Milliseconds from one time in seconds to another; None where either is no number."""
+    """Milliseconds from one time in seconds to another; None where either is not a number."""
     return 1e3 * (end - start) if _is_number(start) and _is_number(end) else None
 
 

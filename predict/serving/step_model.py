@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from predict.serving import formula as mended
-from predict.serving import formula as published
 from predict.serving.batch import BatchSums, Floats
+from predict.serving.formula import features_us, published_features_us
+from predict.serving.kernels import kernel_features
 from predict.serving.server import Server
 from predict.serving.step_table import StepTable
 from sampling.errors import UserError
@@ -139,19 +139,13 @@ class StepModel:
         return table_of(server, features, ordered, whole_prompt=self.whole_prompt)
 
 
-def _kernel_features(server: Server) -> Features:
-    from predict.serving.kernels import kernel_features
-
-    return kernel_features(server)
-
-
 def _factor(meaning: str, width: float) -> StepTerm:
     return StepTerm(meaning=f"factor on {meaning}", prior=1.0, width=width, low=0.5, high=2.0)
 
 
 KERNELS = StepModel(
     name="kernels",
-    features_of=_kernel_features,
+    features_of=kernel_features,
     terms={
         "gemm": _factor("products", 0.1),
         "moe": _factor("grouped products of experts", 0.2),
@@ -193,14 +187,14 @@ _MENDED_PRIORS = (
     (60.0, 30.0, 0.0, 200.0),
     (12.0, 10.0, 0.0, 100.0),
 )
-"""Prior, width and bounds of each. Prompts that are cached do not tell β₁: it is the inverse of the share of peak that products of prompts
+"""Prior, width and bounds of each. Prompts that are cached say nothing of β₁: it is the inverse of the share of peak that products of prompts
 reach, 0.6 to 0.8, and less than 1 would be faster than light (the published 0.393 computes cached prompts). β₃ is the inverse of a share of
 bandwidth."""
 OF_REQUESTS = 5
 """The term of the formula that is the host's."""
 FORMULA = StepModel(
     name="formula",
-    features_of=lambda server: partial(mended.features_us, server),
+    features_of=lambda server: partial(features_us, server),
     terms={
         f"beta{place}": StepTerm(
             meaning=meaning,
@@ -221,7 +215,7 @@ FORMULA = StepModel(
 PUBLISHED_BETA = (0.393, 0.093, 0.910, 68.3, 12.9)
 PUBLISHED = StepModel(
     name="published",
-    features_of=lambda server: partial(published.published_features_us, server),
+    features_of=lambda server: partial(published_features_us, server),
     terms={
         f"beta{place}": StepTerm(meaning=meaning, prior=beta, width=0.0, low=beta, high=beta, title=_beta_title(place))
         for place, (meaning, beta) in enumerate(zip(_BETA_MEANINGS, PUBLISHED_BETA, strict=True), 1)

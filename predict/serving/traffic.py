@@ -176,7 +176,7 @@ def load_of(traffic: Traffic, load: Load) -> Load:
 
 
 def with_known_prompts(traffic: Traffic, load: Load) -> Traffic:
-    """Requests with the prompts that a load has in common, where they do not tell which prompts are the same: different ones in turn, or
+    """Requests with the prompts that a load has in common, where they do not say which prompts are the same: different ones in turn, or
     leading tokens of all."""
     count = len(traffic)
     if (traffic.group >= 0).any():

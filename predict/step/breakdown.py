@@ -202,7 +202,11 @@ def step_breakdown(
 
 def _optimizer_ledger(run: TrainingRun, calls: RankCalls, rank: PricedRank, prices: Prices) -> dict[str, float]:
     """Whole layers' copies are calls of their own; elsewhere clipping and copies count as the optimizer's."""
-    return itemise(calls.end.optimizer, prices) if run.execution.whole_layers else {OPTIMIZER: rank.optimizer.median_us}
+    return (
+        calls_by_heading(calls.end.optimizer, prices)
+        if run.execution.whole_layers
+        else {OPTIMIZER: rank.optimizer.median_us}
+    )
 
 
 def exposed_p2p_us(order: Order, ranks: tuple[PricedRank, ...]) -> float:
@@ -212,7 +216,7 @@ def exposed_p2p_us(order: Order, ranks: tuple[PricedRank, ...]) -> float:
     return step_time_us(with_sends, ranks) - step_time_us(without, with_windows(ranks, without))
 
 
-def itemise(counted: Iterable[Counted], prices: Prices) -> dict[str, float]:
+def calls_by_heading(counted: Iterable[Counted], prices: Prices) -> dict[str, float]:
     """µs by heading; the sum equals the calls' priced total."""
     return by_heading(item for one in counted for item in items_of_call(one, prices))
 

@@ -292,7 +292,7 @@ def calibrated_half_width(half_width: float, posterior: Posterior, elasticities:
 
 def own_deviation(half_width: float, elasticities: Sequence[float]) -> float:
     """Standard deviation of a run's logarithm about what the terms explain: the part of its half-width at 90 % that is not theirs before
-    any run is measured, so that an interval narrows by as much as measured runs tell of the terms, and by no more."""
+    any run is measured, so that an interval narrows by as much as measured runs say of the terms, and by no more."""
     variance, by = (half_width / NINETY) ** 2, np.array(elasticities)
     of_terms = float(by @ prior_covariance() @ by)
     return math.sqrt(max(variance - of_terms, OWN_SHARE * variance))

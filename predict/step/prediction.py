@@ -1,6 +1,6 @@
 """Prediction: everything that is known of one training step once its calls are priced and its schedule is timed.
 
-Pricing and timing a plan is cheap; the interval, the ledger and the memory are computed when they are first asked for.
+Pricing and timing a plan is cheap; the interval, the ledger and the memory are computed when they are first used.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
 
     found, all_sends = [], sends_of_ranks(run, placement)
     shares = shares_weights(run, placement)
-    # equal stages are one object, as are equal sends, so that ranks are told apart by them
+    # equal stages are one object, as are equal sends, so that they distinguish ranks
     for rank, (stages, sends) in enumerate(zip(stages_of_ranks(run), all_sends, strict=True)):
         shared = shared_weights_reduction(run, placement, rank, stages) if shares else ()
         key = (*map(id, stages), *map(id, sends), shared)
@@ -137,9 +137,9 @@ def _requests_of(run: TrainingRun) -> dict[int, list[Request]]:
         for rank in (rank for each in concrete(run) for rank in decompose(each))
         for one in (*rank.all_calls(), *_whole_layers(rank))
     )
-    asked = [
+    requests = [
         Request(call=as_sampled(one.call), phases=(one.phase,))
         for one in counted
         if not isinstance(one.call, TokenExchange)
     ]
-    return {run.cluster.gpus_per_node: asked}
+    return {run.cluster.gpus_per_node: requests}

@@ -57,7 +57,7 @@ ON_ONE_RANK = Launches(layer=(24, 46), embedding=(1, 2), head=(5, 9))
 SPREAD = Launches(layer=(17, 40), embedding=(13, 7), head=(28, 17))
 """The same for a GPT of Megatron-LM 2.5 with its vocabulary over tensor-parallel ranks: masks, lookups, positions and dropout, and the
 passes of a parallel loss (mpu/layers.py, mpu/cross_entropy.py); a fused kernel or a collective counts as one. Its code runs the parallel
-loss on one rank too, which is not told from plain torch."""
+loss on one rank too, which is not distinguished from plain torch."""
 
 
 def launchings(rank: RankShare, kind: LayerKind) -> Mapping[Phase, Launching]:
@@ -104,7 +104,7 @@ class LayerBlocks:
     again: Block
     backward: Block
     halves: Callable[[], tuple[Block, Block]]
-    """Those of the backward, by input and by weights; made when they are first asked for, since few schedules run them."""
+    """Those of the backward, by input and by weights; made when they are first used, since few schedules run them."""
     accumulation: Block
 
     @property

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import predict
-from predict.ledger.shared_columns import calibration_note
-from predict.plan_search.long_table import OURS, SHARED, as_csv, columns, long_table, write_table
+from predict.plan_search.long_table import OURS, SHARED, as_csv, calibration_note, columns, long_table, write_table
 from predict.plan_search.sweep import Sweep
 from predict.run.calibration_terms import CalibratedRun, Calibration, Posterior
 from sampling.errors import ConfigError

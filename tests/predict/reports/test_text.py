@@ -1,9 +1,10 @@
-"""Names that come from files are shown as text, whatever rich or matplotlib would make of them."""
+"""Lines that all reports share: what a prediction rests on, and names from files, which are text."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -11,7 +12,26 @@ from predict import one_batch
 from predict.reports.pictures.memory_plot import save_memory_plot
 from predict.reports.pictures.schedule_plot import save_plot
 from predict.reports.prediction import prediction_text
+from predict.reports.text import last_lines
 from sampling.files.places import CONFIGS
+
+
+def imported(*sessions: dict[str, Any]) -> dict[str, Any]:
+    manifest = {"profile": "p", "device": {"name": "GPU", "imported": True}, "sessions": list(sessions)}
+    return {"samples": {"provenance": manifest}, "sources": {}, "hardware": "GPU"}
+
+
+def test_a_source_that_brought_no_row_is_not_named() -> None:
+    measured = {"date": "2026-01-01", "source": "tables", "rows": 7}
+    ratios = {"date": "2026-01-01", "source": "ratio from another device", "rows": 0}
+    assert last_lines(imported(measured, ratios), analytic=False) == [
+        "samples: p, imported from tables for GPU, 2026-01-01"
+    ]
+    (line,) = last_lines(imported(measured, ratios | {"rows": 2}), analytic=False)
+    assert "imported from tables, ratio from another device for GPU" in line
+
+
+# Names that come from files are shown as text, whatever rich or matplotlib would make of them.
 
 NAME = "[red]a[/b] $x $y"
 

@@ -5,6 +5,9 @@
     time.median_us, time.low_us, time.high_us
 
 `step_times` keeps the latest servers, so that a simulator may call it for each of its steps, or for many at once.
+
+From a load to a capacity, read `config` (the load), `loaded_server` (the question), `stepper` (tables of step times), `step_model` and
+`kernels` (what these are made of), `kv_cache` (the blocks that fit), `simulate` and `engine_loop` (the server under the load).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserError
 
 if TYPE_CHECKING:
-    from predict.api.many_plans import compare, default_config, search, sensitivity, sweep
+    from predict.api.many_plans import compare, default_config, search, search_combinations, sensitivity, sweep
     from predict.api.rl_steps import rl_ledger, rl_search, rl_step, rl_step_draws
     from predict.bounds.analysis import speed_of_light
     from predict.bounds.step import step_speed_of_light
@@ -90,6 +90,7 @@ __all__ = [
     "schedule",
     "schema",
     "search",
+    "search_combinations",
     "sensitivity",
     "serving_answer",
     "serving_fit",
@@ -103,7 +104,7 @@ __all__ = [
 ]
 
 HOMES: Mapping[str, tuple[str, ...]] = {
-    "predict.api.many_plans": ("compare", "default_config", "search", "sensitivity", "sweep"),
+    "predict.api.many_plans": ("compare", "default_config", "search", "search_combinations", "sensitivity", "sweep"),
     "predict.api.rl_steps": ("rl_ledger", "rl_search", "rl_step", "rl_step_draws"),
     "predict.bounds.analysis": ("speed_of_light",),
     "predict.bounds.step": ("step_speed_of_light",),

@@ -6,13 +6,12 @@ A kind's class is in the module that KINDS names, which is imported when the kin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from predict.interval import Interval
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
 from sampling.files.faults import Fault, config_error
@@ -32,6 +31,8 @@ class KindFacts:
     """Facts of a kind of config that are known before anything is imported that predicts it."""
 
     title: str
+    plural: str
+    """Things that are predicted."""
     section: str
     """The top-level section that no other kind of config has."""
     advice: str
@@ -43,6 +44,7 @@ class KindFacts:
 KINDS: Mapping[str, KindFacts] = {
     RL: KindFacts(
         title="an RL config",
+        plural="RL steps",
         section="rl",
         advice="makes this an RL config; predict it with `predict rl-step`, or give it to memory, ledger, report, plot, explore, search, "
         "sweep, calls, measure or validate, or to compare with RL configs alone",
@@ -50,6 +52,7 @@ KINDS: Mapping[str, KindFacts] = {
     ),
     SERVING: KindFacts(
         title="a serving config",
+        plural="servers",
         section="load",
         advice="makes this a serving config; predict it with `predict serving`, or give it to search, sweep, calls, measure or validate, or to "
         "compare with serving configs alone",
@@ -57,6 +60,7 @@ KINDS: Mapping[str, KindFacts] = {
     ),
     TRAINING: KindFacts(
         title="a run config",
+        plural="steps",
         section="batch",
         advice="makes this a training config; predict it with `predict one-batch`",
         home="predict.plan_search.training",
@@ -91,46 +95,89 @@ class ServerOptions:
     """File of the model's coefficients."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order(Generic[Predicted]):
+    """An objective that predictions are ordered by: the least `value` is the best."""
+
+    meaning: str
+    value: Callable[[Predicted], float]
+
+
 class Kind(ABC, Generic[Run, Predicted]):
-    """One kind of config, as sweeps, searches, comparisons and sensitivities see it."""
+    """One kind of config, as sweeps, searches and comparisons see it."""
 
     name: ClassVar[str]
     columns: ClassVar[str]
     """Names of the long table's columns, between blanks; those of varied keys follow."""
+    orders: ClassVar[Mapping[str, Order[Any]]] = {}
+    """Objective → what predictions are ordered by."""
     can_be_auto: ClassVar[tuple[str, ...]] = ()
-    """Keys whose values the kind can choose by itself."""
-    opened_by_default: ClassVar[str] = ""
-    """The key that a search opens where none is open."""
+    """Keys that may be `auto` where every combination is predicted."""
     shows_progress: ClassVar[bool] = True
-    """Whether a prediction takes long enough to show which is at work where stderr is not a terminal."""
+    """Whether a prediction takes long enough to show progress where stderr is not a terminal."""
 
     @abstractmethod
-    def load(self, config: Path | str, overrides: Sequence[str]) -> Run:
+    def load(self, config: Any, overrides: Sequence[str]) -> Run:
         """The run of a config under settings. ConfigError has a line for each fault."""
 
     @abstractmethod
-    def keys(self) -> Mapping[str, Key]:
-        """Path → the key, of those that may vary."""
+    def key(self, path: str) -> Key | None:
+        """The declaration of a key that may vary; None for an unknown one."""
+
+    @abstractmethod
+    def paths(self) -> Sequence[str]:
+        """The keys that may vary."""
 
     @abstractmethod
     def predictor(self, estimate: Estimate, of_servers: ServerOptions) -> Callable[[Run], Predicted]:
-        """The function from a run to its prediction. UserError for options that the kind does not have."""
+        """The function from a run to its prediction. UserError for options that cannot be."""
 
     @abstractmethod
     def row(self, predicted: Predicted) -> dict[str, Any]:
         """A prediction's cells of the long table."""
 
     @abstractmethod
-    def time(self, predicted: Predicted) -> Interval:
-        """The time that a user waits for, in µs: of a step, or of a request."""
-
-    def resolved(self, path: str, value: Any) -> tuple[str, Any]:
-        """The key and value that another tool's name stands for; any other as it is."""
-        return path, value
+    def settings(self, predicted: Predicted) -> Values:
+        """The settings of a prediction's run, models and devices by their names."""
 
     def misfit(self, predicted: Predicted) -> str:
-        """Why a prediction cannot be chosen; '' for one that can."""
+        """The reason why a prediction cannot be chosen; '' for one that can."""
         return ""
+
+    def resolved(self, path: str) -> str:
+        """The key that another tool's name stands for; any other as it is."""
+        return path
+
+    def content(self, config: Any, overrides: Sequence[str]) -> Values:
+        """The content of a config under settings, whose values may be choices; for a kind of which every combination is predicted."""
+        raise NotImplementedError
+
+    def opened(self, content: Values, overrides: Sequence[str]) -> dict[str, Any]:
+        """The keys that a search opens where a config leaves none open, with their choices."""
+        return {}
+
+    def automatic(
+        self, config: Any, content: Values, overrides: Sequence[str], varied: Values, wanted: Collection[str]
+    ) -> dict[str, tuple[Any, ...]]:
+        """The values of each key that may be `auto`, as those of `wanted` are; `varied` has those of the other keys that vary."""
+        return {}
+
+    def completing(
+        self, config: Any, content: Values, overrides: Sequence[str], varied: Values, automatic: Collection[str]
+    ) -> Callable[[Values], Values | None]:
+        """The function from a combination to its settings, with those that follow from it; None for one that is none."""
+        return lambda values: values
+
+    def not_read(self, predicted: Predicted) -> Values:
+        """Arguments of another tool's in the config that change nothing here."""
+        return {}
+
+
+def refuse_server_options(of_servers: ServerOptions) -> None:
+    """UserError for questions on servers that are asked of another config."""
+    given = [f"--{name}" for name in ("slo", "price", "model", "coefficients") if getattr(of_servers, name)]
+    if given:
+        raise UserError(f"{', '.join(given)}: goes with serving configs; omit it")
 
 
 def kind(name: str) -> Kind[Any, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from predict import estimate, load, one_batch
+from predict.kinds import ServerOptions
 
 if TYPE_CHECKING:
     from predict.config.draft import Document
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from predict.plan_search.compare import Difference
     from predict.plan_search.options import Backend, ObjectiveName
     from predict.plan_search.sensitivity import Sensitivities
-    from predict.plan_search.sweep import Sweep
+    from predict.plan_search.sweep import Progress, SweptRows
     from predict.plan_search.whole_search import Listener
 
 
@@ -48,8 +49,8 @@ def search(
     address: str | None = None,
     listener: Listener | None = None,
 ) -> Answer:
-    """The best plans, exactly, of all that a config leaves open: keys that are lists, ranges, `auto`, or left out; of an RL config see
-    `rl_search`.
+    """The best plans, exactly, of all that a config leaves open: keys that are lists, ranges, `auto`, or left out; of RL and serving
+    configs see `search_combinations`.
 
     `.plans` are the best, each with its settings, prediction and ratio to the best; `.found.left_out` counts the others by reason.
     The parameters are those of the command, as `plan_search.options` describes them; `listener` is told of progress. ConfigError
@@ -76,22 +77,52 @@ def search(
     return whole_search(config, overrides, search_options, estimate, listener)
 
 
+def search_combinations(
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    objective: str | None = None,
+    slo: Sequence[str] = (),
+    price: str | None = None,
+    model: str = "",
+    coefficients: Path | str | None = None,
+    progress: Progress | None = None,
+) -> SweptRows[Any]:
+    """The best RL steps, or servers, of all that a config leaves open, each combination predicted.
+
+    `.best` are those that can run, best first, each with its `settings` and `prediction`, `.left_out` the others with the reason.
+    `progress` is called with how many are done, and of how many. ConfigError and UserError for bad input; InfeasibleError where none can
+    run.
+    """
+    from predict.plan_search.sweep import default_objective, opened_space, require_objective, search_all
+
+    of_servers = ServerOptions(slo=slo, price=price, model=model, coefficients=coefficients)
+    space = opened_space(config, overrides, estimate, of_servers)
+    require_objective(space.kind, objective, price)
+    return search_all(space, objective or default_objective(space.kind, price), progress)
+
+
 def sweep(
     config: Path | str | Document,
     vary: Sequence[str],
     overrides: Sequence[str] = (),
     *,
-    progress: Callable[[int, int], None] | None = None,
-) -> Sweep:
-    """Predict a config under every combination of keys such as `batch.seq_len=2k..128k` and `batch.micro=1,2,4`.
+    slo: Sequence[str] = (),
+    price: str | None = None,
+    model: str = "",
+    coefficients: Path | str | None = None,
+    progress: Progress | None = None,
+) -> SweptRows[Any]:
+    """Predict a config of any kind under every combination of keys such as `batch.seq_len=2k..128k` and `batch.micro=1,2,4`.
 
     A combination that cannot run keeps its reason. dp takes the ranks that are left where the other degrees vary and it does
-    not. `progress` is told how many are done, and of how many. UserError for an unknown key, an empty range, and where no
-    combination can run.
+    not. `slo`, `price`, `model` and `coefficients` are of servers, as in `serving_answer`. `progress` is called with how many are done,
+    and of how many. UserError for an unknown key, an empty range, and where no combination can run.
     """
     from predict.plan_search.sweep import sweep as run_all
 
-    return run_all(config, vary, overrides, estimate, progress)
+    of_servers = ServerOptions(slo=slo, price=price, model=model, coefficients=coefficients)
+    return run_all(config, vary, overrides, estimate, progress, of_servers)
 
 
 def compare(

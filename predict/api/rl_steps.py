@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predict import estimate
+from predict.api.many_plans import search_combinations
 
 if TYPE_CHECKING:
-    from predict.plan_search.rl_space import RlAnswer
+    from predict.plan_search.sweep import SweptRows
     from predict.rl.books import RlLedger
     from predict.rl.step import RlDraws, RlStep
 
@@ -44,13 +45,7 @@ def rl_ledger(config: Path | str, overrides: Sequence[str] = ()) -> RlLedger:
 
 def rl_search(
     config: Path | str, overrides: Sequence[str] = (), *, progress: Callable[[int, int], None] | None = None
-) -> RlAnswer:
+) -> SweptRows[RlStep]:
     """The best steps of all that an RL config leaves open: keys of rl, plan and cluster that are lists or ranges, and for the split of
-    the GPUs `auto`.
-
-    `.best` are those that can run, best first, each with its settings and step, `.left_out` the others with the reason; `progress` is
-    told how many are done, of how many. ConfigError and UserError for bad input; InfeasibleError where none can run.
-    """
-    from predict.plan_search.rl_space import search_rl
-
-    return search_rl(config, overrides, estimate, progress or (lambda done, of: None))
+    the GPUs `auto`; as from `search_combinations`, `.step` being the prediction."""
+    return search_combinations(config, overrides, progress=progress)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from predict.cli.options import (
     add_data,
@@ -11,10 +10,12 @@ from predict.cli.options import (
     add_overrides,
     add_serving_questions,
     add_step_model,
+    naming,
     print_json,
-    require_no_questions,
 )
-from sampling.errors import UserError
+from predict.cli.sweep import progress_of_combinations, server_options
+from predict.kinds import TRAINING, kind, require_one_kind
+from sampling.errors import Checks, UserError
 
 EXAMPLES = """\
 examples:
@@ -42,37 +43,32 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     if len(options.configs) == 1:
         raise UserError(f"CONFIG: {options.configs[0]} alone has nothing beside it; give two or more run configs")
-    from predict.kinds import RL, SERVING, kind_of
+    from predict import estimate
+    from predict.plan_search.compare import compare
+    from predict.reports.compare import compare_json, compare_text, side_by_side_json, side_by_side_text
     from predict.reports.text import show
 
-    of_serving = [kind_of(config) == SERVING for config in options.configs]
-    if all(of_serving):
-        from predict.cli import servers
-
-        servers.compare(options)
-        return
-    if any(of_serving):
-        one, other = (options.configs[of_serving.index(is_one)] for is_one in (True, False))
-        if not Path(other).is_file():
-            raise UserError(f"CONFIG: {other}: there is no such file; check the path")
-        raise UserError(f"CONFIG: {one} is a serving config and {other} is not; give configs of one kind")
-    require_no_questions(options, "slo", "price", "model", "coefficients")
-    if all(kind_of(config) == RL for config in options.configs):
-        from predict import rl_step
-        from predict.reports.rl.step import rl_compare_json, rl_compare_text
-
-        steps = [rl_step(config, options.overrides) for config in options.configs]
+    of = kind(require_one_kind(options.configs))
+    runs, found = [], []
+    with Checks() as checks:
+        with checks.one():
+            predict = of.predictor(estimate, server_options(options))
+        for config in options.configs:
+            with checks.one():
+                runs.append(of.load(config, options.overrides))
+    with progress_of_combinations("compare", of) as progress:
+        for run in runs:
+            with naming(run.name):
+                found.append(predict(run))
+            if progress:
+                progress(len(found), len(runs))
+    if of.name == TRAINING:
+        differences = compare(found[0], found[1:])
         if options.json:
-            print_json(rl_compare_json(steps))
+            print_json(compare_json(differences))
         else:
-            show(rl_compare_text(steps))
-        return
-    from predict import compare
-    from predict.reports.compare import compare_json, compare_text
-
-    first, *others = options.configs
-    differences = compare(first, *others, overrides=options.overrides)
-    if options.json:
-        print_json(compare_json(differences))
+            show(compare_text(differences))
+    elif options.json:
+        print_json(side_by_side_json(of, found))
     else:
-        show(compare_text(differences))
+        show(side_by_side_text(of, [run.name for run in runs], found))

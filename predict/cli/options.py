@@ -110,11 +110,6 @@ def add_coefficients(command: argparse._ActionsContainer, *, whose: str = "") ->
     )
 
 
-def require_no_questions(options: argparse.Namespace, *names: str) -> None:
-    """UserError for a question on servers that is asked of another config."""
-    refuse(given(options, *names), "goes with serving configs; omit it")
-
-
 def add_target_nodes(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--target-nodes", type=int, metavar="N", help="share the same global batch among the replicas of N nodes"

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from predict import launch_arguments
 from predict.cli.made_config import log_part_of_node
@@ -22,16 +22,18 @@ from predict.cli.options import (
     add_slo,
     given,
     log,
+    log_not_read,
     print_json,
     refuse,
     require_folder,
-    require_no_questions,
     require_output,
     require_positive,
     require_writable,
     write_file,
 )
+from predict.cli.sweep import progress_of_combinations, server_options
 from predict.convert.launch import TOOLS
+from predict.kinds import KINDS, TRAINING, Kind, ServerOptions, kind, kind_of, refuse_server_options
 from predict.plan_search.answer import Answer
 from predict.plan_search.options import BACKENDS, OBJECTIVE_NAMES
 from predict.plan_search.search import Found, in_words
@@ -46,6 +48,11 @@ if TYPE_CHECKING:
     from predict.plan_search.options import SearchOptions
 
 
+OF_TRAINING_PLANS = (
+    *("gpus", "batch", "cluster", "max_gpus", "min_interval_overlap", "tokens", "pareto", "write", "report"),
+    *("measure", "why", "save", "jobs", "address", "max_memory", "backend"),
+)
+"""Options that only a search of training plans has."""
 TABLES = (".csv", ".json")
 PAGES = (".html",)
 EXAMPLES = """\
@@ -169,25 +176,49 @@ def _add_work(group: argparse._ActionsContainer) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.kinds import RL, SERVING, kind_of
+    kind_name = kind_of(options.config)
+    if kind_name == TRAINING:
+        _search_plans(options)
+    else:
+        _search_combinations(options, kind(kind_name))
 
-    if kind_of(options.config) == RL:
-        from predict.cli.rl_search import search
 
-        search(options)
-        return
+def _search_combinations(options: argparse.Namespace, of: Kind[Any, Any]) -> None:
+    """Predict every combination of the config's open keys and print the best."""
+    from predict import estimate
+    from predict.plan_search.sweep import default_objective, long_table, opened_space, require_objective, search_all
+    from predict.reports.sweep import search_json, search_text
+    from predict.reports.text import show
+    from sampling.hardware.this_device import code_version
 
-    if kind_of(options.config) == SERVING:
-        from predict.cli import servers
+    objective = options.objective or default_objective(of, options.price)
+    with Checks() as checks:
+        with checks.one():
+            refuse(
+                given(options, *OF_TRAINING_PLANS),
+                f"does not go with {KINDS[of.name].title}, of which every combination is predicted; omit it",
+            )
+        checks.run(require_positive, options, "top")
+        checks.run(require_objective, of, objective, options.price)
+        with checks.one():
+            space = opened_space(options.config, options.overrides, estimate, server_options(options))
+    with progress_of_combinations("search", of) as progress:
+        found = search_all(space, objective, progress)
+    log_not_read(of.not_read(found.predictions[0]))
+    if options.json:
+        print_json(search_json(found, long_table(found, commit=code_version()), top=options.top))
+    else:
+        show(search_text(found, top=options.top, objective=objective))
 
-        servers.search(options)
-        return
+
+def _search_plans(options: argparse.Namespace) -> None:
+    """Find the best plans of all that a run config leaves open, and print and write them."""
     from predict import estimate
     from predict.plan_search.whole_search import whole_search
 
     with Checks() as checks:
         checks.run(_check_results, options)
-        checks.run(require_no_questions, options, "slo", "coefficients")
+        checks.run(refuse_server_options, ServerOptions(slo=options.slo, coefficients=options.coefficients))
         with checks.one():
             search_options = _search_options(options)
         with checks.one():

@@ -20,13 +20,14 @@ from predict.cli.options import (
     print_answer,
     require_output,
 )
-from predict.cli.serving_questions import read_questions, read_step_model
 from predict.interval import Interval
 from predict.reports.pictures.charts import sweep_figure
 from predict.reports.pictures.figure_file import save_figure
 from predict.reports.serving.answer import answer_json, answer_text
+from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import Outcome
+from predict.serving.questions import questions_of
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 from sampling.progress import progress_display
@@ -93,8 +94,8 @@ def _checked_rates(options: argparse.Namespace) -> tuple[float, ...]:
             rates = rates_of(options.sweep) if options.sweep else ()
         if options.output:
             checks.run(_require_plot, options.output, rates)
-        checks.run(read_questions, options)
-        checks.run(read_step_model, options)
+        checks.run(questions_of, options.slo, options.price)
+        checks.run(chosen_coefficients, options.model or "", options.coefficients)
         if checks.errors:  # the config's are reported with them; else it is loaded where it is predicted
             checks.run(load_serving, options.config, options.overrides)
     return rates

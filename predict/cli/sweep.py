@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from predict.cli.options import (
     add_config,
@@ -12,13 +15,18 @@ from predict.cli.options import (
     add_serving_questions,
     add_step_model,
     log,
+    log_not_read,
     print_json,
-    require_no_questions,
     require_output,
     writing,
 )
+from predict.kinds import Kind, ServerOptions, kind, kind_of
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
+from sampling.progress import progress_display
+
+if TYPE_CHECKING:
+    from predict.plan_search.sweep import Progress, Space
 
 EXAMPLES = """\
 examples:
@@ -39,8 +47,6 @@ A row of a serving config has its latencies, the rate that it carries, and what 
 """
 PARQUET = ".parquet"
 SUFFIXES = (".csv", PARQUET)
-ROWS_BETWEEN = 50
-"""Rows between two lines of progress."""
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -62,31 +68,17 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.kinds import RL, SERVING, kind_of
-
-    of_rl, of_serving = kind_of(options.config) == RL, kind_of(options.config) == SERVING
-    with Checks() as checks:
-        checks.run(_check, options, of_training=not of_rl and not of_serving, of_serving=of_serving)
-        if of_serving:
-            from predict.cli import servers
-
-            with checks.one():
-                order, asked, coefficients = servers.read_sweep(options)
-    if of_serving:
-        servers.sweep(options, order, asked, coefficients)
-        return
-    if of_rl:
-        from predict.cli import rl_sweep
-
-        rl_sweep.sweep(options)
-        return
-    from predict import sweep
-    from predict.plan_search.long_table import columns, long_table, write_table
+    from predict.plan_search.sweep import columns, long_table, write_table
     from predict.reports.sweep import sweep_json, sweep_text
     from predict.reports.text import show
     from sampling.hardware.this_device import code_version
 
-    found = sweep(options.config, options.vary, options.overrides, progress=_progress)
+    space = _checked_space(options)
+    with progress_of_combinations("sweep", space.kind) as progress:
+        found = space.rows(progress)
+    log_not_read(space.kind.not_read(found.predictions[0]))
+    if options.objective:
+        found = found.ordered(options.objective)
     if options.output is not None or options.json:
         rows = long_table(found, commit=code_version())
     if options.output is not None:
@@ -96,27 +88,40 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(sweep_json(found, rows))
     else:
-        show(sweep_text(found))
+        show(sweep_text(found, options.objective))
 
 
-def _check(options: argparse.Namespace, *, of_training: bool, of_serving: bool) -> None:
-    """UserError with every fault of the options."""
-    from predict.plan_search.sweep import parse_vary
+def _checked_space(options: argparse.Namespace) -> Space[Any]:
+    """The space to sweep; UserError with every fault of the options."""
+    from predict import estimate
+    from predict.plan_search.sweep import require_objective, swept_space
 
     with Checks() as checks:
         with checks.one():
             if not options.vary:
-                example = "placement.tp=1,2,4" if of_serving else "batch.micro=1,2,4"
-                raise UserError(f"--vary: missing; give a key and its values, for example --vary {example}")
-        if not of_serving:
-            checks.run(require_no_questions, options, "slo", "price", "objective", "model", "coefficients")
-        if of_training:
-            checks.run(parse_vary, options.vary)
+                raise UserError("--vary: missing; give a key and its values, for example --vary batch.micro=1,2,4")
+        with checks.one():
+            space = swept_space(options.config, options.vary, options.overrides, estimate, server_options(options))
+        checks.run(require_objective, kind(kind_of(options.config)), options.objective, options.price)
         checks.run(require_output, "--output", options.output, SUFFIXES)
         if options.output is not None and options.output.suffix.lower() == PARQUET:
             checks.run(require_library, "pyarrow")
+    return space
 
 
-def _progress(done: int, of: int) -> None:
-    if sys.stderr.isatty() and (done % ROWS_BETWEEN == 0):
-        log(f"{done:,} of {of:,}")
+def server_options(options: argparse.Namespace) -> ServerOptions:
+    """The questions on servers that the command line asks."""
+    return ServerOptions(
+        slo=options.slo, price=options.price, model=options.model or "", coefficients=options.coefficients
+    )
+
+
+@contextmanager
+def progress_of_combinations(label: str, of: Kind[Any, Any]) -> Iterator[Progress | None]:
+    """Yields a function to call with the number of combinations that are predicted, and of all; None where they take no time to speak
+    of and nobody looks."""
+    if not (of.shows_progress or sys.stderr.isatty()):
+        yield None
+        return
+    with progress_display(label) as shown:
+        yield lambda done, count: shown(done, count, "")

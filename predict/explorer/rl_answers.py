@@ -12,11 +12,12 @@ from predict.config.draft import Document, read_draft
 from predict.config.load import read_sections
 from predict.explorer.answers import REPLICAS, TOP, Explorer, Settings, as_options
 from predict.explorer.page import Control, controls, section_controls
-from predict.plan_search.rl_space import Candidate, RlAnswer
+from predict.plan_search.sweep import SweptRow, SweptRows
 from predict.reports.page.content import page_content, with_front
 from predict.reports.page.rl import LIVE, rl_answer_view
 from predict.rl.config import document_of, load_rl, training_document
 from predict.rl.section import COLOCATED, NAME
+from predict.rl.step import RlStep
 from predict.serialise import as_json
 from sampling.errors import UserError
 
@@ -87,11 +88,11 @@ class RlExplorer(Explorer):
         return {"yaml": text, "set": as_options(options)}
 
 
-def _rows(answer: RlAnswer) -> list[dict[str, Any]]:
+def _rows(answer: SweptRows[RlStep]) -> list[dict[str, Any]]:
     return with_front([_row(place, one) for place, one in enumerate(answer.best[:TOP], 1)])
 
 
-def _row(place: int, one: Candidate) -> dict[str, Any]:
+def _row(place: int, one: SweptRow[RlStep]) -> dict[str, Any]:
     assert one.step is not None  # those that can run have one
     memory, actor = one.step.memory, one.step.phase("update_actor")
     return {
@@ -110,7 +111,7 @@ def _row(place: int, one: Candidate) -> dict[str, Any]:
     }
 
 
-def _facts(answer: RlAnswer) -> dict[str, Any]:
+def _facts(answer: SweptRows[RlStep]) -> dict[str, Any]:
     """The number of combinations that a search looked at, and its reasons for leaving others out."""
     every = len(answer.best) + len(answer.left_out)
     reasons: dict[str, int] = {}

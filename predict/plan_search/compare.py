@@ -126,4 +126,6 @@ def setting_text(value: Any) -> str:
     """A setting's value as a config writes it; `default` for an empty one."""
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value) or "default"

@@ -179,7 +179,7 @@ def neighbours(
             try:
                 found += sweep(config, [f"{path}={value}"], overrides, predict).rows
             except ConfigError as error:
-                found.append(SweptRow(values={path: value}, prediction=None, reason=str(error)))
+                found.append(SweptRow(settings={path: value}, prediction=None, reason=str(error)))
     return tuple(found)
 
 

@@ -1,67 +1,84 @@
-"""Sweep: a run under every combination of some keys' values. A combination that cannot run keeps its reason."""
+"""Every combination of some keys' values of a config of any kind: those that `--vary` gives, or that a config leaves open.
+
+A combination that cannot run keeps its reason.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from predict.config.choices import SUFFIXES, is_choice, values_of
-from predict.config.draft import PRECISION, SECTIONS, Document
-from predict.config.load import load
+from predict.config.choices import AUTO, SUFFIXES, is_choice, values_of
+from predict.config.draft import Document
 from predict.config.overrides import OPTION as SET
 from predict.config.overrides import as_settings, parse_overrides
-from predict.run.training_run import TrainingRun
+from predict.kinds import KINDS, Estimate, Kind, ServerOptions, Values, kind, kind_of
 from predict.step.prediction import Prediction
 from sampling.errors import Checks, ConfigError, InfeasibleError, UserError
+from sampling.files.disk import replacing, write_atomically
 from sampling.files.faults import did_you_mean, shown
 from sampling.files.schema import Key
 
-# The keys that a sweep varies, each with its values, and the settings of every combination.
+# The keys that vary, each with its values, and the settings of every combination.
 
 OPTION = "--vary"
 MOST_ROWS = 100_000
+MONEY = "cost"
+"""The objective that needs a price."""
 WITH_SUFFIX = re.compile(r"(\d+)([kKM])")
-WHOLE = ("model", "cluster")
-"""Sections that a name stands for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Varied:
-    """One key and its values."""
+    """One key and its values; none where the kind of config chooses them."""
 
     path: str
     values: tuple[Any, ...]
 
 
-def parse_vary(
-    texts: Sequence[str], key_of: Callable[[str], Key] | None = None, option: str = OPTION
-) -> tuple[Varied, ...]:
-    """The keys of `batch.seq_len=2k..128k` and `batch.micro=1,2,4`, by default those of a run config. UserError, with a line for each text
-    that is wrong: one that is not KEY=VALUES, an unknown key or an empty range; and for a key given twice, or more than MOST_ROWS rows."""
+def parse_vary(texts: Sequence[str], of: Kind[Any, Any], option: str = OPTION) -> tuple[Varied, ...]:
+    """The keys of `batch.seq_len=2k..128k` and `batch.micro=1,2,4`. UserError, with a line for each text that is wrong: one that is not
+    KEY=VALUES, an unknown key or an empty range; and for a key given twice, or more than MOST_ROWS rows."""
     varied: list[Varied] = []
     with Checks() as checks:
         for text in texts:
             with checks.one():
-                varied.append(_varied(text, key_of or key_of_run, option))
-    require_once(each.path for each in varied)
-    rows = math.prod(len(each.values) for each in varied)
+                varied.append(_varied(text, of, option))
+    if twice := [path for path, times in Counter(each.path for each in varied).items() if times > 1]:
+        raise UserError(f"{OPTION}: {', '.join(twice)} is given twice; give all its values at once")
+    rows = math.prod(len(each.values) or 1 for each in varied)
     if rows > MOST_ROWS:
         raise UserError(told(option, f"{rows:,} combinations are more than {MOST_ROWS:,}; vary fewer values at once"))
     return tuple(varied)
 
 
-def _varied(text: str, key_of: Callable[[str], Key], option: str) -> Varied:
+def _varied(text: str, of: Kind[Any, Any], option: str) -> Varied:
     settings, faults = parse_overrides([text])
     if faults or not settings:
         raise UserError(f"{OPTION}: {shown(text)} is not KEY=VALUES; write for example batch.micro=1,2,4")
-    path, key = settings[0].path, key_of(settings[0].path)
-    return Varied(path=path, values=_values(path, settings[0].value, key, option))
+    path, written = of.resolved(settings[0].path), settings[0].value
+    key = of.key(path)
+    if key is None:
+        raise _unknown_key(path, of)
+    if written == AUTO and of.can_be_auto:
+        _require_automatic([path], of)
+        return Varied(path=path, values=())
+    return Varied(path=path, values=_values(path, written, key, option))
+
+
+def _require_automatic(paths: Sequence[str], of: Kind[Any, Any]) -> None:
+    if wrong := [path for path in paths if path not in of.can_be_auto]:
+        raise UserError(
+            f"{', '.join(wrong)}: auto is for {', '.join(of.can_be_auto)}; give values, as in [1, 2] or 1..8"
+        )
 
 
 def told(option: str, problem: str) -> str:
@@ -69,41 +86,44 @@ def told(option: str, problem: str) -> str:
     return f"{option}: {problem}" if option else problem
 
 
-def require_once(paths: Iterable[str]) -> None:
-    """UserError for a key that is given more than once."""
-    if twice := [path for path, times in Counter(paths).items() if times > 1]:
-        raise UserError(f"{OPTION}: {', '.join(twice)} is given twice; give all its values at once")
-
-
-def combinations(varied: Sequence[Varied]) -> Iterator[Mapping[str, Any]]:
+def combinations(varied: Sequence[Varied]) -> Iterator[Values]:
     """Key path → value of each combination; the last key changes fastest."""
     for values in itertools.product(*(each.values for each in varied)):
         yield dict(zip((each.path for each in varied), values, strict=True))
 
 
-def key_of_run(path: str) -> Key:
-    """The declaration of a run config's key; UserError for an unknown one, with the nearest."""
-    if path in WHOLE:
-        return Key(name=path, kind="string")
-    if path == PRECISION.name:
-        return PRECISION
+def _unknown_key(path: str, of: Kind[Any, Any]) -> UserError:
+    """The error for a key that does not vary, with the nearest that does."""
     section, _, name = path.partition(".")
-    if section == "model" and name:
-        return Key(name=name)
-    known = {key.name: key for key in SECTIONS.get(section, ())}
-    if name not in known:
-        raise unknown_key(
-            path, [f"{each}.{key.name}" for each, keys in SECTIONS.items() for key in keys], "a run config"
-        )
-    return known[name]
+    homes = [each for each in of.paths() if each.partition(".")[2] == (name or section)]
+    near = f"; did you mean {shown(homes[0])}?" if homes else did_you_mean(path, of.paths())
+    title = KINDS[of.name].title
+    return UserError(
+        f"{OPTION}: {shown(path)} is not a key of {title}{near or '; docs/reference/config.md lists them'}"
+    )
 
 
-def unknown_key(path: str, paths: Sequence[str], of: str) -> UserError:
-    """The error for a key that is none of `paths`, with the nearest of them."""
-    section, _, name = path.partition(".")
-    homes = [each for each in paths if each.partition(".")[2] == (name or section)]
-    near = f"; did you mean {shown(homes[0])}?" if homes else did_you_mean(path, paths)
-    return UserError(f"{OPTION}: {shown(path)} is not a key of {of}{near or '; docs/reference/config.md lists them'}")
+def opened(of: Kind[Any, Any], config: Any, overrides: Sequence[str]) -> tuple[tuple[Varied, ...], list[str]]:
+    """The keys that a config and its settings leave open, as lists, ranges or `auto`, and the other settings."""
+    content = of.content(config, overrides)
+    choices = {path: value for path in of.paths() if is_choice(value := _value_at(content, path))}
+    _require_automatic([path for path, value in choices.items() if value == AUTO], of)
+    others = [text for text in overrides if not _opens(text, of)]
+    choices = choices or of.opened(content, others)
+    return parse_vary(as_settings(choices), of, option=""), others
+
+
+def _value_at(content: Any, path: str) -> Any:
+    """The value at a dotted path; None where there is none."""
+    for name in path.split("."):
+        content = content.get(name) if isinstance(content, Mapping) else None
+    return content
+
+
+def _opens(text: str, of: Kind[Any, Any]) -> bool:
+    """Whether a setting leaves its key open."""
+    settings, faults = parse_overrides([text])
+    return not faults and is_choice(settings[0].value) and of.resolved(settings[0].path) in of.paths()
 
 
 def _values(path: str, written: Any, key: Key, option: str) -> tuple[Any, ...]:
@@ -128,82 +148,240 @@ def _value(text: str, key: Key) -> Any:
 # Combinations of some keys' values, each with what is predicted for it or the reason why there is nothing.
 
 Predicted = TypeVar("Predicted")
+Progress = Callable[[int, int], None]
+"""Called with the number of combinations that are done, and of all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweptRow(Generic[Predicted]):
     """One combination."""
 
-    values: Mapping[str, Any]
-    """Key path → the value that it has here."""
+    settings: Values
+    """Key path → the value that it has here; of the keys that vary first, and then of those that follow from them."""
     prediction: Predicted | None
     reason: str = ""
-    """The reason why there is no prediction."""
+    """The reason why there is no prediction, or why it cannot be chosen."""
+    fits: bool = True
+    """Whether the reason is not one of memory, or of another limit of the machines."""
+
+    @property
+    def step(self) -> Predicted | None:
+        """The prediction, of which an RL config's is a step."""
+        return self.prediction
+
+    @property
+    def chosen(self) -> Predicted | None:
+        """The prediction of a combination that can run and fits."""
+        return None if self.reason else self.prediction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweptRows(Generic[Predicted]):
-    """The combinations in their order, the last key changing fastest."""
+    """The combinations in their order, the last key changing fastest, or by an objective the best first."""
 
+    kind: Kind[Any, Predicted]
     name: str
     varied: tuple[Varied, ...]
     rows: tuple[SweptRow[Predicted], ...]
 
+    @property
+    def best(self) -> tuple[SweptRow[Predicted], ...]:
+        """The combinations that can be chosen."""
+        return tuple(row for row in self.rows if row.chosen)
 
-def swept_rows(
-    name: str,
-    varied: Sequence[Varied],
-    predict: Callable[[Mapping[str, Any]], Predicted],
-    progress: Callable[[int, int], None] | None = None,
-    option: str = OPTION,
-) -> SweptRows[Predicted]:
-    """Every combination predicted; `progress` is told how many are done, of how many. `option` is what errors name for a varied key, if any.
-    ConfigError, with the reason of the first, where none can run; InfeasibleError where that is the reason of each."""
-    given = list(combinations(varied))
-    rows: list[SweptRow[Predicted]] = []
-    infeasible = 0
-    for values in given:
-        try:
-            rows.append(SweptRow(values=values, prediction=predict(values)))
-        except (ConfigError, InfeasibleError) as error:
-            infeasible += isinstance(error, InfeasibleError)
-            rows.append(SweptRow(values=values, prediction=None, reason=_as_varied(str(error), values, option)))
-        if progress is not None:
-            progress(len(rows), len(given))
-    if all(row.prediction is None for row in rows):
-        first = ", ".join(f"{path}={value}" for path, value in rows[0].values.items())
-        which = "the only combination" if len(rows) == 1 else f"none of {len(rows):,} combinations can run; the first"
-        kind = InfeasibleError if infeasible == len(rows) else ConfigError
-        raise kind(told(option, f"{which}, {first}, cannot run:\n{rows[0].reason}"))
-    return SweptRows(name=name, varied=tuple(varied), rows=tuple(rows))
+    @property
+    def left_out(self) -> tuple[SweptRow[Predicted], ...]:
+        return tuple(row for row in self.rows if not row.chosen)
 
+    @property
+    def predictions(self) -> tuple[Predicted, ...]:
+        return tuple(row.prediction for row in self.rows if row.prediction is not None)
 
-def _as_varied(reason: str, values: Mapping[str, Any], option: str) -> str:
-    """A reason whose lines name `option`, and not --set, before the keys that are varied."""
-    for path in values:
-        reason = reason.replace(f"{SET}: {path}", told(option, path))
-    return reason
+    def ordered(self, objective: str) -> SweptRows[Predicted]:
+        """The same with the best first, and then those that cannot be chosen."""
+        value = self.kind.orders[objective].value
+        return replace(self, rows=(*sorted(self.best, key=lambda row: value(row.prediction)), *self.left_out))
 
 
 SweptRun = SweptRow[Prediction]
 Sweep = SweptRows[Prediction]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Space(Generic[Predicted]):
+    """A config, the keys of it that vary, and what predicts each combination of their values."""
+
+    kind: Kind[Any, Predicted]
+    config: Path | str | Document
+    overrides: Sequence[str]
+    varied: tuple[Varied, ...]
+    predict: Callable[[Any], Predicted]
+    option: str = OPTION
+    """The option that errors name for a key that varies; '' for none."""
+
+    def rows(self, progress: Progress | None = None) -> SweptRows[Predicted]:
+        """Every combination predicted. ConfigError, with the reason of the first, where none can run; InfeasibleError where that is the
+        reason of each."""
+        varied, settings = self._combinations()
+        rows: list[SweptRow[Predicted]] = []
+        for each in settings:
+            rows.append(swept_row(self.kind, each, self._predicted, self.option))
+            if progress is not None:
+                progress(len(rows), len(settings))
+        if all(row.prediction is None for row in rows):
+            raise _none_can_run(rows, self.option)
+        name = self.config.name if isinstance(self.config, Document) else Path(self.config).stem
+        return SweptRows(kind=self.kind, name=name, varied=varied, rows=tuple(rows))
+
+    def _predicted(self, settings: Values) -> Predicted:
+        return self.predict(self.kind.load(self.config, [*self.overrides, *as_settings(settings)]))
+
+    def _combinations(self) -> tuple[tuple[Varied, ...], list[Values]]:
+        """The keys with their values, those included that the kind chooses, and the settings of each combination."""
+        varied, automatic = self.varied, [each.path for each in self.varied if not each.values]
+        content = self.kind.content(self.config, self.overrides) if self.kind.can_be_auto else {}
+        given = {each.path: each.values for each in varied if each.values}
+        if automatic:
+            chosen = self.kind.automatic(self.config, content, self.overrides, given, automatic)
+            varied = tuple(each if each.values else replace(each, values=chosen[each.path]) for each in varied)
+            given = {each.path: each.values for each in varied}
+        complete = self.kind.completing(self.config, content, self.overrides, given, automatic)
+        return varied, [settings for values in combinations(varied) if (settings := complete(values)) is not None]
+
+
+def swept_row(
+    of: Kind[Any, Predicted], settings: Values, predict: Callable[[Values], Predicted], option: str = OPTION
+) -> SweptRow[Predicted]:
+    """One combination, predicted, or with the reason why it is not; errors name `option`, and not --set, before the keys that vary."""
+    try:
+        prediction = predict(settings)
+    except (ConfigError, InfeasibleError) as error:
+        reason = str(error)
+        for path in settings:
+            reason = reason.replace(f"{SET}: {path}", told(option, path))
+        return SweptRow(settings=settings, prediction=None, reason=reason, fits=not isinstance(error, InfeasibleError))
+    misfit = of.misfit(prediction)
+    return SweptRow(settings=settings, prediction=prediction, reason=misfit, fits=not misfit)
+
+
+def _none_can_run(rows: Sequence[SweptRow[Any]], option: str) -> UserError:
+    first = ", ".join(f"{path}={value}" for path, value in rows[0].settings.items())
+    which = "the only combination" if len(rows) == 1 else f"none of {len(rows):,} combinations can run; the first"
+    kind_of_error = ConfigError if any(row.fits for row in rows) else InfeasibleError
+    return kind_of_error(told(option, f"{which}, {first}, cannot run:\n{rows[0].reason}"))
+
+
+def swept_space(
+    config: Path | str | Document,
+    vary: Sequence[str],
+    overrides: Sequence[str],
+    estimate: Estimate,
+    of_servers: ServerOptions | None = None,
+) -> Space[Any]:
+    """The space of a config under every combination of `vary`. UserError with every fault of these, and of the questions on servers."""
+    of, predict = kind(kind_of(config)), estimate
+    varied: tuple[Varied, ...] = ()
+    with Checks() as checks:
+        with checks.one():
+            varied = parse_vary(vary, of)
+        with checks.one():
+            predict = of.predictor(estimate, of_servers or ServerOptions())
+    return Space(kind=of, config=config, overrides=overrides, varied=varied, predict=predict)
+
+
+def opened_space(
+    config: Path | str, overrides: Sequence[str], estimate: Estimate, of_servers: ServerOptions | None = None
+) -> Space[Any]:
+    """The space of all that a config of which every combination is predicted leaves open. UserError with every fault."""
+    of, others, predict = kind(kind_of(config)), overrides, estimate
+    varied: tuple[Varied, ...] = ()
+    with Checks() as checks:
+        with checks.one():
+            predict = of.predictor(estimate, of_servers or ServerOptions())
+        with checks.one():
+            varied, others = opened(of, config, overrides)
+    return Space(kind=of, config=config, overrides=others, varied=varied, predict=predict, option="")
+
+
 def sweep(
     config: Path | str | Document,
     vary: Sequence[str],
     overrides: Sequence[str],
-    predict: Callable[[TrainingRun], Prediction],
-    progress: Callable[[int, int], None] | None = None,
-) -> Sweep:
-    """Predict a config under every combination of `vary`. Where the plan's other degrees or the nodes vary, and dp does not, dp
-    takes the ranks that are left.
+    estimate: Estimate,
+    progress: Progress | None = None,
+    of_servers: ServerOptions | None = None,
+) -> SweptRows[Any]:
+    """Predict a config of any kind under every combination of `vary`.
 
     UserError for a key or range that is wrong; ConfigError, with the reason of the first, where no combination can run.
     """
+    return swept_space(config, vary, overrides, estimate, of_servers).rows(progress)
 
-    def predicted(values: Mapping[str, Any]) -> Prediction:
-        return predict(load(config, [*overrides, *as_settings(values)]))
 
-    name = config.name if isinstance(config, Document) else Path(config).stem
-    return swept_rows(name, parse_vary(vary), predicted, progress)
+def search_all(space: Space[Predicted], objective: str, progress: Progress | None = None) -> SweptRows[Predicted]:
+    """Every combination of a space, the best first; InfeasibleError where none can be chosen."""
+    found = space.rows(progress)
+    if not found.best:
+        raise _none_can_run([row for row in found.rows if not row.fits], space.option)
+    return found.ordered(objective)
+
+
+def default_objective(of: Kind[Any, Any], price: str | None) -> str:
+    """The first objective of a kind, money only with a price."""
+    return next(name for name in of.orders if price or name != MONEY)
+
+
+def require_objective(of: Kind[Any, Any], name: str | None, price: str | None) -> None:
+    """UserError for an objective that the kind does not have, and for money without a price."""
+    if not name:
+        return
+    if not of.orders:
+        raise UserError("--objective: goes with serving configs; omit it")
+    if name == MONEY and name in of.orders and not price:
+        other = default_objective(of, price)
+        raise UserError(
+            f"--objective: {MONEY} needs a price; give --price too, as in --price 2.5/gpu-h, or take {other}"
+        )
+    if name not in of.orders:
+        near = did_you_mean(name, of.orders) or f"; give one of {', '.join(of.orders)}"
+        raise UserError(f"--objective: {shown(name)} does not order {KINDS[of.name].plural}{near}")
+
+
+# The long table: one row a combination, with figures in SI units under plain names, as CSV or Parquet takes them.
+
+
+def columns(found: SweptRows[Any]) -> list[str]:
+    """The names of the columns: those of the kind, and a column for each varied key that has none of them."""
+    return list(dict.fromkeys([*found.kind.columns.split(), *(each.path for each in found.varied)]))
+
+
+def long_table(found: SweptRows[Any], *, commit: str) -> list[dict[str, Any]]:
+    """The rows, each with every column; None where there is no figure. `commit` is the version of this program."""
+    empty = dict.fromkeys(columns(found))
+    rows = []
+    for row in found.rows:
+        values = {each.path: row.settings[each.path] for each in found.varied}
+        cells = {**found.kind.row(row.prediction), "commit": commit} if row.prediction is not None else {}
+        rows.append({**empty, **values, **cells, "reason": row.reason})
+    return rows
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+    """Write the rows: Parquet where the name ends so, which needs pyarrow, else CSV."""
+    if path.suffix.lower() != ".parquet":
+        write_atomically(path, as_csv(rows, names).encode())
+        return
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table({name: [row[name] for row in rows] for name in names})
+    with replacing(path) as temporary:
+        pyarrow.parquet.write_table(table, temporary)

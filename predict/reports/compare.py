@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from predict.kinds import RL, SERVING, Kind
 from predict.memory.peak import TERMS
-from predict.plan_search.compare import Difference, setting_text
-from predict.reports.text import figures_table, first_lines_of
+from predict.plan_search.compare import Difference, differing, setting_text
+from predict.plan_search.serving import carried, carried_cost, carried_ratio, money, per_gpu
+from predict.reports.money import amount_text
+from predict.reports.rl.step import rl_step_json
+from predict.reports.serving.answer import answer_json
+from predict.reports.serving.step import coefficients_line, notes_on_answers
+from predict.reports.sweep import rate_in_words
+from predict.reports.text import escape, figures_table, first_lines_of, stacked
+from predict.rl.phases import NAMES
+from predict.rl.step import RlStep
 from predict.run.model_flops import tokens_per_step
-from predict.serialise import as_json, version_of
+from predict.serialise import as_json, each_picked, version_of, versioned
+from predict.serving.questions import Answer, objectives_text
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted
-from sampling.number_text import duration, durations, gib, signed, signed_percent
+from sampling.number_text import duration, durations, gib, plain, signed, signed_percent, significant
+from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,7 +41,6 @@ ROUNDING = 1e-9
 def compare_text(differences: Sequence[Difference]) -> RenderableType:
     """The runs, what differs in their settings, the step heading by heading, and memory term by term."""
     from rich.console import Group
-    from rich.markup import escape
 
     names = _names(differences)
     lines = [f"  {name}  {escape(_told(each))}" for name, each in zip(names, _runs(differences), strict=True)]
@@ -169,3 +181,99 @@ def _run_json(prediction: Prediction) -> dict[str, Any]:
         "memory_bytes": prediction.memory.point_bytes,
         "verdict": prediction.memory.verdict,
     }
+
+
+# RL steps and servers beside each other: the settings that differ, and a column of figures for each.
+
+Figure = tuple[str, Callable[[Any], float | None], Callable[[Any], str]]
+"""Name, value and form of a row."""
+
+
+def side_by_side_text(kind: Kind[Any, Any], names: Sequence[str], found: Sequence[Any]) -> RenderableType:
+    """The settings that differ, and a column for each config with the change from the first."""
+    first, report = found[0], SIDE_BY_SIDE[kind.name]
+    lines = []
+    for name, other in zip(names[1:], found[1:], strict=True):
+        changes = differing(kind.settings(first), kind.settings(other))
+        words = ", ".join(f"{path} {setting_text(one)} → {setting_text(its)}" for path, (one, its) in changes.items())
+        lines.append(escape(f"{names[0]} → {name}: {words or 'the same settings'}"))
+    table = figures_table("", ("",), [escape(name) for name in names])
+    for name, value, write in report.figures(first):
+        values = [value(one) for one in found]
+        if any(each is not None for each in values):
+            table.add_row(name, *_with_changes(values, write))
+    return stacked(*report.before(found), *lines, table, *report.after(names, found))
+
+
+def _with_changes(values: Sequence[float | None], write: Callable[[Any], str]) -> Iterator[str]:
+    """Figures, those after the first with their change."""
+    first = values[0]
+    for place, value in enumerate(values):
+        changed = place and first and value is not None and value != first
+        change = f" ({signed_percent(value / first - 1, decimals=0)})" if changed else ""  # type: ignore[operator]
+        yield "" if value is None else write(value) + change
+
+
+def _figures_of_servers(first: Answer) -> Iterator[Figure]:
+    yield "GPUs", lambda found: found.server.run.server.placement.gpus, str
+    yield "requests at once", lambda found: found.server.at_once, "{:,}".format
+    for figure in ("e2e", "ttft", "tpot"):
+        of = attrgetter(f"latency.{figure}")
+        yield f"{figure.upper()}, mean", lambda found, of=of: of(found.outcomes[0]).mean_us, duration  # type: ignore[misc]
+        yield f"{figure.upper()}, p90", lambda found, of=of: of(found.outcomes[0]).percentiles_us[90], duration  # type: ignore[misc]
+    yield "capacity, requests/s", lambda found: found.capacity.median, plain
+    if first.kept:
+        up_to = f"{objectives_text(first.kept.objectives)} up to, requests/s"
+        yield up_to, lambda found: carried(found).median, plain
+    yield "the same per GPU", per_gpu, plain
+    if cost := carried_cost(first):
+        name = f"cost per million output tokens at {rate_in_words(first)}"
+        yield name, money, lambda amount: amount_text(amount, cost.currency)
+
+
+def _after_servers(names: Sequence[str], found: Sequence[Answer]) -> Iterator[str]:
+    """The intervals of their capacities, the ratios of what they carry, and which of them are overloaded."""
+    intervals = ", ".join(f"{significant(one.capacity.low)} to {significant(one.capacity.high)}" for one in found)  # type: ignore[union-attr]
+    yield from ("", f"90 % intervals of capacity: {intervals} requests/s")
+    for name, other in zip(names[1:], found[1:], strict=True):
+        ratio = carried_ratio(found[0], other)
+        bounds = f"90 %: {significant(ratio.low)} to {significant(ratio.high)}"
+        words = f"{name} carries {significant(ratio.median)} times what {names[0]} does ({bounds})"
+        yield escape(f"{words}, so they may carry the same" if ratio.low <= 1 <= ratio.high else words)
+    for name, one in zip(names, found, strict=True):
+        if one.outcomes[0].grows:
+            yield f"{escape(name)}: OVERLOADED, its times depend on how long the load lasts"
+    yield escape(coefficients_line(found[0].server.stepper))
+
+
+def _figures_of_rl_steps(first: RlStep) -> Iterator[Figure]:
+    for name in NAMES:
+        yield name, lambda step, name=name: (phase := step.phase(name)) and phase.time.median_us, duration  # type: ignore[misc]
+    yield "step", lambda step: step.time.median_us, duration
+    yield "tokens/s per GPU", lambda step: step.tokens_per_second_per_gpu, "{:,.0f}".format
+    yield "GPUs", lambda step: step.rl.gpus, str
+    yield "most memory per GPU", lambda step: step.memory.worst.peak, lambda size: f"{size / GIB:.1f} GiB"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SideBySide:
+    """The parts of a comparison that differ between RL steps and servers."""
+
+    figures: Callable[[Any], Iterator[Figure]]
+    before: Callable[[Sequence[Any]], Sequence[str]] = lambda found: ()
+    after: Callable[[Sequence[str], Sequence[Any]], Iterator[str]] = lambda names, found: iter(())
+
+
+SIDE_BY_SIDE: Mapping[str, SideBySide] = {
+    RL: SideBySide(figures=_figures_of_rl_steps),
+    SERVING: SideBySide(figures=_figures_of_servers, before=notes_on_answers, after=_after_servers),
+}
+
+
+def side_by_side_json(kind: Kind[Any, Any], found: Sequence[Any]) -> dict[str, Any]:
+    """The content of `predict rl-step --json`, or of `predict serving --find-capacity --json`, for each in their order; of servers also
+    what each but the first carries over the first."""
+    if kind.name == RL:
+        return versioned("rl-compare", {"steps": [rl_step_json(step) for step in found]})
+    ratios = each_picked((carried_ratio(found[0], other) for other in found[1:]), "median low high")
+    return versioned("serving-compare", {"servers": [answer_json(one) for one in found], "carried_ratios": ratios})

@@ -5,15 +5,25 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from predict.kinds import TRAINING, kind
 from predict.plan_search.answer import Answer, FrontPlan, RankedPlan
 from predict.plan_search.search import SHORT, Found, in_words
 from predict.reports.money import ASSUMED_GOODPUT, goodput_text, tokens_text
+from predict.reports.search_columns import (
+    Columns,
+    PlacedPlan,
+    as_content,
+    cells,
+    common_to_all,
+    headings,
+    plan_columns,
+    settings_json,
+)
 from predict.reports.text import figures_table, first_lines_of
-from predict.serialise import as_json, version_of
+from predict.serialise import version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, signed_percent
 from sampling.units import GIB
@@ -27,14 +37,14 @@ if TYPE_CHECKING:
 
 def answer_json(answer: Answer, *, why: bool = False) -> dict[str, Any]:
     """Times in µs, sizes in bytes, shares as fractions; with `why`, an example of each reason."""
-    found = answer.found
+    found, (rows, columns) = answer.found, _placed(answer)
     content: dict[str, Any] = {
         "version": version_of("search"),
         "objective": found.objective.name,
         "space": space_json(found),
         "seconds": found.seconds,
         "complete": found.complete,
-        "best": [plan_json(plan, place) for place, plan in enumerate(answer.plans, 1)],
+        "best": [as_content(columns, row) for row in rows],
         "experiment": answer.experiment or None,
         "left_out": {reason: left.count for reason, left in found.left_out.items()},
     }
@@ -60,31 +70,11 @@ def space_json(found: Found) -> dict[str, int]:
     }
 
 
-def plan_json(plan: RankedPlan, place: int) -> dict[str, Any]:
-    prediction = plan.prediction
-    memory, cluster = prediction.memory, prediction.run.cluster
-    return {
-        "rank": place,
-        "plan": settings_json(plan.settings),
-        "cluster": {"hardware": cluster.gpu.name, "nodes": cluster.nodes, "gpus": cluster.world_size},
-        "step_time_us": as_json(prediction.step_time),
-        "tokens_per_second_per_gpu": prediction.tokens_per_second_per_gpu,
-        "mfu": prediction.mfu,
-        "memory_bytes": memory.point_bytes,
-        "headroom_bytes": memory.headroom_bytes,
-        "verdict": memory.verdict,
-        "tied": place > 1 and plan.ratio.tied,
-        "overlap": plan.ratio.overlap,
-        "same": [settings_json(settings) for settings in plan.same],
-        "ratio": {"median": plan.ratio.median, "low": plan.ratio.low, "high": plan.ratio.high},
-        "energy_j_per_token": plan.energy_j_per_token,
-        "cost": plan.cost and asdict(plan.cost),
-    }
-
-
-def settings_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by their keys; those outside the plan under their whole paths."""
-    return {path.removeprefix("plan."): value for path, value in settings.items()}
+def _placed(answer: Answer) -> tuple[list[PlacedPlan], Columns[PlacedPlan]]:
+    """The plans with their places, and the columns of their figures."""
+    rows = [PlacedPlan(place=place, plan=plan) for place, plan in enumerate(answer.plans, 1)]
+    common = common_to_all(kind(TRAINING), lambda row: row.prediction)
+    return rows, [*plan_columns(with_cost=rows[0].plan.cost is not None), *common]
 
 
 def front_row(plan: FrontPlan) -> dict[str, Any]:
@@ -159,22 +149,18 @@ def _varying(plans: Sequence[RankedPlan]) -> list[str]:
 
 
 def _ranking(answer: Answer) -> RenderableType:
-    plans = answer.plans
+    plans, (rows, columns) = answer.plans, _placed(answer)
     varying = _varying(plans)
-    shown = [_name(path) for path in varying]
     same = {path: value for path, value in plans[0].settings.items() if path not in varying}
-    with_cost = plans[0].cost is not None
     gpus = len({_cluster(plan) for plan in plans}) > 1
-    # headers of two lines keep the table of a whole training within 120 columns
-    figures = ["step", "90 %", "tok/s\n/GPU", "MFU", "memory", "free", "fits"]
-    figures += ["GPU-\nhours", "days", "cost", "MWh"] if with_cost else ["J/token"]
-    names = ["", *(["cluster"] if gpus else []), *shown]
+    names = ["", *(["cluster"] if gpus else []), *map(_name, varying)]
     title = f"the best by {answer.found.objective.meaning}" + (f"; all: {in_words(same)}" if same else "")
-    table = figures_table(title, names, figures)
-    for place, plan in enumerate(plans, 1):
-        mark = f"{place}{' =' if place > 1 and plan.ratio.tied else ''}"
+    table = figures_table(title, names, headings(columns))
+    for row in rows:
+        plan = row.plan
+        mark = f"{row.place}{' =' if row.tied else ''}"
         values = [mark, *([_cluster(plan)] if gpus else []), *(_value(plan.settings.get(path)) for path in varying)]
-        table.add_row(*values, *_figures(plan), *(_cost(plan) if with_cost else []))
+        table.add_row(*values, *cells(columns, row))
     return table
 
 
@@ -189,39 +175,6 @@ def _value(value: Any) -> str:
 def _cluster(plan: RankedPlan) -> str:
     cluster = plan.prediction.run.cluster
     return f"{cluster.world_size} × {cluster.gpu.name}"
-
-
-def _figures(plan: RankedPlan) -> list[str]:
-    prediction = plan.prediction
-    memory, step = prediction.memory, prediction.step_time
-    below, above = 1 - step.low_us / step.median_us, step.high_us / step.median_us - 1
-    energy = plan.energy_j_per_token
-    return [
-        duration(step.median_us),
-        f"−{below:.0%} +{above:.0%}",
-        f"{prediction.tokens_per_second_per_gpu:,.0f}",
-        f"{prediction.mfu:.1%}",
-        f"{memory.point_bytes / GIB:.1f} GiB",
-        f"{memory.headroom_bytes / GIB:.1f}",
-        memory.verdict.lower(),
-        *(["" if energy is None else f"{energy:.3g}"] if plan.cost is None else []),
-    ]
-
-
-def _cost(plan: RankedPlan) -> list[str]:
-    cost = plan.cost
-    assert cost is not None
-    money = "" if cost.cost is None else _money(cost.currency, cost.cost.median)
-    energy = "" if cost.energy_mwh is None else f"{cost.energy_mwh.median:,.0f}"
-    return [f"{cost.gpu_hours.median:,.0f}", f"{cost.days.median:,.1f}", money, energy]
-
-
-def _money(currency: str, amount: float) -> str:
-    """`$1.34 M`."""
-    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if amount >= limit:
-            return f"{currency}{amount / limit:.2f}{unit}"
-    return f"{currency}{amount:.2f}"
 
 
 def _training(best: RankedPlan) -> Iterator[str]:

@@ -1,80 +1,176 @@
-"""A sweep as a table in a terminal and as JSON."""
+"""Combinations of a config's values, swept or searched, as a table in a terminal and as JSON: steps, RL steps and servers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from predict.plan_search.sweep import Predicted, Sweep, SweptRows
-from predict.reports.text import figures_table, first_lines_of
-from predict.serialise import version_of
-from predict.step.prediction import Prediction
+from predict.kinds import RL, SERVING, TRAINING
+from predict.plan_search.serving import carried_cost
+from predict.plan_search.sweep import SweptRow, SweptRows
+from predict.reports.search_columns import (
+    RL_STEPS,
+    STEPS,
+    Columns,
+    as_content,
+    cells,
+    common_to_all,
+    headings,
+    server_columns,
+)
+from predict.reports.serving.answer import load_line
+from predict.reports.serving.step import coefficients_line, notes_on_answers
+from predict.reports.text import escape, figures_table, first_lines_of, stacked
+from predict.serialise import picked, versioned
+from predict.serving.questions import Answer, objectives_text
 from sampling.files.faults import counted
-from sampling.number_text import duration, durations
-from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-FIGURES = ("step time", "90 %", "tokens/s/GPU", "MFU", "memory GiB", "fits")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowsReport:
+    """The parts of a report on combinations that differ between kinds of config."""
+
+    columns: Callable[[Any], Columns[Any]]
+    """From the first prediction."""
+    head: Callable[[SweptRows[Any]], Mapping[str, Any]]
+    """First keys of the JSON."""
+    format: str
+    whole_paths: bool = False
+    """Whether the headings of varied keys are their whole paths."""
+    before: Callable[[Sequence[Any]], Sequence[str]] = lambda found: ()
+    """Lines above the table."""
+    after: Callable[[Sequence[Any], str], Iterator[str]] = lambda found, ordered_by: iter(
+        [ordered_by] * bool(ordered_by)
+    )
+    """Lines below it, the order of the rows among them."""
 
 
-def sweep_text(sweep: Sweep) -> RenderableType:
-    """The rows that the predictions rest on, a row a combination of a run config, then why others cannot run."""
-    from rich.console import Group
+def _notes_on_servers(found: Sequence[Answer], ordered_by: str) -> Iterator[str]:
+    """The load that all have, the order, and the meaning of the columns."""
+    first = found[0]
+    loads = dict.fromkeys(load_line(one.outcomes[0].load) for one in found)
+    yield from (f"load: {load}" for load in loads if len(loads) == 1)
+    yield ordered_by or "in the order of --vary"
+    if first.kept:
+        yield f"keeps: the highest rate with {objectives_text(first.kept.objectives)}; limit: what fails above it"
+    yield f"per GPU: requests per second at {rate_in_words(first)}"
+    if carried_cost(first):
+        yield "per M out: money per million output tokens there, prompts included"
+    yield coefficients_line(first.server.stepper)
 
-    table = rows_text(sweep, title_of(sweep), [each.path for each in sweep.varied], FIGURES, _figures)
-    return Group(*first_lines_of(*(row.prediction for row in sweep.rows if row.prediction)), table)
+
+def rate_in_words(found: Answer) -> str:
+    """The rate that is carried."""
+    return "the highest rate that keeps the objectives" if found.kept else "capacity"
 
 
-def title_of(sweep: SweptRows[Any]) -> str:
-    """The number of combinations, and of those that can run."""
-    run = sum(row.prediction is not None for row in sweep.rows)
-    return f"{sweep.name}: {counted(len(sweep.rows), 'combination')}, {run} can run"
+def _head_of_servers(found: SweptRows[Answer]) -> Mapping[str, Any]:
+    used = found.predictions[0].server.stepper.coefficients
+    return {"config": found.name, "step": picked(used, "model source")}
 
 
-def rows_text(
-    sweep: SweptRows[Predicted],
-    title: str,
-    titles: Sequence[str],
-    names_of_figures: Sequence[str],
-    figures: Callable[[Predicted], Sequence[str]],
+REPORTS: Mapping[str, RowsReport] = {
+    TRAINING: RowsReport(
+        columns=lambda first: STEPS,
+        head=lambda found: {"run": found.name},
+        format="sweep",
+        whole_paths=True,
+        before=lambda found: first_lines_of(*found),
+    ),
+    RL: RowsReport(columns=lambda first: RL_STEPS, head=lambda found: {"run": found.name}, format="rl-sweep"),
+    SERVING: RowsReport(
+        columns=server_columns,
+        head=_head_of_servers,
+        format="serving-sweep",
+        before=notes_on_answers,
+        after=_notes_on_servers,
+    ),
+}
+
+
+def sweep_text(found: SweptRows[Any], objective: str | None = None) -> RenderableType:
+    """A row per combination that is predicted, ordered by the objective where there is one, then why others cannot run."""
+    return _text(found, [row for row in found.rows if row.prediction is not None], objective, ())
+
+
+def search_text(found: SweptRows[Any], *, top: int, objective: str) -> RenderableType:
+    """The best combinations, and why others cannot be chosen."""
+    common = common_to_all(found.kind)
+    return _text(found, found.best[:top], objective, common)
+
+
+def _text(
+    found: SweptRows[Any], rows: Sequence[SweptRow[Any]], objective: str | None, common: Columns[Any]
 ) -> RenderableType:
-    """A row per combination with its figures, then why others cannot run, each reason once; `titles` are those of the varied keys."""
-    from rich.console import Group
-    from rich.markup import escape
+    report, predictions = REPORTS[found.kind.name], [row.prediction for row in rows]
+    columns = [*report.columns(predictions[0]), *common]
+    title = f"{found.name}: {counted(len(found.rows), 'combination')}, {len(found.best)} can run"
+    table = figures_table(escape(title), (), (*_titles(found, report), *headings(columns)))
+    for row in rows:
+        table.add_row(*map(escape, _values(found, row)), *cells(columns, row.prediction))
+    ordered_by = f"the best first, by {found.kind.orders[objective].meaning}" if objective else ""
+    notes = [escape(line) for line in report.after(predictions, ordered_by)]
+    return stacked(*report.before(predictions), table, *_reasons(found), *(["", *notes] if notes else []))
 
-    names = [each.path for each in sweep.varied]
-    table = figures_table(escape(title), (), (*titles, *names_of_figures))
-    left_out: dict[str, list[str]] = {}
-    for row in sweep.rows:
-        values = [str(row.values[name]) for name in names]
+
+def _titles(found: SweptRows[Any], report: RowsReport) -> list[str]:
+    """Headings of the varied keys."""
+    paths = [each.path for each in found.varied]
+    short = ["engine" if path == "engine.name" else path.rpartition(".")[2] for path in paths]
+    return paths if report.whole_paths or len(set(short)) < len(short) else short
+
+
+def _values(found: SweptRows[Any], row: SweptRow[Any]) -> list[str]:
+    return [str(row.settings[each.path]) for each in found.varied]
+
+
+def _reasons(found: SweptRows[Any]) -> Iterator[str]:
+    """The combinations that cannot run, each reason once; of those that do not fit, the least that one of them needs."""
+    cannot_run: dict[str, list[str]] = {}
+    misfits: dict[str, list[str]] = {}
+    for row in found.left_out:
         if row.prediction is None:
-            left_out.setdefault(row.reason, []).append(" · ".join(values))
+            cannot_run.setdefault(row.reason, []).append(" · ".join(_values(found, row)))
         else:
-            table.add_row(*map(escape, values), *figures(row.prediction))
-    reasons = [f"  {escape(', '.join(which))}: {escape(why)}" for why, which in left_out.items()]
-    return Group(table, *(["", f"cannot run ({' · '.join(names)}):", *reasons] if reasons else []))
+            misfits.setdefault(row.reason.partition(" needs ")[0], []).append(row.reason)
+    if cannot_run:
+        yield from ("", f"cannot run ({' · '.join(each.path for each in found.varied)}):")
+    for why, which in cannot_run.items():
+        yield f"  {escape(', '.join(which))}: {escape(why)}"
+    for reasons in misfits.values():
+        yield escape(f"{counted(len(reasons), 'combination')} left out: {min(reasons)}")
 
 
-def _figures(prediction: Prediction) -> tuple[str, ...]:
-    step, memory = prediction.step_time, prediction.memory
-    return (
-        duration(step.median_us),
-        durations(step.low_us, step.high_us),
-        f"{prediction.tokens_per_second_per_gpu:,.0f}",
-        f"{prediction.mfu:.1%}",
-        f"{memory.point_bytes / GIB:,.1f} of {memory.capacity_bytes / GIB:,.1f}",
-        memory.verdict,
+def sweep_json(found: SweptRows[Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The long table's rows, in their order, and the keys that were varied."""
+    report = REPORTS[found.kind.name]
+    return versioned(
+        report.format,
+        {**report.head(found), "varied": {each.path: each.values for each in found.varied}, "rows": rows},
     )
 
 
-def sweep_json(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The long table's rows, and the keys that were varied."""
-    return {
-        "version": version_of("sweep"),
-        "run": sweep.name,
-        "varied": {each.path: list(each.values) for each in sweep.varied},
-        "rows": [dict(row) for row in rows],
-    }
+def search_json(found: SweptRows[Any], rows: Sequence[Mapping[str, Any]], *, top: int) -> dict[str, Any]:
+    """The best of a search: of servers the long table's rows, with those that cannot run at the end."""
+    common = common_to_all(found.kind)
+    if found.kind.name == SERVING:
+        shown = [
+            {**cells_of, **(as_content(common, row.prediction) if row.prediction else {})}
+            for row, cells_of in zip(found.rows, rows, strict=True)
+        ]
+        return sweep_json(found, [*shown[: len(found.best)][:top], *shown[len(found.best) :]])
+    return versioned(
+        "rl-search",
+        {
+            "space": {each.path: each.values for each in found.varied},
+            "best": [
+                {"settings": row.settings, **as_content((*RL_STEPS, *common), row.prediction)}
+                for row in found.best[:top]
+            ],
+            "left_out": [picked(row, "settings reason") for row in found.left_out],
+        },
+    )

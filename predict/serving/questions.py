@@ -18,6 +18,7 @@ from predict.serving.loaded_server import LoadedServer, Outcome
 from predict.serving.step_table import StepTable
 from sampling.errors import Checks, InfeasibleError, UserError
 from sampling.files.faults import did_you_mean, shown
+from sampling.number_text import duration
 
 # The cost of the tokens of a server, from the price of its GPUs and the requests that it answers.
 
@@ -350,6 +351,22 @@ def answer(
         kept=kept,
         kept_cost=kept_cost,
     )
+
+
+def objectives_text(objectives: Sequence[Objective]) -> str:
+    """`TTFT p90 ≤ 1 s and TPOT p90 ≤ 50 ms`."""
+    return " and ".join(_bound(one) for one in objectives)
+
+
+def _bound(one: Objective) -> str:
+    return f"{one.title} ≤ {duration(one.limit_us)}"
+
+
+def binding_text(found: ObjectivesRate) -> str:
+    """The obstacle to a higher rate, in words."""
+    if not found.binding:
+        return "the queue grows"
+    return f"{objectives_text(found.binding)} {'fails' if len(found.binding) == 1 else 'fail'}"
 
 
 # Questions on a server from the texts that commands and callers give.

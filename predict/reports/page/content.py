@@ -13,14 +13,16 @@ from predict.config.draft import Document
 from predict.ledger.training_cost import TrainingCost
 from predict.plan_search.answer import Answer
 from predict.plan_search.compare import compare
-from predict.plan_search.rl_space import LONGEST, Candidate, LengthMap, N
+from predict.plan_search.rl import LONGEST, LengthMap, N
 from predict.plan_search.search import in_words
 from predict.plan_search.sensitivity import neighbours, sensitivity
-from predict.plan_search.sweep import Sweep, SweptRun, sweep
+from predict.plan_search.sweep import Sweep, SweptRow, SweptRun, sweep
 from predict.reports.compare import compare_json
 from predict.reports.page.run_view import communication_share, run_view
-from predict.reports.search import settings_json, space_json
+from predict.reports.search import space_json
+from predict.reports.search_columns import settings_json
 from predict.reports.sensitivity import sensitivity_json
+from predict.rl.step import RlStep
 from predict.run.training_run import TrainingRun
 from predict.serialise import as_json, picked, versioned
 from predict.step.prediction import Prediction
@@ -65,7 +67,7 @@ def heat_map_view(found: Sweep, run: TrainingRun) -> dict[str, Any]:
 
 
 def _cell(row: SweptRun) -> dict[str, Any]:
-    cell: dict[str, Any] = {"sequence": row.values[SEQUENCE], "microbatch": row.values[MICROBATCH]}
+    cell: dict[str, Any] = {"sequence": row.settings[SEQUENCE], "microbatch": row.settings[MICROBATCH]}
     if row.prediction is None:
         return cell | {"reason": row.reason}
     return cell | picked(
@@ -87,7 +89,7 @@ def rl_heat_map_view(found: LengthMap) -> dict[str, Any]:
     }
 
 
-def _rl_cell(one: Candidate) -> dict[str, Any]:
+def _rl_cell(one: SweptRow[RlStep]) -> dict[str, Any]:
     cell: dict[str, Any] = {"sequence": one.settings[LONGEST], "microbatch": one.settings[N]}
     if one.step is None:
         return cell | {"reason": one.reason}
@@ -168,7 +170,7 @@ def plans_of_neighbours(own: Prediction, neighbours: Iterable[SweptRun]) -> list
     rows = [{**plan_row("this plan", own), "own": True}]
     refused = []
     for each in neighbours:
-        label = in_words(each.values)
+        label = in_words(each.settings)
         if each.prediction is None:
             refused.append({"label": label, "reason": each.reason})
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 from predict import days, estimate, load, rl_step
 from predict.kinds import RL, kind_of
-from predict.plan_search.rl_space import length_map
+from predict.plan_search.rl import length_map
 from predict.reports.page.content import report_content
 from predict.reports.page.document import report_page
 from predict.reports.page.rl import rl_content

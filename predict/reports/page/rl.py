@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from predict.plan_search.compare import settings_of
-from predict.plan_search.rl_space import LengthMap
+from predict.plan_search.rl import LengthMap
 from predict.reports.page.content import page_content, rl_heat_map_view
 from predict.reports.page.run_view import (
     Assumption,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from predict import estimate, load, rl_step
 from predict.config.draft import Document
 from predict.kinds import RL, kind_of
-from predict.plan_search.rl_space import length_map
+from predict.plan_search.rl import length_map
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
 from sampling.extras import require_library

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.reports.ledger import quantity
@@ -21,11 +20,10 @@ from predict.reports.text import (
 )
 from predict.rl.books import RlLedger
 from predict.rl.memory import TERMS
-from predict.rl.phases import NAMES
 from predict.rl.rollout import BEFORE_TAIL
 from predict.rl.section import COLOCATED
 from predict.serialise import picked, versioned
-from sampling.number_text import duration, durations, percent, plain, signed_percent, size
+from sampling.number_text import duration, durations, percent, plain, size
 from sampling.units import GIB
 
 if TYPE_CHECKING:
@@ -281,31 +279,3 @@ def rl_step_json(step: RlStep, draws: RlDraws | None = None) -> dict[str, Any]:
         | picked(step, "memory_verdict=memory.verdict unknown=rl.section.unknown")
         | {"draws": drawn},
     )
-
-
-def rl_compare_text(steps: Sequence[RlStep]) -> Table:
-    """A column for each step: its phases, the step, what it trains on per second, and its memory; with the change from the first."""
-    made = figures_table("", ("",), [escape(step.rl.name) for step in steps])
-    for name in NAMES:
-        phases = [step.phase(name) for step in steps]
-        if any(phases):
-            made.add_row(name, *_changes([phase.time.median_us if phase else None for phase in phases]))
-    made.add_row("step", *_changes([step.time.median_us for step in steps]))
-    made.add_row("tokens/s per GPU", *(f"{step.tokens_per_second_per_gpu:,.0f}" for step in steps))
-    made.add_row("GPUs", *(str(step.rl.gpus) for step in steps))
-    made.add_row("most memory per GPU", *(f"{step.memory.worst.peak / GIB:.1f} GiB" for step in steps))
-    return made
-
-
-def _changes(times_us: Sequence[float | None]) -> Iterator[str]:
-    """Times, those after the first with their change."""
-    first, *others = times_us
-    yield "" if first is None else duration(first)
-    for time_us in others:
-        change = f" ({signed_percent(time_us / first - 1, decimals=0)})" if time_us is not None and first else ""
-        yield "" if time_us is None else duration(time_us) + change
-
-
-def rl_compare_json(steps: Sequence[RlStep]) -> dict[str, Any]:
-    """The content of `predict rl-step --json` for each, in their order."""
-    return versioned("rl-compare", {"steps": [rl_step_json(step) for step in steps]})

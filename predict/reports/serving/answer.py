@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -14,7 +14,7 @@ from predict.reports.serving.step import coefficients_line, notes_on_step, serve
 from predict.reports.text import escape, fact, head, noted, stacked, table
 from predict.serialise import as_json, picked, versioned
 from predict.serving.loaded_server import LoadedServer
-from predict.serving.questions import Objective, ObjectivesRate, TokenCost
+from predict.serving.questions import ObjectivesRate, TokenCost, binding_text, objectives_text
 from predict.serving.step_model import KERNELS
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, plain
@@ -37,22 +37,6 @@ def rate_text(rate: Interval) -> str:
     """`27.3 requests/s (90 %: 25.4 to 29.5)`."""
     bounds = f"{plain(rate.low)} to {plain(rate.high)}"
     return f"{plain(rate.median)} requests/s (90 %: {bounds})"
-
-
-def objectives_text(objectives: Sequence[Objective]) -> str:
-    """`TTFT p90 ≤ 1 s and TPOT p90 ≤ 50 ms`."""
-    return " and ".join(_bound(one) for one in objectives)
-
-
-def _bound(one: Objective) -> str:
-    return f"{one.title} ≤ {duration(one.limit_us)}"
-
-
-def binding_text(found: ObjectivesRate) -> str:
-    """The obstacle to a higher rate, in words."""
-    if not found.binding:
-        return "the queue grows"
-    return f"{objectives_text(found.binding)} {'fails' if len(found.binding) == 1 else 'fail'}"
 
 
 def objectives_facts(server: LoadedServer, found: ObjectivesRate) -> Iterator[str]:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from predict.kinds import TRAINING, kind
 from predict.plan_search.sweep import MOST_ROWS, combinations, parse_vary
 from sampling.errors import UserError
 
+RUNS = kind(TRAINING)
 WRITTEN: dict[str, tuple[str, tuple[Any, ...]]] = {
     "batch.seq_len=2k..16k": ("batch.seq_len", (2048, 4096, 8192, 16384)),
     "batch.micro=1,2,4": ("batch.micro", (1, 2, 4)),
@@ -29,7 +31,7 @@ WRITTEN: dict[str, tuple[str, tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_values(text: str) -> None:
-    (varied,) = parse_vary([text])
+    (varied,) = parse_vary([text], RUNS)
     assert (varied.path, varied.values) == WRITTEN[text]
 
 
@@ -48,17 +50,17 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_wrong_is_one_clear_error(text: str) -> None:
     with pytest.raises(UserError, match=REFUSED[text]) as error:
-        parse_vary([text])
+        parse_vary([text], RUNS)
     assert "\n" not in str(error.value)
 
 
 def test_a_key_is_given_once_and_combinations_are_bounded() -> None:
     with pytest.raises(UserError, match=r"batch\.micro is given twice"):
-        parse_vary(["batch.micro=1", "micro_batch_size=2"])
+        parse_vary(["batch.micro=1", "micro_batch_size=2"], RUNS)
     with pytest.raises(UserError, match=f"combinations are more than {MOST_ROWS:,}"):
-        parse_vary(["batch.global=1..900..1", "batch.seq_len=1..900..1"])
+        parse_vary(["batch.global=1..900..1", "batch.seq_len=1..900..1"], RUNS)
 
 
 def test_the_last_key_changes_fastest() -> None:
-    varied = parse_vary(["batch.micro=1,2", "plan.tp=4,8"])
+    varied = parse_vary(["batch.micro=1,2", "plan.tp=4,8"], RUNS)
     assert [tuple(each.values()) for each in combinations(varied)] == [(1, 4), (1, 8), (2, 4), (2, 8)]

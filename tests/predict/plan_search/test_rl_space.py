@@ -10,7 +10,9 @@ import pytest
 
 import predict
 from predict.cli import main
-from predict.plan_search.rl_space import length_map, space_of
+from predict.plan_search.rl import length_map
+from predict.plan_search.sweep import SweptRows, opened_space
+from predict.rl.step import RlStep
 from sampling.errors import ConfigError, InfeasibleError, UserError
 
 SMALL = """\
@@ -30,30 +32,35 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def found(config: Path, *settings: str) -> SweptRows[RlStep]:
+    """Every combination of the open keys."""
+    return opened_space(config, settings, predict.estimate).rows()
+
+
 def test_every_combination_is_predicted_and_the_best_comes_first(small: Path) -> None:
     done: list[tuple[int, int]] = []
     answer = predict.rl_search(small, AUTO, progress=lambda *told: done.append(told))
-    assert done == [(each, 4) for each in range(5)]
-    found = [one.step for one in answer.best if one.step]
+    assert done == [(each, 4) for each in range(1, 5)]
+    steps = [one.step for one in answer.best if one.step]
     assert len(answer.best) + len(answer.left_out) == 4
-    per_gpu = [step.tokens_per_second_per_gpu for step in found]
+    per_gpu = [step.tokens_per_second_per_gpu for step in steps]
     assert per_gpu == sorted(per_gpu, reverse=True)
     for one in answer.best:
         alone = predict.rl_step(small, [f"{path}={json.dumps(value)}" for path, value in one.settings.items()])
         assert one.step and one.step.time == alone.time
-    assert {step.rl.gpus for step in found} == {16}
+    assert {step.rl.gpus for step in steps} == {16}
 
 
 def test_settings_reach_into_a_model_that_is_named(small: Path) -> None:
     settings = ("rl.rollout.tp=[2]", "model.num_hidden_layers=16")
-    (found,) = predict.rl_search(small, settings).best
-    assert found.step and found.step.rl.base.model.layers == 16
+    (best,) = predict.rl_search(small, settings).best
+    assert best.step and best.step.rl.base.model.layers == 16
 
 
 def test_lengths_and_counts_about_the_config_are_mapped(small: Path) -> None:
-    found = length_map(small, ["rl.max_tokens=256"], predict.estimate)
-    assert found is not None and found.own == (128, 4)
-    settings = {(one.settings["rl.response_max"], one.settings["rl.n"]): one for one in found.cells}
+    mapped = length_map(small, ["rl.max_tokens=256"], predict.estimate)
+    assert mapped is not None and mapped.own == (128, 4)
+    settings = {(one.settings["rl.response_max"], one.settings["rl.n"]): one for one in mapped.cells}
     assert set(settings) == {(length, n) for length in (32, 64, 128, 256) for n in (2, 4, 8)}
     longest = settings[256, 4]
     assert longest.settings["rl.response"] == "constant:256" and longest.settings["rl.max_tokens"] == 64 + 256
@@ -66,22 +73,25 @@ def test_lengths_and_counts_about_the_config_are_mapped(small: Path) -> None:
 
 
 def test_dp_takes_the_ranks_that_the_engines_leave(small: Path) -> None:
-    split = [each for each in space_of(small, AUTO).combinations() if each["rl.rollout.gpus"]]
+    every = [row.settings for row in found(small, *AUTO).rows]
+    split = [each for each in every if each["rl.rollout.gpus"]]
+    assert len(every) == 4
     assert {(each["cluster.nodes"], each["plan.dp"]) for each in split} == {(1, 8)}
     assert {each["rl.placement"] for each in split} == {"one_step_off"}
 
 
 def test_without_an_open_key_the_degree_of_the_engines_is_open(small: Path) -> None:
-    assert space_of(small, ()).axes == {"rl.rollout.tp": (1, 2, 4, 8)}
+    (varied,) = found(small).varied
+    assert (varied.path, varied.values) == ("rl.rollout.tp", (1, 2, 4, 8))
 
 
 def test_wrong_choices_are_refused(small: Path) -> None:
     with pytest.raises(UserError, match=r"rl\.n: auto is for rl\.placement"):
-        space_of(small, ["rl.n=auto"])
+        found(small, "rl.n=auto")
     with pytest.raises(UserError, match=r"rl\.n: 'many'"):
-        space_of(small, ["rl.n=[1, many]"])
+        found(small, "rl.n=[1, many]")
     with pytest.raises(ConfigError, match=r"rl\.prompts"):
-        space_of(small, ["rl.rollout.tp=[1]", "rl.prompts=0"])
+        found(small, "rl.rollout.tp=[1]", "rl.prompts=0")
     with pytest.raises(InfeasibleError, match="memory"):
         predict.rl_search(small, ["rl.rollout.tp=[1]", "plan.zero=0", "rl.rollout.memory_share=0.9"])
 

@@ -10,33 +10,45 @@ from pathlib import Path
 
 import pytest
 
+import predict
 from predict.cli import main
-from predict.ledger.training_cost import parse_price
-from predict.plan_search.servers import ORDERS, ServerSweep, opened, ordered, sweep_servers
+from predict.kinds import SERVING, ServerOptions, kind
+from predict.plan_search.serving import ORDERS
+from predict.plan_search.sweep import SweptRows, opened, sweep
 from predict.serving.coefficients import coefficients_json, shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
-from predict.serving.questions import Questions, parse_objectives
+from predict.serving.questions import Answer
 from predict.serving.stepper import Stepper
 from sampling.errors import InfeasibleError, UserError
 from tests.predict.serving.servers import CONFIG, SHORT
 
 FORMULA = shipped_coefficients("formula")
 SMALL = (*SHORT, "engine.max_num_seqs=8", "load.rate=2")
-PRICE = Questions(price=parse_price("$2/gpu-h"))
 
 
 def options(settings: tuple[str, ...]) -> list[str]:
     return [part for each in settings for part in ("--set", each)]
 
 
+def swept(vary: list[str], settings: tuple[str, ...] = (), slo: tuple[str, ...] = ()) -> SweptRows[Answer]:
+    asked = ServerOptions(slo=slo, price="$2/gpu-h", model="formula")
+    return sweep(CONFIG, vary, settings, predict.estimate, of_servers=asked)
+
+
+def opened_keys(config: Path, settings: list[str]) -> tuple[dict[str, tuple[object, ...]], list[str]]:
+    """The open keys with their values, none for those of `auto`, and the other settings."""
+    varied, others = opened(kind(SERVING), config, settings)
+    return {each.path: each.values for each in varied}, others
+
+
 @pytest.fixture(scope="module")
-def found() -> ServerSweep:
-    return sweep_servers(CONFIG, ["placement.tp=1,2,3", "engine.max_num_seqs=4,8"], SHORT, PRICE, FORMULA)
+def found() -> SweptRows[Answer]:
+    return swept(["placement.tp=1,2,3", "engine.max_num_seqs=4,8"], SHORT)
 
 
-def test_rows_are_the_configs_own_answers(found: ServerSweep) -> None:
-    row = next(row for row in found.rows if row.values == {"placement.tp": 2, "engine.max_num_seqs": 4})
+def test_rows_are_the_configs_own_answers(found: SweptRows[Answer]) -> None:
+    row = next(row for row in found.rows if row.settings == {"placement.tp": 2, "engine.max_num_seqs": 4})
     run = load_serving(CONFIG, [*SHORT, "placement.tp=2", "engine.max_num_seqs=4"])
     alone = LoadedServer(run, Stepper(run.server, FORMULA))
     assert row.prediction is not None
@@ -47,66 +59,61 @@ def test_rows_are_the_configs_own_answers(found: ServerSweep) -> None:
 
 
 @pytest.mark.parametrize("name", list(ORDERS))
-def test_the_best_come_first_and_what_cannot_run_last(found: ServerSweep, name: str) -> None:
-    rows = ordered(found, name).rows
+def test_the_best_come_first_and_what_cannot_run_last(found: SweptRows[Answer], name: str) -> None:
+    rows = found.ordered(name).rows
     values = [ORDERS[name].value(row.prediction) for row in rows if row.prediction]
     assert values == sorted(values)
     assert [row.prediction is None for row in rows] == [False] * 4 + [True] * 2
-    assert [row.values for row in ordered(found, name, 1).rows][:1] == [rows[0].values]
 
 
 def test_cost_orders_as_the_money_does() -> None:
     """Where answers differ in length, the least GPU time per request is not the least money per token."""
-    rows = sweep_servers(CONFIG, ["load.output=10,50"], SMALL, PRICE, FORMULA)
-    first = {name: ordered(rows, name).rows[0] for name in ("cost", "gpu-time")}
-    assert [each.values["load.output"] for each in first.values()] == [50, 10]
-    costs = [row.prediction.capacity_cost for row in ordered(rows, "cost").rows if row.prediction]
+    rows = swept(["load.output=10,50"], SMALL)
+    first = {name: rows.ordered(name).rows[0] for name in ("cost", "gpu-time")}
+    assert [each.settings["load.output"] for each in first.values()] == [50, 10]
+    costs = [row.prediction.capacity_cost for row in rows.ordered("cost").rows if row.prediction]
     money = [cost.output.median for cost in costs if cost]
     assert len(money) == 2
     assert money == sorted(money)
 
 
 def test_an_objective_that_a_placement_cannot_keep_leaves_it_out() -> None:
-    asked = Questions(objectives=parse_objectives(["tpot_mean=6ms"]))
-    rows = sweep_servers(CONFIG, ["placement.tp=1,2"], SMALL, asked, FORMULA).rows
+    rows = swept(["placement.tp=1,2"], SMALL, ("tpot_mean=6ms",)).rows
     assert [bool(row.prediction) for row in rows] == [False, True]
     assert "no rate keeps it" in rows[0].reason
     with pytest.raises(InfeasibleError, match="none of 2 combinations can run"):
-        sweep_servers(
-            CONFIG, ["placement.tp=1,2"], SMALL, Questions(objectives=parse_objectives(["e2e_p90=1ms"])), FORMULA
-        )
+        swept(["placement.tp=1,2"], SMALL, ("e2e_p90=1ms",))
 
 
 def test_open_keys_of_a_config_and_of_settings() -> None:
-    assert opened(CONFIG, ["load.rate=3"]) == (["placement.tp=1..8"], ["load.rate=3"])
-    vary, others = opened(CONFIG, ["placement.tp=[1, 2]", "engine.max_num_seqs=64..256", "load.rate=3"])
-    assert vary == ["placement.tp=[1, 2]", "engine.max_num_seqs=64..256"]
+    assert opened_keys(CONFIG, ["load.rate=3"]) == ({"placement.tp": ()}, ["load.rate=3"])
+    keys, others = opened_keys(CONFIG, ["placement.tp=[1, 2]", "engine.max_num_seqs=64..256", "load.rate=3"])
+    assert keys == {"placement.tp": (1, 2), "engine.max_num_seqs": (64, 128, 256)}
     assert others == ["load.rate=3"]
-    assert opened(CONFIG, ["placement.tp=auto"])[0] == ["placement.tp=1..8"]
     with pytest.raises(UserError, match=r"placement\.dp: auto is for placement\.tp"):
-        opened(CONFIG, ["placement.dp=auto"])
+        opened_keys(CONFIG, ["placement.dp=auto"])
 
 
 def test_a_key_with_one_value_by_a_setting_is_not_open(tmp_path: Path) -> None:
     config = tmp_path / "open.yml"
     config.write_text(CONFIG.read_text().replace("tp: 1", "tp: [1, 2], dp: [1, 2]"))
-    assert opened(config, []) == (["placement.tp=[1, 2]", "placement.dp=[1, 2]"], [])
-    assert opened(config, ["placement.tp=4"]) == (["placement.dp=[1, 2]"], ["placement.tp=4"])
-    assert opened(config, ["placement.tp=4", "placement.tp=1..2"])[0] == ["placement.tp=1..2", "placement.dp=[1, 2]"]
+    assert opened_keys(config, []) == ({"placement.tp": (1, 2), "placement.dp": (1, 2)}, [])
+    assert opened_keys(config, ["placement.tp=4"]) == ({"placement.dp": (1, 2)}, ["placement.tp=4"])
+    assert opened_keys(config, ["placement.tp=4", "placement.tp=1..2"])[0]["placement.tp"] == (1, 2)
     for setting in ("placement.tp=4", "placement={tp: 4}"):
         with pytest.raises(UserError, match=r"placement\.tp: --set gives it, and no other key is open"):
-            opened(CONFIG, [setting])
+            opened_keys(CONFIG, [setting])
 
 
-@pytest.mark.parametrize(("hardware", "most"), [("GB200", 72), ("GH200", 1), ("[GB200, H100]", 72)])
-def test_auto_goes_up_to_the_gpus_of_a_node(hardware: str, most: int) -> None:
-    vary, _ = opened(CONFIG, [f"hardware={hardware}", "placement.tp=auto"])
-    assert f"placement.tp=1..{most}" in vary
+@pytest.mark.parametrize(("hardware", "most"), [("GB200", 64), ("GH200", 1), (["GB200", "H100"], 64)])
+def test_auto_goes_up_to_the_gpus_of_a_node(hardware: str | list[str], most: int) -> None:
+    chosen = kind(SERVING).automatic(CONFIG, {"hardware": hardware}, (), {}, ["placement.tp"])
+    assert chosen["placement.tp"][-1] == most
 
 
 def test_unknown_keys_are_told_with_the_nearest() -> None:
     with pytest.raises(UserError, match=r"'placement\.t' is not a key of a serving config.*'placement\.tp'"):
-        sweep_servers(CONFIG, ["placement.t=1"], (), PRICE, FORMULA)
+        swept(["placement.t=1"])
 
 
 def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import predict
-from predict.plan_search.long_table import OURS, SHARED, as_csv, calibration_note, columns, long_table, write_table
-from predict.plan_search.sweep import Sweep
+from predict.plan_search.sweep import Sweep, as_csv, columns, long_table, write_table
+from predict.plan_search.training import OURS, SHARED, calibration_note
 from predict.run.calibration_terms import CalibratedRun, Calibration, Posterior
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
@@ -24,7 +24,7 @@ def sweep() -> Sweep:
 
 
 def test_rows_are_the_runs_own_predictions(sweep: Sweep) -> None:
-    run = next(row for row in sweep.rows if row.values == {"plan.tp": 8, "batch.seq_len": 4096})
+    run = next(row for row in sweep.rows if row.settings == {"plan.tp": 8, "batch.seq_len": 4096})
     alone = predict.one_batch(RUN, ["plan.tp=8", "plan.dp=1", "batch.seq_len=4096"])
     assert run.prediction is not None
     assert run.prediction.median_us == alone.median_us
@@ -32,7 +32,7 @@ def test_rows_are_the_runs_own_predictions(sweep: Sweep) -> None:
 
 
 def test_a_combination_that_cannot_run_keeps_its_reason(sweep: Sweep) -> None:
-    alone = [row for row in sweep.rows if row.values["plan.tp"] == 1]
+    alone = [row for row in sweep.rows if row.settings["plan.tp"] == 1]
     assert len(alone) == 2
     assert all(row.prediction is None and "plan.sp: true needs plan.tp above 1" in row.reason for row in alone)
     rows = long_table(sweep, commit="here")

@@ -1,24 +1,25 @@
-"""The long table of a sweep: one row a run, with figures in SI units under plain names, as CSV or Parquet takes them.
+"""Run configs as sweeps, searches and comparisons see them.
 
-The first columns are those that tables of training estimates share (shares of memory in GB, 10^9 bytes; times in seconds); ours
-follow. Memory is that of the worst pipeline rank: param, gradient, optim, activation, kv and buffer add up to the peak. Times
-are the step's ledger, averaged over pipeline ranks: compute, memory, comm and idle add up to the step.
+The first columns of the long table are those that tables of training estimates share (shares of memory in GB, 10^9 bytes; times in
+seconds); ours follow. Memory is that of the worst pipeline rank: param, gradient, optim, activation, kv and buffer add up to the peak.
+Times are the step's ledger, averaged over pipeline ranks: compute, memory, comm and idle add up to the step.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from predict.config.draft import PRECISION, SECTIONS
+from predict.config.load import load
+from predict.kinds import TRAINING, Estimate, Kind, ServerOptions, Values, refuse_server_options
 from predict.ledger.waterfall import COMMUNICATION, COMPUTE, IDLE, class_of
-from predict.plan_search.sweep import Sweep, SweptRun
+from predict.plan_search.compare import settings_of
 from predict.run.calibration_terms import Posterior
 from predict.run.model_flops import model_flops_per_step
+from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
-from sampling.files.disk import replacing, write_atomically
+from sampling.files.schema import Key
 from sampling.units import GB, SECOND_US
 
 # Columns that the long tables of training and of RL steps share, their units, and the note on what times rest on.
@@ -45,45 +46,46 @@ OURS = """
 precision framework schedule vpp dp etp zero recompute t_idle t_step_low t_step_high gradient_gb peak_gb capacity_gb verdict
 bubble_fraction reason
 """
-"""Columns beside them; `reason` says why a combination has no figures."""
+"""Columns beside those shared; `reason` says why a combination has no figures."""
+WHOLE = ("model", "cluster")
+"""Sections that a name stands for."""
 
 
-def columns(sweep: Sweep) -> list[str]:
-    """The names of the columns: those shared, ours, and a column for each varied key that has none of them."""
-    return [*SHARED.split(), *OURS.split(), *(each.path for each in sweep.varied)]
+class TrainingKind(Kind[TrainingRun, Prediction]):
+    """Training steps. dp takes the ranks that are left where the plan's other degrees or the nodes vary and it does not."""
+
+    name = TRAINING
+    columns = SHARED + OURS
+    shows_progress = False
+
+    def load(self, config: Any, overrides: Sequence[str]) -> TrainingRun:
+        return load(config, overrides)
+
+    def key(self, path: str) -> Key | None:
+        section, _, name = path.partition(".")
+        if path in WHOLE:
+            return Key(name=path, kind="string")
+        if path == PRECISION.name:
+            return PRECISION
+        if section == "model" and name:
+            return Key(name=name)
+        return next((key for key in SECTIONS.get(section, ()) if key.name == name), None)
+
+    def paths(self) -> Sequence[str]:
+        return [f"{section}.{key.name}" for section, keys in SECTIONS.items() for key in keys]
+
+    def predictor(self, estimate: Estimate, of_servers: ServerOptions) -> Callable[[TrainingRun], Prediction]:
+        refuse_server_options(of_servers)
+        return estimate
+
+    def row(self, predicted: Prediction) -> dict[str, Any]:
+        return {**_setup(predicted), **_figures(predicted)}
+
+    def settings(self, predicted: Prediction) -> Values:
+        return settings_of(predicted.run)
 
 
-def long_table(sweep: Sweep, *, commit: str) -> list[dict[str, Any]]:
-    """The rows, each with every column; None where there is no figure. `commit` is the version of this program."""
-    return [_row(row, columns(sweep), commit) for row in sweep.rows]
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def write_table(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
-    """Write the rows: Parquet where the name ends so, which needs pyarrow, else CSV."""
-    if path.suffix.lower() != ".parquet":
-        write_atomically(path, as_csv(rows, names).encode())
-        return
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.table({name: [row[name] for row in rows] for name in names})
-    with replacing(path) as temporary:
-        pyarrow.parquet.write_table(table, temporary)
-
-
-def _row(row: SweptRun, names: Sequence[str], commit: str) -> dict[str, Any]:
-    empty = dict.fromkeys(names)
-    if row.prediction is None:
-        return {**empty, **row.values, "reason": row.reason}
-    return {**empty, **row.values, **_setup(row.prediction), **_figures(row.prediction), "commit": commit, "reason": ""}
+KIND = TrainingKind()
 
 
 def _setup(prediction: Prediction) -> dict[str, Any]:

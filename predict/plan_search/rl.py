@@ -1,0 +1,269 @@
+"""RL configs as sweeps, searches and comparisons see them: the split of the GPUs, the engines, and the lengths of responses.
+
+Times in compute, memory, comm and idle of the long table add up to the phases, each on its own GPUs: to the step where all take turns, and
+to more where trainer and engines work side by side. Parts of memory but for `kv_gb`, the engine's cache in generation, add up to the update
+of the actor; `peak_gb` is that of the fullest moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import ceil
+from pathlib import Path
+from typing import Any, ClassVar
+
+from predict.config.choices import AUTO
+from predict.config.draft import SECTIONS
+from predict.config.overrides import as_settings
+from predict.config.replicas import INSIDE_A_REPLICA, replicas_left
+from predict.kinds import RL, Estimate, Kind, Order, ServerOptions, Values, refuse_server_options
+from predict.ledger.waterfall import COMPUTE, MEMORY
+from predict.plan_search.compare import settings_of
+from predict.plan_search.sweep import SweptRow, swept_row
+from predict.plan_search.training import SHARED, calibration_note
+from predict.rl.aliases import leaves, resolved
+from predict.rl.books import COMMUNICATED, WAITED, RlLedger
+from predict.rl.config import RlRun, document_of, load_rl
+from predict.rl.memory import RlMemory
+from predict.rl.phases import NAMES
+from predict.rl.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection
+from predict.rl.step import RlStep, rl_step
+from predict.run.lengths import scaled_lengths
+from sampling.files.schema import Key, keys_of
+from sampling.units import GB, GIB, SECOND_US
+
+PLACEMENT, STALENESS = f"{NAME}.placement", f"{NAME}.staleness"
+TP, GPUS = f"{NAME}.rollout.tp", f"{NAME}.rollout.gpus"
+DECIDE_DP = (*(f"plan.{key}" for key in INSIDE_A_REPLICA), "cluster.nodes", "cluster.gpus_per_node", GPUS, PLACEMENT)
+UNSPLIT = {PLACEMENT: COLOCATED, GPUS: 0, STALENESS: 0}
+CLASSES = {"compute": COMPUTE, "memory": MEMORY, "comm": COMMUNICATED, "idle": WAITED}
+"""End of a column's name → the class of headings that it has."""
+OURS = """
+algorithm placement staleness gen_cards gen_tp n t_idle t_step_low t_step_high t_wait_gen t_idle_gen gradient_gb other_models_gb engine_reserved_gb
+peak_gb capacity_gb verdict reason
+"""
+"""Columns beside those shared and those of phases, which are named t_ and verl's name; `reason` says why a combination cannot run."""
+
+
+class RlKind(Kind[RlRun, RlStep]):
+    """Steps of reinforcement learning.
+
+    With `auto`, placements are colocated and one step off, engines' degrees powers of two within a node, and the GPUs of engines any
+    number of whole nodes of `cluster`, which is then all machines.
+    """
+
+    name = RL
+    columns = f"{SHARED} {' '.join(f't_{name}' for name in NAMES)} {OURS}"
+    orders: ClassVar[Mapping[str, Order[RlStep]]] = {
+        "throughput": Order(
+            meaning="tokens trained on per second and GPU", value=lambda step: -step.tokens_per_second_per_gpu
+        )
+    }
+    can_be_auto = (PLACEMENT, GPUS, TP)
+
+    def load(self, config: Any, overrides: Sequence[str]) -> RlRun:
+        return load_rl(config, overrides)
+
+    def key(self, path: str) -> Key | None:
+        return known_keys().get(path)
+
+    def paths(self) -> Sequence[str]:
+        return [path for path, key in known_keys().items() if key.kind not in ("list", "section")]
+
+    def resolved(self, path: str) -> str:
+        return resolved(path, None)[0]
+
+    def predictor(self, estimate: Estimate, of_servers: ServerOptions) -> Callable[[RlRun], RlStep]:
+        refuse_server_options(of_servers)
+        return lambda run: rl_step(run, estimate)
+
+    def row(self, predicted: RlStep) -> dict[str, Any]:
+        return {**_setup(predicted), **_figures(predicted), **_memory(predicted.memory)}
+
+    def settings(self, predicted: RlStep) -> Values:
+        of_base = settings_of(predicted.rl.base)
+        base = {path: value for path, value in of_base.items() if not path.startswith("batch.")}
+        return base | {f"{NAME}.{path}": value for path, value in leaves(asdict(predicted.rl.section))}
+
+    def misfit(self, predicted: RlStep) -> str:
+        memory = predicted.memory
+        if memory.fits:
+            return ""
+        worst = memory.worst
+        return f"memory: {worst.phase} needs {worst.peak / GIB:.1f} GiB per GPU, which has {memory.capacity / GIB:.1f}"
+
+    def not_read(self, predicted: RlStep) -> Values:
+        return predicted.rl.not_read
+
+    def content(self, config: Any, overrides: Sequence[str]) -> Values:
+        return document_of(Path(config), overrides)[0]
+
+    def opened(self, content: Values, overrides: Sequence[str]) -> dict[str, Any]:
+        return {TP: AUTO}
+
+    def automatic(
+        self, config: Any, content: Values, overrides: Sequence[str], varied: Values, wanted: Collection[str]
+    ) -> dict[str, tuple[Any, ...]]:
+        first = {path: values[0] for path, values in varied.items()}
+        first |= {path: {TP: 1, PLACEMENT: COLOCATED, GPUS: 0}[path] for path in wanted}
+        first |= UNSPLIT if GPUS in wanted else {}
+        cluster = load_rl(config, [*overrides, *as_settings(first)]).base.cluster
+        return {
+            PLACEMENT: (COLOCATED, ONE_STEP_OFF),
+            GPUS: tuple(cluster.gpus_per_node * nodes for nodes in range(cluster.nodes)),
+            TP: tuple(2**power for power in range(cluster.gpus_per_node.bit_length())),
+        }
+
+    def completing(
+        self, config: Any, content: Values, overrides: Sequence[str], varied: Values, automatic: Collection[str]
+    ) -> Callable[[Values], Values | None]:
+        """dp takes the ranks that are left where other degrees or the machines vary and it does not; engines that take turns with the
+        trainer have no GPUs of their own."""
+        if not any(path in varied for path in DECIDE_DP):
+            return lambda values: values
+        splits = GPUS in automatic
+        first = {path: values[0] for path, values in varied.items()} | (UNSPLIT if splits else {})
+        base = load_rl(config, [*overrides, *as_settings(first)])
+        given = content.get(NAME, {}).get("placement", COLOCATED)
+        return partial(_completed, base, splits, given if isinstance(given, str) and given != AUTO else COLOCATED)
+
+
+KIND = RlKind()
+
+
+def _completed(base: RlRun, splits: bool, placement: str, values: Values) -> Values | None:
+    """The settings of a combination with those that follow from it."""
+    cluster, plan = base.base.cluster, base.base.plan
+    if splits and (values.get(PLACEMENT, placement) != COLOCATED) != bool(values[GPUS]):
+        return None
+    found = dict(values)
+    if PLACEMENT in values and values[PLACEMENT] != ASYNC and STALENESS not in values:
+        found[STALENESS] = 0
+    nodes = values.get("cluster.nodes", cluster.nodes)
+    per_node = values.get("cluster.gpus_per_node", cluster.gpus_per_node)
+    if splits:
+        nodes -= values[GPUS] // per_node
+        found["cluster.nodes"] = nodes
+    if "plan.dp" not in values:
+        degrees = {key: values.get(f"plan.{key}", getattr(plan, key)) for key in INSIDE_A_REPLICA}
+        found["plan.dp"] = max(1, replicas_left(degrees, {"nodes": nodes, "gpus_per_node": per_node}))
+    return found
+
+
+def known_keys() -> dict[str, Key]:
+    """Path → the key, of those of an RL config that may be open."""
+    found = {f"{section}.{key.name}": key for section in ("plan", "cluster") for key in SECTIONS[section]}
+    for key in keys_of(RlSection):
+        found[f"{NAME}.{key.name}"] = key
+        if key.of:
+            found |= {f"{NAME}.{key.name}.{inner.name}": inner for inner in keys_of(key.of)}
+    return found
+
+
+def _setup(step: RlStep) -> dict[str, Any]:
+    run, section = step.rl.base, step.rl.section
+    return {
+        "model": run.model.name,
+        "device": run.cluster.gpu.name,
+        "n_cards": step.rl.gpus,
+        **{key: getattr(run.plan, key) for key in ("ep", "tp", "pp", "cp")},
+        "sp": run.plan.tp if run.plan.sp else 1,
+        "seq_prompt": float(step.rl.samples.prompt.mean()),
+        "seq_response": float(step.rl.samples.response.mean()),
+        "global_batch": section.samples,
+        "micro_batch": section.micro,
+        "algorithm": section.algorithm,
+        "placement": section.placement,
+        "staleness": section.staleness,
+        "gen_cards": step.rl.rollout_gpus,
+        "gen_tp": section.rollout.tp,
+        "n": section.n,
+    }
+
+
+def _figures(step: RlStep) -> dict[str, Any]:
+    flops = sum(phase.mfu["palm"].flops or 0.0 for phase in step.phases if "palm" in phase.mfu)
+    actor = step.phase("update_actor")
+    per_card = step.tokens_per_second_per_gpu
+    times = {f"t_{phase.name}": phase.time.median_us / SECOND_US for phase in step.phases}
+    ledger = RlLedger(step=step)
+    classes = {f"t_{name}": ledger.by_class_us[found] / SECOND_US for name, found in CLASSES.items()}
+    return {
+        **times,
+        **classes,
+        "calibration_note": calibration_note(ledger.sources, step.rl.base.calibration),
+        "flops_required": flops,
+        "t_step": step.time.median_us / SECOND_US,
+        "t_step_low": step.time.low_us / SECOND_US,
+        "t_step_high": step.time.high_us / SECOND_US,
+        "t_wait_gen": step.wait_gen_us / SECOND_US,
+        "t_idle_gen": step.idle_gen_us / SECOND_US,
+        "tokens_per_s": per_card * step.rl.gpus,
+        "tokens_per_s_per_card": per_card,
+        "mfu": actor.mfu["palm"].mfu if actor else None,
+    }
+
+
+def _memory(memory: RlMemory) -> dict[str, Any]:
+    """GB of the update of the actor, the cache of generation, and the peak of the fullest moment."""
+    terms: Mapping[str, float] = memory.updating.terms
+    sizes = {
+        "param_gb": terms.get("parameters", 0.0),
+        "gradient_gb": terms.get("gradients", 0.0),
+        "optim_gb": terms.get("optimizer", 0.0),
+        "activation_gb": terms.get("activations", 0.0),
+        "kv_gb": memory.generating.terms.get("kv_cache", 0.0),
+        "buffer_gb": terms.get("buffers", 0.0),
+        "other_models_gb": terms.get("other_models", 0.0),
+        "engine_reserved_gb": terms.get("engine_reserved", 0.0),
+        "peak_gb": memory.worst.peak,
+        "capacity_gb": memory.capacity,
+    }
+    return {name: size / GB for name, size in sizes.items()} | {"verdict": memory.verdict}
+
+
+# Steps with shorter and longer responses, and with fewer and more of them to each prompt.
+
+LENGTHS = (0.25, 0.5, 1.0, 2.0)
+COUNTS = (0.5, 1.0, 2.0)
+"""Times the config's own."""
+N, LONGEST = "rl.n", "rl.response_max"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LengthMap:
+    """Combinations of a longest response and a number of responses to a prompt; `own` are those of the config."""
+
+    own: tuple[int, int]
+    cells: tuple[SweptRow[RlStep], ...]
+
+
+def length_map(config: Path | str, overrides: Sequence[str], estimate: Estimate) -> LengthMap | None:
+    """Predict every combination; None where a file gives the lengths of responses. Budgets of tokens grow with the longest sequence."""
+    own = load_rl(config, overrides)
+    section = own.section
+    counts = sorted({max(1, round(times * section.n)) for times in COUNTS})
+    longer = [found for times in LENGTHS if (found := _longer(section, times, own.base.plan.cp))]
+    if not longer:
+        return None
+
+    def predict(values: Values) -> RlStep:
+        return rl_step(load_rl(config, [*overrides, *as_settings(values)]), estimate)
+
+    settings = [{N: count, **lengths} for count in counts for lengths in longer]
+    return LengthMap(
+        own=(section.response_max, section.n), cells=tuple(swept_row(KIND, each, predict) for each in settings)
+    )
+
+
+def _longer(section: RlSection, times: float, cp: int) -> dict[str, Any] | None:
+    """The settings of responses so many times as long; None for those of a file."""
+    response, longest = scaled_lengths(section.response, times), max(1, round(section.response_max * times))
+    if response is None:
+        return None
+    needed = ceil((section.prompt_max + longest) / cp)
+    budgets = {"rl.max_tokens": section.max_tokens, "rl.passes.max_tokens": section.passes.max_tokens}
+    grown = {key: max(tokens, needed) for key, tokens in budgets.items() if tokens}
+    return {"rl.response": response, LONGEST: longest, **grown}

@@ -1,0 +1,197 @@
+"""Serving configs as sweeps, searches and comparisons see them: each under its load, with the rate that it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from predict.config.choices import AUTO
+from predict.interval import Interval, width_of_ratio
+from predict.kinds import SERVING, Estimate, Kind, Order, ServerOptions, Values
+from predict.plan_search.answer import Contender, Ratio, ratio
+from predict.plan_search.sweep import MONEY
+from predict.serving.coefficients import chosen_coefficients
+from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ServingRun, load_serving, overridden
+from predict.serving.loaded_server import LoadedServer
+from predict.serving.questions import Answer, Questions, TokenCost, answer, binding_text, questions_of
+from predict.serving.stepper import Stepper
+from sampling.errors import Checks, UserError
+from sampling.files.documents import read_yaml
+from sampling.files.schema import Key, keys_of
+from sampling.hardware.cluster import hardware_beside, hardware_facts
+from sampling.units import SECOND_US
+
+TP = "placement.tp"
+"""The key that may be `auto`: then it goes up to the GPUs of one node."""
+WHOLE = ("model", "hardware", "profile", "engine.name")
+"""Keys that a name stands for."""
+COLUMNS = """
+model commit device n_cards tp dp precision kv_precision engine seq_prompt seq_response rate_rps requests_at_once e2e_s e2e_low_s e2e_high_s
+ttft_s ttft_low_s ttft_high_s tpot_s tpot_low_s tpot_high_s overloaded capacity_rps capacity_low_rps capacity_high_rps slo_rps slo_low_rps
+slo_high_rps slo_binding cost_per_million_output reason
+"""
+"""Columns of the long table: times in seconds, rates in requests per second of all replicas, the cost at the rate that is carried."""
+
+
+def carried(found: Answer) -> Interval:
+    """The rate that a server carries: with objectives the highest at which they hold, else its capacity."""
+    rate = found.kept.rate if found.kept else found.capacity
+    assert rate is not None
+    return rate
+
+
+def carried_ratio(first: Answer, other: Answer) -> Ratio:
+    """The rate that the other carries over that of the first. Their errors count as independent: between measured servers of one model on one
+    GPU they differ as much as between any two (docs/explanation/accuracy-of-servers.md), so that none of them cancels."""
+    rates = [carried(each) for each in (first, other)]
+    apart = width_of_ratio(*(rate.half_width_log for rate in rates if rate.low))
+    values = [Contender(value=rate.median, repeats=apart) for rate in rates]
+    return ratio(*values)
+
+
+def per_gpu(found: Answer) -> float:
+    return carried(found).median / found.server.run.server.placement.gpus
+
+
+def carried_cost(found: Answer) -> TokenCost | None:
+    """The cost of tokens at the rate that is carried; None without a price."""
+    return found.kept_cost or found.capacity_cost
+
+
+def money(found: Answer) -> float:
+    """Money per million output tokens at that rate, for an answer with a price."""
+    cost = carried_cost(found)
+    assert cost is not None
+    return cost.output.median
+
+
+def _mean_us(found: Answer, figure: str) -> float:
+    return float(getattr(found.outcomes[0].latency, figure).mean_us)
+
+
+ORDERS: Mapping[str, Order[Answer]] = {
+    MONEY: Order(meaning="money per million output tokens at the rate that is carried", value=money),
+    "gpu-time": Order(
+        meaning="GPU time per request at the rate that is carried", value=lambda found: 1 / per_gpu(found)
+    ),
+    "rate": Order(meaning="requests per second that a server carries", value=lambda found: -carried(found).median),
+    **{
+        name: Order(meaning=f"mean {name.upper()}", value=lambda found, name=name: _mean_us(found, name))  # type: ignore[misc]
+        for name in ("e2e", "ttft", "tpot")
+    },
+}
+
+
+class ServingKind(Kind[ServingRun, Answer]):
+    """Servers under a load."""
+
+    name = SERVING
+    columns = COLUMNS
+    orders = ORDERS
+    can_be_auto = (TP,)
+
+    def load(self, config: Any, overrides: Sequence[str]) -> ServingRun:
+        return load_serving(config, overrides)
+
+    def key(self, path: str) -> Key | None:
+        return _keys().get(path)
+
+    def paths(self) -> Sequence[str]:
+        return list(_keys())
+
+    def predictor(self, estimate: Estimate, of_servers: ServerOptions) -> Callable[[ServingRun], Answer]:
+        asked, file = Questions(), of_servers.coefficients
+        with Checks() as checks:
+            with checks.one():
+                asked = replace(questions_of(of_servers.slo, of_servers.price), capacity=True)
+            with checks.one():
+                coefficients = chosen_coefficients(of_servers.model, Path(file) if file else None)
+        return lambda run: answer(LoadedServer(run, Stepper(run.server, coefficients)), asked)
+
+    def row(self, predicted: Answer) -> dict[str, Any]:
+        return _cells(predicted)
+
+    def settings(self, predicted: Answer) -> Values:
+        run, server = predicted.server.run, predicted.server.run.server
+        sections: Mapping[str, Any] = {"placement": server.placement, "engine": server.engine, "load": run.load}
+        return {
+            "model": server.model.name,
+            "hardware": server.cluster.gpu.name,
+            "profile": server.cluster.profile,
+            "engine.name": run.engine_name,
+            **{
+                f"{section}.{name}": value for section, held in sections.items() for name, value in asdict(held).items()
+            },
+        }
+
+    def content(self, config: Any, overrides: Sequence[str]) -> Values:
+        document, _ = read_yaml(Path(config))
+        document = document or {}
+        overridden(document, overrides, {})
+        return document
+
+    def opened(self, content: Values, overrides: Sequence[str]) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        overridden(given, overrides, {})
+        placement = given.get("placement")
+        if isinstance(placement, Mapping) and placement.get("tp") is not None:
+            raise UserError(
+                f"{TP}: --set gives it, and no other key is open; leave one open, as in --set engine.max_num_seqs=64..256, or ask `predict "
+                "serving`"
+            )
+        return {TP: AUTO}
+
+    def automatic(
+        self, config: Any, content: Values, overrides: Sequence[str], varied: Values, wanted: Collection[str]
+    ) -> dict[str, tuple[Any, ...]]:
+        """Tensor parallelism in powers of two up to the largest node of the devices that a config names."""
+        given = varied.get("hardware", content.get("hardware"))
+        names = given if isinstance(given, list | tuple) else [given]
+        facts = [hardware_facts(hardware_beside(str(each), Path(config))) for each in names if each]
+        most = max((each.gpus_per_node for each in facts), default=1)
+        return {TP: tuple(2**power for power in range(most.bit_length()))}
+
+
+KIND = ServingKind()
+
+
+def _keys() -> dict[str, Key]:
+    """Path → the key, of those that have one value."""
+    known = {path: Key(name=path, kind="string", meaning=ENGINE_NAME) for path in WHOLE}
+    for section, (declared, _) in DECLARED_SECTIONS.items():
+        known |= {f"{section}.{key.name}": key for key in keys_of(declared) if key.kind != "list"}
+    return known
+
+
+def _cells(found: Answer) -> dict[str, Any]:
+    run, one, capacity = found.server.run, found.outcomes[0], found.capacity
+    placed, traffic = run.server.placement, one.served.traffic
+    cost = carried_cost(found)
+    cells: dict[str, Any] = {
+        "model": run.server.model.name,
+        "device": run.server.cluster.gpu.name,
+        "n_cards": placed.gpus,
+        **{name: getattr(placed, name) for name in ("tp", "dp", "precision", "kv_precision")},
+        "engine": run.engine_name,
+        "seq_prompt": float(traffic.prompt.mean()),
+        "seq_response": float(traffic.output.mean()),
+        "rate_rps": one.load.rate,
+        "requests_at_once": found.server.at_once,
+        "overloaded": one.grows,
+        **_rate_columns("capacity", capacity),
+        **_rate_columns("slo", found.kept.rate if found.kept else None),
+        "slo_binding": binding_text(found.kept) if found.kept else None,
+        "cost_per_million_output": cost.output.median if cost else None,
+    }
+    for name in ("e2e", "ttft", "tpot"):
+        for end, latency in (("", one.latency), ("_low", one.low), ("_high", one.high)):
+            cells[f"{name}{end}_s"] = getattr(latency, name).mean_us / SECOND_US
+    return cells
+
+
+def _rate_columns(name: str, rate: Interval | None) -> dict[str, float]:
+    if rate is None:
+        return {}
+    return {f"{name}_rps": rate.median, f"{name}_low_rps": rate.low, f"{name}_high_rps": rate.high}

@@ -1,0 +1,284 @@
+"""Columns of a search's result, in a terminal and as JSON: those of every kind of config in COMMON, and those of one kind below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
+
+from predict.interval import Interval
+from predict.kinds import Kind
+from predict.plan_search.answer import RankedPlan
+from predict.plan_search.serving import carried_cost, per_gpu
+from predict.reports.money import amount_text
+from predict.rl.step import RlStep
+from predict.serialise import as_json, picked
+from predict.serving.questions import Answer
+from predict.step.prediction import Prediction
+from sampling.number_text import duration, durations, significant
+from sampling.units import GIB
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column(Generic[Row]):
+    """One figure of a row."""
+
+    value: Callable[[Row], Any]
+    key: str = ""
+    """Its name in JSON; '' for one that a terminal alone shows."""
+    heading: str = ""
+    """Its heading in a terminal; '' for one that JSON alone has."""
+    write: Callable[[Any], str] = str
+    """From the value to its cell in a terminal."""
+
+
+Columns = Sequence[Column[Row]]
+COMMON: Columns[Mapping[str, Any]] = (Column(key="gpus", value=itemgetter("n_cards")),)
+"""Columns of every kind of config, by what they take of the prediction's row in the long table; they follow those of the kind."""
+
+
+def as_content(columns: Columns[Row], row: Row) -> dict[str, Any]:
+    """The row's figures as JSON, by their keys."""
+    return {column.key: as_json(column.value(row)) for column in columns if column.key}
+
+
+def cells(columns: Columns[Row], row: Row) -> list[str]:
+    """The row's figures in a terminal."""
+    return [column.write(column.value(row)) for column in columns if column.heading]
+
+
+def headings(columns: Columns[Any]) -> list[str]:
+    return [column.heading for column in columns if column.heading]
+
+
+def common_to_all(
+    kind: Kind[Any, Any], prediction_of: Callable[[Any], Any] = lambda row: row
+) -> tuple[Column[Any], ...]:
+    """COMMON as columns of rows of the kind, which `prediction_of` takes a row's prediction from."""
+
+    def of_long_table(column: Column[Mapping[str, Any]]) -> Callable[[Any], Any]:
+        return lambda row: column.value(kind.row(prediction_of(row)))
+
+    return tuple(replace(each, value=of_long_table(each)) for each in COMMON)
+
+
+# Plans of training.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedPlan:
+    """A plan of a search and its place, from 1."""
+
+    place: int
+    plan: RankedPlan
+
+    @property
+    def prediction(self) -> Prediction:
+        return self.plan.prediction
+
+    @property
+    def tied(self) -> bool:
+        """Whether it may be as good as the first."""
+        return self.place > 1 and self.plan.ratio.tied
+
+
+def settings_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their keys; those outside the plan under their whole paths."""
+    return {path.removeprefix("plan."): value for path, value in settings.items()}
+
+
+def _cluster(row: PlacedPlan) -> dict[str, Any]:
+    return picked(row.prediction.run.cluster, "hardware=gpu.name nodes gpus=world_size")
+
+
+def _around(step: Interval) -> str:
+    """`−11% +13%`."""
+    return f"−{1 - step.low_us / step.median_us:.0%} +{step.high_us / step.median_us - 1:.0%}"
+
+
+def _money(currency: str, amount: float) -> str:
+    """`$1.34 M`."""
+    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if amount >= limit:
+            return f"{currency}{amount / limit:.2f}{unit}"
+    return f"{currency}{amount:.2f}"
+
+
+def plan_columns(*, with_cost: bool) -> Columns[PlacedPlan]:
+    """Those of ranked plans; a training whose cost was asked for has it in place of the energy in a terminal.
+
+    Headings of two lines keep the table of a whole training within 120 columns.
+    """
+    energy = "" if with_cost else "J/token"
+    return (
+        Column(key="rank", value=lambda row: row.place),
+        Column(key="plan", value=lambda row: settings_json(row.plan.settings)),
+        Column(key="cluster", value=_cluster),
+        Column(
+            key="step_time_us",
+            heading="step",
+            value=lambda row: row.prediction.step_time,
+            write=lambda step: duration(step.median_us),
+        ),
+        Column(heading="90 %", value=lambda row: row.prediction.step_time, write=_around),
+        Column(
+            key="tokens_per_second_per_gpu",
+            heading="tok/s\n/GPU",
+            value=lambda row: row.prediction.tokens_per_second_per_gpu,
+            write="{:,.0f}".format,
+        ),
+        Column(key="mfu", heading="MFU", value=lambda row: row.prediction.mfu, write="{:.1%}".format),
+        Column(
+            key="memory_bytes",
+            heading="memory",
+            value=lambda row: row.prediction.memory.point_bytes,
+            write=lambda size: f"{size / GIB:.1f} GiB",
+        ),
+        Column(
+            key="headroom_bytes",
+            heading="free",
+            value=lambda row: row.prediction.memory.headroom_bytes,
+            write=lambda size: f"{size / GIB:.1f}",
+        ),
+        Column(key="verdict", heading="fits", value=lambda row: row.prediction.memory.verdict, write=str.lower),
+        Column(key="tied", value=lambda row: row.tied),
+        Column(key="overlap", value=lambda row: row.plan.ratio.overlap),
+        Column(key="same", value=lambda row: [settings_json(settings) for settings in row.plan.same]),
+        Column(key="ratio", value=lambda row: picked(row.plan.ratio, "median low high")),
+        Column(
+            key="energy_j_per_token",
+            heading=energy,
+            value=lambda row: row.plan.energy_j_per_token,
+            write=lambda energy: "" if energy is None else f"{energy:.3g}",
+        ),
+        Column(key="cost", value=lambda row: row.plan.cost),
+        *(COST if with_cost else ()),
+    )
+
+
+COST: Columns[PlacedPlan] = (
+    Column(heading="GPU-\nhours", value=lambda row: row.plan.cost, write=lambda cost: f"{cost.gpu_hours.median:,.0f}"),
+    Column(heading="days", value=lambda row: row.plan.cost, write=lambda cost: f"{cost.days.median:,.1f}"),
+    Column(
+        heading="cost",
+        value=lambda row: row.plan.cost,
+        write=lambda cost: "" if cost.cost is None else _money(cost.currency, cost.cost.median),
+    ),
+    Column(
+        heading="MWh",
+        value=lambda row: row.plan.cost,
+        write=lambda cost: "" if cost.energy_mwh is None else f"{cost.energy_mwh.median:,.0f}",
+    ),
+)
+STEPS: Columns[Prediction] = (
+    Column(heading="step time", value=lambda found: found.median_us, write=duration),
+    Column(
+        heading="90 %", value=lambda found: found.step_time, write=lambda step: durations(step.low_us, step.high_us)
+    ),
+    Column(heading="tokens/s/GPU", value=lambda found: found.tokens_per_second_per_gpu, write="{:,.0f}".format),
+    Column(heading="MFU", value=lambda found: found.mfu, write="{:.1%}".format),
+    Column(
+        heading="memory GiB",
+        value=lambda found: found.memory,
+        write=lambda memory: f"{memory.point_bytes / GIB:,.1f} of {memory.capacity_bytes / GIB:,.1f}",
+    ),
+    Column(heading="fits", value=lambda found: found.memory.verdict),
+)
+"""Those of a sweep over training steps."""
+
+# Steps of reinforcement learning.
+
+SIDE = ("gen", "update_actor", "update_weights")
+"""Phases that the table shows; `predict rl-step` shows all of one."""
+
+
+def _gpus(step: RlStep) -> str:
+    """GPUs of the trainer, and those of the engines where they have their own."""
+    own, engines = step.rl.base.cluster.world_size, step.rl.section.rollout.gpus
+    return f"{own} + {engines}" if engines else str(own)
+
+
+def _phase(name: str) -> Column[RlStep]:
+    return Column(
+        heading=name,
+        value=lambda step: step.phase(name),
+        write=lambda phase: "" if phase is None else duration(phase.time.median_us),
+    )
+
+
+RL_STEPS: Columns[RlStep] = (
+    Column(heading="GPUs", value=_gpus),
+    Column(key="step_us", heading="step", value=lambda step: step.time, write=lambda time: duration(time.median_us)),
+    Column(heading="90 %", value=lambda step: step.time, write=lambda time: durations(time.low_us, time.high_us)),
+    Column(
+        key="tokens_per_second_per_gpu",
+        heading="tokens/s/GPU",
+        value=lambda step: step.tokens_per_second_per_gpu,
+        write="{:,.0f}".format,
+    ),
+    Column(key="phases_us", value=lambda step: {phase.name: phase.time.median_us for phase in step.phases}),
+    *map(_phase, SIDE),
+    Column(key="wait_gen_us", heading="trainer waits", value=lambda step: step.wait_gen_us, write=duration),
+    Column(key="idle_gen_us", heading="engines wait", value=lambda step: step.idle_gen_us, write=duration),
+    Column(heading="fits", value=lambda step: "yes" if step.memory.fits else "NO"),
+)
+
+# Servers, whose JSON is that of the long table.
+
+
+def _rates(rate: Interval) -> str:
+    return f"{significant(rate.low)} to {significant(rate.high)}"
+
+
+KEPT: Columns[Any] = (
+    Column(heading="keeps", value=lambda found: found.kept.rate.median, write=significant),
+    Column(heading="90 %", value=lambda found: found.kept.rate, write=_rates),
+    Column(heading="limit", value=lambda found: ", ".join(one.title for one in found.kept.binding) or "queue"),
+)
+"""Columns of the rate that keeps the objectives."""
+
+
+def server_columns(first: Answer) -> Columns[Answer]:
+    """Those of servers: objectives and money where the first has them, as then all have."""
+    cost = carried_cost(first)
+    return (
+        Column(heading="GPUs", value=lambda found: found.server.run.server.placement.gpus),
+        Column(heading="at once", value=lambda found: found.server.at_once, write="{:,}".format),
+        Column(
+            heading="E2E", value=lambda found: _unless_growing(found, duration(_latency(found).e2e.mean_us)) or GROWS
+        ),
+        Column(heading="90 %", value=lambda found: _unless_growing(found, _bounds(found))),
+        Column(
+            heading="TTFT p90",
+            value=lambda found: _unless_growing(found, duration(_latency(found).ttft.percentiles_us[90])),
+        ),
+        Column(heading="TPOT", value=lambda found: _latency(found).tpot.mean_us, write=duration),
+        Column(heading="capacity", value=lambda found: found.capacity.median, write=significant),
+        *(KEPT if first.kept else (Column(heading="90 %", value=lambda found: found.capacity, write=_rates),)),
+        Column(heading="per GPU", value=per_gpu, write=significant),
+        *((Column(heading="per M out", value=carried_cost, write=_per_million),) if cost else ()),
+    )
+
+
+GROWS = "queue grows"
+
+
+def _latency(found: Answer) -> Any:
+    return found.outcomes[0].latency
+
+
+def _bounds(found: Answer) -> str:
+    one = found.outcomes[0]
+    return durations(one.low.e2e.mean_us, one.high.e2e.mean_us)
+
+
+def _unless_growing(found: Answer, text: str) -> str:
+    """A time of requests, which says nothing where the queue grows."""
+    return "" if found.outcomes[0].grows else text
+
+
+def _per_million(cost: Any) -> str:
+    return amount_text(cost.output.median, cost.currency)

@@ -71,6 +71,7 @@ def train(
         "attention_kernel": profile.attention_kernel,
         "sustained": [list(key) for key in profile.sustained],
         "device": dict(profile.device),
+        "pace": dict(profile.pace),
         "hardware": {str(threads): digest for threads, digest in profile.hardware.items()},
         "provenance": dict(profile.provenance),
     }

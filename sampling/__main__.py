@@ -86,7 +86,7 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
     from sampling.choosing.tasks import memory_of_a_rank, place_tasks, space_filling_tasks, tasks_of_runs
     from sampling.hardware.this_device import communication_facts
     from sampling.ranks.job import run_on_local_ranks
-    from sampling.session.profile import forget_session, open_profile, profile_lock
+    from sampling.session.profile import close_session, forget_session, open_profile, profile_lock
     from sampling.session.run_tasks import run_tasks
     from sampling.session.site import check_options, find_site
     from sampling.store.journal import FAILED, given_up
@@ -128,7 +128,9 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
             budget_s=options.budget - (time.monotonic() - start),
             run_job=world or partial(run_on_local_ranks, lock=lock),
         )
-        if not outcome.kept:
+        if outcome.kept:
+            close_session(directory, manifest)
+        else:
             forget_session(directory, manifest)
     too_large = f"{placed.too_large} collectives too large for the memory left out; " if placed.too_large else ""
     print(

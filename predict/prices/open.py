@@ -168,7 +168,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         "sources": dict(cluster.gpu.sources),
     }
     conditions, floors = opening.conditions, {}
-    slowdown, transfer_error, origin = None, 0.0, "sampled"
+    slowdown, transfer_error, pace_spread, origin = None, 0.0, 0.0, "sampled"
     if directory.is_dir():
         bank = open_bank(directory)
         _require_like_hardware(bank, cluster)
@@ -176,6 +176,8 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         sampled_on = bank.facts["provenance"]["device"].get("name", "an unnamed device")
         if is_another_cpu(cluster, sampled_on):
             fitted, transfer_error, origin = AnotherCpu(bank), ANOTHER_CPU, "transferred"
+        else:
+            pace_spread = bank.facts.get("pace", {}).get(str(cluster.gpus_per_node), {}).get("half_width", 0.0)
         models.insert(0, WithinSamples(fitted, CollectiveCorrection(bank), bank.facts.get("attention_kernel", "")))
         slowdown = sampled_contention_slowdown(bank, cluster)
         facts = sampled_facts(bank, cluster)
@@ -196,6 +198,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         cluster,
         profile_error=known_error(directory.name, on_cpu=cluster.gpu.kind == "cpu"),
         transfer_error=transfer_error,
+        pace_spread=pace_spread,
         conditions=conditions,
         launch_floors=floors,
         sampled_contention=slowdown,

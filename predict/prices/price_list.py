@@ -48,6 +48,11 @@ class Prices(Protocol):
         """Half-width in log time, at 90 %, that rows of another CPU add to a step; 0 for rows of the device itself."""
 
     @property
+    def pace_spread(self) -> float:
+        """Half-width in log time, at 90 %, of the machine's pace at a moment about the reference pace of its rows; 0 where nothing is
+        known of it, and for the pace of a moment that was measured."""
+
+    @property
     def sampled_contention(self) -> float | None:
         """Share of hidden communication that compute beside it loses, by samples; None where there are none."""
 
@@ -88,6 +93,7 @@ class PriceList:
         *,
         profile_error: float | None,
         transfer_error: float = 0.0,
+        pace_spread: float = 0.0,
         conditions: Conditions | None = None,
         launch_floors: Mapping[Phase, Times] | None = None,
         sampled_contention: float | None = None,
@@ -100,6 +106,7 @@ class PriceList:
         self._cluster = cluster
         self.profile_error = profile_error
         self.transfer_error = transfer_error
+        self.pace_spread = pace_spread
         self.provenance: Mapping[str, Any] = provenance or {"samples": None}
         self._known: Known = {}
 

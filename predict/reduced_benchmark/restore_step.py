@@ -74,6 +74,7 @@ class RestoredPrices:
         self._elsewhere = elsewhere
         self.profile_error = inner.profile_error
         self.transfer_error = inner.transfer_error
+        self.pace_spread = inner.pace_spread
         self.launch_floors = inner.launch_floors
         self.sampled_contention = inner.sampled_contention
         all_notes = [*inner.provenance.get("notes", ()), *notes]

@@ -224,13 +224,22 @@ def composition_error(
 
 def width_beyond_calls(run: TrainingRun, prices: Prices, sources: Mapping[str, float]) -> float:
     """Half-width in log time at 90 % that no single call's interval covers, of a training step as of any work of the run: the composition
-    error, and that of rows of another CPU."""
-    return width_of_step(composition_error(run, prices.profile_error, sources), transfer_error(prices, sources))
+    error, that of rows of another CPU, and the machine's pace."""
+    return width_of_step(
+        composition_error(run, prices.profile_error, sources),
+        transfer_error(prices, sources),
+        pace_error(prices, sources),
+    )
 
 
 def transfer_error(prices: Prices, sources: Mapping[str, float]) -> float:
     """Half-width in log time at 90 % that rows of another CPU add, by their share of the work."""
     return sources.get("transferred", 0.0) * prices.transfer_error
+
+
+def pace_error(prices: Prices, sources: Mapping[str, float]) -> float:
+    """Half-width in log time at 90 % that the pace of the machine adds at a moment, by the share of the work that was timed on it."""
+    return sources.get("measured", 0.0) * prices.pace_spread
 
 
 def error_terms(run: TrainingRun, profile_error: float | None, sources: Mapping[str, float]) -> dict[str, float]:

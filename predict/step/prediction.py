@@ -34,6 +34,7 @@ from predict.step.interval import (
     error_terms,
     kind_shifts,
     machine_error,
+    pace_error,
     step_interval,
     transfer_error,
     width_beyond_calls,
@@ -146,6 +147,8 @@ class Prediction:
         terms = error_terms(self.run, self.prices.profile_error, self.sources) | {"times of single calls": of_calls}
         if of_another_cpu := transfer_error(self.prices, self.sources):
             terms["rows of another CPU"] = of_another_cpu
+        if of_pace := pace_error(self.prices, self.sources):
+            terms["the machine's pace over time"] = of_pace
         terms = {name: width * self.share_left for name, width in terms.items()}
         return dict(sorted(terms.items(), key=lambda term: -term[1]))
 

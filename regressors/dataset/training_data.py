@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regressors.dataset.device_facts import device_facts
 from regressors.dataset.donor import Donor, Donors, no_donor
+from regressors.dataset.pace_facts import pace_facts
 from regressors.features.arrays import Floats
 from regressors.features.digests import hardware_digest, shape_digest
 from regressors.features.pricing import ModelKey, price
@@ -22,13 +24,27 @@ from sampling.call import Call, State
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.attention import Attention
+from sampling.store.pace import PaceLog, read_log
 from sampling.store.profiles import read_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.row_checks import why_set_aside
 
+STEADY_ROWS = 3
+"""Rows of a shape from which on those at a pace farther from the reference pace are left out."""
+FAR_PACE = 0.05
+"""Distance in log from the reference pace up to which all rows of a shape count."""
 DECILE_DEVIATIONS = 1.2816
 """Standard deviations from a normal's median to its 10th or 90th percentile."""
+
+
+Disturbance: TypeAlias = Callable[[Sample, Cluster], float]
+"""The mean time of a row's call in a step over its undisturbed time."""
+
+
+def undisturbed(sample: Sample, cluster: Cluster) -> float:
+    """The disturbance of calls beside which nobody read any."""
+    return 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +93,8 @@ class Profile:
     """Models of rows at the clocks of a long run; the others are of rows at those of a short measurement."""
     device: Mapping[str, Any]
     """What the rows say of the device as a whole, as `device_facts` gives it."""
+    pace: Mapping[str, Any]
+    """What the sessions' readings say of the machine's pace, as `pace_facts` gives it."""
 
 
 def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
@@ -98,8 +116,10 @@ def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
     good = [(sample, cluster_of(sample.threads, sample.busy_ranks)) for sample in learnt]
     if not good:
         raise SamplesError(f"{directory}: no good samples; run `make sample PROFILE={directory.name}`")
+    log = PaceLog(read_log(directory))
     return Profile(
-        operators=training_data(good, donors),
+        operators=training_data(good, donors, log.disturbance),
+        pace=pace_facts(log, good),
         hardware={sample.threads: hardware_digest(cluster) for sample, cluster in good},
         provenance=asdict(manifest),
         quarantined=Counter(why_set_aside(sample.quarantine) for sample in samples if sample.quarantine),
@@ -136,13 +156,37 @@ def _model_key(sample: Sample) -> ModelKey:
     return ModelKey(sample.call.NAME, sample.phase, sample.threads)
 
 
-def training_data(samples: Iterable[tuple[Sample, Cluster]], donors: Donors = no_donor) -> list[TrainingData]:
-    """One table per model, sorted by key; each sample comes with the machine it was taken on."""
+def training_data(
+    samples: Iterable[tuple[Sample, Cluster]],
+    donors: Donors = no_donor,
+    disturbance: Disturbance = undisturbed,
+) -> list[TrainingData]:
+    """One table per model, sorted by key; each sample comes with the machine it was taken on.
+
+    Times are those at the reference pace of the rows, times the `disturbance` of calls in a step.
+    """
     groups: dict[ModelKey, list[tuple[Sample, Cluster]]] = {}
     for sample, cluster in samples:
         _reject_impossible(sample)
         groups.setdefault(_model_key(sample), []).append((sample, cluster))
-    return [_tabulate(key, groups[key], donors(key)) for key in sorted(groups)]
+    return [_tabulate(key, steady(groups[key]), donors(key), disturbance) for key in sorted(groups)]
+
+
+def steady(group: Sequence[tuple[Sample, Cluster]]) -> list[tuple[Sample, Cluster]]:
+    """The rows without those at a pace far from the reference pace, where the shape has STEADY_ROWS that are nearer to it: how a call
+    slows beside others, or at another clock, is known no better than how the references do."""
+    by_shape: dict[tuple[Call, int], list[tuple[Sample, Cluster]]] = {}
+    for row in group:
+        by_shape.setdefault((row[0].call, row[0].busy_ranks), []).append(row)
+    kept: set[int] = set()
+    for rows in by_shape.values():
+        nearest = sorted(rows, key=lambda row: abs(math.log(row[0].pace)))
+        kept |= {
+            id(row)
+            for place, row in enumerate(nearest)
+            if place < STEADY_ROWS or abs(math.log(row[0].pace)) <= FAR_PACE
+        }
+    return [row for row in group if id(row) in kept]
 
 
 def _reject_impossible(sample: Sample) -> None:
@@ -153,7 +197,12 @@ def _reject_impossible(sample: Sample) -> None:
         )
 
 
-def _tabulate(key: ModelKey, group: Sequence[tuple[Sample, Cluster]], donor: Donor | None) -> TrainingData:
+def _tabulate(
+    key: ModelKey,
+    group: Sequence[tuple[Sample, Cluster]],
+    donor: Donor | None,
+    disturbance: Disturbance,
+) -> TrainingData:
     samples = [sample for sample, _ in group]
     priced = [price(sample.call, sample.phase, cluster) for sample, cluster in group]
     if donor:
@@ -171,12 +220,13 @@ def _tabulate(key: ModelKey, group: Sequence[tuple[Sample, Cluster]], donor: Don
     low, time_us, high = (
         np.array([getattr(sample, name) for sample in samples]) for name in ("low_us", "time_us", "high_us")
     )
+    factor = np.array([sample.pace * disturbance(sample, cluster) for sample, cluster in group])
     return TrainingData(
         key=key,
         schema=schema,
         terms=terms,
         features=features,
-        time_us=time_us.astype(np.float64),
+        time_us=(time_us * factor).astype(np.float64),
         spread_below=np.log(time_us / low) / DECILE_DEVIATIONS,
         spread_above=np.log(high / time_us) / DECILE_DEVIATIONS,
         repeats=np.array([max(1, sample.repeats) for sample in samples], dtype=np.int64),

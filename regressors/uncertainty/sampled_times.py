@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regressors.features.arrays import Floats
+from regressors.uncertainty.intervals import half_width
 
 if TYPE_CHECKING:  # predicting needs no rows
     from regressors.dataset.training_data import TrainingData
@@ -37,6 +38,7 @@ def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: fl
     from `model_half_width`. The interval covers the spread of the repeats and the noise between samplings.
     """
     model_variance = (model_half_width / DEVIATIONS_90) ** 2
+    moments = held_out_moments(data)
     # imported rows that were timed once have no estimate of their noise: weigh them as much as the model
     between = noise_between_samplings(data) or float(np.sqrt(model_variance))
     order = np.argsort(data.shape, kind="stable")
@@ -52,14 +54,30 @@ def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: fl
         if not np.isnan(predicted) and variance + model_variance > 0:
             trust_in_model = variance / (variance + model_variance)
             log_median[index] += trust_in_model * (predicted - log_median[index])
-        below[index] = np.hypot(np.median(data.spread_below[rows]), between)
-        above[index] = np.hypot(np.median(data.spread_above[rows]), between)
+        if len(moments):
+            below[index] = above[index] = half_width(moments) * np.sqrt(1 + 1 / len(rows)) / DEVIATIONS_90
+        else:
+            below[index] = np.hypot(np.median(data.spread_below[rows]), between)
+            above[index] = np.hypot(np.median(data.spread_above[rows]), between)
     return SampledTimes(
         shape=shapes,
         median_us=np.exp(log_median),
         low_us=np.exp(log_median - DEVIATIONS_90 * below),
         high_us=np.exp(log_median + DEVIATIONS_90 * above),
     )
+
+
+def held_out_moments(data: TrainingData) -> Floats:
+    """Log errors of each row that was sampled at several moments, predicted from the other moments of its shape, as if these were
+    many; empty where every shape was sampled one time."""
+    errors = []
+    for shape in np.unique(data.shape):
+        log_times = np.log(data.time_us[data.shape == shape])
+        count = len(log_times)
+        if count > 1:
+            others = [float(np.median(np.delete(log_times, place))) for place in range(count)]
+            errors.append((log_times - others) / np.sqrt(1 + 1 / (count - 1)))
+    return np.concatenate(errors) if errors else np.zeros(0)
 
 
 def noise_between_samplings(data: TrainingData) -> float:

@@ -37,6 +37,7 @@ from sampling.ranks.launch import die_with_launcher, leave
 from sampling.ranks.liveness import LivenessMonitor
 from sampling.ranks.rank import Rank, host, rank_from
 from sampling.store.journal import append_to_journal, attempting
+from sampling.store.pace import LOG, Reading, append_reading
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import Ranks, TimerSettings
@@ -75,6 +76,11 @@ def run_job(
                 append_to_journal(Path(job.directory), sample)
             row_kept()
 
+    def keep_reading(reading: Reading) -> None:
+        if member == 0:
+            with naming_the_disk(Path(job.directory) / LOG):
+                append_reading(Path(job.directory), reading)
+
     def say(text: str) -> None:
         if rank.rank == 0:
             leave_message(Path(job.directory), text)
@@ -94,6 +100,7 @@ def run_job(
             keep=keep,
             say=say,
             begun=begun,
+            keep_reading=keep_reading,
         )
         ranks.barrier()
 

@@ -28,6 +28,8 @@ MEASUREMENT_COLUMNS = (
     "launch_us",
     "exposed_us",
     "ran_kernel",
+    "at_s",
+    "pace",
 )
 DEFAULTS: Mapping[str, Any] = {
     "origin": "",
@@ -37,11 +39,13 @@ DEFAULTS: Mapping[str, Any] = {
     "launch_us": None,
     "exposed_us": None,
     "ran_kernel": "",
+    "at_s": None,
+    "pace": 1.0,
 }
 """Values of columns that older files lack."""
 LARGEST = 2**63
 """Integers of a table are smaller."""
-MAY_BE_UNKNOWN = ("clock_mhz", "power_w", "launch_us", "exposed_us")
+MAY_BE_UNKNOWN = ("clock_mhz", "power_w", "launch_us", "exposed_us", "at_s")
 """Columns of numbers that may be missing."""
 
 
@@ -49,7 +53,7 @@ MAY_BE_UNKNOWN = ("clock_mhz", "power_w", "launch_us", "exposed_us")
 class Sample:
     """One timed phase of a call, taken while `busy_ranks` ranks of `threads` CPU threads each ran on the node.
 
-    `low_us` and `high_us` are the 10th and 90th percentile of the repeats. `quarantine` says why regressors must not
+    `time_us`, `low_us` and `high_us` are the median, the 10th and the 90th percentile of the undisturbed repeats. `quarantine` says why regressors must not
     learn from the row; it is empty for a good row.
     """
 
@@ -80,6 +84,11 @@ class Sample:
     ran_kernel: str = ""
     """The kernel that ran, of those among which the software chooses, for a whole layer that of attention and of experts; empty where it
     does not choose, or does not say."""
+    at_s: float | None = None
+    """Middle of the timing, in seconds since the epoch; None in rows of older samplers and of others."""
+    pace: float = 1.0
+    """Pace of the machine then, as a share of the profile's reference pace (`sampling.store.pace`): `time_us` times it is the time at
+    the reference pace. 1 where nothing was read beside the row."""
 
     @property
     def key(self) -> tuple[Call, Phase, int, int, State]:

@@ -37,7 +37,7 @@ def type_of_column(call_name: str, column: str) -> type | None:
     """The type of a column's values; None for one that is no field of the call, which `make_call` reports."""
     if column in TEXTS:
         return str
-    if column in (*TIMES, *MAY_BE_UNKNOWN):
+    if column in (*TIMES, "pace", *MAY_BE_UNKNOWN):
         return float
     if column in COUNTS:
         return int

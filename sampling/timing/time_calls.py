@@ -5,23 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, Request
 from sampling.hardware.cluster import Cluster
+from sampling.store.pace import Reading
 from sampling.store.sample import Sample
 from sampling.timing.device_states import time_states
 from sampling.timing.failures import NoOpAfterFailure, SkippedCalls, agreed, failure, refusal
 from sampling.timing.launch_time import Captures
-from sampling.timing.stopwatch import host_stopwatch
+from sampling.timing.pace import PaceMeter, reference_calls
+from sampling.timing.stopwatch import Stopwatch, host_stopwatch
 from sampling.timing.timed_phase import TimedPhase, no_alignment
 from sampling.timing.timed_row import timed_row
 from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
 from sampling.torch_work.build import build, forget_compiled
-from sampling.torch_work.collectives.process_groups import align
+from sampling.torch_work.collectives.process_groups import align, are_present
 from sampling.torch_work.workload_protocols import NamesKernel, Noted, SelfTimed, Workload
 from sampling.units import MIB
 
@@ -53,13 +55,14 @@ def time_requests(
     say: Callable[[str], None],
     left_out: Callable[[Call, str], None] = untold,
     begun: Callable[[Call], AbstractContextManager[None]] = unnoted,
+    keep_reading: Callable[[Reading], None] | None = None,
 ) -> None:
     """Time `requests` in order and hand each row to `keep` as soon as its phase is timed.
 
     `deadline_s` is on `time.monotonic`: no phase is begun after it, and one that is begun has as many repeats as fit before it
     (all ranks agree on that). A call that the device lacks the memory, the precision or the software for has no row:
     `left_out` gets it with the reason, and `say` each reason once. Each call is built and timed inside `begun`, which sees an error
-    that ends this process.
+    that ends this process. `keep_reading` gets the readings of the machine's pace, which are taken between the phases where it is given.
     """
     skipped = SkippedCalls(say)
     timer = _CallTimer(
@@ -74,12 +77,17 @@ def time_requests(
         left_out=left_out,
         skipped=skipped,
         captures=Captures(say),
+        meter=None,
     )
+    if keep_reading:
+        timer = replace(timer, meter=timer.meter_for(keep_reading))
     for request in requests:
         if timer.left_s() <= 0:
             break
         with begun(request.call):
             timer.time(request)
+    if timer.meter:
+        timer.meter.read()
     skipped.summarize()
 
 
@@ -98,6 +106,23 @@ class _CallTimer:
     left_out: Callable[[Call, str], None]
     skipped: SkippedCalls
     captures: Captures
+    meter: PaceMeter | None
+    """Reads the machine's pace between phases; None where nobody keeps it."""
+
+    def meter_for(self, keep: Callable[[Reading], None]) -> PaceMeter:
+        return PaceMeter(
+            cluster=self.cluster,
+            device=self.device,
+            ranks=self.ranks,
+            session=self.session,
+            keep=keep,
+            stopwatch_of=self._stopwatch_of,
+            calls={
+                resource: call
+                for resource, call in reference_calls(self.cluster).items()
+                if resource != "wire" or are_present()
+            },
+        )
 
     def left_s(self) -> float:
         """Seconds until the deadline on the rank where it comes first."""
@@ -130,12 +155,23 @@ class _CallTimer:
         for phase in request.phases:
             if self.left_s() <= 0:
                 break
+            if self.meter:
+                self.meter.read_if_due()
+            begun_s = time.time()
             timings = self._timings(call, workload, tolerant, phase)
             if reason := agreed(tolerant.reason, self.ranks):
                 return self._about(call, reason)
             for timing in timings:
                 ran_kernel = workload.ran_kernel if isinstance(workload, NamesKernel) else ""
-                row = timed_row(call, phase, timing, cluster=self.cluster, session=self.session, ran_kernel=ran_kernel)
+                row = timed_row(
+                    call,
+                    phase,
+                    timing,
+                    cluster=self.cluster,
+                    session=self.session,
+                    ran_kernel=ran_kernel,
+                    at_s=(begun_s + time.time()) / 2,
+                )
                 self.keep(row)
             if not timings:
                 break
@@ -167,12 +203,10 @@ class _CallTimer:
             )
             # communication draws little power
             return time_states(timed, self.captures, sustained=isinstance(call, Operator))
-        on_cpu = self.device.type == "cpu"
-        chosen = host_stopwatch(self.cluster.threads, together) if on_cpu else self._gpu_timer().isolated
         timing = time_phase(
             tolerant,
             phase,
-            stopwatch=workload.stopwatch if isinstance(workload, SelfTimed) else chosen,
+            stopwatch=workload.stopwatch if isinstance(workload, SelfTimed) else self._stopwatch_of(call),
             ranks=self.ranks,
             together=together,
             done_per_run=call.DONE_PER_RUN,
@@ -180,6 +214,11 @@ class _CallTimer:
             left_s=self.left_s,
         )
         return [timing] if timing else []
+
+    def _stopwatch_of(self, call: Call) -> Stopwatch:
+        if self.device.type == "cpu":
+            return host_stopwatch(self.cluster.threads, call.group_size > 1)
+        return self._gpu_timer().isolated
 
     def _gpu_timer(self) -> GpuTimer:
         return gpu_timer(self.device, self.cluster.gpu.cache_mib * MIB)

@@ -10,7 +10,14 @@ from sampling.timing.timer import Timing
 
 
 def timed_row(
-    call: Call, phase: Phase, timing: Timing, *, cluster: Cluster, session: int, ran_kernel: str = ""
+    call: Call,
+    phase: Phase,
+    timing: Timing,
+    *,
+    cluster: Cluster,
+    session: int,
+    ran_kernel: str = "",
+    at_s: float | None = None,
 ) -> Sample:
     """The row of a phase timed on every rank of the cluster's node, quarantined where the timing is not sound."""
     return Sample(
@@ -30,4 +37,5 @@ def timed_row(
         launch_us=timing.launch_us,
         exposed_us=timing.exposed_us,
         ran_kernel=ran_kernel,
+        at_s=at_s,
     )

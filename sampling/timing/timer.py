@@ -5,15 +5,26 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sampling.call import Phase, State
 from sampling.hardware.readings import OTHERS_LIMIT, load_of_others, read_cpu_clock
 from sampling.timing.stopwatch import Stopwatch, thread_stopwatch
 from sampling.torch_work.workload_protocols import Workload
 
+QUIET_DEVIATIONS = 3.0
+"""Standard deviations of quiet repeats from their middle within which a repeat counts as quiet."""
+LOWER_SHARE = 0.15
+"""Share of all repeats that must be faster than the densest ones for those to be taken for disturbed."""
+FEW_REPEATS = 5.0
+"""By how much the shortest half of n normal values is too narrow: by a factor of about 1 + 5 / n for 5 to 60 of them (simulated)."""
+LEAST_REACH = 0.01
+"""Least relative distance from the middle that counts as disturbed: clocks tick, and repeats of one kernel are equal to the tick."""
 LONGEST_CALL_S = 240.0
 """Time after which a process is taken to hang in a call: one that is compiled takes up to a minute or two."""
 
@@ -59,7 +70,7 @@ PRESETS: Mapping[str, TimerSettings] = {"full": FULL, "quick": QUICK}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """Median, 10th and 90th percentile of the repeats, in µs. `state` and the fields after it are those of `Sample`."""
+    """Median, 10th and 90th percentile of the undisturbed repeats, in µs, and how many they are. `state` and the fields after it are those of `Sample`."""
 
     median_us: float
     low_us: float
@@ -155,7 +166,7 @@ def _attempt(
     for _ in range(settings.most_batches):
         own_times = [repeat() for _ in range(batch)]
         times += combined(own_times, ranks, together, done_per_run)
-        if uncertainty(sorted(times)) <= settings.median_error or left_s() < batch * pace_s:
+        if uncertainty(quiet_repeats(times)) <= settings.median_error or left_s() < batch * pace_s:
             break
     after = read_cpu_clock()
     load = ranks.largest(load_of_others(before, after, ranks.total(after.own_s - before.own_s)))
@@ -169,8 +180,8 @@ def combined(own_times: list[float], ranks: Ranks, together: bool, done_per_run:
 
 
 def summary(times: list[float], *, other_load: float, by_wall: bool) -> Timing:
-    """Quantiles of the repeats (µs, at least one)."""
-    ordered = sorted(times)
+    """Quantiles of the undisturbed repeats (µs, at least one)."""
+    ordered = quiet_repeats(times)
     return Timing(
         median_us=statistics.median(ordered),
         low_us=ordered[round(0.1 * (len(ordered) - 1))],
@@ -180,6 +191,38 @@ def summary(times: list[float], *, other_load: float, by_wall: bool) -> Timing:
         by_wall=by_wall,
         median_error=uncertainty(ordered),
     )
+
+
+def quiet_repeats(times: Sequence[float]) -> list[float]:
+    """The repeats that nothing disturbed, in order of their time.
+
+    Disturbances only slow a repeat. The quiet ones are the densest: about the shortest interval that holds half of all repeats (the
+    shorth: Andrews et al., Robust Estimates of Location, 1972), within QUIET_DEVIATIONS of its middle by its own width. Where
+    more than LOWER_SHARE are faster than all of these, the densest were disturbed together, and the faster ones are judged by themselves.
+    """
+    ordered = np.sort(times)
+    while True:
+        low, high = _quiet_range(ordered)
+        faster = ordered[ordered < low]
+        if len(faster) <= max(2, LOWER_SHARE * len(times)):
+            quiet: list[float] = ordered[(ordered >= low) & (ordered <= high)].tolist()
+            return quiet
+        ordered = faster
+
+
+def _quiet_range(ordered: NDArray[np.float64]) -> tuple[float, float]:
+    """The bounds of the quiet repeats among those in order of time."""
+    count = len(ordered)
+    half = count // 2 + 1
+    if half >= count:
+        return float(ordered[0]), float(ordered[-1])
+    widths = ordered[half - 1 :] - ordered[: count - half + 1]
+    first = int(widths.argmin())
+    middle = float(np.median(ordered[first : first + half]))
+    # half of a normal's values lie within 0.6745 deviations of its middle; few values look closer together than they are
+    deviation = float(widths[first]) / 2 / 0.6745 * (1 + FEW_REPEATS / count)
+    reach = max(QUIET_DEVIATIONS * deviation, LEAST_REACH * middle)
+    return middle - reach, middle + reach
 
 
 def uncertainty(times: list[float]) -> float:

@@ -59,6 +59,7 @@ class ReplayedPrices:
         self._known: dict[tuple[Call, Phase], float] = {}
         self.profile_error = inner.profile_error
         self.transfer_error = inner.transfer_error
+        self.pace_spread = inner.pace_spread
         self.launch_floors = inner.launch_floors
         self.sampled_contention = inner.sampled_contention
         self.provenance: Mapping[str, Any] = inner.provenance

@@ -86,6 +86,11 @@ def use(groups: ProcessGroups | None) -> None:
     _present = groups
 
 
+def are_present() -> bool:
+    """Whether the process can run collectives over any of the job's ranks: not where its cells have groups of their own."""
+    return _present is not None
+
+
 def present() -> ProcessGroups:
     """The process's groups; RuntimeError outside a job that spans ranks."""
     if _present is None:

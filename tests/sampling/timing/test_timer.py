@@ -12,7 +12,7 @@ from sampling.hardware.cluster import Cluster
 from sampling.hardware.readings import CpuClock, load_of_others
 from sampling.operators.gemm import Gemm
 from sampling.timing.row_checks import quarantine_reason
-from sampling.timing.timer import TimerSettings, Timing, time_phase
+from sampling.timing.timer import TimerSettings, Timing, quiet_repeats, time_phase
 from sampling.torch_work.collectives.process_groups import LoneRank
 
 SETTINGS = TimerSettings(warmup_repeats=2, least_repeats=5, most_repeats=11, seconds=1.0, attempts=1, most_batches=3)
@@ -69,7 +69,7 @@ def test_a_run_that_does_the_call_several_times_is_divided() -> None:
 def test_an_uncertain_median_is_given_more_repeats() -> None:
     steady, _ = timed([10.0] * 40)
     unsteady, _ = timed([10.0, 10.0, *[5.0, 15.0, 10.0, 20.0] * 10])
-    assert (steady.repeats, unsteady.repeats) == (11, 33)
+    assert steady.repeats == 11 < 2 * steady.repeats < unsteady.repeats
     assert unsteady.median_error > steady.median_error == 0
 
 
@@ -162,3 +162,11 @@ def test_bad_rows_are_quarantined_with_the_reason(timing: Timing, reason: str, t
     found = quarantine_reason(call, "forward", timing, two_ranks)
     assert reason in found
     assert bool(found) == bool(reason)
+
+
+def test_the_time_of_a_row_is_that_of_its_undisturbed_repeats() -> None:
+    quiet = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1]
+    assert quiet_repeats([*quiet, 140.0, 180.0, 400.0]) == sorted(quiet)
+    assert quiet_repeats([*quiet, *[150.0 + 0.1 * place for place in range(12)]]) == sorted(quiet)
+    assert quiet_repeats([5.0]) == [5.0]
+    assert quiet_repeats([7.0] * 9) == [7.0] * 9

@@ -1,0 +1,196 @@
+"""The pace of a machine: how fast it runs at a moment, as a share of its reference pace, by what slows it.
+
+A machine's speed moves by clocks, power, neighbours on its memory and its network, by 5 to 30 % within the hour. A session therefore
+times short reference calls between its calls, and keeps the readings in `pace.jsonl` of the profile. The pace at a row is the
+reference's usual time over its time around the row; a row's time multiplied by its pace is its time at the reference pace.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from sampling.arithmetic.operator import Operator
+from sampling.call import Call, Phase
+from sampling.errors import UNREADABLE
+from sampling.hardware.cluster import Cluster
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples, write_table
+
+Resource: TypeAlias = Literal["compute", "memory", "wire"]
+RESOURCES: tuple[Resource, ...] = get_args(Resource)
+LOG = "pace.jsonl"
+MOST_DISTURBED = 5.0
+"""Largest slowdown that a repeat counts with in a mean, since a single one may take any time."""
+QUIETER_READINGS = 0.9
+"""Share of the readings, those disturbed least, that the mean disturbance is taken over: a measurement too leaves out its worst steps."""
+AROUND = 5
+"""Readings nearest to a moment whose median is the pace then: two may be disturbed, and a change of pace stays sharp (Tukey's running
+median, Exploratory Data Analysis, 1977)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """The time of a reference call at a moment, while `busy_ranks` ranks of the node ran."""
+
+    at_s: float
+    """Seconds since the epoch."""
+    session: int
+    busy_ranks: int
+    resource: Resource
+    ranks: int
+    """Ranks of the collective; 1 for the references of a device alone."""
+    time_us: float
+    """Median of the undisturbed repeats, in the mean over the ranks."""
+    slowest_us: float
+    """The same of the slowest rank, for which the others wait in a step."""
+    mean_us: float
+    """Mean of all repeats, each of at most MOST_DISTURBED times the median."""
+
+    @property
+    def key(self) -> Key:
+        return self.resource, self.busy_ranks, self.ranks
+
+
+Key: TypeAlias = tuple[Resource, int, int]
+"""The reference call that a reading is of: what it is slowed by, the busy ranks of the node, the ranks of its collective."""
+
+
+def append_reading(directory: Path, reading: Reading) -> None:
+    with (directory / LOG).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(reading)) + "\n")
+
+
+def read_log(directory: Path) -> list[Reading]:
+    """The readings of a profile, in the order of time, without lines that cannot be read."""
+    path = directory / LOG
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    return sorted((found for line in lines if (found := _reading(line))), key=lambda reading: reading.at_s)
+
+
+def _reading(line: str) -> Reading | None:
+    try:
+        reading = Reading(**json.loads(line))
+        sound = reading.resource in RESOURCES and reading.time_us > 0 and math.isfinite(reading.at_s)
+    except UNREADABLE:
+        return None
+    return reading if sound else None
+
+
+def resource_shares(call: Call, phase: Phase, cluster: Cluster) -> Mapping[Resource, float]:
+    """Shares of a call's time that each resource takes, by its roofline terms at the efficiencies of the hardware file."""
+    shares = dict.fromkeys(RESOURCES, 0.0)
+    for name, value in call.terms(phase, cluster).items():
+        kind, _, what = name.rpartition("_")
+        resource: Resource = "compute" if what == "compute" else "memory" if what == "memory" else "wire"
+        efficiency = cluster.gpu.efficiency.get("elementwise" if resource == "memory" else kind, 1.0)
+        shares[resource] += value / efficiency
+    if not isinstance(call, Operator) and not sum(shares.values()):
+        shares["wire"] = 1.0
+    total = sum(shares.values())
+    return {name: value / total for name, value in shares.items()} if total else {**shares, "compute": 1.0}
+
+
+def pace_of(call: Call, phase: Phase, cluster: Cluster, paces: Mapping[Resource, float]) -> float:
+    """The pace of a call while each resource has its own; 1 for a resource of which nothing is known."""
+    shares = resource_shares(call, phase, cluster)
+    return 1 / sum(share / paces.get(resource, 1.0) for resource, share in shares.items())
+
+
+class PaceLog:
+    """The readings of a profile, by reference call."""
+
+    def __init__(self, readings: Iterable[Reading]) -> None:
+        by_key: dict[Key, list[Reading]] = {}
+        for reading in sorted(readings, key=lambda reading: reading.at_s):
+            by_key.setdefault(reading.key, []).append(reading)
+        self.series = {key: Series.of(of_key) for key, of_key in by_key.items()}
+
+    def disturbance(self, sample: Sample, cluster: Cluster) -> float:
+        """The mean time of a row's call over its undisturbed time, as a factor, by the references: a step is made of many calls, whose
+        disturbances add up."""
+        found = self.beside(sample.busy_ranks, sample.call.group_size)
+        shares = resource_shares(sample.call, sample.phase, cluster)
+        return sum(share * (found[each].disturbance if each in found else 1.0) for each, share in shares.items())
+
+    def of_session(self, session: int) -> list[dict[str, Any]]:
+        """JSON of a session's readings by reference call: the pace in its median and between its deciles, as shares of the reference
+        pace, and how many readings there are."""
+        found = []
+        for (resource, busy_ranks, ranks), series in self.series.items():
+            paces = sorted(
+                series.reference_us / time_us
+                for of, time_us in zip(series.sessions, series.time_us, strict=True)
+                if of == session
+            )
+            if paces:
+                low, median, high = (paces[round(share * (len(paces) - 1))] for share in (0.1, 0.5, 0.9))
+                named = {"resource": resource, "busy_ranks": busy_ranks, "ranks": ranks}
+                found.append(named | {"readings": len(paces), "pace": median, "low": low, "high": high})
+        return found
+
+    def at_rows(self, samples: Iterable[Sample], cluster_of: Callable[[Sample], Cluster]) -> list[Sample]:
+        """The rows with the pace of the machine at each; 1 for what no reference tells of, and for rows of an unknown moment."""
+        return [replace(sample, pace=self._at(sample, cluster_of(sample))) for sample in samples]
+
+    def _at(self, sample: Sample, cluster: Cluster) -> float:
+        if sample.at_s is None:
+            return 1.0
+        found = self.beside(sample.busy_ranks, sample.call.group_size)
+        paces = {resource: series.pace_at(sample.at_s) for resource, series in found.items()}
+        return pace_of(sample.call, sample.phase, cluster, paces)
+
+    def beside(self, busy_ranks: int, group: int = 1) -> dict[Resource, Series]:
+        """The readings beside as many busy ranks, by resource: of the collective over a group of this size where there is one."""
+        keys = sorted(self.series, key=lambda key: key[2] == group)
+        return {key[0]: self.series[key] for key in keys if key[1] == busy_ranks}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """The readings of one reference call in the order of time: the moment of each, its time, that of the slowest rank, its session.
+    The time at the reference pace is the median over all moments, since most are quiet; `disturbance` is the mean of repeats over their
+    undisturbed time."""
+
+    at_s: Sequence[float]
+    time_us: Sequence[float]
+    slowest_us: Sequence[float]
+    sessions: Sequence[int]
+    reference_us: float
+    disturbance: float
+
+    @classmethod
+    def of(cls, readings: Sequence[Reading]) -> Series:
+        factors = sorted(reading.mean_us / reading.time_us for reading in readings)
+        return cls(
+            at_s=[reading.at_s for reading in readings],
+            time_us=[reading.time_us for reading in readings],
+            slowest_us=[reading.slowest_us for reading in readings],
+            sessions=[reading.session for reading in readings],
+            reference_us=statistics.median(reading.time_us for reading in readings),
+            disturbance=statistics.fmean(factors[: math.ceil(QUIETER_READINGS * len(factors))]),
+        )
+
+    def pace_at(self, at_s: float) -> float:
+        """The pace at a moment, by the readings around it."""
+        after = bisect_left(self.at_s, at_s)
+        near = range(max(0, after - AROUND), min(len(self.at_s), after + AROUND))
+        nearest = sorted(near, key=lambda place: abs(self.at_s[place] - at_s))[:AROUND]
+        return self.reference_us / statistics.median(self.time_us[place] for place in nearest)
+
+
+def write_paces(directory: Path, cluster_of: Callable[[Sample], Cluster]) -> PaceLog:
+    """Give every row of a profile the pace at its moment, by all readings so far; the tables that change are written."""
+    log = PaceLog(read_log(directory))
+    for name, table in read_samples(directory).items() if log.series else ():
+        rows = list(iterate_samples({name: table}))
+        paced = log.at_rows(rows, cluster_of)
+        if paced != rows:
+            write_table(directory, name, paced)
+    return log

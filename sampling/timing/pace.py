@@ -1,0 +1,124 @@
+"""Times short reference calls between a session's calls, so that the pace of the machine at each row is known.
+
+One reference is bound by compute, one by memory, and where several ranks run, one is a collective over all of them. Each takes a
+fraction of a millisecond and is timed as the session's calls are: by the same clock, on all busy ranks at once.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sampling.call import Call
+from sampling.collectives.kinds import AllReduce
+from sampling.hardware.cluster import Cluster
+from sampling.operators.gemm import Gemm
+from sampling.operators.memory_bound import Stream
+from sampling.store.pace import MOST_DISTURBED, Reading, Resource
+from sampling.timing.stopwatch import Stopwatch
+from sampling.timing.timer import Ranks, combined, quiet_repeats
+from sampling.torch_work.build import build
+from sampling.torch_work.workload_protocols import Workload
+
+if TYPE_CHECKING:
+    import torch
+
+COMPUTE_US, TRAFFIC_US = 500.0, 100.0
+"""Time of the product at the stated efficiency, and of the memory pass and the collective at the stated bandwidth: long beside a clock's
+resolution and a launch, short beside a row."""
+PRECISIONS = ("bf16", "fp32")
+"""Precisions of the references, those that a device lacks left out; on a CPU the second, which every CPU is quick at."""
+WARM_UPS = 2
+"""Runs of a reference before it is timed: what ran before it has the caches, and a workload has two copies."""
+REPEATS = 9
+"""Timed runs of a reference: their quiet median is known to about 1 %."""
+EVERY_S = 0.5
+"""Least time between readings: they take 10 to 20 ms."""
+
+
+def reference_calls(cluster: Cluster) -> Mapping[Resource, Call]:
+    """The reference calls on a cluster whose ranks are all busy; sizes are powers of two."""
+    gpu = cluster.gpu
+    dtype = next(each for each in PRECISIONS[gpu.kind == "cpu" :] if each in gpu.peak_tflops)
+    flops = COMPUTE_US * gpu.efficiency.get("gemm", 0.5) * gpu.peak_flops_per_us(dtype)
+    side = _power_of_two((flops / 2) ** (1 / 3))
+    calls: dict[Resource, Call] = {
+        "compute": Gemm(dtype=dtype, m=side, n=side, k=side),
+        "memory": Stream(dtype=dtype, size_bytes=_power_of_two(TRAFFIC_US * gpu.bytes_per_us())),
+    }
+    ranks = cluster.nodes * cluster.gpus_per_node
+    if ranks > 1:
+        link = cluster.link(ranks, cluster.gpus_per_node)
+        size_bytes = _power_of_two(TRAFFIC_US * link.bytes_per_us())
+        calls["wire"] = AllReduce(size_bytes=size_bytes, ranks=ranks, ranks_per_node=cluster.gpus_per_node)
+    return calls
+
+
+def _power_of_two(size: float) -> int:
+    """The largest that is not above `size`."""
+    return int(2 ** max(0, math.floor(math.log2(size))))
+
+
+@dataclass(kw_only=True, slots=True)
+class PaceMeter:
+    """Times the reference calls of a rank's job, and hands each reading to `keep`."""
+
+    cluster: Cluster
+    device: torch.device
+    ranks: Ranks
+    session: int
+    keep: Callable[[Reading], None]
+    stopwatch_of: Callable[[Call], Stopwatch]
+    """The clock by which the session times a call."""
+    calls: Mapping[Resource, Call]
+    _workloads: dict[Resource, Workload] = field(default_factory=dict)
+    _last_s: float = -math.inf
+
+    def read_if_due(self) -> None:
+        """Read the pace where the last reading is EVERY_S ago; all ranks agree on it."""
+        if self.ranks.largest(time.monotonic() - self._last_s) >= EVERY_S:
+            self.read()
+
+    def read(self) -> None:
+        for resource, call in self.calls.items():
+            by_rank = self._times(resource, call)
+            each_us = [statistics.median(quiet_repeats(times)) for times in by_rank]
+            time_us = statistics.fmean(each_us)
+            self.keep(
+                Reading(
+                    at_s=time.time(),
+                    session=self.session,
+                    busy_ranks=self.cluster.gpus_per_node,
+                    resource=resource,
+                    ranks=call.group_size,
+                    time_us=time_us,
+                    slowest_us=max(each_us),
+                    mean_us=statistics.fmean(
+                        min(time, MOST_DISTURBED * time_us) for times in by_rank for time in times
+                    ),
+                )
+            )
+        self._last_s = time.monotonic()
+
+    def _times(self, resource: Resource, call: Call) -> list[list[float]]:
+        """µs of the call's repeats now on each rank, all at once; of a collective, which ends on all of them together, those of the
+        slowest."""
+        if resource not in self._workloads:
+            self._workloads[resource] = build(call, self.device)
+        workload, stopwatch = self._workloads[resource], self.stopwatch_of(call)
+
+        def repeat() -> float:
+            workload.prepare("forward")
+            self.ranks.barrier()
+            return stopwatch(lambda: workload.run("forward"))
+
+        for _ in range(WARM_UPS):
+            repeat()
+        own_times = [repeat() for _ in range(REPEATS)]
+        if call.group_size > 1:
+            return [combined(own_times, self.ranks, True, call.DONE_PER_RUN)]
+        return self.ranks.gather(own_times)

@@ -1,0 +1,49 @@
+"""The spread of a machine's pace over time, and the rows that are left out for theirs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from regressors.dataset.pace_facts import pace_facts, pace_half_width
+from regressors.dataset.training_data import steady, training_data
+from sampling.store.pace import PaceLog, Resource
+from tests.sampling.store.test_pace import CLUSTER, ROW, reading
+
+MIX: dict[Resource, float] = {"compute": 1.0, "memory": 0.0, "wire": 0.0}
+
+
+def log_of(log_paces: np.ndarray, every_s: float = 10.0) -> PaceLog:
+    return PaceLog(reading(every_s * place, 100.0 * math.exp(-value)) for place, value in enumerate(log_paces))
+
+
+def test_the_spread_of_a_pace_without_memory_is_that_of_its_readings() -> None:
+    found = np.random.default_rng(0).normal(0.0, 0.05, 200)
+    assert pace_half_width(log_of(found), 2, MIX) == pytest.approx(1.645 * 0.05, rel=0.2)
+
+
+def test_a_pace_that_moved_slowly_through_a_short_session_may_go_farther() -> None:
+    found = np.random.default_rng(0).normal(0.0, 0.05, 20)
+    slow = np.sort(found)
+    assert pace_half_width(log_of(slow), 2, MIX) > 1.5 * pace_half_width(log_of(found), 2, MIX)
+
+
+def test_a_steady_pace_has_no_spread_and_few_readings_tell_none() -> None:
+    assert pace_half_width(log_of(np.zeros(50)), 2, MIX) == 0.0
+    assert pace_half_width(log_of(np.zeros(2)), 2, MIX) == 0.0
+    assert pace_facts(PaceLog([]), [(ROW, CLUSTER)]) == {}
+
+
+def test_rows_far_from_the_reference_pace_are_left_out_where_a_shape_has_better_ones() -> None:
+    paces = [1.0, 1.01, 0.98, 0.97, 0.7]
+    rows = [(replace(ROW, pace=pace), CLUSTER) for pace in paces]
+    assert [row.pace for row, _ in steady(rows)] == paces[:4]
+    assert [row.pace for row, _ in steady(rows[2:])] == paces[2:]
+
+
+def test_models_learn_the_time_at_the_reference_pace_with_the_disturbance_of_a_step() -> None:
+    (data,) = training_data([(replace(ROW, pace=0.5), CLUSTER)], disturbance=lambda sample, cluster: 1.1)
+    assert data.time_us.tolist() == pytest.approx([0.5 * 1.1 * ROW.time_us])

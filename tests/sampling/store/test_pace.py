@@ -1,0 +1,132 @@
+"""The pace at a row, by readings of which some are disturbed."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from sampling.collectives.kinds import AllReduce
+from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.operators.gemm import Gemm
+from sampling.operators.memory_bound import Stream
+from sampling.store.journal import append_to_journal, fold_journal
+from sampling.store.pace import LOG, PaceLog, Reading, Resource, append_reading, read_log, resource_shares, write_paces
+from sampling.store.sample import Sample
+from sampling.store.tables import iterate_samples, read_samples
+
+CLUSTER = load_cluster(hardware="cpu", nodes=1, gpus_per_node=2, profile="", cores=2)
+ROW = Sample(
+    call=Gemm(dtype="fp32", m=512, n=512, k=512),
+    phase="forward",
+    threads=1,
+    busy_ranks=2,
+    time_us=120.0,
+    low_us=110.0,
+    high_us=130.0,
+    repeats=7,
+    quarantine="",
+    session=0,
+    at_s=50.0,
+)
+
+
+def reading(at_s: float, time_us: float, resource: Resource = "compute", session: int = 0) -> Reading:
+    return Reading(
+        at_s=at_s,
+        session=session,
+        busy_ranks=2,
+        resource=resource,
+        ranks=2 if resource == "wire" else 1,
+        time_us=time_us,
+        slowest_us=time_us,
+        mean_us=1.1 * time_us,
+    )
+
+
+def of_this_machine(sample: Sample) -> Cluster:
+    return CLUSTER
+
+
+def slowing() -> list[Reading]:
+    """A machine that is quiet but for the seconds from 40 to 60, when compute takes 1.5 times as long."""
+    return [
+        reading(float(second), time_us * slow, resource)
+        for second in range(100)
+        for slow in (1.5 if 40 <= second <= 60 else 1.0,)
+        for resource, time_us in (("compute", 100.0), ("memory", 10.0 / slow))
+    ]
+
+
+def test_the_pace_of_a_row_is_that_of_its_own_mix_at_its_moment() -> None:
+    rows = [ROW, replace(ROW, at_s=10.0), replace(ROW, at_s=None)]
+    slow, quiet, unknown = (row.pace for row in PaceLog(slowing()).at_rows(rows, of_this_machine))
+    share = resource_shares(ROW.call, "forward", CLUSTER)["compute"]
+    assert slow == pytest.approx(1 / (1.5 * share + 1 - share))
+    assert (quiet, unknown) == (1.0, 1.0)
+
+
+def test_two_disturbed_readings_among_five_move_no_pace_and_a_change_of_pace_is_sharp() -> None:
+    disturbed = [replace(each, time_us=400.0) if each.at_s in (9.0, 11.0) else each for each in slowing()]
+    series = PaceLog(disturbed).beside(2)["compute"]
+    assert series.pace_at(10.0) == 1.0
+    assert series.pace_at(38.0) == 1.0
+    assert series.pace_at(42.0) == pytest.approx(1 / 1.5)
+
+
+def test_a_collective_takes_the_readings_of_its_own_group_where_there_are_some() -> None:
+    of_two = reading(1.0, 100.0, "wire")
+    log = PaceLog([of_two, replace(of_two, ranks=8, time_us=800.0)])
+    assert log.beside(2, 2)["wire"].reference_us == 100.0
+    assert log.beside(2, 8)["wire"].reference_us == 800.0
+    assert log.beside(4) == {}
+
+
+@pytest.mark.parametrize(
+    ("call", "resource"),
+    [
+        (ROW.call, "compute"),
+        (Stream(dtype="fp32", size_bytes=2**24), "memory"),
+        (AllReduce(size_bytes=2**20, ranks=2, ranks_per_node=2), "wire"),
+    ],
+)
+def test_a_call_is_slowed_by_what_its_roofline_says(call: Gemm | Stream | AllReduce, resource: Resource) -> None:
+    shares = resource_shares(call, "forward", CLUSTER)
+    assert max(shares, key=shares.__getitem__) == resource
+    assert sum(shares.values()) == pytest.approx(1.0)
+
+
+def test_rows_in_the_tables_get_their_pace_again_when_readings_are_added(tmp_path: Path) -> None:
+    append_to_journal(tmp_path, ROW)
+    fold_journal(tmp_path)
+    for each in slowing():
+        append_reading(tmp_path, each)
+    write_paces(tmp_path, of_this_machine)
+    (slow,) = iterate_samples(read_samples(tmp_path))
+    for each in slowing():
+        append_reading(tmp_path, replace(each, at_s=each.at_s + 1000, time_us=1.5 * each.time_us, session=1))
+        append_reading(tmp_path, replace(each, at_s=each.at_s + 2000, time_us=1.5 * each.time_us, session=1))
+    log = write_paces(tmp_path, of_this_machine)
+    (usual,) = iterate_samples(read_samples(tmp_path))
+    assert slow.pace < 0.8 < usual.pace
+    assert usual.time_us == ROW.time_us
+    first, second = ({each["resource"]: each["pace"] for each in log.of_session(session)} for session in (0, 1))
+    assert first["compute"] == pytest.approx(1.5)
+    assert second["compute"] == 1.0
+
+
+def test_a_log_cut_short_or_foreign_is_read_as_far_as_it_is_sound(tmp_path: Path) -> None:
+    good = asdict(reading(1.0, 100.0))
+    lines = [json.dumps(good), json.dumps(good | {"time_us": -1}), json.dumps({"at_s": 1}), "[]", json.dumps(good)[:30]]
+    (tmp_path / LOG).write_text("\n".join(lines))
+    assert read_log(tmp_path) == [reading(1.0, 100.0)]
+
+
+def test_disturbances_of_repeats_add_up_in_a_step() -> None:
+    random.seed(0)
+    log = PaceLog([replace(each, mean_us=each.time_us * random.choice([1.0, 1.2])) for each in slowing()])
+    assert log.disturbance(ROW, CLUSTER) == pytest.approx(1.1, abs=0.03)
+    assert PaceLog([]).disturbance(ROW, CLUSTER) == 1.0

@@ -1,0 +1,13 @@
+"""A few seeds of `tests/bench/synthetic_machine.py`: the whole way from the timer to the step, on machines of known times."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.synthetic_machine import simulate
+
+
+@pytest.mark.parametrize(("kind", "most"), [("none", 0.02), ("drifting pace", 0.04), ("heavy tails", 0.04)])
+def test_a_step_is_predicted_at_its_pace(kind: str, most: float) -> None:
+    for seed in (0, 1):
+        assert abs(simulate(kind, seed).error) < most

@@ -30,7 +30,7 @@ from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.ranks.job import START_S, RunJob
 from sampling.ranks.rank import rank_from
-from sampling.session.run_tasks import Outcome, run_tasks
+from sampling.session.run_tasks import RETAKEN_SHARE, Outcome, retake, run_tasks
 from sampling.session.site import session_parser
 from sampling.store.profiles import Manifest
 from sampling.store.sample import Sample
@@ -81,6 +81,8 @@ def guided(
     pools = [task for task in tasks if task.fills_space]
     needed = [request for task in named for request in task.requests]
     time_until(named, end)
+    left_s = end - time.monotonic()
+    retake(directory, manifest, named, budget_s=RETAKEN_SHARE * left_s, run_job=run_job)
     for index, pool in enumerate(pools):
         now = time.monotonic()
         share_end = now + (end - now) / (len(pools) - index)

@@ -21,6 +21,7 @@ from regressors.features.digests import hardware_digest, shape_digest
 from regressors.features.pricing import ModelKey, price
 from regressors.features.schema import Schema, schema_of
 from sampling.call import Call, State
+from sampling.choosing.contradictions import FAR_PACE, STEADY_ROWS
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.attention import Attention
@@ -30,10 +31,6 @@ from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.row_checks import why_set_aside
 
-STEADY_ROWS = 3
-"""Rows of a shape from which on those at a pace farther from the reference pace are left out."""
-FAR_PACE = 0.05
-"""Distance in log from the reference pace up to which all rows of a shape count."""
 DECILE_DEVIATIONS = 1.2816
 """Standard deviations from a normal's median to its 10th or 90th percentile."""
 

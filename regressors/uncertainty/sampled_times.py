@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regressors.features.arrays import Floats
+from regressors.features.digests import row_digests
 from regressors.uncertainty.intervals import half_width
+from sampling.choosing.contradictions import WORK_FIELDS, excess_over_more_work
 
 if TYPE_CHECKING:  # predicting needs no rows
     from regressors.dataset.training_data import TrainingData
@@ -35,7 +37,8 @@ def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: fl
 
     A shape's median and the model's prediction without it (log error [rows], nan where there is none) are averaged in log
     time, weighted by precision: the sample's from the quantiles of its repeats and the noise between samplings, the model's
-    from `model_half_width`. The interval covers the spread of the repeats and the noise between samplings.
+    from `model_half_width`. The interval is that of the errors on held-out moments, where shapes were sampled at several; else it covers the spread of the
+    repeats and the noise between samplings. It is wider where the time contradicts that of more or of less work.
     """
     model_variance = (model_half_width / DEVIATIONS_90) ** 2
     moments = held_out_moments(data)
@@ -59,12 +62,28 @@ def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: fl
         else:
             below[index] = np.hypot(np.median(data.spread_below[rows]), between)
             above[index] = np.hypot(np.median(data.spread_above[rows]), between)
+    if len(moments):
+        at_odds = _contradictions(data, shapes, log_median) / DEVIATIONS_90
+        below, above = np.hypot(below, at_odds), np.hypot(above, at_odds)
     return SampledTimes(
         shape=shapes,
         median_us=np.exp(log_median),
         low_us=np.exp(log_median - DEVIATIONS_90 * below),
         high_us=np.exp(log_median + DEVIATIONS_90 * above),
     )
+
+
+def _contradictions(data: TrainingData, shapes: NDArray[np.uint64], log_median: Floats) -> Floats:
+    """Excess in log time by which each shape contradicts one of more or of less work [shapes]."""
+    _, first = np.unique(data.shape, return_index=True)
+    codes = data.codes[first]
+    of_work = np.array([name in WORK_FIELDS for name in data.fields], dtype=np.bool_)
+    excess = np.zeros(len(shapes))
+    apart = row_digests(codes[:, ~of_work])
+    for alike in np.unique(apart):
+        rows = apart == alike
+        excess[rows] = excess_over_more_work(codes[rows][:, of_work], log_median[rows])
+    return excess
 
 
 def held_out_moments(data: TrainingData) -> Floats:

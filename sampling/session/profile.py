@@ -14,7 +14,7 @@ from sampling.files.disk import folder_lock, naming_the_disk
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.hardware.this_device import identify, provenance, same_device
 from sampling.store.journal import blame, fold_journal
-from sampling.store.pace import write_paces
+from sampling.store.pace import PaceLog, write_paces
 from sampling.store.profiles import Manifest, read_manifest, write_manifest
 from sampling.store.sample import Sample
 from sampling.timing.timer import TimerSettings
@@ -73,6 +73,15 @@ def open_profile(
 
 def close_session(directory: Path, manifest: Manifest) -> None:
     """Give the rows their pace, and the manifest the session's; rows of an interrupted session get theirs in the next one."""
+    with naming_the_disk(directory):
+        log = give_paces(directory, manifest)
+        *before, session = manifest.sessions
+        if paces := log.of_session(session["id"]):
+            write_manifest(directory, replace(manifest, sessions=[*before, {**session, "pace": paces}]))
+
+
+def give_paces(directory: Path, manifest: Manifest) -> PaceLog:
+    """Give the profile's rows their pace by all readings so far, which are returned."""
 
     def cluster_of(sample: Sample) -> Cluster:
         return load_cluster(
@@ -83,11 +92,7 @@ def close_session(directory: Path, manifest: Manifest) -> None:
             cores=max(1, sample.threads) * sample.busy_ranks,
         )
 
-    with naming_the_disk(directory):
-        log = write_paces(directory, cluster_of)
-        *before, session = manifest.sessions
-        if paces := log.of_session(session["id"]):
-            write_manifest(directory, replace(manifest, sessions=[*before, {**session, "pace": paces}]))
+    return write_paces(directory, cluster_of)
 
 
 def forget_session(directory: Path, manifest: Manifest) -> None:

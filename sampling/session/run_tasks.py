@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 from sampling.call import Request
+from sampling.choosing.contradictions import worth_retaking
 from sampling.choosing.tasks import SamplingTask, missing
 from sampling.files.disk import naming_the_disk
 from sampling.progress import progress_display
 from sampling.ranks.job import Job, RunJob, take_messages
 from sampling.ranks.launch import RanksFailedError
+from sampling.session.profile import give_paces
 from sampling.store.journal import blame, fold_journal, forget_begun, given_up, journal_length, seconds_begun
 from sampling.store.profiles import Manifest
 from sampling.store.tables import iterate_samples, read_samples
@@ -35,6 +37,10 @@ class Outcome:
     """Timings of shapes that fill the space."""
 
 
+RETAKEN_SHARE = 0.25
+"""Most of the time that named calls leave, by which their doubtful rows are taken again before shapes fill the space."""
+
+
 class Strategy(Protocol):
     """Settings by which a session spends its budget on tasks; `run_tasks` times them in their order."""
 
@@ -52,8 +58,13 @@ def run_tasks(
     """
     end = time.monotonic() + budget_s
     left = {False: 0, True: 0}  # by whether the task fills the space
+    filling = False
     for index, task in enumerate(tasks):
         left_s = end - time.monotonic()
+        if task.fills_space and not filling:
+            filling = True
+            retake(directory, manifest, tasks[:index], budget_s=RETAKEN_SHARE * left_s, run_job=run_job)
+            left_s = end - time.monotonic()
         share_s = left_s / sum(later.fills_space for later in tasks[index:]) if task.fills_space else left_s
         left[task.fills_space] += _run_task(directory, manifest, task, share_s, run_job)
     session = len(manifest.sessions) - 1
@@ -66,13 +77,30 @@ def run_tasks(
     )
 
 
-def _run_task(directory: Path, manifest: Manifest, task: SamplingTask, budget_s: float, run_job: RunJob) -> int:
-    """Time a task in one job, and in another without the call at fault for each that ends a job; the timings that are left."""
+def retake(
+    directory: Path, manifest: Manifest, tasks: Sequence[SamplingTask], *, budget_s: float, run_job: RunJob
+) -> None:
+    """Time the doubtful rows of tasks again, one time each, within `budget_s`."""
+    end = time.monotonic() + budget_s
+    for task in tasks:
+        _run_task(directory, manifest, task, end - time.monotonic(), run_job, again=True)
+
+
+def _run_task(
+    directory: Path, manifest: Manifest, task: SamplingTask, budget_s: float, run_job: RunJob, *, again: bool = False
+) -> int:
+    """Time a task in one job, and in another without the call at fault for each that ends a job; the timings that are left.
+
+    With `again`, rows of the task that contradict others, or were taken at a poor pace of the machine, are taken again.
+    """
     end = time.monotonic() + budget_s
     while True:
         faulty = given_up(directory)
-        rows = iterate_samples(read_samples(directory))
-        lacking = missing(task.requests, rows, task.busy_ranks, task.visits)
+        rows = list(iterate_samples(read_samples(directory)))
+        if again:
+            lacking = worth_retaking(task.requests, rows, task.busy_ranks)
+        else:
+            lacking = missing(task.requests, rows, task.busy_ranks, task.visits)
         lacking = [request for request in lacking if (request.call, task.busy_ranks) not in faulty]
         phases = sum(len(request.phases) for request in lacking)
         left_s = end - time.monotonic()
@@ -80,7 +108,7 @@ def _run_task(directory: Path, manifest: Manifest, task: SamplingTask, budget_s:
             return phases
         job = _job(directory, manifest, task, lacking, left_s)
         try:
-            return phases - _run(directory, job, phases, run_job)
+            return phases - _run(directory, manifest, job, phases, run_job)
         except RanksFailedError as error:
             blame(directory, error.how)
             new = {key: why for key, why in given_up(directory).items() if key not in faulty}
@@ -90,7 +118,7 @@ def _run_task(directory: Path, manifest: Manifest, task: SamplingTask, budget_s:
                 print(f"left out from now on: {call}, which ended its ranks ({why})", file=sys.stderr)
 
 
-def _run(directory: Path, job: Job, phases: int, run_job: RunJob) -> int:
+def _run(directory: Path, manifest: Manifest, job: Job, phases: int, run_job: RunJob) -> int:
     """Run a job and fold its rows into the tables; returns how many."""
 
     def watch() -> None:
@@ -109,6 +137,7 @@ def _run(directory: Path, job: Job, phases: int, run_job: RunJob) -> int:
         # rows stay in the journal until they are in the tables, so that a full disk loses none
         with naming_the_disk(directory):
             folded = fold_journal(directory)
+            give_paces(directory, manifest)
         for message in take_messages(directory):
             print(message, file=sys.stderr)
     return folded

@@ -10,7 +10,10 @@ import pytest
 
 from regressors.dataset.pace_facts import pace_facts, pace_half_width
 from regressors.dataset.training_data import steady, training_data
+from regressors.features.digests import shape_digest
+from regressors.uncertainty.sampled_times import SampledTimes, tabulate
 from sampling.store.pace import PaceLog, Resource
+from sampling.store.sample import Sample
 from tests.sampling.store.test_pace import CLUSTER, ROW, reading
 
 MIX: dict[Resource, float] = {"compute": 1.0, "memory": 0.0, "wire": 0.0}
@@ -47,3 +50,30 @@ def test_rows_far_from_the_reference_pace_are_left_out_where_a_shape_has_better_
 def test_models_learn_the_time_at_the_reference_pace_with_the_disturbance_of_a_step() -> None:
     (data,) = training_data([(replace(ROW, pace=0.5), CLUSTER)], disturbance=lambda sample, cluster: 1.1)
     assert data.time_us.tolist() == pytest.approx([0.5 * 1.1 * ROW.time_us])
+
+
+def times_of(*rows: Sample) -> SampledTimes:
+    (data,) = training_data([(row, CLUSTER) for row in rows])
+    return tabulate(data, np.full(len(data), np.nan), 0.1)
+
+
+def width_of(times: SampledTimes, row: Sample) -> float:
+    place = times.shape.tolist().index(shape_digest(row.call, row.phase, row.threads))
+    return float(np.log(times.high_us[place] / times.low_us[place]) / 2)
+
+
+def test_the_interval_of_a_sampled_call_is_that_of_its_held_out_moments() -> None:
+    noise = np.random.default_rng(0).normal(0.0, 0.03, 40)
+    moments = [replace(ROW, time_us=100 * math.exp(each), low_us=50.0, high_us=200.0) for each in noise]
+    assert width_of(times_of(*moments), ROW) == pytest.approx(1.645 * 0.03, rel=0.25)
+
+
+def test_a_call_that_contradicts_another_has_a_wider_interval() -> None:
+    more = replace(ROW, call=replace(ROW.call, m=1024))
+    agreeing = times_of(
+        ROW, ROW, replace(more, time_us=125.0, high_us=130.0), replace(more, time_us=125.0, high_us=130.0)
+    )
+    contradicting = times_of(ROW, ROW, *[replace(more, time_us=90.0, low_us=85.0)] * 2)
+    assert width_of(agreeing, ROW) == 0.0
+    assert width_of(contradicting, ROW) == pytest.approx(math.log(120 / 90) - 0.1)
+    assert width_of(contradicting, more) == pytest.approx(math.log(120 / 90) - 0.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from sampling.__main__ import _left, _quarantined, main, parser, run
+from sampling.choosing.contradictions import MOST_ROWS
 from sampling.hardware.this_device import identify
 from sampling.operators.gemm import Gemm
 from sampling.session.profile import open_profile, profile_lock
@@ -30,6 +32,11 @@ def stored(data: Path) -> list[Sample]:
     return list(iterate_samples(read_samples(data / "samples" / "test")))
 
 
+def without_paces(rows: Iterable[Sample]) -> set[Sample]:
+    """The rows without what a later session says of their pace."""
+    return {replace(row, pace=1.0) for row in rows}
+
+
 @pytest.mark.usefixtures("starts_warm")
 def test_a_session_times_what_is_asked_first_and_the_next_goes_on_where_it_stopped(tmp_path: Path) -> None:
     arguments = arguments_in(tmp_path)
@@ -42,9 +49,9 @@ def test_a_session_times_what_is_asked_first_and_the_next_goes_on_where_it_stopp
     second = stored(tmp_path)
     good = [sample.key for sample in second if not sample.quarantine]
     # on a busy machine rows are quarantined, and the next session times them again
-    assert set(first) - set(second) <= {sample for sample in first if sample.quarantine}
+    assert without_paces(first) - without_paces(second) <= without_paces(row for row in first if row.quarantine)
     assert set(second) - set(first)
-    assert max(Counter(good).values()) <= 3
+    assert max(Counter(good).values()) <= MOST_ROWS
     sessions = read_manifest(tmp_path / "samples" / "test").sessions
     assert [session["id"] for session in sessions] == [0, 1]
     assert 1 in {sample.session for sample in second}

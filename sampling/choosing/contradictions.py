@@ -1,0 +1,99 @@
+"""Rows to take again: those that contradict each other, since a call does more work of every sort than another and took less time, and
+those at a poor pace of the machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sampling.call import Call, Phase, Request
+from sampling.store.sample import Sample
+
+WORK_FIELDS = frozenset(
+    {
+        "batch",
+        "seq_len",
+        "tokens",
+        "rows",
+        "m",
+        "n",
+        "k",
+        "matrices",
+        "size_bytes",
+        "parameters",
+        "hidden",
+        "ffn",
+        "vocab",
+    }
+    | {"width", "count", "layers", "inter"}
+)
+"""Fields whose growth alone adds work."""
+TOLERANCE = 0.1
+"""Largest share by which more work may be faster: kernels are chosen by shape, and a tile that fits better saves up to as much."""
+
+
+def excess_over_more_work(work: NDArray[np.float64], log_time: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Excess of each row in log time, by which it contradicts another: the time of less work over that of more, beyond TOLERANCE
+    [rows]; 0 for a row that contradicts none. `work`: [rows, fields]."""
+    excess = np.zeros(len(work))
+    for place in range(len(work)):
+        more = (work >= work[place]).all(axis=1) & (work > work[place]).any(axis=1)
+        over = np.where(more, log_time[place] - log_time - TOLERANCE, 0.0)
+        excess = np.maximum(excess, over)
+        excess[place] = max(excess[place], float(over.max(initial=0.0)))
+    return excess
+
+
+def contradictory(rows: Iterable[Sample]) -> set[tuple[Call, Phase]]:
+    """Calls and phases whose times, at the reference pace, contradict those of others that differ from them in work alone."""
+    times: dict[tuple[Any, ...], dict[Call, list[float]]] = {}
+    for row in rows:
+        apart = tuple((name, value) for name, value in row.call.fields().items() if name not in WORK_FIELDS)
+        alike = (type(row.call), row.phase, row.threads, row.busy_ranks, row.state, apart)
+        times.setdefault(alike, {}).setdefault(row.call, []).append(math.log(row.time_us * row.pace))
+    found: set[tuple[Call, Phase]] = set()
+    for (_, phase, *_), by_call in times.items():
+        calls = list(by_call)
+        excess = excess_over_more_work(_work(calls), np.array([median(by_call[call]) for call in calls]))
+        found |= {(call, phase) for call, over in zip(calls, excess.tolist(), strict=True) if over > 0}
+    return found
+
+
+def _work(calls: Sequence[Call]) -> NDArray[np.float64]:
+    names = [name for name in calls[0].fields() if name in WORK_FIELDS]
+    return np.array([[call.fields()[name] for name in names] for call in calls], dtype=np.float64)
+
+
+MOST_ROWS = 6
+"""Rows of a phase of a call from which on it is not timed again, however they differ."""
+STEADY_ROWS = 3
+"""Rows near the reference pace that a call needs."""
+FAR_PACE = 0.05
+"""Distance in log from the reference pace up to which a row counts as near it."""
+
+
+def worth_retaking(requests: Iterable[Request], kept: Iterable[Sample], ranks: int) -> list[Request]:
+    """The requests, of those timed with `ranks` busy ranks, whose rows contradict others or were mostly taken at another pace than
+    the reference pace, those farthest from it first."""
+    rows = [row for row in kept if row.busy_ranks == ranks and not row.quarantine and row.state == "burst"]
+    at_odds = contradictory(rows)
+    distances: dict[tuple[Call, Phase], list[float]] = {}
+    for row in rows:
+        distances.setdefault((row.call, row.phase), []).append(abs(math.log(row.pace)))
+    far: dict[Request, float] = {}
+    for request in requests:
+        found = {phase: sorted(distances.get((request.call, phase), ())) for phase in request.phases}
+        phases = tuple(
+            phase
+            for phase, of in found.items()
+            if 0 < len(of) < MOST_ROWS
+            and ((request.call, phase) in at_odds or of[min(STEADY_ROWS, len(of)) - 1] > FAR_PACE)
+        )
+        if phases:
+            far[Request(call=request.call, phases=phases)] = max(found[phase][0] for phase in phases)
+    return sorted(far, key=lambda request: -far[request])

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserError
 
 if TYPE_CHECKING:
-    from predict.api.many_plans import compare, default_config, search, search_combinations, sensitivity, sweep
-    from predict.api.rl_steps import rl_ledger, rl_search, rl_step, rl_step_draws
     from predict.bounds.analysis import speed_of_light
     from predict.bounds.step import step_speed_of_light
     from predict.checkup import doctor
@@ -39,14 +37,21 @@ if TYPE_CHECKING:
     from predict.measurement.measure import measure
     from predict.memory.advice import Advice
     from predict.memory.estimate import MemoryEstimate
+    from predict.plan_search.compare import compare
+    from predict.plan_search.default_plan import default_config
     from predict.plan_search.needed_calls import calls
+    from predict.plan_search.sensitivity import sensitivity
+    from predict.plan_search.sweep import rl_search, search_combinations, sweep
     from predict.plan_search.timed_schedules import schedule
     from predict.plan_search.unknown_settings import likely_steps
+    from predict.plan_search.whole_search import search
     from predict.prices.price_list import Prices
     from predict.reduced_benchmark.benchmark_file import Benchmark
     from predict.reports.page.report import report
     from predict.reports.pictures.figures import plot
     from predict.reports.traces.trace import trace
+    from predict.rl.books import rl_ledger
+    from predict.rl.step import rl_step, rl_step_draws
     from predict.run.training_run import TrainingRun
     from predict.serving.answer import serving_answer
     from predict.serving.served_step import serving_step
@@ -104,8 +109,6 @@ __all__ = [
 ]
 
 HOMES: Mapping[str, tuple[str, ...]] = {
-    "predict.api.many_plans": ("compare", "default_config", "search", "search_combinations", "sensitivity", "sweep"),
-    "predict.api.rl_steps": ("rl_ledger", "rl_search", "rl_step", "rl_step_draws"),
     "predict.bounds.analysis": ("speed_of_light",),
     "predict.bounds.step": ("step_speed_of_light",),
     "predict.checkup": ("doctor",),
@@ -122,12 +125,19 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.measured_runs.replay.replay": ("what_if",),
     "predict.measurement.benchmark": ("benchmark",),
     "predict.measurement.measure": ("measure",),
+    "predict.plan_search.compare": ("compare",),
+    "predict.plan_search.default_plan": ("default_config",),
     "predict.plan_search.needed_calls": ("calls",),
+    "predict.plan_search.sensitivity": ("sensitivity",),
+    "predict.plan_search.sweep": ("rl_search", "search_combinations", "sweep"),
     "predict.plan_search.timed_schedules": ("schedule",),
     "predict.plan_search.unknown_settings": ("likely_steps",),
+    "predict.plan_search.whole_search": ("search",),
     "predict.reports.page.report": ("report",),
     "predict.reports.pictures.figures": ("plot",),
     "predict.reports.traces.trace": ("trace",),
+    "predict.rl.books": ("rl_ledger",),
+    "predict.rl.step": ("rl_step", "rl_step_draws"),
     "predict.serving.answer": ("serving_answer",),
     "predict.serving.served_step": ("serving_step",),
     "predict.step.prediction": ("Prediction",),

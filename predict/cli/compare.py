@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
     if len(options.configs) == 1:
         raise UserError(f"CONFIG: {options.configs[0]} alone has nothing beside it; give two or more run configs")
     from predict import estimate
-    from predict.plan_search.compare import compare
+    from predict.plan_search.compare import differences
     from predict.reports.compare import compare_json, compare_text, side_by_side_json, side_by_side_text
     from predict.reports.text import show
 
@@ -63,11 +63,11 @@ def run(options: argparse.Namespace) -> None:
             if progress:
                 progress(len(found), len(runs))
     if of.name == TRAINING:
-        differences = compare(found[0], found[1:])
+        from_first = differences(found[0], found[1:])
         if options.json:
-            print_json(compare_json(differences))
+            print_json(compare_json(from_first))
         else:
-            show(compare_text(differences))
+            show(compare_text(from_first))
     elif options.json:
         print_json(side_by_side_json(of, found))
     else:

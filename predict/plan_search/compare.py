@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from predict import one_batch
+from predict.config.draft import Document
 from predict.memory.peak import TERMS
 from predict.plan_search.answer import contender, ratio
 from predict.plan_search.options import OBJECTIVES
@@ -59,7 +62,14 @@ class Difference:
         return first[0] <= other[1] and other[0] <= first[1]
 
 
-def compare(first: Prediction, others: Sequence[Prediction]) -> tuple[Difference, ...]:
+def compare(
+    first: Path | str | Document, *others: Path | str | Document, overrides: Sequence[str] = ()
+) -> tuple[Difference, ...]:
+    """The differences of configs from the first: settings, the step heading by heading, and memory term by term."""
+    return differences(one_batch(first, overrides), [one_batch(other, overrides) for other in others])
+
+
+def differences(first: Prediction, others: Sequence[Prediction]) -> tuple[Difference, ...]:
     """The differences of runs from the first."""
     return tuple(_difference(first, other) for other in others)
 

@@ -29,7 +29,7 @@ from predict.rl.config import RlRun, document_of, load_rl
 from predict.rl.memory import RlMemory
 from predict.rl.phases import NAMES
 from predict.rl.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection
-from predict.rl.step import RlStep, rl_step
+from predict.rl.step import RlStep, estimate_rl
 from predict.run.lengths import scaled_lengths
 from sampling.files.schema import Key, keys_of
 from sampling.units import GB, GIB, SECOND_US
@@ -77,7 +77,7 @@ class RlKind(Kind[RlRun, RlStep]):
 
     def predictor(self, estimate: Estimate, of_servers: ServerOptions) -> Callable[[RlRun], RlStep]:
         refuse_server_options(of_servers)
-        return lambda run: rl_step(run, estimate)
+        return lambda run: estimate_rl(run, estimate)
 
     def row(self, predicted: RlStep) -> dict[str, Any]:
         return {**_setup(predicted), **_figures(predicted), **_memory(predicted.memory)}
@@ -250,7 +250,7 @@ def length_map(config: Path | str, overrides: Sequence[str], estimate: Estimate)
         return None
 
     def predict(values: Values) -> RlStep:
-        return rl_step(load_rl(config, [*overrides, *as_settings(values)]), estimate)
+        return estimate_rl(load_rl(config, [*overrides, *as_settings(values)]), estimate)
 
     settings = [{N: count, **lengths} for count in counts for lengths in longer]
     return LengthMap(

@@ -217,7 +217,7 @@ Tell = Callable[[Found], None]
 """Called after each round."""
 
 
-def search(
+def best_plans(
     surveys: Sequence[Survey],
     objective: Objective,
     estimate: Estimate,

@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from predict import estimate, load
 from predict.config.draft import SECTIONS, Document
 from predict.plan_search.compare import setting_text
-from predict.plan_search.sweep import SweptRow, SweptRun, sweep
+from predict.plan_search.sweep import SweptRow, SweptRun, swept_space
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import ConfigError
@@ -55,7 +56,13 @@ Change = tuple[str, str, TrainingRun]
 """The key or figure, what is changed of it, and the run with that change."""
 
 
-def sensitivity(
+def sensitivity(config: Path | str | Document, overrides: Sequence[str] = ()) -> Sensitivities:
+    """The effect on the step of 10 % more of each figure of the hardware, its links and the framework, and of each other value of a
+    setting of `execution`, ranked; each is predicted by itself."""
+    return sensitivity_of_run(load(config, overrides), estimate, lambda setting: load(config, [*overrides, setting]))
+
+
+def sensitivity_of_run(
     run: TrainingRun, predict: Callable[[TrainingRun], Prediction], with_setting: Callable[[str], TrainingRun] | None
 ) -> Sensitivities:
     """The effect of each single change on a run. `with_setting` loads the same run with a setting such as
@@ -177,7 +184,7 @@ def neighbours(
     for path, values in _steps(run):
         for value in values:
             try:
-                found += sweep(config, [f"{path}={value}"], overrides, predict).rows
+                found += swept_space(config, [f"{path}={value}"], overrides, predict).rows().rows
             except ConfigError as error:
                 found.append(SweptRow(settings={path: value}, prediction=None, reason=str(error)))
     return tuple(found)

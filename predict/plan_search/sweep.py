@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from predict import estimate
 from predict.config.choices import AUTO, SUFFIXES, is_choice, values_of
 from predict.config.draft import Document
 from predict.config.overrides import OPTION as SET
@@ -26,6 +27,9 @@ from sampling.errors import Checks, ConfigError, InfeasibleError, UserError
 from sampling.files.disk import replacing, write_atomically
 from sampling.files.faults import did_you_mean, shown
 from sampling.files.schema import Key
+
+if TYPE_CHECKING:
+    from predict.rl.step import RlStep
 
 # The keys that vary, each with its values, and the settings of every combination.
 
@@ -306,16 +310,54 @@ def opened_space(
 def sweep(
     config: Path | str | Document,
     vary: Sequence[str],
-    overrides: Sequence[str],
-    estimate: Estimate,
+    overrides: Sequence[str] = (),
+    *,
+    slo: Sequence[str] = (),
+    price: str | None = None,
+    model: str = "",
+    coefficients: Path | str | None = None,
     progress: Progress | None = None,
-    of_servers: ServerOptions | None = None,
 ) -> SweptRows[Any]:
-    """Predict a config of any kind under every combination of `vary`.
+    """Predict a config of any kind under every combination of keys such as `batch.seq_len=2k..128k` and `batch.micro=1,2,4`.
 
-    UserError for a key or range that is wrong; ConfigError, with the reason of the first, where no combination can run.
+    A combination that cannot run keeps its reason. dp takes the ranks that are left where the other degrees vary and it does
+    not. `slo`, `price`, `model` and `coefficients` are of servers, as in `serving_answer`. `progress` is called with how many are done,
+    and of how many. UserError for an unknown key or an empty range; ConfigError, with the reason of the first, where no combination
+    can run.
     """
+    of_servers = ServerOptions(slo=slo, price=price, model=model, coefficients=coefficients)
     return swept_space(config, vary, overrides, estimate, of_servers).rows(progress)
+
+
+def search_combinations(
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    objective: str | None = None,
+    slo: Sequence[str] = (),
+    price: str | None = None,
+    model: str = "",
+    coefficients: Path | str | None = None,
+    progress: Progress | None = None,
+) -> SweptRows[Any]:
+    """The best RL steps, or servers, of all that a config leaves open, each combination predicted.
+
+    `.best` are those that can run, best first, each with its `settings` and `prediction`, `.left_out` the others with the reason.
+    `progress` is called with how many are done, and of how many. ConfigError and UserError for bad input; InfeasibleError where none can
+    run.
+    """
+    of_servers = ServerOptions(slo=slo, price=price, model=model, coefficients=coefficients)
+    space = opened_space(config, overrides, estimate, of_servers)
+    require_objective(space.kind, objective, price)
+    return search_all(space, objective or default_objective(space.kind, price), progress)
+
+
+def rl_search(
+    config: Path | str, overrides: Sequence[str] = (), *, progress: Progress | None = None
+) -> SweptRows[RlStep]:
+    """The best steps of all that an RL config leaves open: keys of rl, plan and cluster that are lists or ranges, and for the split of
+    the GPUs `auto`; as from `search_combinations`, `.prediction` being the step."""
+    return search_combinations(config, overrides, progress=progress)
 
 
 def search_all(space: Space[Predicted], objective: str, progress: Progress | None = None) -> SweptRows[Predicted]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from predict import estimate
 from predict.config.draft import Document
 from predict.ledger.training_cost import parse_price, parse_tokens
 from predict.memory.estimate import capacity_bytes
@@ -22,9 +23,9 @@ from predict.plan_search.answer import Answer, answer, front
 from predict.plan_search.axes import LEFT_OUT, Question, read_questions
 from predict.plan_search.floors import block_times, kinds_of, memory_floors, sets_of_blocks
 from predict.plan_search.legal import Indices, Space, legal_plans
-from predict.plan_search.options import OBJECTIVES, SearchOptions
+from predict.plan_search.options import OBJECTIVES, Backend, ObjectiveName, SearchOptions
 from predict.plan_search.pricing import FEWEST_BATCHES, Outcome, Workers, outcomes
-from predict.plan_search.search import BATCH, BLOCKS, NOT_RUN, Found, Survey, in_words, search, survey
+from predict.plan_search.search import BATCH, BLOCKS, NOT_RUN, Found, Survey, best_plans, in_words, survey
 from predict.prices.open import open_prices
 from predict.step.scheduling import Estimate
 from sampling.errors import InfeasibleError, UserError
@@ -293,6 +294,50 @@ class Listener:
         """The state after each round of plans."""
 
 
+def search(
+    config: Path | str | Document,
+    overrides: Sequence[str] = (),
+    *,
+    clusters: Sequence[str] = (),
+    objective: ObjectiveName = "time",
+    top: int = 20,
+    max_memory: float = 1.0,
+    max_gpus: int | None = None,
+    min_interval_overlap: float | None = None,
+    tokens: str | None = None,
+    price: str | None = None,
+    front: bool = False,
+    save: Path | str | None = None,
+    jobs: int | None = None,
+    backend: Backend = "processes",
+    address: str | None = None,
+    listener: Listener | None = None,
+) -> Answer:
+    """The best plans, exactly, of all that a config leaves open: keys that are lists, ranges, `auto`, or left out; of RL and serving
+    configs see `search_combinations`.
+
+    `.plans` are the best, each with its settings, prediction and ratio to the best; `.found.left_out` counts the others by reason.
+    The parameters are those of the command, as `plan_search.options` describes them; `listener` is called on progress. ConfigError
+    and UserError for bad input; InfeasibleError, with the smallest change that helps, where nothing fits.
+    """
+    search_options = SearchOptions(
+        clusters=tuple(clusters),
+        objective=objective,
+        top=top,
+        max_memory=max_memory,
+        max_gpus=max_gpus,
+        min_interval_overlap=min_interval_overlap,
+        tokens=tokens,
+        price=price,
+        front=front,
+        save=None if save is None else Path(save),
+        jobs=jobs,
+        backend=backend,
+        address=address,
+    )
+    return whole_search(config, overrides, search_options, estimate, listener)
+
+
 def whole_search(
     config: Path | str | Document,
     overrides: Sequence[str],
@@ -370,4 +415,4 @@ def _searched(
         listener.round(found)
 
     objective = OBJECTIVES[search_options.objective]
-    return search(surveys, objective, estimate, top=search_options.top, workers=workers, tell=tell, known=known)
+    return best_plans(surveys, objective, estimate, top=search_options.top, workers=workers, tell=tell, known=known)

@@ -3,9 +3,10 @@ rest on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from predict.ledger.books import SOURCES, Ledger, ledger_of
 from predict.ledger.waterfall import COMMUNICATION, COMPUTE, IDLE, MEMORY, class_of
@@ -27,7 +28,7 @@ from predict.rl.phases import (
     tensor_count,
 )
 from predict.rl.section import COLOCATED
-from predict.rl.step import RlStep
+from predict.rl.step import RlStep, rl_step
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import DTYPE_BYTES
 
@@ -170,6 +171,12 @@ class RlLedger:
             return ledger_of(self.step.actor)
         except ConfigError:
             return None
+
+
+def rl_ledger(config: Path | str, overrides: Sequence[str] = ()) -> RlLedger:
+    """The books of an RL step: `.accounts_us` of trainer and engines, `.step.phases` with their parts, and what the times rest on.
+    ConfigError and InfeasibleError as from `rl_step`."""
+    return RlLedger(step=rl_step(config, overrides))
 
 
 def _stated_us(phase: Phase) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from predict import estimate
 from predict.interval import Interval, longer, sum_of_phases, sum_of_training_phases
 from predict.rl.config import RlRun, load_rl
 from predict.rl.memory import RlMemory, memory_of
@@ -148,9 +149,18 @@ class RlStep:
         return self.rollout.room.memory
 
 
-def rl_step(rl: RlRun, estimate: Estimate, factors: Factors = FACTORS) -> RlStep:
-    """Predict one step; `estimate` is that of a training run. InfeasibleError where an engine's cache does not hold a response."""
-    return scaled_step(unscaled_step(rl, estimate), UNSCALED if rl.in_plain_torch else factors)
+def rl_step(config: Path | str, overrides: Sequence[str] = ()) -> RlStep:
+    """One step of reinforcement learning of an RL config, as in configs/rl: `.time`, `.phases` under verl's names, `.rollout`.
+
+    `overrides` are keys such as `rl.n=8`, or verl's own names. ConfigError lists every fault; InfeasibleError where a response does
+    not fit an engine's cache.
+    """
+    return estimate_rl(load_rl(config, overrides), estimate)
+
+
+def estimate_rl(rl: RlRun, estimate: Estimate) -> RlStep:
+    """Predict one step of a loaded config; `estimate` is that of a training run."""
+    return scaled_step(unscaled_step(rl, estimate), UNSCALED if rl.in_plain_torch else FACTORS)
 
 
 def scaled_step(step: RlStep, factors: Factors) -> RlStep:
@@ -252,7 +262,8 @@ class RlDraws:
         return {f"p{share}": float(value) for share, value in zip(SHARES, values, strict=True)}
 
 
-def draw_steps(config: Path | str, overrides: Sequence[str], estimate: Estimate, count: int) -> RlDraws:
-    """Predict the step of an RL config with each of the seeds 1 to `count`."""
-    runs = [load_rl(config, [*overrides, f"rl.draw={seed}"]) for seed in range(1, count + 1)]
-    return RlDraws(steps=tuple(rl_step(run, estimate) for run in runs))
+def rl_step_draws(config: Path | str, overrides: Sequence[str] = (), *, draws: int = 16) -> RlDraws:
+    """The step of an RL config over draws of its lengths, with seeds from 1: `.percentiles_us("step")`, or of a phase. ConfigError and
+    InfeasibleError as from `rl_step`."""
+    runs = [load_rl(config, [*overrides, f"rl.draw={seed}"]) for seed in range(1, draws + 1)]
+    return RlDraws(steps=tuple(estimate_rl(run, estimate) for run in runs))

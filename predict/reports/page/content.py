@@ -12,11 +12,11 @@ from predict import estimate, load
 from predict.config.draft import Document
 from predict.ledger.training_cost import TrainingCost
 from predict.plan_search.answer import Answer
-from predict.plan_search.compare import compare
+from predict.plan_search.compare import differences
 from predict.plan_search.rl import LONGEST, LengthMap, N
 from predict.plan_search.search import in_words
-from predict.plan_search.sensitivity import neighbours, sensitivity
-from predict.plan_search.sweep import Sweep, SweptRow, SweptRun, sweep
+from predict.plan_search.sensitivity import neighbours, sensitivity_of_run
+from predict.plan_search.sweep import Sweep, SweptRow, SweptRun, swept_space
 from predict.reports.compare import compare_json
 from predict.reports.page.run_view import communication_share, run_view
 from predict.reports.search import space_json
@@ -49,7 +49,7 @@ def heat_map_sweep(
         f"{MICROBATCH}={','.join(map(str, micros))}",
         f"{SEQUENCE}={','.join(map(str, sequences or [run.batch.seq_len]))}",
     ]
-    return sweep(config, vary, overrides, predict)
+    return swept_space(config, vary, overrides, predict).rows()
 
 
 def heat_map_view(found: Sweep, run: TrainingRun) -> dict[str, Any]:
@@ -155,14 +155,14 @@ def studies(config: Config, overrides: Sequence[str], prediction: Prediction) ->
     """The heat map and the sensitivity of a run: what other runs than this one tell of it."""
     run, fit_or_not = prediction.run, partial(estimate, require_fit=False)
     found = heat_map_sweep(config, overrides, run, fit_or_not)
-    figures = sensitivity(load(config, overrides), fit_or_not, None)
+    figures = sensitivity_of_run(load(config, overrides), fit_or_not, None)
     return {"heat_map": heat_map_view(found, run), "sensitivity": sensitivity_json(figures)}
 
 
 def _differences(predictions: Sequence[Prediction]) -> dict[str, Any]:
     if len(predictions) < 2:
         return {}
-    return {"comparison": compare_json(compare(predictions[0], predictions[1:]))}
+    return {"comparison": compare_json(differences(predictions[0], predictions[1:]))}
 
 
 def plans_of_neighbours(own: Prediction, neighbours: Iterable[SweptRun]) -> list[dict[str, Any]]:

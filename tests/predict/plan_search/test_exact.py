@@ -25,7 +25,7 @@ from predict.plan_search.floors import (
 from predict.plan_search.legal import Space, legal_plans
 from predict.plan_search.options import OBJECTIVES
 from predict.plan_search.pricing import Outcome, Workers, outcomes
-from predict.plan_search.search import Found, Ranked, grouped, search, survey
+from predict.plan_search.search import Found, Ranked, best_plans, grouped, survey
 from predict.run.model_flops import tokens_per_step
 from tests.predict.plan_search.spaces import DENSE, MIXED, question
 
@@ -80,7 +80,7 @@ def test_no_floor_is_above_the_estimate(number: int) -> None:
 def test_the_answer_is_that_of_pricing_every_plan(number: int, objective: str) -> None:
     space, share = thinned(number), 0.5
     surveyed = survey(space, max_memory=share)
-    found = search([surveyed], OBJECTIVES[objective], estimate, top=TOP, workers=Workers(jobs=1))
+    found = best_plans([surveyed], OBJECTIVES[objective], estimate, top=TOP, workers=Workers(jobs=1))
     assert [surveyed.space.settings(ranked.outcome.number) for ranked in found.best] == list(
         _by_hand(number, objective, capacity_bytes(space.question.base.cluster.gpu) * share)
     )
@@ -124,7 +124,7 @@ def test_an_interrupted_search_keeps_the_best_so_far() -> None:
         raise KeyboardInterrupt
 
     surveyed = survey(thinned(0), max_memory=1.0)
-    found = search([surveyed], OBJECTIVES["time"], estimate, top=TOP, workers=Workers(jobs=1), tell=interrupt)
+    found = best_plans([surveyed], OBJECTIVES["time"], estimate, top=TOP, workers=Workers(jobs=1), tell=interrupt)
     assert not found.complete
     assert found.priced == len(found.ranked) + found.misfits > 0
     assert found.best[0] == min(found.ranked, key=lambda ranked: ranked.key)

@@ -14,7 +14,7 @@ import predict
 from predict.cli import main
 from predict.kinds import SERVING, ServerOptions, kind
 from predict.plan_search.serving import ORDERS
-from predict.plan_search.sweep import SweptRows, opened, sweep
+from predict.plan_search.sweep import SweptRows, opened, swept_space
 from predict.serving.coefficients import coefficients_json, shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
@@ -33,7 +33,7 @@ def options(settings: tuple[str, ...]) -> list[str]:
 
 def swept(vary: list[str], settings: tuple[str, ...] = (), slo: tuple[str, ...] = ()) -> SweptRows[Answer]:
     asked = ServerOptions(slo=slo, price="$2/gpu-h", model="formula")
-    return sweep(CONFIG, vary, settings, predict.estimate, of_servers=asked)
+    return swept_space(CONFIG, vary, settings, predict.estimate, asked).rows()
 
 
 def opened_keys(config: Path, settings: list[str]) -> tuple[dict[str, tuple[object, ...]], list[str]]:

@@ -14,7 +14,7 @@ from predict import estimate
 from predict.plan_search.legal import legal_plans
 from predict.plan_search.options import OBJECTIVES
 from predict.plan_search.pricing import Workers
-from predict.plan_search.search import Found, search, survey
+from predict.plan_search.search import Found, best_plans, survey
 from sampling.errors import UserError
 from tests.predict.plan_search.spaces import DENSE, question
 
@@ -23,7 +23,7 @@ TOP = 5
 
 def found_with(workers: Workers) -> Found:
     surveyed = survey(legal_plans(question("llama3-8b", 1, 8, DENSE[9])), max_memory=1.0)
-    return search([surveyed], OBJECTIVES["time"], estimate, top=TOP, workers=workers)
+    return best_plans([surveyed], OBJECTIVES["time"], estimate, top=TOP, workers=workers)
 
 
 @pytest.fixture(autouse=True)

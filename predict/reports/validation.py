@@ -365,7 +365,10 @@ def _bracket(one: Mapping[str, Any]) -> str:
 
 
 def _closed_loops(content: Mapping[str, Any]) -> Table:
-    rows = [{"name": name, **group} for name, group in content["by_group"].items()]
+    rows = [
+        {"name": f"{name} (not judged)" if group["left_out"] else name, **group}
+        for name, group in content["by_group"].items()
+    ]
     return table(
         "closed loops: so many requests in flight",
         [*rows, {"name": "all judged", **content["summary"]}],

@@ -72,9 +72,25 @@ def shape_digest(call: Call, phase: Phase, threads: int) -> int:
 
 def row_digests(rows: Floats) -> NDArray[np.uint64]:
     """A 64-bit digest of each row of numbers."""
-    odd = np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     # small integers differ in their upper bits alone, which no product would bring down
     bits = np.ascontiguousarray(rows).view(np.uint64)
-    mixed = (bits ^ (bits >> np.uint64(33))) * odd
+    mixed = (bits ^ (bits >> np.uint64(33))) * _odd_numbers(rows.shape[1])
     digest: NDArray[np.uint64] = (mixed ^ (mixed >> np.uint64(29))).sum(axis=1, dtype=np.uint64)
     return digest
+
+
+PCG_MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
+PCG_STATE, PCG_INCREMENT = 35399562948360463058890781895381311971, 87136372517582989555478159403783844777
+"""The state of `numpy.random.default_rng(0)` at its start."""
+
+
+@cache
+def _odd_numbers(count: int) -> NDArray[np.uint64]:
+    """The first odd numbers of PCG XSL RR 128/64 (O'Neill 2014, HMC-CS-2014-0905), as `numpy.random.default_rng(0)` draws them; loading
+    numpy.random for them would take longer than a whole prediction."""
+    found, state = [], PCG_STATE
+    for _ in range(count):
+        state = (state * PCG_MULTIPLIER + PCG_INCREMENT) % 2**128
+        folded, turned = (state >> 64) ^ (state % 2**64), state >> 122
+        found.append((folded >> turned | folded << (64 - turned)) % 2**64 | 1)
+    return np.array(found, dtype=np.uint64)

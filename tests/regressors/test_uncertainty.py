@@ -137,6 +137,14 @@ def test_new_is_what_no_row_had() -> None:
     assert is_new(("m", "n", "k", "kernel"), rows, asked).tolist() == [False, True]
 
 
+def test_digests_multiply_by_the_odd_numbers_that_numpy_draws() -> None:
+    rows = np.random.default_rng(1).random((3, 40))
+    bits = rows.view(np.uint64)
+    odd = np.random.default_rng(0).integers(2**63, size=40, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    mixed = (bits ^ (bits >> np.uint64(33))) * odd
+    assert row_digests(rows).tolist() == (mixed ^ (mixed >> np.uint64(29))).sum(axis=1, dtype=np.uint64).tolist()
+
+
 def test_digests_tell_rows_apart() -> None:
     rows = np.array([[x, y] for x in range(200) for y in range(200)], dtype=float)
     assert len(np.unique(row_digests(rows))) == len(rows)

@@ -152,9 +152,13 @@ def test_the_contract_of_the_command(
     assert inside["error"] == 0
     assert above["error"] == pytest.approx(above["predicted"] / 10 - 1)
     content["closed_loop"]["refused"] = [{"group": name, "rows": 2, "why": "no config"} for name in ("this", "that")]
+    errors = {"rows": 1, "tpot": 0.1, "tpot_bias": 0.1, "coverage": 1.0, "ttft": None}
+    groups = {"sound": errors | {"left_out": ""}, "cached": errors | {"left_out": "some were found in a cache"}}
+    content["closed_loop"] |= {"by_group": groups, "summary": errors}
     show(serving_validation_text(content))
     told = capsys.readouterr().out
     assert re.search(r"15 or more, less than 400 +within", told)
+    assert "cached (not judged) " in told and "sound (not judged)" not in told
     assert told.count("no config") == 1 and re.search(r" 4  this +no config", told)
     assert main(["validate", "serving", "--truth", str(truth), "--model", "kernels", "--coefficients", str(file)]) == 2
     assert "is of the model formula" in capsys.readouterr().err

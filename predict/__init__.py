@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserError
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from predict.bounds.step import step_speed_of_light
     from predict.checkup import doctor
     from predict.cli.schema import schema
-    from predict.config.draft import Document
+    from predict.config.document import Config
     from predict.convert.import_files import import_config
     from predict.convert.launch import launch_arguments
     from predict.explorer.server import explore
@@ -160,7 +159,7 @@ def __dir__() -> list[str]:
 
 
 def load(
-    config: Path | str | Document | TrainingRun, overrides: Sequence[str] = (), *, target_nodes: int | None = None
+    config: Config | TrainingRun, overrides: Sequence[str] = (), *, target_nodes: int | None = None
 ) -> TrainingRun:
     """The run of a config, by its path or as `default_config` makes it, with `plan.tp=2`-like `overrides`; on `target_nodes` nodes, with
     its global batch shared among as many replicas as they hold. A run that is loaded stays as it is.
@@ -222,7 +221,7 @@ def estimate(
 
 
 def one_batch(
-    config: Path | str | Document | TrainingRun, overrides: Sequence[str] = (), *, require_measured: bool = False
+    config: Config | TrainingRun, overrides: Sequence[str] = (), *, require_measured: bool = False
 ) -> Prediction:
     """Predict one training step of a config.
 
@@ -237,12 +236,12 @@ def one_batch(
     return prediction
 
 
-def one_batch_predict(config: Path | str | Document, overrides: Sequence[str] = ()) -> float:
+def one_batch_predict(config: Config, overrides: Sequence[str] = ()) -> float:
     """The median step time in µs."""
     return one_batch(config, overrides).median_us
 
 
-def one_batch_memory(config: Path | str | Document, overrides: Sequence[str] = ()) -> MemoryEstimate:
+def one_batch_memory(config: Config, overrides: Sequence[str] = ()) -> MemoryEstimate:
     """The memory of each pipeline rank, the expected peak, its upper bound, and whether it fits.
 
     For `plan.schedule: best`, under the fastest schedule that fits; where none fits, under the one with the smallest peak.

@@ -69,9 +69,11 @@ KINDS: Mapping[str, KindFacts] = {
 
 
 def kind_of(config: object) -> str:
-    """The kind of a config by its file, TRAINING for one that cannot be read or that was made rather than read."""
-    document = read_yaml(Path(config))[0] if isinstance(config, str | Path) else None
-    return next((name for name in (RL, SERVING) if document and KINDS[name].section in document), TRAINING)
+    """The kind of a config by its sections, TRAINING for one that cannot be read."""
+    document = read_yaml(Path(config))[0] if isinstance(config, str | Path) else getattr(config, "content", config)
+    return next(
+        (name for name in (RL, SERVING) if isinstance(document, Mapping) and KINDS[name].section in document), TRAINING
+    )
 
 
 def require_kind(document: Mapping[Any, Any], others: Sequence[str], sources: Mapping[str, str]) -> None:

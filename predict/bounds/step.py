@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from predict import one_batch
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.ledger.compute import OperatorTime, operators_of, step_items
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
@@ -150,7 +149,7 @@ class StepBounds:
         return sum(each.predicted_us for each in self.operators)
 
 
-def step_speed_of_light(config: Path | str | Document | TrainingRun, overrides: Sequence[str] = ()) -> StepBounds:
+def step_speed_of_light(config: Config | TrainingRun, overrides: Sequence[str] = ()) -> StepBounds:
     """The operators of a config's step beside the least time that the device's peaks leave them, worst ratio first. Communication, idle
     time and launches are not among them."""
     prediction = one_batch(config, overrides)

@@ -21,7 +21,7 @@ from predict.plan_search.default_plan import RULE
 from sampling.errors import Checks, UserError
 
 if TYPE_CHECKING:
-    from predict.config.draft import Document
+    from predict.config.document import Document
 
 
 def add_config_or_model(command: argparse.ArgumentParser) -> None:

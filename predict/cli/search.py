@@ -44,7 +44,7 @@ from sampling.number_text import duration
 from sampling.progress import Progress, progress_display
 
 if TYPE_CHECKING:
-    from predict.config.draft import Document
+    from predict.config.document import Document
     from predict.plan_search.options import SearchOptions
 
 

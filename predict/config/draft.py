@@ -5,8 +5,6 @@ Each method returns the sound values of a section, and adds what is wrong with t
 
 from __future__ import annotations
 
-import copy
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +14,7 @@ from typing import Any
 
 from predict.config.aliases import ALIASES, names_for, resolve
 from predict.config.choices import search_takes
+from predict.config.document import Config, read_config
 from predict.config.overrides import OPTION, Override, parse_overrides
 from predict.huggingface.config_json import ModelReading, override, own_key, read_model
 from predict.kinds import RL, SERVING, require_kind
@@ -26,8 +25,8 @@ from predict.run.plan import BEST, Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.schedules.registry import names as schedule_names
 from sampling.errors import ConfigError
-from sampling.files.documents import Read, read_json, read_yaml
-from sampling.files.faults import Fault, config_error, did_you_mean, key_name, nearest, shown
+from sampling.files.documents import read_json, read_yaml
+from sampling.files.faults import Fault, did_you_mean, key_name, nearest, shown
 from sampling.files.places import CONFIGS
 from sampling.files.schema import MOST_TOLD, MOST_UNKNOWN, Key, check, keys_of, with_texts
 from sampling.hardware.cluster import ClusterFile, hardware_beside, hardware_facts
@@ -44,50 +43,6 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
     "execution": with_texts(keys_of(Execution), framework=Key(choices=framework_names)),
 }
 PRECISION = next(key for key in keys_of(TrainingRun) if key.name == "precision")
-
-
-# A run config that was made rather than read from a file.
-
-PLAIN = re.compile(r"[A-Za-z/.][\w./+-]*")
-"""Text that YAML reads as itself without quotes."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Document:
-    """The content of a run config's file. Paths in it count from the working directory."""
-
-    name: str
-    """The name of the run, as a file's stem would give it."""
-    content: Mapping[str, Any]
-    """Section → its keys, or one value."""
-    sources: Mapping[str, str]
-    """Key path → the option that its value came from, for messages."""
-    set_paths: frozenset[str] = frozenset()
-    """Key paths in it, or whole sections, that settings gave."""
-
-    def with_settings(self, texts: Sequence[str]) -> Document:
-        """The same with settings such as `plan.tp=2` in their sections; those inside a model that is named by its file have no
-        place, and are left out."""
-        content = dict(self.content)
-        for setting in parse_overrides(texts)[0]:
-            section = content.get(setting.section, {})
-            if not setting.key:
-                content[setting.section] = setting.value
-            elif isinstance(section, Mapping):
-                content[setting.section] = {**section, setting.key: setting.value}
-        return replace(self, content=content)
-
-    def as_yaml(self) -> str:
-        """The config as a YAML file, one section per line."""
-        return "".join(f"{section}: {_written(value)}\n" for section, value in self.content.items())
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_written(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, str) and PLAIN.fullmatch(value):
-        return value
-    return json.dumps(value, ensure_ascii=False)
 
 
 # Shipped models and clusters, which a config may name in place of the path of a file.
@@ -281,19 +236,12 @@ def is_run_config(path: Path) -> bool:
     return document is None or not set(REQUIRED_SECTIONS).isdisjoint(document)
 
 
-def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
+def read_draft(config: Config, overrides: Sequence[str]) -> Draft:
     """The draft of a run config; ConfigError if it is not a mapping."""
-    if isinstance(config, Document):
-        path, sources, already_set = Path(f"{config.name}.yml"), dict(config.sources), config.set_paths
-        read: Read = copy.deepcopy(dict(config.content)), []
-    else:
-        path, sources, already_set = config, {"": str(config)}, frozenset[str]()
-        read = read_yaml(path)
-    document, faults = read
-    if document is None:
-        raise config_error(faults, sources)
-    require_kind(document, (RL, SERVING), sources)
-    document, model_keys, clashes = resolve(document)
+    given = read_config(config)
+    sources = given.sources
+    require_kind(given.content, (RL, SERVING), sources)
+    document, model_keys, clashes = resolve(given.content)
     settings, unreadable = parse_overrides(overrides)
     for setting in settings:
         sources[setting.path] = OPTION
@@ -304,13 +252,13 @@ def read_draft(config: Path | Document, overrides: Sequence[str]) -> Draft:
         else:
             document[setting.section] = setting.value
     return Draft(
-        path=path,
+        path=given.path,
         document=document,
         model_keys=model_keys,
         settings=settings,
         sources=sources,
-        faults=[*map(_of_the_file, faults), *clashes, *unreadable, *_unknown_at_the_top(document)],
-        set_paths=already_set | {setting.path for setting in settings},
+        faults=[*map(_of_the_file, given.faults), *clashes, *unreadable, *_unknown_at_the_top(document)],
+        set_paths=given.set_paths | {setting.path for setting in settings},
     )
 
 

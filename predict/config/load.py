@@ -17,7 +17,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from predict.config.draft import PRECISION, SECTIONS, Document, Draft, Values, read_draft, refusals, without_unknown
+from predict.config.document import Config
+from predict.config.draft import PRECISION, SECTIONS, Draft, Values, read_draft, refusals, without_unknown
 from predict.config.replicas import are_left, replicas_left, with_replicas_left
 from predict.config.rules import broken_rules
 from predict.huggingface.config_json import ModelReading
@@ -91,8 +92,8 @@ def require_packable(run: TrainingRun, sources: Mapping[str, str]) -> None:
         raise config_error([Fault(path="batch.padding", problem=problem)], sources)
 
 
-def load(config: Path | str | Document, overrides: Sequence[str] = ()) -> TrainingRun:
-    """Read a run from a file, or from a document that was made; `overrides` are settings such as `plan.tp=2`, which replace what the files say.
+def load(config: Config, overrides: Sequence[str] = ()) -> TrainingRun:
+    """Read a run from a file, a mapping, or a document that was made; `overrides` are settings such as `plan.tp=2`, which replace what the files say.
 
     Paths inside the file, and those in overrides, are relative to the file's directory, except that an order file in an
     override is relative to the current one, as that of `predict schedule --schedule` is. Raises ConfigError with a line for
@@ -101,35 +102,29 @@ def load(config: Path | str | Document, overrides: Sequence[str] = ()) -> Traini
     return _with_placeholders(config, overrides, refusals)[0]
 
 
-def load_partly_unknown(
-    config: Path | str | Document, overrides: Sequence[str] = ()
-) -> tuple[TrainingRun, tuple[str, ...]]:
+def load_partly_unknown(config: Config, overrides: Sequence[str] = ()) -> tuple[TrainingRun, tuple[str, ...]]:
     """The run of a config as `load` reads it, and the keys that are `unknown` in it, whose values in the run are placeholders."""
     return _with_placeholders(config, overrides, lambda unknown: [])
 
 
-def unknown_keys(config: Path | str | Document, overrides: Sequence[str] = ()) -> tuple[str, ...]:
+def unknown_keys(config: Config, overrides: Sequence[str] = ()) -> tuple[str, ...]:
     """The keys that are `unknown` in a config; ConfigError where it is not a mapping."""
-    return without_unknown(_draft(config, overrides))[1]
+    return without_unknown(read_draft(config, overrides))[1]
 
 
 def cluster_file(config: Path | str, overrides: Sequence[str] = ()) -> Path | None:
     """The file of the cluster that a config names; None where it gives the keys themselves."""
-    draft = _draft(config, overrides)
+    draft = read_draft(config, overrides)
     draft.mapping("cluster")
     named = isinstance(draft.document.get("cluster"), str)
     return Path(draft.sources["cluster"]) if named and "cluster" in draft.sources else None
 
 
-def _draft(config: Path | str | Document, overrides: Sequence[str]) -> Draft:
-    return read_draft(config if isinstance(config, Document) else Path(config), overrides)
-
-
 def _with_placeholders(
-    config: Path | str | Document, overrides: Sequence[str], faults_of: Callable[[Sequence[str]], list[Fault]]
+    config: Config, overrides: Sequence[str], faults_of: Callable[[Sequence[str]], list[Fault]]
 ) -> tuple[TrainingRun, tuple[str, ...]]:
     """The run with placeholders for unknown keys, and those keys, which `faults_of` may refuse."""
-    draft, unknown = without_unknown(_draft(config, overrides))
+    draft, unknown = without_unknown(read_draft(config, overrides))
     sections = with_replicas(draft, read_sections(draft))
     draft.faults.extend([*broken_rules(sections.by_rule_name()), *faults_of(unknown)])
     if draft.faults or sections.model.spec is None:
@@ -171,10 +166,10 @@ def with_replicas(draft: Draft, sections: Sections) -> Sections:
     return replace(sections, values={**sections.values, "plan": plan})
 
 
-def replicas_that_follow(config: Path | str | Document, overrides: Sequence[str] = ()) -> int:
+def replicas_that_follow(config: Config, overrides: Sequence[str] = ()) -> int:
     """The dp of a config under settings, where it follows from the other degrees; 0 where it is given, where they do not divide the
     ranks, and where plan or cluster have faults, such as a choice in place of a value. ConfigError where it is not a mapping."""
-    draft = _draft(config, overrides)
+    draft = read_draft(config, overrides)
     if not are_left(draft):
         return 0
     values = read_sections(draft).values

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from predict.config.draft import REQUIRED_SECTIONS, Document
+from predict.config.document import Document
+from predict.config.draft import REQUIRED_SECTIONS
 from predict.config.load import load
 from predict.config.overrides import parse_overrides
 from predict.convert import deepspeed

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.config.load import load
 from predict.convert import deepspeed, torchtitan
 from predict.convert import megatron as text
@@ -25,7 +24,7 @@ from sampling.files.faults import did_you_mean, shown
 Writer = Callable[[TrainingRun], LaunchArguments]
 
 
-def launch_arguments(config: Path | str | Document, tool: str, overrides: Sequence[str] = ()) -> LaunchArguments:
+def launch_arguments(config: Config, tool: str, overrides: Sequence[str] = ()) -> LaunchArguments:
     """The files with which another tool runs a config, megatron-lm, nemo, torchtitan or deepspeed, and what they do not express.
 
     UserError for another tool, and for `plan.schedule: best`, which a prediction has to choose first; ConfigError lists every fault of

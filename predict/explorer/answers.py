@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from predict import estimate, load, search
-from predict.config.draft import Document, read_draft
+from predict.config.document import Document
+from predict.config.draft import read_draft
 from predict.config.load import read_sections, replicas_that_follow
 from predict.config.overrides import as_settings
 from predict.config.replicas import DECIDE_DP

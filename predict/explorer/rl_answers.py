@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from predict import rl_search, rl_step
-from predict.config.draft import Document, read_draft
+from predict.config.document import Document
+from predict.config.draft import read_draft
 from predict.config.load import read_sections
 from predict.explorer.answers import REPLICAS, TOP, Explorer, Settings, as_options
 from predict.explorer.page import Control, controls, section_controls

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from predict import estimate, load
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.ledger.communication import CommunicationBook, communication_book
 from predict.ledger.compute import ComputeBook, StepItem, compute_book, step_items
 from predict.ledger.constants_in_use import constants_in_use
@@ -168,7 +167,7 @@ class Ledger:
         return {"total": model.parameters, "active": model.active_parameters}
 
 
-def step_ledger(config: Path | str | Document | TrainingRun, overrides: Sequence[str] = ()) -> Ledger:
+def step_ledger(config: Config | TrainingRun, overrides: Sequence[str] = ()) -> Ledger:
     """The five books of a config's step, and its MFU by convention: `.account_us`, `.compute`, `.mfu`.
 
     ConfigError lists every fault of the config; SamplesError is for damaged regressors.

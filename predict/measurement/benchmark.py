@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from predict import load
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.layers.run_json import dump_run
 from predict.measurement.worker import run_in_processes
 from predict.reduced_benchmark.benchmark_file import Benchmark, MemoryBenchmark, PhaseTime, benchmark_of, expert_share
@@ -181,7 +181,7 @@ QUIET = TimerSettings(attempts=2)
 
 
 def benchmark(
-    config: Path | str | Document | TrainingRun,
+    config: Config | TrainingRun,
     overrides: Sequence[str] = (),
     *,
     gpus: int,

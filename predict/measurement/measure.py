@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from predict import load
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.kinds import RL, SERVING, kind_of
 from predict.measurement.measurement import Measurement
 from predict.measurement.real_rl import RlMeasurement, measure_rl
@@ -21,7 +21,7 @@ Measured: TypeAlias = Measurement | RlMeasurement | ServedLoad
 
 
 def measure(
-    config: Path | str | Document | TrainingRun,
+    config: Config | TrainingRun,
     overrides: Sequence[str] = (),
     *,
     steps: int | None = None,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.choices import AUTO, is_choice, values_of
-from predict.config.draft import CONTENTS, FILES, PRECISION, SECTIONS, Document, Draft, Values, read_draft, shipped_file
+from predict.config.document import Config, Document
+from predict.config.draft import CONTENTS, FILES, PRECISION, SECTIONS, Draft, Values, read_draft, shipped_file
 from predict.config.load import made_run, read_sections
 from predict.model.spec import ModelSpec
 from predict.run.frameworks import offered
@@ -187,15 +188,13 @@ class Question:
         return replace(self.document, content=content)
 
 
-def read_questions(
-    config: Path | str | Document, overrides: Sequence[str] = (), clusters: Sequence[str] = ()
-) -> tuple[Question, ...]:
+def read_questions(config: Config, overrides: Sequence[str] = (), clusters: Sequence[str] = ()) -> tuple[Question, ...]:
     """The questions of a search config: one for each of `clusters` (names or paths, in place of the config's own) and for each
     combination of the values of cluster keys, framework and precision.
 
     ConfigError lists every fault of the config; UserError is for a key that cannot be searched, or has no values.
     """
-    draft, choices = _split(read_draft(config if isinstance(config, Document) else Path(config), overrides))
+    draft, choices = _split(read_draft(config, overrides))
     if clusters:
         choices = {path: choice for path, choice in choices.items() if not path.startswith("cluster.")}
         draft = replace(draft, sources={**draft.sources, "cluster": "--cluster"})
@@ -205,9 +204,9 @@ def read_questions(
     return tuple(_question(draft, dict(zip(settings, chosen, strict=True)), choices) for chosen in combinations)
 
 
-def stands_for_several(config: Path | str, overrides: Sequence[str] = ()) -> bool:
+def stands_for_several(config: Config, overrides: Sequence[str] = ()) -> bool:
     """Whether a config, or a setting of the command line, gives several values of one key."""
-    draft = read_draft(Path(config), overrides)
+    draft = read_draft(config, overrides)
     values = [setting.value for setting in draft.settings]
     for section in ("cluster", *SEARCHABLE, PRECISION.name):
         given = draft.document.get(section)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from predict import one_batch
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.memory.peak import TERMS
 from predict.plan_search.answer import contender, ratio
 from predict.plan_search.options import OBJECTIVES
@@ -62,9 +61,7 @@ class Difference:
         return first[0] <= other[1] and other[0] <= first[1]
 
 
-def compare(
-    first: Path | str | Document, *others: Path | str | Document, overrides: Sequence[str] = ()
-) -> tuple[Difference, ...]:
+def compare(first: Config, *others: Config, overrides: Sequence[str] = ()) -> tuple[Difference, ...]:
     """The differences of configs from the first: settings, the step heading by heading, and memory term by term."""
     return differences(one_batch(first, overrides), [one_batch(other, overrides) for other in others])
 

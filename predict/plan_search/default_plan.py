@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from predict.config.draft import Document
+from predict.config.document import Document
 from predict.config.load import load
 from predict.config.overrides import parse_overrides
 from predict.memory.estimate import MemoryEstimate, memory_of

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import ceil
-from pathlib import Path
 from typing import Any, ClassVar
 
 from predict.config.choices import AUTO
-from predict.config.draft import SECTIONS
+from predict.config.document import Config, path_of
+from predict.config.draft import SECTIONS, read_draft
+from predict.config.load import read_sections
 from predict.config.overrides import as_settings
 from predict.config.replicas import INSIDE_A_REPLICA, replicas_left
 from predict.kinds import RL, Estimate, Kind, Order, ServerOptions, Values, refuse_server_options
@@ -25,7 +26,7 @@ from predict.plan_search.sweep import SweptRow, swept_row
 from predict.plan_search.training import SHARED, calibration_note
 from predict.rl.aliases import leaves, resolved
 from predict.rl.books import COMMUNICATED, WAITED, RlLedger
-from predict.rl.config import RlRun, document_of, load_rl
+from predict.rl.config import RlRun, document_of, load_rl, training_document
 from predict.rl.memory import RlMemory
 from predict.rl.phases import NAMES
 from predict.rl.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection
@@ -98,7 +99,7 @@ class RlKind(Kind[RlRun, RlStep]):
         return predicted.rl.not_read
 
     def content(self, config: Any, overrides: Sequence[str]) -> Values:
-        return document_of(Path(config), overrides)[0]
+        return document_of(config, overrides)[0]
 
     def opened(self, content: Values, overrides: Sequence[str]) -> dict[str, Any]:
         return {TP: AUTO}
@@ -109,11 +110,12 @@ class RlKind(Kind[RlRun, RlStep]):
         first = {path: values[0] for path, values in varied.items()}
         first |= {path: {TP: 1, PLACEMENT: COLOCATED, GPUS: 0}[path] for path in wanted}
         first |= UNSPLIT if GPUS in wanted else {}
-        cluster = load_rl(config, [*overrides, *as_settings(first)]).base.cluster
+        cluster = _sections(config, [*overrides, *as_settings(first)])["cluster"]
+        nodes, per_node = cluster.get("nodes", 1), cluster.get("gpus_per_node", 1)
         return {
             PLACEMENT: (COLOCATED, ONE_STEP_OFF),
-            GPUS: tuple(cluster.gpus_per_node * nodes for nodes in range(cluster.nodes)),
-            TP: tuple(2**power for power in range(cluster.gpus_per_node.bit_length())),
+            GPUS: tuple(per_node * of_engines for of_engines in range(nodes)),
+            TP: tuple(2**power for power in range(per_node.bit_length())),
         }
 
     def completing(
@@ -124,30 +126,34 @@ class RlKind(Kind[RlRun, RlStep]):
         if not any(path in varied for path in DECIDE_DP):
             return lambda values: values
         splits = GPUS in automatic
-        first = {path: values[0] for path, values in varied.items()} | (UNSPLIT if splits else {})
-        base = load_rl(config, [*overrides, *as_settings(first)])
+        sections = _sections(config, overrides)
         given = content.get(NAME, {}).get("placement", COLOCATED)
-        return partial(_completed, base, splits, given if isinstance(given, str) and given != AUTO else COLOCATED)
+        return partial(_completed, sections, splits, given if isinstance(given, str) and given != AUTO else COLOCATED)
 
 
 KIND = RlKind()
 
 
-def _completed(base: RlRun, splits: bool, placement: str, values: Values) -> Values | None:
+def _sections(config: Any, overrides: Sequence[str]) -> Mapping[str, Values]:
+    """The sound values of each section of the trainer's run; rules across keys are those of each combination."""
+    content, of_files, _ = document_of(config, overrides)
+    return read_sections(read_draft(training_document(content, path_of(config)), of_files)).values
+
+
+def _completed(sections: Mapping[str, Values], splits: bool, placement: str, values: Values) -> Values | None:
     """The settings of a combination with those that follow from it."""
-    cluster, plan = base.base.cluster, base.base.plan
+    cluster, plan = sections["cluster"], sections["plan"]
     if splits and (values.get(PLACEMENT, placement) != COLOCATED) != bool(values[GPUS]):
         return None
     found = dict(values)
     if PLACEMENT in values and values[PLACEMENT] != ASYNC and STALENESS not in values:
         found[STALENESS] = 0
-    nodes = values.get("cluster.nodes", cluster.nodes)
-    per_node = values.get("cluster.gpus_per_node", cluster.gpus_per_node)
+    nodes, per_node = (values.get(f"cluster.{key}", cluster.get(key, 1)) for key in ("nodes", "gpus_per_node"))
     if splits:
         nodes -= values[GPUS] // per_node
         found["cluster.nodes"] = nodes
     if "plan.dp" not in values:
-        degrees = {key: values.get(f"plan.{key}", getattr(plan, key)) for key in INSIDE_A_REPLICA}
+        degrees = {key: values.get(f"plan.{key}", plan.get(key, 1)) for key in INSIDE_A_REPLICA}
         found["plan.dp"] = max(1, replicas_left(degrees, {"nodes": nodes, "gpus_per_node": per_node}))
     return found
 
@@ -240,7 +246,7 @@ class LengthMap:
     cells: tuple[SweptRow[RlStep], ...]
 
 
-def length_map(config: Path | str, overrides: Sequence[str], estimate: Estimate) -> LengthMap | None:
+def length_map(config: Config, overrides: Sequence[str], estimate: Estimate) -> LengthMap | None:
     """Predict every combination; None where a file gives the lengths of responses. Budgets of tokens grow with the longest sequence."""
     own = load_rl(config, overrides)
     section = own.section

@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from predict import estimate, load
-from predict.config.draft import SECTIONS, Document
+from predict.config.document import Config
+from predict.config.draft import SECTIONS
 from predict.plan_search.compare import setting_text
 from predict.plan_search.sweep import SweptRow, SweptRun, swept_space
 from predict.run.training_run import TrainingRun
@@ -56,7 +56,7 @@ Change = tuple[str, str, TrainingRun]
 """The key or figure, what is changed of it, and the run with that change."""
 
 
-def sensitivity(config: Path | str | Document, overrides: Sequence[str] = ()) -> Sensitivities:
+def sensitivity(config: Config, overrides: Sequence[str] = ()) -> Sensitivities:
     """The effect on the step of 10 % more of each figure of the hardware, its links and the framework, and of each other value of a
     setting of `execution`, ranked; each is predicted by itself."""
     return sensitivity_of_run(load(config, overrides), estimate, lambda setting: load(config, [*overrides, setting]))
@@ -171,7 +171,7 @@ STAGES_OF_ZERO = (0, 1, 2, 3)
 
 
 def neighbours(
-    config: Path | str | Document,
+    config: Config,
     overrides: Sequence[str],
     run: TrainingRun,
     predict: Callable[[TrainingRun], Prediction],

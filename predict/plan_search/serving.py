@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.choices import AUTO
+from predict.config.document import path_of, read_config
 from predict.interval import Interval, width_of_ratio
 from predict.kinds import SERVING, Estimate, Kind, Order, ServerOptions, Values
 from predict.plan_search.answer import Contender, Ratio, ratio
 from predict.plan_search.sweep import MONEY
 from predict.serving.coefficients import chosen_coefficients
-from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ServingRun, load_serving, overridden
+from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ServingRun, load_serving, read_serving
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import Answer, Questions, TokenCost, answer, binding_text, questions_of
 from predict.serving.stepper import Stepper
 from sampling.errors import Checks, UserError
-from sampling.files.documents import read_yaml
 from sampling.files.schema import Key, keys_of
 from sampling.hardware.cluster import hardware_beside, hardware_facts
 from sampling.units import SECOND_US
@@ -127,15 +127,12 @@ class ServingKind(Kind[ServingRun, Answer]):
         }
 
     def content(self, config: Any, overrides: Sequence[str]) -> Values:
-        document, _ = read_yaml(Path(config))
-        document = document or {}
-        overridden(document, overrides, {})
-        return document
+        return read_serving(config, overrides)[0].content
 
     def opened(self, content: Values, overrides: Sequence[str]) -> dict[str, Any]:
-        given: dict[str, Any] = {}
-        overridden(given, overrides, {})
-        placement = given.get("placement")
+        given = read_config({})
+        given.put_settings(overrides, ())
+        placement = given.content.get("placement")
         if isinstance(placement, Mapping) and placement.get("tp") is not None:
             raise UserError(
                 f"{TP}: --set gives it, and no other key is open; leave one open, as in --set engine.max_num_seqs=64..256, or ask `predict "
@@ -149,7 +146,7 @@ class ServingKind(Kind[ServingRun, Answer]):
         """Tensor parallelism in powers of two up to the largest node of the devices that a config names."""
         given = varied.get("hardware", content.get("hardware"))
         names = given if isinstance(given, list | tuple) else [given]
-        facts = [hardware_facts(hardware_beside(str(each), Path(config))) for each in names if each]
+        facts = [hardware_facts(hardware_beside(str(each), path_of(config))) for each in names if each]
         most = max((each.gpus_per_node for each in facts), default=1)
         return {TP: tuple(2**power for power in range(most.bit_length()))}
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from predict import estimate
 from predict.config.choices import AUTO, SUFFIXES, is_choice, values_of
-from predict.config.draft import Document
+from predict.config.document import Config, name_of
 from predict.config.overrides import OPTION as SET
 from predict.config.overrides import as_settings, parse_overrides
 from predict.kinds import KINDS, Estimate, Kind, ServerOptions, Values, kind, kind_of
@@ -216,7 +216,7 @@ class Space(Generic[Predicted]):
     """A config, the keys of it that vary, and what predicts each combination of their values."""
 
     kind: Kind[Any, Predicted]
-    config: Path | str | Document
+    config: Config
     overrides: Sequence[str]
     varied: tuple[Varied, ...]
     predict: Callable[[Any], Predicted]
@@ -234,8 +234,7 @@ class Space(Generic[Predicted]):
                 progress(len(rows), len(settings))
         if all(row.prediction is None for row in rows):
             raise _none_can_run(rows, self.option)
-        name = self.config.name if isinstance(self.config, Document) else Path(self.config).stem
-        return SweptRows(kind=self.kind, name=name, varied=varied, rows=tuple(rows))
+        return SweptRows(kind=self.kind, name=name_of(self.config), varied=varied, rows=tuple(rows))
 
     def _predicted(self, settings: Values) -> Predicted:
         return self.predict(self.kind.load(self.config, [*self.overrides, *as_settings(settings)]))
@@ -276,7 +275,7 @@ def _none_can_run(rows: Sequence[SweptRow[Any]], option: str) -> UserError:
 
 
 def swept_space(
-    config: Path | str | Document,
+    config: Config,
     vary: Sequence[str],
     overrides: Sequence[str],
     estimate: Estimate,
@@ -294,7 +293,7 @@ def swept_space(
 
 
 def opened_space(
-    config: Path | str, overrides: Sequence[str], estimate: Estimate, of_servers: ServerOptions | None = None
+    config: Config, overrides: Sequence[str], estimate: Estimate, of_servers: ServerOptions | None = None
 ) -> Space[Any]:
     """The space of all that a config of which every combination is predicted leaves open. UserError with every fault."""
     of, others, predict = kind(kind_of(config)), overrides, estimate
@@ -308,7 +307,7 @@ def opened_space(
 
 
 def sweep(
-    config: Path | str | Document,
+    config: Config,
     vary: Sequence[str],
     overrides: Sequence[str] = (),
     *,
@@ -330,7 +329,7 @@ def sweep(
 
 
 def search_combinations(
-    config: Path | str,
+    config: Config,
     overrides: Sequence[str] = (),
     *,
     objective: str | None = None,
@@ -352,9 +351,7 @@ def search_combinations(
     return search_all(space, objective or default_objective(space.kind, price), progress)
 
 
-def rl_search(
-    config: Path | str, overrides: Sequence[str] = (), *, progress: Progress | None = None
-) -> SweptRows[RlStep]:
+def rl_search(config: Config, overrides: Sequence[str] = (), *, progress: Progress | None = None) -> SweptRows[RlStep]:
     """The best steps of all that an RL config leaves open: keys of rl, plan and cluster that are lists or ranges, and for the split of
     the GPUs `auto`; as from `search_combinations`, `.prediction` being the step."""
     return search_combinations(config, overrides, progress=progress)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from predict import estimate_as_scheduled, load
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.memory.estimate import MemoryEstimate
 from predict.prices.open import open_prices
 from predict.run.plan import BEST
@@ -61,7 +61,7 @@ class TimedSchedules:
 
 
 def schedule(
-    config: Path | str | Document | TrainingRun | None = None,
+    config: Config | TrainingRun | None = None,
     overrides: Sequence[str] = (),
     *,
     schedules: str | None = None,

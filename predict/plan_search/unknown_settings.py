@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from predict import estimate
-from predict.config.draft import INTERLEAVED, ONE_CHUNK, Document
+from predict.config.document import Config
+from predict.config.draft import INTERLEAVED, ONE_CHUNK
 from predict.config.load import load_partly_unknown
 from predict.interval import Interval, equally_likely
 from predict.memory.advice import changed
@@ -177,7 +177,7 @@ class LikelySteps:
         return (max(means) - min(means)) / 2
 
 
-def likely_steps(config: Path | str | Document, overrides: Sequence[str] = ()) -> LikelySteps:
+def likely_steps(config: Config, overrides: Sequence[str] = ()) -> LikelySteps:
     """Predict one training step of a config with keys that are `unknown`, such as `plan.vpp=unknown`: each of the equally likely runs
     that it may be, and `.step_time`, the interval of all of them.
 

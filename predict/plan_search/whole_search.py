@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from predict import estimate
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.ledger.training_cost import parse_price, parse_tokens
 from predict.memory.estimate import capacity_bytes
 from predict.plan_search.answer import Answer, answer, front
@@ -92,7 +92,7 @@ DOUBLINGS = 4
 
 
 def what_blocks(
-    found: Found, config: Path | str | Document, overrides: Sequence[str], clusters: Sequence[str], *, max_memory: float
+    found: Found, config: Config, overrides: Sequence[str], clusters: Sequence[str], *, max_memory: float
 ) -> InfeasibleError:
     """The error of a search without a plan: the reason that leaves out most, or the plan that comes nearest, and a change that helps."""
     legal = sum(own.legal for own in found.surveys)
@@ -130,7 +130,7 @@ def _nearest(found: Found) -> str:
 
 
 def _changes(
-    found: Found, config: Path | str | Document, overrides: Sequence[str], clusters: Sequence[str], max_memory: float
+    found: Found, config: Config, overrides: Sequence[str], clusters: Sequence[str], max_memory: float
 ) -> Iterator[str]:
     """Changes with which something fits, the smallest first: a larger share of the memory, one key of the plan left open, more
     nodes."""
@@ -295,7 +295,7 @@ class Listener:
 
 
 def search(
-    config: Path | str | Document,
+    config: Config,
     overrides: Sequence[str] = (),
     *,
     clusters: Sequence[str] = (),
@@ -339,7 +339,7 @@ def search(
 
 
 def whole_search(
-    config: Path | str | Document,
+    config: Config,
     overrides: Sequence[str],
     search_options: SearchOptions,
     estimate: Estimate,
@@ -373,7 +373,7 @@ def whole_search(
             return made
 
 
-def _allowed(config: Path | str | Document, overrides: Sequence[str], search_options: SearchOptions) -> list[Question]:
+def _allowed(config: Config, overrides: Sequence[str], search_options: SearchOptions) -> list[Question]:
     """The questions of the clusters that are not too large."""
     questions = read_questions(config, overrides, search_options.clusters)
     most = search_options.max_gpus

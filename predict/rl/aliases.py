@@ -102,21 +102,3 @@ def leaves(values: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, An
             yield from leaves(value, path)
         else:
             yield path, value
-
-
-def put(document: dict[Any, Any], path: str, value: Any, *, over: bool, given_as: str = "") -> list[Fault]:
-    """Put a value at a dotted path; one that is there is replaced with `over`, and otherwise a fault where it differs."""
-    *sections, key = path.split(".")
-    place = document
-    for section in sections:
-        inner = place.setdefault(section, {})
-        if not isinstance(inner, dict):
-            problem = f"{section} is {shown(inner)}; a key of it can be set only where it is a mapping"
-            return [Fault(path=given_as or path, problem=problem)]
-        place = inner
-    if over or key not in place:
-        place[key] = value
-    elif place[key] != value:
-        problem = f"{shown(value)}, but {path} (the same thing) is {shown(place[key])}; keep one of the two"
-        return [Fault(path=given_as or path, problem=problem)]
-    return []

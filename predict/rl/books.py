@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
+from predict.config.document import Config
 from predict.ledger.books import SOURCES, Ledger, ledger_of
 from predict.ledger.waterfall import COMMUNICATION, COMPUTE, IDLE, MEMORY, class_of
 from predict.rl.phases import (
@@ -173,7 +173,7 @@ class RlLedger:
             return None
 
 
-def rl_ledger(config: Path | str, overrides: Sequence[str] = ()) -> RlLedger:
+def rl_ledger(config: Config, overrides: Sequence[str] = ()) -> RlLedger:
     """The books of an RL step: `.accounts_us` of trainer and engines, `.step.phases` with their parts, and what the times rest on.
     ConfigError and InfeasibleError as from `rl_step`."""
     return RlLedger(step=rl_step(config, overrides))

@@ -14,21 +14,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from predict.config.draft import Document
+from predict.config.document import Config, Document, Incoming, put, read_config
 from predict.config.json_schema import document_schema, json_schema, section_schema
 from predict.config.load import load, replicas_that_follow
-from predict.config.overrides import OPTION, parse_overrides
+from predict.config.overrides import parse_overrides
 from predict.huggingface.config_json import load_model
 from predict.kinds import SERVING, require_kind
 from predict.model.shipped import shipped_model, shipped_models
 from predict.model.spec import ModelSpec
-from predict.rl.aliases import ROOTS, VERL, fault_of, leaves, put, resolved
+from predict.rl.aliases import ROOTS, VERL, fault_of, leaves, resolved
 from predict.rl.section import LAYERS, NAME, RlSection, Samples, samples_of
 from predict.run.training_run import TrainingRun
 from predict.serving.config import limit_faults, placement_faults, step_token_faults
 from predict.serving.server import EngineSettings, Placement, engine_fault, engine_settings
 from sampling.errors import ConfigError
-from sampling.files.documents import read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.schema import build
 
@@ -182,48 +181,33 @@ class RlRun:
         return self.base.cluster.world_size + self.section.rollout.gpus
 
 
-def load_rl(path: Path | str, overrides: Sequence[str] = ()) -> RlRun:
+def load_rl(config: Config, overrides: Sequence[str] = ()) -> RlRun:
     """Read an RL config; `overrides` are settings such as `rl.n=8` or `plan.tp=2`, or verl's names. ConfigError has a line for
     each fault."""
-    path = Path(path)
-    document, faults = read_yaml(path)
-    sources = {"": str(path)}
-    if document is None:
-        raise config_error(faults, sources)
-    return rl_run(document, path, overrides, faults=faults, sources=sources)
+    given = read_config(config)
+    if NAME not in given.content:
+        require_kind(given.content, (SERVING,), given.sources)
+    of_files, not_read = _with_settings(given, overrides)
+    return _run(given, of_files, not_read)
 
 
-def document_of(path: Path, overrides: Sequence[str]) -> tuple[Values, list[str], Values]:
+def document_of(config: Config, overrides: Sequence[str]) -> tuple[Values, list[str], Values]:
     """The content of an RL config under settings, whose values may be choices; the settings of a model or cluster that the config names by a
     file; and verl's arguments that are not read. ConfigError lists what cannot be read."""
-    document, faults = read_yaml(path)
-    sources = {"": str(path)}
-    if document is None:
-        raise config_error(faults, sources)
-    of_files, not_read = _with_settings(document, path, overrides, sources, faults)
-    if faults:
-        raise config_error(faults, sources)
-    return document, of_files, not_read
+    given = read_config(config)
+    of_files, not_read = _with_settings(given, overrides)
+    if given.faults:
+        raise config_error(given.faults, given.sources)
+    return given.content, of_files, not_read
 
 
-def rl_run(
-    document: Values,
-    path: Path,
-    overrides: Sequence[str] = (),
-    *,
-    faults: Sequence[Fault] = (),
-    sources: dict[str, str] | None = None,
-) -> RlRun:
-    """The run of a config's content; paths in it count from the folder of `path`, and its stem is the run's name."""
-    sources = sources if sources is not None else {"": str(path)}
-    if NAME not in document:
-        require_kind(document, (SERVING,), sources)
-    found = [*faults]
-    of_files, not_read = _with_settings(document, path, overrides, sources, found)
-    given = set(document)
+def _run(given: Incoming, of_files: Sequence[str], not_read: Values) -> RlRun:
+    """The run of a config's content."""
+    path, document, sources = given.path, given.content, given.sources
+    found, sections = [*given.faults], set(document)
     section, wrong = _section(document)
     found += wrong
-    if section is None and "batch" in document and NAME not in given:
+    if section is None and "batch" in document and NAME not in sections:
         problem = (
             "missing: this is a training config; predict it with `predict one-batch`, or give `rl` in place of `batch`"
         )
@@ -247,64 +231,41 @@ def rl_run(
     return RlRun(base=base, section=section, samples=samples, not_read=not_read, **valued)
 
 
-def _with_settings(
-    document: Values, path: Path, overrides: Sequence[str], sources: dict[str, str], faults: list[Fault]
-) -> tuple[list[str], Values]:
-    """Put verl's names and the settings into the document, with the degrees that follow from them; the settings of a model or cluster that
+def _with_settings(given: Incoming, overrides: Sequence[str]) -> tuple[list[str], Values]:
+    """Put verl's names and the settings into the content, with the degrees that follow from them; the settings of a model or cluster that
     it names by a file, and verl's arguments that are not read."""
-    of_files = [text for text in overrides if _sets_in_file(document, text)]
-    own = [text for text in overrides if text not in of_files]
-    not_read: Values = {}
-    faults += [*_with_verl_names(document, not_read), *_overridden(document, own, sources, not_read)]
-    _leave_replicas(document, path, overrides, of_files)
+    not_read = _with_verl_names(given)
+    of_files = given.put_settings(overrides, ("model", "cluster"), resolved)
+    not_read |= _with_verl_names(given)  # the settings under verl's names that stand for no key
+    _leave_replicas(given, overrides, of_files)
     return of_files, not_read
 
 
-def _with_verl_names(document: Values, not_read: Values) -> list[Fault]:
-    """Put what verl's sections and dotted names at the top level say under the keys they stand for, and the others into `not_read`."""
-    faults: list[Fault] = []
+def _with_verl_names(given: Incoming) -> Values:
+    """Put what verl's sections and dotted names at the top level say under the keys they stand for; those that stand for none."""
+    document, not_read = given.content, {}
     for name in [name for name in document if isinstance(name, str) and name.partition(".")[0] in ROOTS]:
         value = document.pop(name)
         for path, each in leaves({name: value}):
             key, converted = resolved(path, each)
             if path in VERL:
-                faults += put(document, key, converted, over=False, given_as=path)
+                given.faults.extend(put(document, key, converted, over=False, given_as=path))
             elif fault := fault_of(path, each):
-                faults.append(fault)
+                given.faults.append(fault)
             else:
                 not_read[path] = each
-    return faults
+    return not_read
 
 
-def _sets_in_file(document: Values, text: str) -> bool:
-    """Whether a setting changes a key of a model or cluster that the config names."""
-    section, _, key = text.partition("=")[0].strip().partition(".")
-    return bool(key) and isinstance(document.get(section), str)
-
-
-def _overridden(document: Values, overrides: Sequence[str], sources: dict[str, str], not_read: Values) -> list[Fault]:
-    """Put the settings into the document, and those of verl's arguments that change nothing into `not_read`."""
-    settings, faults = parse_overrides(overrides)
-    for setting in settings:
-        path, value = resolved(setting.path, setting.value)
-        sources[path] = OPTION
-        if setting.section in ROOTS and setting.path not in VERL:
-            fault = fault_of(path, value)
-            faults += [fault] if fault else []
-            not_read |= {} if fault else {path: value}
-            continue
-        faults += put(document, path, value, over=True)
-    return faults
-
-
-def _leave_replicas(document: Values, path: Path, overrides: Sequence[str], of_files: Sequence[str]) -> None:
+def _leave_replicas(given: Incoming, overrides: Sequence[str], of_files: Sequence[str]) -> None:
     """Give dp the ranks that are left where it follows from the trainer's other degrees, as it does in a training run."""
+    document = given.content
     plan = document.get("plan", {})
     if not isinstance(plan, dict):
         return
-    given = frozenset(resolved(each.path, each.value)[0] for each in parse_overrides(overrides)[0])
+    set_paths = frozenset(resolved(each.path, each.value)[0] for each in parse_overrides(overrides)[0])
     try:
-        dp = replicas_that_follow(replace(training_document(document, path), set_paths=given), of_files)
+        dp = replicas_that_follow(replace(training_document(document, given.path), set_paths=set_paths), of_files)
     except ConfigError:  # loading reports it
         return
     if dp:
@@ -342,7 +303,7 @@ def training_document(
     stages = plan.get("pp", 1) if isinstance(plan, dict) and isinstance(plan.get("pp", 1), int) else 1
     batch = {"global": micro * replicas * stages, "micro": micro, "seq_len": section.longest if section else 1}
     content = {name: value for name, value in document.items() if name != NAME} | {"batch": batch}
-    return Document(name=str(path.with_suffix("")), content=content, sources=sources or {"": str(path)})
+    return Document(name=str(path.with_suffix("")), content=content, sources=sources or {})
 
 
 # The JSON Schema of an RL config, from the declarations that check it.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from predict import estimate
+from predict.config.document import Config
 from predict.interval import Interval, longer, sum_of_phases, sum_of_training_phases
 from predict.rl.config import RlRun, load_rl
 from predict.rl.memory import RlMemory, memory_of
@@ -149,7 +149,7 @@ class RlStep:
         return self.rollout.room.memory
 
 
-def rl_step(config: Path | str, overrides: Sequence[str] = ()) -> RlStep:
+def rl_step(config: Config, overrides: Sequence[str] = ()) -> RlStep:
     """One step of reinforcement learning of an RL config, as in configs/rl: `.time`, `.phases` under verl's names, `.rollout`.
 
     `overrides` are keys such as `rl.n=8`, or verl's own names. ConfigError lists every fault; InfeasibleError where a response does
@@ -262,7 +262,7 @@ class RlDraws:
         return {f"p{share}": float(value) for share, value in zip(SHARES, values, strict=True)}
 
 
-def rl_step_draws(config: Path | str, overrides: Sequence[str] = (), *, draws: int = 16) -> RlDraws:
+def rl_step_draws(config: Config, overrides: Sequence[str] = (), *, draws: int = 16) -> RlDraws:
     """The step of an RL config over draws of its lengths, with seeds from 1: `.percentiles_us("step")`, or of a phase. ConfigError and
     InfeasibleError as from `rl_step`."""
     runs = [load_rl(config, [*overrides, f"rl.draw={seed}"]) for seed in range(1, draws + 1)]

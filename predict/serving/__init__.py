@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from predict.config.document import Config
 from predict.serving.batch import Chunk, StepBatch
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ KEPT_SERVERS = 32
 
 def step_time(
     batch: StepBatch,
-    config: Path | str,
+    config: Config,
     overrides: Sequence[str] = (),
     *,
     model: str = "",
@@ -43,7 +44,7 @@ def step_time(
 
 def step_times(
     batches: Sequence[StepBatch],
-    config: Path | str,
+    config: Config,
     overrides: Sequence[str] = (),
     *,
     model: str = "",

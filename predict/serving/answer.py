@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from predict.config.document import Config
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
@@ -14,7 +15,7 @@ from sampling.errors import Checks
 
 
 def serving_answer(
-    config: Path | str,
+    config: Config,
     overrides: Sequence[str] = (),
     *,
     find_capacity: bool = False,

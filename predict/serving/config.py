@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from predict.config.document import Config, Incoming, read_config
 from predict.config.draft import as_read, shipped_file, shipped_instead
 from predict.config.json_schema import document_schema, model_schema, section_schema
-from predict.config.overrides import OPTION, parse_overrides
-from predict.huggingface.config_json import read_model
+from predict.config.overrides import parse_overrides
+from predict.huggingface.config_json import override, read_model
 from predict.kinds import KINDS, RL, SERVING, TRAINING, require_kind
 from predict.layers.part import parts_of
 from predict.model.spec import ModelSpec
@@ -37,7 +38,7 @@ from predict.serving.server import (
 )
 from predict.serving.traffic import Load, Traffic, load_of, longest_of, with_known_prompts, with_mean_length
 from sampling.errors import ConfigError
-from sampling.files.documents import read_json, read_yaml
+from sampling.files.documents import read_json
 from sampling.files.faults import Fault, config_error, shown
 from sampling.files.schema import build, check, keys_of, unknown_keys
 from sampling.hardware.cluster import Cluster, hardware_beside, hardware_facts, known_hardware, load_cluster
@@ -215,27 +216,29 @@ class ServingRun:
         return self.server.engine_name
 
 
-def load_serving(path: Path | str, overrides: Sequence[str] = ()) -> ServingRun:
+def read_serving(config: Config, overrides: Sequence[str]) -> tuple[Incoming, list[str]]:
+    """The content of a serving config under settings, whose values may be choices; and the settings of a model that it names by a file."""
+    given = read_config(config)
+    if KINDS[SERVING].section not in given.content:
+        require_kind(given.content, (RL, TRAINING), given.sources)
+    return given, given.put_settings(overrides, ("model",))
+
+
+def load_serving(config: Config, overrides: Sequence[str] = ()) -> ServingRun:
     """Read a serving config; `overrides` are settings such as `load.rate=12`. ConfigError has a line for each fault."""
-    path = Path(path)
-    document, faults = read_yaml(path)
-    sources = {"": str(path)}
-    if document is None:
-        raise config_error(faults, sources)
-    if KINDS[SERVING].section not in document:
-        require_kind(document, (RL, TRAINING), sources)
-    faults += overridden(document, overrides, sources)
+    given, of_model = read_serving(config, overrides)
+    path, document, sources, faults = given.path, given.content, given.sources, given.faults
     faults += unknown_keys(document, SECTIONS)
-    if isinstance(given := document.get("load"), dict):
-        options = frozenset(key for key in given if f"load.{key}" in sources)
-        document["load"] = without_replaced(given, options)
+    if isinstance(load_keys := document.get("load"), dict):
+        options = frozenset(key for key in load_keys if f"load.{key}" in sources)
+        document["load"] = without_replaced(load_keys, options)
         faults += load_key_faults(document["load"])
     faults += [
         Fault(path=name, problem=f"missing; give it, for example {name}: {example}")
         for name, example in REQUIRED.items()
         if name not in document
     ]
-    model = _model(document.get("model"), path, faults) if "model" in document else None
+    model = _model(document.get("model"), of_model, path, faults) if "model" in document else None
     hardware = _hardware(document.get("hardware"), path, faults) if "hardware" in document else None
     placement = _section(document, "placement", Placement, faults)
     engine_name, engine = _engine(document, faults)
@@ -338,24 +341,8 @@ def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:
     return faults
 
 
-def overridden(document: Values, overrides: Sequence[str], sources: dict[str, str]) -> list[Fault]:
-    """Put the settings into the document."""
-    settings, faults = parse_overrides(overrides)
-    for setting in settings:
-        sources[setting.path] = OPTION
-        if not setting.key:
-            document[setting.section] = setting.value
-            continue
-        section = document.setdefault(setting.section, {})
-        if isinstance(section, dict):
-            section[setting.key] = setting.value
-        else:
-            problem = f"the section is {shown(section)}; a key of it can be set only where it is a mapping"
-            faults.append(Fault(path=setting.path, problem=problem))
-    return faults
-
-
-def _model(given: Any, path: Path, faults: list[Fault]) -> ModelSpec | None:
+def _model(given: Any, settings: Sequence[str], path: Path, faults: list[Fault]) -> ModelSpec | None:
+    """The model from its file or keys; `settings` are those over its file."""
     name = "model"
     if isinstance(given, str):
         file = shipped_file("model", given) or path.parent / given
@@ -365,6 +352,8 @@ def _model(given: Any, path: Path, faults: list[Fault]) -> ModelSpec | None:
             faults += [Fault(path="model", problem=f"{said}: {fault.problem}{instead}") for fault in wrong]
             return None
         given, name = keys, file.stem
+        for setting in parse_overrides(settings)[0]:
+            given = override(given, setting.key, setting.value)
     if not isinstance(given, Mapping):
         faults.append(
             Fault(path="model", problem=f"{shown(given)} is neither a name, a path nor a mapping of keys; give one")

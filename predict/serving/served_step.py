@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from predict.config.document import Config
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Coefficients, chosen_coefficients, read_coefficients, shipped_coefficients
 from predict.serving.config import ServingRun, load_serving
@@ -30,7 +31,7 @@ class ServedStep:
 
 
 def serving_step(
-    config: Path | str,
+    config: Config,
     overrides: Sequence[str] = (),
     *,
     decodes: Sequence[str] = (),

@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Any
 
+from predict.config.document import Document
 from predict.model.shipped import shipped_model
-from predict.rl.config import RlRun, rl_run
+from predict.rl.config import RlRun, load_rl
 from predict.rl.section import ASYNC, CHUNKS, COLOCATED, ONE_STEP_OFF
 from predict.validation.published_row import NotExpressibleError, PublishedRow, of_cells
 from predict.validation.published_runs import hardware_of
@@ -211,9 +212,9 @@ def rl_runs_of(row: PublishedRow) -> tuple[RlRun, ...]:
             "execution": {"framework": _framework(row)},
         }
         sections = [_section(row, mean) for mean in _means(row)]
-        return tuple(rl_run({**outside, "rl": section}, Path(f"{row.row_id}.yml")) for section in sections)
+        return tuple(load_rl(Document(name=row.row_id, content={**outside, "rl": section})) for section in sections)
     except ConfigError as error:
-        raise NotExpressibleError("; ".join(str(error).replace(f"{row.row_id}.yml: ", "").splitlines())) from None
+        raise NotExpressibleError("; ".join(str(error).splitlines())) from None
 
 
 def _means(row: PublishedRow) -> tuple[float, ...]:

@@ -37,7 +37,8 @@ def config_error(
 ) -> UserError:
     """One error with a line for each fault: `file: key path: problem`, and `fix` at its end.
 
-    `sources` names where the value at a key path came from; a path inherits from the path around it, and "" is there.
+    `sources` names where the value at a key path came from; a path inherits from the path around it, and has no source
+    where there is none.
     """
     lines = (": ".join(filter(None, (_source(fault.path, sources), fault.path, fault.problem))) for fault in faults)
     return error("\n".join(dict.fromkeys(lines)) + (f"; {fix}" if fix else ""))
@@ -46,7 +47,7 @@ def config_error(
 def _source(path: str, sources: Mapping[str, str]) -> str:
     while path and path not in sources:
         path = path.rpartition(".")[0]
-    return sources[path]
+    return sources.get(path, "")
 
 
 def first_line(error: BaseException) -> str:

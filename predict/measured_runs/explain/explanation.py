@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from predict import estimate, load
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.measured_runs.explain.causes import (
     LEAST_SHARE,
     MESSAGES,
@@ -206,7 +206,7 @@ def _term_json(term: Term) -> dict[str, Any]:
 
 
 def explain(
-    config: Path | str | Document | TrainingRun,
+    config: Config | TrainingRun,
     overrides: Sequence[str] = (),
     *,
     trace: Path | str,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from predict import estimate, load
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.interval import Interval, width_of_step
 from predict.ledger.compute import StepItem, step_items
 from predict.measured_runs.explain.explanation import measured_calls
@@ -317,7 +317,7 @@ class Replay:
 
 
 def what_if(
-    config: Path | str | Document,
+    config: Config,
     overrides: Sequence[str] = (),
     *,
     trace: Path | str,

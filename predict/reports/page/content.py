@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from predict import estimate, load
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.ledger.training_cost import TrainingCost
 from predict.plan_search.answer import Answer
 from predict.plan_search.compare import differences
@@ -35,7 +34,7 @@ LEAST_SEQUENCE = 128
 
 
 def heat_map_sweep(
-    config: Path | str | Document,
+    config: Config,
     overrides: Sequence[str],
     run: TrainingRun,
     predict: Callable[[TrainingRun], Prediction],
@@ -100,9 +99,6 @@ def _rl_cell(one: SweptRow[RlStep]) -> dict[str, Any]:
         | {"mfu": actor and actor.mfu["palm"].mfu}
         | picked(one.step, "step_us=time.median_us memory_bytes=memory.worst.peak verdict=memory.verdict")
     )
-
-
-Config = Path | str | Document
 
 
 def report_content(

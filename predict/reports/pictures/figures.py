@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from predict import estimate, load, rl_step
-from predict.config.draft import Document
+from predict.config.document import Config, name_of
 from predict.kinds import RL, kind_of
 from predict.plan_search.rl import length_map
 from predict.step.prediction import Prediction
@@ -41,7 +40,6 @@ RL_SECTIONS = {
 KINDS = tuple(SECTIONS)
 
 
-Config = Path | str | Document
 HEAT_MAP = "heatmap"
 
 
@@ -54,7 +52,7 @@ def plot(kind: str, config: Config, overrides: Sequence[str] = ()) -> Figure:
     """
     if kind not in KINDS:
         raise UserError(f"{kind!r} is no kind of figure; give one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
-    if _is_rl(config):
+    if kind_of(config) == RL:
         require_rl_kind(kind)
         require_library("matplotlib")
         return _rl_heat_map(config, overrides) if kind == HEAT_MAP else _rl_figure(kind, rl_step(config, overrides))
@@ -67,7 +65,7 @@ def figure_page(kind: str, config: Config, overrides: Sequence[str] = ()) -> str
     from predict.reports.page.content import report_content
     from predict.reports.page.document import report_page
 
-    if _is_rl(config):
+    if kind_of(config) == RL:
         from predict.reports.page.rl import rl_content
 
         require_rl_kind(kind)
@@ -77,10 +75,6 @@ def figure_page(kind: str, config: Config, overrides: Sequence[str] = ()) -> str
     prediction = estimate(load(config, overrides), require_fit=False)
     content = report_content([config], overrides, [prediction], [None])
     return report_page(content, title=f"{prediction.run.name}: {kind}", sections=SECTIONS[kind])
-
-
-def _is_rl(config: Config) -> TypeGuard[Path | str]:
-    return kind_of(config) == RL
 
 
 def require_rl_kind(kind: str) -> None:
@@ -96,7 +90,7 @@ def _rl_figure(kind: str, step: RlStep) -> Figure:
     return {"waterfall": rl_waterfall_figure, "memory": rl_memory_figure, "timeline": rl_timeline_figure}[kind](step)
 
 
-def _rl_heat_map(config: Path | str, overrides: Sequence[str]) -> Figure:
+def _rl_heat_map(config: Config, overrides: Sequence[str]) -> Figure:
     from predict.reports.page.content import rl_heat_map_view
     from predict.reports.pictures.charts import heat_map_figure
 
@@ -105,7 +99,7 @@ def _rl_heat_map(config: Path | str, overrides: Sequence[str]) -> Figure:
         raise UserError(
             f"{HEAT_MAP}: a file gives the lengths of responses, which cannot be made longer; give a distribution (rl.response)"
         )
-    return heat_map_figure(rl_heat_map_view(found), title=f"throughput of {Path(config).stem}")
+    return heat_map_figure(rl_heat_map_view(found), title=f"throughput of {name_of(config)}")
 
 
 def _waterfall(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from predict import estimate, load
-from predict.config.draft import Document
+from predict.config.document import Config
 from predict.reports.traces.chakra import save_chakra
 from predict.reports.traces.chrome import save_step_trace
 from predict.run.training_run import TrainingRun
@@ -26,7 +26,7 @@ class WrittenTrace:
 
 
 def trace(
-    config: Path | str | Document | TrainingRun,
+    config: Config | TrainingRun,
     overrides: Sequence[str] = (),
     *,
     output: Path | str,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from predict import default_config, load
-from predict.config.draft import Document
+from predict.config.document import Document
 from predict.huggingface.config_json import load_model, override, own_key
 from predict.layers.latent import LatentAttention
 from predict.layers.linear import LinearAttention

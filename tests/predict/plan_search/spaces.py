@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from predict.config.draft import Document
+from predict.config.document import Document
 from predict.plan_search.axes import Question, read_questions
 
 AUTO = "auto"

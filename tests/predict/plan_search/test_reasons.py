@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import predict
-from predict.config.draft import Document
+from predict.config.document import Document
 from predict.config.rules import RULES
 from predict.plan_search.legal import BROKEN, reason_of
 from sampling.errors import InfeasibleError

@@ -80,6 +80,12 @@ def test_dp_takes_the_ranks_that_the_engines_leave(small: Path) -> None:
     assert {each["rl.placement"] for each in split} == {"one_step_off"}
 
 
+def test_a_first_combination_that_cannot_run_keeps_its_reason(small: Path) -> None:
+    rows = predict.sweep(small, ["plan.tp=3,2"]).rows
+    assert rows[0].prediction is None and "plan.tp: 3" in rows[0].reason
+    assert rows[1].prediction is not None and rows[1].settings["plan.dp"] == 8
+
+
 def test_without_an_open_key_the_degree_of_the_engines_is_open(small: Path) -> None:
     (varied,) = found(small).varied
     assert (varied.path, varied.values) == ("rl.rollout.tp", (1, 2, 4, 8))

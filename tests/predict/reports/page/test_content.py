@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from predict import estimate, load, one_batch
-from predict.config.draft import Document
+from predict.config.document import Document
 from predict.ledger.waterfall import waterfall
 from predict.reports.page.content import report_content
 from predict.reports.page.document import report_page

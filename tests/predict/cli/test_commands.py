@@ -56,7 +56,7 @@ def test_calls_are_those_of_one_hardware_and_other_runs_are_named(
     on_h100: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = json.loads(printed(capsys, "calls", DEMO))
-    monkeypatch.setattr("sampling.hardware.this_device.detect_hardware", lambda: "cpu")
+    monkeypatch.setattr("predict.plan_search.needed_calls.detect_hardware", lambda: "cpu")
     assert main(["calls", on_h100, DEMO]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out) == alone
@@ -66,7 +66,7 @@ def test_calls_are_those_of_one_hardware_and_other_runs_are_named(
     assert json.loads(printed(capsys, "calls", on_h100, DEMO, "--hardware", "H100"))["hardware"].startswith(
         "NVIDIA H100"
     )
-    monkeypatch.setattr("sampling.hardware.this_device.detect_hardware", lambda: "a100-80gb")
+    monkeypatch.setattr("predict.plan_search.needed_calls.detect_hardware", lambda: "a100-80gb")
     assert main(["calls", on_h100, DEMO]) == 2
     assert (
         "this machine is none of CPU core and NVIDIA H100-SXM5-80GB, which the runs are on" in capsys.readouterr().err

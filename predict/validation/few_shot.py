@@ -101,7 +101,7 @@ def _chosen(found: Sequence[Comparison], count: int, profile: str, report: Calla
 
 def _source(row: PublishedRow) -> str:
     """The source, and its cluster where the table names one: a calibration is one cluster's."""
-    return " ".join(filter(None, (row.text("source_id"), row.text("cluster")))) or "table"
+    return " ".join(filter(None, (row.text("source_id"), row.text("cluster"))))
 
 
 def _fitted(taken: Sequence[MeasuredRun], report: Callable[[str], None]) -> tuple[Posterior | None, str]:

@@ -81,7 +81,7 @@ def _model(row: PublishedRow) -> ModelSpec:
         tied=bool(row.integer("tied_embedding", least=0)),
         max_positions=row.integer("seq_len"),
         qk_norm=_flag(row, "qk-layernorm") == "1",
-        mtp_layers=row.integer("mtp_layers", 0, least=0),
+        mtp_layers=row.integer("mtp_layers", least=0),
         layer_kinds=tuple(LayerKind(sparse=each) for each in sparse) if any(sparse) else (),
         mixers=(mixer or Attention(),),
         mlp=Dense(),
@@ -107,7 +107,7 @@ def _cluster(row: PublishedRow) -> dict[str, Any]:
 
 
 def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
-    degrees = {name: row.integer(name, 1) for name in ("tp", "pp", "cp", "ep", "dp", "vpp")}
+    degrees = {name: row.integer(name) for name in ("tp", "pp", "cp", "ep", "vpp")} | {"dp": row.integer("dp", 1)}
     plan: dict[str, Any] = degrees | {
         # without the flag, experts are divided as the other weights are (Megatron-LM, arguments.py)
         "etp": row.integer("etp", degrees["tp"]) if model.experts else 1,
@@ -166,7 +166,7 @@ def _execution(row: PublishedRow) -> dict[str, Any]:
 def _has_dropout(row: PublishedRow) -> bool:
     """The flag is not in the table. Megatron-LM's default is 0.1, and the tests leave it so for models of GPT-3's kind; those
     with rotary positions, and those under context parallelism, set it to 0."""
-    return row.text("position") != "rope" and row.integer("cp", 1) == 1
+    return row.text("position") != "rope" and row.integer("cp") == 1
 
 
 def _flag(row: PublishedRow, name: str) -> str:

@@ -66,7 +66,7 @@ def model_of(row: PublishedRow) -> ModelSpec:
         max_positions=row.integer("seq_len"),
         layer_kinds=kinds if set(kinds) != {DENSE} else (),
         window=_window(row) or 0,
-        mtp_layers=row.integer("mtp_layers", 0, least=0, most=MOST_MTP_LAYERS),
+        mtp_layers=row.integer("mtp_layers", least=0, most=MOST_MTP_LAYERS),
         mixers=(mixer or Attention(),),
         mlp=Dense(),
         experts=experts,
@@ -129,7 +129,7 @@ def _experts(row: PublishedRow, hidden: int) -> Mixture | None:
         return None
     ffn = row.integer("moe_ffn")
     stated = re.search(r"shared intermediate (\d+)", _notes(row))
-    of_count = row.integer("shared_experts", 0, least=0) * ffn
+    of_count = row.integer("shared_experts", least=0) * ffn
     shared = int(stated[1]) if stated else row.integer("shared_ffn", of_count, least=0)
     experts = Mixture(count=row.integer("experts"), topk=row.integer("topk"), ffn=ffn, shared_ffn=shared)
     of_name = _shipped(row)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from predict.validation.truth_columns import RUNS
-from predict.validation.truth_table import Cells, number_of, read_cells
+from predict.validation.truth_table import Cells, Columns, number_of, read_cells
 from sampling.files.schema import LARGEST as LARGEST_SIZE
 
 LARGEST = 1e15
@@ -25,6 +25,8 @@ class PublishedRow:
     cells: Mapping[str, str]
     fault: str = ""
     """Why the row cannot be read: cells that are not what their columns hold."""
+    columns: Columns = field(default=RUNS, repr=False, compare=False)
+    """The columns of its table, which declare what a blank cell is taken for."""
 
     @property
     def row_id(self) -> str:
@@ -39,10 +41,15 @@ class PublishedRow:
         return number if number is not None and abs(number) <= LARGEST else None
 
     def integer(self, column: str, default: int | None = None, *, least: int = 1, most: float = LARGEST_SIZE) -> int:
-        """A whole number from `least` to `most`; NotExpressibleError for another, and where there is neither one nor a default."""
+        """A whole number from `least` to `most`. A blank cell is taken for `default`, without one for the column's own default.
+
+        NotExpressibleError for another number, and where there is neither one nor a default.
+        """
+        if not self.text(column):
+            taken = self.columns.keys[column].default if default is None else default
+            if taken is not None:
+                return int(taken)
         number = self.number(column)
-        if number is None and default is not None and not self.text(column):
-            return default
         if number is None or number != round(number) or not least <= number <= most:
             raise NotExpressibleError(f"{column}: {self.text(column) or 'not published'}")
         return round(number)
@@ -84,12 +91,14 @@ class PublishedRow:
         return flops / (gpus * tflops * 1e12)
 
 
-def read_rows(path: Path, option: str = "--truth") -> list[PublishedRow]:
-    """The rows of the table of runs that an option names; ConfigError where there is none, SamplesError where it cannot be read, or for
-    its columns."""
-    return [of_cells(row) for row in read_cells(path, RUNS, option)]
+def read_rows(path: Path, option: str = "--truth", columns: Columns = RUNS) -> list[PublishedRow]:
+    """The rows of the table that an option names; ConfigError where there is none, SamplesError where it cannot be read, or for its
+    columns. A row without a name is named after its place."""
+    return [_of_cells(row, columns) for row in read_cells(path, columns, option)]
 
 
-def of_cells(row: Cells) -> PublishedRow:
-    """A row of a table; one without a name is named after its place."""
-    return PublishedRow(cells={"row_id": f"row {row.place}", "source_id": "table", **row.stated}, fault=row.fault)
+def _of_cells(row: Cells, columns: Columns) -> PublishedRow:
+    usual = {"row_id": f"row {row.place}"}
+    if "source_id" in columns.keys:
+        usual["source_id"] = columns.keys["source_id"].default
+    return PublishedRow(cells={**usual, **row.stated}, fault=row.fault, columns=columns)

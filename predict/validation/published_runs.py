@@ -179,7 +179,7 @@ def hardware_of(row: PublishedRow) -> str:
 
 
 def _cluster(row: PublishedRow, hardware: str) -> dict[str, Any]:
-    gpus, node_size = row.integer("n_gpus"), row.integer("gpus_per_node", 8)
+    gpus, node_size = row.integer("n_gpus"), row.integer("gpus_per_node")
     if "NVL72" in row.text("intra_node"):
         node_size = hardware_facts(hardware).gpus_per_node
     per_node = max(size for size in range(1, min(node_size, gpus) + 1) if gpus % size == 0)
@@ -190,7 +190,7 @@ def _cluster(row: PublishedRow, hardware: str) -> dict[str, Any]:
         "node_size": node_size,
         "profile": profile_of(hardware),
     }
-    if gb_per_s := _inter_node_gb_per_s(row, row.integer("gpus_per_node", 8)):
+    if gb_per_s := _inter_node_gb_per_s(row, row.integer("gpus_per_node")):
         cluster["inter_node_gb_per_s"] = gb_per_s
     return cluster
 
@@ -225,7 +225,7 @@ def _unknown(row: PublishedRow, model: ModelSpec) -> Iterator[str]:
     the row says interleaved, recomputation, the sequences of a microbatch, and the ranks that a mixture's experts spread over."""
     text = row.text("pp_schedule")
     interleaved = framework_of(row) in INTERLEAVED_BY_DEFAULT or "interleaved" in text.lower()
-    if row.integer("pp", 1) > 1 and not row.text("vpp") and interleaved and "layout=" not in text:
+    if row.integer("pp") > 1 and not row.text("vpp") and interleaved and "layout=" not in text:
         yield from ("plan.vpp", *(["plan.schedule"] if "interleaved" in text.lower() else []))
     if not row.text("recompute") and "maxtext" not in row.text("framework").lower():
         yield "plan.recompute"
@@ -236,7 +236,7 @@ def _unknown(row: PublishedRow, model: ModelSpec) -> Iterator[str]:
 
 
 def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
-    degree = {name: row.integer(name, 1) for name in ("tp", "pp", "cp", "ep", "etp")}
+    degree = {name: row.integer(name) for name in ("tp", "pp", "cp", "ep", "etp")}
     ranks, gpus = degree["tp"] * degree["pp"] * degree["cp"], row.integer("n_gpus")
     dp = row.integer("dp", gpus // ranks)
     if model.experts and dp * ranks * degree["ep"] == gpus:
@@ -245,7 +245,7 @@ def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
         raise NotExpressibleError(f"dp: tp · pp · cp · dp = {dp * ranks}, but n_gpus is {gpus}")
     if not model.experts:
         degree["ep"] = degree["etp"] = 1
-    vpp = row.integer("vpp", 1) if degree["pp"] > 1 else 1
+    vpp = row.integer("vpp") if degree["pp"] > 1 else 1
     plan: dict[str, Any] = {**degree, "dp": dp, "vpp": vpp, "sp": _sequence_parallel(row, degree["tp"])}
     plan["schedule"] = (
         "interleaved-1f1b" if vpp > 1 else "afab" if row.text("pp_schedule").startswith("afab") else "1f1b"
@@ -253,7 +253,7 @@ def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
     stage = _zero(row)
     plan["zero"] = stage if dp * degree["cp"] > 1 else 0
     if "HSDP" in row.text("zero_fsdp"):
-        plan["shard"] = row.integer("gpus_per_node", 8)
+        plan["shard"] = row.integer("gpus_per_node")
     if group := re.search(r"group=(\d+)|ici_FSDP=(\d+)", row.text("zero_fsdp")):
         shard = int(group[1] or group[2]) * degree["cp"]  # ranks of cp shard the state too
         if plan["zero"] and shard > 1 and (dp * degree["cp"]) % shard == 0:
@@ -351,7 +351,7 @@ def _share_of_layers(row: PublishedRow, layers_per_chunk: float) -> dict[str, An
 
 def _batch(row: PublishedRow) -> dict[str, int]:
     """Sequences a step, and those of a microbatch, each from the other and the accumulation steps where not stated."""
-    replicas = row.integer("n_gpus") // (row.integer("tp", 1) * row.integer("pp", 1) * row.integer("cp", 1))
+    replicas = row.integer("n_gpus") // (row.integer("tp") * row.integer("pp") * row.integer("cp"))
     total = row.integer("gbs", replicas * row.integer("mbs", 1) * row.integer("grad_accum", 0, least=0)) or row.integer(
         "gbs"
     )

@@ -92,7 +92,7 @@ def unstated_settings(row: PublishedRow, model: ModelSpec, architecture: str) ->
     if model.experts and framework_of(row).startswith("fsdp") and "gradient_dtype" not in settings_of(row):
         return ({}, {"gradient_dtype": "bf16"})
     recent = framework_of(row) == "nemo" and architecture == "blackwell" and stack_of(row) >= GRAPHED_SINCE
-    exchanges = model.experts and row.integer("ep", 1) > 1
+    exchanges = model.experts and row.integer("ep") > 1
     if not (recent and exchanges) or row.text("overlap_flags"):
         return ({},)
     exchange = (
@@ -153,8 +153,8 @@ def _graphs(text: str) -> str:
 def _dispatch(row: PublishedRow) -> str:
     """The published exchange of tokens; without one, that of Megatron-Bridge's recipes where experts span nodes."""
     stated = next((name for name in DISPATCHERS if name in row.text("moe_dispatch").lower()), "")
-    in_node = row.integer("n_gpus") if "NVL72" in row.text("intra_node") else row.integer("gpus_per_node", 8)
-    spans = row.integer("ep", 1) * row.integer("etp", 1) > in_node
+    in_node = row.integer("n_gpus") if "NVL72" in row.text("intra_node") else row.integer("gpus_per_node")
+    spans = row.integer("ep") * row.integer("etp") > in_node
     recent = "megatron-bridge" in row.text("framework").lower() and stack_of(row) >= PER_NODE_SINCE
     return stated or ("deepep" if spans and recent else "")
 

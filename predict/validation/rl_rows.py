@@ -14,9 +14,9 @@ from predict.config.document import Document
 from predict.model.shipped import shipped_model
 from predict.rl.config import RlRun, load_rl
 from predict.rl.section import ASYNC, CHUNKS, COLOCATED, ONE_STEP_OFF
-from predict.validation.published_row import NotExpressibleError, PublishedRow, of_cells
+from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
 from predict.validation.published_runs import hardware_of
-from predict.validation.truth_table import columns_of, header_of, read_cells
+from predict.validation.truth_table import columns_of, header_of
 from sampling.errors import ConfigError
 from sampling.files.schema import Key
 from sampling.hardware.cluster import hardware_facts
@@ -43,20 +43,20 @@ class StepRow:
     train_gpus: Count = None
     gen_gpus: Count = None
     train_engine: str = ""
-    tp: Count = None
-    pp: Count = None
-    cp: Count = None
-    ep: Count = None
-    sp_ulysses: Count = None
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    sp_ulysses: int = 1
     fsdp_size: Count = None
     precision_train: str = ""
     precision_gen: str = ""
     recompute: str = ""
     offload: str = ""
     padding: str = ""
-    gen_tp: Count = None
+    gen_tp: int = 1
     prompts: Count = None
-    n: Count = None
+    n: int = 1
     """Responses to a prompt."""
     prompt_mean: Number = None
     prompt_max: Count = None
@@ -66,11 +66,11 @@ class StepRow:
     clip_ratio: Cut = None
     """Share of the responses that are cut."""
     mini_batch_prompts: Count = None
-    micro_batch_per_gpu: Count = None
-    logprob_micro_batch: Count = None
+    micro_batch_per_gpu: int = 1
+    logprob_micro_batch: Annotated[int, Key(minimum=0)] = 0
     max_tokens_per_gpu_train: Count = None
-    max_tokens_per_gpu_logprob: Count = None
-    ppo_epochs: Count = None
+    max_tokens_per_gpu_logprob: Annotated[int, Key(minimum=0)] = 0
+    ppo_epochs: int = 1
     staleness: Number = None
     gen_s: Number = None
     old_log_prob_s: Number = None
@@ -191,8 +191,7 @@ def is_of_transfers(columns: Iterable[str]) -> bool:
 def read_rl_rows(path: Path) -> list[PublishedRow]:
     """The rows of a table of steps, or of weight transfers; ConfigError where there is none, SamplesError where it cannot be read, or for
     its columns."""
-    transfers = is_of_transfers(header_of(path))
-    return [of_cells(row) for row in read_cells(path, TRANSFERS if transfers else STEPS)]
+    return read_rows(path, columns=TRANSFERS if is_of_transfers(header_of(path)) else STEPS)
 
 
 def rl_runs_of(row: PublishedRow) -> tuple[RlRun, ...]:
@@ -261,8 +260,8 @@ def _framework(row: PublishedRow) -> str:
 
 def _plan(row: PublishedRow) -> dict[str, Any]:
     """The trainer's plan. Optimizer state is sharded as the engine does by default."""
-    ulysses = row.integer("sp_ulysses", 1)
-    tp, pp, cp = (row.integer(name, 1) for name in ("tp", "pp", "cp"))
+    ulysses = row.integer("sp_ulysses")
+    tp, pp, cp = (row.integer(name) for name in ("tp", "pp", "cp"))
     gpus = row.integer("train_gpus")
     if gpus % (tp * pp * cp * ulysses):
         raise NotExpressibleError(f"train_gpus: {gpus} do not divide into tp {tp} · pp {pp} · cp {cp * ulysses}")
@@ -272,7 +271,7 @@ def _plan(row: PublishedRow) -> dict[str, Any]:
         "sp": tp > 1,
         "pp": pp,
         "cp": cp * ulysses,
-        "ep": row.integer("ep", 1),
+        "ep": row.integer("ep"),
         "dp": gpus // (tp * pp * cp * ulysses),
         "zero": 3 if sharded else 1,
         "recompute": row.text("recompute") or USUAL_RECOMPUTE,
@@ -286,7 +285,7 @@ def _plan(row: PublishedRow) -> dict[str, Any]:
 
 def _section(row: PublishedRow, mean: float) -> dict[str, Any]:
     """The section `rl` for responses of this mean length."""
-    prompts, n = row.integer("prompts"), row.integer("n", 1)
+    prompts, n = row.integer("prompts"), row.integer("n")
     prompt, longest = _prompt(row), _longest_response(row)
     if not longest:
         raise NotExpressibleError("response_max and max_seq_len: not published, so that the work of a step is unknown")
@@ -299,8 +298,8 @@ def _section(row: PublishedRow, mean: float) -> dict[str, Any]:
         "response_max": round(longest),
         "algorithm": ALGORITHMS.get(row.text("algorithm"), row.text("algorithm")),
         "mini_batch": _mini_batch(row, prompts, n),
-        "epochs": row.integer("ppo_epochs", 1),
-        "micro": row.integer("micro_batch_per_gpu", 1),
+        "epochs": row.integer("ppo_epochs"),
+        "micro": row.integer("micro_batch_per_gpu"),
         "offload": [
             name for name, word in (("parameters", "param"), ("optimizer", "optim")) if word in row.text("offload")
         ],
@@ -319,19 +318,17 @@ def _mini_batch(row: PublishedRow, prompts: int, n: int) -> int:
 def _microbatches(row: PublishedRow) -> dict[str, Any]:
     """The filling of microbatches. NeMo-RL packs sequences into rows of the longest."""
     if row.text("max_tokens_per_gpu_train"):
-        passes = row.integer("max_tokens_per_gpu_logprob", 0, least=0)
+        passes = row.integer("max_tokens_per_gpu_logprob", least=0)
         return {"max_tokens": row.integer("max_tokens_per_gpu_train"), "passes": {"max_tokens": passes}}
     if row.text("padding") == "sequence packing":
-        return {
-            "max_tokens": -(-row.integer("max_seq_len") * row.integer("micro_batch_per_gpu", 1) // row.integer("cp", 1))
-        }
-    return {"passes": {"micro": row.integer("logprob_micro_batch", 0, least=0)}}
+        return {"max_tokens": -(-row.integer("max_seq_len") * row.integer("micro_batch_per_gpu") // row.integer("cp"))}
+    return {"passes": {"micro": row.integer("logprob_micro_batch", least=0)}}
 
 
 def _placement(row: PublishedRow) -> dict[str, Any]:
     colocated = row.text("mode") == COLOCATED
     rollout: dict[str, Any] = {
-        "tp": row.integer("gen_tp", 1),
+        "tp": row.integer("gen_tp"),
         "max_num_seqs": 1024,
         "memory_share": 0.6 if colocated else 0.9,
     }

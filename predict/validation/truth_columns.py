@@ -111,8 +111,8 @@ class TruthRow:
     """Experts that a token is sent to; needed with `experts`."""
     moe_ffn: OptionalCount = None
     """Inner width of one expert; needed with `experts`."""
-    shared_experts: OptionalCount = None
-    """Experts that see every token, each of width `moe_ffn`. Blank: none."""
+    shared_experts: Annotated[int, Key(minimum=0)] = 0
+    """Experts that see every token, each of width `moe_ffn`."""
     shared_ffn: OptionalCount = None
     """Inner width of all shared experts together, in place of `shared_experts`."""
     routing: Annotated[str, one_of("natural", "forced")] = ""
@@ -131,8 +131,8 @@ class TruthRow:
     """GB of memory per GPU, where the device comes with several. Blank: as its name says, else 80."""
     n_gpus: int
     """GPUs of the run."""
-    gpus_per_node: Annotated[int | None, Key(maximum=MOST_PER_NODE)] = None
-    """GPUs per node. Blank: 8."""
+    gpus_per_node: Annotated[int, Key(maximum=MOST_PER_NODE)] = 8
+    """GPUs per node."""
     intra_node: str = ""
     """Links inside a node; `NVL72` makes a node as large as the hardware file says."""
     inter_node: str = ""
@@ -155,8 +155,8 @@ class TruthRow:
     """Tensor-parallel ranks."""
     pp: int = 1
     """Pipeline stages."""
-    vpp: int | None = None
-    """Chunks per pipeline rank. Blank: 1."""
+    vpp: int = 1
+    """Chunks per pipeline rank."""
     dp: int | None = None
     """Replicas. Blank: `n_gpus` / (`tp` · `pp` · `cp`)."""
     cp: int = 1

@@ -17,11 +17,11 @@ from predict.cli import main
 from predict.rl.phases import FACTORS, FITTED_TO, Factors
 from predict.rl.section import ASYNC
 from predict.rl.step import scaled_step, unscaled_step
-from predict.validation.published_row import NotExpressibleError, PublishedRow, of_cells
+from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.rl import PHASES, ComparedStep, compare, predict_rows, rl_json
 from predict.validation.rl_fit import Observed, factors_without, fitted_factors, fitted_half_width, refit
 from predict.validation.rl_rows import LIKELY_MEANS, STEPS, cut_mean, lognormal_of, read_rl_rows, rl_runs_of
-from predict.validation.truth_table import Cells, faults_of_cells
+from predict.validation.truth_table import faults_of_cells
 from sampling.errors import ConfigError
 
 ROW: dict[str, str] = {
@@ -55,7 +55,7 @@ def together(*rows: PublishedRow) -> list[ComparedStep]:
 
 
 def row(**cells: str) -> PublishedRow:
-    return of_cells(Cells(place=1, stated=ROW | cells, fault="; ".join(faults_of_cells(ROW | cells, STEPS))))
+    return PublishedRow(cells=ROW | cells, fault="; ".join(faults_of_cells(ROW | cells, STEPS)), columns=STEPS)
 
 
 def test_a_row_becomes_its_config() -> None:

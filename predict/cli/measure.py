@@ -11,7 +11,6 @@ from predict.cli.options import (
     given,
     log,
     print_answer,
-    print_json,
     refuse,
     require_folder,
     require_positive,
@@ -19,8 +18,7 @@ from predict.cli.options import (
 from predict.kinds import RL, SERVING, kind_of
 from predict.measurement.measure import measure
 from predict.measurement.measurement import Measurement
-from predict.measurement.real_rl import RlMeasurement
-from predict.reports.measurement import measurement_text, rl_measurement_text, served_json, served_text
+from predict.reports.measurement import FORMS
 from sampling.errors import Checks, UserError
 
 EXAMPLES = """\
@@ -72,12 +70,7 @@ def run(options: argparse.Namespace) -> None:
         implementation=options.implementation,
         trace=options.trace,
     )
-    if isinstance(found, RlMeasurement):
-        print_answer(options, found, RlMeasurement.to_json, rl_measurement_text)
-    elif options.json:
-        print_json(found.to_json() if isinstance(found, Measurement) else served_json(found))
-    else:
-        print(measurement_text(found) if isinstance(found, Measurement) else served_text(found))
+    print_answer(options, found, *FORMS[type(found)])
     if options.trace:
         assert isinstance(found, Measurement)
         log(f"wrote a trace of {len(found.traced_us)} steps of each rank to {options.trace}")

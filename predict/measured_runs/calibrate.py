@@ -10,7 +10,7 @@ import numpy as np
 
 from predict.config.load import cluster_file, load
 from predict.measured_runs.fit_terms import MeasuredRun, explained_fit, posterior_of, require_units
-from predict.measured_runs.measured_step import LoggedStep, given_times, held_times, measured_runs, noise_warning
+from predict.measured_runs.measured_step import MeasuredStep, given_times, held_times, measured_runs, noise_warning
 from predict.run.calibration_file import calibration_text, other_cluster, read_calibration
 from predict.run.calibration_terms import Calibration, EarlierFit, Posterior, prior_deviations
 from predict.run.training_run import TrainingRun
@@ -120,7 +120,7 @@ CALIBRATION = Path("cluster.calibration")
 """Key of a cluster's file that names its calibration."""
 
 
-def doubt_of(step: LoggedStep, run: TrainingRun, known: Posterior | None, option: str) -> str:
+def doubt_of(step: MeasuredStep, run: TrainingRun, known: Posterior | None, option: str) -> str:
     """Why a step may be disturbed, or of another run than this one without calibration; empty where it is as expected, also by the runs that
     the cluster's calibration rests on. UserError for a step in another unit; `option` gave it."""
     given = MeasuredRun(name=run.name, runs=(run,), measured_us=step.step_us, noise=step.noise)

@@ -13,7 +13,7 @@ import numpy as np
 from predict import estimate
 from predict.interval import width_of_step
 from predict.layers.run_json import dump_run
-from predict.measured_runs.matches_config import unit_mistake
+from predict.measured_runs.log_matches_config import unit_mistake
 from predict.measured_runs.steady_state import AT_ODDS
 from predict.run.calibration_file import scaled
 from predict.run.calibration_terms import (

@@ -13,8 +13,8 @@ from typing import Any
 
 from predict.layers.run_json import load_run
 from predict.measured_runs.fit_terms import MeasuredRun
+from predict.measured_runs.log_matches_config import SLACK, misfits, not_steady, unit_mistake
 from predict.measured_runs.logs import read_log
-from predict.measured_runs.matches_config import SLACK, misfits, not_steady, unit_mistake
 from predict.measured_runs.steady_state import are_repeats, steady_step
 from predict.measurement.measurement import settings_of
 from predict.measurement.system_noise import SPREAD_LIMIT, quiet_steps, spread_between
@@ -38,7 +38,7 @@ ALONE = "one line tells a time, and warm-up may be in it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LoggedStep:
+class MeasuredStep:
     """A step as measured; times are µs."""
 
     step_us: float
@@ -59,7 +59,7 @@ class LoggedStep:
         return self.noise > SPREAD_LIMIT
 
 
-def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") -> LoggedStep:
+def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") -> MeasuredStep:
     """The step of `run` that a user gives; UserError with a line for each thing that is wrong with it."""
     path = Path(text)
     try:
@@ -80,21 +80,21 @@ def logged_us(log: str | None, run: TrainingRun, report: Callable[[str], None]) 
     return step.step_us
 
 
-def noise_warning(step: LoggedStep) -> str:
+def noise_warning(step: MeasuredStep) -> str:
     """The sentence on a noisy step; empty for a quiet one."""
     if not step.noisy:
         return ""
     return f"{step.source}: noisy: its steps leave the time uncertain by {step.noise:.0%} (standard deviation); measure it again on a quiet machine"
 
 
-def _of_text(text: str) -> LoggedStep:
+def _of_text(text: str) -> MeasuredStep:
     time_us = duration_us(text)
     if time_us is None:
         raise UserError(f"{text!r} is not a time; {HOW}")
-    return LoggedStep(step_us=time_us, p10_us=time_us, p90_us=time_us, source=f"{text.strip()} as given")
+    return MeasuredStep(step_us=time_us, p10_us=time_us, p90_us=time_us, source=f"{text.strip()} as given")
 
 
-def _of_measure(path: Path, run: TrainingRun) -> LoggedStep:
+def _of_measure(path: Path, run: TrainingRun) -> MeasuredStep:
     content, faults = read_json(path)
     stated = content.get("step_time_us") if content else None
     times = [stated.get(name) if isinstance(stated, dict) else None for name in ("median", "p10", "p90")]
@@ -113,7 +113,7 @@ def _of_measure(path: Path, run: TrainingRun) -> LoggedStep:
         raise UserError("\n".join(f"{path}: not of {run.name}: {each}" for each in wrong))
     device = content.get("device")
     peak = device.get("peak_allocated_bytes") if isinstance(device, dict) else None
-    return LoggedStep(
+    return MeasuredStep(
         step_us=median_us,
         p10_us=p10_us,
         p90_us=p90_us,
@@ -151,7 +151,7 @@ def _of_another_run(content: Mapping[str, Any], median_us: float, run: TrainingR
             yield f"its {key} is {value}, the config's {own[key]}; give the config of that run"
 
 
-def _of_log(path: Path, run: TrainingRun) -> LoggedStep:
+def _of_log(path: Path, run: TrainingRun) -> MeasuredStep:
     if not path.exists() and len(path.parts) == 1 and not path.suffix:
         raise UserError(f"{str(path)!r} is not a time; {HOW}")
     log = read_log(path)
@@ -162,7 +162,7 @@ def _of_log(path: Path, run: TrainingRun) -> LoggedStep:
         raise UserError("\n".join(f"{path}: not of {run.name}: {each}" for each in wrong))
     starts = f", the last of {log.starts} starts" if log.starts > 1 else ""
     alone = f", {ALONE}" if steady.lines == 1 else ""
-    return LoggedStep(
+    return MeasuredStep(
         step_us=steady.step_us,
         p10_us=steady.p10_us,
         p90_us=steady.p90_us,

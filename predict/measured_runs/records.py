@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from predict.layers.run_json import dump_run, load_run
-from predict.measured_runs.measured_step import LoggedStep
+from predict.measured_runs.measured_step import MeasuredStep
 from predict.measured_runs.steady_state import are_repeats
 from predict.run.calibration_terms import Micros
 from predict.run.training_run import TrainingRun
@@ -92,7 +92,7 @@ class Record:
 
 
 def record_of(
-    run: TrainingRun, cluster: str, step: LoggedStep, predicted: Prediction, now: str, *, doubt: str = ""
+    run: TrainingRun, cluster: str, step: MeasuredStep, predicted: Prediction, now: str, *, doubt: str = ""
 ) -> Record:
     """The record of a run without calibration, and of its prediction with the cluster's; `now` dates a step without a date."""
     stated = predicted.step_time

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.reports.text import figures_table
+from predict.reports.text import figures_table, stacked
 from predict.run.calibration_terms import NINETY, TERMS, Posterior, bounds, prior_deviations
 from predict.serialise import version_of
 from sampling.number_text import duration
@@ -32,8 +32,6 @@ def calibration_json(posterior: Posterior, place: Path | None) -> dict[str, Any]
 
 
 def calibration_report(posterior: Posterior) -> RenderableType:
-    from rich.console import Group
-
     terms = figures_table("factors on times", ("term",), ("fitted", "90 %", "before any run"))
     before = dict(zip(TERMS, prior_deviations(posterior.shared_error), strict=True))
     for name, value in asdict(posterior.terms).items():
@@ -56,7 +54,7 @@ def calibration_report(posterior: Posterior) -> RenderableType:
     )
     if posterior.scatter > 1:
         last += f"; they scatter {posterior.scatter:.2f} times as much as expected, which widens intervals"
-    return Group(terms, "", runs, last)
+    return stacked(terms, "", runs, last)
 
 
 def _furthest(posterior: Posterior) -> str:

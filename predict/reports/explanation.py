@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from predict.measured_runs.explain.causes import PROFILER
 from predict.measured_runs.explain.explanation import CallTerm, Explanation, Term
-from predict.measured_runs.explain.measured import MeasuredStep, without_profiler
+from predict.measured_runs.explain.measured import TracedStep, without_profiler
 from predict.measured_runs.explain.predicted import predicted_step
 from predict.measured_runs.replay.pace import CARRIED, MODELLED, REPLAYED
 from predict.measured_runs.replay.replay import FOLLOWS, OTHERS_SHARE, Replay, ReplayedTerm
 from predict.measurement.system_noise import noise_note
-from predict.reports.text import call_text, figures_table, first_lines_of, with_provenance
+from predict.reports.text import call_text, escape, figures_table, first_lines_of, stacked, with_provenance
 from predict.serialise import version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, signed_percent
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 # How a traced step was measured, for an explanation and a replay alike.
 
 
-def measured_text(traced: MeasuredStep) -> list[str]:
+def measured_text(traced: TracedStep) -> list[str]:
     """The lines on the step without its profiler, and on its noise."""
     noise = [f"  {noise_note(traced.noise)}"] if traced.noise else []
     return [*without_profiler_text(traced), *noise]
 
 
-def without_profiler_text(traced: MeasuredStep) -> list[str]:
+def without_profiler_text(traced: TracedStep) -> list[str]:
     """The profiler's cost, and how it is known; nothing where it is not known, or is none."""
     untraced_us, traced_us = traced.untraced_us, traced.step_us
     told_by = "--log" if traced.logged_us else "the median of its run, timed before the trace"
@@ -54,12 +54,10 @@ CALLS = 8
 
 
 def explanation_report(explanation: Explanation) -> RenderableType:
-    from rich.console import Group
-
     guessed = any(term.guessed for term in explanation.terms)
     note = [f"{GUESSED}part of layers that were sampled whole: no sample covers it by itself"] if guessed else []
     terms, calls = _terms(explanation), _calls(explanation.calls)
-    return Group(
+    return stacked(
         *first_lines_of(explanation.prediction),
         _headline(explanation),
         "",
@@ -172,13 +170,10 @@ def replay_json(replay: Replay) -> dict[str, Any]:
 
 
 def replay_text(replay: Replay) -> RenderableType:
-    from rich.console import Group
-    from rich.markup import escape
-
     step = replay.step_time
     change = step.median_us / replay.traced_us - 1
     shares = ", ".join(f"{percent(replay.share(origin))} is {origin}" for origin in COLUMNS)
-    report = Group(
+    report = stacked(
         f"{escape(replay.replayed.run.name)}: {duration(step.median_us)} replayed (90 %: {durations(step.low_us, step.high_us)}), "
         f"{signed_percent(change)} against the {duration(replay.traced_us)} of the traced run",
         f"  of the step {shares}; the models alone say {duration(replay.modelled.median_us)}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.measured_runs.history import ALARM, Drift, History
 from predict.measured_runs.records import local_time
-from predict.reports.text import figures_table
+from predict.reports.text import escape, figures_table, stacked
 from predict.serialise import version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, signed_percent
@@ -56,9 +56,6 @@ def _history_json(history: History) -> dict[str, Any]:
 
 def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
     """The last runs as a table, `most` at most, the errors of all, and each change in a sentence."""
-    from rich.console import Group
-    from rich.markup import escape
-
     columns = ("measured", "predicted then", "90 % interval", "error", "inside")
     table = figures_table(escape(history.cluster), ("id", "date", "run"), columns)
     shown_runs = [*zip(history.ids, history.records, history.doubts, strict=True)][-most:]
@@ -76,7 +73,7 @@ def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
     older = len(history.records) - most
     shown = f" ({older} older ones are not shown)" if older > 0 else ""
     told = f"{counted(len(history.records), 'run')}{shown}{_counting(history)}: {_errors(history)}"
-    return Group(table, told, *_doubtful(history), *_drifts(history.drifts, history.records[0].date))
+    return stacked(table, told, *_doubtful(history), *_drifts(history.drifts, history.records[0].date))
 
 
 def _counting(history: History) -> str:
@@ -96,8 +93,6 @@ def _errors(history: History) -> str:
 
 def _doubtful(history: History) -> Iterator[str]:
     """Each doubtful run with its reason, and what becomes of it."""
-    from rich.markup import escape
-
     told = [(id_, doubt) for id_, doubt in zip(history.ids, history.doubts, strict=True) if doubt]
     if told:
         yield (

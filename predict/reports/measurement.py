@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from predict.measurement.measurement import DeviceRecord, Measurement
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def measurement_text(measured: Measurement) -> str:
     lines = [
-        f"{measured.run}: {duration(measured.median_us)} per step (median; p10 {duration(measured.p10_us)}, "
+        f"{escape(measured.run)}: {duration(measured.median_us)} per step (median; p10 {duration(measured.p10_us)}, "
         f"p90 {duration(measured.p90_us)}), {measured.tokens_per_s:,.0f} tokens/s",
         _on_a_gpu(measured, measured.device) if measured.device else _on_a_cpu(measured),
         f"  loss {measured.losses[0]:.3f} → {measured.losses[-1]:.3f}; torch {measured.versions['torch']}",
@@ -73,13 +74,10 @@ def clock_of(measured: RlMeasurement) -> str:
     return "CPU time of the one thread" if measured.by_cpu_time else "wall time"
 
 
-# A load that a real server bore, as JSON too.
-
-
 def served_text(served: ServedLoad) -> str:
     latency = served.latency
     lines = [
-        f"{served.name}: {served.requests} requests in {served.steps:,} steps, {latency.requests_per_s:.2f} requests/s"
+        f"{escape(served.name)}: {served.requests} requests in {served.steps:,} steps, {latency.requests_per_s:.2f} requests/s"
     ]
     for name, spread in (("E2E", latency.e2e), ("TTFT", latency.ttft), ("TPOT", latency.tpot)):
         percentiles = ", ".join(f"p{place} {duration(time)}" for place, time in spread.percentiles_us.items())
@@ -109,3 +107,11 @@ def served_json(served: ServedLoad) -> dict[str, Any]:
 
 def _spread(spread: Spread) -> dict[str, float]:
     return {"mean": spread.mean_us, **{f"p{place}": time for place, time in spread.percentiles_us.items()}}
+
+
+FORMS: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], RenderableType]]] = {
+    Measurement: (Measurement.to_json, measurement_text),
+    RlMeasurement: (RlMeasurement.to_json, rl_measurement_text),
+    ServedLoad: (served_json, served_text),
+}
+"""What `predict measure` finds → its JSON, its text."""

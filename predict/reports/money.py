@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from predict.interval import Interval
 from predict.ledger.training_cost import TIMES, TrainingCost
 from predict.reports.memory import headlines, misfit
-from predict.reports.text import first_lines_of, run_text
+from predict.reports.text import escape, first_lines_of, run_text, stacked
 from predict.serialise import version_of
 from predict.step.prediction import Prediction
 from sampling.number_text import DIGITS, duration, significant
@@ -68,9 +68,6 @@ def _number(value: float) -> str:
 
 def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bool) -> RenderableType:
     """Days, GPU-hours, money and energy, and what they rest on."""
-    from rich.console import Group
-    from rich.markup import escape
-
     run, step = prediction.run, prediction.step_time
     power_w = run.cluster.gpu.power_w or 0.0
     known = f"{ASSUMED_GOODPUT}; set it with --goodput" if assumed_goodput else "as given"
@@ -91,7 +88,7 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
         f"  goodput     {goodput_text(cost, known)}",
         "  in brackets: the 90 % interval, from the step time alone",
     ]
-    return Group(*lines)
+    return stacked(*lines)
 
 
 def days_json(prediction: Prediction, cost: TrainingCost) -> dict[str, Any]:

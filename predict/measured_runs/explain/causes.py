@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from predict.measured_runs.explain.matches_config import weighted_median
-from predict.measured_runs.explain.measured import MeasuredMessages, MeasuredRank, MeasuredStep
+from predict.measured_runs.explain.measured import MeasuredMessages, MeasuredRank, TracedStep
 from predict.measured_runs.explain.messages import COMMUNICATION
 from predict.measured_runs.explain.naming import ATTENTION, name_of_kernel
 from predict.measured_runs.explain.predicted import PredictedStep
 from predict.measured_runs.explain.timeline import DATA, IDLE, UNNAMED
+from predict.measured_runs.explain.trace_matches_config import weighted_median
 from predict.run.calibration_terms import NINETY
 from predict.step.breakdown import BUBBLE, HOST, OPTIMIZER, P2P, TP
 from sampling.arithmetic.operator import Operator
@@ -53,13 +53,13 @@ FUSED: Mapping[str, str] = {
 """Part of a name and the kernel that it names; cuDNN's own kernels bear the second name too."""
 
 
-def pace_of(predicted: PredictedStep, measured: MeasuredStep) -> float:
+def pace_of(predicted: PredictedStep, measured: TracedStep) -> float:
     """The median over the predicted headings of operators of measured over predicted time, each weighted by its predicted time."""
     found = computing(predicted, measured)
     return weighted_median([(seen_us / expected_us, expected_us) for _, expected_us, seen_us in found])
 
 
-def computing(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[tuple[str, float, float]]:
+def computing(predicted: PredictedStep, measured: TracedStep) -> Iterator[tuple[str, float, float]]:
     """(heading, predicted µs, measured µs) of operators; those that no sample covers are one, with the pauses between them, since
     nothing but the time of the layers that they are parts of was sampled."""
     seen = measured.headings
@@ -82,7 +82,7 @@ def layers_rest(predicted: PredictedStep) -> float:
     return max(0.0, predicted.headings.get(TP, 0.0) - predicted.messages_us.get(TP, 0.0))
 
 
-def _reasons(measured: MeasuredStep, *, of_another: bool = False) -> str:
+def _reasons(measured: TracedStep, *, of_another: bool = False) -> str:
     """Why a whole device may be slow; `of_another` says that the prediction rests on another device's times."""
     other = "another device than the one that was sampled, " if of_another else ""
     if measured.on_device:
@@ -90,7 +90,7 @@ def _reasons(measured: MeasuredStep, *, of_another: bool = False) -> str:
     return f"{other}fewer threads, a lower clock, or other work on the processor"
 
 
-def slow_ranks(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding]:
+def slow_ranks(predicted: PredictedStep, measured: TracedStep) -> Iterator[Finding]:
     """A rank whose same calls take longer than on the fastest rank that runs them too."""
     if len(measured.ranks) < 2:
         return
@@ -138,7 +138,7 @@ def _slower(name: str, predicted: PredictedStep) -> float:
     return max(SLOWER, math.exp(NINETY * predicted.doubts[name]))
 
 
-def attention(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
+def attention(predicted: PredictedStep, measured: TracedStep, pace: float) -> Iterator[Finding]:
     """Attention beyond the pace of the other operators, with the kernel that ran."""
     expected_us, seen_us = predicted.headings.get("attention", 0.0), measured.headings.get("attention", 0.0)
     kernel = attention_kernel(measured)
@@ -153,7 +153,7 @@ def attention(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> 
         )
 
 
-def unfused_kernel(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding]:
+def unfused_kernel(predicted: PredictedStep, measured: TracedStep) -> Iterator[Finding]:
     """Attention that ran unfused, at whatever cost, where the prediction has a fused kernel."""
     fused = any(isinstance(call, Attention) for call, _ in predicted.calls)
     if fused and attention_kernel(measured) == UNFUSED_WORDS:
@@ -162,7 +162,7 @@ def unfused_kernel(predicted: PredictedStep, measured: MeasuredStep) -> Iterator
         )
 
 
-def attention_kernel(measured: MeasuredStep) -> str:
+def attention_kernel(measured: TracedStep) -> str:
     """The attention kernel that the trace shows, in words."""
     names = {name for rank in measured.ranks for name in rank.operators}
     if any(MATH in name for name in names):
@@ -174,7 +174,7 @@ def attention_kernel(measured: MeasuredStep) -> str:
     return UNFUSED_WORDS if SOFTMAX in names else "a kernel that it does not name"
 
 
-def operators(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
+def operators(predicted: PredictedStep, measured: TracedStep, pace: float) -> Iterator[Finding]:
     """Operators apart from attention that are slower than their prediction at the pace of the others."""
     for name, expected_us, seen_us in computing(predicted, measured):
         if name not in ("attention", PARTS) and seen_us > _slower(name, predicted) * pace * expected_us:
@@ -186,7 +186,7 @@ def operators(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> 
             )
 
 
-def all_slower(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
+def all_slower(predicted: PredictedStep, measured: TracedStep, pace: float) -> Iterator[Finding]:
     """All operators slower alike: the processor, and no single operator."""
     found = [*computing(predicted, measured)]
     whole_us = sum(expected_us for _, expected_us, _ in found)
@@ -209,7 +209,7 @@ GB_PER_S = 1e-3
 """GB/s of a byte per µs."""
 
 
-def slow_messages(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
+def slow_messages(predicted: PredictedStep, measured: TracedStep, pace: float) -> Iterator[Finding]:
     """Messages that take longer than predicted; on a CPU, which carries them itself, at the pace of its operators."""
     for heading, words in COMMUNICATION.items():
         messages, expected_us = measured.messages(heading), predicted.messages_us.get(heading, 0.0)
@@ -231,9 +231,7 @@ def slow_messages(predicted: PredictedStep, measured: MeasuredStep, pace: float)
             )
 
 
-def _sends_of_one_rank(
-    predicted: PredictedStep, measured: MeasuredStep, messages: MeasuredMessages
-) -> Iterator[Finding]:
+def _sends_of_one_rank(predicted: PredictedStep, measured: TracedStep, messages: MeasuredMessages) -> Iterator[Finding]:
     """Sends of one rank of a pipeline, in flight for longer than they and the pipeline's bubble were predicted: the bubble is waiting within
     them, which the other rank's trace alone distinguishes from a slow link."""
     sending_us, waiting_us = predicted.messages_us[P2P], predicted.headings.get(BUBBLE, 0.0)
@@ -274,7 +272,7 @@ def _bandwidth(predicted: PredictedStep, heading: str, seen_us: float, *, at_lea
     )
 
 
-def bubble(predicted: PredictedStep, measured: MeasuredStep) -> Iterator[Finding]:
+def bubble(predicted: PredictedStep, measured: TracedStep) -> Iterator[Finding]:
     """Waiting of pipeline ranks beyond the prediction, with what it follows from."""
     expected_us, seen_us = (of.get(BUBBLE, 0.0) for of in (predicted.headings, measured.headings))
     cost_us = seen_us - expected_us
@@ -299,7 +297,7 @@ UNEXPLAINED_SHARE = 0.1
 """Share of the step from which on kernels that no operator names are reported."""
 
 
-def noise(measured: MeasuredStep) -> Iterator[Finding]:
+def noise(measured: TracedStep) -> Iterator[Finding]:
     """A note on a noisy run, whose noise may be any of the differences."""
     if measured.noise:
         yield Finding(
@@ -309,7 +307,7 @@ def noise(measured: MeasuredStep) -> Iterator[Finding]:
         )
 
 
-def standstill(measured: MeasuredStep) -> Iterator[Finding]:
+def standstill(measured: TracedStep) -> Iterator[Finding]:
     """Ranks on which nothing ran for long stretches."""
     for rank in measured.ranks:
         idle_us = rank.headings.get(IDLE, 0.0)
@@ -333,7 +331,7 @@ def standstill(measured: MeasuredStep) -> Iterator[Finding]:
             )
 
 
-def host(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Iterator[Finding]:
+def host(predicted: PredictedStep, measured: TracedStep, pace: float) -> Iterator[Finding]:
     """The host's time beyond the prediction, and waiting for data."""
     seen = measured.headings
     extra_us = seen.get(HOST, 0.0) - predicted.headings.get(HOST, 0.0)
@@ -357,7 +355,7 @@ def host(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Itera
     )
 
 
-def unexplained(measured: MeasuredStep) -> Iterator[Finding]:
+def unexplained(measured: TracedStep) -> Iterator[Finding]:
     """Kernels that no operator names, where they are much of the step."""
     unnamed_us = measured.headings.get(UNNAMED, 0.0)
     if unnamed_us >= UNEXPLAINED_SHARE * measured.step_us:
@@ -369,7 +367,7 @@ def unexplained(measured: MeasuredStep) -> Iterator[Finding]:
         )
 
 
-def without_shapes(measured: MeasuredStep) -> Iterator[Finding]:
+def without_shapes(measured: TracedStep) -> Iterator[Finding]:
     """A note on a trace from which no call can be read."""
     if not any(rank.calls for rank in measured.ranks):
         yield Finding(

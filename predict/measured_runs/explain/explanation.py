@@ -29,12 +29,12 @@ from predict.measured_runs.explain.causes import (
     unfused_kernel,
     without_shapes,
 )
-from predict.measured_runs.explain.matches_config import CallTimes, require_same_step
-from predict.measured_runs.explain.measured import MeasuredStep, without_profiler
+from predict.measured_runs.explain.measured import TracedStep, without_profiler
 from predict.measured_runs.explain.naming import direction
 from predict.measured_runs.explain.predicted import PredictedStep, predicted_step
 from predict.measured_runs.explain.read_traces import read_measured
 from predict.measured_runs.explain.timeline import UNNAMED
+from predict.measured_runs.explain.trace_matches_config import CallTimes, require_same_step
 from predict.measured_runs.measured_step import logged_us
 from predict.run.training_run import TrainingRun
 from predict.serialise import version_of
@@ -49,7 +49,7 @@ LAYERS = "layers, with the host's time between their operators,"
 """Row of layers of which samples show the whole alone."""
 
 
-def findings(predicted: PredictedStep, measured: MeasuredStep, *, profiler_us: float = 0.0) -> list[Finding]:
+def findings(predicted: PredictedStep, measured: TracedStep, *, profiler_us: float = 0.0) -> list[Finding]:
     """The causes, the costliest first; a step as predicted has one finding that says so. `profiler_us` is what the profiler added to the
     traced step, and `measured` the step without it."""
     pace = pace_of(predicted, measured)
@@ -77,7 +77,7 @@ def findings(predicted: PredictedStep, measured: MeasuredStep, *, profiler_us: f
     return [*causes, *noise(measured), *shorter, *in_flight, *slowed]
 
 
-def _largest_row(predicted: PredictedStep, measured: MeasuredStep, stated: Sequence[Finding]) -> Iterator[Finding]:
+def _largest_row(predicted: PredictedStep, measured: TracedStep, stated: Sequence[Finding]) -> Iterator[Finding]:
     """The row of the ledger that differs most, where no cause explains it."""
     expected, seen = dict(predicted.headings), dict(measured.headings)
     seen.pop(UNNAMED, None)
@@ -107,7 +107,7 @@ def _layers(predicted: PredictedStep) -> frozenset[str]:
     return frozenset([*predicted.guessed, *spread, HOST]) if predicted.guessed or spread else frozenset()
 
 
-def _as_predicted(predicted: PredictedStep, measured: MeasuredStep, pace: float) -> Finding:
+def _as_predicted(predicted: PredictedStep, measured: TracedStep, pace: float) -> Finding:
     error = predicted.step_us / measured.step_us - 1
     return Finding(
         cause="none",
@@ -151,9 +151,9 @@ class Explanation:
 
     prediction: Prediction
     predicted: PredictedStep
-    measured: MeasuredStep
+    measured: TracedStep
     """The step without its profiler, where its log or its trace shows it."""
-    traced: MeasuredStep
+    traced: TracedStep
     terms: tuple[Term, ...]
     """The largest difference first."""
     calls: tuple[CallTerm, ...]
@@ -223,7 +223,7 @@ def explain(
     return explained(prediction, replace(read_measured(Path(trace), run), logged_us=step_us))
 
 
-def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:
+def explained(prediction: Prediction, measured: TracedStep) -> Explanation:
     predicted = predicted_step(prediction, measured.pipeline_ranks(prediction.run))
     calls_us = measured_calls(measured)
     require_same_step(
@@ -249,7 +249,7 @@ def explained(prediction: Prediction, measured: MeasuredStep) -> Explanation:
     )
 
 
-def _terms(predicted: PredictedStep, measured: MeasuredStep) -> tuple[Term, ...]:
+def _terms(predicted: PredictedStep, measured: TracedStep) -> tuple[Term, ...]:
     found = measured.headings
     terms = []
     for name in dict.fromkeys((*predicted.headings, *found)):
@@ -279,7 +279,7 @@ def _calls(predicted: PredictedStep, seen: CallTimes) -> tuple[CallTerm, ...]:
     return tuple(sorted(found, key=lambda each: -abs(each.measured_us - each.predicted_us)))
 
 
-def measured_calls(measured: MeasuredStep) -> CallTimes:
+def measured_calls(measured: TracedStep) -> CallTimes:
     """Call and direction → (runs, µs) a step, the mean over the ranks."""
     found: dict[tuple[Call, str], tuple[float, float]] = {}
     for rank in measured.ranks:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median, stdev
 from typing import Any
 
-from predict.measured_runs.explain.matches_config import pipeline_rank
 from predict.measured_runs.explain.messages import BARRIER
 from predict.measured_runs.explain.naming import Half
 from predict.measured_runs.explain.timeline import UNNAMED
+from predict.measured_runs.explain.trace_matches_config import pipeline_rank
 from predict.measurement.system_noise import NOISES
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import HOST
@@ -67,7 +67,7 @@ class MeasuredRank:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredStep:
+class TracedStep:
     """The mean of the ranks that were traced."""
 
     ranks: tuple[MeasuredRank, ...]
@@ -173,7 +173,7 @@ MOST_OF_KERNELS = 0.8
 """Most of the operators' time that is taken for the profiler's; beyond it all rows share."""
 
 
-def without_profiler(measured: MeasuredStep) -> MeasuredStep:
+def without_profiler(measured: TracedStep) -> TracedStep:
     """The step as its log or its trace says it runs untraced: what the profiler adds is taken from the host's time first, which records
     each operator, and the rest from all operators alike. The step itself where nothing shows, or where it was not slowed."""
     if measured.untraced_us is None or measured.untraced_us >= measured.step_us:

@@ -9,8 +9,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean, median
 
-from predict.measured_runs.explain.matches_config import require_of_run
-from predict.measured_runs.explain.measured import CallKey, MeasuredMessages, MeasuredRank, MeasuredStep
+from predict.measured_runs.explain.measured import CallKey, MeasuredMessages, MeasuredRank, TracedStep
 from predict.measured_runs.explain.messages import BARRIER, InFlight, messages_of, shortest_us, within
 from predict.measured_runs.explain.naming import FORWARD, Half, Widths, direction, name_operators, widths_of
 from predict.measured_runs.explain.timeline import (
@@ -28,6 +27,7 @@ from predict.measured_runs.explain.timeline import (
     steps_of,
     working_spans,
 )
+from predict.measured_runs.explain.trace_matches_config import require_of_run
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import BUBBLE, P2P, STRAGGLERS
 from sampling.errors import SamplesError
@@ -170,7 +170,7 @@ APART_S = 60.0
 """Seconds between the steps of two traces from which on they are not of the same steps: the clocks of a cluster's nodes agree better."""
 
 
-def read_measured(path: Path, run: TrainingRun) -> MeasuredStep:
+def read_measured(path: Path, run: TrainingRun) -> TracedStep:
     """The measured step of a trace, or of a folder of the traces of several ranks; SamplesError for what is no trace of a step."""
     cuts: list[Cut] = []
     spans: list[tuple[float, float] | None] = []
@@ -187,7 +187,7 @@ def read_measured(path: Path, run: TrainingRun) -> MeasuredStep:
     _require_same_time(spans, files)
     transfers = _transfers(cuts)
     facts = trace.header.get(FACTS)
-    return MeasuredStep(
+    return TracedStep(
         ranks=tuple(mean_step(cut, transfers) for cut in sorted(cuts, key=lambda cut: cut.rank)),
         rule=rule,
         on_device=on_device,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from predict.measured_runs.explain.explanation import measured_calls
-from predict.measured_runs.explain.measured import MeasuredStep
+from predict.measured_runs.explain.measured import TracedStep
 from predict.measured_runs.explain.naming import BACKWARD, FORWARD, Half, heading_of
 from predict.measured_runs.explain.predicted import PredictedStep
 from predict.measured_runs.explain.timeline import UNNAMED
@@ -137,7 +137,7 @@ class TraceFactors:
         )
 
 
-def paces(alone: PredictedStep, measured: MeasuredStep, *, sharded: bool) -> TraceFactors:
+def paces(alone: PredictedStep, measured: TracedStep, *, sharded: bool) -> TraceFactors:
     """The factors by a step without its profiler. `alone` is the step of operators priced by themselves, `sharded` whether its layers are
     spread over ranks."""
     raw_us, doubts = _halves_of(alone)
@@ -187,7 +187,7 @@ def _halves_of(alone: PredictedStep) -> tuple[dict[Half, float], dict[Half, floa
     return found, doubts
 
 
-def _seen(measured: MeasuredStep, predicted: Mapping[Half, float]) -> dict[Half, float]:
+def _seen(measured: TracedStep, predicted: Mapping[Half, float]) -> dict[Half, float]:
     """The measured time of each predicted half; of a heading that is predicted in one direction alone, all of it."""
     seen = dict(measured.halves)
     for heading, way in predicted:
@@ -196,19 +196,19 @@ def _seen(measured: MeasuredStep, predicted: Mapping[Half, float]) -> dict[Half,
     return seen
 
 
-def _host_us(alone: PredictedStep, measured: MeasuredStep) -> float:
+def _host_us(alone: PredictedStep, measured: TracedStep) -> float:
     """Time beside one run of an operator, of the optimizer's apart, which stand in spans of their own."""
     runs = sum(count for (call, _), (count, _) in alone.calls.items() if heading_of(call) != OPTIMIZER)
     seen_us, expected_us = (sum(of.get(name, 0.0) for name in BESIDE) for of in (measured.headings, alone.headings))
     return max(0.0, seen_us - expected_us) / runs if runs else 0.0
 
 
-def _exposed_share(measured: MeasuredStep) -> float:
+def _exposed_share(measured: TracedStep) -> float:
     messages = measured.messages(DP)
     return min(1.0, messages.exposed_us / messages.transfer_us) if messages and messages.transfer_us else 1.0
 
 
-def _of_messages(alone: PredictedStep, measured: MeasuredStep) -> Iterator[tuple[str, float]]:
+def _of_messages(alone: PredictedStep, measured: TracedStep) -> Iterator[tuple[str, float]]:
     """Factors of messages: of those within layers by what they add, which includes waiting; of others by their transfer, which more than
     one rank distinguishes from waiting."""
     for name, expected_us in alone.messages_us.items():

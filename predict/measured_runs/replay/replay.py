@@ -19,12 +19,12 @@ from predict.config.document import Config
 from predict.interval import Interval, width_of_step
 from predict.ledger.compute import StepItem, step_items
 from predict.measured_runs.explain.explanation import measured_calls
-from predict.measured_runs.explain.matches_config import require_same_step
-from predict.measured_runs.explain.measured import MeasuredStep, without_profiler
+from predict.measured_runs.explain.measured import TracedStep, without_profiler
 from predict.measured_runs.explain.messages import COMMUNICATION
 from predict.measured_runs.explain.naming import direction
 from predict.measured_runs.explain.predicted import ROUNDING, name_of, predicted_step
 from predict.measured_runs.explain.read_traces import read_measured
+from predict.measured_runs.explain.trace_matches_config import require_same_step
 from predict.measured_runs.measured_step import logged_us
 from predict.measured_runs.replay.pace import CARRIED, MODELLED, REPEATS, SHARED, TraceFactors, paces
 from predict.prices.open import open_prices
@@ -274,7 +274,7 @@ MODELLED_HOST = (
 class Replay:
     """A question asked of a trace: the traced step, what the models alone say of the asked one, and the replay."""
 
-    traced: MeasuredStep
+    traced: TracedStep
     traced_us: float
     """The traced step without its profiler, as `predict explain` has it."""
     modelled: Prediction
@@ -340,7 +340,7 @@ def what_if(
 def replayed(
     traced_run: TrainingRun,
     asked_run: TrainingRun,
-    measured: MeasuredStep,
+    measured: TracedStep,
     *,
     kernels: Mapping[str, float] | None = None,
     link_speed: float = 1.0,
@@ -401,7 +401,7 @@ def _require_headings(asked: TraceFactors, modelled: Prediction) -> None:
         raise UserError(f"--kernel: {'; '.join(faults)}; give one of {', '.join(known)}")
 
 
-def fitted_factors(before: Prediction, measured: MeasuredStep) -> TraceFactors:
+def fitted_factors(before: Prediction, measured: TracedStep) -> TraceFactors:
     """The factors by which the traced plan's own calls become those of the traced step."""
     run, ranks = before.run, measured.pipeline_ranks(before.run)
     predicted = predicted_step(before, ranks)

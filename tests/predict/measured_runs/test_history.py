@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from predict import estimate, load
 from predict.cli import main
 from predict.measured_runs.history import changes, explanations
-from predict.measured_runs.measured_step import LoggedStep
+from predict.measured_runs.measured_step import MeasuredStep
 from predict.measured_runs.records import keep, record_of, records
 from predict.run.calibration_file import scaled
 from predict.run.calibration_terms import TERMS, Calibration
@@ -105,7 +105,7 @@ def test_two_writers_do_not_meet_and_a_damaged_file_stops_no_other(
     prediction = estimate(run)
 
     def written(second: int) -> bool:
-        step = LoggedStep(step_us=14e6 + second % 20, p10_us=14e6, p90_us=14e6, source="a", date="2026-03-12")
+        step = MeasuredStep(step_us=14e6 + second % 20, p10_us=14e6, p90_us=14e6, source="a", date="2026-03-12")
         return keep(record_of(run, "pod-a", step, prediction, ""))[1]
 
     with ThreadPoolExecutor(8) as pool:
@@ -130,7 +130,7 @@ def test_a_slower_network_since_march_is_told_and_explained(capsys: pytest.Captu
         slower = estimate(scaled(run, Calibration(between_nodes=2.0)), require_fit=False).median_us
         for day in range(1, 9):
             step_us = (slower if day > 4 else prediction.median_us) * (1 + 0.004 * (day % 3 - 1))
-            step = LoggedStep(
+            step = MeasuredStep(
                 step_us=step_us, p10_us=step_us, p90_us=step_us, source="a", date=f"2026-03-{day + 7:02d}"
             )
             keep(record_of(replace(run, calibration=None), "pod-a", step, prediction, ""))

@@ -10,7 +10,7 @@ import pytest
 
 from predict.measured_runs.explain.causes import slow_ranks
 from predict.measured_runs.explain.explanation import Explanation, explain
-from predict.measured_runs.explain.measured import MeasuredRank, MeasuredStep
+from predict.measured_runs.explain.measured import MeasuredRank, TracedStep
 from predict.measured_runs.explain.naming import name_of_kernel
 from predict.measured_runs.explain.predicted import PredictedStep
 from predict.measured_runs.explain.read_traces import read_measured
@@ -205,7 +205,7 @@ def rank(number: int, *, forward_us: float, backward_us: float, gelu_us: float =
 def test_a_rank_is_slow_where_its_forwards_and_backwards_together_are(
     forward_us: float, backward_us: float, gelu_us: float, told: list[float]
 ) -> None:
-    measured = MeasuredStep(
+    measured = TracedStep(
         ranks=(
             rank(0, forward_us=100.0, backward_us=600.0),
             rank(1, forward_us=forward_us, backward_us=backward_us, gelu_us=gelu_us),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict import load
-from predict.measured_runs.explain.measured import MeasuredStep, without_profiler
+from predict.measured_runs.explain.measured import TracedStep, without_profiler
 from predict.measured_runs.explain.read_traces import read_measured
 from tests.predict.measured_runs.explain.made_device_traces import CONFIG as ON_GPU
 from tests.predict.measured_runs.explain.made_device_traces import SMALL, on_stream
@@ -47,7 +47,7 @@ OPERATORS = st.lists(st.tuples(NAMES, TIME, LONG, st.integers(1, 2)), min_size=1
 ANNOTATIONS = st.lists(st.builds(lambda *each: event(*each, "user_annotation"), SPANS, TIME, LONG), max_size=6)
 
 
-def closes(measured: MeasuredStep) -> None:
+def closes(measured: TracedStep) -> None:
     assert sum(measured.headings.values()) == pytest.approx(measured.step_us)
     assert min(measured.headings.values(), default=0.0) >= -1e-6 * measured.step_us
     for untraced in (0.5, 0.9):

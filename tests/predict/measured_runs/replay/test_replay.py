@@ -14,7 +14,7 @@ import pytest
 from predict import estimate, load
 from predict.cli import main
 from predict.measured_runs.explain.explanation import explained
-from predict.measured_runs.explain.measured import MeasuredRank, MeasuredStep
+from predict.measured_runs.explain.measured import MeasuredRank, TracedStep
 from predict.measured_runs.explain.predicted import PredictedStep, predicted_step
 from predict.measured_runs.explain.read_traces import read_measured
 from predict.measured_runs.replay.pace import CARRIED, MODELLED, REPEATS, REPLAYED, TraceFactors, paces
@@ -52,7 +52,7 @@ def time_of(replay: Replay, origin: str) -> float:
 
 
 def test_calls_of_the_traced_run_cost_what_they_did_and_the_rest_is_what_else_the_traced_step_takes(
-    slow_step: MeasuredStep, tmp_path: Path
+    slow_step: TracedStep, tmp_path: Path
 ) -> None:
     run = load(CONFIG)
     replay = replayed(run, run, slow_step)
@@ -67,12 +67,12 @@ def test_calls_of_the_traced_run_cost_what_they_did_and_the_rest_is_what_else_th
 
 
 @pytest.fixture(scope="module")
-def slow_step(slow_trace: Path) -> MeasuredStep:
+def slow_step(slow_trace: Path) -> TracedStep:
     return read_measured(slow_trace, load(CONFIG))
 
 
 @pytest.mark.parametrize("change", ["batch.global=32", "plan.recompute=full", "batch.micro=4"])
-def test_another_plan_goes_at_the_pace_of_the_trace(slow_step: MeasuredStep, change: str) -> None:
+def test_another_plan_goes_at_the_pace_of_the_trace(slow_step: TracedStep, change: str) -> None:
     run, asked = load(CONFIG), load(CONFIG, [change])
     replay = replayed(run, asked, slow_step)
     pace = replay.traced.step_us / estimate(run).median_us
@@ -100,7 +100,7 @@ def test_replay_and_explanation_rest_on_the_same_step_without_its_profiler(
         assert ("is left out" if longer < 1 else "longer than the traced one: the ledger is of the traced step") in told
 
 
-def test_a_faster_kernel_and_faster_links_shorten_the_step(slow_step: MeasuredStep) -> None:
+def test_a_faster_kernel_and_faster_links_shorten_the_step(slow_step: TracedStep) -> None:
     run = load(CONFIG)
     asked: list[dict[str, Any]] = [{}, {"kernels": {"attention": 0.5}}, {"link_speed": 2.0}]
     whole, attention, links = (
@@ -134,7 +134,7 @@ def test_the_command_prints_the_replay(slow_trace: Path, capsys: pytest.CaptureF
 GEMM, GELU = Gemm(dtype="fp32", m=8, n=8, k=8), Gelu(dtype="fp32", tokens=8, width=8)
 
 
-def made_step(gelu_us: float, **of_rank: Any) -> MeasuredStep:
+def made_step(gelu_us: float, **of_rank: Any) -> TracedStep:
     """A step of one rank: products that take 1,100 µs, and a pass."""
     rank = MeasuredRank(
         rank=0,
@@ -150,7 +150,7 @@ def made_step(gelu_us: float, **of_rank: Any) -> MeasuredStep:
         halves={("gemm", "forward"): 1100.0, ("gelu", "forward"): gelu_us},
         **of_rank,
     )
-    return MeasuredStep(ranks=(rank,), rule="", on_device=False)
+    return TracedStep(ranks=(rank,), rule="", on_device=False)
 
 
 def alone(gelu_us: float) -> PredictedStep:
@@ -198,7 +198,7 @@ SHARDED, ONE_RANK = ["plan.tp=2", "plan.dp=1"], ["plan.dp=1", "cluster.gpus_per_
     ],
 )
 def test_what_is_asked_multiplies_its_own_term_of_layers_that_the_trace_lacks(
-    slow_step: MeasuredStep, change: list[str], name: str, asked: dict[str, Any]
+    slow_step: TracedStep, change: list[str], name: str, asked: dict[str, Any]
 ) -> None:
     run, other = load(CONFIG), load(CONFIG, change)
     before, after = replayed(run, other, slow_step), replayed(run, other, slow_step, **asked)
@@ -210,7 +210,7 @@ def test_what_is_asked_multiplies_its_own_term_of_layers_that_the_trace_lacks(
 
 @pytest.mark.parametrize("change", [SHARDED, ONE_RANK])
 def test_layers_that_the_trace_lacks_take_at_least_what_their_samples_say(
-    slow_step: MeasuredStep, change: list[str]
+    slow_step: TracedStep, change: list[str]
 ) -> None:
     run, asked = load(CONFIG), load(CONFIG, change)
     replay = replayed(run, asked, slow_step)
@@ -221,7 +221,7 @@ def test_layers_that_the_trace_lacks_take_at_least_what_their_samples_say(
     assert widths[0] < widths[1]
 
 
-def test_ranks_of_other_threads_may_share_nothing_of_the_pace_or_all_of_it(slow_step: MeasuredStep) -> None:
+def test_ranks_of_other_threads_may_share_nothing_of_the_pace_or_all_of_it(slow_step: TracedStep) -> None:
     run, asked = load(CONFIG), load(CONFIG, ONE_RANK)
     replay = replayed(run, asked, slow_step)
     pace = slow_step.step_us / estimate(run).median_us
@@ -234,7 +234,7 @@ def test_ranks_of_other_threads_may_share_nothing_of_the_pace_or_all_of_it(slow_
     "change", ["batch.global=32", "batch.seq_len=128", "model.num_layers=2", "execution.framework=megatron-core"]
 )
 def test_another_batch_model_or_execution_is_another_run_whose_rest_is_in_doubt(
-    slow_step: MeasuredStep, change: str
+    slow_step: TracedStep, change: str
 ) -> None:
     run = load(CONFIG)
     replay = replayed(run, load(CONFIG, [change]), slow_step)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from predict import estimate, load
-from predict.measured_runs.explain.matches_config import require_same_step
 from predict.measured_runs.explain.naming import Named
 from predict.measured_runs.explain.predicted import predicted_step
 from predict.measured_runs.explain.read_traces import read_measured
 from predict.measured_runs.explain.timeline import Slice, runs_forwards_first, splits_backward
+from predict.measured_runs.explain.trace_matches_config import require_same_step
 from sampling.errors import SamplesError, UserError
 from sampling.importers.torch_trace.events import Op
 from sampling.operators.gemm import Gemm

@@ -8,7 +8,7 @@ from pathlib import Path
 from predict.measured_runs.explain.naming import FORWARD
 from predict.measured_runs.explain.predicted import PredictedStep
 from predict.measured_runs.explain.timeline import SOME
-from predict.measured_runs.matches_config import unit_mistake
+from predict.measured_runs.log_matches_config import unit_mistake
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry

@@ -26,4 +26,8 @@ def test_the_price_of_sends_that_block_is_in_three_files() -> None:
 
 def test_the_rules_by_which_widths_add_are_in_one_file() -> None:
     assert files_with(r"(?m)^def (independent|shared)_causes|^width_of_\w+ = ") <= {"interval.py"}
-    assert files_with(r"\bwidth_beyond_calls\(") == {"step/interval.py", "step/prediction.py", "rl/plain_torch.py"}
+    assert files_with(r"\bwidth_beyond_calls\(") == {
+        "step/composition_error.py",
+        "step/prediction.py",
+        "rl/plain_torch.py",
+    }

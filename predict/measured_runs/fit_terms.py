@@ -29,7 +29,7 @@ from predict.run.calibration_terms import (
     prior_deviations,
 )
 from predict.run.training_run import TrainingRun
-from predict.step.interval import elasticities, machine_error, own_deviation
+from predict.step.composition_error import elasticities, machine_error, own_deviation
 from regressors.features.arrays import Floats
 from sampling.errors import UserError
 from sampling.files.faults import counted

@@ -18,7 +18,8 @@ from predict.plan_search.search import LONGEST_ROUND, SLOWER, Found, Ranked, in_
 from predict.prices.published_constants import PLAN_SETTING
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
-from predict.step.interval import Kind, kind_shifts, published_spread
+from predict.step.composition_error import published_spread
+from predict.step.interval import Kind, kind_shifts
 from predict.step.prediction import Prediction
 from regressors.features.arrays import Floats
 

@@ -19,7 +19,7 @@ from predict.run.stages import stages_of_ranks
 from predict.serving.batch import Floats
 from predict.serving.step_table import StepTable
 from predict.step.breakdown import add_up
-from predict.step.interval import width_beyond_calls
+from predict.step.composition_error import width_beyond_calls
 from predict.workload.decompose import merged_requests, requests_of_runs
 from predict.workload.step_end import plain_weights_of
 from predict.workload.whole_layers import embedding_call, layer_call

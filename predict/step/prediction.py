@@ -25,20 +25,17 @@ from predict.run.training_run import Replica, TrainingRun, one_replica
 from predict.schedules.engine.order import KINDS, Order
 from predict.schedules.engine.timing import Timeline, simulate
 from predict.step.breakdown import exposed_p2p_us, step_breakdown
-from predict.step.interval import (
-    Kind,
+from predict.step.composition_error import (
     calibrated_half_width,
-    calls_half_width,
     composition_error,
     elasticities,
     error_terms,
-    kind_shifts,
     machine_error,
     pace_error,
-    step_interval,
     transfer_error,
     width_beyond_calls,
 )
+from predict.step.interval import Kind, calls_half_width, kind_shifts, step_interval
 from predict.step.priced_block import Bucket
 from predict.step.priced_rank import (
     BUCKETS,

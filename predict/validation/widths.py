@@ -17,7 +17,8 @@ from predict.interval import Interval, equally_likely, width_of_step
 from predict.prices.published_constants import PLAN_SETTING
 from predict.run.training_run import TrainingRun
 from predict.serialise import version_of
-from predict.step.interval import particulars, step_interval
+from predict.step.composition_error import particulars
+from predict.step.interval import step_interval
 from predict.step.prediction import Prediction
 from predict.validation.compared import Compared, grouped, mean_over_sources, scores
 from predict.validation.published import Comparison, Outcome, configurations, unstated_recipe

@@ -16,6 +16,7 @@ from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
 
 MEASURED_ARCHITECTURES = ("ampere", "hopper", "blackwell")
+"""Architectures of which kernels were sampled in public; whole runs may be known of others (`predict.step.composition_error.PUBLISHED`)."""
 UNMEASURED_WIDTH = 0.2
 """Addition to the log half-width, of kernels and of what is made of them, on an architecture without samples: the best shares of the
 three with samples range over a factor of 1.7, and one that is off moves all kernels the same way."""

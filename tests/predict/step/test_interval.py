@@ -10,7 +10,7 @@ import pytest
 from predict.prices.published_constants import DENSE_STEP, MIXTURE_STEP
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.frameworks import framework_names, framework_spread
-from predict.step.interval import UNPUBLISHED, composition_error, error_terms, published_spread
+from predict.step.composition_error import UNPUBLISHED, composition_error, error_terms, published_spread
 from predict.step.prediction import Prediction
 from tests.predict.workload.parallel_runs import estimated, made
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from predict.serving.served_step import serving_step
     from predict.step.prediction import Prediction
     from predict.validation.fitted_server import serving_fit
+    from predict.validation.sources import validate
 
 __all__ = [
     "ConfigError",
@@ -104,6 +105,7 @@ __all__ = [
     "step_speed_of_light",
     "sweep",
     "trace",
+    "validate",
     "what_if",
 ]
 
@@ -141,6 +143,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.serving.served_step": ("serving_step",),
     "predict.step.prediction": ("Prediction",),
     "predict.validation.fitted_server": ("serving_fit",),
+    "predict.validation.sources": ("validate",),
 }
 """Module → the public names that it has. It is imported when one of them is first asked for."""
 

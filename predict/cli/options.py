@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from predict import load
+from predict.config.overrides import flag
 from predict.reports.text import show
 from predict.run.calibration_file import calibrated_by
 from predict.run.training_run import TrainingRun
@@ -137,11 +138,6 @@ def loaded(options: argparse.Namespace, overrides: Sequence[str] = ()) -> Traini
     if run.calibration is None:
         log(f"--calibration: {path} holds no runs, so it changes nothing; `predict calibrate` adds runs to it")
     return run
-
-
-def flag(name: str) -> str:
-    """`memory_limit` → `--memory-limit`; `overrides` is `--set`."""
-    return "--set" if name == "overrides" else f"--{name.replace('_', '-')}"
 
 
 def given(options: argparse.Namespace, *names: str) -> list[str]:

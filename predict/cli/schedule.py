@@ -15,7 +15,6 @@ from predict.cli.options import (
     add_overrides,
     cannot_write,
     check_fit,
-    flag,
     given,
     loaded,
     log,
@@ -24,6 +23,7 @@ from predict.cli.options import (
     require_positive,
     require_writable,
 )
+from predict.config.overrides import flag
 from predict.plan_search.timed_schedules import TimedSchedules, names_of, schedule
 from predict.reports.memory import headlines, misfit
 from predict.reports.pictures.figure_file import SUFFIXES

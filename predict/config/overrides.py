@@ -15,6 +15,11 @@ OPTION = "--set"
 """The option that gives them, named in errors as the source of their values."""
 
 
+def flag(name: str) -> str:
+    """The option of a command line by its name in Python: `memory_limit` → `--memory-limit`; `overrides` is `--set`."""
+    return OPTION if name == "overrides" else f"--{name.replace('_', '-')}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Override:
     """A value for one key of a section, or for the whole section where `key` is empty."""

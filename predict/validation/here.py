@@ -88,8 +88,9 @@ class ValidatedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Validation:
-    """The rows of the runs that were measured, and the names of those that failed."""
+    """The predictions of all runs, the rows of those that were measured, and the names of those that failed."""
 
+    predictions: Sequence[Prediction]
     rows: list[ValidationRow]
     failed: list[str]
 
@@ -104,7 +105,7 @@ def notes_on(predictions: Sequence[Prediction]) -> list[str]:
     return list(dict.fromkeys(note for each in predictions for note in each.provenance["notes"]))
 
 
-def validate(
+def against_real_steps(
     runs: Sequence[ValidatedRun], predicted: Sequence[Prediction], *, rounds: int, report: Callable[[str], None]
 ) -> Validation:
     """Measure all runs `rounds` times in turn, so that a slow spell falls on all alike, and hold them against their predictions.
@@ -139,7 +140,7 @@ def validate(
     if not failed:
         kept.remove()
     rows = [row_of(*pair, result) for pair, result in zip(fitting, measured, strict=True) if result is not None]
-    return Validation(rows=rows, failed=failed)
+    return Validation(predictions=predicted, rows=rows, failed=failed)
 
 
 def _fits(prediction: Prediction) -> bool:

@@ -101,7 +101,7 @@ def against_sessions(
         raise SamplesError(
             f"profile {steps.profile}: its sessions measured none of {len(runs)} runs; run another session"
         )
-    return Validation(rows=rows, failed=[])
+    return Validation(predictions=predicted, rows=rows, failed=[])
 
 
 def _is_of(run: TrainingRun, measured: Measurement) -> bool:

@@ -6,12 +6,8 @@ measurement.median_us, measurement.to_json()
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,56 +15,11 @@ from predict.layers.run_json import dump_run
 from predict.measurement.measurement import DeviceRecord, Measurement, pool, settings_of
 from predict.measurement.requirements import Implementation, require_gpu_of, require_measurable, require_no_other_traces
 from predict.measurement.system_noise import others_shares_here, usage_of
+from predict.measurement.turns import KeptRounds, in_turns
 from predict.measurement.worker import run_in_processes
 from predict.run.training_run import TrainingRun
-from predict.serialise import rebuild
 from sampling.errors import UserError
-from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place
-from sampling.files.places import own_data
-from sampling.hardware.this_device import cpu_name
 from sampling.number_text import duration
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptRounds:
-    """The measurements of an interrupted validation by their place in the order in which they are taken, in a file from which the same
-    validation goes on; a whole one leaves none."""
-
-    path: Path
-    measured: dict[int, Measurement]
-
-    @classmethod
-    def of(
-        cls, cases: Sequence[tuple[TrainingRun, Implementation]], *, rounds: int, steps_per_round: int | None
-    ) -> KeptRounds:
-        """The rounds kept of a validation of these runs on this machine; none if any run or count differs."""
-        asked = [[dump_run(run), implementation] for run, implementation in cases]
-        key = json.dumps([asked, rounds, steps_per_round, cpu_name()])
-        name = f"validation-{hashlib.sha256(key.encode()).hexdigest()[:12]}.partial.jsonl"
-        path = own_data() / "published" / name
-        require_place(path, MAKE_WRITABLE)
-        lines = path.read_text().splitlines() if path.is_file() else []
-        return cls(path=path, measured=dict(found for line in lines if (found := _read(line))))
-
-    def add(self, place: int, measurement: Measurement) -> None:
-        self.measured[place] = measurement
-        with naming_the_disk(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a") as file:
-                file.write(json.dumps([place, asdict(measurement)]) + "\n")
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
-
-
-def _read(line: str) -> tuple[int, Measurement] | None:
-    """The place and the measurement of a line; None for one that was cut off."""
-    try:
-        place, fields = json.loads(line)
-    except ValueError:
-        return None
-    return place, rebuild(Measurement, fields)
-
 
 STEPS = 10
 WARMUP = 3
@@ -162,43 +113,37 @@ def measure_interleaved(
     rounds: int,
     steps_per_round: int | None,
     progress: Callable[[str], None],
-    kept: KeptRounds | None = None,
+    kept: KeptRounds[Measurement] | None = None,
 ) -> list[Measurement | None]:
-    """Measure several runs in turns, so that a slow spell of the machine falls on all alike.
+    """One measurement per run, in their order, over the steps of all rounds (`in_turns`); None for a run that failed, which `progress`
+    reports.
 
-    Returns one measurement per run, in their order, over the steps of all rounds; None for a run that failed, which `progress` is
-    told. It is told each result as it comes, with the time left. `kept` holds the measurements of an interrupted
-    call, and gets the new ones. Every run is checked before the first starts: UserError for one that cannot be measured.
+    Every run is checked before the first starts: UserError for one that cannot be measured.
     """
     for run, implementation in cases:
         _require(run, implementation)
-    measured: list[list[Measurement]] = [[] for _ in cases]
-    failed: set[int] = set()
-    start, fresh, total = time.monotonic(), 0, rounds * len(cases)
-    for turn in range(rounds):
-        for index, (run, implementation) in enumerate(cases):
-            place = turn * len(cases) + index
-            if kept and place in kept.measured:
-                measured[index].append(kept.measured[place])
-                continue
-            if index in failed:
-                continue
-            fresh += 1
-            try:
-                result = measure(run, steps=steps_per_round, implementation=implementation)
-            except UserError as error:
-                failed.add(index)
-                progress(f"left out: {error}")
-                continue
-            measured[index].append(result)
-            if kept:
-                kept.add(place, result)
-            left_s = (time.monotonic() - start) / fresh * (total - place - 1)
-            noisy = " (noisy)" if result.noise else ""
-            progress(
-                f"measured {place + 1} of {total}: {run.name} {duration(result.median_us)}{noisy}, {left_s:.0f} s left"
-            )
-    return [None if index in failed else pool(results) for index, results in enumerate(measured)]
+
+    def measured(case: tuple[TrainingRun, Implementation]) -> Measurement | None:
+        run, implementation = case
+        try:
+            return measure(run, steps=steps_per_round, implementation=implementation)
+        except UserError as error:
+            progress(f"left out: {error}")
+            return None
+
+    def words(result: Measurement) -> str:
+        return f"{result.run} {duration(result.median_us)}{' (noisy)' if result.noise else ''}"
+
+    found = in_turns(cases, rounds, measured, words, progress, kept)
+    return [pool(results) if results else None for results in found]
+
+
+def rounds_kept(
+    cases: Sequence[tuple[TrainingRun, Implementation]], *, rounds: int, steps_per_round: int | None
+) -> KeptRounds[Measurement]:
+    """The rounds kept of an interrupted `measure_interleaved` of the same runs; none if any run or count differs."""
+    runs = [[dump_run(run), implementation] for run, implementation in cases]
+    return KeptRounds.of([runs, rounds, steps_per_round], Measurement)
 
 
 def summarize(

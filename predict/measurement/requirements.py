@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from predict.layers.attention import Attention
 from predict.model.spec import LayerKind, ModelSpec
+from predict.rl.config import RlRun
+from predict.rl.section import COLOCATED
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.frameworks import framework_settings, refused_by_runtime
 from predict.run.plan import BEST, Plan
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
+from predict.serving.config import ServingRun
+from predict.serving.server import Server
 from sampling.errors import UserError
 from sampling.extras import require_library
 from sampling.hardware.cluster import hardware_facts
@@ -124,9 +129,14 @@ def require_measurable(run: TrainingRun, implementation: Implementation) -> None
             faults.append("implementation: transformers is measured on a CPU; use torch, or hardware: cpu")
     if run.real is not None:
         faults.append(f"batch.lengths: {run.batch.lengths}; a real step has sequences of one length, remove it")
+    _refuse(f"{run.name} cannot be measured as a real step", faults)
+
+
+def _refuse(what: str, faults: Sequence[str]) -> None:
+    """Raise one UserError that lists the faults, where there are any."""
     if faults:
         listed = "\n".join(f"  - {fault}" for fault in faults)
-        raise UserError(f"{run.name} cannot be measured as a real step:\n{listed}")
+        raise UserError(f"{what}:\n{listed}")
 
 
 def machine_faults(run: TrainingRun) -> Iterator[str]:
@@ -224,6 +234,95 @@ def require_no_other_traces(trace: Path, ranks: int) -> None:
         raise UserError(
             f"--trace: {trace} holds {', '.join(others)} of an earlier run with more ranks; remove them, or give another folder"
         )
+
+
+# Which RL steps can be run for real here, and why the others cannot.
+
+
+def require_measurable_rl(rl: RlRun) -> None:
+    """Raise one UserError that lists everything that keeps the step from being run here."""
+    _refuse(
+        f"{rl.name} cannot be run as a real RL step",
+        [*_rl_run_faults(rl), *_rl_section_faults(rl), *_generation_faults(rl)],
+    )
+
+
+def _rl_run_faults(rl: RlRun) -> Iterator[str]:
+    run = rl.base
+    if run.cluster.gpu.kind != "cpu":
+        yield f"cluster.hardware: {run.cluster.gpu.name}; a real RL step runs on a CPU, use cpu"
+        return
+    yield from machine_faults(run)
+    if run.cluster.world_size != 1:
+        yield f"cluster.gpus_per_node: {run.cluster.world_size} ranks; a real RL step is one process, use 1"
+    if run.plan.recompute not in ("none", "full"):
+        yield f"plan.recompute: {run.plan.recompute!r}; use none or full"
+    if not run.model.rope or run.model.experts or run.model.qk_norm:
+        yield f"model: {run.model.name}; a real RL step has a Llama-like dense model"
+
+
+def _rl_section_faults(rl: RlRun) -> Iterator[str]:
+    section = rl.section
+    if section.placement != COLOCATED:
+        yield f"rl.placement: {section.placement}; use {COLOCATED}"
+    if section.has_critic:
+        yield f"rl.algorithm: {section.algorithm} has a critic; use grpo, dapo or reinforce++"
+    if section.padding != "kept":
+        yield f"rl.padding: {section.padding}; the passes run over padded samples, use kept"
+    if section.offload:
+        yield f"rl.offload: {', '.join(section.offload)}; a CPU has nowhere to move it, omit it"
+    if section.reward.latency_s:
+        yield f"rl.reward.latency_s: {section.reward.latency_s:g}; the step scores by a rule of its own, omit it"
+    if section.rollout.kept_share != 1:
+        yield f"rl.rollout.kept_share: {section.rollout.kept_share:g}; every group is kept, omit it"
+    of_step = section.samples // (section.optimizer_steps // section.epochs)
+    for name, micro, rows in (
+        ("rl.micro", section.micro, of_step),
+        ("rl.passes.micro", section.passes.micro, section.samples),
+    ):
+        if micro and rows % micro:
+            yield f"{name}: {micro} does not divide {rows} samples; give one that does"
+
+
+def _generation_faults(rl: RlRun) -> Iterator[str]:
+    section, prompts = rl.section, rl.samples.prompt
+    if prompts.min() != section.prompt_max:
+        yield f"rl.prompt: from {prompts.min()} tokens on; prompts have one length here, use constant:{section.prompt_max}"
+    most = section.rollout.max_num_seqs
+    if most and most < section.samples:
+        yield f"rl.rollout.max_num_seqs: {most} for {section.samples} samples, which are generated at once; use {section.samples} or 0"
+
+
+# Which serving configs can be served for real here, and why the others cannot.
+
+
+def require_servable(run: ServingRun) -> None:
+    """Raise one UserError that lists everything that keeps the config from being served for real here."""
+    _refuse(f"{run.name} cannot be served for real", list(_server_faults(run.server)))
+
+
+def _server_faults(server: Server) -> Iterator[str]:
+    model = server.model
+    if server.cluster.gpu.kind != "cpu":
+        yield f"hardware: {server.cluster.gpu.name}; a real server runs on this CPU alone, use cpu"
+    if server.tp * server.placement.dp != 1:
+        yield f"placement: tp {server.tp}, dp {server.placement.dp}; it runs on one process, use 1"
+    if server.placement.precision not in CPU_PRECISIONS or server.placement.kv_precision != server.placement.precision:
+        yield (
+            f"placement.precision: {server.placement.precision} with kv_precision {server.placement.kv_precision}; "
+            f"use one of {', '.join(CPU_PRECISIONS)} for both"
+        )
+    if server.engine.asynchronous:
+        yield "engine.asynchronous: true; it schedules between steps, use false (or engine.name: torch-loop)"
+    if server.engine.never_preempts:
+        yield "engine.never_preempts: true; it preempts, use false"
+    plain = all(isinstance(model.mixer(kind), Attention) and not kind.sparse for kind in model.kinds())
+    if not (plain and model.gated and model.rope and model.norm == "rms" and not model.window):
+        yield f"model: {model.name}; it runs Llama-like models (attention, gated MLP, RMS norm, rotary positions)"
+    if model.attention_bias or model.mlp_bias or model.qk_norm:
+        yield f"model: {model.name} has biases or norms of queries, which it does not run; take another model"
+    if not model.max_positions:
+        yield f"model: {model.name} does not say its max_position_embeddings; give it"
 
 
 # The GPU of this machine, and whether it is the one that a run names.

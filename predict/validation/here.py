@@ -12,7 +12,7 @@ from predict import one_batch
 from predict.interval import Interval
 from predict.measurement.gpu_steps import TIMED, WARM_UP
 from predict.measurement.measurement import DeviceRecord, Measurement
-from predict.measurement.real_step import WARMUP, KeptRounds, measure_interleaved
+from predict.measurement.real_step import WARMUP, measure_interleaved, rounds_kept
 from predict.measurement.requirements import Implementation
 from predict.run.training_run import TrainingRun
 from predict.serialise import picked, version_of
@@ -111,7 +111,7 @@ def against_real_steps(
     """Measure all runs `rounds` times in turn, so that a slow spell falls on all alike, and hold them against their predictions.
 
     A run that fails is reported and left out, as is one that does not fit the GPU. Raises UserError for a run that cannot run
-    here, and where no run is left.
+    here, and where every run fails; InfeasibleError where none fits.
     """
     pairs = list(zip(runs, predicted, strict=True))
     fitting = [(each, prediction) for each, prediction in pairs if _fits(prediction)]
@@ -122,7 +122,7 @@ def against_real_steps(
         raise InfeasibleError(f"{len(runs)} runs: none fits the memory of {predicted[0].run.cluster.gpu.name}")
     cases = [(prediction.run, each.implementation) for each, prediction in fitting]
     steps = STEPS_PER_ROUND if cases[0][0].cluster.gpu.kind == "cpu" else None
-    kept = KeptRounds.of(cases, rounds=rounds, steps_per_round=steps)
+    kept = rounds_kept(cases, rounds=rounds, steps_per_round=steps)
     before = f"; {len(kept.measured)} of them kept from before" if kept.measured else ""
     wait = _wait([prediction for _, prediction in fitting], rounds=rounds)
     report(f"{rounds * len(cases)} measurements, {wait} in all{before}")

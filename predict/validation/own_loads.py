@@ -12,12 +12,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from predict.measurement.serving.real_server import ServedLoad, require_servable, serve_for_real, time_steps
+from predict.measurement.requirements import require_servable
+from predict.measurement.serving.real_server import ServedLoad, serve_for_real, time_steps
+from predict.measurement.turns import in_turns
 from predict.serialise import picked, version_of
 from predict.serving.batch import StepBatch
 from predict.serving.coefficients import Coefficients
 from predict.serving.config import ServingRun, load_serving
 from predict.serving.fit_own_server import fitted_to_steps
+from predict.serving.latency import Latency
 from predict.serving.loaded_server import LoadedServer, Outcome
 from predict.serving.stepper import Stepper
 from predict.validation.compared import Compared, scores
@@ -97,23 +100,23 @@ def validate_loads(
     stepper = Stepper(runs[0].server, coefficients)
     predicted = [LoadedServer(run, stepper).as_configured() for run in runs]
     for run, outcome in zip(runs, predicted, strict=True):
-        report(
-            f"predicted {run.name}: E2E {duration(outcome.latency.e2e.mean_us)}, TPOT {duration(outcome.latency.tpot.mean_us)}"
-        )
-    served: list[list[ServedLoad]] = [[] for _ in runs]
-    for turn in range(rounds):
-        for place, (run, config) in enumerate(zip(runs, configs, strict=True)):
-            one = serve_for_real(run, config, overrides)
-            served[place].append(one)
-            report(
-                f"served {turn * len(runs) + place + 1} of {rounds * len(runs)}: {run.name}: E2E "
-                f"{duration(one.latency.e2e.mean_us)}, TPOT {duration(one.latency.tpot.mean_us)}, {one.waited_s:.0f} s without a core"
-            )
+        report(f"predicted {run.name}: {_means(outcome.latency)}")
+    served = in_turns(
+        list(zip(runs, configs, strict=True)),
+        rounds,
+        lambda case: serve_for_real(*case, overrides),
+        lambda one: f"{one.name}: {_means(one.latency)}, {one.waited_s:.0f} s without a core",
+        report,
+    )
     loads = [
         OwnLoad(name=run.name, predicted=outcome, served=each, paces=[pace(one, stepper) for one in each])
         for run, outcome, each in zip(runs, predicted, served, strict=True)
     ]
     return own_loads_json(loads, stepper)
+
+
+def _means(latency: Latency) -> str:
+    return f"E2E {duration(latency.e2e.mean_us)}, TPOT {duration(latency.tpot.mean_us)}"
 
 
 def own_loads_json(loads: Sequence[OwnLoad], stepper: Stepper) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from predict import rl_step
-from predict.measurement.real_rl import STEP, RlMeasurement, Spread, measure_rl, pool_rl, require_measurable_rl
+from predict.measurement.real_rl import STEP, RlMeasurement, Spread, measure_rl, pool_rl
+from predict.measurement.requirements import require_measurable_rl
+from predict.measurement.turns import in_turns
 from predict.rl.step import RlStep
 from predict.serialise import as_json, picked, version_of
 from predict.validation.compared import Compared, grouped, scores
@@ -39,15 +41,13 @@ def validate_rl_here(
     predicted = [rl_step(config, overrides) for config in configs]
     for step in predicted:
         require_measurable_rl(step.rl)
-    measured: list[list[RlMeasurement]] = [[] for _ in configs]
-    for turn in range(rounds):
-        for place, config in enumerate(configs):
-            result = measure_rl(config, overrides, steps=STEPS_PER_ROUND)
-            measured[place].append(result)
-            median_ms = result.spread(STEP).median_us / 1e3
-            report(
-                f"measured {turn * len(configs) + place + 1} of {rounds * len(configs)}: {result.run} {median_ms:.0f} ms"
-            )
+    measured = in_turns(
+        configs,
+        rounds,
+        lambda config: measure_rl(config, overrides, steps=STEPS_PER_ROUND),
+        lambda result: f"{result.run} {result.spread(STEP).median_us / 1e3:.0f} ms",
+        report,
+    )
     return [_row(step, pool_rl(results)) for step, results in zip(predicted, measured, strict=True)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from predict.layers.attention import Attention
+from predict.measurement.requirements import require_servable
 from predict.measurement.worker import run_in_processes
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Client
@@ -18,9 +18,7 @@ from predict.serving.fit_own_server import TimedBatch
 from predict.serving.latency import Latency, latency_of
 from predict.serving.simulate import Served
 from predict.serving.traffic import traffic_of
-from sampling.errors import UserError
 
-PRECISIONS = ("fp32", "bf16")
 TIMEOUT_S = 900.0
 
 
@@ -88,37 +86,6 @@ def _timed_batches(steps: Sequence[Any]) -> list[TimedBatch]:
         )
         for step in steps
     ]
-
-
-def require_servable(run: ServingRun) -> None:
-    """UserError that lists everything that keeps the config from being served for real here."""
-    server, model = run.server, run.server.model
-    faults = []
-    if server.cluster.gpu.kind != "cpu":
-        faults.append(f"hardware: {server.cluster.gpu.name}; a real server runs on this CPU alone, use cpu")
-    if server.tp * server.placement.dp != 1:
-        faults.append(f"placement: tp {server.tp}, dp {server.placement.dp}; it runs on one process, use 1")
-    if server.placement.precision not in PRECISIONS or server.placement.kv_precision != server.placement.precision:
-        faults.append(
-            f"placement.precision: {server.placement.precision} with kv_precision {server.placement.kv_precision}; "
-            f"use one of {', '.join(PRECISIONS)} for both"
-        )
-    if server.engine.asynchronous:
-        faults.append("engine.asynchronous: true; it schedules between steps, use false (or engine.name: torch-loop)")
-    if server.engine.never_preempts:
-        faults.append("engine.never_preempts: true; it preempts, use false")
-    plain = all(isinstance(model.mixer(kind), Attention) and not kind.sparse for kind in model.kinds())
-    if not (plain and model.gated and model.rope and model.norm == "rms" and not model.window):
-        faults.append(
-            f"model: {model.name}; it runs Llama-like models (attention, gated MLP, RMS norm, rotary positions)"
-        )
-    if model.attention_bias or model.mlp_bias or model.qk_norm:
-        faults.append(f"model: {model.name} has biases or norms of queries, which it does not run; take another model")
-    if not model.max_positions:
-        faults.append(f"model: {model.name} does not say its max_position_embeddings; give it")
-    if faults:
-        listed = "\n".join(f"  - {fault}" for fault in faults)
-        raise UserError(f"{run.name} cannot be served for real:\n{listed}")
 
 
 def _run(run: ServingRun, config: Path | str, overrides: Sequence[str], job: str) -> Any:

@@ -10,7 +10,7 @@ import torch
 
 from predict import rl_step
 from predict.measurement.grpo import Generator, Grpo, log_probs_of
-from predict.measurement.real_rl import require_measurable_rl
+from predict.measurement.requirements import require_measurable_rl
 from predict.rl.config import load_rl
 from predict.rl.phases import NAMES
 from predict.rl.plain_torch import requests_of_rl

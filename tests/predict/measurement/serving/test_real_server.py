@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from predict.measurement.serving.real_server import ServedLoad, require_servable, serve_for_real
+from predict.measurement.requirements import require_servable
+from predict.measurement.serving.real_server import ServedLoad, serve_for_real
 from predict.serving.config import load_serving
 from predict.serving.fit_own_server import TimedBatch
 from predict.validation import own_loads
@@ -77,7 +78,7 @@ def test_loads_are_predicted_before_they_are_served(monkeypatch: pytest.MonkeyPa
     content = validate_loads(
         [str(OWN / "closed-loop.yml")], SMALL, rounds=2, coefficients=None, report=lambda line: order.append(line[:9])
     )
-    assert order == ["timing st", "predicted", "served", "served 1 ", "served", "served 2 "]
+    assert order == ["timing st", "predicted", "served", "measured ", "served", "measured "]
     assert content["summary"]["e2e"] == pytest.approx(0.0, abs=1e-9)
     assert content["summary"]["paced"]["tpot"] == pytest.approx(0.2)
     assert content["rows"][0]["paces"] == pytest.approx([1.2, 1.2])

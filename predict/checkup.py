@@ -233,7 +233,8 @@ def _without_version(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def doctor() -> Checkup:
-    """Look at what is installed, at the samples and models that there are, and at what is stale; the GPU by torch, where that is installed."""
+    """Look at what is installed, at the samples and models that there are, and at what is stale; the GPU by torch,
+    where that is installed."""
     return Checkup(
         version=program_version(),
         python=python_version(),

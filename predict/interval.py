@@ -17,7 +17,8 @@ from regressors.bank.times import Source, Times
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """A median with its 90 % bounds, in the unit of the name that holds it. A time is in µs: `median_us`, `low_us` and `high_us` read it."""
+    """A median with its 90 % bounds, in the unit of the name that holds it. A time is in µs: `median_us`, `low_us` and
+    `high_us` read it."""
 
     median: float
     low: float
@@ -166,8 +167,6 @@ def equally_likely(intervals: Sequence[Interval], unknown: float = 0.0) -> Inter
         high=max(one.high for one in wide),
     )
 
-
-# What is added where, and the rule that it follows.
 
 width_of_call = independent_causes
 """Causes of the width of one call's time: the model of its samples, clocks, fusion, scaling, software."""

@@ -132,8 +132,6 @@ def _readers(declared: str) -> tuple[tuple[str, attrgetter[Any]], ...]:
     return tuple((key, attrgetter(path or key)) for key, _, path in words)
 
 
-# Dataclasses from plain data.
-
 T = TypeVar("T")
 
 

@@ -104,10 +104,6 @@ class Request:
     phases: tuple[Phase, ...]
 
 
-# The registry of calls: every operator, cell and collective by its name.
-#
-# A class registers itself with `@register`; every file in FOLDERS is imported, so no list needs an entry for a new one.
-
 FOLDERS = ("sampling.collectives", "sampling.operators", "sampling.cells")
 
 CallType = TypeVar("CallType", bound=type[Call])
@@ -121,7 +117,7 @@ def register(cls: CallType) -> CallType:
 
 
 def registry() -> Mapping[str, type[Call]]:
-    """Every registered call by its name."""
+    """Every operator, cell and collective by its name; every file in FOLDERS is imported, so that no list needs an entry for a new one."""
     for folder in FOLDERS:
         modules_of(folder)
     return _REGISTERED

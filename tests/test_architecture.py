@@ -14,6 +14,7 @@ import predict
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("sampling", "regressors", "predict")
+LONGEST_LINE = 140
 NO_BEGINNINGS = ("What", "How", "By", "Where", "Of", "That")
 """First words of a docstring that leave its reader to guess the thing itself."""
 LONGEST_CIRCLE = 2
@@ -92,6 +93,22 @@ def test_only_measuring_imports_torch_to_predict() -> None:
         if any(line.strip().startswith(("import torch", "from torch")) for line in path.read_text().splitlines())
     }
     assert users == {"bounds", "measurement"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_line_of_a_docstring_is_longer_than_an_editor_shows(package: str) -> None:
+    """Of fields and constants too; ruff's own limit is off, since it would hold messages to it."""
+    long = []
+    for path in sorted((ROOT / package).rglob("*.py")):
+        lines = path.read_text().splitlines()
+        long += [
+            f"{path.relative_to(ROOT)}:{number}"
+            for node in ast.walk(ast.parse("\n".join(lines)))
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+            for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if len(lines[number - 1]) > LONGEST_LINE
+        ]
+    assert long == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -148,8 +148,6 @@ def _of_architecture(facts: Architecture, entry: str) -> Device:
     )
 
 
-# The three models of a module's time: unfused, fused, fused and prefetched; of the whole graph, and as the sum over its parts.
-
 Bottleneck = Literal["compute", "memory"]
 
 

@@ -14,8 +14,6 @@ from functools import cached_property
 
 from predict.bounds.kernels import Graph, Operation, Tensor
 
-# The contraction of an operation, as an equation of letters and as multiply-accumulates.
-
 LETTERS = "ABCDEFGHIJLMOPQSTUVWXYZ"
 """Letters of elementwise equations; K and N are those of a product, R of a new shape."""
 

@@ -19,8 +19,6 @@ from typing import Literal
 
 from predict.bounds.device import Work
 
-# The operations of a module and the tensors between them, without torch.
-
 Role = Literal["input", "weight", "made"]
 """The maker of a tensor: the caller, the module's parameters and buffers, or one of its operations."""
 Kind = Literal["view", "slice", "copy", "made", "product", "attention", "pointwise", "row", "gather", "update", "other"]

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     import torch
 
 
-# Torch's operations under the names that they have in an exported graph: what they do to memory, and their multiply-accumulates.
-#
-# Multiply-accumulates come from the shapes of what a product reads and writes. They are half of what `torch.utils.flop_counter` counts,
-# which a test compares; causal attention counts whole, as there.
-
 Tensors = Sequence[Tensor]
 Arguments = Sequence[Any]
 """The arguments of a call, its tensors among them."""
@@ -95,7 +90,11 @@ PRODUCTS: Mapping[str, Callable[[Tensors, Tensor], int]] = {
 
 
 def macs_of(name: str, reads: Tensors, out: Tensor, arguments: Arguments) -> int:
-    """Multiply-accumulates of an operation; 0 for what is no matrix product."""
+    """Multiply-accumulates of an operation, by the name that it has in an exported graph; 0 for what is no matrix product.
+
+    They come from the shapes of what a product reads and writes, and are half of what `torch.utils.flop_counter` counts, which a test
+    compares; causal attention counts whole, as there.
+    """
     if name == "einsum":
         return einsum_macs(arguments[0], [tensor.shape for tensor in reads])
     if name == "convolution":

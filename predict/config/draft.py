@@ -65,7 +65,8 @@ def shipped_names(section: str) -> Sequence[str]:
 
 
 def as_read(section: str, name: str, path: Path) -> str:
-    """The way in which the text at a section was read, in front of what is wrong with the file: as a path, or as a name that none goes by."""
+    """The way in which the text at a section was read, in front of what is wrong with the file: as a path, or as a name
+    that none goes by."""
     if PATH.fullmatch(name):
         return f"{shown(name)} (that is {path})"
     names = shipped_names(section)

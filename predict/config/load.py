@@ -93,7 +93,8 @@ def require_packable(run: TrainingRun, sources: Mapping[str, str]) -> None:
 
 
 def load(config: Config, overrides: Sequence[str] = ()) -> TrainingRun:
-    """Read a run from a file, a mapping, or a document that was made; `overrides` are settings such as `plan.tp=2`, which replace what the files say.
+    """Read a run from a file, a mapping, or a document that was made; `overrides` are settings such as `plan.tp=2`,
+    which replace what the files say.
 
     Paths inside the file, and those in overrides, are relative to the file's directory, except that an order file in an
     override is relative to the current one, as that of `predict schedule --schedule` is. Raises ConfigError with a line for

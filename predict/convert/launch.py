@@ -101,10 +101,6 @@ TOOLS: Mapping[str, Writer] = {
 """Tool → the writer of its files. `nemo` stands for Megatron-Bridge, which has NeMo's recipes."""
 
 
-# Overrides of a Megatron-Bridge (NeMo) recipe: the same settings as Megatron-LM's arguments, in the groups of its ConfigContainer.
-#
-# Names and groups: docs.nvidia.com/nemo/megatron-bridge, "Megatron-LM to Megatron Bridge Guide" and "Communication Overlap".
-
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "train": ("global_batch_size", "micro_batch_size"),
     "comm_overlap": ("tp_comm_overlap", "overlap_moe_expert_parallel_comm"),
@@ -118,7 +114,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "num_distributed_optimizer_instances",
     ),
 }
-"""Group → its settings; every other setting is the model's."""
+"""Group of a Megatron-Bridge recipe's ConfigContainer → its settings; every other setting is the model's. Names and groups:
+docs.nvidia.com/nemo/megatron-bridge, "Megatron-LM to Megatron Bridge Guide" and "Communication Overlap"."""
 RENAMED: Mapping[str, tuple[str, Any]] = {
     "no_overlap_p2p_communication": ("comm_overlap.overlap_p2p_comm", False),
     "no_scatter_gather_tensors_in_pipeline": ("model.scatter_gather_tensors_in_pipeline", False),

@@ -223,8 +223,6 @@ def _sparse_layers(given: Arguments, layers: int) -> list[bool]:
     return [bool(value) for value in written]
 
 
-# The `model` section of a run config for a ModelSpec: a shipped model's name, or the keys of a `config.json`.
-
 ACTIVATIONS: Mapping[bool, str] = {True: "silu", False: "gelu_new"}
 """An activation of each kind, gated or not: which one it is changes no cost."""
 

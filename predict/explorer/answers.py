@@ -27,8 +27,6 @@ from sampling.files.faults import shown
 from sampling.files.machine_code import LONG, pays
 from sampling.files.places import CONFIGS
 
-# The files that a page may name: those of the project, which are the config's folder, the working directory and what is shipped.
-
 ENDINGS = (".json", ".yml", ".yaml", ".csv")
 """Suffixes of files that a config may name."""
 OF_LENGTHS = "file:"

@@ -26,8 +26,6 @@ def explorer_page(first: Mapping[str, Any]) -> str:
     return page(f"explore {first['config']}", body, scripts("explore"), connects=True)
 
 
-# Controls of the page: one for each key of a run config, as its declaration describes it, with its value in this config.
-
 MOST_LISTED = 60
 """Choices of a list to pick from."""
 

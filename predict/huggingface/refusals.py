@@ -10,8 +10,6 @@ from predict.huggingface.families import FAMILIES
 from predict.huggingface.families.family import FULL_ATTENTION, LAYER_TYPES, Family
 from sampling.files.faults import Fault, shown
 
-# Architectures that are known but not modelled, and names that keys have in other tools.
-
 UNMODELLED: Mapping[str, str] = {
     "t5": "an encoder with a decoder",
     "bart": "an encoder with a decoder",

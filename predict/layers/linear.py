@@ -90,8 +90,8 @@ class LinearAttention(Mixer):
         return 15.0 * self.value_heads * self.key_dim * self.value_dim
 
     def core_flops(self, model: ModelSpec, length: int, window: int) -> int:
-        """Chunks of C tokens (Yang et al., arXiv 2412.06464, section 3.3), per token and value head: products within a chunk 2C(2dₖ+dᵥ), with
-        the state 6·dₖ·dᵥ, and the triangular solve C(dₖ+dᵥ)."""
+        """Chunks of C tokens (Yang et al., arXiv 2412.06464, section 3.3), per token and value head: products within a
+        chunk 2C(2dₖ+dᵥ), with the state 6·dₖ·dᵥ, and the triangular solve C(dₖ+dᵥ)."""
         keys, values = self.key_dim, self.value_dim
         per_token = 2 * CHUNK * (2 * keys + values) + 6 * keys * values + CHUNK * (keys + values)
         padded = -(-length // CHUNK) * CHUNK

@@ -61,8 +61,9 @@ def normed_input(
 ) -> Saved:
     """A norm and its output, of which the products that read it share one copy.
 
-    Recomputing Megatron-Core's `layernorm` frees the output too, unless norm and product are one Transformer Engine module
-    (transformer_layer.py: the norm is an IdentityOp then). `not_only_products`: something else reads it too, so that no fp8 copy replaces it.
+    Recomputing Megatron-Core's `layernorm` frees the output too, unless norm and product are one Transformer Engine
+    module (transformer_layer.py: the norm is an IdentityOp then). `not_only_products`: something else reads it too, so
+    that no fp8 copy replaces it.
     """
     item = sizes.item if not_only_products else sizes.input_item
     output = SavedTensors(

@@ -37,8 +37,8 @@ class ServerShare:
     kv_precision: str
     """Dtype of the cached keys and values."""
     cache_block: int
-    """Tokens of a block of the cache where attention gathers blocks before it reads them, as torch's does on a CPU; 0 where the kernel reads
-    them in place."""
+    """Tokens of a block of the cache where attention gathers blocks before it reads them, as torch's does on a CPU; 0
+    where the kernel reads them in place."""
     shares_keys: bool
     """Whether attention reads a key once for all heads that share it."""
     window: int = 0

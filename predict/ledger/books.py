@@ -21,8 +21,6 @@ from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import ConfigError, UserError
 
-# Model FLOPs utilisation of a step by each convention, side by side; what a convention does not know it refuses by name.
-
 CONVENTIONS = ("palm", PALM_NO_LOOKUP, "megatron", "verl", "exact", "hfu")
 
 

@@ -24,8 +24,6 @@ from sampling.collectives.kinds import Collective
 from sampling.operators.memory_bound import Stream
 from sampling.speed_of_light import physical_bound_us
 
-# The work of a step, call by call: the items of every block that a pipeline rank runs, and how often it does.
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepItem:

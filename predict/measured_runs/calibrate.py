@@ -121,8 +121,8 @@ CALIBRATION = Path("cluster.calibration")
 
 
 def doubt_of(step: MeasuredStep, run: TrainingRun, known: Posterior | None, option: str) -> str:
-    """Why a step may be disturbed, or of another run than this one without calibration; empty where it is as expected, also by the runs that
-    the cluster's calibration rests on. UserError for a step in another unit; `option` gave it."""
+    """Why a step may be disturbed, or of another run than this one without calibration; empty where it is as expected,
+    also by the runs that the cluster's calibration rests on. UserError for a step in another unit; `option` gave it."""
     given = MeasuredRun(name=run.name, runs=(run,), measured_us=step.step_us, noise=step.noise)
     require_units([given], option)
     if step.noisy:

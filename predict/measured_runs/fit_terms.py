@@ -308,14 +308,6 @@ def posterior_of(measured: Sequence[MeasuredRun], found: Fit) -> Posterior:
     )
 
 
-# Refusals of measurements that no calibration explains: of another run, in other units, or at odds with one another.
-#
-# A term that ends FAR from 1 must rest on more than one run. A wrong time, or the config of another run, can nearly always be explained by
-# some term (a network whose time hides behind compute may be taken for 20 times slower before the step is 40 % longer), and one run alone
-# cannot distinguish the two: the term is held to a standard deviation of its prior, and a run that is still not explained is refused. Where
-# others bear it out, each by the terms that it gives without the one in question, a term may move up to its bounds: the network of a
-# cluster may be many times slower than its hardware file says.
-
 UNLIKELY = 3.72
 """Standard deviations, of a Gaussian, beyond which the measurements are not of the configs that they are said to be: 1 in 10,000."""
 MANY_GPUS, NEAR_GPUS = 8, 1.3
@@ -333,7 +325,14 @@ def require_units(measured: Sequence[MeasuredRun], option: str = "--measured") -
 def explained_fit(
     measured: Sequence[MeasuredRun], report: Callable[[str], None] = lambda _: None, option: str = "--measured"
 ) -> Fit:
-    """The terms that explain the measurements. UserError that names every run at fault, where none within their bounds and priors do."""
+    """The terms that explain the measurements. UserError that names every run at fault, where none within their bounds and priors do.
+
+    A term that ends FAR from 1 must rest on more than one run. A wrong time, or the config of another run, can nearly always be explained
+    by some term (a network whose time hides behind compute may be taken for 20 times slower before the step is 40 % longer), and one run
+    alone cannot distinguish the two: the term is held to a standard deviation of its prior, and a run that is still not explained is
+    refused. Where others bear it out, each by the terms that it gives without the one in question, a term may move up to its bounds: the
+    network of a cluster may be many times slower than its hardware file says.
+    """
     found = fit(measured, report)
     if (within := reach(found)) is not None:
         report("one run alone moves a term far: it is held to a standard deviation of its prior")
@@ -362,7 +361,8 @@ def _whose_rows(measured: Sequence[MeasuredRun]) -> str:
 
 
 def reach(found: Fit) -> Floats | None:
-    """The farthest from 0 that the logarithm of each term may be, where one that ends FAR from it rests on a single run; None where none does."""
+    """The farthest from 0 that the logarithm of each term may be, where one that ends FAR from it rests on a single
+    run; None where none does."""
     widths = prior_deviations(width_of_step(found.transfer_error, found.machine_error))
     far = np.abs(found.logs) > FAR * widths
     borne = np.all(np.sign(found.logs) * found.others_logs >= FAR / 2 * widths, axis=0)

@@ -158,7 +158,8 @@ NOTHING = 1e-3
 AS_WELL = 3.84
 """Squared standard deviations by which another term may be worse and still explain the change as well (chi-squared, 95 %)."""
 OWN = 0.01
-"""Standard deviation in log time of what each configuration's shift has of its own. Assumed: repeats on the same nodes differ by 0.1 to 2 %."""
+"""Standard deviation in log time of what each configuration's shift has of its own. Assumed: repeats on the same nodes
+differ by 0.1 to 2 %."""
 
 
 Respond: TypeAlias = Callable[[str, float], FloatArray]

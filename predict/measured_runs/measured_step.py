@@ -130,7 +130,8 @@ def _positive(value: object) -> float:
 
 
 def _slowed(shares: object) -> float:
-    """Slowdown, in log time, that other processes may have caused where they disturbed most steps: that of a step on the rest of the machine."""
+    """Slowdown, in log time, that other processes may have caused where they disturbed most steps: that of a step on
+    the rest of the machine."""
     given = shares if isinstance(shares, list) else []
     known = [min(each, MOST_DISTURBED) for each in given if isinstance(each, int | float) and 0 <= each <= 1]
     return -math.log1p(-median(known)) if known and quiet_steps(known)[1] else 0.0
@@ -178,15 +179,14 @@ def _written(path: Path) -> str:
     return datetime.fromtimestamp(path.stat().st_mtime).isoformat(timespec="seconds")
 
 
-# Measured runs as a user gives them, each config with its step, and those that a calibration file holds from before.
-
 Timed = tuple[TrainingRun, MeasuredTime]
 
 
 def given_times(
     runs: Sequence[TrainingRun], given: Sequence[str], report: Callable[[str], None] = lambda _: None
 ) -> list[Timed]:
-    """Each run with the step that was given for it; a noisy one is reported. UserError lists every one that cannot be read, or is not of its run."""
+    """Each run with the step that was given for it; a noisy one is reported. UserError lists every one that cannot be
+    read, or is not of its run."""
     if len(runs) != len(given):
         raise UserError(
             f"--measured: {counted(len(given), 'time')} for {counted(len(runs), 'config')}; give one for each, in their order"
@@ -225,7 +225,8 @@ def held_times(known: Posterior, place: Path) -> list[Timed]:
 
 
 def measured_runs(timed: Iterable[Timed]) -> list[MeasuredRun]:
-    """Equal runs as one with the median of their times, each time once; noisy ones count where there is no other. UserError for repeats that differ too much."""
+    """Equal runs as one with the median of their times, each time once; noisy ones count where there is no other.
+    UserError for repeats that differ too much."""
     grouped: list[tuple[TrainingRun, list[MeasuredTime]]] = []
     for run, time in timed:
         times = next((times for known, times in grouped if known == run), None)

@@ -223,14 +223,12 @@ def past_date(option: str, text: str | None) -> str:
     return date.isoformat(timespec="seconds")
 
 
-# Doubtful records: runs that are kept, but neither judge predictions nor show drift until another run bears them out.
-#
-# A log of another run, or steps that were disturbed, would hide a change and spoil the mean error; a cluster that really became that much
-# slower shows it by its next run.
-
-
 def standing_doubts(records: Sequence[Record]) -> list[str]:
-    """Why each record does not count; empty for one that does, or that another one of its configuration bears out as a repeat."""
+    """Why each record does not count; empty for one that does, or that another one of its configuration bears out as a repeat.
+
+    A doubtful record is kept, but neither judges predictions nor shows drift: a log of another run, or steps that were disturbed, would
+    hide a change and spoil the mean error, and a cluster that really became that much slower shows it by its next run.
+    """
     return ["" if _borne_out(one, records) else one.doubt for one in records]
 
 

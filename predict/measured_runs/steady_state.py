@@ -1,8 +1,10 @@
 """The steady step of a log: what it states once warm-up is over.
 
-The rule: of the timed lines of the last start, the later half by number of steps, and of these the ones with the last global batch (it may
-grow, or the log go on with another run); those whose optimizer was skipped are left out; the median of the rest. Warm-up, compiling, graph capture and the first fills of caches lie before it; checkpoints and evaluations are
-fewer than half of the lines. With fewer than FEW lines all but the first count; of a single one nothing can be left out.
+The rule: of the timed lines of the last start, the later half by number of steps, and of these the ones with the last
+global batch (it may grow, or the log go on with another run); those whose optimizer was skipped are left out; the
+median of the rest. Warm-up, compiling, graph capture and the first fills of caches lie before it; checkpoints and
+evaluations are fewer than half of the lines. With fewer than FEW lines all but the first count; of a single one nothing
+can be left out.
 """
 
 from __future__ import annotations
@@ -15,8 +17,6 @@ from statistics import median
 import numpy as np
 
 from predict.run.training_run import TrainingRun
-
-# The content of a training log: its steps as the framework states them.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,8 +132,6 @@ def _median(steps: Sequence[LoggedStep], of: Callable[[LoggedStep], float | None
     known = [value for step in steps if (value := of(step)) is not None]
     return median(known) if known else None
 
-
-# Repeats of one run: how far their steps may lie apart.
 
 REPEATS = 0.06
 """Standard deviation in log time of repeats of one run: 2 to 6 % between published ones."""

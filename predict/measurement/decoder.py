@@ -1,6 +1,7 @@
 """A decoder in plain torch, the way people write one to train it, whole or as one pipeline stage.
 
-With it stand the seed, the batch and the order of a training step, which every real step has in common. It shares no code with the sampled operators: a measured step is to be an independent witness of a predicted one.
+With it stand the seed, the batch and the order of a training step, which every real step has in common. It shares no
+code with the sampled operators: a measured step is to be an independent witness of a predicted one.
 """
 
 from __future__ import annotations
@@ -173,8 +174,6 @@ def rotate(x: Tensor, rope: RopeTables) -> Tensor:
     left, right = x.chunk(2, dim=-1)
     return x * cosine + torch.cat((-right, left), dim=-1) * sine
 
-
-# A training step, however the decoder is spread.
 
 SEED = 0
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -57,8 +57,6 @@ class Stepper:
         return TimedStep(wall_s=self.now_s() - start_s, loss=loss())
 
 
-# The clock and power, as nvidia-smi prints them, or as torch's management library reads them.
-
 PERIOD_MS = 500
 """A power reading is itself a mean over up to a second (NVML, nvmlDeviceGetPowerUsage)."""
 COMMAND = (

@@ -18,8 +18,6 @@ from predict.measurement.system_noise import Usage
 from predict.model.spec import ModelSpec
 from predict.rl.config import RlRun, load_rl
 
-# Generation with a cache of keys and values, all sequences in one batch that shrinks as they end.
-
 
 class Generator:
     """A model that generates, and the cache of its layers."""

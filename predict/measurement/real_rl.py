@@ -44,7 +44,8 @@ class RlMeasurement:
 
     @property
     def noise(self) -> str:
-        """The kind of noise that makes the medians say little; empty for a quiet measurement. CPU time is not disturbed by other processes."""
+        """The kind of noise that makes the medians say little; empty for a quiet measurement. CPU time is not disturbed
+        by other processes."""
         shares = [0.0] * len(self.others_shares) if self.by_cpu_time else self.others_shares
         return noise_of(shares, [self.phase_times_us[STEP][place] for place in self.kept])
 

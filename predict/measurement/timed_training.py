@@ -24,8 +24,6 @@ from predict.measurement.training import build_training
 from predict.run.training_run import TrainingRun
 from sampling.importers.torch_trace.events import FACTS
 
-# Steps of a real run recorded by torch's profiler, one trace per rank, for `predict explain`.
-
 TRACED_STEPS = 3
 
 

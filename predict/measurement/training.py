@@ -33,16 +33,13 @@ from predict.run.training_run import TrainingRun
 from predict.schedules import registry, torch_csv
 from sampling.files.disk import scratch_folder
 
-# Tensor and sequence parallelism of the real model with DTensor, laid out as torch's own tutorials do.
-#
-# Column-parallel query, key, value, gate and up; row-parallel output and down; vocabulary-parallel embedding, head and
-# loss. Attention and MLP take their input once (one gather, or one all-reduce of its gradient), not once a matrix.
-# With sequence parallelism, norms and residuals hold 1/tp of the sequence.
-
 
 def parallelize(model: Decoder, mesh: DeviceMesh, *, sequence_parallel: bool, gated: bool) -> None:
-    """Shard a decoder (or a stage of one) in place over a one-dimensional mesh.
+    """Shard a decoder (or a stage of one) in place over a one-dimensional mesh, laid out as torch's own tutorials of DTensor do.
 
+    Column-parallel query, key, value, gate and up; row-parallel output and down; vocabulary-parallel embedding, head and
+    loss. Attention and MLP take their input once (one gather, or one all-reduce of its gradient), not once a matrix.
+    With sequence parallelism, norms and residuals hold 1/tp of the sequence.
     Without sequence parallelism the norms' weights stay plain tensors, replicated and with equal gradients.
     """
     residual: Placement = Shard(1) if sequence_parallel else Replicate()

@@ -152,9 +152,6 @@ def _output(sizes: Sizes, product: Matrix) -> float:
     return float(sizes.item * rows * product.on_rank(sizes.tp).outputs)
 
 
-# Memory of one microbatch in one chunk: what its forward keeps, and the peaks of its forward and backward.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instant:
     """Bytes that a chunk holds of a microbatch at one point of an action. `gradients` are those made in the action so far."""

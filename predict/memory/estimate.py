@@ -211,8 +211,6 @@ def _moment(peak: Peak, rank: int, timeline: Timeline | None) -> PeakMoment:
     return PeakMoment(action=str(peak.action), start_us=start_us, end_us=end_us)
 
 
-# Memory of each pipeline rank over a step, action by action, in the terms of its peak.
-
 STACKED_TERMS = ("device", "slack", "buffers", "parameters", "optimizer", "gradients", "activations", "working")
 """The terms from bottom to top: first what exists throughout the step, last what comes and goes."""
 

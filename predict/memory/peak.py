@@ -154,8 +154,6 @@ def _at(instant: Instant, others: float, gradients: float, action: Action, index
     return Peak(action=action, index=index, at=at)
 
 
-# The terms of one pipeline rank's peak, in bytes.
-
 OPTIMIZER_STEP = "the optimizer's step"
 TERMS = ("parameters", "gradients", "optimizer", "activations", "working", "buffers", "slack", "device")
 """The terms that add up to a rank's peak."""

@@ -28,8 +28,6 @@ from predict.workload.whole_layers import plain_embedding, plain_head, plain_lay
 from sampling.cells.matrices import Shape, products_on_rank
 from sampling.hardware.cluster import DTYPE_BYTES
 
-# The units of each pipeline rank's chunks (embedding, layers, head), with the weights that one GPU has of them.
-
 Role = Literal["embedding", "layer", "joining", "head"]
 
 

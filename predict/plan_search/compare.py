@@ -21,8 +21,9 @@ SECTIONS = ("plan", "batch", "execution")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """A run `other` beside the first. Changes are other minus first: µs by heading, which add up to that of the step, and bytes of the worst
-    pipeline rank by term, which add up to that of its peak. Times are those of `per_tokens`, the tokens of the first's step."""
+    """A run `other` beside the first. Changes are other minus first: µs by heading, which add up to that of the step,
+    and bytes of the worst pipeline rank by term, which add up to that of its peak. Times are those of `per_tokens`, the
+    tokens of the first's step."""
 
     first: Prediction
     other: Prediction

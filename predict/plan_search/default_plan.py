@@ -96,9 +96,9 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
     """The config of the plan that a framework's user tries first, for a model, by its name or config.json's path, on GPUs such as
     `64xh100`; `as_yaml()` writes it.
 
-    `batch` is the sequences of a step; `overrides` are settings that the plan is chosen around: give them to `one_batch` too. UserError for an unknown model or
-    hardware and for settings that no plan of the rule keeps; InfeasibleError, with the number of GPUs that would do, where
-    none fits.
+    `batch` is the sequences of a step; `overrides` are settings that the plan is chosen around: give them to
+    `one_batch` too. UserError for an unknown model or hardware and for settings that no plan of the rule keeps;
+    InfeasibleError, with the number of GPUs that would do, where none fits.
     """
     asked = parse_gpus(gpus)
     given = ({"batch.global": batch} if batch else {}) | _given(overrides)

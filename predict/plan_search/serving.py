@@ -43,8 +43,9 @@ def carried(found: Answer) -> Interval:
 
 
 def carried_ratio(first: Answer, other: Answer) -> Ratio:
-    """The rate that the other carries over that of the first. Their errors count as independent: between measured servers of one model on one
-    GPU they differ as much as between any two (docs/explanation/accuracy-of-servers.md), so that none of them cancels."""
+    """The rate that the other carries over that of the first. Their errors count as independent: between measured
+    servers of one model on one GPU they differ as much as between any two (docs/explanation/accuracy-of-servers.md), so
+    that none of them cancels."""
     rates = [carried(each) for each in (first, other)]
     apart = width_of_ratio(*(rate.half_width_log for rate in rates if rate.low))
     values = [Contender(value=rate.median, repeats=apart) for rate in rates]

@@ -95,7 +95,8 @@ USUAL: Mapping[str, Callable[[TrainingRun, Sequence[str]], Iterator[Mapping[str,
     "batch.micro": _microbatches,
     "plan.recompute": lambda run, _: ({"plan.recompute": name} for name in ("none", "selective")),
 }
-"""Key path → its usual values; those of recomputation leave out `full`, which costs a third more compute and is stated where it is used. In the order in which they are chosen, since the later ones depend on those before."""
+"""Key path → its usual values; those of recomputation leave out `full`, which costs a third more compute and is stated
+where it is used. In the order in which they are chosen, since the later ones depend on those before."""
 
 
 def nodes_of_experts(run: TrainingRun) -> int:

@@ -2,10 +2,11 @@
 
 t = α_start + α_hop·hops + max over tiers of (W + 2κ·√(α·W)),  W = bytes on the busiest link ÷ (peak · efficiency)
 
-Hops and bytes are the textbook's (Thakur, Rabenseifner and Gropp 2005) and NCCL's own model's (src/graph/tuning.cc). The
-square root is what chunks cost: k of them take (k + p) · (α/p + W/k) through p hops of latency α together, (√α + √W)² with the
-best k, and κ, the link's `chunk_latency`, is how much of that is left. It makes bandwidth grow with size over decades, as the
-tables show. The efficiency is `efficiency.wire` of the hardware file, times FILLED. Of the algorithms that NCCL has for a collective, the fastest counts:
+Hops and bytes are the textbook's (Thakur, Rabenseifner and Gropp 2005) and NCCL's own model's (src/graph/tuning.cc).
+The square root is what chunks cost: k of them take (k + p) · (α/p + W/k) through p hops of latency α together, (√α +
+√W)² with the best k, and κ, the link's `chunk_latency`, is how much of that is left. It makes bandwidth grow with size
+over decades, as the tables show. The efficiency is `efficiency.wire` of the hardware file, times FILLED. Of the
+algorithms that NCCL has for a collective, the fastest counts:
 
 - ring: all ranks in one ring, which enters and leaves a node once, through one network card;
 - hierarchical: the ranks of a node work together, between nodes over one card each, and the tiers overlap. For a
@@ -213,8 +214,6 @@ _ALGORITHMS: Mapping[type[Collective], Callable[[Collective, Cluster], Algorithm
     TokenExchange: _token_exchange,
 }
 
-
-# Collectives of groups that were not sampled: the analytic time of the two tiers, times the ratio that sampled groups show.
 
 RANKS = (2, 4, 8, 16, 32)
 """Sizes of the groups that samplers time."""

@@ -50,18 +50,20 @@ EAGER_PASSES: Mapping[type[Operator], Factor] = {
     RoPE: Factor(value=1.7, half_width=0.3),
     CrossEntropy: Factor(value=1.36, half_width=0.25),
 }
-"""Eager over fused by the tensors that torch's operators read and write. SwiGLU is a nonlinearity and a product: 5 tensors forward and 9
-backward, of 3 and 5. RoPE negates a half, joins it with the other, and adds two products: 10 and 15, of the 7 and 8 that its share of the
-bandwidth stands for (`rotate_half`, github.com/EleutherAI/gpt-neox, megatron/model/positional_embeddings.py). A cross-entropy of `.float()` logits
-moves 48 bytes per 16-bit logit at 0.89 of the bandwidth, where its shares of it stand for 40: a cast (6), a log-softmax that reads rows too
-long for a cache three times (16), and backward zeros for the target's gradient (4), two reads of it and one of the result (16) and the
+"""Eager over fused by the tensors that torch's operators read and write. SwiGLU is a nonlinearity and a product: 5
+tensors forward and 9 backward, of 3 and 5. RoPE negates a half, joins it with the other, and adds two products: 10 and
+15, of the 7 and 8 that its share of the bandwidth stands for (`rotate_half`, github.com/EleutherAI/gpt-neox,
+megatron/model/positional_embeddings.py). A cross-entropy of `.float()` logits moves 48 bytes per 16-bit logit at 0.89
+of the bandwidth, where its shares of it stand for 40: a cast (6), a log-softmax that reads rows too long for a cache
+three times (16), and backward zeros for the target's gradient (4), two reads of it and one of the result (16) and the
 cast back (6) (torch, aten/src/ATen/native/cuda/SoftMax.cu and Loss.cu)."""
 EAGER_RMS_NORM = Factor(value=9.9, half_width=0.4)
-"""An RMSNorm of torch's operators over one kernel, by the bytes of its passes per 16-bit element at 0.89 of the bandwidth, over the 14.5
-that its shares of it stand for: forward 36 (cast to fp32, square, mean, product, cast, weight: Llama's `RMSNorm`,
-github.com/meta-llama/llama, model.py); backward 92 (weight 4 and its gradient 8, casts 12, product 8 and its row's factor 16, mean 4, square
-28, as pow_backward raises to the first power and multiplies twice, and the sum of two gradients 12: torch, tools/autograd/derivatives.yaml).
-The samples of "Estimating training time", which are such norms, reach a 2nd to a 17th of the fused layer norm's bandwidth."""
+"""An RMSNorm of torch's operators over one kernel, by the bytes of its passes per 16-bit element at 0.89 of the
+bandwidth, over the 14.5 that its shares of it stand for: forward 36 (cast to fp32, square, mean, product, cast, weight:
+Llama's `RMSNorm`, github.com/meta-llama/llama, model.py); backward 92 (weight 4 and its gradient 8, casts 12, product 8
+and its row's factor 16, mean 4, square 28, as pow_backward raises to the first power and multiplies twice, and the sum
+of two gradients 12: torch, tools/autograd/derivatives.yaml). The samples of "Estimating training time", which are such
+norms, reach a 2nd to a 17th of the fused layer norm's bandwidth."""
 RECIPES: Mapping[str, Factor] = {
     "blockwise": Factor(value=1.15, half_width=0.15),
     "mxfp8": Factor(value=1.05, half_width=0.1),
@@ -162,8 +164,6 @@ def months_to_settle(architecture: str, stack: str) -> float:
     return max(0.0, SETTLED_MONTHS.value - max(0, age))
 
 
-# Facts that a profile's rows give of its device as a whole: clocks of a long run, the host's launching, compute beside communication.
-
 CONTENTION_SLOWDOWN = 0.1
 """Prior, until a profile holds `overlap` rows: on published GPUs a kernel loses the multiprocessors that NCCL's channels
 take (8-20 of 108-148)."""
@@ -191,8 +191,8 @@ def sustained_factors(facts: Mapping[str, Any]) -> dict[str, Factor]:
 
 
 def layers_launched(execution: Execution, architecture: str) -> str:
-    """The way in which the run's layers are launched, if as sampled ones are: `eager` or `compiled`; '' where it states a floor of its own, or
-    its layers are not plain torch."""
+    """The way in which the run's layers are launched, if as sampled ones are: `eager` or `compiled`; '' where it states
+    a floor of its own, or its layers are not plain torch."""
     stated = framework_settings(execution.framework, architecture).get("launch_floor_us", 0.0)
     return LAYERS_OF.get(execution.framework, "") if execution.launch_floor_us == stated else ""
 

@@ -48,18 +48,17 @@ from sampling.files.disk import state_of
 from sampling.hardware.cluster import Cluster, Gpu, hardware_facts
 from sampling.store.profiles import MANIFEST, SHIPPED, home_of, profile_in_use
 
-# The speed of light with stated efficiencies: what a call costs where nothing was sampled.
-#
-# The efficiencies, by kind of work, stand with their sources in `configs/hardware/<name>.yml`; `predict.prices.kernels` says
-# how they depend on a kernel's shape.
-
 SPREAD = 2.0
 """Factor either way that a 90 % interval takes: on published tables the efficiency of single operators, a shape at a
 time, ranges over 0.3–0.9 of peak about a flat 0.6."""
 
 
 class SpeedOfLight:
-    """A CostModel that knows every atomic call: its slowest resource at the stated efficiency, plus message latencies."""
+    """A CostModel that knows every atomic call: its slowest resource at the stated efficiency, plus message latencies.
+
+    The efficiencies, by kind of work, stand with their sources in `configs/hardware/<name>.yml`; `predict.prices.kernels` says
+    how they depend on a kernel's shape.
+    """
 
     def times(self, calls: Sequence[tuple[Call, Phase]], cluster: Cluster) -> list[Times]:
         return [_time(call, phase, cluster) for call, phase in calls]

@@ -78,8 +78,6 @@ def _slower(time: Times, slowdown: float) -> Times:
     return replace(slower, source="extrapolated") if time.source == "measured" else slower
 
 
-# The error that a profile's validation runs showed: predicted steps beside measured ones.
-
 LEAST_ROWS = 5
 """Validation runs below which their quantile says nothing."""
 

@@ -93,9 +93,6 @@ def _overlapped(
     )
 
 
-# Sums of the gradients of activations, which autograd makes where two operators read one tensor.
-
-
 def gradient_sums(rank: RankShare, kind: LayerKind) -> Calls:
     """The sums of a layer: of the residual stream before each norm and, where gate and up are two products, of their input.
 

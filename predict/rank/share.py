@@ -88,8 +88,6 @@ class RankShare:
         return (add, 1), (Dropout(dtype=self.dtype, count=self.rows * self.model.hidden), 1)
 
 
-# Weights that one rank holds: its share of the dense ones, and of the experts.
-
 KEPT = 256
 """Layers whose weights are kept, by kind and by the ranks that share them."""
 VOCABULARY_MULTIPLE = 128

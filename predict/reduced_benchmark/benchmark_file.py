@@ -24,8 +24,6 @@ from sampling.files.documents import read_json
 from sampling.files.faults import Fault, config_error, shown
 from sampling.files.schema import Count, Text, build, read
 
-# The part of a benchmark's file that holds counted bytes: a `MemoryBenchmark`.
-
 WRITE_ANEW = "write it anew with `predict benchmark CONFIG --gpus N --output FILE`"
 
 

@@ -83,8 +83,6 @@ def _models(bounds: StepBounds) -> Table:
     )
 
 
-# Of a module: besides, analysis.yaml and perf_<arch>.yaml with SOLAR's fields, ours apart.
-
 MOST_KERNELS = 12
 """Kernels that the text shows; the files and `--json` have all."""
 SHORT_LINE = 48

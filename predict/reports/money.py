@@ -63,9 +63,6 @@ def _number(value: float) -> str:
     return significant(float(f"{value:.{DIGITS}g}"), most_decimals=MOST_DECIMALS)
 
 
-# The cost of a whole training, as text and JSON.
-
-
 def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bool) -> RenderableType:
     """Days, GPU-hours, money and energy, and what they rest on."""
     run, step = prediction.run, prediction.step_time

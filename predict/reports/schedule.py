@@ -221,11 +221,11 @@ MARGIN = 2
 def comparison_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Stable and versioned; times in the unit of the stage times, null where a schedule cannot run the counts.
 
-    `peak_chunks` are chunk activations in the schedule's own account, released at W (BW where the backward is whole) but
-    for zb-auto, `peak_chunks_until_w` those all held until W, null where that is the same. `copies` is how many copies of the model it runs; a
-    chunk of it, and of its peak, is as many times as large. `cost` is the time it is ranked by: makespan × copies, or
-    with a config the whole step. `peak_bytes` is null where the bytes of a chunk's activations are not known; `device_bytes`,
-    the expected peak of the fullest device, without a config.
+    `peak_chunks` are chunk activations in the schedule's own account, released at W (BW where the backward is whole)
+    but for zb-auto, `peak_chunks_until_w` those all held until W, null where that is the same. `copies` is how many
+    copies of the model it runs; a chunk of it, and of its peak, is as many times as large. `cost` is the time it is
+    ranked by: makespan × copies, or with a config the whole step. `peak_bytes` is null where the bytes of a chunk's
+    activations are not known; `device_bytes`, the expected peak of the fullest device, without a config.
     """
     return versioned("schedule", {"schedules": [_outcome_json(outcome) for outcome in outcomes]})
 

@@ -155,8 +155,6 @@ def _plan(plan: Plan) -> str:
     return " · ".join(parts)
 
 
-# The provenance of a prediction: notes before the first figure, and sources after the last.
-
 Provenance = Mapping[str, Any]
 
 

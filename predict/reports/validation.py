@@ -1,4 +1,5 @@
-"""Measurements that others made beside predictions: published steps, peaks of memory, orders of plans, servers and RL steps, for a terminal."""
+"""Measurements that others made beside predictions: published steps, peaks of memory, orders of plans, servers and RL
+steps, for a terminal."""
 
 from __future__ import annotations
 
@@ -140,8 +141,6 @@ def _calibration(posterior: Posterior) -> str:
     off = "" if left_out is None else f"; each {left_out:.1f} % off as predicted from the others"
     return f"calibrated on {len(posterior.runs)} rows{off}: {terms}"
 
-
-# Measured peaks of memory.
 
 NO_MEMORY = "no row states its memory: the columns are peak_mem_gib, or mem_allocated_bytes and mem_max_allocated_bytes"
 

@@ -71,7 +71,8 @@ SIMILAR = frozenset(
         f"{_ROLLOUT}.log_prob_micro_batch_size",
     }
 )
-"""Names of verl's that are not read and could be taken for misspelt ones that are (its generated reference configs at 00bbce4 and 035682e)."""
+"""Names of verl's that are not read and could be taken for misspelt ones that are (its generated reference configs at
+00bbce4 and 035682e)."""
 
 
 def resolved(path: str, value: Any) -> tuple[str, Any]:

@@ -192,8 +192,8 @@ def load_rl(config: Config, overrides: Sequence[str] = ()) -> RlRun:
 
 
 def document_of(config: Config, overrides: Sequence[str]) -> tuple[Values, list[str], Values]:
-    """The content of an RL config under settings, whose values may be choices; the settings of a model or cluster that the config names by a
-    file; and verl's arguments that are not read. ConfigError lists what cannot be read."""
+    """The content of an RL config under settings, whose values may be choices; the settings of a model or cluster that
+    the config names by a file; and verl's arguments that are not read. ConfigError lists what cannot be read."""
     given = read_config(config)
     of_files, not_read = _with_settings(given, overrides)
     if given.faults:
@@ -305,8 +305,6 @@ def training_document(
     content = {name: value for name, value in document.items() if name != NAME} | {"batch": batch}
     return Document(name=str(path.with_suffix("")), content=content, sources=sources or {})
 
-
-# The JSON Schema of an RL config, from the declarations that check it.
 
 MEANING = (
     "Everything of a step of reinforcement learning that the training run does not say; it takes the place of `batch`."

@@ -22,8 +22,8 @@ from sampling.units import SECOND_US
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RlTerm:
-    """A prior in the unit of its name, read off the sources that it cites. Published times that it was read from are judged apart, as in-sample
-    (READ_FROM)."""
+    """A prior in the unit of its name, read off the sources that it cites. Published times that it was read from are
+    judged apart, as in-sample (READ_FROM)."""
 
     value: float
     low: float
@@ -106,8 +106,8 @@ class Factors:
 
 UNSCALED = Factors()
 FACTORS = Factors(rollout=1.45, update=1.15, passes=1.5, half_width=0.43)
-"""Fitted to steps and phases by `predict.validation.rl_fit`. The half-width is the least at which nine in ten runs have their published step
-in its interval, each predicted by factors fitted without its source."""
+"""Fitted to steps and phases by `predict.validation.rl_fit`. The half-width is the least at which nine in ten runs have
+their published step in its interval, each predicted by factors fitted without its source."""
 FITTED_TO = ("nemo-rl-Llama-3.1-8B", "nemo-rl-Qwen3-235B-A22B", "nemo-rl-Qwen3-30B-A3B", "verl-log-c550")
 """Sources of these rows: NeMo-RL 0.4 to 0.6, its performance summary (whole steps); verl 0.7, a public log on C550 (phases too)."""
 HOST_GB_PER_S, HOST_LOW, HOST_HIGH = 25.0, 10.0, 50.0
@@ -163,7 +163,8 @@ class Phase:
     gpus: int
     """GPUs that it runs on."""
     bound_by: str
-    """Name of what most of its time goes to: compute, memory, communication, pipeline, host, offload, storage, long tail, reward or sync."""
+    """Name of what most of its time goes to: compute, memory, communication, pipeline, host, offload, storage, long
+    tail, reward or sync."""
     mfu: dict[str, PhaseMfu] = field(default_factory=dict)
     """Convention → its figures; none for a phase that multiplies nothing."""
     parts: Mapping[str, float] = field(default_factory=dict)

@@ -27,8 +27,6 @@ from sampling.call import Counted
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import Cluster, Gpu
 
-# Generation that interrupts responses when new weights come, which then go on under these (partial rollout): from sync to sync.
-
 FILLING, MEASURED = 3, 3
 """Steps until responses are at every stage of theirs when new weights come, and those whose times are averaged."""
 ROUNDING = 1e-9
@@ -309,8 +307,8 @@ OF_TERMS: Mapping[str, Sequence[str]] = {
     "communication": ("all_reduce",),
     "host": ("layer", "step", "request", "launches", "beta4", "beta5"),
 }
-"""Bound of a step → the terms of a server's step models that count towards it in full; each term of BOUND counts towards the bound of its own
-kernels."""
+"""Bound of a step → the terms of a server's step models that count towards it in full; each term of BOUND counts
+towards the bound of its own kernels."""
 
 
 def mean_batch(server: Server, served: Served) -> StepBatch:

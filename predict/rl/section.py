@@ -149,7 +149,8 @@ class RlSection:
     response: Lengths
     """Lengths of responses, in tokens."""
     alike: Annotated[float, Key(minimum=0, maximum=1)] = 0.5
-    """Share of the variance of response lengths that the responses to one prompt have in common: hard prompts have long ones. 0.5 is assumed."""
+    """Share of the variance of response lengths that the responses to one prompt have in common: hard prompts have long
+    ones. 0.5 is assumed."""
     draw: Count = 0
     """Seed with which lengths are drawn one by one; 0 for the quantiles of their distributions."""
     response_max: Annotated[int, Key(maximum=MOST_TOKENS)]
@@ -259,8 +260,6 @@ class RlSection:
     def has_critic(self) -> bool:
         return ALGORITHMS[self.algorithm].critic
 
-
-# The samples of a step: the lengths of its prompts and responses.
 
 FINER = 64
 """Quantiles per length that is drawn, so that the longest may be longer than the last quantile of a step."""

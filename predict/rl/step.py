@@ -237,8 +237,6 @@ def _ways(section: RlSection) -> Iterator[tuple[float, float]]:
     yield max(0.0, fetch - section.ahead), 1.0
 
 
-# Steps whose lengths are drawn one by one: how much a step's time differs from one to the next.
-
 SHARES = (10, 50, 90)
 """Percentiles of each time."""
 

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from predict.step.prediction import Prediction
 
 
-# A pass of the trainer: the rows of its microbatches, and its FLOPs and MFU by convention.
-
-
 def laid_out_pass(
     base: TrainingRun, section: RlSection, lengths: Sequence[int], *, micro: int, max_tokens: int
 ) -> TrainingRun:

@@ -20,8 +20,6 @@ from sampling.files.documents import read_json, read_yaml
 from sampling.files.schema import read
 from sampling.hardware.cluster import Cluster
 
-# Files that a command writes and another reads, told apart by their content, so that one in the place of another is named.
-
 T = TypeVar("T")
 CALIBRATION = "a calibration of `predict calibrate`, which --calibration takes"
 COEFFICIENTS = "a file of `predict serving-fit`, which --coefficients takes"

@@ -162,8 +162,6 @@ def bounds() -> dict[str, tuple[float, float]]:
     return {key.name: (key.lowest, key.maximum) for key in keys_of(Calibration)}
 
 
-# Priors of a calibration's terms: what is known of a cluster before any run of it was measured.
-
 PRIORS: Mapping[str, float] = {
     "products": 0.03,
     "memory_bound": 0.1,

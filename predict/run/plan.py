@@ -50,7 +50,8 @@ class Plan:
     """Ranks that one copy of the sharded state spreads over, the rest of dp · cp being replicas (hybrid sharding); 0 for
     all."""
     schedule: str = "1f1b"
-    """Pipeline schedule by name, a .csv or .json file with an order, or `best`: the shortest step that fits the memory of the device and memory_limit."""
+    """Pipeline schedule by name, a .csv or .json file with an order, or `best`: the shortest step that fits the memory
+    of the device and memory_limit."""
     memory_limit: int = 0
     """Most chunk activations that a pipeline rank may hold; 0 for no limit."""
     recompute: Annotated[str, one_of("none", "selective", "ops", "full")] = "none"

@@ -17,8 +17,6 @@ from predict.schedules.engine.order import Placement
 from sampling.errors import ConfigError
 from sampling.files.faults import shown
 
-# The split of layers among pipeline stages: even, by Megatron's first and last stage, or by an explicit layout.
-
 EMBEDDING, LAYER, MORE_TOKENS, LOSS = "E", "t", "m", "L"
 """Megatron's letters of `--pipeline-model-parallel-layout`."""
 MOST_DIGITS = 9
@@ -186,7 +184,8 @@ def _sums_of_ranks(placement: Placement, layers: tuple[int, ...]) -> tuple[int, 
 
 
 def stages_of_ranks(run: TrainingRun) -> tuple[tuple[Stage, ...], ...]:
-    """The stages by pipeline rank and chunk; equal ones are one object. Raises ConfigError where the plan's split of the layers does not fit."""
+    """The stages by pipeline rank and chunk; equal ones are one object. Raises ConfigError where the plan's split of
+    the layers does not fit."""
     placement = placement_of(run)
     return _stages(run.model, placement, split_layers(run.model.layers, placement.depth, run.plan))
 

@@ -160,9 +160,6 @@ def one_chunk(ranks: int, chunks: int, microbatches: int) -> str | None:
     return None if chunks == 1 else f"needs one chunk per rank (plan.vpp), not {chunks}"
 
 
-# The turns of a rank's chunks in the interleaved schedules: every g microbatches.
-
-
 def round_size(ranks: int, microbatches: int) -> int:
     """g: the ranks, as in Megatron-LM, where they divide the microbatches; else as torch has it, the microbatches
     divided by max(1, microbatches // ranks), so that all rounds are equal."""

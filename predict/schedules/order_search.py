@@ -89,11 +89,6 @@ def _differs_in(setting: Setting, other: Setting) -> set[int]:
     return {index for index, (mine, theirs) in enumerate(zip(setting, other, strict=True)) if mine != theirs}
 
 
-# Zero-bubble orders by list scheduling: whenever a rank is free it runs the most urgent action that it can.
-#
-# B comes first, then F, then W, the ranks in the order in which they come to act. Two numbers shape the order: how many
-# microbatches a rank may be ahead, and how far a W may delay the action that is about to come.
-
 AHEAD = (1.0, 1.5, 2.0)
 """Microbatches ahead per rank that follows: 1 as in 1F1B and ZB-H1, 2 as in ZB-H2."""
 DELAY = (0.0, 0.5, 1.0)
@@ -103,7 +98,12 @@ FEW = 8
 
 
 def list_orders(microbatches: int, times: TickTimes, budget: Budget) -> Iterator[list[Rows]]:
-    """Orders with one chunk per rank that keep the budget; of many microbatches only the one that is best for fewer."""
+    """Orders with one chunk per rank that keep the budget; of many microbatches only the one that is best for fewer.
+
+    List scheduling: whenever a rank is free it runs the most urgent action that it can. B comes first, then F, then W, the ranks in the
+    order in which they come to act. Two numbers shape the order: how many microbatches a rank may be ahead, and how far a W may delay the
+    action that is about to come.
+    """
     settings = list(product(AHEAD, DELAY))
     few = FEW * times.ranks
     if microbatches > few:

@@ -50,8 +50,9 @@ def step_times(
     model: str = "",
     coefficients: Path | str | None = None,
 ) -> tuple[Interval, ...]:
-    """The times of many steps, by `model` (kernels where it is empty) or a file of `coefficients` that `predict serving-fit` wrote. ConfigError lists the faults of the config, or names a request beyond the model's positions; UserError is for
-    a batch that the engine does not take, and InfeasibleError for one that its cache cannot hold."""
+    """The times of many steps, by `model` (kernels where it is empty) or a file of `coefficients` that `predict
+    serving-fit` wrote. ConfigError lists the faults of the config, or names a request beyond the model's positions;
+    UserError is for a batch that the engine does not take, and InfeasibleError for one that its cache cannot hold."""
     return _stepper(str(config), tuple(overrides), model, str(coefficients or "")).step_times(batches)
 
 

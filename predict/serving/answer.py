@@ -28,10 +28,11 @@ def serving_answer(
 ) -> Answer:
     """A server under the load of a serving config, or under each of `rates`, as `predict serving` reports it.
 
-    `.outcomes[0].latency.ttft.mean_us`, `.capacity` (with `find_capacity`), `.kept.rate` (with `slo`, such as `ttft_p90=1s`), `.costs` (with
-    `price`, such as `2.5/gpu-h`). `model` is that of the step, and `coefficients` a file that `predict serving-fit` wrote; `progress` is called with how
-    many simulations are done, of how many at most. ConfigError and UserError list every fault of the input; InfeasibleError where the weights
-    do not fit, or no rate keeps the objectives.
+    `.outcomes[0].latency.ttft.mean_us`, `.capacity` (with `find_capacity`), `.kept.rate` (with `slo`, such as
+    `ttft_p90=1s`), `.costs` (with `price`, such as `2.5/gpu-h`). `model` is that of the step, and `coefficients` a file
+    that `predict serving-fit` wrote; `progress` is called with how many simulations are done, of how many at most.
+    ConfigError and UserError list every fault of the input; InfeasibleError where the weights do not fit, or no rate
+    keeps the objectives.
     """
     with Checks() as checks:
         with checks.one():

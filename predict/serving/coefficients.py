@@ -62,7 +62,8 @@ class Coefficients:
     architectures: tuple[str, ...] = ()
     """The architectures of their devices; () where that is not known."""
     server: str = ""
-    """The one server that they were fitted to, as `Server.title` names it; empty for several, whose half-width counts how servers differ."""
+    """The one server that they were fitted to, as `Server.title` names it; empty for several, whose half-width counts
+    how servers differ."""
     untold: tuple[str, ...] = ()
     """Terms that no measurement covers, such as `moe` for a model without experts. Each keeps its prior, and the prior's width."""
 

@@ -401,8 +401,6 @@ def _mapping(document: Values, name: str, faults: list[Fault]) -> Values:
     return {}
 
 
-# The JSON Schema of a serving config, from the declarations that check it.
-
 DECLARED_SECTIONS: Mapping[str, tuple[type, str]] = {
     "placement": (Placement, "How the model is spread over its GPUs."),
     "engine": (EngineSettings, "An engine of configs/engines by its `name`, and settings in place of its own."),

@@ -2,10 +2,11 @@
 
 - pairs are those of the causal mask, by each chunk's place in its prompt;
 - heads have their true size, and each GPU keeps at least one of keys and values;
-- experts read are those that at least one token is expected to choose, N·(1 − (1 − k/N)^tokens) of N, with even routing; the tokens that pad
-  decodes to the next CUDA graph choose some too;
+- experts read are those that at least one token is expected to choose, N·(1 − (1 − k/N)^tokens) of N, with even
+  routing; the tokens that pad decodes to the next CUDA graph choose some too;
 - the head, routers, shared experts and the cache that later chunks read are counted;
-- with expert parallelism a GPU reads whole experts, its share of those that the tokens of all replicas choose; wide ones are read by slower kernels;
+- with expert parallelism a GPU reads whole experts, its share of those that the tokens of all replicas choose; wide
+  ones are read by slower kernels;
 - kernels that do not share keys among heads read them from the cache once for each head.
 """
 
@@ -144,20 +145,6 @@ def _expert_elements(server: Server, experts: Experts) -> int:
     return sum(matrix.elements for matrix in experts.expert_matrices(server.model))
 
 
-# The additive formula as published: five features in µs whose weighted sum is a step (inference-sim issue "Unified additive
-# step-time formula").
-#
-#     step = β₁·prefill compute + β₂·decode compute + β₃·(weights + keys and values) + β₄·layers + β₅·requests
-#
-# Its faults are kept here, and mended in `predict.serving.formula`:
-# - attention's pairs count the whole prompt for each token, 3 times those of the causal mask in one shot;
-# - a head's size is hidden / heads;
-# - keys and values of fewer heads than GPUs are divided all the same;
-# - experts read are min(experts, tokens · topk), where some tokens choose the same;
-# - the head, the router, shared experts and the cache that a later chunk reads cost nothing;
-# - experts are always sliced, as without expert parallelism.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Sizes:
     """The formula's view of a model: every layer alike, heads of hidden / heads."""
@@ -173,7 +160,19 @@ class _Sizes:
 
 
 def published_features_us(server: Server, sums: BatchSums) -> Floats:
-    """The five features of each batch, shape (batches, 5)."""
+    """The five features in µs of each batch, shape (batches, 5), of the additive formula as published (inference-sim issue "Unified
+    additive step-time formula"):
+
+        step = β₁·prefill compute + β₂·decode compute + β₃·(weights + keys and values) + β₄·layers + β₅·requests
+
+    Its faults are kept here, and mended in `features_us`:
+    - attention's pairs count the whole prompt for each token, 3 times those of the causal mask in one shot;
+    - a head's size is hidden / heads;
+    - keys and values of fewer heads than GPUs are divided all the same;
+    - experts read are min(experts, tokens · topk), where some tokens choose the same;
+    - the head, the router, shared experts and the cache that a later chunk reads cost nothing;
+    - experts are always sliced, as without expert parallelism.
+    """
     model, gpu = server.model, server.cluster.gpu
     sizes = _sizes(server)
     flops = server.tp * gpu.peak_flops_per_us(server.placement.precision) / model.layers

@@ -271,8 +271,6 @@ def _between(sizes: Floats, rows: Floats, wanted: Floats) -> Floats:
     return found
 
 
-# Steps that the host launches kernel by kernel: an engine without CUDA graphs.
-
 LAYER_US = 790.0
 """µs in which an engine's host runs through one layer, however few its tokens: 22 to 23 ms per token of Qwen2.5-Omni-7B's 28 layers with
 enforce_eager on A800, and 13 ms with graphs (vllm-project/vllm-omni, issue 7960)."""

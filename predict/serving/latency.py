@@ -93,8 +93,9 @@ def _completions_per_s(served: Served) -> float:
     """Completions per second between the first and the last that count; of requests that all arrive at once, and of a single one, all of
     them, from their arrival on.
 
-    An overloaded engine starts with a full round of requests, which end together, as do those that take their places: then it is between the
-    mean end of the first round and that of the last, so that a bunch at either edge counts no more than the time it took.
+    An overloaded engine starts with a full round of requests, which end together, as do those that take their places:
+    then it is between the mean end of the first round and that of the last, so that a bunch at either edge counts no
+    more than the time it took.
     """
     ends, round_of = _counted_ends(served), max(1, round(served.mean_requests))
     arrival = served.traffic.arrival_us

@@ -62,7 +62,8 @@ class Outcome:
 
     @property
     def answered(self) -> Interval:
-        """Requests per second that all replicas answer: as many as arrive where the queue does not grow, else those that end in a second."""
+        """Requests per second that all replicas answer: as many as arrive where the queue does not grow, else those
+        that end in a second."""
         rates = [self._answered_per_s(each) for each in (self.low, self.latency, self.high)]
         return Interval(median=rates[1], low=min(rates), high=max(rates))
 

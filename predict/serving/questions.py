@@ -126,8 +126,8 @@ def met_share(objectives: Sequence[Objective], times: RequestTimes) -> float:
 
 
 def parse_objectives(texts: Sequence[str]) -> tuple[Objective, ...]:
-    """The objectives of texts such as `ttft_p90=1s` or `tpot_p90<=50ms`. UserError with a line for each that is none, and for a time that is
-    bounded twice."""
+    """The objectives of texts such as `ttft_p90=1s` or `tpot_p90<=50ms`. UserError with a line for each that is none,
+    and for a time that is bounded twice."""
     found: list[Objective] = []
     with Checks() as checks:
         for text in texts:
@@ -313,8 +313,8 @@ class Answer:
 def answer(
     server: LoadedServer, questions: Questions, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> Answer:
-    """The answer to all questions. `progress` learns how many simulations are done, of how many at most. InfeasibleError where no rate keeps
-    the objectives."""
+    """The answer to all questions. `progress` learns how many simulations are done, of how many at most.
+    InfeasibleError where no rate keeps the objectives."""
     done = 0
 
     def report() -> None:
@@ -367,9 +367,6 @@ def binding_text(found: ObjectivesRate) -> str:
     if not found.binding:
         return "the queue grows"
     return f"{objectives_text(found.binding)} {'fails' if len(found.binding) == 1 else 'fail'}"
-
-
-# Questions on a server from the texts that commands and callers give.
 
 
 def questions_of(

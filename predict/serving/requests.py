@@ -262,8 +262,8 @@ def at_rate_of(recorded: Traffic, rate: float) -> Traffic:
 
 
 def played_again(recorded: Traffic, count: int) -> Traffic:
-    """`count` requests or a few more: the recorded ones over and over, a mean gap between their rounds. A prompt that several of them have recurs
-    in each round; one that a single request has is new each time."""
+    """`count` requests or a few more: the recorded ones over and over, a mean gap between their rounds. A prompt that
+    several of them have recurs in each round; one that a single request has is new each time."""
     rounds = -(-count // len(recorded))
     if rounds <= 1:
         return recorded

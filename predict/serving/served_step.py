@@ -41,9 +41,9 @@ def serving_step(
 ) -> ServedStep:
     """One step of the engine of a serving config, for a batch of prefill chunks and decodes.
 
-    `decodes` such as `64x800` are 64 requests with 800 tokens in the cache each; `prefill` such as `512@1536` is a chunk of 512 tokens after
-    1536 that are in the cache already, and `4x512` four chunks. `model` is that of the step, or `all`; `coefficients` a file that
-    `predict serving-fit` wrote. ConfigError and UserError list every fault.
+    `decodes` such as `64x800` are 64 requests with 800 tokens in the cache each; `prefill` such as `512@1536` is a
+    chunk of 512 tokens after 1536 that are in the cache already, and `4x512` four chunks. `model` is that of the step,
+    or `all`; `coefficients` a file that `predict serving-fit` wrote. ConfigError and UserError list every fault.
     """
     with Checks() as checks:
         with checks.one():

@@ -108,8 +108,9 @@ class Server:
 
     @property
     def expert_ranks(self) -> int:
-        """GPUs over which the experts are spread, in slices or whole: those of all replicas (vLLM, "Data Parallel Deployment": expert layers
-        form a tensor-parallel group of size DP × TP unless expert parallelism is enabled)."""
+        """GPUs over which the experts are spread, in slices or whole: those of all replicas (vLLM, "Data Parallel
+        Deployment": expert layers form a tensor-parallel group of size DP × TP unless expert parallelism is
+        enabled)."""
         return self.placement.gpus
 
     @property
@@ -191,8 +192,6 @@ def cluster_of(hardware: str, ranks: int, profile: str) -> Cluster:
         hardware=hardware, nodes=nodes, gpus_per_node=-(-ranks // nodes), node_size=usual, profile=profile
     )
 
-
-# Engines by name: the settings of configs/engines/NAME.yml, which a config's own replace.
 
 FOLDER = CONFIGS / "engines"
 USUAL = "vllm-v1"

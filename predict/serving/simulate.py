@@ -198,8 +198,6 @@ def require_room(engine: EngineSettings, pool: BlockPool, traffic: Traffic) -> N
         )
 
 
-# The load that a server can carry: its completions per second while requests always wait.
-
 ROUNDS = 6
 """Times that every place of the engine is filled, at least; the first and the last do not count."""
 
@@ -207,8 +205,8 @@ ROUNDS = 6
 def capacity_per_s(
     engine: EngineSettings, pool: BlockPool, table: StepTable, load: Load, recorded: Traffic | None = None
 ) -> float:
-    """Requests per second that are done while the queue is never empty, of a load or of recorded requests, all of which count: a higher rate
-    makes the queue grow without end."""
+    """Requests per second that are done while the queue is never empty, of a load or of recorded requests, all of which
+    count: a higher rate makes the queue grow without end."""
     full = 2 * engine.max_num_seqs
     rounds = max(ROUNDS, ceil(len(recorded or ()) / engine.max_num_seqs) + 2)
     count = (rounds + 3) * engine.max_num_seqs

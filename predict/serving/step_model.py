@@ -16,8 +16,6 @@ from predict.serving.step_table import StepTable
 from sampling.errors import UserError
 from sampling.files.faults import did_you_mean
 
-# Features of a step: times, or counts, that a few fitted weights turn into its time.
-
 Features = Callable[[BatchSums], Floats]
 """The features of each batch on one server, shape (batches, features)."""
 CONTEXT_STEP, EVEN_COLUMNS = 512, 17
@@ -187,9 +185,9 @@ _MENDED_PRIORS = (
     (60.0, 30.0, 0.0, 200.0),
     (12.0, 10.0, 0.0, 100.0),
 )
-"""Prior, width and bounds of each. Prompts that are cached say nothing of β₁: it is the inverse of the share of peak that products of prompts
-reach, 0.6 to 0.8, and less than 1 would be faster than light (the published 0.393 computes cached prompts). β₃ is the inverse of a share of
-bandwidth."""
+"""Prior, width and bounds of each. Prompts that are cached say nothing of β₁: it is the inverse of the share of peak
+that products of prompts reach, 0.6 to 0.8, and less than 1 would be faster than light (the published 0.393 computes
+cached prompts). β₃ is the inverse of a share of bandwidth."""
 OF_REQUESTS = 5
 """The term of the formula that is the host's."""
 FORMULA = StepModel(

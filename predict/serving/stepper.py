@@ -74,8 +74,9 @@ class Stepper:
 
     @cached_property
     def interval_factors(self) -> Interval:
-        """Factors on the time of steps. Three things make the interval wider: an architecture that the coefficients were not fitted to; terms that no measurement covers; and rows of another CPU under
-        the shipped coefficients. Coefficients fitted to a server of one's own hold the difference between the CPUs already."""
+        """Factors on the time of steps. Three things make the interval wider: an architecture that the coefficients
+        were not fitted to; terms that no measurement covers; and rows of another CPU under the shipped coefficients.
+        Coefficients fitted to a server of one's own hold the difference between the CPUs already."""
         known = self.coefficients.is_of_architecture(self.server.cluster.gpu.architecture)
         elsewhere = self._rows_are_of_another_cpu and self.coefficients == shipped_coefficients(KERNELS.name)
         width = width_of_server(

@@ -200,7 +200,8 @@ def shortest_of_each(prompt: Ints, group: Ints) -> Ints:
 
 
 def at_rate(load: Load, rate: float) -> Load:
-    """The same load in an open loop at another rate. The requests of a file stay the same: at half the rate they arrive over twice the time."""
+    """The same load in an open loop at another rate. The requests of a file stay the same: at half the rate they arrive
+    over twice the time."""
     span = (load.requests - 1) / rate if load.file else load.duration_s
     return replace(load, rate=rate, concurrency=0, duration_s=span)
 
@@ -228,8 +229,8 @@ def _arrivals_us(load: Load, count: int, draw: np.random.Generator) -> Floats:
 
 
 def quantiles_of(load: Load, of: str, count: int = MOST_QUANTILES) -> Ints:
-    """Lengths of a load's `prompt` or `output` distribution, ascending: `count` quantiles of it. ConfigError, without the key, for one that is
-    none."""
+    """Lengths of a load's `prompt` or `output` distribution, ascending: `count` quantiles of it. ConfigError, without
+    the key, for one that is none."""
     longest = getattr(load, f"{of}_max")
     table = _quantiles(getattr(load, f"{of}_lengths"), min(count, MOST_QUANTILES))
     return np.minimum(table, longest) if longest else table
@@ -244,8 +245,8 @@ def longest_of(load: Load, of: str) -> int:
 
 
 def with_mean_length(load: Load, of: str, folder: Path) -> Load:
-    """The load with the mean of its distribution for `prompt` or `output`; a file of lengths lies in `folder`. ConfigError, without the key,
-    for a distribution that is none."""
+    """The load with the mean of its distribution for `prompt` or `output`; a file of lengths lies in `folder`.
+    ConfigError, without the key, for a distribution that is none."""
     text = str(getattr(load, f"{of}_lengths"))
     if not text:
         return load

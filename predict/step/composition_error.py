@@ -24,7 +24,8 @@ from predict.run.training_run import TrainingRun
 from predict.step.priced_rank import stragglers_factor
 
 PUBLISHED = ("ampere", "hopper", "blackwell")
-"""Architectures of which published runs are known, whatever is known of their kernels; fp8 and Blackwell add nothing beyond what their calls' own intervals hold."""
+"""Architectures of which published runs are known, whatever is known of their kernels; fp8 and Blackwell add nothing
+beyond what their calls' own intervals hold."""
 UNPUBLISHED = 0.21
 """Added on other architectures. Assumed: Blackwell's steps were as far off when few of its stacks were known."""
 SKEW_SHARE = 0.5

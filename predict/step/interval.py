@@ -129,7 +129,8 @@ def kind_shifts(order: Order, ranks: tuple[PricedRank, ...]) -> Mapping[Kind, tu
 
 
 def _shifts(order: Order, ranks: tuple[PricedRank, ...]) -> tuple[Sequence[Kind], Floats, Floats]:
-    """The kinds of call, and the changes of the step time in µs when one kind of call at a time takes its upper bound, and its lower one, shape (kinds,)."""
+    """The kinds of call, and the changes of the step time in µs when one kind of call at a time takes its upper bound,
+    and its lower one, shape (kinds,)."""
     distinct = list({id(rank): rank for rank in ranks}.values())
     of_chunks = buckets_of(distinct_chunks(distinct)[0])
     buckets = [*of_chunks, *(bucket for rank in distinct for bucket in _at_end(rank))]

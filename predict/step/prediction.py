@@ -266,7 +266,8 @@ def rests_on(posterior: Posterior) -> dict[str, Any]:
 
 
 def _require_rows_as_calibrated(run: TrainingRun, prices: Prices) -> None:
-    """UserError where a calibration was fitted to times from rows of another CPU, and the step's are the device's own, or the other way round."""
+    """UserError where a calibration was fitted to times from rows of another CPU, and the step's are the device's own,
+    or the other way round."""
     if run.calibration is not None and bool(run.calibration.transfer_error) != bool(prices.transfer_error):
         then, now = "another CPU", "this CPU"
         if prices.transfer_error:

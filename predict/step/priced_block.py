@@ -24,11 +24,6 @@ from sampling.arithmetic.arrays import smaller
 from sampling.call import Call
 from sampling.collectives.kinds import Collective, TokenExchange
 
-# Exposed communication: the time that communication adds to the compute beside which it runs.
-#
-# While a collective runs beside kernels it takes multiprocessors and memory bandwidth from them, so that hidden communication
-# still costs a share of its time: the contention slowdown (`predict.prices.conditions`).
-
 EXCHANGE_MULTIPROCESSORS: Mapping[str, int] = {"deepep": 20, "hybridep": 16}
 """Multiprocessors that a dispatcher's kernels take while tokens travel (Megatron-Core, transformer_config.py: moe_deepep_num_sms and
 moe_hybridep_num_sms); the others' exchange is NCCL's."""
@@ -45,6 +40,8 @@ def exposed_us(
 ) -> Time:
     """Time in µs that communication adds to work, where up to `most` of it may run during `share` of the work's time.
 
+    While a collective runs beside kernels it takes multiprocessors and memory bandwidth from them, so that hidden communication
+    still costs a share of its time: the contention slowdown (`predict.prices.conditions`).
     Never less than the communication that does not fit beside the work, unless a calibration says so: `exposed_time`, its factor,
     changes what is exposed of communication of which a part is hidden, and never beyond all of it.
     """

@@ -194,9 +194,6 @@ def _choices(run: TrainingRun) -> list[str]:
     return [*choices, *([f"recompute {plan.recompute}"] * (plan.recompute != "none"))]
 
 
-# The runs that `predict validate this-machine` holds against real steps on this machine's CPU.
-
-
 def runs_of_this_machine() -> list[ValidatedRun]:
     """The runs of `configs/runs/this-machine`, and those of the transformers library's Llama where it is installed."""
     folder = CONFIGS / "runs"

@@ -142,8 +142,6 @@ def _error_at(constant: PublishedConstant, one: Moved, value: float) -> float:
     return stated + (error - stated) * (value - constant.value) / (bound - constant.value)
 
 
-# Constants given other values for a while.
-
 Change = Callable[[TrainingRun], TrainingRun]
 """A run as it would be if the constant had the tried value."""
 

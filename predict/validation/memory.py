@@ -138,8 +138,6 @@ def _peak(estimate: MemoryEstimate, counter: str) -> float:
     return max(COUNTERS[counter](rank) for rank in estimate.ranks)
 
 
-# Errors summed up by source and counter, and by class; families of alike runs weigh the same.
-
 SMALL_BYTES = 4 * GB
 """Peak up to which constants and the loss's buffers rule a run's memory."""
 

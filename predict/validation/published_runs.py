@@ -30,8 +30,6 @@ from predict.validation.published_software import (
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import hardware_facts, known_hardware
 
-# Phrases that say what a row leaves open and what that is taken for, shown with the row's result.
-
 NOT_PUBLISHED = "not published, taken"
 
 
@@ -204,7 +202,8 @@ def profile_of(hardware: str) -> str:
 
 
 def _inter_node_gb_per_s(row: PublishedRow, per_node: int) -> float | None:
-    """GB/s of the network per GPU, from `400 Gbps per GPU`, `8x 200 Gbps per node` or `4 OmniPath links/node`; other figures are per node."""
+    """GB/s of the network per GPU, from `400 Gbps per GPU`, `8x 200 Gbps per node` or `4 OmniPath links/node`; other
+    figures are per node."""
     text = row.text("inter_node")
     if not text:
         return None

@@ -180,8 +180,6 @@ def _kernels(row: PublishedRow) -> dict[str, Any]:
     return settings
 
 
-# Completeness of a published row: the class in which its prediction is judged, by how much of the run the row states.
-
 COMPLETE = "complete"
 VOCABULARY_UNPUBLISHED = "vocabulary unpublished"
 RECOMPUTE_UNPUBLISHED = "recompute unpublished"
@@ -196,8 +194,9 @@ NEVER_INTERLEAVED = ("gpt-neox", "megatron-deepspeed")
 
 
 def completeness(row: PublishedRow, *, sparse: bool) -> str:
-    """The class of a row whose model is `sparse` or dense: the first that holds: INCOMPLETE if a setting is open that shapes the schedule or what a rank holds,
-    RECOMPUTE_UNPUBLISHED, VOCABULARY_UNPUBLISHED (GPT-2's is taken), COMPLETE.
+    """The class of a row whose model is `sparse` or dense: the first that holds: INCOMPLETE if a setting is open that
+    shapes the schedule or what a rank holds, RECOMPUTE_UNPUBLISHED, VOCABULARY_UNPUBLISHED (GPT-2's is taken),
+    COMPLETE.
     """
     if any(structural_gaps(row, sparse=sparse)):
         return INCOMPLETE

@@ -115,8 +115,6 @@ def _times_us(step: RlStep, rollout: Floats, update: Floats, passes: Floats) -> 
     return found | {"step": both_done_us(step.rl.section, engines, trainer) + times["update_weights"]}
 
 
-# Mean lengths that a row leaves open: those that the updates of its source's other rows agree with.
-
 SAME_TASK = ("source_id", "model", "response_max")
 """Columns by which rows train one model on one task, so that their responses are about as long."""
 UNLIKELY = 0.1

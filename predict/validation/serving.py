@@ -118,7 +118,8 @@ class ComparedStage:
 
 
 class ServingComparison:
-    """All stages of a table under one model, those that cannot be predicted apart. Coefficients that a stage's experiment is among the sources of are fitted anew without it."""
+    """All stages of a table under one model, those that cannot be predicted apart. Coefficients that a stage's
+    experiment is among the sources of are fitted anew without it."""
 
     def __init__(self, stages: Sequence[Stage], coefficients: Coefficients) -> None:
         self.coefficients = coefficients
@@ -193,9 +194,6 @@ def first_token_waits(comparison: ServingComparison, experiments: set[str]) -> l
             simulated = latency_of(served, Client()).ttft.mean_us
             found.append((case.stage.experiment, (simulated, 1e3 * case.stage.ttft_mean_ms)))
     return found
-
-
-# Coefficients fitted to a table of measured serving runs.
 
 
 def fitted_coefficients(stages: Sequence[Stage], model: StepModel, source: str) -> Coefficients:

@@ -81,7 +81,8 @@ class Capacity:
 
 
 def capacities(folder: Path, comparison: ServingComparison) -> Iterator[Capacity]:
-    """The rows of the folder's table of capacities whose server is that of a stage; none without a table. SamplesError lists every fault of it."""
+    """The rows of the folder's table of capacities whose server is that of a stage; none without a table. SamplesError
+    lists every fault of it."""
     rows = [] if is_missing(folder / FILE) else read_declared(folder / FILE, CapacityRow, CAPACITIES)
     for row in rows:
         case = _case_of(row, comparison)

@@ -93,7 +93,8 @@ class TruthRow:
     tied_embedding: bool | None = None
     """1 where the output head shares the embedding. Blank: 1 where the MLP is not gated."""
     attn: str = ""
-    """Attention in words: `no flash` or `unfused` (two products with softmax between them), `MLA`, with its ranks as in `mla`, `sliding window 128`. Blank: full attention."""
+    """Attention in words: `no flash` or `unfused` (two products with softmax between them), `MLA`, with its ranks as in
+    `mla`, `sliding window 128`. Blank: full attention."""
     mla: str = ""
     """Ranks and widths of latent attention, as `q 1536 kv 512 nope 128 rope 64 v 128`."""
     attn_kernel: Annotated[str, one_of("flash2", "flash", "megatron", "torch")] = ""
@@ -271,9 +272,6 @@ RUNS = columns_of(
     not_read=NOT_READ,
     see="`predict schema --truth` describes the columns",
 )
-
-
-# The JSON Schema of a truth table's row, from the declaration that reads it: `predict schema --truth`.
 
 
 def truth_schema() -> dict[str, Any]:

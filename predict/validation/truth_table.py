@@ -15,8 +15,6 @@ from sampling.files.disk import NotReadError, is_missing
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.schema import Key, build, keys_of
 
-# Publishers' spellings, and our word for each.
-
 NOT_STATED = {"-", "–", "—", "?", "n/a", "na", "not published", "unknown"}
 """Cells that state nothing, as blank ones do."""
 NO_NUMBER = NOT_STATED | {"none", "null"}

@@ -185,12 +185,6 @@ def _coverages(known: Sequence[Known], without: Mapping[str, Widths]) -> list[Co
     return found
 
 
-# Width of the ratio of two plans for each setting in which they differ, learnt from groups of measured plans.
-#
-# Each source needs the least width at which its intervals of measured ratios contain 90 %. The median over the sources is
-# learnt: pairs of one group share runs, so a long sweep of one stack says no more than a short one.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceNeed:
     """The width that one source's ratios need, and that of the other sources; widths are half-widths in log time."""
@@ -214,7 +208,11 @@ class LearntPlanSetting:
 
 
 def learn_plan_setting(groups: Mapping[str, Sequence[MeasuredPlan]]) -> LearntPlanSetting:
-    """The learnt width. UserError where no group has plans enough to judge."""
+    """The width of the ratio of two plans for each setting in which they differ. UserError where no group has plans enough to judge.
+
+    Each source needs the least width at which its intervals of measured ratios contain 90 %. The median over the sources is
+    learnt: pairs of one group share runs, so a long sweep of one stack says no more than a short one.
+    """
     by_source = grouped(large_groups(groups).values(), lambda plans: plans[0].row.text("source_id"))
     if not by_source:
         raise UserError("--widths: no group of the table has three timed plans; give a table that has one with --truth")

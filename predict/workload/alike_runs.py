@@ -13,8 +13,6 @@ from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.workload.layer import LayerBlocks, accumulation_block, embedding_blocks, head_blocks, layer_blocks
 
-# Objects made of runs, kept for runs that are equal.
-
 Made = TypeVar("Made")
 
 

@@ -28,8 +28,6 @@ from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
 from sampling.operators.memory_bound import Stream
 from sampling.operators.routing import Permute, Router, Unpermute
 
-# Launch floors of a layer, and of a model's ends: the least time in which the host launches the kernels of each phase.
-
 LEFT_TO_THE_HOST: Mapping[str, float] = {"none": 1.0, "layers": 0.5, "full": 0.0}
 """Share of a mixture layer's launches that stay outside of graphs: those of attention, router and preparing the exchange, about half
 of some 250, lie in graphs of `layers`; exchange, permutation and experts do not (Megatron-Core, --cuda-graph-scope)."""
@@ -258,8 +256,6 @@ def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
     weights = head_weights(rank.model, rank.plan, shares_embedding=shares_embedding)
     return blocks_of(rank, modules, weights, launched=launchings_of_end(rank, "head"))
 
-
-# Calls as a sampler times them, where a run names a kernel that it cannot ask its software for.
 
 Kind = TypeVar("Kind", bound=Call)
 

@@ -35,10 +35,11 @@ class SampledTimes:
 def tabulate(data: TrainingData, unseen_log_errors: Floats, model_half_width: float) -> SampledTimes:
     """One row per distinct shape.
 
-    A shape's median and the model's prediction without it (log error [rows], nan where there is none) are averaged in log
-    time, weighted by precision: the sample's from the quantiles of its repeats and the noise between samplings, the model's
-    from `model_half_width`. The interval is that of the errors on held-out moments, where shapes were sampled at several; else it covers the spread of the
-    repeats and the noise between samplings. It is wider where the time contradicts that of more or of less work.
+    A shape's median and the model's prediction without it (log error [rows], nan where there is none) are averaged in
+    log time, weighted by precision: the sample's from the quantiles of its repeats and the noise between samplings, the
+    model's from `model_half_width`. The interval is that of the errors on held-out moments, where shapes were sampled
+    at several; else it covers the spread of the repeats and the noise between samplings. It is wider where the time
+    contradicts that of more or of less work.
     """
     model_variance = (model_half_width / DEVIATIONS_90) ** 2
     moments = held_out_moments(data)

@@ -190,8 +190,6 @@ def _weights(model: DrawnModel, tp: int) -> dict[str, int]:
     }
 
 
-# Calls that plain dense layers do not make: mixtures of experts, other attention, other precisions.
-
 DIMENSIONS = 6
 """Dimensions of the unit cube: experts, topk, width of an expert, skew, head size, window."""
 LATENT = (192, 128)

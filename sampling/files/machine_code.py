@@ -46,8 +46,6 @@ def _cache_by(loop: Callable[..., Any], modules: Sequence[ModuleType]) -> Any:
     return made(loop)
 
 
-# Loops over flat lists of numbers, run by Python while there is little to do and compiled by numba once that pays.
-
 PATIENCE = 2**19
 """Turns of loops that Python runs before numba is imported: about 0.15 s, where the import takes 0.5 s."""
 PATIENCE_AGAIN = 2**15

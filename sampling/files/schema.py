@@ -368,9 +368,6 @@ def unknown_keys(
     return faults
 
 
-# The docstrings under a dataclass's fields, read from its source when help or a schema is asked for.
-
-
 @cache
 def field_docs(cls: type) -> Mapping[str, str]:
     """Field → the text of the docstring that follows it, on one line; the `_` of `global_` is left out as in its key."""

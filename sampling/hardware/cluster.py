@@ -264,9 +264,6 @@ def how_to_describe(hardware: str) -> str:
     )
 
 
-# The ranks at hand: nodes, and GPUs on each.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """The ranks at hand."""
@@ -277,9 +274,6 @@ class Machine:
     @property
     def ranks(self) -> int:
         return self.nodes * self.gpus_per_node
-
-
-# The file of a cluster, `configs/clusters/*.yml`: run configs name it, and a sampling session is started on it.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,8 +53,6 @@ def load_of_others(before: CpuClock, after: CpuClock, own_s: float) -> float:
     return max(0.0, (after.busy_s - before.busy_s - own_s) / (elapsed * cores))
 
 
-# Clock and power of a device, as its management library reports them, if one is installed.
-
 MILLIWATTS = 1e3
 
 

@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Turns rows of estimate-train-time's tables into calls. Tokens are l·b; dtype is fp16.
-
 DTYPE = "fp16"
+"""The dtype of all their tables."""
 ITEM_BYTES = 2
 VOCABULARY = 50_257
 """GPT-2's, padded so that each of mp ranks holds a multiple of 128 rows."""

@@ -231,11 +231,6 @@ def _write(directory: Path, outcomes: Sequence[Outcome], old: Iterable[Sample]) 
             path.unlink()
 
 
-# Fills in phases that a publisher did not time, by their ratio to the forward on another device.
-#
-# Kernel libraries tune a backward together with its forward, so the ratio of the two carries over between devices better
-# than either time. It depends on size: the reference's median ratio at the same forward time is used.
-
 FEWEST_PAIRS = 20
 """Least number of calls of a reference with both phases for a ratio to be used."""
 NEIGHBOURS = 15
@@ -306,7 +301,11 @@ def gaps(rows: Iterable[Row]) -> dict[str, list[Phase]]:
 
 
 def fill(rows: Sequence[Row], profiles: Sequence[Reference]) -> Iterator[tuple[Row, str]]:
-    """A row, and its `origin`, for each forward row and missing phase whose ratio a reference knows."""
+    """A row, and its `origin`, for each forward row and missing phase whose ratio a reference knows.
+
+    Kernel libraries tune a backward together with its forward, so the ratio of the two carries over between devices better
+    than either time. It depends on size: the reference's median ratio at the same forward time is used.
+    """
     wanted = gaps(rows)
     curves = _curves(wanted, profiles) if wanted else {}
     for row in rows:

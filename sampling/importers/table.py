@@ -68,8 +68,6 @@ class ImportRequest:
     """CPU threads of a trace of a CPU; 0 for this machine's cores."""
 
 
-# Reads tables that somebody else wrote; a damaged file ends in one clear error.
-
 AGAIN = "; fetch the file again"
 
 
@@ -157,9 +155,6 @@ def _not_empty(table: pd.DataFrame, shown: str) -> pd.DataFrame:
     if table.empty:
         raise SamplesError(f"{shown}: holds no rows; fetch the file again")
     return table
-
-
-# The hardware file of a device, found by the name that its driver reports.
 
 
 def hardware_of_device(device: str) -> str:

@@ -52,8 +52,6 @@ RunJob = Callable[[Job, Callable[[], None]], None]
 """Has ranks time a job and returns when they are done; meanwhile it calls the function from time to time."""
 
 
-# Messages of ranks to the user: their own stderr goes to a log, so they leave messages beside the rows.
-
 MESSAGES = "messages.txt"
 
 
@@ -71,8 +69,6 @@ def take_messages(directory: Path) -> list[str]:
     path.unlink()
     return list(dict.fromkeys(messages))
 
-
-# Runs a job in ranks of its own on this machine.
 
 START_S = 4.0
 """Time that a job's processes take to start; with less time left, no job is started."""

@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node 2 -m sampling.ranks.worker JOB.json
 
-`python -m sampling` writes the job and starts the worker; if torchrun or srun started it on every rank of several nodes, it
-is the worker itself: rank 0 leads the session, the others follow its orders. Collectives, cells that span ranks, and operators of one device beside busy neighbours are all timed
-here.
+`python -m sampling` writes the job and starts the worker; if torchrun or srun started it on every rank of several
+nodes, it is the worker itself: rank 0 leads the session, the others follow its orders. Collectives, cells that span
+ranks, and operators of one device beside busy neighbours are all timed here.
 """
 
 from __future__ import annotations

@@ -163,8 +163,6 @@ def archive_lock(directory: Path) -> AbstractContextManager[int]:
     )
 
 
-# Progress of a plan by the events of an archive: what is timed, what was left out, and what ended its worker.
-
 MOST_IMPOSSIBLE = 2
 """Rows of one phase and state that are faster than the device can be, after which a further one is taken to be no better."""
 
@@ -253,9 +251,6 @@ def progress_of(events: Iterable[Mapping[str, Any]]) -> Progress:
     for event in events:
         progress.take(event)
     return progress
-
-
-# The log of a session: each event goes to the archive's disk first, then into the progress.
 
 
 class SessionLog:

@@ -30,8 +30,6 @@ from sampling.session.gpu_plan import Planned
 from sampling.store.sample import Sample
 from sampling.timing.timer import LONGEST_CALL_S
 
-# Real training steps of a session: commands that a file names, so that sampling knows nothing of models and runs.
-
 DEFAULT = CONFIGS / "sampling" / "gpu-steps.json"
 MOST_ANSWER_BYTES = 200_000
 """Largest answer that is kept; one of `predict measure --json` has a few kB."""

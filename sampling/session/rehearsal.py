@@ -214,8 +214,6 @@ class FakeBench:
         ]
 
 
-# The dry run of a GPU session: its plan with its seconds, and a rehearsal of all of it.
-
 FAKE_HARDWARE = "h200"
 MILESTONES_S = (60.0, 200.0, 400.0, 1000.0)
 """Times at which the table says how many calls are done."""

@@ -77,9 +77,6 @@ def _hardware(options: argparse.Namespace, cluster: ClusterFile | None) -> str:
     return hardware_entry(options.hardware or (cluster.hardware if cluster else detect_hardware()))
 
 
-# The options of a sampling session, the same for `python -m sampling` and for guided sampling.
-
-
 def session_parser(program: str, description: str, *, models: int) -> argparse.ArgumentParser:
     """A parser of the options; `models` is the default of --models."""
     parser = argparse.ArgumentParser(

@@ -138,8 +138,6 @@ def _merge(old: list[Sample], new: list[Sample]) -> list[Sample]:
     return kept + new
 
 
-# Calls that were being timed when their ranks failed: noted while they are timed, and not begun again.
-
 BEGUN = "begun.json"
 """The call that is timed now, with the number of busy ranks."""
 FAILED = "failed.jsonl"

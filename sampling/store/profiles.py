@@ -98,8 +98,6 @@ def profile_in_use(profile: str, data: Path | None = None) -> str:
     return SHIPPED if profile == OWN and not is_fitted(OWN, data) else profile
 
 
-# Provenance of a profile's rows: manifest.json.
-
 MANIFEST = "manifest.json"
 
 

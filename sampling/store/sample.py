@@ -53,8 +53,8 @@ MAY_BE_UNKNOWN = ("clock_mhz", "power_w", "launch_us", "exposed_us", "at_s")
 class Sample:
     """One timed phase of a call, taken while `busy_ranks` ranks of `threads` CPU threads each ran on the node.
 
-    `time_us`, `low_us` and `high_us` are the median, the 10th and the 90th percentile of the undisturbed repeats. `quarantine` says why regressors must not
-    learn from the row; it is empty for a good row.
+    `time_us`, `low_us` and `high_us` are the median, the 10th and the 90th percentile of the undisturbed repeats.
+    `quarantine` says why regressors must not learn from the row; it is empty for a good row.
     """
 
     call: Call

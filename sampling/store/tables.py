@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# The values that the columns of a sample table may hold, so that a damaged file is told before it is learnt from.
-
 TEXTS: dict[str, tuple[str, ...]] = {
     "quarantine": (),
     "origin": (),

@@ -70,7 +70,8 @@ PRESETS: Mapping[str, TimerSettings] = {"full": FULL, "quick": QUICK}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """Median, 10th and 90th percentile of the undisturbed repeats, in µs, and how many they are. `state` and the fields after it are those of `Sample`."""
+    """Median, 10th and 90th percentile of the undisturbed repeats, in µs, and how many they are. `state` and the fields
+    after it are those of `Sample`."""
 
     median_us: float
     low_us: float

@@ -153,8 +153,6 @@ def after_dense(index: int, fields: Mapping[str, Any]) -> bool:
     return index >= int(fields["pattern.dense_before"])
 
 
-# Keys and fixed fields that several families share.
-
 SIZES: Mapping[str, Key] = {
     "layers": size("num_hidden_layers", maximum=MOST_LAYERS),
     "hidden": size("hidden_size"),

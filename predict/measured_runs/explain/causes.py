@@ -232,8 +232,8 @@ def slow_messages(predicted: PredictedStep, measured: TracedStep, pace: float) -
 
 
 def _sends_of_one_rank(predicted: PredictedStep, measured: TracedStep, messages: MeasuredMessages) -> Iterator[Finding]:
-    """Sends of one rank of a pipeline, in flight for longer than they and the pipeline's bubble were predicted: the bubble is waiting within
-    them, which the other rank's trace alone distinguishes from a slow link."""
+    """Sends of one rank of a pipeline, in flight for longer than they and the pipeline's bubble were predicted: the
+    bubble is waiting within them, which the other rank's trace alone distinguishes from a slow link."""
     sending_us, waiting_us = predicted.messages_us[P2P], predicted.headings.get(BUBBLE, 0.0)
     if messages.total_us > SLOWER * (sending_us + waiting_us):
         yield Finding(

@@ -43,8 +43,6 @@ from predict.step.prediction import Prediction
 from sampling.call import Call
 from sampling.number_text import duration, signed_percent
 
-# The verdict: what makes a measured step another than the predicted one, each cause in a sentence, the costliest first.
-
 LAYERS = "layers, with the host's time between their operators,"
 """Row of layers of which samples show the whole alone."""
 

@@ -91,7 +91,8 @@ class TracedStep:
 
     @property
     def noise(self) -> str:
-        """The kind of noise of the steps without the profiler, as the trace notes it (`predict.measurement.system_noise`); '' where it notes none."""
+        """The kind of noise of the steps without the profiler, as the trace notes it
+        (`predict.measurement.system_noise`); '' where it notes none."""
         noted = self.facts.get("noise")
         return noted if isinstance(noted, str) and noted in NOISES else ""
 
@@ -166,8 +167,6 @@ class TracedStep:
             exposed_us=fmean(each.exposed_us for each in found),
         )
 
-
-# The measured step without its profiler, where it is known how long the step takes without one.
 
 MOST_OF_KERNELS = 0.8
 """Most of the operators' time that is taken for the profiler's; beyond it all rows share."""

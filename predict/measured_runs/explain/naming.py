@@ -201,10 +201,6 @@ def direction(phase: Phase) -> str:
     return BACKWARD if phase.startswith(BACKWARD) else FORWARD
 
 
-# Names of kernels that no operator of the trace names: those of fused libraries, of compilers and of replayed CUDA graphs.
-#
-# Such a kernel is launched by an operator of a library's own, or by no operator that a trace shows; its own name still says what it computes.
-
 PATTERNS = tuple(
     (re.compile(pattern, re.IGNORECASE), heading)
     for pattern, heading in (
@@ -225,15 +221,19 @@ PATTERNS = tuple(
         ("dropout", "dropout"),
     )
 )
-"""Parts of kernels' names and their headings, the first that is found wins: a fused kernel is named by its costliest part. Names are those
-of cuBLAS (nvjet, xmma), CUTLASS, rocBLAS (Cijk_), cuDNN, flash-attention, Transformer Engine, apex (multi_tensor) and torch's compiler, which
-joins the operators that it fuses (triton_red_fused_…)."""
+"""Parts of kernels' names and their headings, the first that is found wins: a fused kernel is named by its costliest
+part. Names are those of cuBLAS (nvjet, xmma), CUTLASS, rocBLAS (Cijk_), cuDNN, flash-attention, Transformer Engine,
+apex (multi_tensor) and torch's compiler, which joins the operators that it fuses (triton_red_fused_…)."""
 BACKWARD_KERNEL = re.compile(r"bwd|backward|dgrad|wgrad|(?<![a-z])d(q|kv|gamma)(?![a-z])", re.IGNORECASE)
 
 
 @cache
 def name_of_kernel(kernel: str) -> Named | None:
-    """The heading that a kernel's own name states, and its direction if the name says that it is of a backward; None for any other name."""
+    """The heading that a kernel's own name states, and its direction if the name says that it is of a backward; None for any other name.
+
+    It is for kernels of fused libraries, of compilers and of replayed CUDA graphs, which an operator of a library's own launches, or none
+    that a trace shows.
+    """
     heading = next((heading for pattern, heading in PATTERNS if pattern.search(kernel)), None)
     if heading is None:
         return None

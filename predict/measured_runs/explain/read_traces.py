@@ -208,7 +208,8 @@ def _require_one_kind(cuts: Sequence[Cut], files: Sequence[Path]) -> None:
 
 
 def _span_s(trace: Trace) -> tuple[float, float] | None:
-    """The first and the last moment of a trace's steps by the clock of its host, in s; None where its header does not show what time 0 is."""
+    """The first and the last moment of a trace's steps by the clock of its host, in s; None where its header does not
+    show what time 0 is."""
     base_ns, windows = trace.header.get("baseTimeNanoseconds"), steps_of(trace).windows
     if not isinstance(base_ns, int) or not windows:
         return None

@@ -20,8 +20,6 @@ from sampling.importers.torch_trace.events import Trace
 from sampling.number_text import duration
 from sampling.operators.gemm import Gemm
 
-# The median of ratios that count by the time that they are of.
-
 
 def weighted_median(ratios: Sequence[tuple[float, float]]) -> float:
     """The median of (ratio, weight); 1 of none."""
@@ -80,8 +78,9 @@ def require_same_step(
     forwards_first: Mapping[int, bool],
     logged_us: float | None,
 ) -> None:
-    """UserError where a traced step, with its calls, its µs by heading, the headings of its messages, and the pipeline ranks that split their
-    backward or do not, and run all forwards first or do not, is not the predicted one, or the logged step not the traced one."""
+    """UserError where a traced step, with its calls, its µs by heading, the headings of its messages, and the pipeline
+    ranks that split their backward or do not, and run all forwards first or do not, is not the predicted one, or the
+    logged step not the traced one."""
     _require_same_plan(run, sent)
     _require_same_schedule(run, splits, forwards_first)
     step_us = sum(headings.values())

@@ -124,8 +124,6 @@ def _date(lines: Sequence[str]) -> str:
     return ""
 
 
-# Figures in a line of a log: after a name, with a sign between.
-
 NUMBER = r"([+-]?[\d,]*\.?\d+(?:[eE][+-]?\d+)?)"
 
 

@@ -1,10 +1,11 @@
-"""Paces: what a traced step shows of times, from the particular to the general: of calls, of operators by heading and direction, of messages
-by kind, and of the host's time beside a run of an operator.
+"""Paces: what a traced step shows of times, from the particular to the general: of calls, of operators by heading and
+direction, of messages by kind, and of the host's time beside a run of an operator.
 
-A call that the trace shows costs about what it cost there; one of another shape goes at the pace of its heading in its direction, and one of
-a heading that the trace lacks at the pace of all operators. Each is a mean of what was measured and of the more general pace, by how sure
-both are (Gaussian, in log time). Paces are over the prices of operators by themselves: of a sampled layer only the whole is known, and its
-trace shows how that falls on operators that no sample covers.
+A call that the trace shows costs about what it cost there; one of another shape goes at the pace of its heading in its
+direction, and one of a heading that the trace lacks at the pace of all operators. Each is a mean of what was measured
+and of the more general pace, by how sure both are (Gaussian, in log time). Paces are over the prices of operators by
+themselves: of a sampled layer only the whole is known, and its trace shows how that falls on operators that no sample
+covers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Replay: a traced step's own kernel times under another plan, by way of prices that the trace corrects.
 
-Operators, messages and the host cost what the trace says of them (`predict.measured_runs.replay.pace`), and the schedule is simulated anew. What the
-traced step takes beyond that (standing still, waiting at its end) is carried over: to another run a half, since it is partly the run's.
+Operators, messages and the host cost what the trace says of them (`predict.measured_runs.replay.pace`), and the
+schedule is simulated anew. What the traced step takes beyond that (standing still, waiting at its end) is carried over:
+to another run a half, since it is partly the run's.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ from sampling.errors import UserError
 class ReplayedPrices:
     """The prices of `inner` with the factors of a trace.
 
-    A layer is the sum of its operators, of the host's time beside each, and of its messages. Where the trace does not show such layers (they
-    are spread over ranks and those of the trace are not, or the other way round), a sampled whole takes at least what its sample says. What
-    a question asks for multiplies the parts of that, however long the whole is.
+    A layer is the sum of its operators, of the host's time beside each, and of its messages. Where the trace does not
+    show such layers (they are spread over ranks and those of the trace are not, or the other way round), a sampled
+    whole takes at least what its sample says. What a question asks for multiplies the parts of that, however long the
+    whole is.
     """
 
     def __init__(self, inner: Prices, factors: TraceFactors) -> None:
@@ -235,10 +237,11 @@ def _origins(each: StepItem, factors: TraceFactors) -> Iterator[tuple[str, str, 
 
 
 def half_width(terms: Sequence[ReplayedTerm], *, same_run: bool, pace_doubt: float, spread: float) -> float:
-    """Half-width in log time, at 90 %, of a replayed step: repeats, and beside them each kind of doubtful time, whose errors go together and
-    move the step by that time's share of all but waiting. In the traced run what is carried over is as sure as a repeat. `pace_doubt` is the
-    standard deviation in log time of the pace that all modelled operators share, `spread` that of the traced run's steps about one another,
-    by which a drifting machine moves the asked run too."""
+    """Half-width in log time, at 90 %, of a replayed step: repeats, and beside them each kind of doubtful time, whose
+    errors go together and move the step by that time's share of all but waiting. In the traced run what is carried over
+    is as sure as a repeat. `pace_doubt` is the standard deviation in log time of the pace that all modelled operators
+    share, `spread` that of the traced run's steps about one another, by which a drifting machine moves the asked run
+    too."""
     spent = [(term.name, origin, time_us) for term in terms for origin, time_us in term.by_origin_us.items()]
     shifts_us: dict[str, float] = defaultdict(float)
     for name, origin, time_us in spent:

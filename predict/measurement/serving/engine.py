@@ -166,8 +166,6 @@ def prompts_of(traffic: Traffic, vocab: int) -> list[list[int]]:
     return prompts
 
 
-# Steps of a real server with chosen batches: what its coefficients are fitted to before it serves any load.
-
 VISITS = 5
 """Moments at which each batch is timed, since a shared machine drifts."""
 DECODE_STEPS = 6

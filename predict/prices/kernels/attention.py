@@ -40,7 +40,8 @@ STATED_HEAD = 128
 """Head size for which `efficiency.attention` states the share of peak on long sequences."""
 
 BACKWARD = {"ampere": 2.87, "blackwell": 2.9}
-"""Backward over forward time on long sequences: Estimating training time on the A100 (3.01 at 4k); SimuMax on the B200 (3.0–3.3 at 32k and more). Hopper's is a published constant."""
+"""Backward over forward time on long sequences: Estimating training time on the A100 (3.01 at 4k); SimuMax on the B200
+(3.0–3.3 at 32k and more). Hopper's is a published constant."""
 BACKWARD_ELSEWHERE = 3.0
 BACKWARD_SHORT = 215.0
 """Sequence length at which the ratio is twice that: 3.46 at 1k, 3.16 at 2k, 3.01 at 4k on the A100 samples."""
@@ -145,8 +146,6 @@ def gated_delta_us(call: GatedDelta, phase: Phase, gpu: Gpu) -> tuple[float, flo
     return start_us + joined_us(compute_us, memory_us, OVERLAP), DELTA_WIDTH
 
 
-# Attention over a cache: the bytes of keys and values at a share of the bandwidth, after a start.
-
 DECODE_START_US = {"hopper": 12.5, "ampere": 18.0}
 START_ELSEWHERE = 11.0
 """Start of the kernel and of the one that joins the parts of long caches: the time of AIConfigurator's smallest caches (vLLM 0.14;
@@ -162,8 +161,9 @@ PACKING = ("hopper", "blackwell")
 """Architectures on which serving engines read keys once for all heads that share them: FlashAttention 3 and later. On others vLLM
 takes FlashAttention 2."""
 CACHE_BYTES_PER_US = 2.5e6
-"""Bandwidth of the last-level cache at which heads that share keys read them one by one: Qwen3-14B, Llama-3.1-8B and Mixtral-8x7B on A100
-under vLLM V1 agree within 3 % (the step's growth per request over what the weights and the host leave). Ada's cache is taken for as fast."""
+"""Bandwidth of the last-level cache at which heads that share keys read them one by one: Qwen3-14B, Llama-3.1-8B and
+Mixtral-8x7B on A100 under vLLM V1 agree within 3 % (the step's growth per request over what the weights and the host
+leave). Ada's cache is taken for as fast."""
 
 
 COMPUTED_IN = "bf16"

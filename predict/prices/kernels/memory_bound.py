@@ -27,8 +27,6 @@ def memory_bound_us(call: Operator, phase: Phase, gpu: Gpu) -> tuple[float, floa
     return us + START_US * call.kernels, call.BANDWIDTH.width
 
 
-# The sum of two times that partly overlap.
-
 Time = TypeVar("Time", float, NDArray[np.float64])
 
 
@@ -39,8 +37,6 @@ def joined_us(one: Time, other: Time, exponent: float) -> Time:
     total: Time = both * shares ** (1 / exponent)
     return total
 
-
-# Permutation of tokens to and from rows sorted by expert: one fused kernel, or torch's several.
 
 FUSED_SHARE = 0.75
 """Share of the streaming bandwidth of a fused kernel: rows are gathered whole, as an embedding's are, and sums need no atomics

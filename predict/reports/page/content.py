@@ -27,8 +27,6 @@ from predict.serialise import as_json, picked, versioned
 from predict.step.prediction import Prediction
 from sampling.files.faults import as_written
 
-# The heat map: throughput by sequence length and microbatch, or of RL by longest response and responses to a prompt.
-
 SEQUENCE, MICROBATCH = "batch.seq_len", "batch.micro"
 LEAST_SEQUENCE = 128
 

@@ -28,8 +28,6 @@ from sampling.errors import ConfigError
 from sampling.number_text import size
 from sampling.units import MIB
 
-# The five books as tables: each a title, columns with their units, and rows of plain values.
-
 Columns = tuple[tuple[str, str, str], ...]
 """Heading, key and unit (text, number, us, bytes or share) of each column."""
 PARTS: Columns = (

@@ -1,7 +1,5 @@
 """Charts of answers beside each other: a heat map of throughput, plans by throughput and memory, latencies over the rate of requests."""
 
-# Throughput by sequence length and microbatch; cells that do not fit are hatched.
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from predict.rl.step import RlStep
 
 
-# The kinds of figures, and the sections of the page that has one of them alone.
-
 SECTIONS = {
     "waterfall": ("headline", "waterfall"),
     "memory": ("headline", "memory"),

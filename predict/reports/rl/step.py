@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from predict.rl.step import RlDraws, RlStep
 
 
-# Memory of a GPU in an RL step, as text and JSON.
-
 IN_WORDS = {
     "other_models": "reference, reward, other model",
     "engine_weights": "engine's weights",
@@ -153,7 +151,8 @@ def cut_in_words(step: RlStep) -> str:
 
 
 def tail_in_words(step: RlStep) -> str:
-    """The time that generation waits for the slowest tenth of the responses; where that many are cut at one length, that they end together."""
+    """The time that generation waits for the slowest tenth of the responses; where that many are cut at one length,
+    that they end together."""
     share = step.rl.samples.clipped / step.rl.section.samples
     if share >= 1 - BEFORE_TAIL:
         return f"{percent(share)} of the responses are cut at one length, so the engines end about together"

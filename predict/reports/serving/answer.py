@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from predict.serving.traffic import Load
 
 
-# The rate at which a server keeps its objectives, and the cost of its tokens, as lines and JSON.
-
-
 def rate_text(rate: Interval) -> str:
     """`27.3 requests/s (90 %: 25.4 to 29.5)`."""
     bounds = f"{plain(rate.low)} to {plain(rate.high)}"

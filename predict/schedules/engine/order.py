@@ -187,8 +187,6 @@ class Folded:
     more: int = 0
 
 
-# The position of each action in an order, once the order is known to be complete.
-
 Indices = NDArray[np.intp]
 FAULTS_SHOWN = 5
 EACH_ONCE = "Give each chunk of each rank one F and one backward (BW, or both B and W) of each of its microbatches"

@@ -167,9 +167,6 @@ def _most_on_a_node(listed: str, ranks: int, ranks_per_node: int) -> int:
     return max(nodes.count(node) for node in nodes)
 
 
-# Ownership: which operators of a trace are calls, and to which call or autograd node the time of every other one belongs.
-
-
 def calls_and_owners(ops: Iterable[Op]) -> tuple[dict[Op, Call], dict[Op, Op]]:
     """The operators that are calls, and for each operator the call or autograd node that its time belongs to.
 

@@ -105,12 +105,6 @@ FUNCTIONS: dict[type[Collective], Callable[[Buffers, Any], None]] = {
 """Each does its collective on a process group that this rank is in, and waits for it."""
 
 
-# All-reduces of a serving engine's step, in a CUDA graph.
-#
-# torch's symmetric memory has both of vLLM's kernels: in `one_shot` each rank reads the others' whole buffers, in `two_shot` it sums a part
-# and then reads the other parts. vLLM chooses between them by size and ranks, and leaves what neither is for to the communication library
-# (csrc/custom_all_reduce.cuh, vllm/distributed/device_communicators/custom_all_reduce.py); so does this.
-
 KIB = 2**10
 LARGEST = 8192 * KIB
 """Bytes of the largest buffer that vLLM's kernels take."""
@@ -139,7 +133,12 @@ def custom_all_reduce(call: CustomAllReduce, device: torch.device) -> Workload:
 
 
 def kernel_for(size_bytes: int, ranks: int, *, peers: bool = True) -> Kernel:
-    """The kernel that vLLM takes for a buffer; `peers`: whether the GPUs read each other's memory."""
+    """The kernel that vLLM takes for a buffer; `peers`: whether the GPUs read each other's memory.
+
+    torch's symmetric memory has both of vLLM's kernels: in `one_shot` each rank reads the others' whole buffers, in `two_shot` it sums a
+    part and then reads the other parts. vLLM chooses between them by size and ranks, and leaves what neither is for to the communication
+    library (csrc/custom_all_reduce.cuh, vllm/distributed/device_communicators/custom_all_reduce.py); so does this.
+    """
     limit = next((size for most, size in ONE_SHOT_BELOW.items() if ranks <= most), 0)
     if not limit or size_bytes > LARGEST or not peers:
         return "library"

@@ -98,9 +98,6 @@ def present() -> ProcessGroups:
     return _present
 
 
-# Agreement of the ranks that time together, over gloo whatever the calls themselves use.
-
-
 class Agreement:
     """The ranks of a `torch.distributed.ProcessGroupGloo`."""
 

@@ -124,12 +124,6 @@ def _flex(call: Attention, device: torch.device) -> Attend:
     return attend
 
 
-# Attention over keys and values that lie in blocks of a cache, found through a table of blocks.
-#
-# The keys of all sequences are gathered up to the longest table, and a mask hides what lies beyond each one's end.
-# Heads that share keys are rows of one product, so that keys are read once.
-
-
 def decode_mask(keys: Tensor, most: int) -> Tensor:
     """True [batch, 1, 1, most] where a sequence has the key."""
     place = torch.arange(most, device=keys.device)
@@ -144,7 +138,11 @@ def chunk_mask(tokens: int, context: int, most: int, device: torch.device) -> Te
 
 
 def paged_decode(query: Tensor, keys: Tensor, values: Tensor, table: Tensor, mask: Tensor) -> Tensor:
-    """One token each of a batch: query [batch, heads, d], caches [blocks, block, kv_heads, d], table [batch, blocks of each]."""
+    """Attention of one token each of a batch: query [batch, heads, d], caches [blocks, block, kv_heads, d], table [batch, blocks of each].
+
+    The keys of all sequences are gathered up to the longest table, and a mask hides what lies beyond each one's end.
+    Heads that share keys are rows of one product, so that keys are read once.
+    """
     batch, heads, size = query.shape
     key, value = (cache[table].flatten(1, 2).transpose(1, 2) for cache in (keys, values))
     kv_heads = key.shape[1]

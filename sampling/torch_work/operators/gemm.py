@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sampling.call import Phase
 
 
-# Products of fp8 matrices with one scale per tensor, as in an fp8 linear layer without its casts.
-
 MULTIPLE = 16
 """Every size of an fp8 product must be a multiple of it (torch._scaled_mm)."""
 LEAST_CAPABILITY = (8, 9)

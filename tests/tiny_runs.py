@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,11 @@ from predict.layers.attention import Attention
 from predict.layers.dense import Dense
 from predict.layers.mixture import Mixture
 from predict.model.spec import LayerKind, ModelSpec
+from predict.rank.blocks import Blocks
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
+from sampling.call import Counted
 from sampling.hardware.cluster import load_cluster
 
 LLAMA = ModelSpec(
@@ -71,3 +74,9 @@ def tiny_run(
         precision=precision,
         execution=execution,
     )
+
+
+def calls_of(blocks: Blocks) -> Iterator[Counted]:
+    """The calls of all blocks, each block once."""
+    for repeated in blocks:
+        yield from repeated.block.all_calls()

@@ -92,8 +92,3 @@ def single(block: Block) -> Blocks:
 def plain(calls: Calls) -> Blocks:
     """One block of calls without overlapped communication."""
     return single(Block(calls=calls)) if calls else ()
-
-
-def calls_of(blocks: Blocks) -> Iterator[Counted]:
-    for repeated in blocks:
-        yield from repeated.block.all_calls()

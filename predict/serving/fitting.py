@@ -90,9 +90,8 @@ def _within(square: Floats, wanted: Floats, low: Floats, high: Floats) -> Floats
 # A load of `rate` requests per second keeps rate · (n − 1) · TPOT of them decoding (Little's law); the numbers in single steps scatter
 # about it as Poisson's.
 
-QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 DEVIATIONS = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)
-"""Standard deviations of a normal at QUANTILES."""
+"""Standard deviations of a normal at its quantiles 0.1, 0.3, 0.5, 0.7 and 0.9."""
 
 MORE = 0.05
 """Share of requests by which the batch is made larger to see how the step grows."""

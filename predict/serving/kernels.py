@@ -122,8 +122,6 @@ def _per_node(server: Server) -> int:
 
 
 GROUPS: tuple[Group, ...] = get_args(Group)
-NAMES = (*GROUPS, "layer", "step", "request")
-"""The columns: µs of each group of kernels, then the number of layers, 1, and the number of requests."""
 KEYS = (1, 128, 512, 2048, 8192, 32768)
 """Keys per sequence at which decode attention is priced, beside the windows of the layers."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -135,7 +133,8 @@ EXECUTION = Execution(clocks="burst")
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class KernelFeatures:
-    """The times of one server's kernels; called with sums, it gives the columns NAMES, shape (batches, 8)."""
+    """The times of one server's kernels; called with sums, it gives the columns of a step model, shape (batches, 8): µs of
+    each of GROUPS, then the number of layers, 1, and the number of requests."""
 
     server: Server
     sizes: Floats

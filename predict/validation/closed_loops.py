@@ -23,12 +23,13 @@ from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
 from predict.serving.traffic import Load, traffic_of
 from predict.validation.compared import Compared, Refused, grouped, scores
-from predict.validation.serving_rows import ANALYTIC, Milliseconds, hardware_of
+from predict.validation.serving_rows import ANALYTIC, Milliseconds
 from predict.validation.truth_table import columns_of, read_declared
 from sampling.errors import SamplesError, UserError
 from sampling.files.disk import is_missing
 from sampling.files.faults import shown
 from sampling.files.schema import Key, one_of
+from sampling.hardware.cluster import hardware_named
 
 FILE = "serving_concurrency.csv"
 ENGINES = {"vllm": "vllm-v1", "trtllm": "tensorrt-llm", "sglang": "sglang"}
@@ -122,7 +123,7 @@ class ClosedLoop:
             precision=self.precision,
             kv_precision=self.kv_precision,
         )
-        cluster = cluster_of(hardware_of(self.gpu.replace("_", "-")), self.tp * self.dp, ANALYTIC)
+        cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.tp * self.dp, ANALYTIC)
         return Server(model=model, cluster=cluster, placement=placement, engine_name=name, engine=engine)
 
 

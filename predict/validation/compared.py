@@ -35,11 +35,6 @@ class Compared:
         """Whether the 90 % interval contains the measured value."""
         return self.predicted.covers(self.measured)
 
-    @property
-    def log_half_width(self) -> float:
-        """Half of the 90 % interval's width in log: 0.1 is about ±10 %."""
-        return self.predicted.half_width_log
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused(Generic[Row]):
@@ -84,9 +79,9 @@ class Scores:
         return mean_or_none(fmean(one.covered for one in family) for family in self.families)
 
     @property
-    def log_half_width(self) -> float | None:
+    def half_width_log(self) -> float | None:
         """Mean half-width of the intervals in log."""
-        return mean_or_none(fmean(one.log_half_width for one in family) for family in self.families)
+        return mean_or_none(fmean(one.predicted.half_width_log for one in family) for family in self.families)
 
     @property
     def percent(self) -> dict[str, float | None]:

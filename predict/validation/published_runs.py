@@ -28,7 +28,8 @@ from predict.validation.published_software import (
     unstated_settings,
 )
 from sampling.errors import ConfigError
-from sampling.hardware.cluster import hardware_facts, known_hardware
+from sampling.files.faults import did_you_mean
+from sampling.hardware.cluster import hardware_facts, hardware_named, known_hardware
 
 NOT_PUBLISHED = "not published, taken"
 
@@ -164,27 +165,26 @@ def _refuse_other_work(row: PublishedRow, *, timed: bool) -> None:
 
 def hardware_of(row: PublishedRow) -> str:
     """The catalogue's entry by name, and by memory where there are several."""
-    text = row.text("gpu").lower().replace(" ", "-").removeprefix("nvidia-").removeprefix("amd-")
-    gpu, in_name = text.split("-")[0], re.search(r"(\d+)gb", text)
-    memory_gb = row.number("gpu_mem_gb") or (float(in_name[1]) if in_name else None)
-    known = [name for name in known_hardware() if name == gpu or name.startswith(f"{gpu}-")]
-    if not known:
-        raise NotExpressibleError(f"gpu: {row.text('gpu')} is not in configs/hardware")
-    if memory_gb is None:
-        memory_gb = 80.0
-    of_memory = sorted(known, key=lambda name: (abs(hardware_facts(name).memory_gib - memory_gb), "pcie" in name))
-    return of_memory[0]
+    found = hardware_named(row.text("gpu"), row.number("gpu_mem_gb"))
+    if not found:
+        nearest = did_you_mean(row.text("gpu").lower(), known_hardware())
+        raise NotExpressibleError(f"gpu: {row.text('gpu')} is not in configs/hardware{nearest}")
+    return found
+
+
+def nodes_of(gpus: int, node_size: int) -> dict[str, int]:
+    """Equal nodes of at most `node_size` GPUs that have all of these GPUs, as few as can be."""
+    per_node = max(size for size in range(1, min(node_size, gpus) + 1) if gpus % size == 0)
+    return {"nodes": gpus // per_node, "gpus_per_node": per_node}
 
 
 def _cluster(row: PublishedRow, hardware: str) -> dict[str, Any]:
     gpus, node_size = row.integer("n_gpus"), row.integer("gpus_per_node")
     if "NVL72" in row.text("intra_node"):
         node_size = hardware_facts(hardware).gpus_per_node
-    per_node = max(size for size in range(1, min(node_size, gpus) + 1) if gpus % size == 0)
     cluster: dict[str, Any] = {
         "hardware": hardware,
-        "nodes": gpus // per_node,
-        "gpus_per_node": per_node,
+        **nodes_of(gpus, node_size),
         "node_size": node_size,
         "profile": profile_of(hardware),
     }

@@ -148,7 +148,7 @@ def figures(key: list[str], counted: Sequence[Comparison]) -> dict[str, Any]:
         "measurements": sum(len(one.repeats) for one in counted),
         **found.percent,
         "coverage": found.coverage,
-        "log_half_width": found.log_half_width,
+        "log_half_width": found.half_width_log,
     }
 
 

@@ -21,10 +21,11 @@ from predict.rl.training import Estimate
 from predict.serialise import picked, version_of
 from predict.validation.compared import Compared, mean_or_none, scores
 from predict.validation.published_row import NotExpressibleError, PublishedRow
+from predict.validation.published_runs import nodes_of
 from predict.validation.rl_fit import Observed, agreeing, factors_without, refit
 from predict.validation.rl_rows import is_of_transfers, read_rl_rows, rl_runs_of
 from sampling.errors import UserError
-from sampling.hardware.cluster import known_hardware, load_cluster
+from sampling.hardware.cluster import hardware_facts, known_hardware, load_cluster
 from sampling.progress import Progress, progress_display
 from sampling.units import SECOND_US
 
@@ -232,7 +233,7 @@ def _compared_transfer(row: PublishedRow) -> ComparedStep:
         gpus, hardware = _machines_of_transfer(row)
     except NotExpressibleError as error:
         return ComparedStep(row=row, phases={}, reason=str(error))
-    cluster = load_cluster(hardware=hardware, nodes=max(1, gpus // 8), gpus_per_node=min(gpus, 8), profile="none")
+    cluster = load_cluster(hardware=hardware, profile="none", **nodes_of(gpus, hardware_facts(hardware).gpus_per_node))
     phase = ComparedPhase(
         predicted=sync_time(model, cluster.link(gpus, cluster.gpus_per_node), precision, method),
         measured=SECOND_US * seconds,

@@ -15,7 +15,7 @@ from predict.model.shipped import shipped_model
 from predict.rl.config import RlRun, load_rl
 from predict.rl.section import ASYNC, CHUNKS, COLOCATED, ONE_STEP_OFF
 from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
-from predict.validation.published_runs import hardware_of
+from predict.validation.published_runs import hardware_of, nodes_of
 from predict.validation.truth_table import columns_of, header_of
 from sampling.errors import ConfigError
 from sampling.files.schema import Key
@@ -244,9 +244,7 @@ def _model(row: PublishedRow) -> str:
 
 def _machines(row: PublishedRow, hardware: str) -> dict[str, Any]:
     """The trainer's machines."""
-    gpus, usual = row.integer("train_gpus"), hardware_facts(hardware).gpus_per_node
-    per_node = max(size for size in range(1, min(gpus, usual) + 1) if gpus % size == 0)
-    return {"hardware": hardware, "nodes": gpus // per_node, "gpus_per_node": per_node}
+    return {"hardware": hardware, **nodes_of(row.integer("train_gpus"), hardware_facts(hardware).gpus_per_node)}
 
 
 def _framework(row: PublishedRow) -> str:

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 SUB = "sub"
 """Stages below saturation, on which errors are judged."""
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)

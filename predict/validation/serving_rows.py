@@ -16,7 +16,7 @@ from predict.serving.traffic import Load
 from predict.validation.truth_table import columns_of, read_declared
 from sampling.files.faults import Fault
 from sampling.files.schema import Key, one_of
-from sampling.hardware.cluster import hardware_entry, known_hardware
+from sampling.hardware.cluster import hardware_named
 
 FILE = "serving_experiments.csv"
 ABOVE_NOMINAL = 1.045
@@ -122,7 +122,7 @@ class Stage:
             chunked_prefill=self.chunked_prefill == "on",
             memory_utilization=self.gpu_mem_util,
         )
-        cluster = cluster_of(hardware_of(self.gpu), self.tp * self.dp, ANALYTIC)
+        cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.tp * self.dp, ANALYTIC)
         placement = Placement(
             tp=self.tp,
             dp=self.dp,
@@ -157,13 +157,6 @@ class Stage:
             mlp=Dense(),
             experts=experts,
         )
-
-
-def hardware_of(gpu: str) -> str:
-    """The catalogue's name of a device that a table names, as `L40S-PCIE-48GB`; the name itself where none is known."""
-    parts = gpu.split("-")
-    names = ("-".join(parts[:count]) for count in range(len(parts), 0, -1))
-    return next((entry for name in names if (entry := hardware_entry(name)) in known_hardware()), gpu)
 
 
 def read_stages(folder: Path, option: str = "--truth") -> list[Stage]:

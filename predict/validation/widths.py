@@ -179,7 +179,7 @@ def _coverages(known: Sequence[Known], without: Mapping[str, Widths]) -> list[Co
                 judged_as=judged_as,
                 configurations=left_out.rows,
                 coverage=left_out.coverage,
-                log_half_width=left_out.log_half_width,
+                log_half_width=left_out.half_width_log,
             )
         )
     return found

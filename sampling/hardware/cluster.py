@@ -214,6 +214,29 @@ def _plain(name: str) -> str:
     return re.sub(r"^(nvidia|amd)?(geforce|instinct)?", "", re.sub(r"[^a-z0-9]", "", name.lower()))
 
 
+def hardware_named(text: str, memory_gb: float | None = None) -> str:
+    """The entry of the device that a table or a driver spells in its own way, as `L40S-PCIE-48GB`, `h100_sxm` or `A100-PG509-200`; ''
+    for one that the catalogue lacks, and for a MIG slice, which is no whole device.
+
+    The longest beginning of the text that is a name counts; of a chip that comes with several memories, the entry nearest to `memory_gb`,
+    or to the figure in the text.
+    """
+    words = re.findall(r"[a-z0-9.]+", text.lower())
+    beginnings = ("".join(words[:count]) for count in range(len(words), 0, -1))
+    entry = next((found for name in beginnings if (found := _entries_by_name().get(_plain(name)))), "")
+    if not entry or "mig" in words:
+        return ""
+    in_text = re.search(r"(\d+) ?gb", text.lower())
+    wanted_gb = memory_gb or (float(in_text[1]) if in_text else _facts_of_entry(entry).memory_gib)
+    kin = [name for name in known_hardware() if _chip(name) == _chip(entry)]
+    return min(kin, key=lambda name: (abs(_facts_of_entry(name).memory_gib - wanted_gb), name != entry))
+
+
+def _chip(entry: str) -> tuple[str, str]:
+    """The first word of an entry's name, and the generation, which sets an RTX 4090 apart from a 5090."""
+    return entry.partition("-")[0], _facts_of_entry(entry).architecture
+
+
 def hardware_facts(hardware: str) -> Hardware:
     """The facts in `configs/hardware/<hardware>.yml`, or in the YAML file that `hardware` is the path of; names as `hardware_entry`.
 

@@ -14,7 +14,7 @@ from typing import Any
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.faults import did_you_mean
 from sampling.files.places import INSTALLED, PACKAGE, SHIPPED
-from sampling.hardware.cluster import device_names, hardware_facts, how_to_describe, known_hardware
+from sampling.hardware.cluster import device_names, hardware_facts, hardware_named, how_to_describe, known_hardware
 from sampling.units import GIB
 
 # The name of this machine's processor.
@@ -97,14 +97,27 @@ def detect_hardware() -> str:
 
     if not torch.cuda.is_available():
         return "cpu"
-    name = torch.cuda.get_device_name()
-    entries = _entries_by_name()
-    if name in entries:
-        return entries[name]
+    properties = torch.cuda.get_device_properties(0)
+    name, entries = properties.name, _entries_by_name()
+    if found := entries.get(name) or _of_the_same_chip(
+        name, properties.total_memory / GIB, properties.multi_processor_count
+    ):
+        return found
     raise SamplesError(
         f"this machine has a {name!r}, which the catalogue does not describe{did_you_mean(name, entries) or '.'} "
         f"{how_to_describe('NAME')}; its device_name is {name!r}. --hardware takes the name or the path"
     )
+
+
+def _of_the_same_chip(name: str, memory_gib: float, multiprocessors: int) -> str:
+    """The hardware file of a board that goes by a number of its own, as `NVIDIA A100-PG509-200`: the one of its chip with as much memory
+    and as many multiprocessors, '' without one. A PCIe card has other links and power than the module, so it needs a file of its own."""
+    entry = "" if "pcie" in name.lower() else hardware_named(name, memory_gib)
+    if not entry:
+        return ""
+    facts = hardware_facts(entry)
+    alike = abs(facts.memory_gib - memory_gib) <= DRIVERS_SHARE * facts.memory_gib
+    return entry if alike and facts.multiprocessors == multiprocessors else ""
 
 
 def entry_of(device: str) -> str:

@@ -15,7 +15,6 @@ from predict.prices.cost_model import Asked
 from predict.prices.open import SpeedOfLight, open_prices
 from predict.prices.price_list import HALVES, PriceList
 from predict.prices.sampled import WithinSamples
-from predict.rank.blocks import calls_of
 from predict.run.execution import Execution
 from predict.workload.decompose import decompose, requests_of_runs
 from regressors.bank.times import Times
@@ -33,6 +32,7 @@ from tests.made_rows import row
 from tests.predict.step.ledger_sums import assert_ledger_holds
 from tests.predict.step.small_runs import run
 from tests.regressors.few_trees import few_trees
+from tests.tiny_runs import calls_of
 
 HOPPER = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=1, profile="test")
 OWN_CHOICE = Attention(dtype="bf16", batch=1, seq_len=4096, heads=32, kv_heads=8, head_dim=128, causal=True)

@@ -8,7 +8,7 @@ import pytest
 
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.config import load_serving
-from predict.serving.kernels import LAYER_US, NAMES, kernel_features
+from predict.serving.kernels import GROUPS, LAYER_US, kernel_features
 from predict.serving.kv_cache import GIB, BlockPool, cache_room
 from predict.serving.server import engine_settings
 from predict.serving.simulate import serve
@@ -48,7 +48,7 @@ def test_an_eager_engine_pads_nothing() -> None:
     graphs = server(settings=engine(max_num_seqs=64, max_num_batched_tokens=64, graph_sizes=(8, 16, 32)))
     eager = replace(graphs, engine=replace(graphs.engine, enforce_eager=True))
     nine, sixteen = (sums_of([StepBatch(decodes=(1,) * count)], 0) for count in (9, 16))
-    gemm = NAMES.index("gemm")
+    gemm = GROUPS.index("gemm")
     padded, exact = ([kernel_features(one)(sums)[0, gemm] for sums in (nine, sixteen)] for one in (graphs, eager))
     assert padded[0] == padded[1]
     assert exact[0] < exact[1]

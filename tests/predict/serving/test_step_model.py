@@ -13,7 +13,7 @@ from predict.serving import formula as published
 from predict.serving.batch import Chunk, StepBatch, computed_tokens, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import placement_faults
-from predict.serving.kernels import NAMES, kernel_features, token_kernels
+from predict.serving.kernels import GROUPS, kernel_features, token_kernels
 from predict.serving.kv_cache import kept_bytes, weight_bytes
 from predict.serving.server import Placement
 from predict.serving.step_model import MODELS, sums
@@ -100,7 +100,7 @@ def test_decodes_are_padded_to_the_next_graph() -> None:
     features = kernel_features(
         server(settings=engine(max_num_seqs=128, max_num_batched_tokens=2048, graph_sizes=(16, 24)))
     )
-    gemm = features(sums(decodes=np.array([9.0, 16.0, 17.0, 24.0])))[:, NAMES.index("gemm")]
+    gemm = features(sums(decodes=np.array([9.0, 16.0, 17.0, 24.0])))[:, GROUPS.index("gemm")]
     assert gemm[0] == gemm[1] < gemm[2] == gemm[3]
 
 
@@ -108,7 +108,7 @@ def test_decodes_are_padded_to_the_next_graph() -> None:
 def test_a_placement_moves_its_kernels(changed: dict[str, object], group: str) -> None:
     batch = sums(decodes=32.0, decode_context=32_000.0)
     before, after = (kernel_features(server("mixtral-8x7b", **placed))(batch)[0] for placed in ({"tp": 1}, changed))
-    place = NAMES.index(group)  # type: ignore[arg-type]
+    place = GROUPS.index(group)  # type: ignore[arg-type]
     assert (after[place] > before[place]) if group == "all_reduce" else (after[place] < 0.75 * before[place])
 
 

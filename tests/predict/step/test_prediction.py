@@ -12,13 +12,13 @@ import pytest
 from predict import estimate, load
 from predict.prices.open import SpeedOfLight
 from predict.prices.price_list import PriceList
-from predict.rank.blocks import calls_of
 from predict.workload.decompose import decompose, requests_of_runs
 from regressors.bank.times import Times
 from sampling.call import Call, Counted, Phase
 from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import Cluster, load_cluster
 from tests.predict.step.small_runs import MODEL, predicted, run, step_us
+from tests.tiny_runs import calls_of
 
 
 def test_a_call_that_takes_longer_moves_its_heading_and_the_step_by_as_much() -> None:

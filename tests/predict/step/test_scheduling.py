@@ -14,7 +14,7 @@ from predict.cli import main
 from predict.config.load import load
 from predict.prices.open import SpeedOfLight
 from predict.prices.price_list import PriceList
-from predict.rank.blocks import Blocks, calls_of
+from predict.rank.blocks import Blocks
 from predict.run.plan import BEST
 from predict.schedules import registry
 from predict.schedules.order_files import write_order
@@ -23,6 +23,7 @@ from predict.workload.decompose import decompose, requests_of_runs
 from regressors.bank.times import Times
 from sampling.errors import InfeasibleError
 from tests.predict.step.small_runs import predicted, run, step_us
+from tests.tiny_runs import calls_of
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")

@@ -22,9 +22,10 @@ from predict.serving.simulate import serve
 from predict.serving.step_model import FORMULA, PUBLISHED
 from predict.serving.traffic import traffic_of
 from predict.validation.serving import ServingComparison, fitted_coefficients, replayed, transferred
-from predict.validation.serving_rows import Stage, hardware_of, read_stages
+from predict.validation.serving_rows import Stage, read_stages
 from predict.validation.serving_scores import capacities
 from sampling.errors import ConfigError, SamplesError
+from sampling.hardware.cluster import hardware_named
 
 MIXTURE = {"model": "Mixtral", "experts": 8, "top_k": 2, "tp": 2}
 DENSE: dict[str, Any] = {
@@ -186,10 +187,28 @@ def test_a_stage_that_cannot_be_predicted_is_told_apart(stages: list[Stage], fit
 
 @pytest.mark.parametrize(
     ("named", "entry"),
-    [("H100-SXM-80GB", "h100-sxm"), ("A100-SXM-80GB", "a100-80gb"), ("L40S-PCIE-48GB", "l40s"), ("H1000-X", "H1000-X")],
+    [
+        ("H100-SXM-80GB", "h100-sxm"),
+        ("A100-SXM-80GB", "a100-80gb"),
+        ("L40S-PCIE-48GB", "l40s"),
+        ("h100_sxm", "h100-sxm"),
+        ("A100-PG509-200", "a100-80gb"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("AMD Instinct MI300X OAM", "mi300x"),
+        ("NVIDIA GB200", "gb200"),
+        ("H100 PCIe 80GB", "h100-pcie"),
+        ("GH200-120GB", "gh200"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", ""),
+        ("H1000-X", ""),
+    ],
 )
 def test_a_device_goes_by_the_longest_name_that_is_known(named: str, entry: str) -> None:
-    assert hardware_of(named) == entry
+    assert hardware_named(named) == entry
+
+
+def test_a_chip_with_several_memories_is_the_one_of_the_memory_stated() -> None:
+    assert [hardware_named("A100", 40), hardware_named("NVIDIA A100-PG509-200", 39.4)] == ["a100-40gb"] * 2
+    assert hardware_named("H100", 96) == "h100-96gb"
 
 
 def test_faults_of_a_table_are_told_at_once(stages: list[Stage], tmp_path: Path) -> None:

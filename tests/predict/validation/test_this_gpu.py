@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +16,11 @@ from predict.measurement.requirements import require_measurable
 from predict.run.training_run import TrainingRun
 from predict.validation.here import START_GPU_S, _measuring_s
 from predict.validation.sessions import runs_of_this_gpu
-from sampling.errors import UserError
+from sampling.errors import SamplesError, UserError
 from sampling.files.places import DATA_VARIABLE
 from sampling.hardware import this_device
 from sampling.hardware.cluster import hardware_facts
+from sampling.units import GIB
 
 MOST_SECONDS = 25 + START_GPU_S
 
@@ -157,9 +159,38 @@ def test_an_unknown_gpu_is_told_how_to_be_described(
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA X1")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device("NVIDIA X1", 39.4, 108))
     assert main(["validate", "this-gpu"]) == 3
     assert "this machine has a 'NVIDIA X1', which the catalogue does not describe" in capsys.readouterr().err
     assert this_device.detect_hardware is requirements.detect_hardware
+
+
+def device(name: str, memory_gib: float, multiprocessors: int) -> SimpleNamespace:
+    return SimpleNamespace(name=name, total_memory=memory_gib * GIB, multi_processor_count=multiprocessors)
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_gib", "multiprocessors", "entry"),
+    [
+        ("NVIDIA A100-PG509-200", 39.4, 108, "a100-40gb"),
+        ("NVIDIA A100-PG509-200", 79.3, 108, "a100-80gb"),
+        ("NVIDIA GB200", 184.0, 148, "gb200"),
+        ("AMD Instinct MI300X OAM", 191.7, 304, "mi300x"),
+        ("NVIDIA A100-PCIE-40GB", 39.4, 108, ""),
+        ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 19.6, 42, ""),
+    ],
+)
+def test_a_gpu_is_known_by_its_chip_memory_and_multiprocessors(
+    monkeypatch: pytest.MonkeyPatch, name: str, memory_gib: float, multiprocessors: int, entry: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device(name, memory_gib, multiprocessors))
+    if entry:
+        assert this_device.detect_hardware() == entry
+    else:
+        with pytest.raises(SamplesError, match=r"does not describe.*did you mean"):
+            this_device.detect_hardware()
 
 
 def test_rows_of_another_gpu_keep_no_figures(gpu: Gpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_data, add_json, add_overrides, given, log, print_answer, print_json
+from predict.cli.options import add_json, add_settings, given, log, print_answer, print_json
 from predict.measured_runs.calibrate import calibrate, forget
 from predict.prices.sample_provenance import require_known
 from predict.reports.calibration import calibration_json, calibration_report
@@ -62,8 +62,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--truth", type=Path, metavar="FILE", help="a CSV file of measured runs (`predict schema --truth`)"
     )
     command.add_argument("--profile", default="", metavar="NAME", help="with --few-shot: the samples to price all from")
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
     add_json(command)
 
 

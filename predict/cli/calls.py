@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_data, add_overrides, log, print_json, require_writable, write_json
+from predict.cli.options import add_settings, log, print_json, require_writable, write_json
 from predict.plan_search.needed_calls import calls
 
 EXAMPLES = """\
@@ -32,8 +32,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "that of the runs, or this machine's where they are on several)",
     )
     command.add_argument("--output", type=Path, metavar="FILE", help="write there instead of stdout")
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -6,16 +6,7 @@ import argparse
 from pathlib import Path
 
 from predict import import_config
-from predict.cli.options import (
-    add_data,
-    add_json,
-    add_overrides,
-    log,
-    log_not_read,
-    print_json,
-    require_writable,
-    write_file,
-)
+from predict.cli.options import add_json, add_settings, log, log_not_read, print_json, require_writable, write_file
 from predict.serialise import version_of
 
 EXAMPLES = """\
@@ -35,8 +26,7 @@ GPUs. Settings that change nothing here, and unknown ones, are listed on stderr.
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="script, arguments, YAML, TOML or JSON")
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
     command.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the config there instead of stdout")
     add_json(command)
 

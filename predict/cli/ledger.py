@@ -19,7 +19,7 @@ from predict.cli.options import (
 from predict.kinds import RL, kind_of
 from predict.plan_search.sweep import as_csv
 from predict.reports.ledger import COLUMNS, ledger_json, ledger_rows, ledger_text
-from predict.reports.rl.ledger import rl_ledger_json, rl_ledger_rows, rl_ledger_text
+from predict.reports.rl_ledger import rl_ledger_json, rl_ledger_rows, rl_ledger_text
 
 DESCRIPTION = """\
 The five books of one training step, each of which adds up to what `predict one-batch` and `predict memory` say, and MFU by convention.

@@ -7,16 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predict.cli.options import (
-    add_data,
-    add_overrides,
-    given,
-    log,
-    refuse,
-    require_positive,
-    require_writable,
-    write_file,
-)
+from predict.cli.options import add_settings, given, log, refuse, require_positive, require_writable, write_file
 from predict.plan_search.default_plan import RULE
 from sampling.errors import Checks, UserError
 
@@ -29,8 +20,7 @@ def add_config_or_model(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "config", metavar="CONFIG", nargs="?", help="run config (YAML); `predict schema` describes it; or give --model"
     )
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
     made = command.add_argument_group(
         "without a CONFIG, a model on some GPUs", textwrap.fill(f"The plan is chosen by a rule: {RULE}.", 100)
     )

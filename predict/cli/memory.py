@@ -38,7 +38,7 @@ from predict.reports.memory import headlines, misfit
 from predict.reports.pictures.figure_file import SUFFIXES
 from predict.reports.pictures.memory_plot import save_memory_plot
 from predict.reports.restored_memory import memory_report_json, memory_report_text
-from predict.reports.rl.step import rl_memory_json, rl_memory_text, rl_misfit
+from predict.reports.rl_step import rl_memory_json, rl_memory_text, rl_misfit
 from predict.reports.text import show, with_provenance
 from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError

@@ -28,6 +28,11 @@ Answer = TypeVar("Answer")
 
 def add_config(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", help="run config (YAML); `predict schema` describes it")
+    add_settings(command)
+
+
+def add_settings(command: argparse.ArgumentParser) -> None:
+    """What a config is read with: --set, and the folder of the user's own data."""
     add_overrides(command)
     add_data(command)
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from predict.cli.options import (
-    add_data,
-    add_overrides,
-    log,
-    require_output,
-    write_file,
-    writing,
-)
+from predict.cli.options import add_settings, log, require_output, write_file, writing
 from predict.reports.pictures.figure_file import save_figure
 from predict.reports.pictures.figures import KINDS, figure_page, plot
 from sampling.extras import require_library
@@ -39,8 +32,7 @@ throughput by the longest response and n.
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("kind", metavar="KIND", choices=KINDS, help=", ".join(KINDS))
     command.add_argument("config", metavar="CONFIG", help="run config (YAML); `predict schema` describes it")
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
     command.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help=".svg, .png or .html")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_data, add_overrides, given, log, log_not_read, refuse, require_output, write_file
+from predict.cli.options import add_settings, given, log, log_not_read, refuse, require_output, write_file
 from predict.kinds import RL, kind_of
 from predict.ledger.training_cost import require_paid
 from predict.reports.page.report import report
@@ -32,8 +32,7 @@ from disk, offline, and loads nothing from elsewhere.
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("configs", metavar="CONFIG", nargs="+", help="run configs (YAML), shown side by side")
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
     command.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the page to write: .html")
     command.add_argument("--tokens", metavar="N", help="also what a whole training of so many tokens costs, such as 2T")
     command.add_argument("--price", metavar="PRICE", help="with --tokens: what a GPU or node costs, such as 2.5/gpu-h")

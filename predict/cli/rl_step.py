@@ -7,15 +7,14 @@ import argparse
 from predict import rl_step, rl_step_draws
 from predict.cli.options import (
     add_check,
-    add_data,
     add_json,
-    add_overrides,
+    add_settings,
     check_fit,
     log_not_read,
     print_answer,
     require_positive,
 )
-from predict.reports.rl.step import rl_misfit, rl_step_json, rl_step_text
+from predict.reports.rl_step import rl_misfit, rl_step_json, rl_step_text
 
 EXAMPLES = """\
 examples:
@@ -40,8 +39,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="also how steps differ: percentiles over N draws of the lengths",
     )
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
     add_check(command)
     add_json(command)
 

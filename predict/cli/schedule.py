@@ -10,9 +10,8 @@ from pathlib import Path
 from predict.cli.options import (
     add_calibration,
     add_check,
-    add_data,
     add_json,
-    add_overrides,
+    add_settings,
     cannot_write,
     check_fit,
     given,
@@ -60,8 +59,7 @@ FILES = ("order", "trace", "plot")
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", nargs="?", help="run config (YAML) whose stage times to take")
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
     add_calibration(command)
     times = command.add_argument_group("stage times without a config, in any one unit; times of one chunk")
     times.add_argument("--stage-times", type=Path, metavar="FILE.json", help="times by rank and chunk")

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from predict import serving_answer
 from predict.cli.options import (
-    add_data,
     add_json,
-    add_overrides,
     add_serving_questions,
+    add_settings,
     add_step_model,
     cannot_write,
     log,
@@ -23,7 +22,7 @@ from predict.cli.options import (
 from predict.interval import Interval
 from predict.reports.pictures.charts import sweep_figure
 from predict.reports.pictures.figure_file import save_figure
-from predict.reports.serving.answer import answer_json, answer_text
+from predict.reports.serving import answer_json, answer_text
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import Outcome
@@ -62,8 +61,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--sweep", metavar="rate=VALUES", help="several rates: rate=2,8,16 or rate=FIRST..LAST..STEP")
     command.add_argument("-o", "--output", type=Path, metavar="FILE", help="a plot of the sweep, .svg or .png")
     add_serving_questions(command)
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
     add_json(command)
 
 

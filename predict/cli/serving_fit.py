@@ -5,18 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from predict.cli.options import (
-    add_data,
-    add_json,
-    add_overrides,
-    given,
-    log,
-    print_answer,
-    refuse,
-    require_writable,
-    write_json,
-)
-from predict.reports.serving.step import coefficients_text
+from predict.cli.options import add_json, add_settings, given, log, print_answer, refuse, require_writable, write_json
+from predict.reports.serving_step import coefficients_text
 from predict.serving.coefficients import coefficients_json
 from predict.validation.fitted_server import serving_fit
 
@@ -55,8 +45,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--source", default="", metavar="TEXT", help="provenance of the runs, kept with the coefficients"
     )
     command.add_argument("--output", type=Path, metavar="FILE", help="write the coefficients there (.json)")
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
     add_json(command)
 
 

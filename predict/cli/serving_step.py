@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import add_data, add_json, add_overrides, add_step_model, print_answer
-from predict.reports.serving.step import step_json, step_text
+from predict.cli.options import add_json, add_settings, add_step_model, print_answer
+from predict.reports.serving_step import step_json, step_text
 from predict.serving.served_step import serving_step
 
 EXAMPLES = """\
@@ -35,8 +35,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--prefill", action="append", default=[], metavar="[COUNTx]TOKENS[@CONTEXT]", help="chunks of prompts"
     )
     add_step_model(command, more=", or all side by side")
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
     add_json(command)
 
 

@@ -7,17 +7,7 @@ from pathlib import Path
 
 from predict import speed_of_light, step_speed_of_light
 from predict.bounds.analysis import Analysis
-from predict.cli.options import (
-    add_data,
-    add_json,
-    add_overrides,
-    given,
-    log,
-    print_answer,
-    refuse,
-    require_folder,
-    write_file,
-)
+from predict.cli.options import add_json, add_settings, given, log, print_answer, refuse, require_folder, write_file
 from predict.reports.bounds import (
     analysis_content,
     as_yaml,
@@ -74,8 +64,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="write analysis.yaml and perf_<arch>.yaml there; DIR is made if missing",
     )
     add_json(command)
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import add_check, add_data, add_json, add_overrides, check_fit, log, print_answer
+from predict.cli.options import add_check, add_json, add_settings, check_fit, log, print_answer
 from predict.reports.learnt import left_out_text, plan_setting_text, widths_text
 from predict.reports.memory import misfit
 from predict.reports.validation import (
@@ -59,8 +59,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="configs, or one of the words above",
     )
     _add_truth(command)
-    add_overrides(command)
-    add_data(command)
+    add_settings(command)
     command.add_argument(
         "--rounds", type=int, help="interleaved rounds of measuring (default: 3, on a GPU 1 of ten seconds and more)"
     )

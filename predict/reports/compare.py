@@ -12,9 +12,9 @@ from predict.memory.peak import TERMS
 from predict.plan_search.compare import Difference, differing, setting_text
 from predict.plan_search.serving import carried, carried_cost, carried_ratio, money, per_gpu
 from predict.reports.money import amount_text
-from predict.reports.rl.step import rl_step_json
-from predict.reports.serving.answer import answer_json
-from predict.reports.serving.step import coefficients_line, notes_on_answers
+from predict.reports.rl_step import rl_step_json
+from predict.reports.serving import answer_json
+from predict.reports.serving_step import coefficients_line, notes_on_answers
 from predict.reports.sweep import rate_in_words
 from predict.reports.text import escape, figures_table, first_lines_of, stacked
 from predict.rl.phases import NAMES

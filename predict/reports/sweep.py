@@ -19,8 +19,8 @@ from predict.reports.search_columns import (
     headings,
     server_columns,
 )
-from predict.reports.serving.answer import load_line
-from predict.reports.serving.step import coefficients_line, notes_on_answers
+from predict.reports.serving import load_line
+from predict.reports.serving_step import coefficients_line, notes_on_answers
 from predict.reports.text import escape, figures_table, first_lines_of, stacked
 from predict.serialise import picked, versioned
 from predict.serving.questions import Answer, objectives_text

@@ -20,8 +20,8 @@ from predict.reports.page.run_view import (
 from predict.reports.palette import PHASE_COLOURS
 from predict.reports.pictures.memory_plot import COLOURS
 from predict.reports.pictures.waterfall_plot import DrawnBar
-from predict.reports.rl.ledger import rl_ledger_json
-from predict.reports.rl.step import headline, rl_misfit
+from predict.reports.rl_ledger import rl_ledger_json
+from predict.reports.rl_step import headline, rl_misfit
 from predict.rl.books import RlLedger, spans
 from predict.rl.memory import TERMS, RlMemory
 from predict.rl.phases import Phase

@@ -18,7 +18,7 @@ from predict.reports.pictures.waterfall_plot import (
     heading,
     plain_axis,
 )
-from predict.reports.rl.step import headline
+from predict.reports.rl_step import headline
 from predict.rl.books import spans
 from predict.rl.memory import TERMS
 from predict.rl.step import RlStep

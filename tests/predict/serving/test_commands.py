@@ -11,8 +11,8 @@ import pytest
 import predict
 from predict.cli import main
 from predict.cli.serving import rates_of
-from predict.reports.serving.answer import answer_json
-from predict.reports.serving.step import believed
+from predict.reports.serving import answer_json
+from predict.reports.serving_step import believed
 from predict.serving import StepBatch, step_time
 from predict.serving.coefficients import coefficients_json, shipped_coefficients
 from predict.serving.config import load_serving

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from predict.reports.ledger import constants_table, ledger_json, quantity, rows_of_books
-from predict.reports.rl.step import PHASE, rests_on, rl_memory_json, rl_memory_parts, tail_in_words
+from predict.reports.rl_step import PHASE, rests_on, rl_memory_json, rl_memory_parts, tail_in_words
 from predict.reports.text import (
     account_table,
     escape,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from predict.rl.books import RlLedger
     from predict.rl.phases import Phase
+
 
 LEAST = 0.005
 """Share of the step from which on a part has a line of its own."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.interval import Interval
 from predict.reports.money import amount_text, money_text
-from predict.reports.serving.step import coefficients_line, notes_on_step, server_line, sources_text
+from predict.reports.serving_step import coefficients_line, notes_on_step, server_line, sources_text
 from predict.reports.text import escape, fact, head, noted, stacked, table
 from predict.serialise import as_json, picked, versioned
 from predict.serving.loaded_server import LoadedServer

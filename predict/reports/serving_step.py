@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from predict.serving.coefficients import Coefficients, Weight
     from predict.serving.config import ServingRun
 
+
 NOTED = 0.01
 """Log half-width from which on a note says that the interval is wider."""
 

@@ -1,1 +1,0 @@
-"""Steps of reinforcement learning, as text and JSON."""

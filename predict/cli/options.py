@@ -32,7 +32,7 @@ def add_config(command: argparse.ArgumentParser) -> None:
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:
-    """What a config is read with: --set, and the folder of the user's own data."""
+    """Options that change how a config is read: --set, and the folder of the user's own data."""
     add_overrides(command)
     add_data(command)
 

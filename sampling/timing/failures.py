@@ -9,9 +9,20 @@ from dataclasses import dataclass, field
 from sampling.call import Call, Phase
 from sampling.errors import ConfigError, SkippedError, UserError, in_one_line
 from sampling.hardware.cluster import Cluster
-from sampling.timing.call_memory import MEMORY_SHARE, fits
 from sampling.timing.timer import Ranks
 from sampling.torch_work.workload_protocols import Rotates, Workload
+from sampling.units import GIB
+
+MEMORY_SHARE = 0.6
+"""Share of a device's memory that a call's own tensors may take; libraries' workspaces and fragments need the rest."""
+
+
+def fits(call: Call, cluster: Cluster) -> bool:
+    """Whether a GPU holds the call, by its fields alone; ranks on a CPU share what the machine has, and their calls are small."""
+    if cluster.gpu.kind == "cpu":
+        return True
+    return call.resident_bytes() <= MEMORY_SHARE * cluster.gpu.memory_gib * GIB
+
 
 OUT_OF_MEMORY = "ran out of memory"
 ALLOCATION = "can't allocate memory"

@@ -17,8 +17,7 @@ from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.linear_attention import GatedDelta
 from sampling.store.sample import Sample
-from sampling.timing.call_memory import fits
-from sampling.timing.failures import failure
+from sampling.timing.failures import failure, fits
 from sampling.timing.time_calls import time_requests, untold
 from sampling.timing.timer import TimerSettings
 from sampling.torch_work.build import build, builds

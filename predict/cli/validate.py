@@ -143,7 +143,7 @@ def run(options: argparse.Namespace) -> None:
     if found.answer == "runs" and found.found.failed:
         failed, of = found.found.failed, len(found.found.predictions)
         raise UserError(
-            f"{len(failed)} of {of} runs failed and have no row: {', '.join(failed)}; mend what is told above, and the same command "
+            f"{len(failed)} of {of} runs failed and have no row: {', '.join(failed)}; mend what is reported above, and the same command "
             "measures them alone"
         )
 

@@ -210,7 +210,8 @@ def rollout_of(rl: RlRun) -> Rollout:
 
 def _simulated(rl: RlRun) -> Rollout:
     server, rollout = rollout_server(rl), rl.section.rollout
-    (table, factors_at), room = _steps(rl, server), cache_room(server)
+    steps = None if rl.in_plain_torch else stepper(server, rollout.step_model)
+    (table, factors_at), room = _steps(rl, server, steps), cache_room(server)
     shares = rounds_of(rl.section)
     ahead = rl.section.staleness if rl.section.placement == ASYNC else 0.0
     replicas = rl.rollout_gpus // server.tp
@@ -230,25 +231,17 @@ def _simulated(rl: RlRun) -> Rollout:
         served=last,
         ends_us=ends,
         steps_ahead=ahead,
-        bound_by=bound_by(rl, server, last),
-        sources=_sources(rl, server, last),
+        bound_by=bound_by(rl, steps, server, last),
+        sources=steps.sources(mean_batch(server, last)) if steps else sources_of_decode(rl),
     )
 
 
-def _steps(rl: RlRun, server: Server) -> tuple[StepTable, Callable[[StepBatch], Interval]]:
-    """The times of an engine's steps, and the interval of a batch's as factors."""
-    if rl.in_plain_torch:
-        table, factors = plain_steps(rl, server.engine.max_num_batched_tokens)
-        return table, lambda batch: factors
-    steps = stepper(server, rl.section.rollout.step_model)
-    return steps.table, steps.factors_at
-
-
-def _sources(rl: RlRun, server: Server, served: Served) -> Mapping[str, float]:
-    """The shares of the engine's mean step."""
-    if rl.in_plain_torch:
-        return sources_of_decode(rl)
-    return stepper(server, rl.section.rollout.step_model).sources(mean_batch(server, served))
+def _steps(rl: RlRun, server: Server, steps: Stepper | None) -> tuple[StepTable, Callable[[StepBatch], Interval]]:
+    """The times of an engine's steps, and the interval of a batch's as factors; without `steps` those of plain torch."""
+    if steps:
+        return steps.table, steps.factors_at
+    table, factors = plain_steps(rl, server.engine.max_num_batched_tokens)
+    return table, lambda batch: factors
 
 
 def _streams(rl: RlRun, replicas: int, steps: float) -> list[Traffic]:
@@ -319,11 +312,11 @@ def mean_batch(server: Server, served: Served) -> StepBatch:
     return StepBatch(chunks=(Chunk(tokens=tokens),) if tokens else (), decodes=(cached,) * decodes)
 
 
-def bound_by(rl: RlRun, server: Server, served: Served) -> str:
+def bound_by(rl: RlRun, steps: Stepper | None, server: Server, served: Served) -> str:
     """The largest part of the mean step's time: compute, memory, communication or host."""
-    if rl.in_plain_torch:
+    if steps is None:
         return _slower(decode_calls(rl, decode_batches(rl)[-1], decode_keys(rl)[1]), server.cluster.gpu)
-    parts = _parts_us(stepper(server, rl.section.rollout.step_model), mean_batch(server, served))
+    parts = _parts_us(steps, mean_batch(server, served))
     return max(parts, key=lambda name: parts[name])
 
 

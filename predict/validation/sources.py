@@ -189,7 +189,7 @@ def _require_taken(name: str, options: ValidationOptions) -> None:
             if extra := [flag(option) for option in known if option in given and option not in source.options]:
                 own = ", ".join(map(flag, source.options))
                 raise UserError(
-                    f"{', '.join(extra)}: does not go with `predict validate {name}`, which takes {own}; omit it"
+                    f"{', '.join(extra)}: does not go with `predict validate {source.title or name}`, which takes {own}; omit it"
                 )
         with checks.one():
             if options.rounds is not None and options.rounds < 1:
@@ -320,6 +320,8 @@ class Source(NamedTuple):
     """Those that it takes, except the rounds."""
     truth: str = ""
     """The tables that --truth must name; empty where none is needed."""
+    title: str = ""
+    """The configs that it measures, as a reader names them; empty for a source that a word names."""
 
 
 SOURCES: Mapping[str, Source] = {
@@ -331,10 +333,10 @@ SOURCES: Mapping[str, Source] = {
     ),
     "serving": Source(_serving, ("truth", "model", "coefficients"), truth="the folder of serving_experiments.csv"),
     "rl": Source(_rl, ("truth",), truth="a CSV file of published RL steps, one per row"),
-    "runs": Source(_runs, ("overrides", "keep", "profile", "check")),
-    "rl-configs": Source(_rl_configs, ("overrides",)),
-    "serving-configs": Source(_serving_configs, ("overrides", "coefficients")),
+    "runs": Source(_runs, ("overrides", "keep", "profile", "check"), title="RUN-CONFIG"),
+    "rl-configs": Source(_rl_configs, ("overrides",), title="RL-CONFIG"),
+    "serving-configs": Source(_serving_configs, ("overrides", "coefficients"), title="SERVING-CONFIG"),
 }
-APART = tuple(name for name in SOURCES if not name.endswith(("runs", "-configs")))
+APART = tuple(name for name, source in SOURCES.items() if not source.title)
 WORDS = (OWN, GPU, *APART)
 """Words that may stand in place of configs."""

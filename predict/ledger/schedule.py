@@ -136,7 +136,7 @@ class ScheduleBook:
     @property
     def bubble_us(self) -> float:
         """Waiting of the mean rank that is not for sends."""
-        return self.idle_us - self.sends_us
+        return max(0.0, self.idle_us - self.sends_us)  # the two are summed in other orders, and round differently
 
     @property
     def queue_us(self) -> float:
@@ -173,7 +173,7 @@ def _ranks(prediction: Prediction) -> tuple[RankTime, ...]:
                 rank=place,
                 busy_us=float((end - start).sum()),
                 fill_us=float(start[0]),
-                queue_us=float((start[1:] - end[:-1]).sum()),
+                queue_us=max(0.0, float((start[1:] - end[:-1]).sum())),
                 end_us=rank.after_us,
                 drain_us=max(ends_us) - end_us,
             )

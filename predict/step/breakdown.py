@@ -196,7 +196,7 @@ def step_breakdown(
     beside = {name: time_us for name, time_us in {STRAGGLERS: waited_us, OVERHEAD: overhead_us}.items() if time_us}
     idle_us = step_us - sum(mean.values()) - waited_us - overhead_us
     p2p_us = exposed_p2p_us(order, ranks)
-    idle = {P2P: p2p_us, BUBBLE: idle_us - p2p_us}
+    idle = {P2P: p2p_us, BUBBLE: max(0.0, idle_us - p2p_us)}  # a sum of many times may round to less than none
     return add_up([dict.fromkeys(NOT_COMPUTE, 0.0), mean, beside, idle])
 
 
@@ -213,7 +213,7 @@ def exposed_p2p_us(order: Order, ranks: tuple[PricedRank, ...]) -> float:
     """The time by which the step would be shorter if tensors crossed the pipeline's edges at once."""
     times = chunk_times(ranks, order.placement)
     with_sends, without = (simulate(order, each) for each in (times, replace(times, p2p=0.0)))
-    return step_time_us(with_sends, ranks) - step_time_us(without, with_windows(ranks, without))
+    return max(0.0, step_time_us(with_sends, ranks) - step_time_us(without, with_windows(ranks, without)))
 
 
 def calls_by_heading(counted: Iterable[Counted], prices: Prices) -> dict[str, float]:

@@ -18,6 +18,7 @@ from predict.reduced_benchmark.benchmark_file import load_benchmark
 from sampling.errors import UserError
 from sampling.timing.timer import TimerSettings
 from tests.predict.cli.benchmarked_config import MODEL, config
+from tests.predict.printed_answers import printed
 
 QUICK = TimerSettings(least_repeats=3, most_repeats=3, seconds=0.0, most_batches=1, attempts=1)
 EXPERTS = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
@@ -33,11 +34,6 @@ def timed(tmp_path_factory: pytest.TempPathFactory, warm_python: Path) -> tuple[
         patch.setattr("predict.cli.benchmark.benchmark", partial(benchmark_layers, settings=QUICK))
         assert main(["benchmark", path, "--gpus", "1", "--output", str(folder / "bench.json")]) == 0
     return path, str(folder / "bench.json")
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(list(arguments)) == 0
-    return capsys.readouterr().out
 
 
 def step_us(capsys: pytest.CaptureFixture[str], *arguments: str) -> float:

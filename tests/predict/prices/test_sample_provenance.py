@@ -22,17 +22,13 @@ from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
 from sampling.hardware.cluster import load_cluster
 from sampling.store import profiles
 from sampling.store.profiles import OWN, SHIPPED, profile_in_use
+from tests.predict.printed_answers import printed
 from tests.regressors.few_trees import few_trees
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
 COMMANDS = [["one-batch", DEMO], ["memory", DEMO], ["schedule", DEMO, "--schedule", "1f1b,afab"]]
 STAND_IN = f"No profile {OWN!r} is fitted here: the rows of {SHIPPED} stand in, taken on AMD EPYC"
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(list(arguments)) == 0
-    return capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("on_the_shipped_cpu")

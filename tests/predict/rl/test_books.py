@@ -16,7 +16,7 @@ from predict.reports.page.rl import rl_content
 from predict.rl.books import RlLedger
 from sampling.errors import UserError
 
-SMALL = """\
+PPO = """\
 model: llama3-8b
 cluster: {hardware: h100-sxm, nodes: 1, gpus_per_node: 8}
 plan: {dp: 4, pp: 2, zero: 1}
@@ -46,9 +46,9 @@ PLACEMENTS = {
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ppo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rl") / "small.yml"
-    path.write_text(SMALL)
+    path.write_text(PPO)
     return path
 
 
@@ -58,8 +58,8 @@ def ledger_of(path: Path, *settings: str) -> RlLedger:
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_parts_add_up_to_phases_and_phases_and_waiting_to_the_step(placement: str, small: Path) -> None:
-    ledger = ledger_of(small, *PLACEMENTS[placement])
+def test_parts_add_up_to_phases_and_phases_and_waiting_to_the_step(placement: str, ppo: Path) -> None:
+    ledger = ledger_of(ppo, *PLACEMENTS[placement])
     step = ledger.step
     for phase in step.phases:
         assert sum(phase.parts.values()) == pytest.approx(phase.time.median_us, rel=1e-9), phase.name
@@ -72,8 +72,8 @@ def test_parts_add_up_to_phases_and_phases_and_waiting_to_the_step(placement: st
     assert sum(ledger.by_source_us.values()) == pytest.approx(of_phases, rel=1e-9)
 
 
-def test_headings_are_those_of_what_a_phase_does(small: Path) -> None:
-    step = ledger_of(small).step
+def test_headings_are_those_of_what_a_phase_does(ppo: Path) -> None:
+    step = ledger_of(ppo).step
     parts = {phase.name: set(phase.parts) for phase in step.phases}
     assert {"gemm", "pp_bubble", "optimizer", "offload", "rl_framework"} <= parts["update_actor"]
     assert "driver" in parts["old_log_prob"] and "optimizer" not in parts["old_log_prob"]
@@ -82,20 +82,20 @@ def test_headings_are_those_of_what_a_phase_does(small: Path) -> None:
     assert (parts["reward"], parts["checkpoint"]) == ({"scoring"}, {"storage"})
 
 
-def test_without_samples_a_step_rests_on_no_measurement(small: Path) -> None:
-    sources = ledger_of(small).sources
+def test_without_samples_a_step_rests_on_no_measurement(ppo: Path) -> None:
+    sources = ledger_of(ppo).sources
     assert sources["measured"] == sources["extrapolated"] == 0
     assert sources["analytic"] + sources["assumed"] == pytest.approx(1)
     assert min(sources["analytic"], sources["assumed"]) > 0
 
 
-def test_the_command_tells_the_books(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ledger", str(small), "--json"]) == 0
+def test_the_command_tells_the_books(ppo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ledger", str(ppo), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    step = ledger_of(small).step
+    step = ledger_of(ppo).step
     assert found["account_us"]["all GPUs"]["gen"] == step.phases[0].time.median_us
     assert found["optimizer_step"]["step_time_us"]["median"] == step.actor.median_us
-    assert main(["ledger", str(small), "--csv"]) == 0
+    assert main(["ledger", str(ppo), "--csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     (bubble,) = (
         row for row in rows if (row["entry"], row["quantity"]) == ("phases update_actor", "parts_us.pp_bubble")
@@ -104,23 +104,23 @@ def test_the_command_tells_the_books(small: Path, capsys: pytest.CaptureFixture[
 
 
 def test_the_page_and_the_figures_have_the_phases(
-    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ppo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (view,) = rl_content([ledger_of(small, *PLACEMENTS["stale"]).step])["runs"]
+    (view,) = rl_content([ledger_of(ppo, *PLACEMENTS["stale"]).step])["runs"]
     assert {span["lane"] for span in view["spans"]} == {"trainer", "engines"}
     assert [moment["phase"] for moment in view["memory"]["moments"]] == ["gen", "update_critic", "update_actor"]
     page = tmp_path / "rl.html"
-    assert main(["report", str(small), str(small), "--set", "rl.n=2", "-o", str(page)]) == 0
+    assert main(["report", str(ppo), str(ppo), "--set", "rl.n=2", "-o", str(page)]) == 0
     assert '"name":"small (2)"' in page.read_text(encoding="utf-8")
     marks = {"waterfall": "update_actor", "timeline": "all GPUs gen", "memory": "gen kv_cache", "heatmap": "FITS 512 4"}
     for kind, mark in marks.items():
         drawn = tmp_path / f"{kind}.svg"
-        assert main(["plot", kind, str(small), "-o", str(drawn)]) == 0
+        assert main(["plot", kind, str(ppo), "-o", str(drawn)]) == 0
         assert f'id="{mark}"' in drawn.read_text(encoding="utf-8"), kind
-    assert main(["plot", "timeline", str(small), "-o", str(page)]) == 0
+    assert main(["plot", "timeline", str(ppo), "-o", str(page)]) == 0
     assert '"sections":["rl_headline","placement"]' in page.read_text(encoding="utf-8")
     capsys.readouterr()
-    assert main(["report", str(small), "configs/runs/demo.yml", "-o", str(page)]) == 2
+    assert main(["report", str(ppo), "configs/runs/demo.yml", "-o", str(page)]) == 2
     assert "configs/runs/demo.yml: not an RL config" in capsys.readouterr().err
     with pytest.raises(UserError, match="pareto: an RL config has waterfall, memory, heatmap, timeline"):
-        predict.plot("pareto", small)
+        predict.plot("pareto", ppo)

@@ -27,7 +27,7 @@ from sampling.store.profiles import IMPORTED, OWN, SHIPPED, home_of, known_profi
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """One profile; its dates are those of the last session and of the fit, '' where there is none."""
+    """One profile; its dates are those of the last session and fit, '' where there is none."""
 
     name: str
     kind: str

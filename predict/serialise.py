@@ -78,7 +78,7 @@ FORMATS: Mapping[str, Format] = {
     "validate-rl": FIRST,
     "validate-serving": FIRST,
 }
-"""Name of a format, that of its command or with its kind before it → the format. A version changes when a key changes its meaning."""
+"""Name of a format, its command's or with its kind before it → the format. A version changes when a key changes its meaning."""
 
 
 def version_of(name: str) -> int:

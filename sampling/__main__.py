@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
 
     from sampling.ranks.worker import World
-    from sampling.session.run_tasks import Outcome, Strategy
+    from sampling.session.run_tasks import SessionOutcome, Strategy
 
 DESCRIPTION = """\
 Time operators and collectives on this machine and keep the rows under data/samples/<profile>/.
@@ -142,7 +142,7 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
     return 0
 
 
-def _left(outcome: Outcome, *, named: bool) -> str:
+def _left(outcome: SessionOutcome, *, named: bool) -> str:
     """The calls that the budget did not reach, in words."""
     if outcome.named_left:
         return f"{outcome.named_left:,} timings of named calls left: run again to go on"
@@ -151,7 +151,7 @@ def _left(outcome: Outcome, *, named: bool) -> str:
     return "; ".join([*done, *optional]) or "all shapes done"
 
 
-def _quarantined(outcome: Outcome) -> list[str]:
+def _quarantined(outcome: SessionOutcome) -> list[str]:
     """Why rows are set aside, which keeps them out of the time models, and what to do, a line for each reason."""
     return [
         f"  {count} set aside for {kind.in_words}: {kind.advice}" for kind, count in outcome.quarantined.most_common()

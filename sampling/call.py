@@ -77,7 +77,7 @@ class Call(ABC):
         return 0.0
 
     def parts(self, phase: Phase) -> Sequence[Counted]:
-        """The smaller calls of which it is made, for the ledger and where it was never sampled; () if it is atomic."""
+        """The smaller calls that it is made of, for the ledger and where it was never sampled; () if it is atomic."""
         return ()
 
 

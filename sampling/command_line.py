@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 128 + signal.SIGINT
 STDOUT_CLOSED = 128 + 13
-"""As a shell reports a program that SIGPIPE (13) ended, which is how `yes | head -1` ends."""
+"""The exit code by which a shell reports a program that SIGPIPE (13) ended, which is how `yes | head -1` ends."""
 OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
 """Errors of a path that a user gave, such as one in a folder that they may not enter, wherever a command meets it."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -77,7 +77,7 @@ def console(*, piped_width: int) -> Console:
 
 
 def _stdout_is_closed() -> bool:
-    """Whether nobody reads the pipe that stdout is. A write that failed does not tell: an unbuffered one is lost."""
+    """Whether nobody reads the pipe that stdout is. A failed write does not show it: an unbuffered one is lost."""
     poll = select.poll()
     try:
         poll.register(sys.stdout.fileno(), 0)  # errors and hang-ups are reported unasked

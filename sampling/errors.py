@@ -62,8 +62,8 @@ class InfeasibleError(UserError):
 
 
 class Checks:
-    """Several checks whose errors are told together: those of each `with checks.one():` are raised as one, a line each, when
-    `with Checks() as checks:` is left, with the UserError by which it is left, if any. It is of the first's class."""
+    """Several checks whose errors are reported together: the errors of each `with checks.one():` are raised as one, a line each, when
+    `with Checks() as checks:` is left, with the UserError by which it is left, if any. The raised error has the class of the first."""
 
     def __init__(self) -> None:
         self.errors: list[UserError] = []
@@ -76,8 +76,8 @@ class Checks:
     ) -> None:
         if not self.errors or not isinstance(error, UserError | None):
             return
-        told = [*self.errors, *([error] if error else [])]
-        raise type(told[0])("\n".join(dict.fromkeys(map(str, told)))) from None
+        found = [*self.errors, *([error] if error else [])]
+        raise type(found[0])("\n".join(dict.fromkeys(map(str, found)))) from None
 
     @contextmanager
     def one(self) -> Iterator[None]:

@@ -33,7 +33,7 @@ from sampling.session.gpu_worker import WorkerSettings
 from sampling.timing.timer import LONGEST_CALL_S, PRESETS
 
 DESCRIPTION = """\
-Spend a few minutes of one CUDA or ROCm GPU on rows, the most telling first: probes, one call of every kind, the calls of
+Spend a few minutes of one CUDA or ROCm GPU on rows, the most informative first: probes, one call of every kind, the calls of
 named runs, drawn calls, then real training steps. It needs torch and numpy, and nothing else.
 
 Every row is on the disk before the next call begins. A session that was killed goes on where it was when the command is given

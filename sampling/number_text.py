@@ -15,13 +15,13 @@ Show = Callable[[float], str]
 """Writes a number as text."""
 
 UNITS = ((HOUR_US, "h"), (SECOND_US, "s"), (1e3, "ms"), (1.0, "µs"))
-"""µs in each unit that a time is told in."""
+"""µs in each unit that a time is written in."""
 DIGITS = 3
 """Significant digits of a time."""
 MOST_DECIMALS = 3
-"""Decimals that a time has at most: below a nanosecond nothing is told apart."""
+"""Decimals that a time has at most: nothing below a nanosecond is shown."""
 ROUNDED_UP = 1 - 0.5 * 10**-DIGITS
-"""Share of a unit from which on a time is told in it: 999.7 µs are 1.00 ms."""
+"""Share of a unit from which on a time is written in it: 999.7 µs are 1.00 ms."""
 BAR_WIDTH = 24
 """Characters of a bar that stands for all."""
 
@@ -55,7 +55,7 @@ def _decimals(value: float, digits: int, most: int = MOST_DECIMALS) -> int:
     """Decimals that give so many significant digits, `most` at most; 0 for nothing."""
     if not value or not math.isfinite(value):
         return 0
-    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 9.999 is told as 10.0
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 9.999 is written as 10.0
     return min(most, max(0, digits - 1 - exponent))
 
 

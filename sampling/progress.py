@@ -15,7 +15,7 @@ LINE_EVERY_S = 15.0
 
 @contextmanager
 def progress_display(label: str, budget_s: float | None = None) -> Iterator[Progress]:
-    """Yields the function that shows progress. The time left is that of the budget, or estimated from the pace so far."""
+    """Yields the function that shows progress. The time left is the budget's, or estimated from the pace so far."""
     start = time.monotonic()
 
     def time_left(done: int, total: int) -> str:

@@ -1,11 +1,11 @@
-"""Sizes of the units that times and bytes are told in."""
+"""Sizes of the units that times and bytes are stated in."""
 
 from __future__ import annotations
 
 SECOND_US = 1e6
 HOUR_US = 3.6e9
 GB = 1e9
-"""Bytes of a gigabyte, in which bandwidths and published sizes are told."""
+"""Bytes of a gigabyte, in which bandwidths and published sizes are stated."""
 MIB = 2**20
 GIB = 2**30
-"""Bytes of a gibibyte, in which a device's memory is told."""
+"""Bytes of a gibibyte, in which a device's memory is stated."""

@@ -21,7 +21,9 @@ from predict.bounds.device import Work
 
 Role = Literal["input", "weight", "made"]
 """The maker of a tensor: the caller, the module's parameters and buffers, or one of its operations."""
-Kind = Literal["view", "slice", "copy", "made", "product", "attention", "pointwise", "row", "gather", "update", "other"]
+OperationKind = Literal[
+    "view", "slice", "copy", "made", "product", "attention", "pointwise", "row", "gather", "update", "other"
+]
 """An operation by what it does to memory: `made` makes a tensor from nothing, `row` reduces or normalizes along dimensions, `update` writes
 a part of a tensor, `other` needs a kernel of its own."""
 
@@ -55,7 +57,7 @@ class Operation:
 
     name: str
     type: str
-    kind: Kind
+    kind: OperationKind
     reads: tuple[Tensor, ...]
     writes: tuple[Tensor, ...]
     macs: int = 0
@@ -86,7 +88,7 @@ class Graph:
         return {tensor.name: tensor for tensor in (*self.inputs, *self.weights, *made)}
 
     def owners(self, renames: Callable[[Operation], bool]) -> Mapping[str, str]:
-        """The name of each tensor → that of the tensor whose memory it is, where an operation only `renames` memory."""
+        """The name of each tensor → the tensor whose memory it is, where an operation only `renames` memory."""
         owner = {name: name for name in self.tensors}
         for each in self.operations:
             if each.reads and renames(each):
@@ -94,12 +96,12 @@ class Graph:
         return owner
 
 
-FREE: tuple[Kind, ...] = ("view", "slice", "made")
-JOINING: tuple[Kind, ...] = ("pointwise", "copy", "gather", "row")
-FIRST: tuple[Kind, ...] = ("pointwise", "copy", "gather")
+FREE: tuple[OperationKind, ...] = ("view", "slice", "made")
+JOINING: tuple[OperationKind, ...] = ("pointwise", "copy", "gather", "row")
+FIRST: tuple[OperationKind, ...] = ("pointwise", "copy", "gather")
 """Kinds that a product can do while it reads its operands."""
 CASTS = ("to", "to_copy")
-ALONE: tuple[Kind, ...] = ("other", "update")
+ALONE: tuple[OperationKind, ...] = ("other", "update")
 
 
 @dataclass(slots=True)
@@ -201,7 +203,7 @@ class _Traffic:
         return sum(min(sum(parts.values()), self.graph.tensors[owner].size_bytes) for owner, parts in needed.items())
 
     def written_bytes(self, operations: list[Operation], *, all_of_them: bool = False) -> float:
-        """Bytes of the tensors made that other operations read or the module returns; with `all_of_them` there are no others."""
+        """Bytes of the tensors made that other operations read or the module returns; with `all_of_them` these are all that were made."""
         inside = {each.name for each in operations}
         written = 0.0
         for each in operations:
@@ -280,7 +282,7 @@ class _Grouping:
         return True
 
     def _take_over(self, first: Operation, new: int) -> None:
-        """Do the elementwise work that only the new kernel reads while it reads its operands: for a product that of kernels which do
+        """Do the elementwise work that only the new kernel reads while it reads its operands: for a product the work of kernels which do
         nothing else, so that no epilogue is undone."""
         inside, waiting = {first.name}, [first]
         while waiting:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predict.bounds.element_counts import einsum_macs
-from predict.bounds.kernels import Graph, Kind, Operation, Role, Tensor
+from predict.bounds.kernels import Graph, Operation, OperationKind, Role, Tensor
 from predict.bounds.user_file import DATA_DEPENDENT, TORCH_DTYPE, export, load_module
 from sampling.errors import UserError
 from sampling.hardware.hardware_file import DTYPE_BYTES
@@ -90,7 +90,7 @@ PRODUCTS: Mapping[str, Callable[[Tensors, Tensor], int]] = {
 
 
 def macs_of(name: str, reads: Tensors, out: Tensor, arguments: Arguments) -> int:
-    """Multiply-accumulates of an operation, by the name that it has in an exported graph; 0 for what is no matrix product.
+    """Multiply-accumulates of an operation, by the name that it has in an exported graph; 0 for anything but a matrix product.
 
     They come from the shapes of what a product reads and writes, and are half of what `torch.utils.flop_counter` counts, which a test
     compares; causal attention counts whole, as there.
@@ -111,7 +111,7 @@ def skipped_share(name: str, reads: Tensors, *, causal: bool) -> float:
     return 1 - (square * (square + 1) / 2 + (queries - square) * keys) / (queries * keys)
 
 
-NAMES: Mapping[Kind, str] = {
+NAMES: Mapping[OperationKind, str] = {
     "view": """
         view reshape _unsafe_view contiguous transpose permute t numpy_T mT mH expand expand_as broadcast_to squeeze
         unsqueeze flatten unflatten ravel chunk split unsafe_chunk split_with_sizes unsafe_split tensor_split unbind
@@ -143,8 +143,8 @@ NAMES: Mapping[Kind, str] = {
         grid_sampler linalg_inv linalg_cholesky tril_indices
     """,
 }
-"""Names by kind, beside those of products; every other operation is elementwise, or makes a tensor from nothing."""
-KIND_OF: Mapping[str, Kind] = {
+"""Names by kind, without those of products; every other operation is elementwise, or makes a tensor from nothing."""
+KIND_OF: Mapping[str, OperationKind] = {
     **{name: kind for kind, names in NAMES.items() for name in names.split()},
     **dict.fromkeys((*PRODUCTS, "einsum", "convolution"), "product"),
     ATTENTION: "attention",
@@ -155,7 +155,7 @@ WRITES_A_PART = "copy_"
 """`copy_` onto a slice, which is how `x[:, 0] = y` is exported."""
 
 
-def kind_of(name: str, reads: Sequence[Tensor], *, trains: bool) -> Kind:
+def kind_of(name: str, reads: Sequence[Tensor], *, trains: bool) -> OperationKind:
     """The kind of an operation; `trains` is whether a batch normalization computes its statistics here."""
     if not reads:
         return "made"

@@ -1,4 +1,4 @@
-"""The operators of a step beside their speed of light: where the headroom is, and the three models of the step's calls."""
+"""The operators of a step next to their speed of light: where the headroom is, and the three models of the step's calls."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class StepBounds:
 
 
 def step_speed_of_light(config: Config | TrainingRun, overrides: Sequence[str] = ()) -> StepBounds:
-    """The operators of a config's step beside the least time that the device's peaks leave them, worst ratio first. Communication, idle
+    """The operators of a config's step next to the least time that the device's peaks leave them, worst ratio first. Communication, idle
     time and launches are not among them."""
     prediction = one_batch(config, overrides)
     gpu = prediction.run.cluster.gpu.at_its_fastest()

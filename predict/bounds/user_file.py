@@ -1,5 +1,5 @@
 """A user's file with a `Model` and its inputs, run as Python with every new tensor on the meta device, which allocates none, and
-exported to torch's graph of operations; what cannot be is reported with its operation and line."""
+exported to torch's graph of operations. What cannot be exported is reported with its operation and line."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def load_module(path: Path, precision: str) -> MetaModule:
 
 
 def _run(path: Path) -> dict[str, Any]:
-    """The names of the file, run as a module of its own; beside it, it may import its neighbours."""
+    """The names of the file, run as a module of its own, which may import the files next to it."""
     module = ModuleType(f"speed_of_light_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and pickling look it up there

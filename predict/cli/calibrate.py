@@ -43,7 +43,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="the file to write (default: NAME.calibration.yml beside the cluster's)",
+        help="the file to write (default: NAME.calibration.yml next to the cluster's)",
     )
     command.add_argument("--dry-run", action="store_true", help="show the fit, write nothing")
     command.add_argument(
@@ -56,7 +56,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--few-shot",
         type=int,
         metavar="N",
-        help="judge instead: of each source of --truth take N runs as measured, and tell the others' error before and after",
+        help="judge instead: of each source of --truth take N runs as measured, and print the others' error before and after",
     )
     command.add_argument(
         "--truth", type=Path, metavar="FILE", help="a CSV file of measured runs (`predict schema --truth`)"
@@ -128,7 +128,7 @@ def _few_shot(options: argparse.Namespace) -> None:
     )
 
 
-def _refuse(options: argparse.Namespace, beside: str, *names: str) -> None:
-    """UserError for options that do not go with another one."""
+def _refuse(options: argparse.Namespace, other: str, *names: str) -> None:
+    """UserError for options that cannot be combined with another one."""
     if extra := given(options, *names):
-        raise UserError(f"{', '.join(extra).replace('--configs', 'CONFIG')}: does not go with {beside}; omit it")
+        raise UserError(f"{', '.join(extra).replace('--configs', 'CONFIG')}: cannot be combined with {other}; omit it")

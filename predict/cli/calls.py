@@ -22,14 +22,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "configs",
         nargs="+",
         metavar="CONFIG",
-        help="configs (YAML) of runs, searches, serving or RL; of several, files that are no run config are passed over and named",
+        help="configs (YAML) of runs, searches, serving or RL; of several, files that are not run configs are passed over and named",
     )
     command.add_argument(
         "--hardware",
         default="",
         metavar="NAME",
         help="entry of configs/hardware whose runs are meant; runs on other hardware are passed over and named (default: "
-        "that of the runs, or this machine's where they are on several)",
+        "the runs', or this machine's where they are on several)",
     )
     command.add_argument("--output", type=Path, metavar="FILE", help="write there instead of stdout")
     add_settings(command)

@@ -1,4 +1,4 @@
-"""`predict explain`: the predicted ledger beside that of a profile of the same run, and what makes the difference."""
+"""`predict explain`: the predicted ledger next to the one of a profile of the same run, and what makes the difference."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ examples:
   predict explain configs/runs/llama3-70b-64xh100.yml --trace rank0.json.gz --json
 """
 DESCRIPTION = """\
-Hold a prediction against traces of torch's profiler (record_shapes=True), of one rank or, in a folder, of several. Both ledgers are of
-the mean traced rank; the measured one adds up to the measured step, with what no operator explains in a row of its own. Waiting is told
+Compare a prediction with traces of torch's profiler (record_shapes=True), of one rank or, in a folder, of several. Both ledgers are of
+the mean traced rank; the measured one adds up to the measured step, with what no operator explains in a row of its own. Waiting is separated
 from transferring where more than one rank was traced.
 """
 

@@ -13,12 +13,12 @@ from sampling.errors import Checks
 
 EXAMPLES = """\
 examples:
-  predict history               all clusters of which runs are recorded
+  predict history               all clusters with recorded runs
   predict history pod-a --since 2026-03-01
   predict history pod-a --last 50 --json
 """
 DESCRIPTION = """\
-The runs that `predict record` kept, beside what was predicted of them; whether steps have become slower or faster than predicted since
+The runs that `predict record` kept, next to what was predicted of them; whether steps have become slower or faster than predicted since
 some day, and which term of a calibration would explain it.
 """
 
@@ -26,7 +26,7 @@ some day, and which term of a calibration would explain it.
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("cluster", nargs="?", metavar="CLUSTER", help="one cluster (default: all)")
     command.add_argument("--since", metavar="DATE", help="the runs from a day on, such as 2026-03-12 (default: all)")
-    command.add_argument("--last", type=int, metavar="N", help="the last N runs (default: all, of which 20 are shown)")
+    command.add_argument("--last", type=int, metavar="N", help="the last N runs (default: all; 20 are shown)")
     add_data(command)
     add_json(command)
 

@@ -18,7 +18,7 @@ examples:
 DESCRIPTION = """\
 Read another tool's files of a run as a run config.
 
-Megatron-LM's arguments (a launch script, a list of arguments or YAML), torchtitan's TOML, DeepSpeed's JSON beside the script of
+Megatron-LM's arguments (a launch script, a list of arguments or YAML), torchtitan's TOML, DeepSpeed's JSON with the script of
 Megatron-DeepSpeed, and Primus' YAML; several files of one run make one config. --set gives what they do not say, such as the
 GPUs. Settings that change nothing here, and unknown ones, are listed on stderr.
 """

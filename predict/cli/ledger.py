@@ -22,7 +22,7 @@ from predict.reports.ledger import COLUMNS, ledger_json, ledger_rows, ledger_tex
 from predict.reports.rl_ledger import rl_ledger_json, rl_ledger_rows, rl_ledger_text
 
 DESCRIPTION = """\
-The five books of one training step, each of which adds up to what `predict one-batch` and `predict memory` say, and MFU by convention.
+The five books of one training step, which add up to what `predict one-batch` and `predict memory` say, and MFU by convention.
 
 compute        FLOPs that the model requires, by part; every operator with its time, and that over the least that the device allows
 memory         the terms of the worst rank's peak
@@ -54,7 +54,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     if kind_of(options.config) == RL:
         refuse(
-            given(options, "calibration"), "does not go with an RL config; omit it, or name it in cluster.calibration"
+            given(options, "calibration"), "does not apply to an RL config; omit it, or name it in cluster.calibration"
         )
         of_rl = rl_ledger(options.config, options.overrides)
         log_not_read(of_rl.step.rl.not_read)

@@ -1,4 +1,4 @@
-"""A config in the place of CONFIG, made for a model and some GPUs: its options, and the config itself."""
+"""A config that takes the place of CONFIG, made for a model and some GPUs: its options, and the config itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_config_or_model(command: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--model", metavar="NAME", help="a shipped model, such as llama3-70b, or the path of a config.json"
     )
-    made.add_argument("--gpus", metavar="NxHARDWARE", help="how many of which device, such as 64xh100")
+    made.add_argument("--gpus", metavar="NxHARDWARE", help="the number and the name of the device, such as 64xh100")
     made.add_argument("--batch", type=int, metavar="N", help="sequences per step (default: about 4 million tokens)")
     made.add_argument("--save-config", type=Path, metavar="FILE", help="write the config with the chosen plan there")
 

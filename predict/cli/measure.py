@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
     elif kind == SERVING:
         implementation = ["--implementation"] if options.implementation != "torch" else []
         extra = given(options, "steps", "trace") + implementation
-        refuse(extra, "does not go with a serving config, whose load.duration_s says how long; omit it")
+        refuse(extra, "does not apply to a serving config, whose load.duration_s says how long; omit it")
     else:
         require_folder("--trace", options.trace)
     found = measure(

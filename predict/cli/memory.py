@@ -127,8 +127,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _run_rl(options: argparse.Namespace) -> None:
-    """An RL config: engine and trainer side by side. UserError for options that are of a training run alone."""
-    refuse(given(options, *OF_TRAINING_RUNS), "does not go with an RL config; omit it")
+    """An RL config: engine and trainer side by side. UserError for options that apply only to a training run."""
+    refuse(given(options, *OF_TRAINING_RUNS), "does not apply to an RL config; omit it")
     step = rl_step(options.config, options.overrides)
     log_not_read(step.rl.not_read)
     print_answer(options, step, lambda step: rl_memory_json(step.memory), rl_memory_text)
@@ -163,14 +163,14 @@ def _margin(options: argparse.Namespace) -> float:
     return DEFAULT_MARGIN if options.safety_margin is None else float(options.safety_margin)
 
 
-def _restored(options: argparse.Namespace, asked: TrainingRun, memory: MemoryEstimate) -> RestoredMemory:
+def _restored(options: argparse.Namespace, run: TrainingRun, memory: MemoryEstimate) -> RestoredMemory:
     """The peak as the benchmark restores it, which is loaded or else taken here."""
     if options.load_benchmark:
         with naming("--load-benchmark"):
             benchmark = load_memory_benchmark(options.load_benchmark)
     else:
-        benchmark = run_memory_benchmark(asked, options.benchmark_gpus or 1, report=log)
+        benchmark = run_memory_benchmark(run, options.benchmark_gpus or 1, report=log)
     if options.save_benchmark:
         write_json("--save-benchmark", options.save_benchmark, {"memory": as_json(benchmark)})
     source = str(options.load_benchmark or "benchmark")
-    return restore_memory(asked, benchmark, margin=_margin(options), source=source).on_device(memory)
+    return restore_memory(run, benchmark, margin=_margin(options), source=source).on_device(memory)

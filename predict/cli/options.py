@@ -56,7 +56,7 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="override a key, as in --set plan.tp=2, where dp takes the ranks that are left unless it is set too; a path counts from "
-        "CONFIG's folder, and that of an order file from the working directory; may be repeated",
+        "CONFIG's folder, and an order file from the working directory; may be repeated",
     )
 
 
@@ -100,12 +100,12 @@ def add_serving_questions(command: argparse._ActionsContainer) -> None:
 
 
 def add_step_model(command: argparse._ActionsContainer, *, more: str = "") -> None:
-    """The model of a server's steps and its coefficients; `more` names models beside those that every command has."""
+    """The model of a server's steps and its coefficients; `more` names models in addition to those that every command has."""
     command.add_argument(
         "--model",
         default="",
         metavar="NAME",
-        help=f"model of the step: kernels (the default, or that of --coefficients), formula{', published' if more else ' or published'}{more}",
+        help=f"model of the step: kernels (the default, or the one of --coefficients), formula{', published' if more else ' or published'}{more}",
     )
     add_coefficients(command)
 

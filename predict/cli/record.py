@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from predict.cli.options import add_data, add_json, add_overrides, given, log, print_json
 from predict.measured_runs.record import KeptRecord, record
-from predict.measured_runs.records import id_of, past_date, records, remove, standing_doubts
+from predict.measured_runs.records import id_of, outlier_reasons, past_date, records, remove
 from predict.serialise import version_of
 from sampling.errors import Checks, UserError
 from sampling.number_text import duration, signed_percent
@@ -16,10 +16,10 @@ EXAMPLES = """\
 examples:
   predict record configs/runs/llama3-70b-64xh100.yml --log train.log
   predict record configs/runs/llama3-70b-64xh100.yml --log 14.9s --date 2026-03-12 --cluster pod-a
-  predict record --remove 3f2a91c      take the run of that id away; `predict history` tells the ids
+  predict record --remove 3f2a91c      take the run of that id away; `predict history` lists the ids
 """
 DESCRIPTION = """\
-Keep a measured run, and what is predicted of it, in runs/CLUSTER of your data: a small file for each. `predict history` tells the error
+Keep a measured run, and what is predicted of it, in runs/CLUSTER of your data: a small file for each. `predict history` prints the error
 over time, and drift.
 """
 DOUBTED = (
@@ -43,10 +43,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--cluster", metavar="NAME", help="the folder to keep it in (default: the cluster's file, else its profile)"
     )
     command.add_argument(
-        "--date", metavar="DATE", help="when it was measured, such as 2026-03-12 (default: as the log tells, else now)"
+        "--date", metavar="DATE", help="when it was measured, such as 2026-03-12 (default: the log's, else now)"
     )
     command.add_argument(
-        "--remove", metavar="ID", help="take a recorded run away instead; `predict history` tells its id"
+        "--remove", metavar="ID", help="take a recorded run away instead; `predict history` lists its id"
     )
     add_json(command)
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _remove(options: argparse.Namespace) -> None:
     if extra := given(options, "config", "log", "date", "overrides"):
-        raise UserError(f"{', '.join(extra).replace('--config', 'CONFIG')}: does not go with --remove; omit it")
+        raise UserError(f"{', '.join(extra).replace('--config', 'CONFIG')}: cannot be combined with --remove; omit it")
     place = remove(options.remove, options.cluster)
     if options.json:
         print_json({"version": version_of("record"), "removed": str(place)})
@@ -84,11 +84,11 @@ def _print(options: argparse.Namespace, kept: KeptRecord) -> None:
         )
     if kept.doubt and new:
         found = dict(records(one.cluster, log))
-        stands = dict(zip(found, standing_doubts([*found.values()]), strict=True))[place]
+        stands = dict(zip(found, outlier_reasons([*found.values()]), strict=True))[place]
         log(f"--log: {kept.doubt}{DOUBTED.format(id_of(place)) if stands else BORNE_OUT}")
     if kept.like:
         log(
-            f"{one.cluster} has this run with the same step already ({', '.join(kept.like)}); this one is kept beside it: if it is the same, take one "
+            f"{one.cluster} has this run with the same step already ({', '.join(kept.like)}); this one is kept too: if it is the same, take one "
             "away with `predict record --remove ID`"
         )
     log(f"{'wrote' if new else 'recorded before:'} {place}; from {one.measured.source}")

@@ -25,7 +25,7 @@ One HTML file with the answer for one plan, or for several side by side.
 Of RL configs it shows the phases, what trainer and engines do over the step, and memory while generating and updating.
 
 Of others it shows the step with its interval, where it goes, the memory of each rank and over the step, the pipeline with the operators
-behind each block, throughput by sequence and microbatch, plans beside each other, sensitivities, ledgers, and each assumption with its source. It opens
+behind each block, throughput by sequence and microbatch, plans next to each other, sensitivities, ledgers, and each assumption with its source. It opens
 from disk, offline, and loads nothing from elsewhere.
 """
 
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
         checks.run(require_output, "--output", options.output, SUFFIXES)
         checks.run(require_paid, options.tokens, options.price)
     if RL in map(kind_of, options.configs):
-        refuse(given(options, "tokens", "price"), "does not go with an RL config; omit it")
+        refuse(given(options, "tokens", "price"), "does not apply to an RL config; omit it")
     page = report(options.configs, options.overrides, tokens=options.tokens, price=options.price)
     for names in page.not_read:
         log_not_read(names)

@@ -31,7 +31,7 @@ from predict.reports.schedule import comparison_json, comparison_text
 from predict.reports.text import run_text, show, width, with_provenance
 from predict.reports.traces.chrome import save_trace
 from predict.run.plan import BEST
-from predict.schedules.compare import Outcome, best, best_or_nearest
+from predict.schedules.compare import ScheduleOutcome, best, best_or_nearest
 from predict.schedules.engine.costs import LONGEST
 from predict.schedules.order_files import FORMATS, write_order
 from sampling.errors import Checks, UserError
@@ -80,7 +80,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     choice.add_argument(
         "--schedule",
         metavar="NAME[,NAME…]|all",
-        help="names, or .csv or .json files with an order (default: that of the config, else all)",
+        help="names, or .csv or .json files with an order (default: the config's, else all)",
     )
     choice.add_argument(
         "--memory-limit",
@@ -89,7 +89,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="most chunk activations a rank may hold, each until its W (BW) is done",
     )
     choice.add_argument("--blocking", action="store_true", help="a rank waits until what it sends has arrived")
-    result = command.add_argument_group("results; files are of the best schedule")
+    result = command.add_argument_group("results; files show the best schedule")
     add_json(result)
     add_check(result)
     result.add_argument("--order", type=Path, metavar="FILE", help="write its order: .csv (torch's format) or .json")
@@ -141,7 +141,7 @@ def _print(options: argparse.Namespace, found: TimedSchedules, why: str) -> None
     show(report)
 
 
-def _about(found: TimedSchedules, best: Outcome) -> str:
+def _about(found: TimedSchedules, best: ScheduleOutcome) -> str:
     """The line below the title of a picture: the run under the schedule `best`, or the counts and times given."""
     if found.run is None:
         return found.heading
@@ -217,7 +217,7 @@ def _check_files(options: argparse.Namespace) -> None:
                 raise UserError("--order, --trace, --plot: two of them name the same file; give each its own")
 
 
-def _write_files(options: argparse.Namespace, best: Outcome, found: TimedSchedules) -> list[str]:
+def _write_files(options: argparse.Namespace, best: ScheduleOutcome, found: TimedSchedules) -> list[str]:
     """Write the files that the options name; the faults of those that cannot be written, each with its option and fix."""
     timeline = best.timeline
     assert timeline is not None

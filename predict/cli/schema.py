@@ -36,9 +36,9 @@ def schema(of: Of = "training") -> dict[str, Any]:
 def add_options(command: argparse.ArgumentParser) -> None:
     which = command.add_mutually_exclusive_group()
     for name, text in (
-        ("rl", "that of an RL config, which `predict rl-step` reads"),
-        ("serving", "that of a serving config, which `predict serving` reads"),
-        ("truth", "that of a row of the CSV file that `predict validate published --truth` reads"),
+        ("rl", "the schema of an RL config, which `predict rl-step` reads"),
+        ("serving", "the schema of a serving config, which `predict serving` reads"),
+        ("truth", "the schema of a row of the CSV file that `predict validate published --truth` reads"),
     ):
         which.add_argument(f"--{name}", dest="of", action="store_const", const=name, default="training", help=text)
 

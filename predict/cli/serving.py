@@ -25,7 +25,7 @@ from predict.reports.pictures.figure_file import save_figure
 from predict.reports.serving import answer_json, answer_text
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import load_serving
-from predict.serving.loaded_server import Outcome
+from predict.serving.loaded_server import LoadOutcome
 from predict.serving.questions import questions_of
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
@@ -108,7 +108,7 @@ def _require_plot(output: Path, rates: tuple[float, ...]) -> None:
     require_library("matplotlib")
 
 
-def _write_plot(options: argparse.Namespace, outcomes: Sequence[Outcome], capacity: Interval | None) -> None:
+def _write_plot(options: argparse.Namespace, outcomes: Sequence[LoadOutcome], capacity: Interval | None) -> None:
 
     name = Path(options.config).stem
     try:

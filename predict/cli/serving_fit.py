@@ -52,7 +52,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     require_writable("--output", options.output)
     if not options.config and options.traces[1:] == [] and not options.traces[0].is_file():
-        refuse(given(options, "overrides"), "goes with --config; omit it")
+        refuse(given(options, "overrides"), "applies only with --config; omit it")
     found = serving_fit(
         options.traces, options.overrides, config=options.config, model=options.model, source=options.source
     )

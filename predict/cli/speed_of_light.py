@@ -71,11 +71,11 @@ def run(options: argparse.Namespace) -> None:
     if not options.target.endswith(".py"):
         refuse(
             given(options, *FILE_ONLY),
-            "goes with FILE.py; a run config has cluster.hardware and precision (--set), and its answer goes to stdout, with --json too",
+            "applies only to FILE.py; a run config has cluster.hardware and precision (--set), and its answer goes to stdout, with --json too",
         )
         print_answer(options, step_speed_of_light(options.target, options.overrides), step_json, step_text)
         return
-    refuse(given(options, "overrides"), "goes with a run config; omit it")
+    refuse(given(options, "overrides"), "applies only to a run config; omit it")
     require_folder("--output", options.output)
     analysis = speed_of_light(options.target, arch=options.arch or ARCH, precision=options.precision or PRECISION)
     if options.output is not None:

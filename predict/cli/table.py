@@ -54,11 +54,11 @@ COMMANDS = (
     Command("serving-fit", "fit a step model to measured serving runs", (SERVING,)),
     Command("rl-step", "predict one step of reinforcement learning", (RL,)),
     Command("calibrate", "fit a few bounded terms to measured runs of a cluster", (TRAINING,)),
-    Command("explain", "hold a prediction against a profile of the run, and say what differs", (TRAINING,)),
+    Command("explain", "compare a prediction with a profile of the run, and say what differs", (TRAINING,)),
     Command("what-if", "replay a traced step under another plan, or with a faster kernel or link", (TRAINING,)),
     Command("record", "keep a measured run of a cluster", (TRAINING,)),
     Command("history", "error over time and drift of recorded runs"),
-    Command("validate", "hold predictions against measured steps", ALL_KINDS),
+    Command("validate", "compare predictions with measured steps", ALL_KINDS),
     Command("schema", "print the JSON Schema of a config, or of a truth table"),
     Command("doctor", "what is installed, which rows there are, what is stale"),
 )

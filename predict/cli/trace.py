@@ -19,7 +19,7 @@ examples:
 DESCRIPTION = """\
 The predicted step as a trace that other tools read.
 
-chrome: for Perfetto (ui.perfetto.dev), every action of every pipeline rank with its operators and the communication streams beside
+chrome: for Perfetto (ui.perfetto.dev), every action of every pipeline rank with its operators and the communication streams next to
 them, .json or .json.gz. chakra: execution traces of MLCommons Chakra for ASTRA-sim and its kin, a folder with a file per GPU and the
 groups: compute with its predicted time, messages with their bytes, whose time is then the simulator's to find.
 """

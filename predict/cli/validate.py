@@ -1,4 +1,4 @@
-"""`predict validate`: predictions held against what was measured here, held out, or published."""
+"""`predict validate`: predictions compared with what was measured here, held out, or published."""
 
 from __future__ import annotations
 

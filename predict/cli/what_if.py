@@ -18,8 +18,8 @@ examples:
 """
 DESCRIPTION = """\
 Replay the step that a trace shows, as CONFIG describes it, with the changes of --set: a call that the trace shows costs what it cost
-there, one of another shape its model's time at the pace of the trace, and the schedule is simulated anew. The table tells of each term
-what is replayed, modelled or carried over, beside what the models alone say.
+there, one of another shape its model's time at the pace of the trace, and the schedule is simulated anew. The table shows for each term
+what is replayed, modelled or carried over, next to what the models alone say.
 """
 
 

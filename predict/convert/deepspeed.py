@@ -1,4 +1,4 @@
-"""DeepSpeed's JSON and the arguments of Megatron-DeepSpeed beside it, both ways.
+"""DeepSpeed's JSON with the arguments of Megatron-DeepSpeed, both ways.
 
 Names: deepspeed.ai/docs/config-json, and megatron/arguments.py of deepspeedai/Megatron-DeepSpeed.
 """
@@ -108,7 +108,7 @@ def _refuse(run: TrainingRun, statement: Statement) -> None:
         "plan.cp": (
             plan.pp > 1 and plan.cp > 1,
             plan.cp,
-            "DeepSpeed-Ulysses does not go with DeepSpeed's pipeline engine; it will not start with plan.pp above 1",
+            "DeepSpeed-Ulysses cannot be combined with DeepSpeed's pipeline engine; it will not start with plan.pp above 1",
         ),
         "plan.pp": (
             plan.pp > 1 and run.model.experts is not None,

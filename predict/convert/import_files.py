@@ -165,7 +165,7 @@ def _model_by_other_sizes(given: Arguments, spec: ModelSpec) -> Mapping[str, Any
         who = f"{' and '.join(of_shape)} have these sizes" if of_shape else "no shipped model has these sizes"
         given.fault("vocab_size", f"missing, and {who}; give it, or --set model=NAME")
         return {}
-    given.notes.append(f"vocab_size: not given; that of {of_shape[0]}, the shipped model of the other sizes")
+    given.notes.append(f"vocab_size: not given; taken from {of_shape[0]}, the shipped model with the other sizes")
     return {"model": with_numerics(of_shape[0], given)}
 
 

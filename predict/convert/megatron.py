@@ -74,7 +74,7 @@ def _write_pipeline(run: TrainingRun, statement: Statement) -> None:
 
 
 def _divides(run: TrainingRun) -> bool:
-    """Whether the layers divide into equal chunks, beside the ranks that are given their own; Megatron-LM splits no others
+    """Whether the layers divide into equal chunks, apart from the ranks that are given their own; Megatron-LM splits no others
     without a layout."""
     plan = run.plan
     own = [layers for layers in (plan.first_stage_layers, plan.last_stage_layers) if layers]

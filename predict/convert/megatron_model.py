@@ -96,7 +96,7 @@ def _write_switches(spec: ModelSpec, statement: Statement) -> None:
         statement.cannot(
             "model.attention_bias",
             spec.attention_bias,
-            "--disable-bias-linear is of the MLP and of attention's output projection together",
+            "--disable-bias-linear applies to the MLP and to attention's output projection together",
         )
 
 
@@ -240,7 +240,7 @@ def model_section(spec: ModelSpec) -> str | dict[str, Any] | None:
 
 
 def shipped_models_of_shape(spec: ModelSpec) -> list[str]:
-    """The shipped models of this shape; of any vocabulary where that of `spec` is 0, which stands for one that is not known."""
+    """The shipped models of this shape; of any vocabulary where `spec` has 0, which stands for an unknown one."""
     shapes = {name: _shape(_shipped(name)) for name in shipped_models()}
     wanted = _shape(spec)
     return [name for name, shape in shapes.items() if (shape if spec.vocab else replace(shape, vocab=0)) == wanted]

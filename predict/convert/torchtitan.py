@@ -75,7 +75,7 @@ def framework_of(framework: str) -> str:
 
 
 def _write_model(run: TrainingRun, statement: Statement) -> None:
-    # the shape is that of a flavor, or none of its fields is expressed: one reason covers it
+    # the shape is a flavor's, or none of its fields is expressed: one reason covers it
     statement.said.update(f"model.{name}" for name in settings_of(run.model))
     section = model_section(run.model)
     known = MODELS.get(section) if isinstance(section, str) else None
@@ -88,7 +88,7 @@ def _write_model(run: TrainingRun, statement: Statement) -> None:
 
 
 def read_model_name(given: Arguments) -> str:
-    """The shipped model of a name and flavor; the two themselves where there is none."""
+    """The shipped model of a name and flavor; the two names themselves where no model has them."""
     name, flavor = given.text("model.name", ""), given.text("model.flavor", "")
     found = next((own for own, theirs in MODELS.items() if theirs == (name, flavor)), "")
     return found or f"{name}-{flavor}".strip("-")

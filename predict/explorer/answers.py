@@ -135,8 +135,8 @@ class Explorer:
         known = "|".join(re.escape(each.path) for each in sorted(self.controls, key=lambda each: -len(each.path)))
         found: dict[str, str] = {}
         for line in message.splitlines():
-            told = re.search(rf"(?:^|: )({known}): (.*)", line)
-            path, problem = (told[1], told[2]) if told else ("", line)
+            found_key = re.search(rf"(?:^|: )({known}): (.*)", line)
+            path, problem = (found_key[1], found_key[2]) if found_key else ("", line)
             found[path] = f"{found[path]}\n{problem}" if path in found else problem
         return found
 

@@ -1,4 +1,4 @@
-"""The explorer's page: the report's charts, and the controls beside them."""
+"""The explorer's page: the report's charts, and the controls next to them."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class RlExplorer(Explorer):
         return {"page": page_content([rl_answer_view(rl_step(self.config, options))]), "follows": follows}
 
     def _studies(self, settings: Settings) -> dict[str, Any]:
-        raise UserError("an RL config has no heat map; `predict sweep` tells its throughput over other settings")
+        raise UserError("an RL config has no heat map; `predict sweep` shows its throughput over other settings")
 
     def search(self, settings: Settings) -> dict[str, Any]:
         """The best placements, splits of the GPUs and engines for the run under the settings."""
@@ -69,7 +69,7 @@ class RlExplorer(Explorer):
         apart = load_rl(self.config, self._options(settings)[0]).section.placement != COLOCATED
         opened = (
             SPLIT[-1:] if apart else SPLIT
-        )  # engines of their own have GPUs beside the cluster's, which are not split
+        )  # engines of their own have GPUs in addition to the cluster's, which are not split
         kept = {
             path: value for path, value in settings.items() if path not in opened and (apart or path not in FOLLOWS)
         }

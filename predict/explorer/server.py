@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             found = self.server.answers[place](settings)
-        except Exception as error:  # a bug must not end the page: it is told there
+        except Exception as error:  # a bug must not end the page, which shows it
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"a bug of ours: {type(error).__name__}: {error}")
             raise
         self._send(HTTPStatus.OK, "application/json", json.dumps(found, separators=(",", ":")))

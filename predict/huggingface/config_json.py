@@ -365,7 +365,7 @@ def _text_decoder(given: Mapping[Any, Any], family: Family) -> tuple[list[Fault]
     for key in given:
         if key not in (TEXT, TIED) and key not in BESIDE_TEXT and not (isinstance(key, str) and _costs_nothing(key)):
             advice = f"; put it into {TEXT}" if own_name(key, family) in family.reads() else ""
-            faults.append(Fault(path=key_name(key), problem=f"unknown key beside {TEXT}, remove it{advice}"))
+            faults.append(Fault(path=key_name(key), problem=f"unknown key next to {TEXT}, remove it{advice}"))
     decoder = {"model_type": given["model_type"]} | dict(text)
     if TIED in given and decoder.setdefault(TIED, given[TIED]) != given[TIED]:
         problem = f"{shown(given[TIED])}, but {TEXT} says {shown(decoder[TIED])}; keep one of the two"

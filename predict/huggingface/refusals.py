@@ -71,7 +71,7 @@ OTHER_NAMES: Mapping[str, str] = {
 class Refusal:
     """A feature that is off when its key is missing, null, false, 0 or one of `off`.
 
-    A refusal without a `fix` is of a feature that other families have; a family that reads the key is not refused.
+    A refusal without a `fix` is for a feature that other families have; a family that reads the key is not refused.
     """
 
     key: str

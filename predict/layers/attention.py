@@ -103,7 +103,7 @@ class Attention(Mixer):
         )
 
     def cache(self, share: ServerShare) -> LayerCache:
-        """With fewer heads of keys and values than GPUs, each GPU has a copy of one."""
+        """The cache of the heads of keys and values on one GPU; with fewer heads than GPUs, each GPU has a copy of one."""
         _, kv_heads = heads_on_rank(share.model, share.tp)
         return LayerCache(token_bytes=2 * kv_heads * share.model.head_dim * share.kv_bytes, window=share.window)
 
@@ -189,7 +189,7 @@ def core_calls(
 
 
 def attended(run: TrainingRun, whole: AttentionCall, *, window: int = 0) -> tuple[tuple[AttentionCall, float], ...]:
-    """Attention of a microbatch's rows as that of its real sequences, each call by the share in which it counts."""
+    """Attention of a microbatch's real sequences in place of its rows, each call by the share in which it counts."""
     return tuple(
         (replace(whole, batch=count, seq_len=length, window=_window(window, length)), share)
         for count, length, share in _sequences_seen(run)

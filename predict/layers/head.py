@@ -53,7 +53,7 @@ def joining_module(rank: RankShare) -> Module:
 
 
 def saved_by_head(sizes: Sizes) -> Saved:
-    """Final norm, logits and loss of one prediction: T(e·H + 4V + 8) + 4 bytes beside the norm, where the loss takes fp32 logits
+    """Final norm, logits and loss of one prediction: T(e·H + 4V + 8) + 4 bytes in addition to the norm's, where the loss takes fp32 logits
     of any dtype."""
     logits = logits_of_loss(sizes)
     per_logit = _loss(sizes)[sizes.item]

@@ -131,7 +131,7 @@ class LatentAttention(Mixer):
         return self.rope_dim
 
     def repeated_share(self, model: ModelSpec, module: str) -> float:
-        """The projections that lead up from what is compressed; without compressed queries theirs is no way up."""
+        """The projections that lead up from what is compressed; queries that are not compressed have none."""
         upward = ("q_up", "kv_up") if self.q_rank else ("kv_up",)
         products = {matrix.product: matrix.elements for matrix in self.matrices(model)}
         return sum(products[product] for product in upward) / sum(products.values())

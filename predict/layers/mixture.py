@@ -40,7 +40,7 @@ EVEN = "power_law_0"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mixture(Experts, FeedForward):
-    """A router, `count` MLPs of which a token sees `topk`, and shared ones that see every token."""
+    """A router, `count` MLPs, `topk` of which a token visits, and shared ones that every token visits."""
 
     NAME: ClassVar[str] = "experts"
 
@@ -274,7 +274,7 @@ def _hiding(rank: RankShare) -> tuple[float, tuple[str, ...]]:
     if rank.execution.overlap_ep == "shared_expert":
         return 1.0, (SHARED,)
     if rank.execution.overlap_ep == "microbatch":
-        # another microbatch's attention and experts, of which this one's are as long
+        # another microbatch's attention and experts, which take as long as this one's
         return SHARE_BESIDE_MICROBATCH, ("qkv", "core_attn", "proj", "mla_up_proj", "moe", "moe_act", SHARED)
     return 0.0, ()
 

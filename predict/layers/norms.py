@@ -59,7 +59,7 @@ def norm(sizes: Sizes, *, is_module: bool = True, shares_input: bool = False) ->
 def normed_input(
     sizes: Sizes, component: str, *, is_module: bool, shares_input: bool = False, not_only_products: bool = False
 ) -> Saved:
-    """A norm and its output, of which the products that read it share one copy.
+    """A norm and its output; the products that read it share one copy.
 
     Recomputing Megatron-Core's `layernorm` frees the output too, unless norm and product are one Transformer Engine
     module (transformer_layer.py: the norm is an IdentityOp then). `not_only_products`: something else reads it too, so

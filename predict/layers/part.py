@@ -1,4 +1,4 @@
-"""The common ground of mixers and feed-forwards: what each has beside its shape."""
+"""The common ground of mixers and feed-forwards: what each has besides its shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of layers by name: each class of a mixer or feed-forward in a file of this folder, found by standing here."""
+"""The parts of layers by name: each class of a mixer or feed-forward in a file of this folder, found by being there."""
 
 from __future__ import annotations
 

@@ -21,10 +21,14 @@ EXPERTS_THERE = 64
 def busiest_rank(load: str, experts: Experts, ep: int) -> float:
     """Rows of the busiest rank over the mean; every rank of ep waits for that one.
 
-    `load` is balanced, natural (experts whose loads spread independently of each other, so that a rank with many evens them out),
-    power_law_A (whose experts ranks hold in turns, the first of them the most popular), or how often each
-    expert is chosen (`5,3,1,…`) in the order in which ranks hold them. A token chooses an expert once, so no expert has more
-    than one row per token.
+    `load` is one of
+
+    - balanced;
+    - natural: the loads of experts spread independently of each other, so that a rank with many evens them out;
+    - power_law_A: ranks hold the experts in turns, the most popular first;
+    - how often each expert is chosen (`5,3,1,…`), in the order in which ranks hold them.
+
+    A token chooses an expert once, so no expert has more than one row per token.
     """
     if load == BALANCED:
         return 1.0

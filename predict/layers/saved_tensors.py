@@ -78,7 +78,7 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedTensors:
-    """Bytes that one step of a forward keeps for the backward, and takes beside them while it runs."""
+    """Bytes that one step of a forward keeps for the backward, and takes in addition while it runs."""
 
     component: str
     kept: float

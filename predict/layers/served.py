@@ -60,7 +60,7 @@ class LayerCache:
     """The bytes that one layer keeps of a sequence on one GPU."""
 
     token_bytes: float = 0.0
-    """Per token, of the last `window` ones."""
+    """Bytes per token of the last `window` ones."""
     window: int = 0
     """Tokens that are kept; 0 for all."""
     sequence_bytes: float = 0.0

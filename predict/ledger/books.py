@@ -1,4 +1,4 @@
-"""The ledger of a step: five books, each of which adds up to the estimate, and MFU by convention."""
+"""The ledger of a step: five books that each add up to the estimate, and MFU by convention."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from sampling.collectives.kinds import AllGather, Collective
 from sampling.operators.memory_bound import Stream
 
 COPY = "copy"
-"""Name of a pass over a message's bytes in device memory, which goes with sharded weights or with wider gradients."""
+"""Name of a pass over a message's bytes in device memory, which comes with sharded weights or wider gradients."""
 CARRIED: Mapping[str, str] = {TP: "activations", CP: "keys and values", EP: "tokens", P2P: "activations"}
 """Heading → the content of its messages, where all have the same."""
 EXPERT = "expert "

@@ -51,7 +51,7 @@ class StepItem:
 
     @property
     def is_message(self) -> bool:
-        """Whether it is communication, a copy that goes with it, or a pipeline action with its send."""
+        """Whether it is communication, a copy that is part of it, or a pipeline action with its send."""
         return self.item.beside or self.item.heading == P2P or isinstance(self.item.call, Collective)
 
 
@@ -137,7 +137,7 @@ def _blocking(calls: tuple[Counted, ...], prices: Prices) -> Iterator[Item]:
 
 
 def _by_exposed(bucket: Bucket, exposed_us: float, prices: Prices) -> Iterator[Item]:
-    """The items of a bucket of which `exposed_us` counts."""
+    """The items of a bucket whose `exposed_us` counts."""
     share = exposed_us / bucket.median_us if bucket.median_us else 0.0
     for repeated in bucket.blocks:
         for item in items_of_block(repeated.priced, prices):
@@ -215,7 +215,7 @@ TRAINING = 3
 """Forward and backward over forward: the backward has two products for each of the forward."""
 
 ROUNDING = 1e-12
-"""Share of the operators' time below which that of one is what rounding leaves of calls that cancel."""
+"""Share of the operators' time; an operator below it is what rounding leaves of calls that cancel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

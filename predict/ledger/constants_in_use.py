@@ -24,7 +24,7 @@ CONSTANTS = published_constants()
 
 @dataclass(frozen=True)
 class Used:
-    """A step with its items, and the questions to it of which constants it depends on."""
+    """A step with its items, which says on which constants it depends."""
 
     prediction: Prediction
     items: tuple[StepItem, ...]

@@ -126,7 +126,7 @@ class ConfigKeys:
 # Parts of a model's forward pass, and the FLOPs of the products in each: what `exact` and the compute book add up.
 #
 # Counted are all products: projections, router, experts that a token is sent to, convolution, chunks of Gated DeltaNet, the head.
-# Left out are norms, activations, softmax, loss and the embedding look-up, which are no products.
+# Left out are norms, activations, softmax, loss and the embedding look-up, which are not products.
 
 Part = Literal[
     "embedding",
@@ -283,7 +283,7 @@ def palm_of(spec: ModelSpec, lengths: Sequence[int]) -> float:
 # - where attention compresses, as DeepSeek's does, each norm of a compressed vector counts as a product, and so do three norms per layer of multi-token prediction;
 # - with linear layers at a fixed interval, a layer of multi-token prediction is full or linear by that interval.
 #
-# The vocabulary is that of config.json: padding to a multiple for tensor parallelism is not stated there.
+# The vocabulary is config.json's: padding to a multiple for tensor parallelism is not stated there.
 
 
 def megatron(config: Mapping[str, Any], lengths: Sequence[int]) -> float:

@@ -24,7 +24,7 @@ BY_SQUARES = (Attention, BatchedGemm, CausalSoftmax, MaskFill, Softmax)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaddingBook:
-    """The rows of a step beside the sequences in them."""
+    """The rows of a step, in addition to the sequences in them."""
 
     padding: str
     lengths: str
@@ -95,11 +95,11 @@ class RankTime:
     fill_us: float
     """Until its first action."""
     queue_us: float
-    """Between its actions: waiting for other ranks, or for its own sends."""
+    """Time between its actions: waiting for other ranks, or for its own sends."""
     end_us: float
     """Gradients that nothing hides, the optimizer, and updated weights."""
     drain_us: float
-    """Time between its own end and that of the slowest rank."""
+    """Time between its own end and the slowest rank's."""
 
     @property
     def idle_us(self) -> float:
@@ -126,7 +126,7 @@ class ScheduleBook:
     stragglers_us: float
     """Waiting for the slowest of many GPUs."""
     overhead_us: float
-    """Time of a step beside its work, as the run states it."""
+    """Time that a step takes in addition to its work, as the run states it."""
 
     @property
     def idle_us(self) -> float:

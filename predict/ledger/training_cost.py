@@ -62,7 +62,7 @@ def asked_training(tokens: str, *, price: str | None = None, goodput: float | No
 
 
 def require_paid(tokens: str | None, price: str | None) -> None:
-    """UserError for tokens and a price, of which either may be left out, that are none, or for a price without tokens."""
+    """UserError for tokens or a price that is not a positive number, or for a price without tokens; either may be left out."""
     if tokens:
         asked_training(tokens, price=price or None)
     elif price:
@@ -72,7 +72,7 @@ def require_paid(tokens: str | None, price: str | None) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingCost:
-    """A training of `tokens` in `steps` steps, of which a share of the time, `goodput`, is kept.
+    """A training of `tokens` in `steps` steps; `goodput` is the share of the time that is kept.
 
     The bounds are those of the step time; goodput, price and power are taken as stated.
     """
@@ -96,11 +96,11 @@ def days(
     """Days, GPU-hours, money and energy of training on `tokens` such as `2T`, with the bounds of the step time.
 
     `price` is such as `2.5/gpu-h`; `goodput` the share of the time that goes into steps that are kept (default: GOODPUT).
-    UserError for a number, a price or a share that is none.
+    UserError for a number, a price or a share that is not valid.
     """
-    asked = asked_training(tokens, price=price, goodput=goodput)
+    training = asked_training(tokens, price=price, goodput=goodput)
     return training_cost(
-        prediction.run, prediction.step_time, tokens=asked.tokens, goodput=asked.goodput, price=asked.price
+        prediction.run, prediction.step_time, tokens=training.tokens, goodput=training.goodput, price=training.price
     )
 
 

@@ -7,7 +7,7 @@ Departures from an exact count, kept because verl reports them:
 - mixtures have neither shared experts (qwen2_moe) nor dense layers (qwen2_moe, qwen3_moe, hy_v3), even where the config has them;
 - qwen2_vl, qwen2_5_vl and qwen3_vl take the head's width from hidden_size, whatever `head_dim` says;
 - the recurrence of Gated DeltaNet is 15 FLOPs per element of its state, one token at a time, however it is chunked;
-- a key that config.json leaves out has the estimator's own default, not that of transformers, which fills it in a real run: gpt_oss
+- a key that config.json leaves out has the estimator's own default, not the one of transformers, which fills it in a real run: gpt_oss
   without `layer_types` has full attention everywhere;
 - vision towers count all pairs of their tokens, twice what text layers count.
 

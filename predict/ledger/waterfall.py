@@ -2,7 +2,7 @@
 
 Calls of one kind (name and phase) move together and different kinds do so independently, as in the step's own interval
 (`predict.step.interval`). What a kind adds to the step beyond its own work is waiting: the sends' where tensors between
-pipeline ranks are the kind, else the bubble's. So the changes of the bars add up to that of the step, kind by kind. The
+pipeline ranks are the kind, else the bubble's. So the changes of the bars add up to the change of the step, kind by kind. The
 composition error belongs to the step as a whole, and to none of its bars.
 """
 
@@ -31,7 +31,7 @@ from predict.step.breakdown import (
     TP,
     calls_by_heading,
 )
-from predict.step.interval import COMMON_SHARE, FLOOR, Kind
+from predict.step.interval import COMMON_SHARE, FLOOR, CallKind
 from predict.step.prediction import Prediction
 from predict.step.priced_block import Bucket, PricedBlock, launched_us, total_us
 from predict.step.priced_rank import BUCKETS, action_counts
@@ -99,7 +99,7 @@ def waterfall(prediction: Prediction) -> tuple[Bar, ...]:
     return tuple(_bar(name, headings[name], changes.get(name, {})) for name in CLASSES if headings.get(name))
 
 
-def _bar(name: str, headings: Mapping[str, float], changes: Mapping[Kind, Change]) -> Bar:
+def _bar(name: str, headings: Mapping[str, float], changes: Mapping[CallKind, Change]) -> Bar:
     time_us = sum(headings.values())
     time = from_shifts(
         time_us,
@@ -109,15 +109,15 @@ def _bar(name: str, headings: Mapping[str, float], changes: Mapping[Kind, Change
     return Bar(name=name, time_us=time_us, low_us=time.low, high_us=time.high, headings=dict(headings))
 
 
-def _changes(prediction: Prediction) -> dict[str, dict[Kind, Change]]:
+def _changes(prediction: Prediction) -> dict[str, dict[CallKind, Change]]:
     """Changes by class and kind of call: of the work, and of the waiting that makes up the rest of the step's change."""
-    of_work: dict[str, dict[Kind, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
+    of_work: dict[str, dict[CallKind, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     for (block, ascribed), times in _times_of_blocks(prediction).items():
         for found, kind, below, above in _of_block(block, prediction.prices):
             name = ascribed or found
             of_work[name][kind][0] += times * below
             of_work[name][kind][1] += times * above
-    changes: dict[str, dict[Kind, Change]] = {
+    changes: dict[str, dict[CallKind, Change]] = {
         name: {kind: (below, above) for kind, (below, above) in kinds.items()} for name, kinds in of_work.items()
     }
     for kind, (below, above) in prediction.kind_shifts_us.items():
@@ -154,7 +154,7 @@ def _times_of_blocks(prediction: Prediction) -> dict[tuple[PricedBlock, str], fl
     return times
 
 
-def _of_block(block: PricedBlock, prices: Prices) -> Iterator[tuple[str, Kind, float, float]]:
+def _of_block(block: PricedBlock, prices: Prices) -> Iterator[tuple[str, CallKind, float, float]]:
     """(class, kind, change at the lower bound, change at the upper bound) of each call of a block, in µs."""
     for unit in block.units:
         for name, share in _classes_of(unit, block, prices).items():
@@ -185,7 +185,7 @@ def _classes_of(unit: Priced, block: PricedBlock, prices: Prices) -> dict[str, f
     return shares
 
 
-def _change(unit: Priced, share: float) -> tuple[Kind, float, float]:
+def _change(unit: Priced, share: float) -> tuple[CallKind, float, float]:
     time = unit.time
     weight = share * unit.count * (COMMON_SHARE if time.source == "analytic" else 1.0)
     below, above = weight * (time.low_us - time.median_us), weight * (time.high_us - time.median_us)

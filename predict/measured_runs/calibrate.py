@@ -84,7 +84,7 @@ def _require_one_cluster(runs: Sequence[TrainingRun]) -> None:
 
 
 def _beside_cluster(configs: Sequence[Path], overrides: Sequence[str]) -> Path | None:
-    """The file beside the one cluster file that the configs name; None where they do not name one."""
+    """The file next to the one cluster file that the configs name; None where they do not name exactly one."""
     files = {cluster_file(config, overrides) for config in configs}
     (found, *more) = files
     return None if found is None or more else found.with_name(found.stem + SUFFIX)
@@ -92,7 +92,7 @@ def _beside_cluster(configs: Sequence[Path], overrides: Sequence[str]) -> Path |
 
 def _require_output() -> None:
     raise UserError(
-        "--output: missing; the configs do not name one cluster file beside which to write: give the file to write, or --dry-run"
+        "--output: missing; the configs do not name one cluster file, next to which it would be written: give the file to write, or --dry-run"
     )
 
 
@@ -131,7 +131,7 @@ def doubt_of(step: MeasuredStep, run: TrainingRun, known: Posterior | None, opti
     try:
         explained_fit([*held, given], option=option)
     except UserError as error:
-        beside = "beside the runs that the cluster's calibration rests on: " if held else ""
+        beside = "together with the runs that the cluster's calibration rests on: " if held else ""
         return beside + str(error).removeprefix(f"{option}: ")
     return ""
 
@@ -146,7 +146,7 @@ def _held(known: Posterior | None) -> list[MeasuredRun]:
         return []
 
 
-# The choice of which runs to measure: those that stand for the others, by the plans alone.
+# The choice of runs to measure: those that stand for the others, by the plans alone.
 
 RULE = (
     "one after the other, the run that brings all runs nearest to one of those chosen, by how each depends on the terms (medoids); no "

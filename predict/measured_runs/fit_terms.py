@@ -42,7 +42,7 @@ NO_PART = 1e-6
 """Derivative of a step by a term that has no part in it."""
 HALVINGS = 5
 AS_EXPECTED = 4.0
-"""Runs whose scatter is as expected that stand beside those measured when the scatter is learnt. Assumed."""
+"""Imagined runs with the expected scatter that are added to the measured ones when the scatter is learnt. Assumed."""
 ROBUST = 2.0
 """Standard deviations of a run beyond which it counts by the square root of its distance, not the square (Huber)."""
 
@@ -75,7 +75,7 @@ class Fit:
     deviations: Floats
     """Standard deviation of each run about what the terms explain."""
     left_out_deviations: Floats
-    """Standard deviation of each `left_out`: the run's own, and that of terms which the other runs leave open."""
+    """Standard deviation of each `left_out`: the run's own, and the one of terms that the other runs leave open."""
     prior: Floats
     """Covariance of the terms' logarithms before any run was measured, on the side of 0 on which they ended."""
     cost: float
@@ -348,12 +348,12 @@ def require_explained(measured: Sequence[MeasuredRun], found: Fit, option: str =
     if found.surprise > _most_expected(len(measured)):
         stated = ", ".join(_told(one, off) for one, off in zip(measured, found.before, strict=True))
         raise UserError(
-            f"{option}: {stated}: further off than the terms of a calibration may stand for; check that the config is that of the run, "
-            f"its cluster's GPUs and network too, and that the time is of one whole step{_whose_rows(measured)}"
+            f"{option}: {stated}: further off than the terms of a calibration may stand for; check that the config is the run's, "
+            f"its cluster's GPUs and network too, and that the time is one whole step{_sample_provenance(measured)}"
         )
 
 
-def _whose_rows(measured: Sequence[MeasuredRun]) -> str:
+def _sample_provenance(measured: Sequence[MeasuredRun]) -> str:
     """The end of a sentence that names the rows that predictions rest on, where those are not of the runs' own device."""
     provenances = (estimate(one.runs[0], require_fit=False).provenance for one in measured)
     notes = dict.fromkeys(note for each in provenances for note in each["notes"])

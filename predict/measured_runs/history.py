@@ -1,4 +1,4 @@
-"""The history of a cluster: its recorded runs beside their predictions, the changes among them, and the terms that explain these."""
+"""The history of a cluster: its recorded runs with their predictions, the changes among them, and the terms that explain these."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from predict.measured_runs.records import (
     Record,
     id_of,
     local_time,
+    outlier_reasons,
     past_date,
     recorded_clusters,
     records,
-    standing_doubts,
 )
 from predict.run.calibration_file import scaled
 from predict.run.calibration_terms import PRIORS, TERMS, Calibration, bounds
@@ -31,8 +31,8 @@ from sampling.files.places import own_data
 
 # Drift: when measured steps changed against their predictions.
 #
-# The rule. Each configuration has a level of its own, which no prediction needs to meet: only its own runs are held against one another.
-# Of every stretch of runs, up to the last one or not, the shift is the level within it less that of the others (least squares, all
+# The rule. Each configuration has a level of its own, which no prediction needs to meet: only its own runs are compared with one another.
+# Of every stretch of runs, up to the last one or not, the shift is the level within it less the level of the others (least squares, all
 # configurations alike); the stretch whose shift is the largest in its own standard errors is the candidate (circular binary
 # segmentation: Olshen et al., Biostatistics 5(4), 2004). It is a change where, of PERMUTATIONS orders in which the runs of each
 # configuration are shuffled among themselves, fewer than ALARM have as large a one: so a false alarm is as rare as ALARM wherever runs do
@@ -44,7 +44,7 @@ ALARM = 0.01
 """Share of histories without a change in which one is seen."""
 PERMUTATIONS = 1999
 LEAST_WEIGHT = 1.5
-"""Runs n in and m out of a stretch, of one configuration, show its shift as n·m / (n + m) do: 3 beside 3 are enough, or 2 beside 6."""
+"""Runs n in and m out of a stretch, of one configuration, show its shift as n·m / (n + m) do: 3 and 3 are enough, or 2 and 6."""
 SMALLEST = 0.01
 """Shift in log time below which a change is not reported."""
 AT_ONCE = 5_000_000
@@ -240,14 +240,14 @@ class History:
     """The id of each record."""
     now_us: Sequence[float]
     """Each step as this version predicts it without calibration: drift is against one and the same predictor."""
-    doubts: Sequence[str]
+    outliers: Sequence[str]
     """Why each run does not count in the errors and changes; empty for one that does."""
     drifts: Sequence[Drift]
     earlier: int = 0
     """Runs before these, against which changes are judged."""
 
     def has_runs(self, since: str) -> bool:
-        """Whether any run is of that day (ISO 8601) or later."""
+        """Whether any run was measured on that day (ISO 8601) or later."""
         return bool(self._since(since))
 
     def _since(self, since: str) -> list[int]:
@@ -260,7 +260,7 @@ class History:
         places = self._since(since)
         if not places:
             raise UserError(
-                f"--since: no run of {self.cluster} is of {since} or later, its last of {self.records[-1].date[:10]}; give an earlier day"
+                f"--since: {self.cluster} has no run from {since} or later, its last is from {self.records[-1].date[:10]}; give an earlier day"
             )
         first = max(places[0], len(self.records) - last if last else 0)
         return replace(
@@ -268,7 +268,7 @@ class History:
             records=self.records[first:],
             ids=self.ids[first:],
             now_us=self.now_us[first:],
-            doubts=self.doubts[first:],
+            outliers=self.outliers[first:],
             drifts=[each for each in self.drifts if local_time(each.until) >= local_time(self.records[first].date)],
             earlier=first,
         )
@@ -276,7 +276,7 @@ class History:
     @property
     def counting(self) -> Sequence[Record]:
         """The runs that are not doubtful."""
-        return [one for one, doubt in zip(self.records, self.doubts, strict=True) if not doubt]
+        return [one for one, doubt in zip(self.records, self.outliers, strict=True) if not doubt]
 
     @property
     def mean_error(self) -> float | None:
@@ -299,9 +299,9 @@ def history(
     last: int | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> tuple[History, ...]:
-    """The history of a cluster, or of all of which runs are recorded: of the runs from the date `since` on, or of the `last` ones.
+    """The history of a cluster, or of all that have recorded runs: of the runs from the date `since` on, or of the `last` ones.
 
-    UserError for a date that is none; SamplesError where no run is recorded, or one cannot be predicted any more.
+    UserError for a date that is not valid; SamplesError where no run is recorded, or one cannot be predicted any more.
     """
     day = past_date("--since", since)
     names = [cluster] if cluster else recorded_clusters()
@@ -321,8 +321,8 @@ def history_of(cluster: str, report: Callable[[str], None] = lambda _: None) -> 
     report(f"{cluster}: {counted(len(found), 'run')} of {counted(len(runs), 'configuration')}")
     predicted_us = {described: _step_us(run) for described, run in runs.items()}
     every = [one for _, one in found]
-    doubts = standing_doubts(every)
-    counting = [one for one, doubt in zip(every, doubts, strict=True) if not doubt]
+    outliers = outlier_reasons(every)
+    counting = [one for one, doubt in zip(every, outliers, strict=True) if not doubt]
     of_configuration = [one.described for one in counting]
     logs = [math.log(one.measured.step_us / predicted_us[one.described]) for one in counting]
     return History(
@@ -330,7 +330,7 @@ def history_of(cluster: str, report: Callable[[str], None] = lambda _: None) -> 
         records=every,
         ids=[id_of(place) for place, _ in found],
         now_us=[predicted_us[one.described] for one in every],
-        doubts=doubts,
+        outliers=outliers,
         drifts=[
             Drift(
                 since=counting[change.place].date,

@@ -1,4 +1,4 @@
-"""Whether a log is of the run that it is said to be of: what it states of batch, tokens and FLOPs against the run's own."""
+"""Whether a log matches the run that it is said to be of: what it states of batch, tokens and FLOPs against the run's own."""
 
 from __future__ import annotations
 

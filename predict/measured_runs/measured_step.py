@@ -31,10 +31,10 @@ HOW = (
     "wrote"
 )
 TIME = re.compile(r"\s*[-+]?\.?\d[^/]*$")
-"""What is meant as a time: text that begins with a digit or its sign, and is no path."""
+"""What is meant as a time: text that begins with a digit or its sign, and is not a path."""
 MOST_DISTURBED = 0.95
 """Largest share of the machine that others are taken to have had: a step that ended had some of it itself."""
-ALONE = "one line tells a time, and warm-up may be in it"
+ALONE = "one line states a time, and warm-up may be in it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class MeasuredStep:
     source: str
     """How it is known, in words."""
     date: str = ""
-    """When it was measured, in ISO 8601; empty where that is not known."""
+    """Date of the measurement in ISO 8601; empty where that is not known."""
     peak_bytes: float | None = None
     """Peak of allocated memory per GPU."""
     noise: float = 0.0
@@ -175,7 +175,7 @@ def _of_log(path: Path, run: TrainingRun) -> MeasuredStep:
 
 
 def _written(path: Path) -> str:
-    """When the file was last written."""
+    """The time at which the file was last written."""
     return datetime.fromtimestamp(path.stat().st_mtime).isoformat(timespec="seconds")
 
 

@@ -1,4 +1,4 @@
-"""A measured run kept beside what was predicted of it."""
+"""A measured run kept with what was predicted of it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Record:
     cluster: Text
     run: Text
     date: Text
-    """When it was measured, in ISO 8601."""
+    """Date of the measurement in ISO 8601."""
     measured: RecordedStep
     predicted: RecordedPrediction
     described: Any
@@ -113,13 +113,13 @@ def record_of(
 
 
 def local_time(date: str) -> datetime:
-    """A date in ISO 8601 as this machine's local time; ValueError for what is no date."""
+    """A date in ISO 8601 as this machine's local time; ValueError for anything but a date."""
     found = datetime.fromisoformat(date)
     return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
 
 
 def keep(record: Record) -> tuple[Path, bool]:
-    """Write a record; its file, and whether it is new. UserError for a name that is not that of a folder."""
+    """Write a record; its file, and whether it is new. UserError for a name that a folder cannot have."""
     written = json.dumps({**Record.HEADER, **asdict(record)}, indent=1) + "\n"
     same = json.dumps([record.described, record.date, record.measured.step_us])
     digest = hashlib.sha256(same.encode()).hexdigest()[:12]
@@ -162,7 +162,7 @@ def remove(id_: str, cluster: str | None = None) -> Path:
         near = did_you_mean(id_, [id_of(place) for place in places])
         named = f"; {', '.join(place.stem for place in found)} have it: give more digits" if found else near
         raise UserError(
-            f"--remove: {id_!r} is not the id of one recorded run{named}; `predict history` tells the id of each"
+            f"--remove: {id_!r} is not the id of one recorded run{named}; `predict history` lists the id of each"
         )
     with naming_the_disk(found[0]):
         found[0].unlink()
@@ -176,7 +176,7 @@ def folder_of(cluster: str) -> Path:
 
 
 def recorded_clusters() -> list[str]:
-    """The clusters of which runs are recorded."""
+    """The clusters that have recorded runs."""
     return sorted(path.name for path in (own_data() / "runs").glob("*/") if any(path.glob("*.json")))
 
 
@@ -210,7 +210,7 @@ def _moment(path: Path, record: Record) -> datetime:
 
 
 def past_date(option: str, text: str | None) -> str:
-    """The local time in ISO 8601, without a zone; empty where none is given. UserError for what is no date, and for the future."""
+    """The local time in ISO 8601, without a zone; empty where none is given. UserError for anything but a date, and for the future."""
 
     if not text:
         return ""
@@ -223,7 +223,7 @@ def past_date(option: str, text: str | None) -> str:
     return date.isoformat(timespec="seconds")
 
 
-def standing_doubts(records: Sequence[Record]) -> list[str]:
+def outlier_reasons(records: Sequence[Record]) -> list[str]:
     """Why each record does not count; empty for one that does, or that another one of its configuration bears out as a repeat.
 
     A doubtful record is kept, but neither judges predictions nor shows drift: a log of another run, or steps that were disturbed, would

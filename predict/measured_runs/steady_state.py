@@ -62,7 +62,7 @@ FEW = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SteadyStep:
-    """The median of the steady lines, with what they state beside the time; None is what none of them states."""
+    """The median of the steady lines, with what else they state; None for what none of them states."""
 
     step_us: float
     p10_us: float
@@ -71,7 +71,7 @@ class SteadyStep:
     """Lines that it is the median of, of `of_lines` that are timed."""
     of_lines: int
     pace: float
-    """Median time of the earlier half of these lines over that of the later half: above 1 where steps still get faster."""
+    """Median time of the earlier half of these lines over the later half's: above 1 where steps still get faster."""
     skipped: bool
     """The optimizer was skipped in every one of them."""
     stated: bool

@@ -256,7 +256,7 @@ def _on_cpu(reduced: TrainingRun, device: torch.device) -> dict[str, Any]:
 
 
 def _on_gpu(reduced: TrainingRun, device: torch.device) -> dict[str, Any]:
-    """The caching allocator's peaks over one steady step, and the device's bytes in use beside its segments."""
+    """The caching allocator's peaks over one steady step, and the device's bytes in use outside its segments."""
     training = ReducedTraining(reduced, device)
     gc.collect()
     torch.cuda.empty_cache()

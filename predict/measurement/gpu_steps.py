@@ -42,7 +42,7 @@ class Stepper:
     now_s: Callable[[], float]
 
     def run(self, span: Span) -> list[TimedStep]:
-        """Steps that fill the span. The time of reading losses is no step's, and counts towards the span."""
+        """Steps that fill the span. The time of reading losses belongs to no step, and counts towards the span."""
         begin_s = self.now_s()
         done: list[TimedStep] = []
         while len(done) < span.steps or self.now_s() - begin_s < span.seconds:

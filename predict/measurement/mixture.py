@@ -1,7 +1,7 @@
 """A mixture of experts in plain torch, arranged as the transformers library (5.x) runs Qwen3-MoE and Mixtral.
 
-A softmax router in fp32; the rows sorted by expert; one grouped product for gate and up of all experts, one for down; the
-rows back in order, weighted and summed (transformers, integrations/moe.py, `grouped_mm_experts_forward`).
+The router is a softmax in fp32. Rows are sorted by expert; one grouped product computes gate and up of all experts, one computes down;
+the rows go back in order, weighted and summed (transformers, integrations/moe.py, `grouped_mm_experts_forward`).
 """
 
 from __future__ import annotations

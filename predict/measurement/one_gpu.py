@@ -56,7 +56,7 @@ def _collect(master: Tensor, weight: Tensor) -> None:
 
 
 LEARNING_RATE = 3e-4
-"""That of Llama's small models (Touvron et al., arXiv 2302.13971, table 2): the loss neither stands still nor runs away."""
+"""The learning rate of Llama's small models (Touvron et al., arXiv 2302.13971, table 2): the loss neither stands still nor runs away."""
 BACKENDS = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 """`execution.attention` → the kernel of torch's scaled_dot_product_attention; no other may take its place."""
 INDUCTOR = "inductor"
@@ -162,7 +162,7 @@ def train(
 
 def _busiest_expert(run: TrainingRun, training: Training, device: torch.device) -> float | None:
     tokens = random_batch(run, replica=0)[0][: run.batch.micro].to(device)
-    # the hooks that count are no part of what was compiled
+    # the hooks that count are not part of what was compiled
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         return busiest_expert(training.module, lambda: training.module(tokens))
 

@@ -1,4 +1,4 @@
-"""The truth that predictions are held against: a run trained for a few real steps, in fresh processes, and timed.
+"""The truth that predictions are compared with: a run trained for a few real steps, in fresh processes, and timed.
 
 measurement = measure(run)
 measurement.median_us, measurement.to_json()

@@ -60,10 +60,10 @@ def gpu_faults(run: TrainingRun) -> Iterator[str]:
 
 def _spread_faults(run: TrainingRun) -> Iterator[str]:
     if run.cluster.world_size != 1:
-        yield f"cluster: {run.cluster.world_size} GPUs; a real step is of one GPU, use nodes: 1 and gpus_per_node: 1"
+        yield f"cluster: {run.cluster.world_size} GPUs; a real step runs on one GPU, use nodes: 1 and gpus_per_node: 1"
     for name in ("tp", "pp", "vpp", "cp", "dp", "ep", "etp"):
         if getattr(run.plan, name) != 1:
-            yield f"plan.{name}: {getattr(run.plan, name)}; a real step is of one GPU, use 1"
+            yield f"plan.{name}: {getattr(run.plan, name)}; a real step runs on one GPU, use 1"
     if run.plan.zero:
         yield f"plan.zero: {run.plan.zero}; one GPU has nobody to share with, use 0"
 
@@ -228,7 +228,7 @@ def trace_name(rank: int | str) -> str:
 
 
 def require_no_other_traces(trace: Path, ranks: int) -> None:
-    """UserError where a folder holds traces of an earlier run with more ranks, which would stand beside those of this one."""
+    """UserError where a folder holds traces of an earlier run with more ranks, which would be mixed with those of this one."""
     own = {trace_name(rank) for rank in range(ranks)}
     if others := sorted(path.name for path in trace.glob(trace_name("*")) if path.name not in own):
         raise UserError(
@@ -345,7 +345,7 @@ def hardware_at_hand() -> str:
     """The hardware file of this machine's GPU. UserError without a GPU, SamplesError for one that no file describes."""
     if not device_name():
         raise UserError(
-            f"this-gpu: {NO_GPU}; `predict validate this-machine` holds predictions against steps on the CPU, and "
+            f"this-gpu: {NO_GPU}; `predict validate this-machine` compares predictions with steps on the CPU, and "
             "`predict validate this-gpu --profile NAME` against those that GPU sessions brought to the profile"
         )
     return detect_hardware()

@@ -1,4 +1,4 @@
-"""One rank of a real run: built, trained for some steps of which each is timed between two barriers, and traced if asked for."""
+"""One rank of a real run: built, trained for some steps, each timed between two barriers, and traced on request."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ OUTSIDE_LAYERS: Mapping[str, Callable[[Sizes], Saved]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Activations:
-    """Bytes that one unit keeps of one microbatch until its backward, and its working sets beside them.
+    """Bytes that one unit keeps of one microbatch until its backward, and its working sets.
 
     The residual stream counts where a norm keeps it as its input, and nowhere else. Gradients of weights are not included.
     """
@@ -82,9 +82,10 @@ def unit_activations(rank: RankShare, profile: MemoryProfile, unit: Unit) -> Act
 def layer_activations(rank: RankShare, kind: LayerKind, profile: MemoryProfile, *, recompute: str) -> Activations:
     """One layer under recompute `none`, `selective` (of `rank.plan.modules_recomputed`), `ops` or `full`.
 
-    Full recomputation keeps the layer's input, e·T·H bytes, and the rotary tables, which are its arguments
-    (torch.utils.checkpoint; Korthikanti et al., arXiv 2205.05198, table 2); by operators (`ops`) it keeps their outputs too that
-    are not repeated; selective recomputation keeps the inputs of each recomputed module.
+    - full keeps the layer's input, e·T·H bytes, and the rotary tables, which are its arguments (torch.utils.checkpoint; Korthikanti
+      et al., arXiv 2205.05198, table 2);
+    - `ops` keeps in addition the outputs of the operators that are not repeated;
+    - selective keeps the inputs of each recomputed module.
     """
     sizes = Sizes(rank=rank, profile=profile)
     saved = _layer(sizes, kind)
@@ -125,7 +126,7 @@ def _repeated(sizes: Sizes, saved: Saved, outputs: Mapping[str, float]) -> Activ
     again = own - (sizes.stream if keeps_its_input(sizes) else 0.0) - sum(outputs.values())
     return Activations(
         components={component: size for component, size in kept.items() if size},
-        # beside the stream after attention, the layer's input is all that stays
+        # apart from the stream after attention, the layer's input is all that stays
         forward_working_bytes=sizes.stream + peak_without_graph(saved),
         backward_working_bytes=again
         + max(forward_peak_beyond_kept(saved), sizes.stream + backward_peak_beyond_kept(saved)),
@@ -226,7 +227,7 @@ class ChunkCounter:
         )
 
     def units(self, chunk: ChunkUnits) -> list[UnitMemory]:
-        """The units of a chunk, of which the first layer alone keeps the rotary tables that all of them use."""
+        """The units of a chunk; only the first layer keeps the rotary tables that all of them use."""
         found, layers = [], 0
         for each in chunk.units:
             memory = self.unit(each)
@@ -258,7 +259,7 @@ class ChunkCounter:
             linear_shapes=linear_shapes(run, unit.kind) if unit.kind else frozenset(),
             activations=activations,
             kept=activations.kept_bytes,
-            # the backward of the loss, or that of the product before it
+            # the backward of the loss, or of the product before it
             backward_working=max(activations.backward_working_bytes, head_gradient_bytes(run, profile, unit)),
             gathered=gathered_bytes(run, profile, unit, groups),
             unreduced=unreduced_bytes(run, profile, unit, groups),

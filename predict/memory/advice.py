@@ -82,7 +82,7 @@ StepTime = Callable[[TrainingRun], float]
 def advise(memory: MemoryEstimate, step_us: StepTime, *, step_us_before: float) -> tuple[Advice, ...]:
     """The changes that make a predicted run fit, cheapest first; empty if it fits already or if no single change is enough.
 
-    `step_us_before` is the step time of the run itself; `step_us` is asked for that of changed runs alone.
+    `step_us_before` is the step time of the run itself; `step_us` is called for changed runs only.
     For a run that is OOM, changes that only reach AT RISK are given if none reaches FITS.
     """
     if memory.verdict == "FITS":

@@ -1,4 +1,4 @@
-"""Memory beside state and activations, each figure with its source and width: buffers, the allocator's slack, the context.
+"""Memory other than state and activations, each figure with its source and width: buffers, the allocator's slack, the context.
 
 Three counters report a rank's memory: `allocated` (torch.cuda.max_memory_allocated: tensors), `reserved` (…max_memory_reserved:
 with the allocator's slack) and the device's own (nvidia-smi: with context and communication libraries).
@@ -37,10 +37,10 @@ BLAS_BYTES = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 BLAS_ELSEWHERE_BYTES = 8.125 * MIB
 """cuBLAS's workspace in torch's allocator (CUBLAS_WORKSPACE_CONFIG: 32 MiB from Hopper on, otherwise :4096:2:16:8)."""
 BLAS_HANDLES = 2
-"""cuBLAS handles that keep a workspace each: that of the forward's thread and that of autograd's (torch, CublasHandlePool.cpp)."""
+"""cuBLAS handles that keep a workspace each: the one of the forward's thread and the one of autograd's (torch, CublasHandlePool.cpp)."""
 TE_BLAS_BYTES = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 TE_BLAS_ELSEWHERE_BYTES = 4 * MIB
-"""Transformer Engine's own workspace, beside torch's (cpp_extensions/gemm.py, `get_cublas_workspace_size_bytes`)."""
+"""Transformer Engine's own workspace, in addition to torch's (cpp_extensions/gemm.py, `get_cublas_workspace_size_bytes`)."""
 TE_USER_BUFFER_STREAMS = 3
 """Its workspaces where products overlap with tensor-parallel collectives (module/base.py, `initialize_ub`)."""
 TE_GROUPED_STREAMS = 4
@@ -85,7 +85,7 @@ def left_between_steps(run: TrainingRun, profile: MemoryProfile, state: StateByt
 
 
 def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ...]:
-    """The memory of one rank that only the device's own counter sees; on a CPU, that of the process."""
+    """The memory of one rank that only the device's own counter sees; on a CPU, the memory of the process."""
     if run.cluster.gpu.kind == "cpu":
         source = "resident memory after `import torch`"
         return (Buffer(name="process", size_bytes=PROCESS_BYTES, width_bytes=PROCESS_WIDTH, source=source),)
@@ -133,7 +133,7 @@ def exchange_buffer(run: TrainingRun) -> Buffer:
 def slack_of(run: TrainingRun, profile: MemoryProfile) -> tuple[float, float]:
     """The allocator's slack over the bytes that it falls on, and its half-width; 0 on a CPU and where `device_overhead` includes it.
 
-    A framework's own `fragmentation` is that of tensor parallelism: NCCL's stream holds on to the tensors of its collectives for as long as
+    A framework's own `fragmentation` comes from tensor parallelism: NCCL's stream holds on to the tensors of its collectives for as long as
     the host runs ahead (`record_stream`), and without such collectives there was none to see (discuss.pytorch.org/t/191573).
     """
     if run.cluster.gpu.kind == "cpu" or profile.device_overhead:
@@ -165,7 +165,7 @@ def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, linear_shapes: It
 
 
 def _ddp_buckets(run: TrainingRun, state: StateBytes) -> Buffer:
-    """The buckets that torch's DDP keeps beside the gradients unless `gradient_as_bucket_view` is set."""
+    """The buckets that torch's DDP keeps in addition to the gradients unless `gradient_as_bucket_view` is set."""
     size = state.gradients if run.execution.whole_layers and run.plan.dp > 1 else 0.0
     source = "torch.nn.parallel.DistributedDataParallel"
     return Buffer(name="gradient buckets", size_bytes=size, width_bytes=0.0, source=source)

@@ -197,7 +197,7 @@ class MemoryModel:
 
 
 def _in_whole(peak: Peak, form: Folded | None, rank: int) -> Peak:
-    """The peak of a folded order's rank from that of its shorter form."""
+    """The peak of a folded order's rank from the peak of its shorter form."""
     if form is None or peak.index < form.ends[rank]:
         return peak
     later = peak.action._replace(microbatch=peak.action.microbatch + form.more * form.together)

@@ -103,7 +103,7 @@ def _instants(chunks: Sequence[ChunkMemory]) -> Floats:
 
 
 def _with_pairs(row: Rows, alone: Trace) -> Trace:
-    """A forward and the backward that runs beside it hold the activations and working sets of both."""
+    """A forward and the backward that runs at the same time hold the activations and working sets of both."""
     pairs = np.flatnonzero(row[:, PAIRED] & (row[:, KIND] == F))
     if not len(pairs):
         return alone

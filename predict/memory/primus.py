@@ -1,6 +1,6 @@
 """The published memory formulas of Primus "Projection" (AMD; section Memory Projection), as they are printed.
 
-They are shown beside this project's estimate for comparison (`predict memory --formula primus`); `PrimusMemory.differences` says
+They are shown next to this project's estimate for comparison (`predict memory --formula primus`); `PrimusMemory.differences` says
 where the two differ and why. A GB of Primus is 2³⁰ bytes.
 """
 

@@ -222,7 +222,7 @@ def _stays_gathered(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> boo
 
 
 def _sharded_elements(weights: Weights, groups: Groups) -> int:
-    """Elements of which a rank keeps a shard only."""
+    """Elements that a rank keeps only a shard of."""
     return weights.dense * (groups.shard.ranks > 1) + weights.experts * (groups.expert_shard.ranks > 1)
 
 

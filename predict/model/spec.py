@@ -134,11 +134,11 @@ class FeedForwardShape(LayerShape):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experts(FeedForwardShape):
-    """The sizes of a mixture that plans, searches and reports read: `count` MLPs of which a token sees `topk`, and shared ones that see
+    """The sizes of a mixture that plans, searches and reports read: `count` MLPs, `topk` of which a token visits, and shared ones that see
     every token. `predict/layers/mixture.py` has the mixture itself."""
 
     count: int
-    """Experts, of which a token is sent to `topk`."""
+    """Experts; a token is sent to `topk` of them."""
     topk: int
     """Experts that each token is sent to."""
     ffn: int
@@ -155,7 +155,7 @@ class Experts(FeedForwardShape):
     clamped: bool = False
     """The activation's inputs are clamped first (`swiglu_limit` of GPT-OSS)."""
     groups: int = 1
-    """Groups of experts in order, of which the router chooses some first (`n_group` of DeepSeek's config.json)."""
+    """Groups of experts in order; the router first chooses some of them (`n_group` of DeepSeek's config.json)."""
     topk_groups: int = 1
     """Groups that each token's experts come from (`topk_group`)."""
 
@@ -235,7 +235,7 @@ class ModelSpec:
     mtp_layers: int = 0
     """Layers of multi-token prediction after the last; not in `parameters`."""
     mixers: tuple[MixerShape, ...]
-    """Shapes of what mixes the tokens; that of full attention is first."""
+    """Shapes of what mixes the tokens; full attention's is first."""
     mlp: FeedForwardShape
     """Shape of the feed-forward of layers that are not sparse."""
     experts: Experts | None = None

@@ -19,7 +19,7 @@ from predict.prices.published_constants import PLAN_SETTING
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from predict.step.composition_error import published_spread
-from predict.step.interval import Kind, kind_shifts
+from predict.step.interval import CallKind, kind_shifts
 from predict.step.prediction import Prediction
 from regressors.features.arrays import Floats
 
@@ -43,7 +43,7 @@ MOST_OF_IT = 0.5
 class Ratio(Interval):
     """The figure that plans are ranked by, of a plan over that of the best one, with its 90 % bounds."""
 
-    widest: Kind | None
+    widest: CallKind | None
     """The kind of call whose error moves the ratio most, if any does."""
     share: float
     """The share of the ratio's variance that it makes."""
@@ -68,7 +68,7 @@ class Contender:
     """A plan's figure, and its errors as shares of it."""
 
     value: float
-    half_widths: Mapping[Kind, float] = field(default_factory=dict)
+    half_widths: Mapping[CallKind, float] = field(default_factory=dict)
     """Half-width of each kind of call, signed: positive where a slower kind makes a slower step, as all but noise does."""
     composition_error: float = 0.0
     repeats: float = 0.0

@@ -15,7 +15,7 @@ from predict.prices.open import open_prices
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
 from predict.schedules import names
-from predict.schedules.compare import Outcome, best_or_nearest, compare, timed_alike
+from predict.schedules.compare import ScheduleOutcome, best_or_nearest, compare, timed_alike
 from predict.schedules.engine.costs import ChunkTimes
 from predict.schedules.order_files import is_order_file
 from predict.schedules.stage_times import StageTable, read_stage_times
@@ -34,7 +34,7 @@ NOT_GIVEN = {"forward": 1.0, "backward_input": 1.0, "backward_weight": 1.0}
 class TimedSchedules:
     """Schedules that were timed, the best first, and what they were timed for."""
 
-    outcomes: list[Outcome]
+    outcomes: list[ScheduleOutcome]
     ranks: int
     chunks: int
     microbatches: int

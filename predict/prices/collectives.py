@@ -55,12 +55,12 @@ MESSAGE = 0.05
 OWN_SHARD = 0.3
 """Cost of moving a rank's own shard to the result, in bytes on the link, as a share of the shard."""
 FILLED = 1.2
-"""Bandwidth of a link in the limit, over `efficiency.wire`, which is that of an all-reduce of 128 MiB: 0.80 of the peak in
+"""Bandwidth of a link in the limit, over `efficiency.wire`, which is the share of an all-reduce of 128 MiB: 0.80 of the peak in
 these tables, and 0.8 on InfiniBand in published training runs."""
 HOP_BETWEEN_NODES = 0.2
 """The same between nodes, by NCCL's own figures: 2.7–5 µs per hop of a network, 0.5–0.6 of NVLink (src/graph/tuning.cc)."""
 TREE_FILLED = 0.9
-"""Bandwidth of trees over that of rings, in NCCL's own model (src/graph/tuning.cc)."""
+"""Bandwidth of trees over the bandwidth of rings, in NCCL's own model (src/graph/tuning.cc)."""
 
 EXCHANGE_FILLED: Mapping[str, float] = {"intra_node": 0.69, "inter_node": 0.9}
 """Bandwidth of DeepEP's kernels over the links' own, counting the bytes that cross them. Its README's NVLink figures count the copy

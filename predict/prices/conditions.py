@@ -35,7 +35,7 @@ from sampling.operators.vocabulary import CrossEntropy
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Factor:
-    """A factor on a time; `half_width` is that of its logarithm at 90 %."""
+    """A factor on a time; `half_width` is its logarithm's at 90 %."""
 
     value: float = 1.0
     half_width: float = 0.0
@@ -94,10 +94,11 @@ class Conditions:
     between_nodes_time: float
     stack: str = ""
     sampled_sustained: Mapping[str, Factor] = field(default_factory=dict)
-    """Time of products in a long run over that of a short one, by dtype, where samples of this device show; else the hardware file."""
+    """Time of products in a long run over their time in a short one, by dtype, where samples of this device show; else the hardware
+    file."""
 
     def factor(self, call: Call, time: Times) -> Factor:
-        """A call's time under these conditions over `time`, which is that of a fused kernel where it is analytic.
+        """A call's time under these conditions over `time`, which is a fused kernel's where it is analytic.
 
         `gemm_efficiency`, an unfused norm and eager kernels correct analytic times only: samples already contain what their
         stack reaches, torch's operators one after the other.
@@ -126,7 +127,8 @@ class Conditions:
         return factor
 
     def _calibrated(self, call: Call) -> float:
-        """The calibration's factor on a call; whole layers, the parts of which were timed in one piece, go with their products."""
+        """The calibration's factor on a call; whole layers, the parts of which were timed in one piece, take the factor of their
+        products."""
         if isinstance(call, Collective):
             return self.in_node_time if call.ranks <= call.ranks_per_node else self.between_nodes_time
         if isinstance(call, Operator):
@@ -170,7 +172,7 @@ take (8-20 of 108-148)."""
 SIDE = 4096
 """Side of the square product that is asked about: about as long as one of a large layer."""
 SIZE_BYTES = 2**26
-"""Size of the all-reduce beside it, about as long."""
+"""Size of the all-reduce at the same time, about as long."""
 LAYERS_OF: Mapping[str, str] = {"torch-eager": "eager", "torch-compiled": "compiled"}
 """Frameworks whose layers are launched as the sampled ones are: plain torch modules, one kernel after the other or compiled."""
 LEAST_LAYERS = 3
@@ -185,7 +187,7 @@ def sampled_facts(bank: Bank, cluster: Cluster) -> Mapping[str, Any]:
 
 
 def sustained_factors(facts: Mapping[str, Any]) -> dict[str, Factor]:
-    """Time of products in a long run over that of a short one, by dtype."""
+    """Time of products in a long run over their time in a short one, by dtype."""
     found = facts.get("sustained", {})
     return {dtype: Factor(value=each["value"], half_width=each["half_width"]) for dtype, each in found.items()}
 
@@ -213,7 +215,8 @@ def bounds(time: Times) -> dict[str, float]:
 
 
 def sampled_contention_slowdown(fitted: CostModel, cluster: Cluster) -> float | None:
-    """The slowdown of a product beside an all-reduce among a node's GPUs by the profile's samples; None where there are none."""
+    """The slowdown of a product at the same time as an all-reduce among a node's GPUs by the profile's samples; None where there are
+    none."""
     ranks = cluster.gpus_per_node
     if ranks < 2:
         return None

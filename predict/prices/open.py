@@ -116,7 +116,7 @@ _opened: list[tuple[_Opening, PriceList]] = []
 
 
 def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
-    """The price list, opened once for each cluster, set of conditions and state of the profile's files, of which a process
+    """The price list, opened once for each cluster, set of conditions and state of the profile's files; a process
     keeps the latest; all analytic without regressors.
 
     SamplesError for regressors that are damaged, out of date or of other hardware.

@@ -54,7 +54,7 @@ class Prices(Protocol):
 
     @property
     def sampled_contention(self) -> float | None:
-        """Share of hidden communication that compute beside it loses, by samples; None where there are none."""
+        """Share of hidden communication that the overlapping compute loses, by samples; None where there are none."""
 
     @property
     def launch_floors(self) -> Mapping[Phase, Times]:

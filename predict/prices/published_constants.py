@@ -46,7 +46,7 @@ TRITON_LARGE_HEAD_BACKWARD = PublishedConstant(
     value=1.4,
     low=1.3,
     high=1.55,
-    source="MPT of head sizes 112 and 128 beside 64 on A100, llm-foundry's benchmarks; flash_attn_triton.py names the cause: "
+    source="MPT of head sizes 112 and 128 against 64 on A100, llm-foundry's benchmarks; flash_attn_triton.py names the cause: "
     "registers of the backward spill",
     moves="the backward of attention in Triton with heads larger than 64",
 )
@@ -63,7 +63,7 @@ SETTLED_MONTHS = PublishedConstant(
     value=16,
     low=10,
     high=22,
-    source="the newest container compared, 26.06, is of that age, so that no older software tells; bounds assumed",
+    source="the newest container compared, 26.06, is of that age, so that no older software can show more; bounds assumed",
     moves="months from an architecture's first GPUs in clouds until its software is settled",
 )
 FP8_EXPERT_KERNELS = PublishedConstant(
@@ -138,14 +138,14 @@ ROWWISE_FP8 = PublishedConstant(
     value=1.35,
     low=1.22,
     high=1.5,
-    source="torchtitan's runs with rowwise beside tensorwise scaling on H100",
+    source="torchtitan's runs with rowwise against tensorwise scaling on H100",
     moves="products in fp8 scaled by rows, over those scaled by tensors",
 )
 FA2_HOPPER = PublishedConstant(
     value=1.7,
     low=1.5,
     high=1.9,
-    source="published H100 runs with FlashAttention-2 beside the best kernel; Blackwell by analogy: it uses neither one's instructions; bounds assumed",
+    source="published H100 runs with FlashAttention-2 against the best kernel; Blackwell by analogy: it uses neither one's instructions; bounds assumed",
     moves="attention of FlashAttention-2 on Hopper and Blackwell, over FlashAttention-3",
 )
 ATTENTION_BACKWARD_HOPPER = PublishedConstant(

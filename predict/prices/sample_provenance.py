@@ -37,7 +37,7 @@ HOW_TO_SAMPLE = "run `make sample RUNS=…`, then `make train-regressors`"
 
 @dataclass(frozen=True, slots=True)
 class AnotherCpu:
-    """A fitted model of one CPU, asked about another: the same times, none of which was measured there."""
+    """A fitted model of one CPU, used for another: the same times, none of them measured there."""
 
     fitted: CostModel
 

@@ -99,14 +99,14 @@ class ValidationFile:
 
 
 def known_error(profile: str, *, on_cpu: bool) -> float | None:
-    """The error of the profile's own validation runs; on a CPU without them, that of the shipped profile's: steps composed of rows
+    """The error of the profile's own validation runs; on a CPU without them, the error of the shipped profile's: steps composed of rows
     that nobody validated are known no better than those that were."""
     own = profile_error(profile)
     return profile_error(SHIPPED) if own is None and on_cpu else own
 
 
 def validation_path(profile: str, home: Path | None = None) -> Path:
-    """The file in which `predict validate` keeps a profile's runs, predicted beside measured; `home` is the profile's, if known."""
+    """The file in which `predict validate` keeps a profile's runs, predicted and measured; `home` is the profile's, if known."""
     return (home or home_of(profile)) / "published" / f"{profile}-steps.json"
 
 

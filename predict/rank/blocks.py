@@ -45,7 +45,7 @@ class Launching:
     share: float = 1.0
     """Share of the phase: half of the backward for each half of a split one."""
     as_sampled: bool = True
-    """Whether the layer is of the kind that samples time: a dense one."""
+    """Whether samples time layers of this kind: dense ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

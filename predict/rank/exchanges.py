@@ -1,8 +1,8 @@
 """Exchanges of tensor parallelism before and after the products that it splits.
 
-Column-parallel products (query, key and value; the MLP's first) are entered by tokens that every rank needs whole,
-row-parallel ones leave partial sums (Shoeybi et al., arXiv 1909.08053; with sequence parallelism Korthikanti et al., arXiv
-2205.05198, which gathers the input once more in backward).
+Column-parallel products (query, key and value; the MLP's first) take tokens that every rank needs whole; row-parallel ones leave
+partial sums (Shoeybi et al., arXiv 1909.08053). Sequence parallelism gathers the input once more in backward (Korthikanti et al.,
+arXiv 2205.05198).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def sharded_gradients(rank: RankShare, weights: Weights, work: Calls) -> tuple[O
 
 
 def _beside(work: Calls, *streams: tuple[Calls, bool]) -> tuple[OverlappedCommunication, ...]:
-    """Communication that may run beside the work, and that which may not, each as one piece."""
+    """Communication that may overlap with the work, and communication that may not, each as one piece."""
     pieces = (
         (float(hides), tuple(call for calls, own in streams if own == hides for call in calls))
         for hides in (True, False)

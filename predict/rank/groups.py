@@ -76,10 +76,12 @@ def group_of(name: str, ranks: int, stride: int, gpus_per_node: int) -> RankGrou
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Groups:
-    """The groups that a rank of a run is in. `replicas` are the ranks that hold the same weights outside of experts
-    (dp · cp), `expert_replicas` those that hold the same experts, `shard` and `expert_shard` those of them that one copy
-    of a sharded state spreads over, `copies` and `expert_copies` the ranks that hold the same shard: as many copies of the
-    experts as of the rest, where there are as many replicas of them."""
+    """The groups that a rank of a run is in.
+
+    - `replicas` hold the same weights outside of experts (dp · cp), `expert_replicas` the same experts;
+    - `shard` and `expert_shard` are the replicas that one copy of a sharded state spreads over;
+    - `copies` and `expert_copies` hold the same shard: experts have as many copies as the rest, where they have as many replicas.
+    """
 
     tp: RankGroup
     cp: RankGroup

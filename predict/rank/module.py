@@ -76,7 +76,7 @@ def with_calls(work: Work, more: Calls) -> Work:
 def _overlapped(
     exchange: Exchange, modules: Sequence[tuple[Module, Calls]], own: Calls, phase: Phase
 ) -> OverlappedCommunication:
-    """The exchange of a module whose calls are `own`, beside what hides it among all modules and their calls."""
+    """The exchange of a module whose calls are `own`, with what hides it among all modules and their calls."""
     forward = phase == "forward"
     share = exchange.forward_share if forward else exchange.backward_share
     work: Calls = ()

@@ -92,7 +92,7 @@ class MemoryBenchmark:
     """The instrument of the peaks: live tensors, or the caching allocator."""
     expandable_segments: bool
     outside_allocator_bytes: Count | None = None
-    """Bytes of the device in use beside the allocator's segments; null on a CPU."""
+    """Bytes of the device in use outside the allocator's segments; null on a CPU."""
     provenance: Mapping[str, Any]
 
     def contradictions(self) -> Iterator[Fault]:
@@ -179,7 +179,7 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReducedRank(ExpertShare):
-    """Tokens of a sequence beside the experts on one rank of the reduced run."""
+    """Tokens of a sequence, outside the experts, on one rank of the reduced run."""
 
     seq_len: int
 
@@ -234,7 +234,7 @@ class Benchmark:
         return on_one_node(only_whole_layers(reduced_to(run, plan, batch, self.share)))
 
     def require_same_run(self, run: TrainingRun, source: Path) -> None:
-        """SamplesError unless the benchmark is of the run's model, precision, microbatch and device."""
+        """SamplesError unless the benchmark has the run's model, precision, microbatch and device."""
         own = model_facts(run.model)
         pairs: dict[str, tuple[Any, Any]] = {
             f"model.{key}": (self.model.get(key), own.get(key)) for key in sorted({*own, *self.model})

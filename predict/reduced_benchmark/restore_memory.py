@@ -51,7 +51,7 @@ class RestoredMemory:
 
     def on_device(self, estimate: MemoryEstimate) -> RestoredMemory:
         """The peak with what lies outside the allocator, which a benchmark's tensors do not show. The upper bound is the
-        benchmark's own, or that of the simulated estimate where its margin and widths are wider."""
+        benchmark's own, or the simulated estimate's where its margin and widths are wider."""
         device = estimate.worst.device
         point = self.point_bytes + device
         width = math.hypot(estimate.safety_margin * point, estimate.worst.width)

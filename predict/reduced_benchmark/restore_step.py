@@ -152,7 +152,7 @@ def blocks_by_unit(run: TrainingRun) -> Iterator[tuple[str, LayerBlocks]]:
 
 
 def block_cost(block: Block, priced: BlockPrices) -> Cost:
-    """The cost of a block and of the exposed part of the communication beside it."""
+    """The cost of a block and of the exposed part of its communication."""
     (repeated,) = priced.bucket(single(block)).blocks
     exposed_us = sum(each.exposed_us for each in repeated.priced.overlapped)
     return Cost(
@@ -161,7 +161,7 @@ def block_cost(block: Block, priced: BlockPrices) -> Cost:
 
 
 def call_cost(call: Call, phase: Phase, prices: Prices) -> Cost:
-    """The cost of a whole call, some of whose parts may be collectives."""
+    """The cost of a whole call; some of its parts may be collectives."""
     one = Counted(call=call, phase=phase)
     whole_us = total_us(prices.priced([one]))
     exchanged_us = total_us(part for part in prices.parts(one) if isinstance(part.call, Collective))
@@ -179,7 +179,7 @@ def restored(
 ) -> tuple[tuple[RankCalls, ...], Prices]:
     """The run's calls and prices, with its layers, embedding and head as timed by the benchmark.
 
-    Raises SamplesError for times that leave no work beside communication.
+    Raises SamplesError for times that leave no work besides communication.
     """
     restoration = Restoration(run, benchmark, prices)
     return restoration.adjust(calls), restoration.prices

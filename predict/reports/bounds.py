@@ -239,7 +239,7 @@ def _layer_content(layer: Layer) -> dict[str, Any]:
 
 
 OURS: tuple[Rule, ...] = ("intended", "kernels")
-"""The rules beside the one that SOLAR writes."""
+"""The rules other than the one that SOLAR writes."""
 TIMES = """
 unfused_us=unfused.time_us fused_us=fused.time_us arithmetic_intensity=unfused.work.intensity bottleneck=unfused.bottleneck
 """
@@ -247,7 +247,7 @@ unfused_us=unfused.time_us fused_us=fused.time_us arithmetic_intensity=unfused.w
 
 
 def perf_content(analysis: Analysis) -> dict[str, Any]:
-    """The three models on one device; `intended` and `kernels` are beside those that SOLAR writes."""
+    """The three models on one device; SOLAR does not write `intended` and `kernels`."""
     documented, ours = analysis.models["documented"], {rule: analysis.models[rule] for rule in OURS}
     return {
         "arch": _arch_content(analysis),

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 def calibration_json(posterior: Posterior, place: Path | None) -> dict[str, Any]:
     """The file's content in plain values but for the runs' descriptions, and where it lies; null for one that is never written."""
     widths = dict(posterior.widths) if posterior.runs else None
-    told = asdict(replace(posterior, runs=tuple(replace(one, described=None) for one in posterior.runs)))
-    for one in told["runs"]:
+    content = asdict(replace(posterior, runs=tuple(replace(one, described=None) for one in posterior.runs)))
+    for one in content["runs"]:
         del one["described"]
     return {
         "version": version_of("calibrate"),
         "file": str(place) if place else None,
-        **told,
+        **content,
         "widths_log": widths,
         "bounds": bounds(),
     }
@@ -65,5 +65,5 @@ def _furthest(posterior: Posterior) -> str:
     name = max(moved, key=lambda each: moved[each])
     return (
         f"for what was known before, one run moves {name.replace('_', ' ')} the most: to {values[name]:.3f}, by {moved[name]:.1f} standard "
-        "deviations; a second run tells how well the terms carry over"
+        "deviations; a second run shows how well the terms carry over"
     )

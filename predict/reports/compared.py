@@ -1,4 +1,4 @@
-"""The columns of a prediction beside its measurement and of figures over many, and the rows that have none: for every validation alike."""
+"""The columns of a prediction next to its measurement and of figures over many, and the rows that have none: for every validation alike."""
 
 from __future__ import annotations
 

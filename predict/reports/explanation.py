@@ -1,4 +1,4 @@
-"""A traced step as text: beside its prediction, with the terms and the calls that differ most, and replayed under changes."""
+"""A traced step as text: next to its prediction, with the terms and the calls that differ most, and replayed under changes."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def measured_text(traced: TracedStep) -> list[str]:
 
 
 def without_profiler_text(traced: TracedStep) -> list[str]:
-    """The profiler's cost, and how it is known; nothing where it is not known, or is none."""
+    """The profiler's cost, and how it is known; nothing where it is not known, or is 0."""
     untraced_us, traced_us = traced.untraced_us, traced.step_us
-    told_by = "--log" if traced.logged_us else "the median of its run, timed before the trace"
+    known_from = "--log" if traced.logged_us else "the median of its run, timed before the trace"
     if profiler_us := traced_us - without_profiler(traced).step_us:
         return [
-            f"  the step without its profiler by {told_by}; the traced step takes {duration(traced_us)}, and what the profiler adds, "
+            f"  the step without its profiler by {known_from}; the traced step takes {duration(traced_us)}, and what the profiler adds, "
             f"{duration(profiler_us)}, is left out"
         ]
     if untraced_us is not None and untraced_us > traced_us:
         return [
-            f"  the step without its profiler takes {duration(untraced_us)} by {told_by}, longer than the traced one: the ledger is of the "
+            f"  the step without its profiler takes {duration(untraced_us)} by {known_from}, longer than the traced one: the ledger is of the "
             "traced step"
         ]
     return []
@@ -190,10 +190,10 @@ def replay_text(replay: Replay) -> RenderableType:
 def _rest(replay: Replay) -> str:
     """A sentence on what calls and schedule leave of the traced step."""
     less = replay.rest_us < 0
-    told = f"calls and schedule take {percent(abs(replay.rest_us) / replay.traced_us)} {'more' if less else 'less'} than the traced step"
+    difference = f"calls and schedule take {percent(abs(replay.rest_us) / replay.traced_us)} {'more' if less else 'less'} than the traced step"
     if replay.same_run:
-        return f"{told}; all of that rest is carried over, since this is the traced run"
-    return f"{told}; {percent(OTHERS_SHARE)} of that rest is carried over"
+        return f"{difference}; all of that rest is carried over, since this is the traced run"
+    return f"{difference}; {percent(OTHERS_SHARE)} of that rest is carried over"
 
 
 def _table(replay: Replay) -> Table:

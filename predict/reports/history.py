@@ -42,7 +42,7 @@ def _history_json(history: History) -> dict[str, Any]:
                 "doubt": doubt,
             }
             for id_, one, now_us, doubt in zip(
-                history.ids, history.records, history.now_us, history.doubts, strict=True
+                history.ids, history.records, history.now_us, history.outliers, strict=True
             )
         ],
         "earlier_runs": history.earlier,
@@ -58,7 +58,7 @@ def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
     """The last runs as a table, `most` at most, the errors of all, and each change in a sentence."""
     columns = ("measured", "predicted then", "90 % interval", "error", "inside")
     table = figures_table(escape(history.cluster), ("id", "date", "run"), columns)
-    shown_runs = [*zip(history.ids, history.records, history.doubts, strict=True)][-most:]
+    shown_runs = [*zip(history.ids, history.records, history.outliers, strict=True)][-most:]
     for id_, one, doubt in shown_runs:
         table.add_row(
             id_,
@@ -72,8 +72,8 @@ def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
         )
     older = len(history.records) - most
     shown = f" ({older} older ones are not shown)" if older > 0 else ""
-    told = f"{counted(len(history.records), 'run')}{shown}{_counting(history)}: {_errors(history)}"
-    return stacked(table, told, *_doubtful(history), *_drifts(history.drifts, history.records[0].date))
+    totals = f"{counted(len(history.records), 'run')}{shown}{_counting(history)}: {_errors(history)}"
+    return stacked(table, totals, *_doubtful(history), *_drifts(history.drifts, history.records[0].date))
 
 
 def _counting(history: History) -> str:
@@ -87,19 +87,19 @@ def _errors(history: History) -> str:
     error, bias, coverage = history.mean_error, history.bias, history.coverage
     if error is None or bias is None or coverage is None:
         return "none counts"
-    told = f"mean error {percent(error)}, bias {signed_percent(bias)}, intervals cover {coverage:.0%}"
-    return f"{told} (errors are predicted over measured, less 1)"
+    errors = f"mean error {percent(error)}, bias {signed_percent(bias)}, intervals cover {coverage:.0%}"
+    return f"{errors} (errors are predicted over measured, less 1)"
 
 
 def _doubtful(history: History) -> Iterator[str]:
     """Each doubtful run with its reason, and what becomes of it."""
-    told = [(id_, doubt) for id_, doubt in zip(history.ids, history.doubts, strict=True) if doubt]
-    if told:
+    doubtful = [(id_, doubt) for id_, doubt in zip(history.ids, history.outliers, strict=True) if doubt]
+    if doubtful:
         yield (
             "doubtful runs count neither in these errors nor in changes until another run of the same config takes about as long; "
             "`predict record --remove ID` takes one away:"
         )
-    yield from (f"  {id_}: {escape(doubt)}" for id_, doubt in told)
+    yield from (f"  {id_}: {escape(doubt)}" for id_, doubt in doubtful)
 
 
 def _drifts(drifts: Sequence[Drift], first_shown: str) -> Iterator[str]:

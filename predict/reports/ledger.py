@@ -138,7 +138,7 @@ def _parts(book: ComputeBook) -> Table:
         quantity(book.recompute_flops) if book.recompute_flops else "",
     )
     if book.optimizer_flops:
-        made.add_row("optimizer, beside these", "", quantity(book.optimizer_flops))
+        made.add_row("optimizer, in addition", "", quantity(book.optimizer_flops))
     return made
 
 

@@ -49,7 +49,7 @@ def _runs(likely: LikelySteps) -> Table:
 
 
 def likely_json(likely: LikelySteps) -> dict[str, Any]:
-    """The middle run as `one-batch --json` gives it under `middle`; the interval of all runs, its causes, and each run beside it."""
+    """The middle run as `one-batch --json` gives it under `middle`; the interval of all runs, its causes, and each run."""
     runs = [
         {path: stated(one.run, path) for path in likely.unknown}
         | {"step_time_us": as_json(one.step_time), "memory_verdict": one.memory.verdict}

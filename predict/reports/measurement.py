@@ -39,7 +39,7 @@ def _on_a_cpu(measured: Measurement) -> str:
 
 def _on_a_gpu(measured: Measurement, device: DeviceRecord) -> str:
     """The device with what it reported, and the kernels that ran; what nothing reported is left out."""
-    told = [
+    facts = [
         f"{device.clock_mhz:.0f} MHz" if device.clock_mhz is not None else "",
         f"{device.power_w:.0f} W" if device.power_w is not None else "",
         f"{size(device.peak_allocated_bytes)} allocated at most" if device.peak_allocated_bytes else "",
@@ -48,7 +48,7 @@ def _on_a_gpu(measured: Measurement, device: DeviceRecord) -> str:
         f"experts {device.expert_products}" if device.expert_products else "",
         f"busiest expert {device.busiest_expert:.2f} × the mean" if device.busiest_expert is not None else "",
     ]
-    return f"  {len(measured.step_times_us)} steps on {device.name}: {', '.join(filter(None, told))}"
+    return f"  {len(measured.step_times_us)} steps on {device.name}: {', '.join(filter(None, facts))}"
 
 
 def rl_measurement_text(measured: RlMeasurement) -> RenderableType:

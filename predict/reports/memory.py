@@ -161,7 +161,7 @@ def misfit(memory: MemoryEstimate, *, point_bytes: float | None = None) -> str:
 
 
 def headlines(misfits: Sequence[str]) -> list[str]:
-    """The first lines of a report on plans of which some do not fit; '' stands for one that does."""
+    """The first lines of a report on several plans, some of which do not fit; '' stands for one that does."""
     return [f"[bold red]DOES NOT FIT: {escape(why)}[/]" for why in dict.fromkeys(misfits) if why]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.ledger.waterfall import BUBBLES, COMPUTE, CONTEXT, DATA, EXPERT, MEMORY, RUNTIME, SENDS, TENSOR
-from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order
+from predict.schedules.engine.order import CHUNK, KIND, KINDS, ActionKind, Order
 
 CLASS_COLOURS = {
     COMPUTE: "#2f6fbe",
@@ -43,20 +43,20 @@ INK, SOFT, LINE, LIMIT, ACCENT = "#1b1f24", "#57606a", "#d0d7de", "#b3261e", "#0
 """Text, lesser text, lines, a limit that must hold, and what is to be seen first."""
 
 
-KIND_NAMES: dict[Kind, str] = {
+KIND_NAMES: dict[ActionKind, str] = {
     "F": "forward",
     "B": "input gradient",
     "W": "weight gradient",
     "BW": "backward",
 }
-BASE: dict[Kind, str] = {"F": "#3f73d0", "B": "#22b3c4", "W": "#efa92f", "BW": "#43a053"}
+BASE: dict[ActionKind, str] = {"F": "#3f73d0", "B": "#22b3c4", "W": "#efa92f", "BW": "#43a053"}
 IDLE = "#f0f1f3"
 DARK, LIGHT = "#000000", "#ffffff"
 SPREAD = (0.5, 0.72)
 """Share of white in the last chunk's colour: with two chunks, and at most."""
 
 
-def fill(kind: Kind, chunk: int, chunks: int) -> str:
+def fill(kind: ActionKind, chunk: int, chunks: int) -> str:
     """The colour of a block, as #rrggbb: the first of a rank's chunks darkest, each further one lighter."""
     if chunks < 2:
         return BASE[kind]
@@ -87,13 +87,13 @@ def paint_codes(order: Order, rank: int) -> NDArray[np.intp]:
     return (rows[:, KIND] * len(order.placement.chains) + rows[:, CHUNK]).astype(np.intp)
 
 
-def paint(code: int, chunks: int) -> tuple[Kind, int]:
+def paint(code: int, chunks: int) -> tuple[ActionKind, int]:
     """Kind and chunk of a number of `paint_codes`."""
     kind, chunk = divmod(code, chunks)
     return KINDS[kind], chunk
 
 
-def kinds_of(order: Order) -> list[Kind]:
+def kinds_of(order: Order) -> list[ActionKind]:
     """The kinds the order has, in the order of KINDS."""
     found = {code for rows in order.rows for code in np.unique(rows[:, KIND]).tolist()}
     return [kind for code, kind in enumerate(KINDS) if code in found]

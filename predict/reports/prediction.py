@@ -1,4 +1,4 @@
-"""A predicted step as text and JSON, alone and beside another prediction of the same run."""
+"""A predicted step as text and JSON, alone and next to another prediction of the same run."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _sources(prediction: Prediction) -> Iterator[str]:
 
 
 def _account(prediction: Prediction) -> list[tuple[str, float]]:
-    """µs by heading, compute before what is none, each the longest first; nothing of what is none and takes no time."""
+    """µs by heading, compute before the rest, each the longest first; the rest only where it takes time."""
     least_us = ROUNDING * prediction.step_time.median_us
     longest = sorted(prediction.breakdown_us.items(), key=lambda item: -item[1])
     compute = [item for item in longest if item[0] not in NOT_COMPUTE]

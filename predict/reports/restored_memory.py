@@ -1,4 +1,4 @@
-"""The answer of `predict memory` as text and JSON: the estimate, what a benchmark restores beside it, and Primus' formulas."""
+"""The answer of `predict memory` as text and JSON: the estimate, what a benchmark restores, and Primus' formulas."""
 
 from __future__ import annotations
 

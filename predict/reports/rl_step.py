@@ -1,4 +1,4 @@
-"""RL steps and their memory as text and JSON, alone and phase by phase beside each other."""
+"""RL steps and their memory as text and JSON, alone and phase by phase next to each other."""
 
 from __future__ import annotations
 

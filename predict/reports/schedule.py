@@ -1,4 +1,4 @@
-"""Schedules in a terminal: a timeline as one row per rank, and schedules held against each other, also as JSON."""
+"""Schedules in a terminal: a timeline as one row per rank, and schedules compared with each other, also as JSON."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from predict.reports.palette import KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
 from predict.reports.text import escape, stacked
-from predict.schedules.compare import Outcome, reasons
-from predict.schedules.engine.order import KINDS, MICROBATCH, Kind
+from predict.schedules.compare import ScheduleOutcome, reasons
+from predict.schedules.engine.order import KINDS, MICROBATCH, ActionKind
 from predict.schedules.engine.timing import Timeline
 from predict.serialise import picked, versioned
 from regressors.features.arrays import Floats
@@ -71,7 +71,7 @@ def _busy(start: Floats, end: Floats, edges: Floats) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class _Picture:
-    """Draws itself once the console is known, since without colour other characters tell the kinds apart."""
+    """Draws itself once the console is known, since without colour other characters distinguish the kinds."""
 
     timeline: Timeline
     width: int
@@ -100,8 +100,8 @@ class _Pencil:
 IDLE = _Pencil(edge=(IDLE_MARK, "dim"), narrow=IDLE_MARK, rest=IDLE_MARK, style="dim")
 
 
-def _marks(kinds: Sequence[Kind]) -> dict[Kind, str]:
-    """A character for each kind; a whole backward is a B unless there are gradients of the input beside it."""
+def _marks(kinds: Sequence[ActionKind]) -> dict[ActionKind, str]:
+    """A character for each kind; a whole backward is a B unless there are gradients of the input alone too."""
     return {"F": "F", "B": "B", "W": "W", "BW": "X" if "B" in kinds else "B"}
 
 
@@ -218,7 +218,7 @@ MARGIN = 2
 """Blanks on either side of a column."""
 
 
-def comparison_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def comparison_json(outcomes: Sequence[ScheduleOutcome]) -> dict[str, Any]:
     """Stable and versioned; times in the unit of the stage times, null where a schedule cannot run the counts.
 
     `peak_chunks` are chunk activations in the schedule's own account, released at W (BW where the backward is whole)
@@ -230,7 +230,7 @@ def comparison_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return versioned("schedule", {"schedules": [_outcome_json(outcome) for outcome in outcomes]})
 
 
-def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+def _outcome_json(outcome: ScheduleOutcome) -> dict[str, Any]:
     line = outcome.timeline
     return (
         picked(outcome, "name")
@@ -243,7 +243,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
     )
 
 
-def comparison_text(outcomes: Sequence[Outcome], *, head: str, show: Show, width: int) -> RenderableType:
+def comparison_text(outcomes: Sequence[ScheduleOutcome], *, head: str, show: Show, width: int) -> RenderableType:
     """The table, the picture of the best schedule, and why others are not a choice. `show` writes a time."""
     first = outcomes[0]
     parts: list[RenderableType] = [f"[bold]{escape(head)}[/]", ""]
@@ -262,7 +262,7 @@ def comparison_text(outcomes: Sequence[Outcome], *, head: str, show: Show, width
     return stacked(*parts)
 
 
-def _footnotes(outcomes: Sequence[Outcome]) -> list[str]:
+def _footnotes(outcomes: Sequence[ScheduleOutcome]) -> list[str]:
     """Remarks that the table has no column for."""
     lines: list[str] = []
     if any(outcome.copies > 1 for outcome in outcomes):
@@ -285,13 +285,13 @@ def _footnotes(outcomes: Sequence[Outcome]) -> list[str]:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Column:
     name: str
-    write: Callable[[Outcome, Timeline], str]
+    write: Callable[[ScheduleOutcome, Timeline], str]
     rank: int
     """The higher it is, the sooner the column is left out where the terminal is too narrow."""
 
 
 def _columns(best: float, show: Show) -> list[_Column]:
-    def behind(outcome: Outcome, line: Timeline) -> str:
+    def behind(outcome: ScheduleOutcome, line: Timeline) -> str:
         return signed_percent(outcome.cost / best - 1) if best and outcome.valid else ""
 
     return [
@@ -306,7 +306,7 @@ def _columns(best: float, show: Show) -> list[_Column]:
     ]
 
 
-def _table(outcomes: Sequence[Outcome], show: Show, width: int) -> RenderableType:
+def _table(outcomes: Sequence[ScheduleOutcome], show: Show, width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 

@@ -32,7 +32,7 @@ class Column(Generic[Row]):
     heading: str = ""
     """Its heading in a terminal; '' for one that JSON alone has."""
     write: Callable[[Any], str] = str
-    """From the value to its cell in a terminal."""
+    """Writes the value as its cell in a terminal."""
 
 
 Columns = Sequence[Column[Row]]
@@ -226,7 +226,7 @@ RL_STEPS: Columns[RlStep] = (
     Column(heading="fits", value=lambda step: "yes" if step.memory.fits else "NO"),
 )
 
-# Servers, whose JSON is that of the long table.
+# Servers, whose JSON is the long table's.
 
 
 def _rates(rate: Interval) -> str:

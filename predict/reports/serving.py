@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from predict.serving.latency import Spread
-    from predict.serving.loaded_server import Outcome
+    from predict.serving.loaded_server import LoadOutcome
     from predict.serving.questions import Answer
     from predict.serving.traffic import Load
 
@@ -175,7 +175,7 @@ def file_text(load: Load) -> str:
     return f"{counted(load.requests, 'request')} of {escape(Path(load.file).name)}"
 
 
-def _one(outcome: Outcome) -> Iterator[RenderableType]:
+def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
     latency, served = outcome.latency, outcome.served
     spreads = [(title, getattr(latency, name), _bounds(outcome, name)) for name, title in TITLES.items()]
     per_replica = " per replica" if outcome.replicas > 1 else ""
@@ -214,7 +214,7 @@ def _percentile(place: int, row: tuple[str, Spread, tuple[float, float]]) -> str
     return duration(row[1].percentiles_us[place])
 
 
-def _bounds(outcome: Outcome, figure: str) -> tuple[float, float]:
+def _bounds(outcome: LoadOutcome, figure: str) -> tuple[float, float]:
     """The 90 % bounds of a mean, in µs."""
     low, high = (getattr(one, figure).mean_us for one in (outcome.low, outcome.high))
     return low, high
@@ -242,7 +242,7 @@ def _several(answer: Answer) -> Table:
     )
 
 
-def _queue(one: Outcome) -> str:
+def _queue(one: LoadOutcome) -> str:
     return "grows" if one.grows else f"{one.latency.mean_waiting:,.1f}{' (may grow)' if one.may_grow else ''}"
 
 
@@ -270,7 +270,7 @@ def answer_json(answer: Answer) -> dict[str, Any]:
     return versioned("serving", found)
 
 
-def _load_json(one: Outcome) -> dict[str, Any]:
+def _load_json(one: LoadOutcome) -> dict[str, Any]:
     load = one.load
     return (
         picked(load, "rate_rps=rate concurrency")
@@ -285,7 +285,7 @@ def _load_json(one: Outcome) -> dict[str, Any]:
     )
 
 
-def _spread_json(name: str, one: Outcome) -> dict[str, float]:
+def _spread_json(name: str, one: LoadOutcome) -> dict[str, float]:
     spread, (low, high) = getattr(one.latency, name), _bounds(one, name)
     percentiles = {f"p{percent}": time for percent, time in spread.percentiles_us.items()}
     return {"mean": spread.mean_us, "low": low, "high": high} | percentiles

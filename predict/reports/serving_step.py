@@ -139,14 +139,14 @@ def notes_on_step(stepper: Stepper, batch: StepBatch) -> list[str]:
 
 
 def _notes_on_coefficients(stepper: Stepper) -> list[str]:
-    """A note where the coefficients are of one other server: its requests or steps tell how far off they are there alone."""
+    """A note where the coefficients were fitted to another server: its requests or steps show how far off they are on that server alone."""
     fitted = stepper.coefficients.server
     if fitted in ("", stepper.server.title):
         return []
     other = "may be too narrow: how servers differ is not counted"
-    if stepper.untold_width >= NOTED:
-        untold = ", ".join(map(step_model(stepper.coefficients.model).title_of, stepper.untold))
-        other = f"is wider: no measurement told of {untold}"
+    if stepper.unmeasured_width >= NOTED:
+        unmeasured = ", ".join(map(step_model(stepper.coefficients.model).title_of, stepper.unmeasured))
+        other = f"is wider: no measurement covers {unmeasured}"
     return [f"These coefficients are of {fitted}; the interval of another server {other}"]
 
 
@@ -178,8 +178,8 @@ def coefficients_text(coefficients: Coefficients) -> RenderableType:
     """Fitted coefficients: each weight with its interval, its prior and its meaning."""
     model, weights = step_model(coefficients.model), coefficients.weights
     runs = len(coefficients.experiments)
-    beside_steps = f"{duration(coefficients.client.first_token_us)} beside the steps"
-    waits = beside_steps if runs else "an unknown time: steps tell none"
+    outside_steps = f"{duration(coefficients.client.first_token_us)} in addition to the steps"
+    waits = outside_steps if runs else "an unknown time: steps do not show it"
     fitted = {name: term for name, term in model.terms.items() if term.low < term.high}
     terms = table(
         "",
@@ -195,7 +195,7 @@ def coefficients_text(coefficients: Coefficients) -> RenderableType:
         model.title_of(name) for name, term in fitted.items() if weights[name].value in (term.low or None, term.high)
     ]
     bounds = f"at the bound of what is plausible: {', '.join(at_bounds)}; is CONFIG the model, GPU and engine that was measured?"
-    untold = f"no measurement tells of {', '.join(map(model.title_of, coefficients.untold))}: its prior"
+    unmeasured = f"no measurement covers {', '.join(map(model.title_of, coefficients.untold))}: at the prior"
     return stacked(
         f"{coefficients.model}, fitted to {counted(runs, 'experiment') if runs else 'single steps'}: {escape(coefficients.source)}",
         "",
@@ -204,7 +204,7 @@ def coefficients_text(coefficients: Coefficients) -> RenderableType:
         f"up to the first token the client waits {waits}",
         f"{'steps of an experiment' if runs else 'blocks of like steps'} left out: within {coefficients.half_width:.1%} (log half-width) for 90 %",
         *([bounds] if at_bounds else []),
-        *([untold] if coefficients.untold else []),
+        *([unmeasured] if coefficients.untold else []),
     )
 
 

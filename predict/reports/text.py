@@ -112,7 +112,7 @@ def table(
 def account_table(
     title: str, parts: Iterable[tuple[str, float]], whole: float, *, unit: str = "time", write: Show = duration
 ) -> Table:
-    """The parts of a whole with their shares, and a bar for each that is no part of the one before it, as an indented one is."""
+    """The parts of a whole with their shares, and a bar for each that is not part of the one before it, as an indented one is."""
     return table(
         title,
         parts,
@@ -129,8 +129,8 @@ MUTE = (0, False, "", None)
 def call_text(call: Call) -> str:
     """`gemm fp8 m=2048 n=576 k=7168`."""
     given = {name: value for name, value in call.fields().items() if name != "dtype" and value not in MUTE}
-    told = [name if value is True else f"{name}={value}" for name, value in given.items()]
-    return " ".join([call.NAME, *filter(None, [call.fields().get("dtype")]), *told])
+    stated = [name if value is True else f"{name}={value}" for name, value in given.items()]
+    return " ".join([call.NAME, *filter(None, [call.fields().get("dtype")]), *stated])
 
 
 def run_text(run: TrainingRun) -> str:
@@ -159,7 +159,7 @@ Provenance = Mapping[str, Any]
 
 
 def first_lines_of(*predictions: Prediction) -> list[str]:
-    """The first lines of predictions that are told together, each once."""
+    """The first lines of predictions that are printed together, each once."""
     lines = (first_lines(each.run, each.provenance, analytic=each.is_analytic) for each in predictions)
     return list(dict.fromkeys(line for each in lines for line in each))
 

@@ -1,4 +1,4 @@
-"""Measurements that others made beside predictions: published steps, peaks of memory, orders of plans, servers and RL
+"""Measurements that others made next to predictions: published steps, peaks of memory, orders of plans, servers and RL
 steps, for a terminal."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from predict.reports.text import Columns, escape, figures_table, stacked, table
 from predict.run.calibration_terms import Posterior
 from predict.validation.compared import Compared, Refused
 from predict.validation.memory import MemoryComparison, MemoryOutcome, memory_classes, memory_summary
-from predict.validation.published import Comparison, Outcome, configurations
+from predict.validation.published import ComparedRun, Comparison, configurations
 from predict.validation.published_scores import PairOrder, SourceResult, beside_constant_mfu, classes, summary
 from predict.validation.ranking import LEAST_TIMED
 from sampling.files.faults import counted
@@ -41,12 +41,12 @@ MOST_ROWS = 60
 PERCENT = {"mean": "mean_error_percent", "median": "median_error_percent", "bias": "bias_percent"}
 
 
-def published_text(comparisons: Sequence[Outcome], calibration: Posterior | None = None) -> RenderableType:
+def published_text(comparisons: Sequence[ComparedRun], calibration: Posterior | None = None) -> RenderableType:
     predicted = [one for one in comparisons if isinstance(one, Comparison)]
     once = configurations(comparisons)
     parts: list[RenderableType] = []
     if 0 < len(predicted) <= MOST_ROWS:
-        parts += [_published_rows("predicted beside measured", predicted), ""]
+        parts += [_published_rows("predicted and measured", predicted), ""]
     if once:
         parts += [_published_figures(ERRORS, list(summary(once))), "", *_beside_constant_mfu(once), ""]
     worst = furthest(once, _itself)
@@ -104,7 +104,7 @@ OF: Columns[Mapping[str, Any]] = {"of": lambda row: " ".join(row["key"])}
 
 def _beside_constant_mfu(once: Sequence[Comparison]) -> list[RenderableType]:
     judged = [one for one in beside_constant_mfu(once) if not math.isnan(one.constant_mfu_error)]
-    title = "beside a constant MFU: each run at the median measured MFU of its source's other runs"
+    title = "against a constant MFU: each run at the median measured MFU of its source's other runs"
     order = ("pairs", "in order", "by FLOPs", "same work", "in order", "by FLOPs")
     found = figures_table(title, ("source",), ("rows", "mean error", "constant MFU", *order))
     for one in judged:

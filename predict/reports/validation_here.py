@@ -1,4 +1,4 @@
-"""Runs, RL steps and loads of this machine beside the predictions that were made before, for a terminal."""
+"""Runs, RL steps and loads of this machine next to the predictions that were made before, for a terminal."""
 
 from __future__ import annotations
 

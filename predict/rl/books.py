@@ -1,5 +1,5 @@
-"""The books of an RL step beside its phases and its memory: the lanes of trainer and engines, communication, schedule, and what the times
-rest on."""
+"""The books of an RL step, apart from its phases and its memory: the lanes of trainer and engines, communication, schedule, and what
+the times rest on."""
 
 from __future__ import annotations
 

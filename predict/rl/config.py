@@ -26,7 +26,7 @@ from predict.rl.aliases import ROOTS, VERL, fault_of, leaves, resolved
 from predict.rl.section import LAYERS, NAME, RlSection, Samples, samples_of
 from predict.run.training_run import TrainingRun
 from predict.serving.config import limit_faults, placement_faults, step_token_faults
-from predict.serving.server import EngineSettings, Placement, engine_fault, engine_settings
+from predict.serving.server import EngineSettings, ServerPlacement, engine_fault, engine_settings
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.schema import build
@@ -54,7 +54,7 @@ def rollout_engine(section: RlSection) -> EngineSettings:
 def rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
     """Engines that the model or the machines do not allow."""
     rollout, gpus = section.rollout, section.rollout.gpus or base.cluster.world_size
-    placed = Placement(tp=rollout.tp, expert_parallel=rollout.expert_parallel)
+    placed = ServerPlacement(tp=rollout.tp, expert_parallel=rollout.expert_parallel)
     of_keys = {
         "model": "model",
         "placement.tp": f"{ROLLOUT}tp",
@@ -113,7 +113,7 @@ def _microbatch_faults(section: RlSection, cp: int) -> list[Fault]:
     ]
 
 
-# Models with one value per token in the place of a vocabulary: the critic, and a model that scores responses.
+# Models with one value per token instead of a vocabulary: the critic, and a model that scores responses.
 
 
 def valued_runs(section: RlSection | None, base: TrainingRun | None) -> tuple[Mapping[str, TrainingRun], list[Fault]]:

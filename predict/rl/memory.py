@@ -1,4 +1,4 @@
-"""Memory of one GPU in an RL step: the engine's weights and cache beside the trainer's state, and what offload moves."""
+"""Memory of one GPU in an RL step: the engine's weights and cache with the trainer's state, and what offload moves."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Moved:
     phase: str
     state: str
     bytes_moved: float
-    """To the GPU and back."""
+    """Bytes to the GPU and back."""
     time: Interval
 
 
@@ -127,7 +127,7 @@ def memory_of(rl: RlRun, rollout: Rollout, actor: Prediction, critic: Prediction
 def _kept(section: RlSection, model: Prediction) -> dict[str, float]:
     """State of a model that stays on the GPU while it does nothing.
 
-    Its gradient buffer goes with its parameters, and is dropped rather than copied (verl/utils/megatron_utils.py,
+    Its gradient buffer leaves with its parameters, and is dropped rather than copied (verl/utils/megatron_utils.py,
     `offload_megatron_model_to_cpu`); a framework that makes gradients in each backward has none to keep.
     """
     worst, kept = model.memory.worst, {}

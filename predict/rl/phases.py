@@ -74,7 +74,7 @@ TERMS: Mapping[str, RlTerm] = {
         source="checkpoint-engine's README at 59a3c4f: 59 to 76 GB/s into 8, 16 and 256 GPUs, on one node and on many",
     ),
 }
-"""Name → term. A step has the first two, and of the others that of its `rl.weight_sync.method`."""
+"""Name → term. A step has the first two, and the one of its `rl.weight_sync.method`."""
 
 
 READ_FROM: Mapping[str, str] = {
@@ -96,11 +96,11 @@ class Factors:
     """Factors on the time of phases, and the half-width in log time, at 90 %, of a phase that has one."""
 
     rollout: float = 1.0
-    """On generation: what an engine inside an RL framework takes over a server of its own."""
+    """Factor on generation: what an engine inside an RL framework takes over a server of its own."""
     update: float = 1.0
-    """On updates: what a trainer inside an RL framework takes over a training run of its own."""
+    """Factor on updates: what a trainer inside an RL framework takes over a training run of its own."""
     passes: float = 1.0
-    """On passes without a backward: logits and entropies in fp32, and microbatches that nothing overlaps."""
+    """Factor on passes without a backward: logits and entropies in fp32, and microbatches that nothing overlaps."""
     half_width: float = 0.0
 
 
@@ -137,7 +137,7 @@ UPDATES = ("update_critic", "update_actor")
 FRAMEWORK, OFFLOAD, DRIVER, SCORING, STORAGE, WAKE = "rl_framework", "offload", "driver", "scoring", "storage", "wake"
 TRANSFER, TENSORS = "transfer", "tensors"
 RESPONSES, TAIL = "responses", "tail"
-"""Headings of phases beside those of a training step's ledger: what an RL framework takes over kernels alone, ways to the host and
+"""Headings of phases in addition to those of a training step's ledger: what an RL framework takes over kernels alone, ways to the host and
 back, the driver, scoring, writing, and engines waking up; the bytes of the weights and their handling by name; responses up to the last
 tenth to end, and that tenth."""
 NOTHING_US = 1e-6

@@ -1,5 +1,5 @@
-"""A step in plain torch, from samples: the calls that it makes beside those of training, the steps of its generation as an engine's table,
-its rewards, and its weight sync."""
+"""A step in plain torch, from samples: the calls that it makes in addition to those of training, the steps of its generation as an
+engine's table, its rewards, and its weight sync."""
 
 from __future__ import annotations
 

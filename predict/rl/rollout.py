@@ -17,7 +17,7 @@ from predict.rl.training import laid_out_pass, mfu_of_phase
 from predict.serving.batch import Chunk, Floats, StepBatch
 from predict.serving.kernels import step_kernels
 from predict.serving.kv_cache import BlockPool, CacheRoom, cache_room
-from predict.serving.server import EngineSettings, Placement, Server
+from predict.serving.server import EngineSettings, Server, ServerPlacement
 from predict.serving.simulate import Served, serve
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import BOUND, Stepper, stepper
@@ -77,7 +77,7 @@ def steady(engine: EngineSettings, pool: BlockPool, table: StepTable, stream: Tr
 
 
 def _whole(count: float) -> int:
-    """Whole responses, of which `count` are a part."""
+    """Whole responses; the `count` are a part of them."""
     return ceil(count - ROUNDING)
 
 
@@ -139,7 +139,7 @@ def rounds_of(section: RlSection) -> Rounds:
 
 
 MOST_SIMULATED = 8
-"""Engines that are simulated: those with the most tokens and the longest responses, one of which ends last."""
+"""Engines that are simulated: those with the most tokens and the longest responses, since one of these ends last."""
 BEFORE_TAIL, LONG = 0.9, 0.5
 """A phase is bound by its tail where the last tenth of the responses takes more than half of the time."""
 
@@ -175,7 +175,7 @@ class Rollout:
 def rollout_server(rl: RlRun) -> Server:
     """One engine on its GPUs."""
     given = rl.section.rollout
-    placed = Placement(
+    placed = ServerPlacement(
         tp=given.tp,
         expert_parallel=given.expert_parallel,
         precision=given.precision,

@@ -30,7 +30,7 @@ Share = Annotated[float, Key(minimum=0.01, maximum=1)]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Algorithm:
-    """The passes beside generation and the actor's update that an algorithm has where the config does not say."""
+    """The passes, in addition to generation and the actor's update, that an algorithm has where the config does not say."""
 
     reference: bool
     critic: bool = False
@@ -289,7 +289,7 @@ class Samples:
 
 def samples_of(section: RlSection, folder: Path) -> Samples:
     """The quantiles of both distributions, or with `draw` lengths drawn from them, cut to their longest; which response answers which
-    prompt is drawn too, with a fixed seed or that of `draw`.
+    prompt is drawn too, with a fixed seed or the seed of `draw`.
 
     ConfigError for a file of lengths that cannot be read; its path starts in `folder`.
     """

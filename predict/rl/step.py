@@ -44,9 +44,9 @@ class Queue:
     """Samples between the start of their generation and their training, as steps' worth of them."""
 
     generating: float
-    """In the engines, on average."""
+    """Samples in the engines, on average."""
     waiting: float
-    """Ended, and not yet trained on."""
+    """Samples that have ended, and are not yet trained on."""
     staleness: float
     """Updates of the weights between the start of a sample's generation and its training, on average."""
 
@@ -76,7 +76,7 @@ class RlStep:
 
     rl: RlRun
     phases: tuple[Phase, ...]
-    """In the order in which a colocated step runs them; a phase that the run does not have is left out."""
+    """Phases in the order in which a colocated step runs them; a phase that the run does not have is left out."""
     rollout: Rollout
     actor: Prediction
     """One optimizer step of the actor, its memory among the rest."""
@@ -159,7 +159,7 @@ def rl_step(config: Config, overrides: Sequence[str] = ()) -> RlStep:
 
 
 def estimate_rl(rl: RlRun, estimate: Estimate) -> RlStep:
-    """Predict one step of a loaded config; `estimate` is that of a training run."""
+    """Predict one step of a loaded config; `estimate` predicts a training run."""
     return scaled_step(unscaled_step(rl, estimate), UNSCALED if rl.in_plain_torch else FACTORS)
 
 

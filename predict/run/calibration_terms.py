@@ -28,7 +28,7 @@ Covariance: TypeAlias = Annotated[float, Key(minimum=-100, maximum=100)]
 Micros: TypeAlias = Annotated[float, Key(maximum=1e13)]
 """A step's time in µs: above 0, four months at most."""
 MOST_NOISE = 10.0
-"""Largest noise of a step in log time that is told from more: it says nothing of the terms."""
+"""Largest noise of a step in log time: a step this noisy says nothing about the terms."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,9 +67,9 @@ class MeasuredTime:
     step_us: Micros
     source: Text
     date: str = ""
-    """In ISO 8601; empty where it is not known."""
+    """Date in ISO 8601; empty where it is not known."""
     noise: Annotated[float, Key(minimum=0, maximum=MOST_NOISE)] = 0.0
-    """Standard deviation in log time that the noise of the steps leaves; 0 where nothing tells of it."""
+    """Standard deviation in log time that the noise of the steps leaves; 0 where it is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +108,7 @@ class Posterior:
 
     terms: Calibration
     covariance: tuple[tuple[Covariance, ...], ...] = ()
-    """Of the logarithms, in the order of the terms."""
+    """Covariance of the logarithms, in the order of the terms."""
     runs: tuple[CalibratedRun, ...] = ()
     date: str = ""
     """Day of the fit, such as 2026-11-22."""
@@ -125,7 +125,7 @@ class Posterior:
     history: tuple[EarlierFit, ...] = ()
 
     def contradictions(self) -> Iterator[Fault]:
-        """Faults of a covariance that is none of the terms'."""
+        """Faults of a covariance that the terms cannot have."""
         matrix, size = self.covariance, len(TERMS)
         if not (self.runs or matrix):
             return
@@ -178,8 +178,8 @@ layer 1.0 to 1.3 ms in one software stack; waiting 0.3 to 1 % a doubling of the 
 not halved: they range from one card of 1.2 GB/s per node to one of 50 GB/s per GPU."""
 NETWORK = "between_nodes"
 NETWORKS: Mapping[float, float] = {0.36: 0.8, PRIORS[NETWORK]: 0.2}
-"""Standard deviation of a network as its hardware file states it, which is that of collectives between nodes that nobody sampled, and
-of another one → the share of clusters that have it. Shares are assumed."""
+"""Standard deviation of a network as its hardware file states it, which is the deviation of collectives between nodes that nobody
+sampled, and of another one → the share of clusters that have it. Shares are assumed."""
 FASTER = 0.136
 """The same below 0, where it cannot be as far off: 0.8 of the bandwidth that the file states is taken, and 90 % lie below all of it."""
 COMMON = 0.03

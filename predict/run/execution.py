@@ -1,4 +1,4 @@
-"""Execution: how a framework runs the plan: its kernels, what it fuses and overlaps, and the overheads beside the work itself.
+"""Execution: how a framework runs the plan: its kernels, what it fuses and overlaps, and the overheads in addition to the work itself.
 
 Each setting is an input of the run. `configs/frameworks/NAME.yml` holds what a framework sets, with its sources.
 """
@@ -97,7 +97,7 @@ class Execution:
     optimizer: Annotated[str, one_of("adamw", "muon")] = "adamw"
     """adamw, or muon for the matrices."""
     master_weights: bool = True
-    """The optimizer keeps fp32 weights beside those that are trained with."""
+    """The optimizer keeps fp32 weights in addition to those that are trained with."""
     clip_gradients: bool = True
     """The step ends with the norm of all gradients."""
     loss_scaling: bool = False
@@ -113,7 +113,7 @@ class Execution:
     copy_gathered: bool = False
     """A gathered layer is copied out of one buffer into its weights, as FSDP2 does."""
     sharding_contention: Annotated[float, Key(maximum=1)] = 0.1
-    """Share of the time of hidden communication of sharded weights that compute beside it loses, where no samples tell."""
+    """Share of the time of hidden communication of sharded weights that compute at the same time loses, where no samples show it."""
     overlap_tp: Annotated[str, one_of("none", "backward", "pipelined")] = "backward"
     """The work that hides tensor-parallel collectives: nothing (none), the product of the weight's gradient (backward), or the products
     on either side, piece by piece (pipelined)."""

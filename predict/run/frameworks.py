@@ -138,7 +138,7 @@ def _like_in_memory(file: FrameworkFile) -> str:
 
 @cache
 def _files(name: str, like: Callable[[FrameworkFile], str] = _like) -> tuple[FrameworkFile, ...]:
-    """The framework's file, then that of the framework it is like, and so on; none for whole layers."""
+    """The framework's file, then the file of the framework it is like, and so on; none for whole layers."""
     files: list[FrameworkFile] = []
     seen: list[str] = []
     while name and name != WHOLE_LAYERS:

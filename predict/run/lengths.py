@@ -71,7 +71,7 @@ def require_one_length(real: RealSequences | None, doing: str) -> None:
 def real_lengths(text: str, count: int, folder: Path) -> tuple[int, ...]:
     """`count` lengths of a distribution, ascending: its quantiles at the middles of `count` equal shares.
 
-    ConfigError, without a key's path, for a distribution that is none and a file that cannot be read; `folder` is where its path
+    ConfigError, without a key's path, for a distribution that is not valid and a file that cannot be read; `folder` is where its path
     starts.
     """
     if count > MOST_SEQUENCES:
@@ -101,7 +101,7 @@ def _lognormal(values: str) -> Quantile:
 
 def _median_and_sigma(values: str) -> tuple[float, float]:
     """The median and the standard deviation of the logarithm, as given or from `mean=` and `p90=`: the mean is median·e^(σ²/2), the 90th
-    percentile median·e^(Z90·σ), of which the smaller σ is taken."""
+    percentile median·e^(Z90·σ); the smaller σ is taken."""
     first, second = (_positive(value.rpartition("=")[2]) for value in values.split(","))
     if not values.startswith("mean="):
         return first, second
@@ -109,7 +109,7 @@ def _median_and_sigma(values: str) -> tuple[float, float]:
     if second <= first or within < 0:
         most = math.exp(Z90**2 / 2)
         raise ConfigError(
-            f"lognormal:{values} is none: a p90 lies above its mean, {most:.2f} times at most; give others, or lognormal:MEDIAN,SIGMA"
+            f"lognormal:{values} is not a distribution: a p90 lies above its mean, {most:.2f} times at most; give others, or lognormal:MEDIAN,SIGMA"
         )
     sigma = Z90 - math.sqrt(within)
     return first * math.exp(-(sigma**2) / 2), sigma

@@ -23,7 +23,7 @@ class LossBytes:
 LOSSES: Mapping[str, Mapping[int, LossBytes]] = {
     # cross-entropy of logits copied by `.float()`: counted on torch 2.13, 4 / 10 / 12 to 14 and 4 / 8 / 12 to 16 bytes
     "upcast": {2: LossBytes(kept=4, forward=10, backward=14), 4: LossBytes(kept=4, forward=8, backward=16)},
-    # Megatron-LM's `vocab_parallel_cross_entropy`: an fp32 copy becomes the softmax and then the gradient in place, beside the 16-bit
+    # Megatron-LM's `vocab_parallel_cross_entropy`: an fp32 copy becomes the softmax and then the gradient in place, next to the 16-bit
     # logits or their gradient
     "in-place": {2: LossBytes(kept=4, forward=6, backward=6), 4: LossBytes(kept=4, forward=4, backward=4)},
     # Megatron-Core's fused_cross_entropy.py: what it compiles writes the exponentials, and later the gradient, to a further fp32 tensor
@@ -48,7 +48,7 @@ LossName: TypeAlias = Annotated[str, Key(choices=lambda: tuple(LOSSES))]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Buffer:
-    """Memory beside state and activations: `size_bytes` ± `width_bytes`, and where the figure comes from."""
+    """Memory other than state and activations: `size_bytes` ± `width_bytes`, and where the figure comes from."""
 
     name: str
     size_bytes: Annotated[float, Key(minimum=0, maximum=1e15)]
@@ -64,7 +64,7 @@ def _in_gradient_dtype(run: TrainingRun) -> int:
 
 def _of_zero(run: TrainingRun) -> int:
     """ZeRO's fp16 optimizer accumulates in fp16, whatever is reduced (DeepSpeed, stage_1_and_2.py); its bf16 optimizer keeps a 16-bit
-    gradient beside an fp32 one (bf16_optimizer.py)."""
+    gradient in addition to an fp32 one (bf16_optimizer.py)."""
     if run.precision == "fp16":
         return DTYPE_BYTES["fp16"]
     fp32_too = run.execution.gradient_dtype == "fp32"
@@ -125,7 +125,7 @@ class MemoryProfile:
     gathers_rotary: bool = False
     """Each layer looks up the cosines and sines of its tokens' positions, for queries and for keys."""
     keeps_joint_qkv: bool = False
-    """The values stay a view of the joint product of query, key and value, beside the rotated queries and keys."""
+    """The values stay a view of the joint product of query, key and value, in addition to the rotated queries and keys."""
     loss: LossName = "upcast"
     """The cross-entropy."""
     held_logits: int = 0
@@ -144,7 +144,7 @@ class MemoryProfile:
     gradient_buffers: bool = False
     """Gradients live in buffers allocated before the first step; otherwise the first backward of each step allocates them."""
     gradients: Annotated[str, Key(choices=lambda: tuple(GRADIENT_BYTES))] = "gradient_dtype"
-    """The dtype in which gradients are kept: `execution.gradient_dtype`, fp32, or that of DeepSpeed's ZeRO."""
+    """The dtype in which gradients are kept: `execution.gradient_dtype`, fp32, or the dtype of DeepSpeed's ZeRO."""
     fp32_shards: bool = False
     """Under ZeRO-3 the shards are the fp32 weights that the optimizer updates; a 16-bit weight exists while it is gathered."""
     fp8_gather: bool = False

@@ -18,7 +18,7 @@ from predict.model.spec import LayerKind, ModelSpec
 from predict.run.training_run import TrainingRun
 
 PALM_NO_LOOKUP = "palm_no_lookup"
-"""Name of this convention, that of every MFU but the ledger's others."""
+"""Name of this convention, by which every MFU is counted but the ledger's others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ _MODULE = f"({'|'.join(RECOMPUTABLE)})"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """Degrees of parallelism and the choices that go with them. World size = tp · pp · cp · dp.
+    """Degrees of parallelism and the choices that come with them. World size = tp · pp · cp · dp.
 
     Attention tiles a stage's ranks as tp · cp · dp, its experts as etp · ep · (the rest): parallel folding.
     """

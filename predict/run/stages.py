@@ -139,7 +139,7 @@ def slices(shares: Sequence[int]) -> list[range]:
 
 
 KEPT = 128
-"""Pipelines of which the stages are kept."""
+"""Pipelines whose stages are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +192,7 @@ def stages_of_ranks(run: TrainingRun) -> tuple[tuple[Stage, ...], ...]:
 
 @lru_cache(maxsize=KEPT)
 def _stages(model: ModelSpec, placement: Placement, layers: tuple[int, ...]) -> tuple[tuple[Stage, ...], ...]:
-    """The stages of a model of which each holds so many layers."""
+    """The stages of a model, each with so many layers."""
     kinds, shares = model.kinds(), slices(layers)
     last, tied, further = placement.depth - 1, model.tied, bool(model.mtp_layers)
     codes = {kind: code for code, kind in enumerate(dict.fromkeys(kinds))}

@@ -35,7 +35,7 @@ class TrainingRun:
     batch: Batch
     """The sequences of one step."""
     precision: Annotated[str, one_of(*DTYPE_BYTES)]
-    """Dtype of weights and activations; with fp8 and tf32 that of the layers' matrix products."""
+    """Dtype of weights and activations; with fp8 and tf32 the dtype of the layers' matrix products."""
     execution: Execution = field(default_factory=Execution)
     """How a framework runs the plan."""
     order: Order | None = field(default=None, repr=False)

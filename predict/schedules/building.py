@@ -67,7 +67,7 @@ class Schedule:
 
     @property
     def recompute_refusal(self) -> str | None:
-        """Why full recomputation of activations cannot go with it, as words to follow its name; None if it can."""
+        """Why full recomputation of activations cannot be combined with it, as words to follow its name; None if it can."""
         if not self.splits_backward:
             return None
         return "runs B and W as two passes over the same activations, and each would have to recompute the forward"

@@ -1,4 +1,4 @@
-"""Schedules held against each other: the same stage times, the same limit on memory, one measure."""
+"""Schedules compared with each other: the same stage times, the same limit on memory, one measure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sampling.units import GIB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class ScheduleOutcome:
     """One schedule's step; without a timeline where it cannot run these counts."""
 
     name: str
@@ -69,7 +69,7 @@ class Outcome:
         # The plainer of equals has the shorter name: 1f1b before its interleaved form of one chunk.
         return not self.valid, float(f"{self.cost:.9g}"), self.memory, len(self.name), self.name
 
-    def within(self, memory_limit: int | None) -> Outcome:
+    def within(self, memory_limit: int | None) -> ScheduleOutcome:
         """The same, and not a choice if it holds more than the limit, in chunks of a single copy of the model."""
         if memory_limit is None or self.memory <= memory_limit:
             return self
@@ -77,7 +77,7 @@ class Outcome:
         why_not = f"holds {max(self.peak_chunks)} chunk activations{size}, more than the limit of {memory_limit}"
         return replace(self, why_not=why_not)
 
-    def within_device(self, device_bytes: float, capacity_bytes: float) -> Outcome:
+    def within_device(self, device_bytes: float, capacity_bytes: float) -> ScheduleOutcome:
         """The same with the peak of its fullest device, and not a choice if that is more than the device has."""
         known = replace(self, device_bytes=device_bytes, capacity_bytes=capacity_bytes)
         if self.why_not or device_bytes <= capacity_bytes:
@@ -96,7 +96,7 @@ def compare(
     refusal: Callable[[str], str | None] = lambda name: None,
     memory_limit: int | None = None,
     chunk_bytes: ArrayLike | None = None,
-) -> list[Outcome]:
+) -> list[ScheduleOutcome]:
     """The schedules, the one with the least cost first.
 
     By its name, `timed` gives a schedule's timeline and the cost by which it is ranked, or raises InfeasibleError; `refusal`
@@ -108,14 +108,14 @@ def compare(
         wanted = registry.get(name)
         reason = wanted.refusal(ranks, chunks, microbatches) or refusal(name)
         if reason:
-            outcomes.append(Outcome(name=name, timeline=None, why_not=reason))
+            outcomes.append(ScheduleOutcome(name=name, timeline=None, why_not=reason))
             continue
         try:
             timeline, cost = timed(name)
         except InfeasibleError as error:
-            outcomes.append(Outcome(name=name, timeline=None, why_not=str(error).removeprefix(f"{name} ")))
+            outcomes.append(ScheduleOutcome(name=name, timeline=None, why_not=str(error).removeprefix(f"{name} ")))
             continue
-        made = Outcome(
+        made = ScheduleOutcome(
             name=name,
             timeline=timeline,
             chunk_bytes=chunk_bytes,
@@ -142,7 +142,7 @@ def timed_alike(
     return timed
 
 
-def best(outcomes: Sequence[Outcome]) -> Outcome:
+def best(outcomes: Sequence[ScheduleOutcome]) -> ScheduleOutcome:
     """The best schedule. InfeasibleError says why none can be chosen."""
     ranked = sorted(outcomes, key=lambda outcome: outcome.rank_key)
     if ranked[0].valid:
@@ -154,19 +154,19 @@ def best(outcomes: Sequence[Outcome]) -> Outcome:
     raise InfeasibleError(f"no schedule can run this: {_nearest(ranked)}{listed}")
 
 
-def best_or_nearest(outcomes: Sequence[Outcome]) -> Outcome | None:
+def best_or_nearest(outcomes: Sequence[ScheduleOutcome]) -> ScheduleOutcome | None:
     """The best schedule; where the device's memory alone rules out all that could be, that with the smallest peak; else None."""
     valid = [each for each in outcomes if each.valid]
     return best(valid) if valid else smallest_peak(each for each in outcomes if each.exceeds_device)
 
 
-def smallest_peak(outcomes: Iterable[Outcome]) -> Outcome | None:
+def smallest_peak(outcomes: Iterable[ScheduleOutcome]) -> ScheduleOutcome | None:
     """The schedule that comes nearest to fitting the device; None where no peak is known."""
     known = [each for each in outcomes if each.device_bytes]
     return min(known, key=lambda each: (each.device_bytes or 0.0, each.name), default=None)
 
 
-def _nearest(outcomes: Iterable[Outcome]) -> str:
+def _nearest(outcomes: Iterable[ScheduleOutcome]) -> str:
     """The smallest peak and the device's capacity in words; empty unless that peak is what rules a schedule out."""
     nearest = smallest_peak(outcomes)
     if nearest is None or not nearest.exceeds_device:
@@ -179,7 +179,7 @@ def _gib(size_bytes: float) -> str:
     return f"{size_bytes / GIB:,.1f} GiB"
 
 
-def reasons(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:
+def reasons(outcomes: Iterable[ScheduleOutcome]) -> dict[str, list[str]]:
     """Reason → the names of the schedules that it rules out."""
     found: dict[str, list[str]] = {}
     for outcome in outcomes:

@@ -35,7 +35,7 @@ def read_order(path: Path) -> Order:
 
 @lru_cache(maxsize=KEPT)
 def _read(absolute: Path, path: Path, changed_ns: int, size: int) -> Order:
-    """The order; `absolute`, `changed_ns` and `size` tell whether the file is the same, `path` is its name in errors."""
+    """The order; `absolute`, `changed_ns` and `size` say whether the file is the same, `path` is its name in errors."""
     try:
         order: Order = _format_of(path).load(read_text(path))
         compile_order(order)

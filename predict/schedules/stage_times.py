@@ -44,7 +44,7 @@ class StageTimesFile:
     """Share of the shorter half of a pair that hides behind the longer one."""
 
     def contradictions(self) -> Iterator[Fault]:
-        """Faults of tables of different shapes, and of a number of p2p times that is not that of the edges."""
+        """Faults of tables of different shapes, and of p2p times that are more or fewer than the edges."""
         tables = {name: table for name in TABLES if (table := getattr(self, name)) is not None}
         for name, table in tables.items():
             counts = sorted({len(row) for row in table})

@@ -14,18 +14,29 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from predict.schedules.engine.order import CHUNK, CODE, KIND, KINDS, MICROBATCH, PAIRED, Kind, Order, Placement, Rows
+from predict.schedules.engine.order import (
+    CHUNK,
+    CODE,
+    KIND,
+    KINDS,
+    MICROBATCH,
+    PAIRED,
+    ActionKind,
+    Order,
+    Placement,
+    Rows,
+)
 from sampling.errors import ConfigError
 
-LETTERS: dict[Kind, str] = {"F": "F", "B": "I", "W": "W", "BW": "B"}
-KIND_OF: dict[str, Kind] = {letter: kind for kind, letter in LETTERS.items()}
+LETTERS: dict[ActionKind, str] = {"F": "F", "B": "I", "W": "W", "BW": "B"}
+KIND_OF: dict[str, ActionKind] = {letter: kind for kind, letter in LETTERS.items()}
 NOT_COMPUTE = re.compile(r"\d+(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)\d*")
 LONGEST_NUMBER = 9
 """Digits; what is longer does not fit the 32 bits of an order."""
 ACTION = re.compile(r"(\d+)([FIWB])(\d+)")
 PAIR = re.compile(r"\(([^;()]+);([^;()]+)\)OVERLAP_F_B")
 
-Cell = tuple[Kind, int, int, bool]
+Cell = tuple[ActionKind, int, int, bool]
 """Kind, microbatch, stage and whether it is half of a pair."""
 
 
@@ -97,7 +108,7 @@ def _read_row(rank: int, row: Iterable[str]) -> Iterable[Cell]:
             yield (*_read(rank, column, cell, cell), False)
 
 
-def _read(rank: int, column: int, action: str, cell: str) -> tuple[Kind, int, int]:
+def _read(rank: int, column: int, action: str, cell: str) -> tuple[ActionKind, int, int]:
     found = ACTION.fullmatch(action.strip())
     if not found:
         raise ConfigError(

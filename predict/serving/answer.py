@@ -29,16 +29,16 @@ def serving_answer(
     """A server under the load of a serving config, or under each of `rates`, as `predict serving` reports it.
 
     `.outcomes[0].latency.ttft.mean_us`, `.capacity` (with `find_capacity`), `.kept.rate` (with `slo`, such as
-    `ttft_p90=1s`), `.costs` (with `price`, such as `2.5/gpu-h`). `model` is that of the step, and `coefficients` a file
+    `ttft_p90=1s`), `.costs` (with `price`, such as `2.5/gpu-h`). `model` is the model of the step, and `coefficients` a file
     that `predict serving-fit` wrote; `progress` is called with how many simulations are done, of how many at most.
     ConfigError and UserError list every fault of the input; InfeasibleError where the weights do not fit, or no rate
     keeps the objectives.
     """
     with Checks() as checks:
         with checks.one():
-            asked = questions_of(slo, price, rates=rates, find_capacity=find_capacity)
+            questions = questions_of(slo, price, rates=rates, find_capacity=find_capacity)
         with checks.one():
             weights = chosen_coefficients(model, None if coefficients is None else Path(coefficients))
         with checks.one():
             run = load_serving(config, overrides)
-    return answer(LoadedServer(run, Stepper(run.server, weights)), asked, progress)
+    return answer(LoadedServer(run, Stepper(run.server, weights)), questions, progress)

@@ -114,7 +114,7 @@ def pairs_within(context: float, tokens: float, window: int) -> float:
 
 
 def sums_of(batches: Sequence[StepBatch], window: int) -> BatchSums:
-    """The sums over each batch; `window` is that of the server's sliding layers, 0 where none slides."""
+    """The sums over each batch; `window` is the window of the server's sliding layers, 0 where none slides."""
     chunks = [one.chunks for one in batches]
 
     def column(values: Sequence[float]) -> Floats:

@@ -1,4 +1,4 @@
-"""Fitted coefficients of a step model: its weights, the time that a client sees beside the steps, and where they come from."""
+"""Fitted coefficients of a step model: its weights, the time that a client sees in addition to the steps, and where they come from."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Client:
     first_token_us: Microseconds = 0.0
     """Up to its first token: parsing, and delivering the token."""
     last_token_us: Microseconds = 0.0
-    """After its last token."""
+    """Time after its last token."""
     per_token_us: Microseconds = 0.0
-    """Per token after the first, on the way of the tokens to the client."""
+    """Time per token after the first, on the way of the tokens to the client."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ class Coefficients:
         for name in sorted(set(terms) - set(self.weights)):
             yield Fault(path=f"weights.{name}", problem=f"missing; the model {self.model} needs it")
         for name in sorted(set(self.weights) - set(terms)):
-            yield Fault(path=f"weights.{name}", problem=f"is no term of the model {self.model}; remove it")
+            yield Fault(path=f"weights.{name}", problem=f"is not a term of the model {self.model}; remove it")
 
     def is_of_engine(self, name: str) -> bool:
         """Whether they were fitted to an engine, as far as that is known."""
@@ -118,7 +118,7 @@ def chosen_coefficients(model: str, path: Path | None) -> Coefficients:
             found = read_coefficients(path)
     if model and model != found.model:
         raise UserError(
-            f"--coefficients: {path} is of the model {found.model}, not {model}; give --model {found.model}"
+            f"--coefficients: {path} is for the model {found.model}, not {model}; give --model {found.model}"
         )
     return found
 

@@ -2,7 +2,7 @@
 
 model: llama3-8b                      # a shipped model, the path of a config.json, or its keys
 hardware: H100                        # a device of configs/hardware
-placement: {tp: 1, precision: bf16}   # the keys of Placement
+placement: {tp: 1, precision: bf16}   # the keys of ServerPlacement
 engine: {name: vllm-v1, max_num_seqs: 128}   # an engine of configs/engines, and settings over its own
 load: {rate: 8, prompt: 600, output: 250}    # the keys of Load
 """
@@ -28,8 +28,8 @@ from predict.serving.requests import read_requests
 from predict.serving.server import (
     USUAL,
     EngineSettings,
-    Placement,
     Server,
+    ServerPlacement,
     cluster_of,
     engine_fault,
     engine_names,
@@ -54,7 +54,7 @@ from sampling.store.profiles import (
 # Keys of a load that do not go together.
 
 OF_PROMPTS = ("distinct_prompts", "shared_tokens")
-"""Keys that may stand beside a file: it may not say which prompts are the same."""
+"""Keys that may stand next to a file: it may not say which prompts are the same."""
 OF_FILE = ("file", *OF_PROMPTS)
 ONE_OF_TWO = (
     *(
@@ -64,7 +64,7 @@ ONE_OF_TWO = (
     ),
     *(("rate", "concurrency"), ("rate", "requests"), ("concurrency", "rate")),
 )
-"""Keys of which the first, as an option that is not 0 or empty, replaces the second of the config."""
+"""Pairs of keys: the first, as an option that is not 0 or empty, replaces the second of the config."""
 
 
 def without_replaced(load: Mapping[str, Any], options: frozenset[str]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def without_replaced(load: Mapping[str, Any], options: frozenset[str]) -> dict[s
 
 
 def load_key_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
-    """Keys that would change nothing beside others."""
+    """Keys that would change nothing next to others."""
     if load.get("file"):
         for key in load:
             if key not in OF_FILE and _is_known(key):
@@ -98,7 +98,7 @@ def load_key_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def prompt_key_faults(load: Load, traffic: Traffic) -> Iterator[Fault]:
-    """Keys on which prompts are the same beside a file that says it."""
+    """Keys on which prompts are the same, next to a file that says it."""
     if (traffic.group >= 0).any():
         for key in OF_PROMPTS:
             if getattr(load, key):
@@ -110,10 +110,10 @@ def _is_known(key: str) -> bool:
 
 
 def _apart(key: str, other: str) -> Fault:
-    return Fault(path=f"load.{key}", problem=f"does not go with {other}; remove it")
+    return Fault(path=f"load.{key}", problem=f"cannot be combined with {other}; remove it")
 
 
-# Lengths of requests held against the positions of a server's model.
+# Lengths of requests compared with the positions of a server's model.
 
 SHORTER = "give shorter ones"
 
@@ -163,7 +163,7 @@ def _beyond(server: Server) -> str:
     return f"more than the {server.max_model_len:,} positions of {server.model.name}"
 
 
-# Tokens of a step held against the requests that it serves.
+# Tokens of a step compared with the requests that it serves.
 
 PATH = "engine.max_num_batched_tokens"
 
@@ -177,7 +177,7 @@ def step_token_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
     tokens, faults = engine.max_num_batched_tokens, []
     if tokens < engine.max_num_seqs:
         problem = (
-            f"{tokens:,} is less than engine.max_num_seqs, {engine.max_num_seqs:,}, of which each takes a token of every step; raise it, or "
+            f"{tokens:,} is less than engine.max_num_seqs, {engine.max_num_seqs:,}, and each of those sequences takes a token of every step; raise it, or "
             f"lower engine.max_num_seqs to {tokens:,}"
         )
         faults.append(Fault(path=PATH, problem=problem))
@@ -205,9 +205,9 @@ class ServingRun:
     name: str
     server: Server
     gpus_per_node: int
-    """GPUs that a node of the device usually has, of which the server may take a part."""
+    """GPUs that a node of the device usually has; the server may take a part of them."""
     load: Load
-    """As stated, or the means of the requests of its file."""
+    """The load as stated, or the means of the requests of its file."""
     traffic: Traffic | None = None
     """The requests of the load's file."""
 
@@ -240,7 +240,7 @@ def load_serving(config: Config, overrides: Sequence[str] = ()) -> ServingRun:
     ]
     model = _model(document.get("model"), of_model, path, faults) if "model" in document else None
     hardware = _hardware(document.get("hardware"), path, faults) if "hardware" in document else None
-    placement = _section(document, "placement", Placement, faults)
+    placement = _section(document, "placement", ServerPlacement, faults)
     engine_name, engine = _engine(document, faults)
     load = _load(document, path.parent, faults)
     if model is not None and placement is not None:
@@ -285,7 +285,7 @@ def _load(document: Values, folder: Path, faults: list[Fault]) -> Load | None:
 
 
 def _profile(given: Any, hardware: str) -> str:
-    """The profile that a config names, or that of its hardware. SamplesError for a named one without samples."""
+    """The profile that a config names, or the one of its hardware. SamplesError for a named one without samples."""
     if given is None:
         return default_profile(hardware)
     require_known(str(given))
@@ -308,7 +308,7 @@ def _with_requests(run: ServingRun, traffic: Traffic) -> ServingRun:
     return replace(run, load=load_of(traffic, run.load), traffic=traffic)
 
 
-def placement_faults(model: ModelSpec, placement: Placement) -> list[Fault]:
+def placement_faults(model: ModelSpec, placement: ServerPlacement) -> list[Fault]:
     """Layers that are not modelled, and placements that the model does not allow."""
     mixers = {parts_of(model, kind)[0] for kind in model.kinds()}
     faults = [
@@ -402,7 +402,7 @@ def _mapping(document: Values, name: str, faults: list[Fault]) -> Values:
 
 
 DECLARED_SECTIONS: Mapping[str, tuple[type, str]] = {
-    "placement": (Placement, "How the model is spread over its GPUs."),
+    "placement": (ServerPlacement, "How the model is spread over its GPUs."),
     "engine": (EngineSettings, "An engine of configs/engines by its `name`, and settings in place of its own."),
     "load": (Load, "The requests."),
 }

@@ -35,7 +35,7 @@ class Requests(NamedTuple):
     group: Any
     """Identity of the shared tokens; −1 for none."""
     beside: Any
-    """Blocks that it takes beside those of its tokens while it runs."""
+    """Blocks that it takes in addition to those of its tokens while it runs."""
 
 
 class Rules(NamedTuple):

@@ -24,7 +24,7 @@ from predict.serving.fitting import (
     bounded_weights,
     deviations,
     draft_of,
-    untold_terms,
+    unmeasured_terms,
     with_fit,
     with_grounds,
 )
@@ -130,7 +130,7 @@ HOST = ("layer", "step", "request")
 LOOSE = 100.0
 """Times by which the width and the bound of a host's term are wider on a CPU than those of serving engines: another program runs there."""
 LEAST_KINDS = 8
-"""Kinds of steps, so that some can be left out and the others still tell the terms apart."""
+"""Kinds of steps, so that some can be left out and the others still distinguish the terms."""
 BLOCKS = 10
 """Blocks of kinds that are left out together, at most."""
 Ints = NDArray[np.int64]
@@ -181,7 +181,7 @@ def fitted_to_steps(steps: Sequence[TimedBatch], server: Server, source: str) ->
         asynchronous=server.engine.asynchronous,
         half_width=float(np.quantile(misses, NINETY_PERCENT)),
         source=source,
-        untold=untold_terms(terms, rows, times),
+        untold=unmeasured_terms(terms, rows, times),
     )
     return with_grounds(found, [server])
 
@@ -202,7 +202,7 @@ def _weights(rows: Floats, times: Floats, terms: Mapping[str, StepTerm]) -> Floa
 
 def blocks_of(kinds: Sequence[tuple[int, int]]) -> Ints:
     """The block of each kind of step, from 0. A block has a tenth of the different numbers of decodes, or of tokens where there are more of
-    these: a kind that is left out alone is known from its neighbours, so that its error is that of interpolation."""
+    these: a kind that is left out alone is known from its neighbours, so that its error is an interpolation's."""
     each = np.array(kinds)
     most = max((np.unique(column, return_inverse=True)[1] for column in each.T), key=np.max)
     numbers = int(most.max()) + 1
@@ -226,7 +226,7 @@ class EngineStep:
     """One row."""
 
     step_ms: Annotated[float, Key(maximum=1e7)]
-    """From the start of the step to that of the next, or to its end where the engine does nothing in between."""
+    """Time from the start of the step to the start of the next, or to its end where the engine does nothing in between."""
     decodes: Count = 0
     decode_context: Count = 0
     """Cached tokens of all decodes together."""
@@ -270,7 +270,7 @@ def is_step_log(path: Path) -> bool:
 
 
 def fitted_to_log(run: ServingRun, paths: Sequence[Path], model: StepModel, source: str) -> Coefficients:
-    """The kernel model's weights by the steps of a config's server. The client's time, of which steps say nothing, is 0.
+    """The kernel model's weights by the steps of a config's server. The client's time, which steps do not show, is 0.
 
     ConfigError for a faulty file; UserError for another model, for a step that the engine does not take, and for too few kinds of steps.
     """

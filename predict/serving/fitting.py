@@ -246,7 +246,7 @@ class CoefficientFit:
         importance = np.ones(len(rows))
         for _ in range(ROUNDS):
             weights = bounded_weights(rows, measured, importance, terms, ERROR)
-            # the error in a simulation over that of a step at the measured load
+            # the error in a simulation over the error of a step at the measured load
             grown = 1 / np.maximum(1 - growths @ weights, LEAST_DAMPING)
             misses = grown * np.abs(rows @ weights / measured - 1)
             importance = grown * np.sqrt(LEAST_MISS / np.maximum(misses, LEAST_MISS))
@@ -257,7 +257,7 @@ class CoefficientFit:
 
 LEAST_EXPERIMENTS = 3
 """Fewer leave nothing to judge a fit by."""
-LEAST_TOLD = 0.01
+LEAST_SHARE = 0.01
 """Share of a measured time from which on it bears on a term. Assumed."""
 
 
@@ -285,14 +285,14 @@ def draft_of(model: StepModel, *, source: str, experiments: Sequence[str], async
     )
 
 
-def untold_terms(terms: Mapping[str, StepTerm], rows: Floats, times_us: Floats) -> tuple[str, ...]:
-    """The fitted terms that make up less than LEAST_TOLD of each measured time. `rows` are features in the order of the terms."""
+def unmeasured_terms(terms: Mapping[str, StepTerm], rows: Floats, times_us: Floats) -> tuple[str, ...]:
+    """The fitted terms that make up less than LEAST_SHARE of each measured time. `rows` are features in the order of the terms."""
     priors = np.array([term.prior for term in terms.values()])
     most = (rows * priors / times_us[:, None]).max(axis=0)
     return tuple(
         name
         for (name, term), share in zip(terms.items(), most, strict=True)
-        if term.low < term.high and share < LEAST_TOLD
+        if term.low < term.high and share < LEAST_SHARE
     )
 
 
@@ -320,7 +320,7 @@ def with_fit(draft: Coefficients, fit: CoefficientFit, waits: Sequence[tuple[flo
         weights=weights,
         client=Client(first_token_us=round(first_token_us(waits), 1)),
         half_width=round(fit.half_width(), 4),
-        untold=untold_terms(fit.model.terms, fit.rows, fit.measured_us),
+        untold=unmeasured_terms(fit.model.terms, fit.rows, fit.measured_us),
     )
 
 

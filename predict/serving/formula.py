@@ -32,7 +32,7 @@ def features_us(server: Server, sums: BatchSums) -> Floats:
     per_token = _flops_per_token(server)
     peak = gpu.peak_flops_per_us(server.placement.precision)
     head = model.hidden * model.vocab / server.tp
-    # the head takes each request's last token alone, in the dtype of activations whatever that of the layers
+    # the head takes each request's last token alone, in the dtype of activations whatever the dtype of the layers
     head_us = 2 * head * sums.requests / gpu.peak_flops_per_us(server.activations)
     moved = head * DTYPE_BYTES[server.activations] + _cached_bytes(server, sums)
     computed = computed_tokens(sums, server.engine.replayed_sizes)

@@ -123,7 +123,7 @@ def _per_node(server: Server) -> int:
 
 GROUPS: tuple[Group, ...] = get_args(Group)
 KEYS = (1, 128, 512, 2048, 8192, 32768)
-"""Keys per sequence at which decode attention is priced, beside the windows of the layers."""
+"""Keys per sequence at which decode attention is priced, in addition to the windows of the layers."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 PROMPT = 2048
 """Tokens of the prompt whose attention gives the time of a query-key pair, and of a token where a state is kept."""
@@ -149,14 +149,14 @@ class KernelFeatures:
     attention_us: Floats
     """Decode attention, shape (batches, keys)."""
     pair_us: float
-    """Per query-key pair of a chunk, in layers that keep all keys."""
+    """Time per query-key pair of a chunk, in layers that keep all keys."""
     read_us: float
-    """Per key that a chunk reads from the cache there."""
+    """Time per key that a chunk reads from the cache there."""
     window_pair_us: float
     window_read_us: float
     """The same in sliding layers, of the pairs and keys within the window."""
     prefill_token_us: float
-    """Per token of a chunk, in layers that keep a state."""
+    """Time per token of a chunk, in layers that keep a state."""
 
     def __call__(self, sums: BatchSums) -> Floats:
         engine, pure = self.server.engine, sums.prefill_tokens == 0

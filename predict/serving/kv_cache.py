@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockPool:
     """The blocks of a cache. Each holds the keys and values of a few tokens in the layers that keep all tokens; what other layers keep of
-    a sequence takes blocks of the same size beside them, as vLLM's hybrid cache manager does."""
+    a sequence takes blocks of the same size in addition, as vLLM's hybrid cache manager does."""
 
     blocks: int
     window: int = 0
@@ -32,7 +32,7 @@ class BlockPool:
     """Blocks that the states of a sequence take, whatever its length."""
 
     def beside(self, tokens: Ints, block_size: int) -> Ints:
-        """Blocks that sequences of so many tokens take beside those of their tokens."""
+        """Blocks that sequences of so many tokens take in addition to those of their tokens."""
         kept = self.window_share * np.minimum(tokens, self.window) / block_size
         return np.ceil(self.state_blocks + kept).astype(np.int64)
 
@@ -49,7 +49,7 @@ class CacheRoom:
     """Bytes that the engine may take."""
     weights: float
     reserved: float
-    """For activations, graphs and the communication library."""
+    """Bytes for activations, graphs and the communication library."""
     block: float
     """One block of keys and values."""
     pool: BlockPool
@@ -109,11 +109,11 @@ class KeptBytes:
     """The bytes that all layers keep of a sequence on one GPU."""
 
     token: float
-    """Per token, in layers that keep all of them."""
+    """Bytes per token, in layers that keep all of them."""
     window_token: float
-    """Per token of the window, in sliding layers beside such ones."""
+    """Bytes per token of the window, in sliding layers next to such ones."""
     sequence: float
-    """Per sequence."""
+    """Bytes per sequence."""
 
 
 def kept_bytes(server: Server) -> KeptBytes:
@@ -129,7 +129,7 @@ def kept_bytes(server: Server) -> KeptBytes:
 
 
 def weight_bytes(server: Server) -> float:
-    """Bytes of the weights on one GPU: layers in the placement's precision, embedding and head in that of activations."""
+    """Bytes of the weights on one GPU: layers in the placement's precision, embedding and head in the precision of activations."""
     model, tp = server.model, server.tp
     layers = 0.0
     for kind, count in Counter(model.kinds()).items():

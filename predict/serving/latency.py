@@ -94,7 +94,7 @@ def _completions_per_s(served: Served) -> float:
     them, from their arrival on.
 
     An overloaded engine starts with a full round of requests, which end together, as do those that take their places:
-    then it is between the mean end of the first round and that of the last, so that a bunch at either edge counts no
+    then it is between the mean end of the first round and of the last, so that a bunch at either edge counts no
     more than the time it took.
     """
     ends, round_of = _counted_ends(served), max(1, round(served.mean_requests))
@@ -109,8 +109,8 @@ def _completions_per_s(served: Served) -> float:
 
 def _counted_ends(served: Served) -> Floats:
     """The times of the completions that throughput counts, in order. Of a closed loop, those while it is full; else all, between which the
-    rate below saturation is that of arrivals. Where the queue outlasts the arrivals, those before the last request starts: without prompts
-    to compute, the engine then drains faster than it can go on."""
+    rate below saturation is the rate of arrivals. Where the queue outlasts the arrivals, those before the last request starts:
+    without prompts to compute, the engine then drains faster than it can go on."""
     ends: Floats = np.sort(served.last_us)[_judged_of(served)]
     if not _is_overloaded(served):
         return ends

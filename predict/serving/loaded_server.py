@@ -27,7 +27,7 @@ SEARCHED = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class LoadOutcome:
     """One replica under its share of a load, and with steps at the bounds of their interval."""
 
     load: Load
@@ -103,15 +103,15 @@ class LoadedServer:
     def client(self) -> Client:
         return self.stepper.coefficients.client
 
-    def as_configured(self) -> Outcome:
+    def as_configured(self) -> LoadOutcome:
         """The outcome of the config's own load: its file's requests where it has one, every dp-th of them on one replica."""
         return self.under(self.run.load, self._recorded)
 
-    def under(self, load: Load, traffic: Traffic | None = None) -> Outcome:
+    def under(self, load: Load, traffic: Traffic | None = None) -> LoadOutcome:
         """The outcome of a load, or of one replica's requests in its place."""
         requests = traffic or self._requests(load)
         low, middle, high = (serve(self.engine, self.room.pool, table, requests) for table in self.stepper.tables)
-        return Outcome(
+        return LoadOutcome(
             load=load,
             latency=latency_of(middle, self.client),
             low=latency_of(low, self.client),
@@ -121,7 +121,7 @@ class LoadedServer:
             replicas=self.run.server.placement.dp,
         )
 
-    def at_rates(self, rates: Sequence[float]) -> Iterator[Outcome]:
+    def at_rates(self, rates: Sequence[float]) -> Iterator[LoadOutcome]:
         """The outcome at each rate, of the config's load or of its file's requests."""
         for rate in rates:
             yield self.under(at_rate(self.run.load, rate))

@@ -14,7 +14,7 @@ from predict.ledger.training_cost import Price, parse_price
 from predict.run.durations import duration_us
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.latency import RequestTimes
-from predict.serving.loaded_server import LoadedServer, Outcome
+from predict.serving.loaded_server import LoadedServer, LoadOutcome
 from predict.serving.step_table import StepTable
 from sampling.errors import Checks, InfeasibleError, UserError
 from sampling.files.faults import did_you_mean, shown
@@ -40,12 +40,12 @@ class TokenCost:
     """The price of one GPU for an hour."""
 
 
-def cost_of_load(server: LoadedServer, outcome: Outcome, price: Price) -> TokenCost:
+def cost_of_load(server: LoadedServer, outcome: LoadOutcome, price: Price) -> TokenCost:
     """The cost of a load's tokens; the bounds are those of what the server answers per second, which below saturation the load decides."""
     return cost_at_rate(server, outcome, outcome.answered, price)
 
 
-def cost_at_rate(server: LoadedServer, outcome: Outcome, rate: Interval, price: Price) -> TokenCost:
+def cost_at_rate(server: LoadedServer, outcome: LoadOutcome, rate: Interval, price: Price) -> TokenCost:
     """The cost at a rate with its bounds, of requests like those of `outcome`, the load at that rate."""
     run = server.run
     gpu_hour = price.per_gpu(run.gpus_per_node)
@@ -62,8 +62,8 @@ def cost_at_rate(server: LoadedServer, outcome: Outcome, rate: Interval, price: 
     )
 
 
-def prompts_share(server: LoadedServer, outcome: Outcome) -> float:
-    """Share of the time in steps that computing prompts adds to them: that of the load's chunks beside the mean number of decodes."""
+def prompts_share(server: LoadedServer, outcome: LoadOutcome) -> float:
+    """Share of the time in steps that computing prompts adds to them: the share of the load's chunks with the mean number of decodes."""
     served, engine = outcome.served, server.engine
     decodes = outcome.mean_batch.decodes
     tokens = round(served.chunk_tokens / len(served.traffic))
@@ -118,7 +118,7 @@ class Objective:
 
 
 def met_share(objectives: Sequence[Objective], times: RequestTimes) -> float:
-    """Share of the requests of which each keeps within every limit by itself."""
+    """Share of requests that meet every limit."""
     met = np.ones(len(times.e2e), dtype=bool)
     for one in objectives:
         met &= getattr(times, one.figure) <= one.limit_us
@@ -156,7 +156,7 @@ def _objective(text: str) -> Objective:
 # a low rate.
 
 SLOWER = 3.0
-"""Mean TTFT over that of a low rate, at which the published formula calls a server saturated."""
+"""Mean TTFT over the mean TTFT of a low rate, at which the published formula calls a server saturated."""
 LOW, BEYOND = 0.05, 1.5
 """Shares of the capacity between which first tokens become slow: a low rate, and a queue that surely grows."""
 HALVINGS = 8
@@ -183,10 +183,10 @@ class ObjectivesRate:
     rate: Interval
     binding: tuple[Objective, ...]
     """Those that fail just above the rate; () where the queue grows first."""
-    outcome: Outcome
+    outcome: LoadOutcome
     """The load at that rate."""
     met_share: float
-    """Share of the requests there of which each meets every limit by itself."""
+    """Share of the requests there that meet every limit."""
 
     @property
     def goodput_per_s(self) -> float:
@@ -208,7 +208,7 @@ def bisected(holds: Callable[[float], bool], least: float, most: float) -> Brack
 
 
 def rate_of_slow_first_tokens(server: LoadedServer, capacity: float, report: Simulated = lambda: None) -> float:
-    """The rate at which the mean time to the first token passes SLOWER times that of a low rate."""
+    """The rate at which the mean time to the first token passes SLOWER times its value at a low rate."""
 
     def ttft_us(rate: float) -> float:
         times = server.times_at(rate)
@@ -258,18 +258,18 @@ def rate_of_objectives(
 
 
 def _not_even_alone(failing: Sequence[Objective], times: RequestTimes, rate: float) -> str:
-    told = ", ".join(
+    excess = ", ".join(
         f"{one.name} is {one.value_us(times) / 1e3:.4g} ms, above {one.limit_us / 1e3:.4g} ms" for one in failing
     )
     return (
-        f"--slo: no rate keeps it: at {rate:.3g} requests/s, where requests hardly meet, {told}; allow more, shorten the requests, or "
+        f"--slo: no rate keeps it: at {rate:.3g} requests/s, where requests hardly meet, {excess}; allow more, shorten the requests, or "
         f"spread the model over more GPUs (placement.tp)"
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Questions:
-    """Questions on a server beside its latencies."""
+    """Questions on a server other than its latencies."""
 
     rates: tuple[float, ...] = ()
     """Rates of requests in place of the config's load."""
@@ -282,29 +282,29 @@ class Questions:
 
     @property
     def simulations(self) -> int:
-        """Simulations that the answer takes at most, that of the capacity counted as one."""
+        """Simulations that the answer takes at most, with one for the capacity."""
         searches = self.slow_first_tokens * OF_SLOW_TOKENS + bool(self.objectives) * OF_OBJECTIVES
         return max(1, len(self.rates)) + self.needs_capacity + searches
 
     @property
     def needs_capacity(self) -> bool:
-        """Whether the capacity is asked for, or bounds what is."""
+        """Whether the capacity is a question, or bounds another one."""
         return self.capacity or self.slow_first_tokens or bool(self.objectives)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Answer:
-    """The findings; None for what was not asked."""
+    """The findings; None for a question that was not asked."""
 
     server: LoadedServer
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[LoadOutcome, ...]
     """The config's load, or one for each rate."""
     costs: tuple[TokenCost, ...]
     """Costs of these loads; () without a price."""
     capacity: Interval | None
     capacity_cost: TokenCost | None
     slow_first_tokens_per_s: float | None
-    """The rate at which the mean time to the first token passes three times that of a low rate."""
+    """The rate at which the mean time to the first token passes three times its value at a low rate."""
     kept: ObjectivesRate | None
     """The rate at which the objectives hold."""
     kept_cost: TokenCost | None
@@ -372,7 +372,7 @@ def binding_text(found: ObjectivesRate) -> str:
 def questions_of(
     slo: Sequence[str] = (), price: str | None = None, *, rates: Sequence[float] = (), find_capacity: bool = False
 ) -> Questions:
-    """The questions; UserError with a line for each text that is none, and for a rate that is not above 0 and finite."""
+    """The questions; UserError with a line for each text that is not an objective, and for a rate that is not above 0 and finite."""
     paid = None
     with Checks() as checks:
         with checks.one():

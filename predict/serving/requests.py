@@ -56,7 +56,7 @@ def rows_of_json(path: Path, text: str, *, timed: bool) -> dict[int, JsonRow]:
         rows = {place: _of_lifecycle(each) for place, each in enumerate(content, 1) if not each.get("error")}
         times = "end_time and info.output_token_times"
     else:
-        raise ConfigError(f"{path}: is of another schema; give {FORMS}")
+        raise ConfigError(f"{path}: has another schema; give {FORMS}")
     timeless = next((place for place, row in rows.items() if None in (row["ttft_ms"], row["e2e_ms"])), 0)
     if timed and timeless:
         raise ConfigError(f"{path}: request {timeless} lacks its times; give {times}")
@@ -170,7 +170,7 @@ def read_measured_requests(path: Path) -> MeasuredRequests:
     placed = _read(path, MeasuredRequest)
     requests = [request for _, request in placed]
     if max(request.output for request in requests) < 2:
-        problem = "no request has 2 tokens or more, so that none tells the time of a step"
+        problem = "no request has 2 tokens or more, so that none shows the time of a step"
         raise config_error([Fault(path="output", problem=problem)], {"": str(path)})
     ttft_ms, e2e_ms = (np.array([getattr(one, name) for one in requests]) for name in ("ttft_ms", "e2e_ms"))
     return MeasuredRequests(traffic=_traffic(placed), ttft_us=1e3 * ttft_ms, e2e_us=1e3 * e2e_ms)

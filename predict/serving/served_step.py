@@ -70,10 +70,10 @@ def batch_of(decodes: Sequence[str], prefill: Sequence[str], engine: EngineSetti
     running = [_group("--decodes", text) for text in decodes]
     starting = [_group("--prefill", text) for text in prefill]
     for option, groups in (("--decodes", running), ("--prefill", starting)):
-        asked = sum(count for count, *_ in groups)
-        if asked > engine.max_num_seqs:
+        requests = sum(count for count, *_ in groups)
+        if requests > engine.max_num_seqs:
             raise UserError(
-                f"{option}: {asked:,} requests, where the engine runs {engine.max_num_seqs:,} at once (engine.max_num_seqs); give fewer, or raise it"
+                f"{option}: {requests:,} requests, where the engine runs {engine.max_num_seqs:,} at once (engine.max_num_seqs); give fewer, or raise it"
             )
     chunks = (Chunk(tokens=tokens, context=context) for count, tokens, context in starting for _ in range(count))
     contexts = (tokens for count, tokens, _ in running for _ in range(count))

@@ -61,7 +61,7 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Placement:
+class ServerPlacement:
     """The spread of a server's model over its GPUs."""
 
     tp: int = 1
@@ -86,7 +86,7 @@ class Server:
 
     model: ModelSpec
     cluster: Cluster
-    placement: Placement
+    placement: ServerPlacement
     engine_name: str
     """The file of configs/engines whose settings those of the engine start from."""
     engine: EngineSettings
@@ -138,7 +138,7 @@ class Server:
         return DTYPE_BYTES[self.placement.precision]
 
     def share(self, window: int = 0) -> ServerShare:
-        """One GPU's share, as the parts of a layer ask it; `window` is that of the layer's queries, 0 for none."""
+        """One GPU's share, as the parts of a layer ask it; `window` is the one of the layer's queries, 0 for none."""
         gpu, placed = self.cluster.gpu, self.placement
         return ServerShare(
             model=self.model,

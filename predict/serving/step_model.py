@@ -174,7 +174,7 @@ _BETA_MEANINGS = (
 
 
 def _beta_title(place: int) -> str:
-    """`prefill compute (β1)`: the published name beside the plain one."""
+    """`prefill compute (β1)`: the plain name with the published one."""
     return f"{_BETA_TITLES[place - 1]} (β{place})"
 
 

@@ -18,28 +18,28 @@ class StepTable:
     """Times in µs."""
 
     decode_us: Floats
-    """By number of decodes, of a step of decodes alone: all but what reads the cache."""
+    """Time by number of decodes, of a step of decodes alone: all but what reads the cache."""
     mixed_us: Floats
-    """By number of tokens, of a step with a prefill chunk: all but what reads the cache."""
+    """Time by number of tokens, of a step with a prefill chunk: all but what reads the cache."""
     attention_us: Floats
     """Reading keys, values and states: by number of decodes and by mean context at `contexts`."""
     contexts: Floats
     """Tokens, rising from 0; attention is linear between two of them, and goes on so beyond the last."""
     prefill_token_us: float
-    """Per token of a chunk, beyond what a decode's costs."""
+    """Time per token of a chunk, beyond what a decode's costs."""
     pair_us: float
-    """Per query-key pair of the chunks."""
+    """Time per query-key pair of the chunks."""
     whole_prompt: bool
     """The pairs are those of the whole prompt, as the published formula counts them."""
     context_us: float
-    """Per key that the chunks read from the cache."""
+    """Time per key that the chunks read from the cache."""
     window: int = 0
     """Keys that a query of sliding layers sees; 0 where none slides. Sums are taken with it."""
     window_pair_us: float = 0.0
     window_context_us: float = 0.0
     """The same two in sliding layers."""
     request_us: float
-    """Per request of the batch."""
+    """Time per request of the batch."""
 
     @property
     def most_decodes(self) -> int:

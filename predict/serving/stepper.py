@@ -82,13 +82,13 @@ class Stepper:
         width = width_of_server(
             self.coefficients.half_width,
             0.0 if known else UNMEASURED_WIDTH,
-            self.untold_width,
+            self.unmeasured_width,
             ANOTHER_CPU if elsewhere else 0.0,
         )
         return Interval.from_log(1.0, width)
 
     @property
-    def untold(self) -> tuple[str, ...]:
+    def unmeasured(self) -> tuple[str, ...]:
         """The terms at their priors that a usual step of this server has."""
         return tuple(name for name in self.coefficients.untold if self._usual_features[name] > 0)
 
@@ -98,13 +98,13 @@ class Stepper:
         return dict(zip(terms, map(float, self.features(sums_of([USUAL_STEP], self.server.window))[0]), strict=True))
 
     @property
-    def untold_width(self) -> float:
+    def unmeasured_width(self) -> float:
         """Log half-width at 90 % that terms at their priors add to a usual step."""
-        if not self.untold:
+        if not self.unmeasured:
             return 0.0
         terms, features = step_model(self.coefficients.model).terms, self._usual_features
         whole_us = sum(self.coefficients.values[name] * value for name, value in features.items())
-        doubt_us = NINETY * independent_causes(*(terms[name].width * features[name] for name in self.untold))
+        doubt_us = NINETY * independent_causes(*(terms[name].width * features[name] for name in self.unmeasured))
         return float(log1p(doubt_us / whole_us))
 
     @property
@@ -169,8 +169,8 @@ class Stepper:
 
 
 def _context_bound_us(chunk: Chunk, server: Server) -> float:
-    """The least time that the tokens before a chunk add to its attention: that of a prompt up to its end, less one up to its start and the
-    chunk by itself."""
+    """The least time that the tokens before a chunk add to its attention: the time of a prompt up to its end, less one up to its
+    start and the chunk by itself."""
     own, until, before = (
         sum(_bound_us(one, server, is_read=True) for one in prefill_attention(server, tokens))
         for tokens in (chunk.tokens, chunk.context + chunk.tokens, chunk.context)

@@ -102,7 +102,7 @@ class Load:
     shared_tokens: Annotated[int, Key(minimum=0)] = 0
     """Leading tokens that all prompts have in common, such as a system prompt, where each request has its own prompt."""
     file: str = ""
-    """File of requests (CSV or lifecycle JSON), relative to the config, in place of all of these; where it does not tell which prompts are
+    """File of requests (CSV or lifecycle JSON), relative to the config, in place of all of these; where it does not say which prompts are
     the same, distinct_prompts or shared_tokens does."""
 
 
@@ -246,7 +246,7 @@ def longest_of(load: Load, of: str) -> int:
 
 def with_mean_length(load: Load, of: str, folder: Path) -> Load:
     """The load with the mean of its distribution for `prompt` or `output`; a file of lengths lies in `folder`.
-    ConfigError, without the key, for a distribution that is none."""
+    ConfigError, without the key, for a distribution that is not valid."""
     text = str(getattr(load, f"{of}_lengths"))
     if not text:
         return load

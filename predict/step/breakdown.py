@@ -97,7 +97,7 @@ def items_of_call(one: Counted, prices: Prices) -> tuple[Item, ...]:
 
 
 def item_of(unit: Priced, under: str, time_us: float, *, group: str = "", beside: bool = False) -> Item:
-    """The item of a priced call under a heading, of whose own time `time_us` counts."""
+    """The item of a priced call under a heading; `time_us` of its own time counts."""
     return Item(
         heading=under,
         time_us=time_us,
@@ -158,7 +158,7 @@ def _scaled(items: Sequence[Item], factor: float) -> list[Item]:
 
 
 def _exposed(priced: PricedOverlap, overlapped: OverlappedCommunication) -> Iterator[Item]:
-    """Communication by the part of it that the work beside it does not hide, shared out by the messages' own times."""
+    """Communication by the part that the overlapping work does not hide, shared out by the messages' own times."""
     whole_us = total_us(priced.communication)
     share = priced.exposed_us / whole_us if whole_us else 0.0
     for unit, message in zip(priced.communication, overlapped.communication, strict=True):

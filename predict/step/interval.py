@@ -24,7 +24,7 @@ from predict.step.priced_block import Bucket, PricedBlock, Units
 from predict.step.priced_rank import PricedRank, buckets_of, chunk_times, distinct_chunks
 from regressors.features.arrays import Floats
 
-Kind = tuple[str, str]
+CallKind = tuple[str, str]
 COMMON_SHARE = 0.35
 """Share of an analytic call's half-width that is common to all calls of its kind: on public tables the bias of a kind on a GPU is about a
 third of the spread of its shapes (products 3-5 of 16-22 %, attention 5-10 of 23-44 %)."""
@@ -36,7 +36,7 @@ KEPT = 4096
 class OwnCases:
     """A time in µs at its median, then by `kinds` at their upper bounds, then at their lower ones."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[CallKind, ...]
     values: Floats
 
 
@@ -74,7 +74,7 @@ def cases_of_bucket(bucket: Bucket) -> OwnCases:
     return OwnCases(kinds=kinds, values=np.maximum(values, 0.0))
 
 
-def _in_cases_of(kinds: tuple[Kind, ...], own: OwnCases) -> Floats:
+def _in_cases_of(kinds: tuple[CallKind, ...], own: OwnCases) -> Floats:
     """The time in the cases of more kinds, shape (cases,)."""
     if kinds == own.kinds:
         return own.values
@@ -85,13 +85,13 @@ def _in_cases_of(kinds: tuple[Kind, ...], own: OwnCases) -> Floats:
 
 
 @lru_cache(maxsize=KEPT)
-def _places(kinds: tuple[Kind, ...], some: tuple[Kind, ...]) -> NDArray[np.intp]:
+def _places(kinds: tuple[CallKind, ...], some: tuple[CallKind, ...]) -> NDArray[np.intp]:
     """The places of some kinds' cases among those of all: the upper bounds, then the lower ones."""
     upper = np.array([1 + kinds.index(kind) for kind in some], dtype=np.intp)
     return np.concatenate([upper, upper + len(kinds)])
 
 
-def _kind(unit: Priced) -> Kind:
+def _kind(unit: Priced) -> CallKind:
     return unit.call.NAME, unit.phase
 
 
@@ -122,13 +122,13 @@ def calls_half_width(step_us: float, order: Order, ranks: tuple[PricedRank, ...]
     return step_interval(step_us, order, ranks, 0.0).half_width_log
 
 
-def kind_shifts(order: Order, ranks: tuple[PricedRank, ...]) -> Mapping[Kind, tuple[float, float]]:
+def kind_shifts(order: Order, ranks: tuple[PricedRank, ...]) -> Mapping[CallKind, tuple[float, float]]:
     """Kind of call → the changes of the step time in µs at its lower and at its upper bound."""
     kinds, high, low = _shifts(order, ranks)
     return {kind: (float(below), float(above)) for kind, below, above in zip(kinds, low, high, strict=True)}
 
 
-def _shifts(order: Order, ranks: tuple[PricedRank, ...]) -> tuple[Sequence[Kind], Floats, Floats]:
+def _shifts(order: Order, ranks: tuple[PricedRank, ...]) -> tuple[Sequence[CallKind], Floats, Floats]:
     """The kinds of call, and the changes of the step time in µs when one kind of call at a time takes its upper bound,
     and its lower one, shape (kinds,)."""
     distinct = list({id(rank): rank for rank in ranks}.values())

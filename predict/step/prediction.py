@@ -35,7 +35,7 @@ from predict.step.composition_error import (
     transfer_error,
     width_beyond_calls,
 )
-from predict.step.interval import Kind, calls_half_width, kind_shifts, step_interval
+from predict.step.interval import CallKind, calls_half_width, kind_shifts, step_interval
 from predict.step.priced_block import Bucket
 from predict.step.priced_rank import (
     BUCKETS,
@@ -110,7 +110,7 @@ class Prediction:
     @cached_property
     def share_left(self) -> float:
         """Share of the interval's width that a calibration leaves, above 1 where its runs scatter more than expected; 1 without one, and
-        beside a benchmark's own times."""
+        in addition to a benchmark's own times."""
         if self.run.calibration is None or self.benchmark is not None:
             return 1.0
         by = elasticities(self.run, self._step_us)
@@ -150,7 +150,7 @@ class Prediction:
         return dict(sorted(terms.items(), key=lambda term: -term[1]))
 
     @cached_property
-    def kind_shifts_us(self) -> Mapping[Kind, tuple[float, float]]:
+    def kind_shifts_us(self) -> Mapping[CallKind, tuple[float, float]]:
         """Kind of call → the changes of the step time at its lower and at its upper bound."""
         return kind_shifts(self.timeline.order, self.ranks)
 
@@ -309,7 +309,7 @@ def compose(
 
 
 def step_sources(ranks: tuple[PricedRank, ...], order: Order) -> dict[str, float]:
-    """Shares by source, which add up to 1; communication beside compute counts by its exposed time."""
+    """Shares by source, which add up to 1; communication that overlaps with compute counts by its exposed time."""
     by_source = {"measured": 0.0, "extrapolated": 0.0, "transferred": 0.0, "analytic": 0.0}
     times: dict[Bucket, float] = defaultdict(float)
     alike = Counter(map(id, ranks))

@@ -40,10 +40,10 @@ def exposed_us(
 ) -> Time:
     """Time in µs that communication adds to work, where up to `most` of it may run during `share` of the work's time.
 
-    While a collective runs beside kernels it takes multiprocessors and memory bandwidth from them, so that hidden communication
-    still costs a share of its time: the contention slowdown (`predict.prices.conditions`).
-    Never less than the communication that does not fit beside the work, unless a calibration says so: `exposed_time`, its factor,
-    changes what is exposed of communication of which a part is hidden, and never beyond all of it.
+    While a collective runs at the same time as kernels, it takes multiprocessors and memory bandwidth from them, so that hidden
+    communication still costs a share of its time: the contention slowdown (`predict.prices.conditions`).
+    Never less than the communication that is longer than the work, unless a calibration says so: `exposed_time`, its factor,
+    changes what is exposed of partly hidden communication, and never beyond all of it.
     """
     hidden_us = least(communication_us * most, work_us * share)
     exposed = communication_us - hidden_us * (1.0 - contention_slowdown)
@@ -71,7 +71,7 @@ class Contention:
     """Factor on what is exposed of overlapped communication, from a calibration."""
 
     def slowdown(self, heading: str, communication: Iterable[tuple[Call, float]]) -> float:
-        """The slowdown beside calls under a heading of the ledger, each with its time in µs."""
+        """The slowdown during calls under a heading of the ledger, each with its time in µs."""
         of_calls = [(self._of_call(heading, call), time_us) for call, time_us in communication]
         total_us = sum(time_us for _, time_us in of_calls)
         return sum(slowdown * time_us for slowdown, time_us in of_calls) / total_us if total_us else 0.0
@@ -213,7 +213,7 @@ EMPTY = Bucket()
 
 @dataclass(slots=True)
 class BlockPrices:
-    """Prices pieces of work, each once: blocks, calls beside which nothing runs, and what is made of them."""
+    """Prices pieces of work, each once: blocks, calls that overlap with nothing, and what is made of them."""
 
     prices: Prices
     contention: Contention
@@ -225,7 +225,7 @@ class BlockPrices:
         return Bucket(blocks=repeated, median_us=sum([each.count * each.priced.median_us for each in repeated]))
 
     def of_calls(self, calls: Calls) -> Bucket:
-        """The bucket of calls beside which nothing runs."""
+        """The bucket of calls that overlap with nothing."""
         return self.once(calls, self._price_calls) if calls else EMPTY
 
     def _price_calls(self, calls: Calls) -> Bucket:

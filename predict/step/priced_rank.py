@@ -17,7 +17,7 @@ from predict.prices.price_list import Prices
 from predict.prices.published_constants import STRAGGLERS
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.costs import ChunkTimes
-from predict.schedules.engine.order import CHUNK, KIND, KINDS, Kind, Order, Placement, Rows
+from predict.schedules.engine.order import CHUNK, KIND, KINDS, ActionKind, Order, Placement, Rows
 from predict.schedules.engine.program import KEPT
 from predict.schedules.engine.timing import Timeline
 from predict.step.priced_block import EMPTY, BlockPrices, Bucket, block_prices, exposed_us, least
@@ -77,7 +77,7 @@ class PricedRank:
         return self.exposed_reduction_in(self.windows, reduction_us)
 
     def exposed_reduction_in(self, windows: Iterable[tuple[float, Any]], reduction_us: Time) -> Time:
-        """The part that does not fit these windows, each of which may be a column of many ranks' windows."""
+        """The part that does not fit these windows; each may be a column of many ranks' windows."""
         if not self.reduction_share:
             return reduction_us
         hidden_us = reduction_us
@@ -92,7 +92,7 @@ class PricedRank:
         return self.exposed_all_gather_of(all_gather_us) if all_gather_us else 0.0
 
     def exposed_all_gather_of(self, all_gather_us: Time) -> Time:
-        """The part of a parameter gather of `all_gather_us` that does not fit beside the first forward."""
+        """The part of a parameter gather of `all_gather_us` that is longer than the first forward."""
         if not self.all_gather_share:
             return all_gather_us
         forward_us = least(all_gather_us, all_gather_us * 0 + self.forward_us * self.all_gather_share)
@@ -163,7 +163,7 @@ def price(run: TrainingRun, calls: Iterable[RankCalls], prices: Prices) -> tuple
     return tuple(priced[id(rank)] for rank in ranks)
 
 
-BUCKETS: dict[Kind, str] = {"F": "forward", "B": "backward_input", "W": "backward_weight", "BW": "backward"}
+BUCKETS: dict[ActionKind, str] = {"F": "forward", "B": "backward_input", "W": "backward_weight", "BW": "backward"}
 """Kind of action → its bucket of a PricedChunk."""
 
 
@@ -177,7 +177,7 @@ def distinct_chunks(ranks: Sequence[PricedRank]) -> tuple[list[PricedChunk], NDA
 
 
 @lru_cache(maxsize=KEPT)
-def action_counts(order: Order) -> list[list[dict[Kind, int]]]:
+def action_counts(order: Order) -> list[list[dict[ActionKind, int]]]:
     """The number of actions of each kind in an order, by rank and chunk."""
     return [[dict(zip(KINDS, of_chunk, strict=True)) for of_chunk in of_rank] for of_rank in counts_of(order).tolist()]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.schedules.compare import Outcome, best, best_or_nearest, compare
+from predict.schedules.compare import ScheduleOutcome, best, best_or_nearest, compare
 from predict.schedules.engine.timing import Timeline, simulate
 from predict.schedules.order_files import is_order_file, read_order
 from predict.step.prediction import Prediction
@@ -39,7 +39,7 @@ def schedule(run: TrainingRun, ranks: tuple[PricedRank, ...]) -> Timeline:
 def require_memory_limit(prediction: Prediction) -> None:
     """InfeasibleError unless the schedule keeps plan.memory_limit."""
     run = prediction.run
-    outcome = Outcome(
+    outcome = ScheduleOutcome(
         name=run.plan.schedule, timeline=prediction.timeline, released_by_b=run.schedule.released_by_b
     ).within(run.plan.memory_limit or None)
     if outcome.why_not:
@@ -56,7 +56,7 @@ def with_schedule(run: TrainingRun, name: str) -> TrainingRun:
 
 def compare_schedules(
     run: TrainingRun, names: Iterable[str], predict: Estimate
-) -> tuple[list[Outcome], dict[str, Prediction]]:
+) -> tuple[list[ScheduleOutcome], dict[str, Prediction]]:
     """The run under each of the schedules, the shortest step first, and their predictions by name.
 
     A schedule is not a choice where its counts, plan.memory_limit or the device's memory (by the expected peak) rule it out.
@@ -87,7 +87,7 @@ def compare_schedules(
     return sorted(judged, key=lambda outcome: outcome.rank_key), predictions
 
 
-def _within_device(outcome: Outcome, prediction: Prediction | None) -> Outcome:
+def _within_device(outcome: ScheduleOutcome, prediction: Prediction | None) -> ScheduleOutcome:
     if prediction is None:
         return outcome
     return outcome.within_device(prediction.memory.point_bytes, prediction.memory.capacity_bytes)

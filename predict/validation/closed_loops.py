@@ -1,4 +1,4 @@
-"""Measured closed loops beside their predictions: the rows of serving_concurrency.csv, each a server with so many requests in flight."""
+"""Measured closed loops next to their predictions: the rows of serving_concurrency.csv, each a server with so many requests in flight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Coefficients
 from predict.serving.kernels import with_launches
 from predict.serving.latency import latency_of
-from predict.serving.server import PRECISIONS, Placement, Server, cluster_of, engine_settings
+from predict.serving.server import PRECISIONS, Server, ServerPlacement, cluster_of, engine_settings
 from predict.serving.simulate import serve
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
@@ -116,7 +116,7 @@ class ClosedLoop:
             enforce_eager=self.cuda_graphs == "off",
         )
         model = load_model(file)
-        placement = Placement(
+        placement = ServerPlacement(
             tp=self.tp,
             dp=self.dp,
             expert_parallel=model.experts is not None and self.moe_ep > 1,
@@ -139,7 +139,7 @@ CLOSED_LOOPS = columns_of(
 )
 
 
-# Rows beside their predictions, by coefficients that no closed loop was fitted to.
+# Rows next to their predictions, by coefficients that no closed loop was fitted to.
 
 FEWEST_BYTES = "fp8"
 """Dtype of a cache that is not stated, for the speed of light."""
@@ -151,7 +151,7 @@ class ComparedLoop:
 
     row: ClosedLoop
     tpot: Compared
-    """Where the row does not say whether its engine had CUDA graphs, the upper bound is that of an engine without."""
+    """Where the row does not say whether its engine had CUDA graphs, the upper bound is the one of an engine without."""
     ttft_us: float
     bound_us: float
     """The speed of light of its mean step, if every prompt is computed in full."""

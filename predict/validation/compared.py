@@ -1,4 +1,4 @@
-"""A prediction beside its measurement, and the figures of many: what every kind of `predict validate` shares."""
+"""A prediction next to its measurement, and the figures of many: what every kind of `predict validate` shares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compared:
-    """A predicted interval beside the measured value, in the same unit; of times, in µs, `measured_us` reads it."""
+    """A predicted interval next to the measured value, in the same unit; of times, in µs, `measured_us` reads it."""
 
     predicted: Interval
     measured: float
@@ -49,7 +49,7 @@ class Scores:
     """Figures of comparisons; errors are fractions, and each figure is None without any comparison."""
 
     families: Sequence[Sequence[Compared]]
-    """Comparisons that are alike, each family of which counts once: by the means of its own."""
+    """Comparisons in families of similar ones; each family counts once: by the means of its own."""
 
     @property
     def rows(self) -> int:
@@ -95,7 +95,7 @@ class Scores:
 
 
 def scores(compared: Iterable[Compared], family: Callable[[Any], Hashable] = id) -> Scores:
-    """The figures of comparisons, of which those that agree in `family` count once."""
+    """The figures of comparisons; those that agree in `family` count once."""
     return Scores(families=list(grouped(compared, family).values()))
 
 

@@ -54,7 +54,7 @@ def few_shot(
         if len(found) > count:
             judged.append(_judged(source, found, count, profile, report))
         else:
-            report(f"{source}: left out, {len(found)} configurations are none to judge after {count}")
+            report(f"{source}: left out, {len(found)} configurations leave none to judge after {count}")
     if not judged:
         raise SamplesError(
             f"--few-shot: no source of the table has more than {count} configurations; give a smaller number"

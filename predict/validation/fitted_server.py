@@ -46,7 +46,7 @@ def _of_files(
 ) -> Coefficients:
     if folders := [str(path) for path in traces if path.is_dir()]:
         raise UserError(
-            f"--config: goes with files of requests or of steps, and {folders[0]} is a folder; give one of the two"
+            f"--config: applies only to files of requests or of steps, and {folders[0]} is a folder; give one of the two"
         )
     _require_different(traces)
     run, known = load_serving(config, overrides), step_model(model)

@@ -39,7 +39,7 @@ class ValidationRow(Compared):
     device: DeviceRecord | None = None
     """The GPU that trained; None for a CPU."""
     predicted_allocated_bytes: float | None = None
-    """Predicted peak of the tensors, to hold beside the device's; None for a CPU."""
+    """Predicted peak of the tensors, to compare with the device's; None for a CPU."""
     feasible: bool = True
     """Whether the expected peak of memory fits the device."""
 
@@ -101,14 +101,14 @@ def predictions_of(runs: Sequence[ValidatedRun], overrides: Sequence[str] = ()) 
 
 
 def notes_on(predictions: Sequence[Prediction]) -> list[str]:
-    """Remarks on the rows that the predictions rest on, which a reader needs beside them."""
+    """Remarks on the rows that the predictions rest on, which a reader needs next to them."""
     return list(dict.fromkeys(note for each in predictions for note in each.provenance["notes"]))
 
 
 def against_real_steps(
     runs: Sequence[ValidatedRun], predicted: Sequence[Prediction], *, rounds: int, report: Callable[[str], None]
 ) -> Validation:
-    """Measure all runs `rounds` times in turn, so that a slow spell falls on all alike, and hold them against their predictions.
+    """Measure all runs `rounds` times in turn, so that a slow spell falls on all alike, and compare them with their predictions.
 
     A run that fails is reported and left out, as is one that does not fit the GPU. Raises UserError for a run that cannot run
     here, and where every run fails; InfeasibleError where none fits.

@@ -21,7 +21,7 @@ from predict.prices.open import forget_prices
 from predict.prices.published_constants import PublishedConstant, published_constants
 from predict.run.training_run import TrainingRun
 from predict.validation.compared import grouped, mean_over_sources
-from predict.validation.published import Comparison, Outcome, configurations
+from predict.validation.published import ComparedRun, Comparison, configurations
 from predict.validation.published_runs import candidates
 from sampling.hardware.cluster import hardware_facts
 from sampling.progress import Progress
@@ -44,7 +44,7 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedConstant:
-    """A constant beside what published runs teach. Errors are means of absolute errors in log time over the configurations that it
+    """A constant next to what published runs teach. Errors are means of absolute errors in log time over the configurations that it
     moves, in percent."""
 
     name: str
@@ -64,7 +64,7 @@ class JudgedConstant:
 
 
 def judge_constants(
-    comparisons: Sequence[Outcome], progress: Progress = lambda done, total, name: None
+    comparisons: Sequence[ComparedRun], progress: Progress = lambda done, total, name: None
 ) -> tuple[JudgedConstant, ...]:
     """The constants that move any of the configurations."""
     counted = [(one, candidates(one.row).runs) for one in _some_of_each_source(configurations(comparisons))]
@@ -148,8 +148,8 @@ Change = Callable[[TrainingRun], TrainingRun]
 
 @contextmanager
 def tried(constant: PublishedConstant, value: float) -> Iterator[Change]:
-    """Within it, the constant's own value, or that of the module that holds it, is `value`; for one in a file of settings, the
-    change that is yielded puts it into the runs that have the stated value from there."""
+    """Makes `value` the constant's own value, or the value in the module that holds it, while the block runs; for one in a file of
+    settings, the change that is yielded puts it into the runs that have the stated value from there."""
     file, _, keys = constant.place.partition(": ")
     if file.endswith(".yml"):
         yield lambda run: _with_setting(run, PurePath(file), keys, constant.value, value)

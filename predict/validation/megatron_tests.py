@@ -146,7 +146,7 @@ def _zero(row: PublishedRow) -> int:
 def _execution(row: PublishedRow) -> dict[str, Any]:
     backend = row.text("attention_backend")
     if backend not in BACKENDS:
-        raise NotExpressibleError(f"attention_backend: {backend} is none of {', '.join(filter(None, BACKENDS))}")
+        raise NotExpressibleError(f"attention_backend: {backend} is not one of {', '.join(filter(None, BACKENDS))}")
     local = row.text("transformer_impl") == "local"  # its core attention is two products
     in_bf16 = _flag(row, "grad-reduce-in-bf16") == "1"
     return {

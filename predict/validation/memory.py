@@ -1,4 +1,4 @@
-"""Measured memory of runs, each figure by its own counter, held against predictions: `predict validate memory`."""
+"""Measured memory of runs, each figure by its own counter, compared with predictions: `predict validate memory`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MeasuredMemory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryComparison(Compared):
-    """A figure of a row beside its prediction by the same counter, in bytes."""
+    """A figure of a row next to its prediction by the same counter, in bytes."""
 
     row: MeasuredMemory
     verdict: str
@@ -113,7 +113,7 @@ def _compare_one(row: PublishedRow) -> MemoryOutcome:
 
 
 def _compare_test(row: PublishedRow) -> Iterator[MemoryOutcome]:
-    """Both figures of a test's last global rank, which is of the last pipeline rank."""
+    """Both figures of a test's last global rank, which belongs to the last pipeline rank."""
     sizes = {STATE: row.number(megatron_tests.STATE), PEAK: row.number(megatron_tests.PEAK)}
     measured = [
         MeasuredMemory(run=row, figure=figure, counter="allocated", size=size) for figure, size in sizes.items() if size

@@ -1,4 +1,4 @@
-"""Loads that a real server bears on this machine, held against predictions that were made before.
+"""Loads that a real server bears on this machine, compared with predictions that were made before.
 
 Steps of the server with batches of its own choice are timed, the kernel model is fitted to them, every load is predicted, and only
 then are the loads served, in turns.
@@ -21,7 +21,7 @@ from predict.serving.coefficients import Coefficients
 from predict.serving.config import ServingRun, load_serving
 from predict.serving.fit_own_server import fitted_to_steps
 from predict.serving.latency import Latency
-from predict.serving.loaded_server import LoadedServer, Outcome
+from predict.serving.loaded_server import LoadedServer, LoadOutcome
 from predict.serving.stepper import Stepper
 from predict.validation.compared import Compared, scores
 from predict.validation.serving import FIGURES, latency_interval
@@ -36,13 +36,13 @@ class OwnLoad:
     """A load as it was predicted, and as it was served in each round."""
 
     name: str
-    predicted: Outcome
+    predicted: LoadOutcome
     served: Sequence[ServedLoad]
     paces: Sequence[float]
     """Times of chosen steps just before each round over the model's: above 1 where the machine has become slower since it was fitted."""
 
     def compared(self, figure: str) -> Compared:
-        """The prediction beside the median over rounds, in µs."""
+        """The prediction next to the median over rounds, in µs."""
         return self._beside(figure, self._each(figure))
 
     def paced(self, figure: str) -> Compared:
@@ -92,7 +92,7 @@ def validate_loads(
         require_servable(run)
         if run.server != runs[0].server:
             raise UserError(
-                f"{config}: its server differs from that of {configs[0]}; give configs of one server, or a command for each"
+                f"{config}: its server differs from the one of {configs[0]}; give configs of one server, or a command for each"
             )
     if coefficients is None:
         report("timing steps of the server")

@@ -1,4 +1,4 @@
-"""Published, measured training runs held against predictions: `predict validate published`."""
+"""Published, measured training runs compared with predictions: `predict validate published`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MIXTURE = "MoE"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison(Compared):
-    """A published run beside its prediction, in µs; `kind` is dense or MoE."""
+    """A published run next to its prediction, in µs; `kind` is dense or MoE."""
 
     row: PublishedRow
     assumed: str = ""
@@ -56,7 +56,7 @@ class Comparison(Compared):
         return f"{self.kind}, {completeness(self.row, sparse=self.kind == MIXTURE)}"
 
 
-Outcome: TypeAlias = Comparison | Refused[PublishedRow]
+ComparedRun: TypeAlias = Comparison | Refused[PublishedRow]
 
 
 def compare(
@@ -65,7 +65,7 @@ def compare(
     profile: str = "",
     calibration: Posterior | None = None,
     progress: Progress = lambda done, total, name: None,
-) -> list[Outcome]:
+) -> list[ComparedRun]:
     """Predict every row, with the samples of `profile` and the terms of `calibration` where they are named."""
     comparisons = []
     for done, row in enumerate(rows, 1):
@@ -74,7 +74,7 @@ def compare(
     return comparisons
 
 
-def _compare_one(row: PublishedRow, profile: str, calibration: Posterior | None) -> Outcome:
+def _compare_one(row: PublishedRow, profile: str, calibration: Posterior | None) -> ComparedRun:
     try:
         found = candidates(row, profile)
         runs = [calibrated(run, calibration) if calibration else run for run in found.runs]
@@ -109,7 +109,7 @@ NAMED = ("dup_group", "mbs", "precision")
 """Columns that name a configuration: a table's `dup_group` may cover several microbatches and precisions."""
 
 
-def configurations(comparisons: Iterable[Outcome]) -> list[Comparison]:
+def configurations(comparisons: Iterable[ComparedRun]) -> list[Comparison]:
     """The rows that were predicted, the first of each configuration's repeats with the median of all their times.
 
     Rows are repeats if their `dup_group`, microbatch and precision agree and they stand for the same runs, hence are predicted
@@ -169,7 +169,7 @@ def validate_published(
     calibrate_on: Path | None,
     calibration: Path | None,
     report: Callable[[str], None],
-) -> tuple[list[Outcome], Posterior | None]:
+) -> tuple[list[ComparedRun], Posterior | None]:
     """Verdicts on the rows of `truth` (those that ship without one), and the calibration that was used, if any."""
     if profile:
         require_known(profile)

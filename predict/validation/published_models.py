@@ -183,5 +183,5 @@ def sparse_layers(pattern: str, layers: int) -> list[bool]:
         return [layer % int(pattern) == 0 for layer in range(layers)]
     runs = re.findall(r"\[([01])\](?:\*(\d+))?", pattern)
     if sum(int(many or 1) for _, many in runs) != layers:
-        raise NotExpressibleError(f"moe_layer_freq: {pattern} is no list of {layers} layers")
+        raise NotExpressibleError(f"moe_layer_freq: {pattern} is not a list of {layers} layers")
     return [kind == "1" for kind, many in runs for _ in range(int(many or 1))]

@@ -68,7 +68,7 @@ class PublishedRow:
         throughputs = ("tokens_per_s_per_gpu", "tokens_per_s_total")
         missing = [column for column in ("gbs", "seq_len") if not self.number(column)]
         if any(map(self.number, throughputs)) and missing:
-            return f"{' and '.join(missing)}: not published, so that its throughput tells no time of a step"
+            return f"{' and '.join(missing)}: not published, so that no step time follows from its throughput"
         return "step_time_s: neither a time nor a throughput was published"
 
     def _from_throughput(self) -> float | None:

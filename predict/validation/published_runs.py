@@ -220,7 +220,7 @@ def _inter_node_gb_per_s(row: PublishedRow, per_node: int) -> float | None:
 
 
 def _unknown(row: PublishedRow, model: ModelSpec) -> Iterator[str]:
-    """The keys of a config that the row leaves open, of which the usual values are equally likely: chunks where the framework or
+    """The keys of a config that the row leaves open, whose usual values are equally likely: chunks where the framework or
     the row says interleaved, recomputation, the sequences of a microbatch, and the ranks that a mixture's experts spread over."""
     text = row.text("pp_schedule")
     interleaved = framework_of(row) in INTERLEAVED_BY_DEFAULT or "interleaved" in text.lower()
@@ -278,7 +278,7 @@ STAGES: tuple[tuple[str, int], ...] = (
     (r"ZeRO-3|^3$", 3),
     (r"(?i)\bddp\b|\bnone\b|ZeRO-0|^0$", 0),
 )
-"""Patterns for sharded data parallelism, of which the first match counts, and their ZeRO stage."""
+"""Patterns for sharded data parallelism and their ZeRO stage; the first match counts."""
 
 
 def _zero(row: PublishedRow) -> int:

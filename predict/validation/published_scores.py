@@ -1,4 +1,4 @@
-"""The errors of published runs by source, GPU, kind of model, scale and class, and beside a rule that knows one MFU for each source."""
+"""The errors of published runs by source, GPU, kind of model, scale and class, and next to a rule that knows one MFU for each source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from predict.serialise import as_json, each_picked, picked, version_of
 from predict.validation.compared import grouped, scores
-from predict.validation.published import MIXTURE, Comparison, Outcome, configurations
+from predict.validation.published import MIXTURE, ComparedRun, Comparison, configurations
 from predict.validation.published_row import PublishedRow
 from predict.validation.published_software import CLASSES
 
@@ -45,7 +45,7 @@ class SourceResult:
     constant_mfu_error: float
     order: PairOrder
     order_of_one_work: PairOrder
-    """The order of the pairs that differ in plan and settings alone, of which the rule knows nothing."""
+    """The order of the pairs that differ in plan and settings alone, which the rule does not know."""
 
     @property
     def better(self) -> bool:
@@ -152,7 +152,7 @@ def figures(key: list[str], counted: Sequence[Comparison]) -> dict[str, Any]:
     }
 
 
-def published_json(comparisons: Sequence[Outcome]) -> dict[str, Any]:
+def published_json(comparisons: Sequence[ComparedRun]) -> dict[str, Any]:
     """Every row's comparison; figures count each configuration once."""
     counted = configurations(comparisons)
     return {
@@ -175,7 +175,7 @@ def _source_json(one: SourceResult) -> dict[str, Any]:
     }
 
 
-def _row_json(one: Outcome) -> dict[str, Any]:
+def _row_json(one: ComparedRun) -> dict[str, Any]:
     compared = one if isinstance(one, Comparison) else None
     return {
         "row_id": one.row.row_id,

@@ -42,7 +42,7 @@ FRAMEWORKS: tuple[tuple[str, str], ...] = (
     ("megatron|primus", "megatron-core"),
     ("^$", "megatron-core"),
 )
-"""Patterns of a framework's name, of which the first match counts, and its entry in configs/frameworks; an empty name is
+"""Patterns of a framework's name, the first match of which counts, and its entry in configs/frameworks; an empty name is
 taken for the Megatron family."""
 
 
@@ -151,7 +151,7 @@ def _graphs(text: str) -> str:
 
 
 def _dispatch(row: PublishedRow) -> str:
-    """The published exchange of tokens; without one, that of Megatron-Bridge's recipes where experts span nodes."""
+    """The published exchange of tokens; without one, the exchange of Megatron-Bridge's recipes where experts span nodes."""
     stated = next((name for name in DISPATCHERS if name in row.text("moe_dispatch").lower()), "")
     in_node = row.integer("n_gpus") if "NVL72" in row.text("intra_node") else row.integer("gpus_per_node")
     spans = row.integer("ep") * row.integer("etp") > in_node
@@ -173,7 +173,7 @@ def _kernels(row: PublishedRow) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if kernel := row.text("attn_kernel"):
         if kernel not in ATTENTION_KERNELS:
-            raise NotExpressibleError(f"attn_kernel: {kernel} is none of {', '.join(ATTENTION_KERNELS)}")
+            raise NotExpressibleError(f"attn_kernel: {kernel} is not one of {', '.join(ATTENTION_KERNELS)}")
         settings |= ATTENTION_KERNELS[kernel]
     if row.text("rms_kernel"):
         settings["fuse_rms_norm"] = bool(row.integer("rms_kernel", least=0, most=1))

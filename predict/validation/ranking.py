@@ -47,7 +47,7 @@ class MeasuredPlan(Compared):
     settings: tuple[Settings, ...]
     """Plan, batch and execution of the runs that the row may stand for."""
     contender: Contender
-    """The plan as a search holds it against others."""
+    """The plan as a search compares it with others."""
     verdict: Verdict
 
     @property
@@ -247,7 +247,7 @@ def by_rule(plan: MeasuredPlan) -> tuple[float, ...]:
     )
 
 
-# Intervals of the ratio of two plans' times, by which a search calls plans ties, held against measured ratios.
+# Intervals of the ratio of two plans' times, by which a search calls plans ties, compared with measured ratios.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -262,7 +262,7 @@ class RatioCoverage:
 
 
 def ratio_coverage(plans: Sequence[MeasuredPlan]) -> RatioCoverage:
-    """The coverage over all pairs, in each of which the plan that is predicted to be faster stands for the best one."""
+    """The coverage over all pairs, where the plan of a pair that is predicted to be faster stands for the best one."""
     by_value = sorted((plan for plan in plans if plan.ran), key=lambda plan: plan.contender.value)
     inside, tied_inside = [], []
     for first, second in combinations(by_value, 2):
@@ -278,7 +278,7 @@ def ratio_coverage(plans: Sequence[MeasuredPlan]) -> RatioCoverage:
     )
 
 
-# Groups of measured plans judged: order, launches, feasibility and level, beside choices that need no prediction.
+# Groups of measured plans judged: order, launches, feasibility and level, next to choices that need no prediction.
 
 LEAST_TIMED = 3
 """Timed plans that make a group: the order of two is a coin's."""
@@ -297,7 +297,7 @@ class OrderScores:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupScores:
-    """A group's figures. `oom_recall` is the share of plans out of memory that are said not to fit, `false_oom` that of plans
+    """A group's figures. `oom_recall` is the share of plans out of memory that are said not to fit, `false_oom` the share of plans
     that ran; None where there are none."""
 
     group: str
@@ -316,7 +316,7 @@ class GroupScores:
     ratios: RatioCoverage
     ours: OrderScores
     rule: OrderScores
-    """The four lines of `by_rule`; its regret is that of one who knows what fits, its launches are not."""
+    """The four lines of `by_rule`; its regret assumes that one knows what fits, its launches do not."""
 
 
 def judged(groups: Mapping[str, Sequence[MeasuredPlan]]) -> tuple[list[GroupScores], int]:

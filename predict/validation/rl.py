@@ -1,4 +1,4 @@
-"""Published steps of reinforcement learning beside their predictions."""
+"""Published steps of reinforcement learning next to their predictions."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def predict_rows(rows: Sequence[PublishedRow], estimate: Estimate, progress: Pro
 
 
 def compare(rows: Sequence[PublishedRow], predicted: PredictedRows) -> list[ComparedStep]:
-    """Every row beside its prediction, or refused. A row of a source that the factors were fitted to takes those of the others."""
+    """Every row next to its prediction, or refused. A row of a source that the factors were fitted to takes those of the others."""
     without = factors_without(predicted.fitted(rows))
     found = []
     for row in rows:
@@ -143,7 +143,7 @@ def _times(step: RlStep) -> dict[str, Interval]:
 def rl_json(compared_rows: Sequence[ComparedStep], refit: Factors | None = None) -> dict[str, Any]:
     """The stable content of `predict validate rl --json`; errors and shares are fractions. Times that a term was read from stand apart.
 
-    `refit` are the factors that the rows of the fitted sources give today, beside those that are shipped.
+    `refit` are the factors that the rows of the fitted sources give today, next to those that are shipped.
     """
     known = _summaries(one for one in compared_rows if not one.open_length)
     open_lengths = _summaries(one for one in compared_rows if one.open_length)
@@ -203,10 +203,10 @@ def _row_json(one: ComparedStep, columns: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-# Published times in which new weights reach the engines, beside the model of the phase `update_weights`.
+# Published times in which new weights reach the engines, next to the model of the phase `update_weights`.
 
 METHODS = {"default": "tensors", "checkpoint engine": "buckets", "broadcast": "host"}
-"""A table's word for a method → that of `rl.weight_sync`."""
+"""A table's word for a method → the word of `rl.weight_sync`."""
 PHASE = "update_weights"
 
 

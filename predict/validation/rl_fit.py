@@ -94,7 +94,7 @@ def fitted_half_width(observed: Sequence[Observed]) -> float:
 
 
 def refit(observed: Sequence[Observed]) -> Factors | None:
-    """The factors and the half-width by these rows; None for fewer than two sources, none of which could be left out."""
+    """The factors and the half-width by these rows; None for fewer than two sources, since none could be left out."""
     if len({one.source for one in observed}) < 2:
         return None
     return replace(fitted_factors(observed), half_width=fitted_half_width(observed))

@@ -1,4 +1,4 @@
-"""Predictions of a server held against measured serving runs."""
+"""Predictions of a server compared with measured serving runs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ FIGURES: Mapping[str, Callable[[Latency], float]] = {
     "tpot": lambda latency: latency.tpot.mean_us,
     "e2e_p90": lambda latency: latency.e2e.percentiles_us[90],
 }
-"""Latencies that are held beside measured ones, in µs."""
+"""Latencies that are compared with measured ones, in µs."""
 
 
 def latency_interval(figure: str, predicted: Latency, low: Latency, high: Latency) -> Interval:
@@ -111,7 +111,7 @@ class ComparedStage:
         return latency_interval(figure, self.predicted, self.low, self.high)
 
     def compared(self, figure: str) -> Compared | None:
-        """A figure beside its measurement, in µs; None where it was not measured."""
+        """A figure next to its measurement, in µs; None where it was not measured."""
         measured_ms = self.stage.measured_ms[figure]
         return Compared(predicted=self.interval(figure), measured=1e3 * measured_ms) if measured_ms else None
 

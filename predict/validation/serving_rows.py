@@ -11,7 +11,7 @@ from predict.layers.attention import Attention
 from predict.layers.dense import Dense
 from predict.layers.mixture import Mixture
 from predict.model.spec import LayerKind, ModelSpec
-from predict.serving.server import USUAL, Placement, Server, cluster_of, engine_settings
+from predict.serving.server import USUAL, Server, ServerPlacement, cluster_of, engine_settings
 from predict.serving.traffic import Load
 from predict.validation.truth_table import columns_of, read_declared
 from sampling.files.faults import Fault
@@ -123,7 +123,7 @@ class Stage:
             memory_utilization=self.gpu_mem_util,
         )
         cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.tp * self.dp, ANALYTIC)
-        placement = Placement(
+        placement = ServerPlacement(
             tp=self.tp,
             dp=self.dp,
             expert_parallel=self.ep > 1,

@@ -1,4 +1,4 @@
-"""Predictions of servers held against a folder of measured serving runs: `predict validate serving`."""
+"""Predictions of servers compared with a folder of measured serving runs: `predict validate serving`."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ class Capacity:
 
     @property
     def compared(self) -> Compared:
-        """The prediction beside the measured capacity, or else beside the point of the bracket that is nearest to it."""
+        """The prediction next to the measured capacity, or else next to the point of the bracket that is nearest to it."""
         nearest = min(max(self.predicted.median, self.stable_rate or 0.0), self.overloaded_rate or math.inf)
         return Compared(predicted=self.predicted, measured=self.measured or nearest)
 
 
 def capacities(folder: Path, comparison: ServingComparison) -> Iterator[Capacity]:
-    """The rows of the folder's table of capacities whose server is that of a stage; none without a table. SamplesError
+    """The rows of the folder's table of capacities whose server is a stage's; none without a table. SamplesError
     lists every fault of it."""
     rows = [] if is_missing(folder / FILE) else read_declared(folder / FILE, CapacityRow, CAPACITIES)
     for row in rows:

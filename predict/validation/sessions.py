@@ -1,4 +1,4 @@
-"""Real steps that GPU sessions took, kept beside their profile's rows: predictions are held against them on any machine."""
+"""Real steps that GPU sessions took, kept with their profile's rows: predictions are compared with them on any machine."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _measurement(answer: Mapping[str, Any]) -> Measurement:
 def against_sessions(
     runs: Sequence[ValidatedRun], predicted: Sequence[Prediction], steps: SessionSteps, *, report: Callable[[str], None]
 ) -> Validation:
-    """The runs held against the steps of sessions. A run without any, or whose config has changed since, is reported and left out.
+    """The runs compared with the steps of sessions. A run without any, or whose config has changed since, is reported and left out.
 
     SamplesError where none is left.
     """
@@ -123,7 +123,7 @@ def runs_of_this_gpu() -> list[ValidatedRun]:
 
 
 def settings_of_this_gpu(steps: SessionSteps | None) -> list[str]:
-    """The settings that put this machine's GPU in a run, or that of the steps of sessions. UserError without a GPU, SamplesError
+    """The settings that put this machine's GPU in a run, or the GPU of the steps of sessions. UserError without a GPU, SamplesError
     for one that no file describes."""
     return [f"cluster.hardware={steps.hardware if steps else hardware_at_hand()}"]
 

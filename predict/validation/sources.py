@@ -160,10 +160,10 @@ def _require_known(what: Sequence[str]) -> None:
     """UserError for a name that is neither one of WORDS nor a config's path."""
     for name in what:
         if name in WORDS and len(what) > 1:
-            raise UserError(f"{name}: goes alone; give it in a command of its own")
+            raise UserError(f"{name}: cannot be combined with other names; give it in a command of its own")
         if name not in WORDS and not Path(name).suffix and not Path(name).exists():
             near = did_you_mean(name, WORDS) or "."
-            raise UserError(f"{name}: is none of {', '.join(WORDS)}, nor the path of a config{near}")
+            raise UserError(f"{name}: is not one of {', '.join(WORDS)}, nor the path of a config{near}")
 
 
 def _kind_of_configs(named: Sequence[str]) -> str:
@@ -189,7 +189,7 @@ def _require_taken(name: str, options: ValidationOptions) -> None:
             if extra := [flag(option) for option in known if option in given and option not in source.options]:
                 own = ", ".join(map(flag, source.options))
                 raise UserError(
-                    f"{', '.join(extra)}: does not go with `predict validate {source.title or name}`, which takes {own}; omit it"
+                    f"{', '.join(extra)}: does not apply to `predict validate {source.title or name}`, which takes {own}; omit it"
                 )
         with checks.one():
             if options.rounds is not None and options.rounds < 1:
@@ -203,7 +203,9 @@ def _runs(what: Sequence[str], options: ValidationOptions, report: Report) -> Va
     """Training steps of configs, of this machine's CPU or its GPU, predicted and then run, or held against those of sessions."""
     here = what[0] if what[0] in (OWN, GPU) else ""
     if options.profile and not here:
-        raise UserError(f"--profile: goes with {OWN}, {GPU} and published; for a config, give --set cluster.profile=…")
+        raise UserError(
+            f"--profile: applies only to {OWN}, {GPU} and published; for a config, give --set cluster.profile=…"
+        )
     overrides = [*options.overrides, *([PROFILE_KEY + options.profile] if options.profile else [])]
     profiles = named_profiles(overrides)
     steps = steps_of_sessions(profiles[-1]) if here == GPU and profiles else None

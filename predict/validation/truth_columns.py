@@ -53,7 +53,7 @@ class TruthRow:
     kind: Annotated[str, one_of("dense", "moe", "mla", "hybrid")] = ""
     """Kind of model; `hybrid` is refused."""
     notes: str = ""
-    """Remarks, shown beside the largest errors."""
+    """Remarks, shown next to the largest errors."""
 
     test_case: str = ""
     """A test of Megatron-LM, where a row is one."""
@@ -146,7 +146,7 @@ class TruthRow:
     precision: Annotated[str, PRECISION]
     """Dtype of the products: bf16, fp16 or fp8, the latter with mx, rowwise or blockwise; `fp32 grad` for gradients in fp32."""
     date: Annotated[str, DATE] = ""
-    """When the software was made; a container's date is its year and month. Software older than its GPU's kernels takes longer, and
+    """Date of the software; a container's date is its year and month. Software older than its GPU's kernels takes longer, and
     recipes change. Blank, or a year alone: settled software."""
     fp8_recipe: Annotated[str, one_of("tensorwise", "rowwise", "blockwise", "mxfp8")] = ""
     """Scaling of fp8. Blank: as `precision` says, else tensorwise."""

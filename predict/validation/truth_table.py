@@ -18,7 +18,7 @@ from sampling.files.schema import Key, build, keys_of
 NOT_STATED = {"-", "–", "—", "?", "n/a", "na", "not published", "unknown"}
 """Cells that state nothing, as blank ones do."""
 NO_NUMBER = NOT_STATED | {"none", "null"}
-"""Of a column of numbers."""
+"""Cells of a column of numbers that state nothing."""
 YES_AND_NO = {"true": "1", "yes": "1", "on": "1", "1.0": "1", "false": "0", "no": "0", "off": "0", "0.0": "0"}
 WORDS: Mapping[str, Mapping[str, str]] = {
     "pp_schedule": {
@@ -68,7 +68,7 @@ def _dense_layers(text: str) -> str:
 
 
 REWRITTEN: Mapping[str, Callable[[str], str]] = {"date": _tag, "moe_layer_note": _dense_layers}
-"""Columns of free text, a part of which has forms of its own."""
+"""Columns of free text; a part of the text has forms of its own."""
 
 
 def decimal_point(text: str) -> str:
@@ -104,7 +104,7 @@ class Columns:
     not_read: Mapping[str, str] = field(default_factory=dict)
     """What columns that are known and not read hold, and their names, apart by spaces."""
     needed: tuple[str, ...] = ()
-    """Columns that a table must have beside those that every row needs, though a row may leave them blank."""
+    """Columns that a table must have in addition to those that every row needs, though a row may leave them blank."""
     see: str = ""
     """Where the columns are described."""
 

@@ -21,7 +21,7 @@ from predict.step.composition_error import particulars
 from predict.step.interval import step_interval
 from predict.step.prediction import Prediction
 from predict.validation.compared import Compared, grouped, mean_over_sources, scores
-from predict.validation.published import Comparison, Outcome, configurations, unstated_recipe
+from predict.validation.published import ComparedRun, Comparison, configurations, unstated_recipe
 from predict.validation.published_runs import candidates
 from predict.validation.ranking import MeasuredPlan, large_groups, ratio_coverage, that_ran
 from sampling.errors import UserError
@@ -44,7 +44,7 @@ class Known:
     measured_us: float
     framework: str
     unknowns: tuple[str, ...]
-    """In the order in which they are learnt, without the framework."""
+    """Unknowns in the order in which they are learnt, without the framework."""
     intervals: tuple[Interval, ...]
 
     def interval(self, widths: Widths) -> Interval:
@@ -83,7 +83,7 @@ class LearntWidths:
     left_out: tuple[Coverage, ...]
 
 
-def learn_widths(comparisons: Sequence[Outcome]) -> LearntWidths:
+def learn_widths(comparisons: Sequence[ComparedRun]) -> LearntWidths:
     """The width of each unknown, and how well the widths that other sources teach cover each source."""
     return learnt_widths([_known(one) for one in configurations(comparisons)])
 

@@ -34,7 +34,7 @@ KEPT = 1024
 class ChunkCalls:
     """The calls of one chunk, which is a stage of the model.
 
-    The backward is the mean over the microbatches, of which all but the first add to existing gradients. Its halves are empty
+    The backward is the mean over the microbatches, all but the first of which add to existing gradients. Its halves are empty
     where the schedule does not run them separately. `send` moves an activation to the next stage, or its gradient back.
     """
 
@@ -98,7 +98,7 @@ def _repeated_ends(cache: BlockCache, ends: Iterable[LayerBlocks]) -> Blocks:
 # Sends between pipeline ranks, and whether a pair of ranks shares a node.
 
 MOST_SENDS_KEPT = 128
-"""Placements of which it is kept who sends to whom, and messages that are."""
+"""Placements whose senders and receivers are kept, and messages that are kept."""
 PIPELINE = "pp"
 """Name of the group of pipeline ranks, two of which exchange a message."""
 
@@ -139,7 +139,7 @@ def _send_calls(run: TrainingRun, on_a_node: int) -> Calls:
 
 @lru_cache(maxsize=MOST_SENDS_KEPT)
 def _send(size_bytes: int, parts: int, on_a_node: int, per_node: int) -> Calls:
-    """The send by `parts` tensor-parallel ranks, each of which sends its part, and those of the next stage gather them."""
+    """The send by `parts` tensor-parallel ranks: each sends its part, and the ranks of the next stage gather them."""
     part = SendRecv(size_bytes=size_bytes // parts, ranks=2, ranks_per_node=on_a_node)
     gathered = group_of("tp", parts, 1, per_node).all_gather(size_bytes)
     return (Message(call=part, phase="forward", group=PIPELINE), *gathered)
@@ -214,7 +214,7 @@ class _Backward:
         return _Backward(self.whole + calls, self.of_input, self.of_weight)
 
     def with_table(self, calls: Calls) -> _Backward:
-        """Backward blocks including the embedding's, all of which is the weight's: its input has no gradient."""
+        """Backward blocks including the embedding's, which is the weight's alone: its input has no gradient."""
         return _Backward(self.whole + calls, self.of_input, self.of_weight + calls)
 
 
@@ -239,7 +239,7 @@ def _over_microbatches(call: Call, count: float, microbatches: int) -> Calls:
 
 
 def _real_attention(run: TrainingRun, layer: DenseLayer, layers: int, phase: Phase) -> Calls:
-    """Attention of the real sequences in place of that of whole rows, which is a part of the layers; () where rows are whole."""
+    """Attention of the real sequences in place of the attention of whole rows, which is a part of the layers; () where rows are whole."""
     if not run.attended:
         return ()
     whole = next(call for call, _ in layer.attention_calls() if isinstance(call, Attention))

@@ -90,7 +90,7 @@ FUSED_SHARE = 0.35
 """Share of the traffic of adding to a gradient that the weight's own product takes longer by, if it adds: 0.36 on the A100 PCIe and
 0.24 to 0.39 on the B200 in SimuMax's samples of products that accumulate in fp32, over forward ones of the same size."""
 Sharded = Callable[[RankShare, Weights, Calls], tuple[OverlappedCommunication, ...]]
-"""Communication of a layer's sharded weights beside the calls of a phase."""
+"""Communication of a layer's sharded weights that overlaps with the calls of a phase."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -257,10 +257,10 @@ def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
     return blocks_of(rank, modules, weights, launched=launchings_of_end(rank, "head"))
 
 
-Kind = TypeVar("Kind", bound=Call)
+CallT = TypeVar("CallT", bound=Call)
 
 
-def as_sampled(call: Kind) -> Kind:
+def as_sampled(call: CallT) -> CallT:
     """A framework's own kernel of attention, experts, router or permutation as the software's own choice; other calls unchanged."""
     if isinstance(call, Attention) and call.kernel in ATTENTION_KERNELS:
         return replace(call, kernel="")

@@ -35,7 +35,7 @@ from sampling.operators.memory_bound import Stream
 from sampling.operators.optimizer import AdamW, GradientScale
 
 MOST_KEPT = 256
-"""Runs of which the ends are kept, some 10 kB each."""
+"""Runs whose ends are kept, some 10 kB each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

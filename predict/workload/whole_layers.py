@@ -143,7 +143,7 @@ def plain_layer(run: TrainingRun) -> PlainWeights:
 
 
 def plain_embedding(run: TrainingRun) -> PlainWeights:
-    """The table of the vocabulary, and that of the positions where those are learnt."""
+    """The table of the vocabulary, and the table of the positions where those are learnt."""
     tables = [run.model.vocab] if run.model.rope else [run.model.vocab, run.model.max_positions]
     return PlainWeights(elements=sum(tables) * run.model.hidden // run.plan.tp, tensors=len(tables))
 

@@ -30,7 +30,7 @@ from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.ranks.job import START_S, RunJob
 from sampling.ranks.rank import rank_from
-from sampling.session.run_tasks import RETAKEN_SHARE, Outcome, retake, run_tasks
+from sampling.session.run_tasks import RETAKEN_SHARE, SessionOutcome, retake, run_tasks
 from sampling.session.site import session_parser
 from sampling.store.profiles import Manifest
 from sampling.store.sample import Sample
@@ -66,14 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def guided(
     directory: Path, manifest: Manifest, tasks: Sequence[SamplingTask], *, budget_s: float, run_job: RunJob
-) -> Outcome:
+) -> SessionOutcome:
     """The strategy of `sampling.session.run_tasks` that times the calls of named runs first, then the most informative shapes.
 
     The outcome counts only calls of named runs as not reached: the other tasks are pools to choose from.
     """
     end = time.monotonic() + budget_s
 
-    def time_until(chosen: Sequence[SamplingTask], until: float) -> Outcome:
+    def time_until(chosen: Sequence[SamplingTask], until: float) -> SessionOutcome:
         left_s = max(0.0, until - time.monotonic())
         return run_tasks(directory, manifest, chosen, budget_s=left_s, run_job=run_job)
 
@@ -97,7 +97,7 @@ def _sample_pool(
     needed: Sequence[Request],
     *,
     until: float,
-    time_until: Callable[[Sequence[SamplingTask], float], Outcome],
+    time_until: Callable[[Sequence[SamplingTask], float], SessionOutcome],
 ) -> None:
     """Time batch after batch of a pool until the time is over; calls that left no row are not tried again."""
     cluster = load_cluster(

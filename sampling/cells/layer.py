@@ -180,7 +180,7 @@ class DecodeLayer(LayerShape):
     PHASES: ClassVar[tuple[Phase, ...]] = ("forward",)
 
     keys: int
-    """Keys of each sequence, that of the new token included."""
+    """Keys of each sequence, with the key of the new token."""
 
     @property
     def group_size(self) -> int:

@@ -25,7 +25,7 @@ SHARED = ("dtype", "batch", "seq_len", "hidden", "heads", "kv_heads", "head_dim"
 class MoELayer(Composite):
     """Attention as in `DenseLayer`, then router, permutation, `experts` MLPs `inter` wide, and the inverse permutation.
 
-    `distribution` is that of tokens over experts (see `rows_of_groups`). A shared expert `shared_inter` wide also gets every
+    `distribution` is the distribution of tokens over experts (see `rows_of_groups`). A shared expert `shared_inter` wide also gets every
     token; 0 for none.
     """
 

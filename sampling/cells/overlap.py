@@ -1,4 +1,4 @@
-"""A GEMM and a collective at the same time, each of which slows the other down.
+"""A GEMM and a collective at the same time, which slow each other down.
 
 They share a GPU's memory bandwidth and some of its cores, and on a CPU the cores themselves. Divided by the times of each
 alone, the times of the two phases are the slow-down.

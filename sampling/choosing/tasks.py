@@ -15,7 +15,7 @@ from sampling.choosing.calls_file import read_calls_file
 from sampling.choosing.ranges import ShapeRanges
 from sampling.choosing.shapes import DrawnModel, calls_of, draw_models
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
-from sampling.collectives.topology import Placement, covers, groups_of, placement_of, placements
+from sampling.collectives.topology import GroupPlacement, covers, groups_of, placement_of, placements
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Machine, hardware_facts
 from sampling.store.sample import Sample
@@ -71,7 +71,7 @@ class SamplingTask:
     requests: Sequence[Request]
     visits: int
     nodes: int = 1
-    group: Placement | None = None
+    group: GroupPlacement | None = None
     """Placement of the groups that cells run on, where it is not all ranks together."""
     fills_space: bool = False
     """Whether the task takes an even share of the budget that the others leave."""
@@ -201,7 +201,7 @@ def place_tasks(machine: Machine, tasks: Iterable[SamplingTask], memory_bytes: C
     misplaced = too_large = 0
     for task in tasks:
         largest_buffer = BUFFER_MEMORY_SHARE * memory_bytes(task.busy_ranks)
-        by_place: dict[tuple[int, Placement | None], list[Request]] = {}
+        by_place: dict[tuple[int, GroupPlacement | None], list[Request]] = {}
         for request in task.requests:
             place = _place(request.call, task, machine)
             if place is None:
@@ -216,7 +216,7 @@ def place_tasks(machine: Machine, tasks: Iterable[SamplingTask], memory_bytes: C
     return PlacedTasks(tasks=placed, misplaced=misplaced, too_large=too_large)
 
 
-def _place(call: Call, task: SamplingTask, machine: Machine) -> tuple[int, Placement | None] | None:
+def _place(call: Call, task: SamplingTask, machine: Machine) -> tuple[int, GroupPlacement | None] | None:
     """The nodes of the call's job, and the groups of its cells where they are not all its ranks; None if it cannot run."""
     placement = placement_of(call)
     nodes = max(task.nodes, placement.nodes)

@@ -94,7 +94,7 @@ class AllGather(Collective):
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReduceScatter(Collective):
-    """Sum over ranks of buffers of `size_bytes`, of which each rank keeps its shard."""
+    """Sum over ranks of buffers of `size_bytes`; each rank keeps its shard."""
 
     NAME: ClassVar[str] = "reduce_scatter"
     EXTRA_BUFFER: ClassVar[Literal["", "shard", "other"]] = "shard"

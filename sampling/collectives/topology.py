@@ -14,7 +14,7 @@ from sampling.hardware.cluster import Machine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Placement:
+class GroupPlacement:
     """A group of `ranks` with `ranks_per_node` of them on each node; the last node has the remainder."""
 
     ranks: int
@@ -29,14 +29,14 @@ class Placement:
         return math.ceil(self.ranks / self.on_a_node)
 
 
-def placement_of(call: Call) -> Placement:
+def placement_of(call: Call) -> GroupPlacement:
     """The placement of a call's ranks: collectives state the ranks per node, cells the number of nodes."""
     fields = call.fields()
     spread = -(-call.group_size // int(fields.get("group_nodes", 1)))
-    return Placement(ranks=call.group_size, ranks_per_node=int(fields.get("ranks_per_node", spread)))
+    return GroupPlacement(ranks=call.group_size, ranks_per_node=int(fields.get("ranks_per_node", spread)))
 
 
-def groups_of(placement: Placement, machine: Machine) -> list[tuple[int, ...]]:
+def groups_of(placement: GroupPlacement, machine: Machine) -> list[tuple[int, ...]]:
     """All groups of the placement that run side by side, ordered by the nodes they use; none if the placement does not fit.
 
     On one node a group's ranks are neighbours, as in tensor parallelism. Across nodes a group takes every k-th GPU of a node
@@ -58,17 +58,17 @@ def groups_of(placement: Placement, machine: Machine) -> list[tuple[int, ...]]:
     ]
 
 
-def covers(placement: Placement, machine: Machine) -> bool:
+def covers(placement: GroupPlacement, machine: Machine) -> bool:
     """Whether every rank is in one of its groups, as in a training run."""
     return sum(len(group) for group in groups_of(placement, machine)) == machine.ranks
 
 
-def placements(machine: Machine) -> Iterator[Placement]:
+def placements(machine: Machine) -> Iterator[GroupPlacement]:
     """Every distinct placement: powers of two of a node's GPUs, or all of them, on powers of two of the nodes, or all of them."""
     for nodes in _sizes(machine.nodes):
         for on_a_node in _sizes(machine.gpus_per_node):
             if nodes * on_a_node > 1:
-                yield Placement(ranks=nodes * on_a_node, ranks_per_node=on_a_node)
+                yield GroupPlacement(ranks=nodes * on_a_node, ranks_per_node=on_a_node)
 
 
 def _sizes(most: int) -> list[int]:

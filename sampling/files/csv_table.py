@@ -30,7 +30,7 @@ class CsvTable:
 
 
 def read_csv_table(path: Path) -> CsvTable:
-    """The table of a regular UTF-8 file; NotReadError where it is none, as where a quote is never closed."""
+    """The table of a regular UTF-8 file; NotReadError for any other file, such as one where a quote is never closed."""
     return csv_table(read_text(path))
 
 

@@ -38,7 +38,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def require_place(path: Path, fix: str = "give another path") -> None:
-    """UserError where no file could be made in the folder `path`, or beside the file: one is made in the nearest folder that exists, and
+    """UserError where no file could be made in the folder `path`, or next to the file: one is made in the nearest folder that exists, and
     removed."""
     try:
         _require_replaceable(path, fix)
@@ -58,7 +58,7 @@ def _require_replaceable(path: Path, fix: str = "give another path") -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a unique temporary path beside `path` to write to; it replaces `path` when the block ends.
+    """Yields a unique temporary path next to `path` to write to; it replaces `path` when the block ends.
 
     If the block fails, the temporary file is removed; an OSError of it names `path`.
     """
@@ -77,7 +77,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def state_of(path: Path) -> tuple[int, ...]:
-    """The state that tells a file from an earlier one of its name: inode, size and time of writing; () for none."""
+    """The state that distinguishes a file from an earlier one of its name: inode, size and time of writing; () for none."""
     try:
         found = os.stat(path)  # noqa: PTH116 - asked for every plan, where pathlib takes twice as long
     except OSError:

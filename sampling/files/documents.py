@@ -99,7 +99,7 @@ def _parsed(text: str) -> tuple[Any, list[Fault]]:
 
 
 def _require_small(text: str) -> None:
-    """yaml.YAMLError for a text too deep, or too large once its aliases are written out, told before any value is made."""
+    """yaml.YAMLError for a text too deep, or too large once its aliases are written out, raised before any value is made."""
     sizes: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = [(None, 0)]
     for event in yaml.parse(text, Loader=_loader()):

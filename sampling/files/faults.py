@@ -28,7 +28,7 @@ class Fault:
 
 
 def join(section: str, key: str) -> str:
-    """`section.key`, either of which may be empty."""
+    """`section.key`; either part may be empty."""
     return f"{section}.{key}" if section and key else section or key
 
 

@@ -21,8 +21,8 @@ def numba_is_there() -> bool:
 def compiled(loop: Callable[..., Any], *others: ModuleType) -> Callable[..., Any]:
     """The loop as machine code, kept on disk. It takes arrays where its Python form takes lists.
 
-    `others` are the modules whose functions and constants it uses beside its own: the code is made anew when the file of any of them
-    changes, of which numba sees the loop's own alone.
+    `others` are the modules whose functions and constants it uses in addition to its own: the code is made anew when the file of any
+    of them changes, since numba watches the file of the loop alone.
     """
     import numba
 

@@ -35,9 +35,9 @@ from sampling.files.faults import Fault, config_error, did_you_mean, join, key_n
 #
 # `sampling.files.schema` reads a file of such keys. The same declarations give the JSON Schema and the reference pages.
 
-Kind = Literal["integer", "number", "boolean", "string", "list", "mapping", "section", "anything"]
-KINDS: Mapping[Any, Kind] = {int: "integer", float: "number", bool: "boolean", str: "string"}
-PYTHON: Mapping[Kind, tuple[type, ...]] = {
+ValueKind = Literal["integer", "number", "boolean", "string", "list", "mapping", "section", "anything"]
+KINDS: Mapping[Any, ValueKind] = {int: "integer", float: "number", bool: "boolean", str: "string"}
+PYTHON: Mapping[ValueKind, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
     "boolean": (bool,),
@@ -46,7 +46,7 @@ PYTHON: Mapping[Kind, tuple[type, ...]] = {
     "mapping": (dict,),
     "section": (dict,),
 }
-EXPECTED: Mapping[Kind, str] = {
+EXPECTED: Mapping[ValueKind, str] = {
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",
@@ -69,7 +69,7 @@ class Key:
     """The kind and range of one value. A field's own limits go into its type: `Annotated[int, Key(maximum=3)]`."""
 
     name: str = ""
-    kind: Kind = "anything"
+    kind: ValueKind = "anything"
     required: bool = False
     nullable: bool = False
     """`null` means the same as omitting the key."""
@@ -81,7 +81,7 @@ class Key:
     choices: Callable[[], Sequence[str]] | None = None
     """The texts allowed; of a mapping, the keys allowed."""
     pattern: str | None = None
-    """Texts that are allowed beside the choices, as a regular expression of the whole text."""
+    """Texts that are allowed in addition to the choices, as a regular expression of the whole text."""
     unmodelled: tuple[str, ...] = ()
     """Choices that exist elsewhere, but are refused as not modelled yet."""
     meaning: str = ""

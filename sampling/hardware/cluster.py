@@ -310,7 +310,7 @@ class ClusterFile:
     gpus_per_node: int
     """GPUs per machine; on a CPU the ranks that share its cores."""
     node_size: int | None = None
-    """GPUs of a machine of which the run has a part, such as 4 of 8; default: gpus_per_node."""
+    """GPUs of a machine where the run has only a part of them, such as 4 of 8; default: gpus_per_node."""
     profile: Text | None = None
     """Name under data/samples of this cluster's measurements; default: this-machine on a CPU, else the hardware's name."""
     intra_node_gb_per_s: GbPerS | None = None

@@ -84,7 +84,7 @@ class Hardware:
     cache_mib: Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="MiB of the last-level cache")]
     multiprocessors: Annotated[int, Key(maximum=10**6, meaning="SMs or compute units")]
     power_w: Annotated[float | None, Key(minimum=1, maximum=1e5, meaning="W of the board at its limit")] = None
-    """Power in W at the board's limit, which training runs close to; energy is not told without it."""
+    """Power in W at the board's limit, which training runs close to; energy is not predicted without it."""
     efficiency: Annotated[Mapping[Work, Share], Key(needs=("gemm", "attention", "elementwise", "wire"))]
     """Shares of the peak that each kind of work reaches where nothing was sampled."""
     intra_node: Link

@@ -1,4 +1,4 @@
-"""The share of this machine's CPU that other processes take, so that timings made beside them can be quarantined."""
+"""The share of this machine's CPU that other processes take, so that timings made at the same time can be quarantined."""
 
 from __future__ import annotations
 

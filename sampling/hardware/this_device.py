@@ -48,7 +48,7 @@ NOT_SOURCE = ("__pycache__", INSTALLED.name)
 def code_version() -> str:
     """The commit of this clone, with a + where files differ from it; else `tree:` and the hash of the package's sources.
 
-    The hash is that of git: `git rev-parse COMMIT:sampling` begins with it for every commit with the same sources. It stands for
+    The hash is git's: `git rev-parse COMMIT:sampling` begins with it for every commit with the same sources. It stands for
     an installation, whatever clone that lies in, and for a copy of the working tree without its .git.
     """
     return (_commit() if SHIPPED != INSTALLED else "") or f"tree:{tree_hash(PACKAGE)[:12]}"

@@ -10,7 +10,7 @@ from sampling.command_line import exit_code_of
 from sampling.errors import ConfigError
 from sampling.files.places import SHIPPED_DATA, own_data
 from sampling.importers import importers
-from sampling.importers.storing import Outcome, store
+from sampling.importers.storing import StoredTable, store
 from sampling.importers.table import ImportRequest, Table
 from sampling.store.profiles import IMPORTED, samples_directory
 from sampling.store.sample import Sample
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         "--system",
         default="",
         metavar="NAME",
-        help="their device: the publisher's name or that of configs/hardware",
+        help="their device: the publisher's name or the one in configs/hardware",
     )
     commands.add_argument(
         "--framework",
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> Iterator[str]:
         yield from report(outcomes, directory)
 
 
-def report(outcomes: Sequence[Outcome], directory: Path) -> Iterator[str]:
+def report(outcomes: Sequence[StoredTable], directory: Path) -> Iterator[str]:
     """A line per table, followed by its reasons for quarantine, each with an example, and its remarks."""
     width = max(len(outcome.table.name) for outcome in outcomes)
     yield f"{'table':{width}}  {'rows':>7} {'kept':>7} {'merged':>7} {'quarantined':>11}"

@@ -1,7 +1,7 @@
 """estimate-train-time (github.com/DebarghaG/estimate-train-time, MIT): operators and collectives on A100 and GH200.
 
 Reads the CSV files as that project publishes them (data/regressors/<cluster>/{operator,nccl}/*.csv) or tidied into
-operators.parquet and collectives.parquet. One table per published file and direction. Files of a clone that are no such
+operators.parquet and collectives.parquet. One table per published file and direction. Files of a clone that are not such
 table, as its summaries by device, are passed over and named in a remark.
 """
 
@@ -237,7 +237,7 @@ def _other_tables(tables: Sequence[Table], passed_over: Sequence[str]) -> list[T
     """A table without rows for the first device, whose remarks say what was passed over."""
     if not passed_over:
         return []
-    remarks = (f"{len(passed_over)} files passed over, since they are no such tables:", *passed_over)
+    remarks = (f"{len(passed_over)} files passed over, since they are not such tables:", *passed_over)
     return [Table(source=SOURCE, name="other files", hardware=tables[0].hardware, rows=(), remarks=remarks)]
 
 
@@ -335,9 +335,9 @@ def _tidied(path: Path) -> list[Table]:
 def _tidied_tables(group: pd.DataFrame, key: Sequence[str], file: Path) -> list[Table]:
     device, operation, *direction = key
     if device not in DEVICES:
-        raise SamplesError(f"{file}: rows of the device {device!r}, which is none of {', '.join(DEVICES)}")
+        raise SamplesError(f"{file}: rows of the device {device!r}, which is not one of {', '.join(DEVICES)}")
     if direction:
         if direction[0] not in PHASES:
-            raise SamplesError(f"{file}: a direction {direction[0]!r}, which is none of {', '.join(PHASES)}")
+            raise SamplesError(f"{file}: a direction {direction[0]!r}, which is not one of {', '.join(PHASES)}")
         return [_operator_table(group, device, operation, direction[0], file)]
     return list(_collective_tables(group, device, operation, file))

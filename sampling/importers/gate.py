@@ -52,7 +52,7 @@ def impossible_reason(call: Call, phase: Phase, time_us: float, cluster: Cluster
     try:
         bound_us = physical_bound_us(call, phase, cluster)
     except (ConfigError, ArithmeticError, ValueError, TypeError) as error:
-        return f"no bound to hold it against: {error}"
+        return f"no bound to compare it with: {error}"
     if time_us < bound_us:
         return f"faster than the physical bound: {time_us:.3g} µs, at peak {bound_us:.3g} µs"
     if time_us > SLOWEST * (bound_us + LAUNCH_US):
@@ -61,7 +61,7 @@ def impossible_reason(call: Call, phase: Phase, time_us: float, cluster: Cluster
 
 
 def erratic_share(rows: Sequence[Row]) -> float:
-    """Share of the rows whose bandwidth differs from that of messages of similar size; only collectives are checked.
+    """Share of the rows whose bandwidth differs from the bandwidth of messages of similar size; only collectives are checked.
 
     A slightly larger message takes slightly longer. Where the traffic of other jobs decides, times are erratic.
     """

@@ -1,6 +1,6 @@
 """Logs of nccl-tests and rccl-tests (github.com/NVIDIA/nccl-tests, github.com/ROCm/rccl-tests), out-of-place times.
 
-`size` is the buffer as our collectives count it: the gathered buffer of all_gather and reduce_scatter, that of one rank of
+`size` is the buffer as our collectives count it: the gathered buffer of all_gather and reduce_scatter, the buffer of one rank of
 alltoall, the message of sendrecv. The header lists the ranks and their hosts.
 """
 

@@ -27,7 +27,7 @@ FILL_SOURCE = "ratio from another device"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class StoredTable:
     """The good and bad rows of a table, as samples of a session of the manifest."""
 
     table: Table
@@ -52,7 +52,7 @@ class Outcome:
         return self.rows - len(self.samples)
 
 
-def store(tables: Sequence[Table], directory: Path, homes: Sequence[Path]) -> list[Outcome]:
+def store(tables: Sequence[Table], directory: Path, homes: Sequence[Path]) -> list[StoredTable]:
     """Put the tables, all of one device, into the profile at `directory`; ratios come from the profiles under `homes`.
 
     A table that was imported before is replaced, and filled phases are filled in again from all rows. Old rows stay until
@@ -71,7 +71,7 @@ def store(tables: Sequence[Table], directory: Path, homes: Sequence[Path]) -> li
     return outcomes
 
 
-def _refuse_useless(outcomes: Sequence[Outcome]) -> None:
+def _refuse_useless(outcomes: Sequence[StoredTable]) -> None:
     """SamplesError if no row is good; checked before writing, so that good rows of an earlier import stay."""
     if any(outcome.kept for outcome in outcomes):
         return
@@ -99,7 +99,7 @@ def _manifest(directory: Path, hardware: str) -> Manifest:
 
 
 def _session(manifest: Manifest, table: Table) -> int:
-    """Number of the session that holds this table's rows: that of its last import, or a new one."""
+    """Number of the session that holds this table's rows: its last import's, or a new one."""
     slot = table.slot or table.name
     for session in manifest.sessions:
         if (session["source"], session["slot"]) == (table.source, slot):
@@ -109,10 +109,10 @@ def _session(manifest: Manifest, table: Table) -> int:
     return number
 
 
-def _outcome(table: Table, session: int, origins: Sequence[str] = ()) -> Outcome:
+def _outcome(table: Table, session: int, origins: Sequence[str] = ()) -> StoredTable:
     reasons = judge(table, cluster_of(table))
     samples = _samples(table, reasons, session, origins or ["imported"] * len(table.rows))
-    return Outcome(table=table, session=session, samples=tuple(samples))
+    return StoredTable(table=table, session=session, samples=tuple(samples))
 
 
 def cluster_of(table: Table) -> Cluster:
@@ -179,8 +179,8 @@ def _others(directory: Path, manifest: Manifest, replaced: Collection[int]) -> l
 
 
 def _filled(
-    outcomes: Sequence[Outcome], old: Sequence[Sample], manifest: Manifest, directory: Path, homes: Sequence[Path]
-) -> list[Outcome]:
+    outcomes: Sequence[StoredTable], old: Sequence[Sample], manifest: Manifest, directory: Path, homes: Sequence[Path]
+) -> list[StoredTable]:
     """A table of the phases that no table of the profile has."""
     samples = [*old, *(sample for outcome in outcomes for sample in outcome.samples)]
     good = [
@@ -207,7 +207,7 @@ def _filled(
     return [_outcome(table, _session(manifest, table), [origin for _, origin in filled])]
 
 
-def _describe(manifest: Manifest, outcomes: Iterable[Outcome]) -> None:
+def _describe(manifest: Manifest, outcomes: Iterable[StoredTable]) -> None:
     for outcome in outcomes:
         manifest.sessions[outcome.session] |= {
             "table": outcome.table.name,
@@ -220,7 +220,7 @@ def _describe(manifest: Manifest, outcomes: Iterable[Outcome]) -> None:
         }
 
 
-def _write(directory: Path, outcomes: Sequence[Outcome], old: Iterable[Sample]) -> None:
+def _write(directory: Path, outcomes: Sequence[StoredTable], old: Iterable[Sample]) -> None:
     by_name: dict[str, list[Sample]] = {}
     for sample in (*old, *(sample for outcome in outcomes for sample in outcome.samples)):
         by_name.setdefault(sample.call.NAME, []).append(sample)

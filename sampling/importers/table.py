@@ -58,7 +58,7 @@ class ImportRequest:
 
     path: Path | None = None
     system: str = ""
-    """The device, by the publisher's name or that of configs/hardware; '' for all that the files hold."""
+    """The device, by the publisher's name or the one in configs/hardware; '' for all that the files hold."""
     framework: str = ""
     collective: str = ""
     """The collective of a log whose header does not name it."""

@@ -1,4 +1,4 @@
-"""Operators bound by memory, whose cost is that of passes over tensors: activations, norms, softmax, residual addition, copies."""
+"""Operators bound by memory, whose cost is passes over tensors: activations, norms, softmax, residual addition, copies."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class Softmax(_OverScores):
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CausalSoftmax(_OverScores):
-    """Scale, causal mask and softmax in one fused kernel, here that of torch.compile."""
+    """Scale, causal mask and softmax in one fused kernel, here torch.compile's."""
 
     NAME: ClassVar[str] = "causal_softmax"
     TENSORS: ClassVar[tuple[float, float]] = (1.5, 2)

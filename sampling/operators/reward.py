@@ -22,7 +22,7 @@ class GroupReward(Operator):
     NAME: ClassVar[str] = "group_reward"
     PHASES: ClassVar[tuple[Phase, ...]] = ("forward",)
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.5, backward=0.5, width=BY_ANALOGY, kernels=8)
-    """As of other short chains of elementwise kernels."""
+    """The shares of other short chains of elementwise kernels."""
 
     samples: int
     tokens: int

@@ -26,7 +26,7 @@ from sampling.ranks.rank import Rank, host
 LOOK_EVERY_MS = 1000
 NODE_SILENT_S = 8.0
 VERDICT_S = 12.0
-"""Time that a rank whose communication failed waits for the verdict: that of a silent node, and some to publish it."""
+"""Time that a rank whose communication failed waits for the verdict: the wait of a silent node, and some to publish it."""
 FAREWELL = timedelta(seconds=15)
 ACKNOWLEDGED = timedelta(seconds=3)
 KEPT = "rows kept so far stay; run again to go on"

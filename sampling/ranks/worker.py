@@ -4,7 +4,7 @@
 
 `python -m sampling` writes the job and starts the worker; if torchrun or srun started it on every rank of several
 nodes, it is the worker itself: rank 0 leads the session, the others follow its orders. Collectives, cells that span
-ranks, and operators of one device beside busy neighbours are all timed here.
+ranks, and operators of one device next to busy neighbours are all timed here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.rendezvous import rendezvous
 
 from sampling.call import Call, Request, make_call
-from sampling.collectives.topology import Placement, groups_of
+from sampling.collectives.topology import GroupPlacement, groups_of
 from sampling.errors import ConfigError, UserError
 from sampling.files.disk import naming_the_disk
 from sampling.hardware.cluster import Cluster, Machine, load_cluster
@@ -125,7 +125,7 @@ def _ranks(job: Job, member: int, store: Store | None, cluster: Cluster) -> Iter
     agreement = process_groups.agreement_group(PrefixStore("agreement", store), member, job.machine.ranks)
     groups = [tuple(range(job.machine.ranks))]
     if job.group:
-        groups = groups_of(Placement(ranks=job.group[0], ranks_per_node=job.group[1]), job.machine)
+        groups = groups_of(GroupPlacement(ranks=job.group[0], ranks_per_node=job.group[1]), job.machine)
     index, members = next((index, group) for index, group in enumerate(groups) if member in group)
     dist.init_process_group(
         "gloo" if cluster.gpu.kind == "cpu" else "nccl",

@@ -4,7 +4,7 @@
     calls.json             the calls of named runs, where some were given
     events-1.jsonl …       what happened, a line each, forced to the disk before the session goes on
 
-A line holds the checksum of its content, so that a damaged archive is told from one that a kill cut short. Whoever reads on from
+A line holds the checksum of its content, so that a damaged archive is distinguished from one that a kill cut short. Whoever reads on from
 it needs nothing else: copied to another machine, the session goes on there.
 """
 
@@ -217,7 +217,7 @@ class Progress:
         return Request(call=request.call, phases=phases) if phases else None
 
     def _is_timed(self, call: Call, phase: Phase, timings: float) -> bool:
-        """Whether the phase has rows, and those of each state are good, or so many, or would not get better."""
+        """Whether the phase has rows, and the rows of each state are good, or so many, or would not get better."""
         by_state = self._reasons.get((call, phase), {})
         return bool(by_state) and all(_is_final(each) or len(each) >= timings for each in by_state.values())
 

@@ -36,7 +36,7 @@ SMALL_LAYER: dict[str, Any] = {
     **{"gated": True, "norm": "rms", "rope": True},
 }
 ANCHOR_CHOICES = 8
-"""Drawn calls of a kind of which the shortest is its anchor."""
+"""Drawn calls of a kind, the shortest of which is its anchor."""
 LONG_US = 20_000.0
 """Bound of a phase above which its call comes last: it takes as long as ten others, and shorter ones show the same throughput."""
 TURNS_OF_PRODUCTS = 2
@@ -94,7 +94,7 @@ def make_plan(hardware: str, *, calls: Path | None, models: int, compiled: bool)
 
 
 def probes(ranges: ShapeRanges, *, on_cpu: bool) -> Sequence[Request]:
-    """A copy of 1 GiB, a product of 8,192 cubed, and a layer so small that its time is that of its launch by the host."""
+    """A copy of 1 GiB, a product of 8,192 cubed, and a layer so small that its time is the time of its launch by the host."""
     share = CPU_SHARE if on_cpu else 1
     side = PRODUCT // share
     copy = Stream(dtype=ranges.dtype, size_bytes=COPY_BYTES // share)

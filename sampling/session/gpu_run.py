@@ -98,7 +98,7 @@ LOST = 75
 MOST_LOST = 8
 """Workers lost in one session after which the device itself is taken to be broken."""
 TOO_SLOW = 124
-"""Exit code that stands for a worker that was ended since its call took too long (that of timeout(1))."""
+"""Exit code that stands for a worker that was ended since its call took too long (as timeout(1) gives)."""
 CALL_SHARE, LEAST_CALL_S = 0.1, 30.0
 """Largest share of the budget that one call may take, build included, and seconds that every call may take."""
 LAST_CALL_S = 10.0

@@ -62,9 +62,9 @@ class WorkerSettings:
 def join_session(
     directory: Path, *, hardware: str, device: Mapping[str, Any], session: Mapping[str, Any], rehearsal: bool = False
 ) -> int:
-    """The number of the session in the archive, which is made, or gets the session, if need be; sessions are told by their `token`.
+    """The number of the session in the archive, which is made, or gets the session, if need be; sessions are recognised by their `token`.
 
-    SamplesError where the archive is of another device, or of a rehearsal.
+    SamplesError where the archive holds another device or a rehearsal.
     """
     if (directory / FACTS).is_file():
         facts = read_facts(directory)

@@ -56,12 +56,12 @@ def import_archive(
 ) -> str:
     """Add the rows that the profile lacks, and say how many. `rehearsed` admits the rows of a fake device.
 
-    SamplesError for a folder that is no archive, a damaged one, one of another device, and a rehearsal where none is wanted.
+    SamplesError for a folder that is not an archive, a damaged one, one of another device, and a rehearsal where none is wanted.
     """
     facts = read_facts(archive)
     if facts.rehearsal != rehearsed:
         raise SamplesError(
-            f"{archive}: is a rehearsal, whose rows are those of a fake device; give that of a real session"
+            f"{archive}: is a rehearsal, whose rows are from a fake device; give the archive of a real session"
         )
     progress = progress_of(read_events(archive))
     if any(not 0 <= row.session < len(facts.sessions) for row in progress.rows):
@@ -123,8 +123,8 @@ def _with_sessions(manifest: Manifest, facts: ArchiveFacts) -> tuple[list[dict[s
         place = places.get((facts.id, number))
         if place is None:
             place = len(sessions)
-            told = {key: value for key, value in session.items() if key != "token"}
-            sessions.append({**told, "id": place, "archive": facts.id, "archive_session": number})
+            facts_of_session = {key: value for key, value in session.items() if key != "token"}
+            sessions.append({**facts_of_session, "id": place, "archive": facts.id, "archive_session": number})
         numbers.append(place)
     return sessions, numbers
 

@@ -102,7 +102,7 @@ def forget_session(directory: Path, manifest: Manifest) -> None:
 
 
 def _set_aside(directory: Path) -> None:
-    """Move the contents of a profile into a directory beside it; its lock stays, since this session holds it.
+    """Move the contents of a profile into a directory next to it; its lock stays, since this session holds it.
 
     The manifest goes last, so that rows are never without the machine they are from.
     """

@@ -1,7 +1,7 @@
 """A rehearsal of a GPU session: the real plan, timer, log and archive over a fake device with a fake clock.
 
 The fake device takes the roofline's time for each run and the host's time for each launch, so that the seconds of a rehearsal are
-the estimate of the session's. What it cannot tell is how a real device fails: that is scripted.
+the estimate of the session's. It cannot know how a real device fails: that is scripted.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FakeClock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Script:
-    """The faults of a rehearsal: kinds of calls of which no graph can be captured, calls that the device refuses, and calls that
+    """The faults of a rehearsal: kinds of calls whose graphs cannot be captured, calls that the device refuses, and calls that
     end it."""
 
     uncaptured: Collection[str] = ()
@@ -221,7 +221,7 @@ MILESTONES_S = (60.0, 200.0, 400.0, 1000.0)
 
 @dataclass(slots=True)
 class Rehearsal:
-    """A session on a fake device, in one process, every effect of which is a fake one."""
+    """A session on a fake device, in one process, with fake effects only."""
 
     directory: Path
     hardware: str
@@ -310,7 +310,7 @@ def _imported(archive: Path, data: Path) -> str:
 
 
 def failures(plan: Plan) -> Script:
-    """One kind of call of which no graph can be captured, and one call that ends the device: the rehearsal goes on behind both."""
+    """One kind of call whose graph cannot be captured, and one call that ends the device: the rehearsal goes on behind both."""
     anchors = [each.request.call for each in plan.planned if each.section == ANCHORS]
     return Script(uncaptured=[call.NAME for call in anchors[:1]], fatal=anchors[-1:])
 

@@ -26,7 +26,7 @@ from sampling.timing.timer import LONGEST_CALL_S, TimerSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class SessionOutcome:
     """Rows kept in this session, how many of them are quarantined for which reason, and timings that the budget did not reach."""
 
     kept: int
@@ -46,12 +46,12 @@ class Strategy(Protocol):
 
     def __call__(
         self, directory: Path, manifest: Manifest, tasks: Sequence[SamplingTask], *, budget_s: float, run_job: RunJob
-    ) -> Outcome: ...
+    ) -> SessionOutcome: ...
 
 
 def run_tasks(
     directory: Path, manifest: Manifest, tasks: Sequence[SamplingTask], *, budget_s: float, run_job: RunJob
-) -> Outcome:
+) -> SessionOutcome:
     """Time the rows of `tasks` that the store lacks, in order, within `budget_s`.
 
     Each task runs as one job. Time that it leaves goes to the next one; tasks that fill the space share it evenly.
@@ -69,7 +69,7 @@ def run_tasks(
         left[task.fills_space] += _run_task(directory, manifest, task, share_s, run_job)
     session = len(manifest.sessions) - 1
     own = [row for row in iterate_samples(read_samples(directory)) if row.session == session]
-    return Outcome(
+    return SessionOutcome(
         kept=len(own),
         quarantined=Counter(kind_of(row.quarantine) for row in own if row.quarantine),
         named_left=max(0, left[False]),

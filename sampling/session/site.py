@@ -89,10 +89,10 @@ def session_parser(program: str, description: str, *, models: int) -> argparse.A
         metavar="FILE",
         help="hardware, nodes, GPUs per node and profile: a file of configs/clusters",
     )
-    add("--profile", help="name the rows are kept under (default: that of --cluster, or this-machine)")
+    add("--profile", help="name the rows are kept under (default: the one of --cluster, or this-machine)")
     add("--budget", type=float, default=300.0, metavar="SECONDS", help="wall-clock budget (default: %(default)g)")
     add("--calls", type=Path, metavar="FILE", help="calls to time first, from `predict calls`")
-    add("--hardware", metavar="NAME", help="entry of configs/hardware (default: that of --cluster, or detected)")
+    add("--hardware", metavar="NAME", help="entry of configs/hardware (default: the one of --cluster, or detected)")
     add("--ranges", type=Path, metavar="FILE", help="ranges to draw shapes from (default: configs/sampling/<kind>.yml)")
     add("--models", type=int, default=models, help="models to draw shapes from (default: %(default)s)")
     add("--fresh", action="store_true", help="start the profile anew; old rows are set aside")

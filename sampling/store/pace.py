@@ -98,7 +98,7 @@ def resource_shares(call: Call, phase: Phase, cluster: Cluster) -> Mapping[Resou
 
 
 def pace_of(call: Call, phase: Phase, cluster: Cluster, paces: Mapping[Resource, float]) -> float:
-    """The pace of a call while each resource has its own; 1 for a resource of which nothing is known."""
+    """The pace of a call while each resource has its own; 1 for a resource without readings."""
     shares = resource_shares(call, phase, cluster)
     return 1 / sum(share / paces.get(resource, 1.0) for resource, share in shares.items())
 
@@ -136,7 +136,7 @@ class PaceLog:
         return found
 
     def at_rows(self, samples: Iterable[Sample], cluster_of: Callable[[Sample], Cluster]) -> list[Sample]:
-        """The rows with the pace of the machine at each; 1 for what no reference tells of, and for rows of an unknown moment."""
+        """The rows with the pace of the machine at each; 1 for calls that no reference covers, and for rows of an unknown moment."""
         return [replace(sample, pace=self._at(sample, cluster_of(sample))) for sample in samples]
 
     def _at(self, sample: Sample, cluster: Cluster) -> float:
@@ -147,14 +147,14 @@ class PaceLog:
         return pace_of(sample.call, sample.phase, cluster, paces)
 
     def beside(self, busy_ranks: int, group: int = 1) -> dict[Resource, Series]:
-        """The readings beside as many busy ranks, by resource: of the collective over a group of this size where there is one."""
+        """The readings with as many busy ranks, by resource: of the collective over a group of this size where there is one."""
         keys = sorted(self.series, key=lambda key: key[2] == group)
         return {key[0]: self.series[key] for key in keys if key[1] == busy_ranks}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """The readings of one reference call in the order of time: the moment of each, its time, that of the slowest rank, its session.
+    """The readings of one reference call in the order of time: the moment of each, its time (the slowest rank's), its session.
     The time at the reference pace is the median over all moments, since most are quiet; `disturbance` is the mean of repeats over their
     undisturbed time."""
 

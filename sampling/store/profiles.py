@@ -31,8 +31,8 @@ REFITTED = "refitted"
 
 
 def default_profile(hardware: str) -> str:
-    """The profile of a cluster that names none: this machine's own on a CPU, else the name of the hardware, of which there need not
-    be samples."""
+    """The profile of a cluster that names none: this machine's own on a CPU, else the name of the hardware, which need not
+    have samples."""
     if hardware_facts(hardware).kind == "cpu":
         return OWN
     return re.sub(r"[^\w.-]+", "-", Path(hardware_entry(hardware)).stem).lstrip("-.")
@@ -94,7 +94,7 @@ def is_fitted(profile: str, data: Path | None = None) -> bool:
 
 
 def profile_in_use(profile: str, data: Path | None = None) -> str:
-    """The profile itself, or the shipped one in the place of this machine's own until that is sampled and fitted."""
+    """The profile itself, or the shipped one in place of this machine's own until that is sampled and fitted."""
     return SHIPPED if profile == OWN and not is_fitted(OWN, data) else profile
 
 

@@ -77,18 +77,18 @@ class Sample:
     """Power of the board in W then; None where the device does not report it."""
     launch_us: float | None = None
     """µs that the host's launching adds to the call on an idle device: `exposed_us` minus the time of a replayed graph, or minus
-    `time_us` where no graph could be captured. None on a CPU, for calls that span ranks, and beside a row without pauses."""
+    `time_us` where no graph could be captured. None on a CPU, for calls that span ranks, and for a row without pauses."""
     exposed_us: float | None = None
     """µs of the call on an idle device as the host launches it, kernel by kernel; `time_us` leaves launching out. None where
     `launch_us` is, and in rows of older samplers."""
     ran_kernel: str = ""
-    """The kernel that ran, of those among which the software chooses, for a whole layer that of attention and of experts; empty where it
-    does not choose, or does not say."""
+    """The kernel that ran, where the software chooses among several; for a whole layer the kernels of attention and of experts; empty
+    where it does not choose, or does not say."""
     at_s: float | None = None
     """Middle of the timing, in seconds since the epoch; None in rows of older samplers and of others."""
     pace: float = 1.0
     """Pace of the machine then, as a share of the profile's reference pace (`sampling.store.pace`): `time_us` times it is the time at
-    the reference pace. 1 where nothing was read beside the row."""
+    the reference pace. 1 where nothing was read at the time of the row."""
 
     @property
     def key(self) -> tuple[Call, Phase, int, int, State]:

@@ -32,7 +32,7 @@ FIELD_TYPES = {"int": int, "bool": bool, "str": str}
 
 
 def type_of_column(call_name: str, column: str) -> type | None:
-    """The type of a column's values; None for one that is no field of the call, which `make_call` reports."""
+    """The type of a column's values; None for one that is not a field of the call, which `make_call` reports."""
     if column in TEXTS:
         return str
     if column in (*TIMES, "pace", *MAY_BE_UNKNOWN):

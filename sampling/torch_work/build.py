@@ -15,15 +15,15 @@ from sampling.call import Call
 from sampling.errors import SkippedError
 from sampling.torch_work.workload_protocols import Workload
 
-Kind = TypeVar("Kind", bound=Call)
-Builder = Callable[[Kind, torch.device], Workload]
+CallT = TypeVar("CallT", bound=Call)
+Builder = Callable[[CallT, torch.device], Workload]
 _BUILDERS: dict[type[Call], Builder[Any]] = {}
 
 
-def builds(kind: type[Kind]) -> Callable[[Builder[Kind]], Builder[Kind]]:
+def builds(kind: type[CallT]) -> Callable[[Builder[CallT]], Builder[CallT]]:
     """Decorator: the function makes the workload of calls of this class, and of its subclasses without a builder."""
 
-    def register(builder: Builder[Kind]) -> Builder[Kind]:
+    def register(builder: Builder[CallT]) -> Builder[CallT]:
         add(_BUILDERS, kind, builder, "builders")
         return builder
 
@@ -51,7 +51,7 @@ def builder_of(kind: type[Call]) -> Builder[Any] | None:
 
 
 def _import_torch_work(module: str) -> None:
-    """Import the torch work of a module, if it has any, only now: that of layers takes seconds."""
+    """Import the torch work of a module, if it has any, only now: the import of layers takes seconds."""
     package, _, name = module.partition(".")
     if package != "sampling":
         return

@@ -41,7 +41,7 @@ class ModuleWorkload:
     With `keeps_graph` one forward serves every backward; it is False for a module that must see each forward (DDP). The
     backward of a `compiled` module is one piece, run once after each forward; the module is compiled here, before any timing.
     `context` surrounds forward and backward, for example for a vocabulary-parallel loss; `ran_kernel` names the kernels that the
-    software chose for its parts, and `note` tells the user about them.
+    software chose for its parts, and `note` names them to the user.
     """
 
     def __init__(

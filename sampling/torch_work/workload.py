@@ -38,7 +38,7 @@ class AutogradWorkload:
     `backward` leaves fresh `.grad` tensors (as a step's first microbatch does), `backward_accumulate` adds to existing
     ones; `backward_input` and `backward_weight` are the two halves that zero-bubble schedules separate.
     `context` surrounds forward and backward; `ran_kernel` names the kernel that computes the operator, of several, and `note`
-    tells the user about it.
+    names it to the user.
     """
 
     def __init__(

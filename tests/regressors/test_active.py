@@ -23,7 +23,7 @@ from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import RMSNorm
 from sampling.ranks.job import Job
-from sampling.session.run_tasks import Outcome
+from sampling.session.run_tasks import SessionOutcome
 from sampling.store.journal import append_to_journal
 from sampling.store.profiles import Manifest
 from sampling.store.sample import Sample
@@ -192,7 +192,7 @@ def pool(count: int) -> list[Request]:
     return [Request(call=call, phases=("forward",)) for call in calls]
 
 
-def session(directory: Path, ranks: Stopwatchless, requests: list[Request], named: list[Request]) -> Outcome:
+def session(directory: Path, ranks: Stopwatchless, requests: list[Request], named: list[Request]) -> SessionOutcome:
     tasks = [
         SamplingTask(busy_ranks=1, requests=named, visits=2),
         SamplingTask(busy_ranks=1, requests=requests, visits=1, fills_space=True),

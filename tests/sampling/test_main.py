@@ -18,7 +18,7 @@ from sampling.choosing.contradictions import MOST_ROWS
 from sampling.hardware.this_device import identify
 from sampling.operators.gemm import Gemm
 from sampling.session.profile import open_profile, profile_lock
-from sampling.session.run_tasks import Outcome
+from sampling.session.run_tasks import SessionOutcome
 from sampling.store.journal import append_to_journal
 from sampling.store.profiles import Manifest, read_manifest, write_manifest
 from sampling.store.sample import Sample
@@ -62,8 +62,8 @@ def test_a_session_that_keeps_no_row_leaves_no_trace_in_the_manifest(tmp_path: P
         ["--profile", "test", "--hardware", "cpu", "--data", str(tmp_path), "--models", "0", "--budget", "1"]
     )
 
-    def idle(*_: object, **__: object) -> Outcome:
-        return Outcome(kept=0, quarantined=Counter(), named_left=0, optional_left=0)
+    def idle(*_: object, **__: object) -> SessionOutcome:
+        return SessionOutcome(kept=0, quarantined=Counter(), named_left=0, optional_left=0)
 
     assert run(options, strategy=idle) == 0
     assert read_manifest(tmp_path / "samples" / "test").sessions == []
@@ -178,7 +178,7 @@ def test_a_gpu_that_is_not_there_is_a_usage_error(tmp_path: Path, capsys: pytest
     ],
 )
 def test_what_is_left_says_whether_it_was_asked_for(named_left: int, optional_left: int, said: str) -> None:
-    outcome = Outcome(kept=1, quarantined=Counter(), named_left=named_left, optional_left=optional_left)
+    outcome = SessionOutcome(kept=1, quarantined=Counter(), named_left=named_left, optional_left=optional_left)
     assert _left(outcome, named=True) == said
 
 
@@ -189,7 +189,7 @@ def test_quarantined_rows_are_told_by_reason_with_what_to_do() -> None:
         "other processes took 12% of the CPU, limit 10%",
         "faster than the physical bound: 1 µs, at peak 2 µs",
     ]
-    outcome = Outcome(kept=9, quarantined=Counter(map(kind_of, reasons)), named_left=0, optional_left=0)
+    outcome = SessionOutcome(kept=9, quarantined=Counter(map(kind_of, reasons)), named_left=0, optional_left=0)
     first, *others = _quarantined(outcome)
     assert first.startswith(
         "  2 set aside for load of other processes: run the same command again when the machine is quiet"

@@ -1,5 +1,5 @@
-"""The architectures that a Hugging Face `config.json` may describe, by `model_type`: one file per family, found by standing
-here.
+"""The architectures that a Hugging Face `config.json` may describe, by `model_type`: one file per family, found by being in
+this folder.
 
 Names and defaults are those of the `transformers` configuration classes. Dropout is taken as 0, as pre-training sets it. Of
 a vision-language model the text decoder is read (`text_config`), and its vision tower is ignored.

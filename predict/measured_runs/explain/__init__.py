@@ -1,1 +1,1 @@
-"""A prediction held against a profile of the same run, term by term."""
+"""A prediction compared with a profile of the same run, term by term."""

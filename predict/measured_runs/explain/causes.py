@@ -1,6 +1,6 @@
 """Causes in compute: a rank, an operator or all of them slower than predicted.
 
-A rank is held against the other ranks of its pipeline stage where several were traced, and an operator against its prediction
+A rank is compared with the other ranks of its pipeline stage where several were traced, and an operator with its prediction
 times the median ratio of all operators, so that a machine that is slower throughout does not accuse each of its operators.
 """
 
@@ -123,7 +123,7 @@ def _against_others(rank: MeasuredRank, others: Sequence[MeasuredRank]) -> tuple
 
 def _runs_and_times(rank: MeasuredRank) -> Mapping[Any, tuple[float, float]]:
     """Runs and µs per step by call, of its forward and its backward together, since runs are counted of forwards alone. A trace without
-    shapes shows none: then by heading and direction, which are the same work on all ranks unless they are of a pipeline."""
+    shapes shows none: then by heading and direction, which are the same work on all ranks unless these form a pipeline."""
     if not (rank.calls or P2P in rank.messages):
         return {half: (1.0, time_us) for half, time_us in rank.halves.items() if time_us}
     found: dict[Any, tuple[float, float]] = {}
@@ -135,7 +135,7 @@ def _runs_and_times(rank: MeasuredRank) -> Mapping[Any, tuple[float, float]]:
 
 def _slower(name: str, predicted: PredictedStep) -> float:
     """The ratio over its prediction from which on an operator is slower than was expected: beyond the interval of the prediction too."""
-    return max(SLOWER, math.exp(NINETY * predicted.doubts[name]))
+    return max(SLOWER, math.exp(NINETY * predicted.deviations_log[name]))
 
 
 def attention(predicted: PredictedStep, measured: TracedStep, pace: float) -> Iterator[Finding]:
@@ -239,7 +239,7 @@ def _sends_of_one_rank(predicted: PredictedStep, measured: TracedStep, messages:
         yield Finding(
             cause=MESSAGES,
             text=f"The {COMMUNICATION[P2P]} are in flight for {duration(messages.total_us)} per step, waiting for other ranks included; predicted "
-            f"are {duration(sending_us)}, and {duration(waiting_us)} of waiting: traces of the other ranks tell a slow link from a late rank.",
+            f"are {duration(sending_us)}, and {duration(waiting_us)} of waiting: traces of the other ranks distinguish a slow link from a late rank.",
             cost_us=max(0.0, measured.headings.get(P2P, 0.0) - sending_us),  # what waits stands under the bubble
             headings=frozenset([P2P]),
         )
@@ -291,7 +291,7 @@ def bubble(predicted: PredictedStep, measured: TracedStep) -> Iterator[Finding]:
     )
 
 
-# Causes beside compute: standing still, the host, data, the profiler, and kernels without an operator.
+# Causes other than compute: standing still, the host, data, the profiler, and kernels without an operator.
 
 UNEXPLAINED_SHARE = 0.1
 """Share of the step from which on kernels that no operator names are reported."""
@@ -372,7 +372,7 @@ def without_shapes(measured: TracedStep) -> Iterator[Finding]:
     if not any(rank.calls for rank in measured.ranks):
         yield Finding(
             cause="no_shapes",
-            text="The trace has no shapes: operators are told by their names alone, and its products are not held against those of the "
+            text="The trace has no shapes: operators are recognised by their names alone, and its products are not compared with those of the "
             "config; record_shapes=True adds them.",
             cost_us=0.0,
         )
@@ -380,7 +380,7 @@ def without_shapes(measured: TracedStep) -> Iterator[Finding]:
 
 PROFILER = "profiler"
 MUCH_ADDED = 1.0
-"""Time that a profiler adds, over that of the step, beyond which other work may have slowed the traced step too. Assumed."""
+"""Time that a profiler adds, over the step's, beyond which other work may have slowed the traced step too. Assumed."""
 
 
 def profiler(added_us: float, step_us: float) -> Iterator[Finding]:

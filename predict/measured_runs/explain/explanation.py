@@ -44,7 +44,7 @@ from sampling.call import Call
 from sampling.number_text import duration, signed_percent
 
 LAYERS = "layers, with the host's time between their operators,"
-"""Row of layers of which samples show the whole alone."""
+"""Row of layers that samples show only as a whole."""
 
 
 def findings(predicted: PredictedStep, measured: TracedStep, *, profiler_us: float = 0.0) -> list[Finding]:
@@ -145,7 +145,7 @@ class CallTerm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """A prediction beside the measured step."""
+    """A prediction next to the measured step."""
 
     prediction: Prediction
     predicted: PredictedStep
@@ -164,7 +164,7 @@ class Explanation:
 
     @property
     def unexplained_us(self) -> float:
-        """Remainder of the measured step beside the terms: kernels that no operator names."""
+        """Remainder of the measured step that is in no term: kernels that no operator names."""
         return self.measured.step_us - sum(term.measured_us for term in self.terms)
 
     def to_json(self) -> dict[str, Any]:

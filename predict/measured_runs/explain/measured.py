@@ -137,12 +137,12 @@ class TracedStep:
         return frozenset(name for rank in self.ranks for name in rank.messages) - {BARRIER}
 
     def splits(self, run: TrainingRun) -> dict[int, bool]:
-        """Whether each pipeline rank of which a trace shows it splits its backward."""
+        """Whether every pipeline rank splits its backward, as far as the traces show it."""
         stated = zip(self.pipeline_ranks(run), self.ranks, strict=True)
         return {rank: one.splits_backward for rank, one in stated if one.splits_backward is not None}
 
     def forwards_first(self, run: TrainingRun) -> dict[int, bool]:
-        """Whether each pipeline rank of which a trace shows it runs all forwards before its first backward."""
+        """Whether every pipeline rank runs all forwards before its first backward, as far as the traces show it."""
         stated = zip(self.pipeline_ranks(run), self.ranks, strict=True)
         return {rank: one.forwards_first for rank, one in stated if one.forwards_first is not None}
 

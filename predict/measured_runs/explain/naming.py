@@ -86,7 +86,7 @@ def widths_of(model: ModelSpec, tp: int) -> Widths:
 
 
 def name_operators(ops: Sequence[Op], spans: Iterable[Span], widths: Widths) -> dict[Op, Named]:
-    """The operators that have a name; a backward has that of the forward whose sequence number its autograd node bears."""
+    """The operators that have a name; a backward has the name of the forward whose sequence number its autograd node bears."""
     calls, owners = calls_and_owners(ops)
     optimizer = [span for span in spans if span.name.startswith(OPTIMIZER_SPANS)]
     named: dict[Op, Named] = {}
@@ -104,7 +104,7 @@ def name_operators(ops: Sequence[Op], spans: Iterable[Span], widths: Widths) -> 
 
 
 def _note_forward(op: Op, name: Named, forwards: dict[object, Named]) -> None:
-    """Note the sequence number by which an autograd node finds the name: the operator's, or that of the one that dispatched it."""
+    """Note the sequence number by which an autograd node finds the name: the operator's, or the one of the operator that dispatched it."""
     above: Op | None = op
     while above is not None and not above.node:
         number = above.arguments.get("Sequence number")
@@ -229,7 +229,8 @@ BACKWARD_KERNEL = re.compile(r"bwd|backward|dgrad|wgrad|(?<![a-z])d(q|kv|gamma)(
 
 @cache
 def name_of_kernel(kernel: str) -> Named | None:
-    """The heading that a kernel's own name states, and its direction if the name says that it is of a backward; None for any other name.
+    """The heading that a kernel's own name states, and its direction if the name says that it belongs to a backward; None for any
+    other name.
 
     It is for kernels of fused libraries, of compilers and of replayed CUDA graphs, which an operator of a library's own launches, or none
     that a trace shows.

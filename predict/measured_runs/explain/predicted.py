@@ -19,7 +19,7 @@ from sampling.collectives.kinds import Collective
 DOUBTS: Mapping[Source | None, float] = {"measured": 0.1, "extrapolated": 0.2}
 """Standard deviation in log time of what a source shows: operators of unseen shapes are 11 % off; beyond the samples, assumed."""
 GUESSED = 0.4
-"""That of all other sources: passes of a device that was not sampled lie within a factor of two (at 90 %)."""
+"""Standard deviation for all other sources: passes of a device that was not sampled lie within a factor of two (at 90 %)."""
 GUESSED_SHARE = 0.2
 """Share of a heading's time from which on it counts as guessed: a backward that no sample covers may be off tenfold."""
 ROUNDING = 1e-9
@@ -37,7 +37,7 @@ class PredictedStep:
     calls: Mapping[tuple[Call, str], tuple[float, float]]
     """Call and direction → (runs, µs) a step of the mean rank."""
     messages_us: Mapping[str, float]
-    doubts: Mapping[str, float]
+    deviations_log: Mapping[str, float]
     """Heading → standard deviation of its time's logarithm, by where its items' times come from."""
     wire_bytes: Mapping[str, float] = field(default_factory=dict)
     """Heading → bytes that a rank puts on its link for the heading's collectives."""
@@ -70,7 +70,9 @@ def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | Non
             key = each.item.call, direction(each.item.phase)
             runs, time_us = calls.get(key, (0.0, 0.0))
             calls[key] = runs + each.calls, time_us + each.time_us
-    doubts = {name: math.sqrt(max(0.0, variances[name]) / time_us) for name, time_us in headings.items() if time_us > 0}
+    deviations_log = {
+        name: math.sqrt(max(0.0, variances[name]) / time_us) for name, time_us in headings.items() if time_us > 0
+    }
     for name in (STRAGGLERS, OVERHEAD):
         if time_us := prediction.breakdown_us.get(name, 0.0):
             headings[SAME.get(name, name)] += time_us
@@ -85,7 +87,7 @@ def predicted_step(prediction: Prediction, pipeline_ranks: Collection[int] | Non
         headings=dict(headings),
         calls=calls,
         messages_us=dict(messages),
-        doubts=doubts,
+        deviations_log=deviations_log,
         wire_bytes=dict(wire_bytes),
         guessed=frozenset(name for name, time_us in guessed.items() if time_us > GUESSED_SHARE * headings[name]),
         transferred=prediction.sources["transferred"] > 0.5,

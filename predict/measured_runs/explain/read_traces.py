@@ -171,7 +171,7 @@ APART_S = 60.0
 
 
 def read_measured(path: Path, run: TrainingRun) -> TracedStep:
-    """The measured step of a trace, or of a folder of the traces of several ranks; SamplesError for what is no trace of a step."""
+    """The measured step of a trace, or of a folder of the traces of several ranks; SamplesError for anything but a trace of a step."""
     cuts: list[Cut] = []
     spans: list[tuple[float, float] | None] = []
     files = trace_files(path, "--trace")

@@ -1,4 +1,4 @@
-"""Timeline: a step's time on one rank, cut into slices each of which belongs to one cause; together they are the step."""
+"""Timeline: a step's time on one rank, cut into slices that each belong to one cause; together they are the step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UPDATE = "Optimizer.step#"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Time from the start of a step to that of the next, in µs; `thread` is the one that ran it, None where the trace does not say."""
+    """Time from the start of a step to the start of the next, in µs; `thread` is the one that ran it, None where the trace does not say."""
 
     start_us: float
     end_us: float
@@ -136,16 +136,16 @@ class RankEvents:
     """Events that a step is cut by: named operators, messages, and the spans of the optimizer and of the data loader."""
 
     ops: Sequence[Op]
-    """In the order of their starts."""
+    """Operators in the order of their starts."""
     named: Mapping[Op, Named]
     messages: Sequence[InFlight]
-    """In the order of their starts."""
+    """Messages in the order of their starts."""
     starts_us: Sequence[float]
     """The start of each message."""
     latest_ends_us: Sequence[float]
     """The latest end of each message and those before it."""
     spans: Sequence[Span]
-    """Of the optimizer and the data loader alone."""
+    """Spans of the optimizer and the data loader alone."""
     nested_alike: frozenset[Op]
     """Operators that only dispatch another of the same name, as those of distributed tensors do."""
     communicating: frozenset[Op] = frozenset()
@@ -228,7 +228,7 @@ def _of_op(start: float, end: float, op: Op, events: RankEvents) -> Slice:
 
 
 def _usual(messages: Sequence[InFlight]) -> str:
-    """The heading of most messages that are no barriers."""
+    """The heading of most messages other than barriers."""
     headings = [each.heading for each in messages if each.heading != BARRIER]
     return max(set(headings), key=headings.count) if headings else DP
 
@@ -354,7 +354,7 @@ def _share(forwards: list[bool]) -> float | None:
 
 
 def _forwards(slices: Iterable[Slice]) -> Iterator[bool]:
-    """Whether each product, in their order, is of a forward."""
+    """Whether each product, in their order, belongs to a forward."""
     last: Op | None = None
     for each in slices:
         named, op = each.named, each.op

@@ -1,4 +1,4 @@
-"""Whether a trace is of the run that it is held against: by its ranks, its device, and the shapes of its matrix products."""
+"""Whether a trace shows the run that it is compared with: by its ranks, its device, and the shapes of its matrix products."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def require_of_run(trace: Trace, rank: int, run: TrainingRun, file: Path) -> Non
 def _misfits(trace: Trace, rank: int, run: TrainingRun) -> Iterator[str]:
     ranks = run.cluster.world_size
     if "distributedInfo" in trace.header and trace.world_size != ranks:
-        yield f"it is of a run of world size {trace.world_size}, the config of {ranks}"
+        yield f"its run has a world size of {trace.world_size}, the config one of {ranks}"
     elif rank >= ranks:
         yield f"it is of rank {rank}, the config's ranks end at {ranks - 1}"
     on_cpu = run.cluster.gpu.kind == "cpu"
     if trace.kernels and on_cpu:
-        yield "it holds kernels of a GPU, the config is of a CPU"
+        yield "it holds kernels of a GPU, the config is for a CPU"
     elif trace.ops and not (trace.kernels or on_cpu):
-        yield f"it holds no kernels of a GPU, the config is of {run.cluster.gpu.name}"
+        yield f"it holds no kernels of a GPU, the config is for {run.cluster.gpu.name}"
 
 
 def require_same_step(

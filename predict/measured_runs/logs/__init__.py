@@ -37,7 +37,7 @@ def formats() -> dict[str, LogFormat]:
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:|(?:rank|default)(\d+):|(\d+):(?!\d))")
-"""What torchrun, srun -l and others put before the lines of a rank; a time of day such as 09:12:33 is none."""
+"""What torchrun, srun -l and others put before the lines of a rank; a time of day such as 09:12:33 does not count."""
 TIME = re.compile(r"\b(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 ALIKE = 1.05
 """Factor within which ranks state the same time of a step: each has its own clock."""
@@ -55,7 +55,7 @@ def read_log(path: Path) -> RunLog:
     framework, steps = _found(lines)
     if not steps:
         raise UserError(
-            f"{path}: no line tells a step's time as {', '.join(formats())} do; give the log of the rank that prints them, or the step "
+            f"{path}: no line states a step's time as {', '.join(formats())} do; give the log of the rank that prints them, or the step "
             "time itself, such as 3.2s"
         )
     peaks = (each.peak_bytes(line) for each in formats().values() for line in lines)

@@ -1,7 +1,7 @@
 """Logs of DeepSpeed: its throughput timer, and the line of its pipeline engine.
 
 Source: `ThroughputTimer.stop` of deepspeed/utils/timer.py (`epoch=0/micro_step=40/global_step=10, RunningAvgSamplesPerSec=…,
-CurrSamplesPerSec=…, MemAllocated=4.32GB, MaxMemAllocated=38.49GB`, GB of 1024³ bytes), whose rate is of the whole batch over one step;
+CurrSamplesPerSec=…, MemAllocated=4.32GB, MaxMemAllocated=38.49GB`, GB of 1024³ bytes), whose rate is the whole batch over one step;
 `PipelineEngine.train_batch` (`steps: 200 loss: … iter time (s): 0.936 samples/sec: 136.706`); `step=10, skipped=4, lr=…` counts skips.
 """
 

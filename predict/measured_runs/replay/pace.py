@@ -1,5 +1,5 @@
 """Paces: what a traced step shows of times, from the particular to the general: of calls, of operators by heading and
-direction, of messages by kind, and of the host's time beside a run of an operator.
+direction, of messages by kind, and of the host's time around a run of an operator.
 
 A call that the trace shows costs about what it cost there; one of another shape goes at the pace of its heading in its
 direction, and one of a heading that the trace lacks at the pace of all operators. Each is a mean of what was measured
@@ -26,17 +26,17 @@ from predict.workload.layer import ACCUMULATION
 from sampling.call import Call
 
 REPLAYED, MODELLED, CARRIED = "replayed", "modelled", "carried over"
-"""Origins of a replay's times: the same call in the trace, a model at the trace's pace, and what the trace has beside calls."""
+"""Origins of a replay's times: the same call in the trace, a model at the trace's pace, and what the trace has besides calls."""
 REPEATS = 0.05
 """Standard deviation in log time of a measured time about the one of another step: repeats of steps on one machine differ by 2 to 6 %."""
 MISNAMED = 0.002
 """Share of the step that may stand under another heading, or another call, than in the prediction. Assumed: fused and split operators."""
 ALONE = 0.3
-"""Standard deviation in log time of an operator within a step about itself alone, beside what its price's source leaves open: caches and
-first touches of memory. Assumed."""
+"""Standard deviation in log time of an operator within a step about itself alone, in addition to what its price's source leaves open:
+caches and first touches of memory. Assumed."""
 SENDS, COLLECTIVES = 0.2, 1.0
-"""Standard deviations in log time of messages within a step about the same ones alone: compute beside them, and ranks that come late, make
-collectives several times as long. Assumed."""
+"""Standard deviations in log time of messages within a step about the same ones alone: compute at the same time, and ranks that come
+late, make collectives several times as long. Assumed."""
 ALL = 0.3
 """Standard deviation in log time of the pace of all operators about 1: clocks, threads and neighbours of the machine. Assumed."""
 SHARED = 0.5
@@ -45,7 +45,7 @@ Assumed."""
 SHARED_WIDTH = 0.5
 """Half-width of SHARED at 90 %: they may share nothing of the pace, or all of it."""
 BESIDE = (HOST, UNNAMED, ACCUMULATION)
-"""Headings of what a rank does beside predicted operators."""
+"""Headings of what a rank does besides predicted operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +69,19 @@ class TraceFactors:
     the sums of their parts."""
 
     calls: Mapping[tuple[Call, str], float] = field(default_factory=dict)
-    """By call and direction, of all calls of the traced plan that the trace shows, by themselves or within their heading."""
+    """Factors by call and direction, of all calls of the traced plan that the trace shows, by themselves or within their heading."""
     halves: Mapping[Half, float] = field(default_factory=dict)
     others: float = 1.0
-    """Of operators that are in neither."""
+    """The factor of operators that are in neither."""
     wholes: float | None = None
-    """Of sampled layers as wholes, where the operators of a trace do not show theirs."""
+    """The factor of sampled layers as wholes, where the operators of a trace do not show theirs."""
     messages: Mapping[str, float] = field(default_factory=dict)
     exposed_reduction: float = 1.0
-    """Share of a gradient reduction that the backward beside it does not hide."""
+    """Share of a gradient reduction that the backward does not hide."""
     host_us: float = 0.0
-    """Time of the host beside one run of an operator, beyond what is predicted."""
+    """Time of the host around one run of an operator, beyond what is predicted."""
     complete: frozenset[str] = frozenset()
-    """Kinds of layers of which the trace shows all: HOST for those of one rank, else the heading of their messages."""
+    """Kinds of layers that the trace shows in full: HOST for those of one rank, else the heading of their messages."""
     scaled: Mapping[str, float] = field(default_factory=dict)
     """Heading → factor on its time that a question asks for."""
     links: float = 1.0
@@ -116,7 +116,7 @@ class TraceFactors:
         return (asked, MODELLED) if seen is None else (asked * seen, REPLAYED)
 
     def host_beside_us(self, call: Call) -> float:
-        """The host's time beside one run of an operator."""
+        """The host's time around one run of an operator."""
         return 0.0 if heading_of(call) == OPTIMIZER else self.host_us * self.scaled.get(HOST, 1.0)
 
     def in_other_layers(self) -> TraceFactors:
@@ -141,7 +141,7 @@ class TraceFactors:
 def paces(alone: PredictedStep, measured: TracedStep, *, sharded: bool) -> TraceFactors:
     """The factors by a step without its profiler. `alone` is the step of operators priced by themselves, `sharded` whether its layers are
     spread over ranks."""
-    raw_us, doubts = _halves_of(alone)
+    raw_us, deviations_log = _halves_of(alone)
     seen_us = _seen(measured, raw_us)
     both = [half for half in raw_us if raw_us[half] > 0 and seen_us.get(half, 0.0) > 0]
     if not both:
@@ -149,7 +149,7 @@ def paces(alone: PredictedStep, measured: TracedStep, *, sharded: bool) -> Trace
 
     def evidence(expected_us: float, time_us: float, half: Half) -> Evidence:
         noise = math.hypot(REPEATS, MISNAMED * measured.step_us / max(expected_us, time_us))
-        return Evidence(math.log(time_us / expected_us), noise, math.hypot(ALONE, doubts[half]))
+        return Evidence(math.log(time_us / expected_us), noise, math.hypot(ALONE, deviations_log[half]))
 
     whole_us, whole_seen_us = (sum(of[half] for half in both) for of in (raw_us, seen_us))
     of_all = Evidence(math.log(whole_seen_us / whole_us), REPEATS, ALL).towards(0.0)
@@ -180,12 +180,12 @@ def paces(alone: PredictedStep, measured: TracedStep, *, sharded: bool) -> Trace
 def _halves_of(alone: PredictedStep) -> tuple[dict[Half, float], dict[Half, float]]:
     """µs by heading and direction, and the standard deviation in log time that their sources leave."""
     found: dict[Half, float] = defaultdict(float)
-    doubts: dict[Half, float] = {}
+    deviations_log: dict[Half, float] = {}
     for (call, way), (_, time_us) in alone.calls.items():
         half = heading_of(call), way
         found[half] += time_us
-        doubts[half] = alone.doubts.get(half[0], 0.0)
-    return found, doubts
+        deviations_log[half] = alone.deviations_log.get(half[0], 0.0)
+    return found, deviations_log
 
 
 def _seen(measured: TracedStep, predicted: Mapping[Half, float]) -> dict[Half, float]:
@@ -198,7 +198,7 @@ def _seen(measured: TracedStep, predicted: Mapping[Half, float]) -> dict[Half, f
 
 
 def _host_us(alone: PredictedStep, measured: TracedStep) -> float:
-    """Time beside one run of an operator, of the optimizer's apart, which stand in spans of their own."""
+    """Time around one run of an operator, of the optimizer's apart, which stand in spans of their own."""
     runs = sum(count for (call, _), (count, _) in alone.calls.items() if heading_of(call) != OPTIMIZER)
     seen_us, expected_us = (sum(of.get(name, 0.0) for name in BESIDE) for of in (measured.headings, alone.headings))
     return max(0.0, seen_us - expected_us) / runs if runs else 0.0

@@ -48,7 +48,7 @@ from sampling.errors import UserError
 class ReplayedPrices:
     """The prices of `inner` with the factors of a trace.
 
-    A layer is the sum of its operators, of the host's time beside each, and of its messages. Where the trace does not
+    A layer is the sum of its operators, of the host's time around each, and of its messages. Where the trace does not
     show such layers (they are spread over ranks and those of the trace are not, or the other way round), a sampled
     whole takes at least what its sample says. What a question asks for multiplies the parts of that, however long the
     whole is.
@@ -120,7 +120,7 @@ class ReplayedPrices:
         return self._known[key]
 
     def _asked_beyond(self, unit: Priced, before: Sequence[Priced], asked: Sequence[Priced]) -> float:
-        """The factor asked for on what a sampled whole takes beyond its parts: that of those which the ledger gives it to."""
+        """The factor asked for on what a sampled whole takes beyond its parts: the factor of the parts that the ledger books it under."""
         places = [place for place, part in enumerate(before) if self._takes_the_rest(unit, part, before)]
         before_us = total_us([before[place] for place in places])
         return total_us([asked[place] for place in places]) / before_us if before_us else 1.0
@@ -172,14 +172,15 @@ FOLLOWS = "follows"
 OPERATORS = 0.08
 """Standard deviation in log time of modelled operators. Assumed: those of unseen shapes are 11 % off each, which partly averages out."""
 HOSTS = 0.3
-"""That of the host's time beside operators of another run. Assumed."""
+"""Standard deviation in log time of the host's time around operators of another run. Assumed."""
 RESTS = 1 / NINETY
-"""That of the rest of the trace, as a share of what is carried over to another run, which may have none of it, or twice as much."""
+"""Standard deviation of the rest of the trace, as a share of what is carried over to another run, which may have none of it, or twice
+as much."""
 UNSEEN_MESSAGES = 0.5
-"""That of messages of which the trace shows none. Assumed: half to twice the time, at 90 %."""
+"""Standard deviation in log time of messages that the trace does not show. Assumed: half to twice the time, at 90 %."""
 
 TWO_RUNS = math.sqrt(2)
-"""Standard deviation of the difference of two runs, over that of one about the machine's mean pace."""
+"""Standard deviation of the difference of two runs, over the standard deviation of one about the machine's mean pace."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,7 +241,7 @@ def half_width(terms: Sequence[ReplayedTerm], *, same_run: bool, pace_doubt: flo
     """Half-width in log time, at 90 %, of a replayed step: repeats, and beside them each kind of doubtful time, whose
     errors go together and move the step by that time's share of all but waiting. In the traced run what is carried over
     is as sure as a repeat. `pace_doubt` is the standard deviation in log time of the pace that all modelled operators
-    share, `spread` that of the traced run's steps about one another, by which a drifting machine moves the asked run
+    share, `spread` the one of the traced run's steps about one another, by which a drifting machine moves the asked run
     too."""
     spent = [(term.name, origin, time_us) for term in terms for origin, time_us in term.by_origin_us.items()]
     shifts_us: dict[str, float] = defaultdict(float)
@@ -254,7 +255,7 @@ def half_width(terms: Sequence[ReplayedTerm], *, same_run: bool, pace_doubt: flo
 
 
 def _doubts(name: str, origin: str, *, same_run: bool, pace_doubt: float) -> Iterator[tuple[str, float]]:
-    """(kind of error, standard deviation in log time) of a term's time of an origin, beside repeats."""
+    """(kind of error, standard deviation in log time) of a term's time of an origin, without repeats."""
     if origin == MODELLED and name in COMMUNICATION:
         yield "messages", UNSEEN_MESSAGES
     elif origin == MODELLED:
@@ -268,7 +269,7 @@ OTHERS_SHARE = 0.5
 """Share of what calls do not explain in the traced step that another run has too. Assumed: partly the machine's, partly the run's."""
 FOLLOWING = "it follows from the plan, which --set changes"
 MODELLED_HOST = (
-    "the trace shows no time of the host beside operators that this step has too, so that there is none to scale"
+    "the trace shows no time of the host around operators that this step has too, so that there is none to scale"
 )
 """Reasons why a factor would move nothing."""
 

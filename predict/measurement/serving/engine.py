@@ -149,7 +149,7 @@ class RealServer:
 
 
 def prompts_of(traffic: Traffic, vocab: int) -> list[list[int]]:
-    """Random prompts, of which those of a group begin with the same tokens."""
+    """Random prompts; those of a group begin with the same tokens."""
     generator = torch.Generator().manual_seed(0)
 
     def tokens(count: int) -> list[int]:

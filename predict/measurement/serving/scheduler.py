@@ -228,7 +228,7 @@ class Scheduler:
             )
 
     def _known(self, request: Request) -> list[int]:
-        """Cached blocks of its leading tokens, but never that of its last token, which must be computed."""
+        """Cached blocks of its leading tokens, but never the block of its last token, which must be computed."""
         if not self.settings.prefix_caching:
             return []
         request.keys = self.cache.keys(request.tokens)

@@ -117,7 +117,7 @@ def _backward_ratio(call: Attention, architecture: str) -> float:
 
 
 def slowdown_of(kernel: str, architecture: str) -> float:
-    """Time of a kernel, by name, over that of the architecture's best one, FlashAttention-3 on Hopper."""
+    """Time of a kernel, by name, over the time of the architecture's best one, FlashAttention-3 on Hopper."""
     slower = _slower_families(architecture)
     if kernel == "math":
         return MATH_SLOWDOWN
@@ -167,7 +167,7 @@ leave). Ada's cache is taken for as fast."""
 
 
 COMPUTED_IN = "bf16"
-"""Dtype of the products, whatever that of the cache."""
+"""Dtype of the products, whatever the dtype of the cache."""
 
 
 @formula_of(DecodeAttention)

@@ -40,7 +40,7 @@ def joined_us(one: Time, other: Time, exponent: float) -> Time:
 
 FUSED_SHARE = 0.75
 """Share of the streaming bandwidth of a fused kernel: rows are gathered whole, as an embedding's are, and sums need no atomics
-(Transformer Engine, triton/permutation.py); between GELU's share and that of a forward permutation in several kernels."""
+(Transformer Engine, triton/permutation.py); between GELU's share and the share of a forward permutation in several kernels."""
 
 
 @formula_of(Permute)

@@ -20,7 +20,7 @@ from sampling.operators.gemm import BatchedGemm, Gemm
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
 TILE_EDGE_COST = 0.083
-"""Relative time that a tile's operand traffic adds, per 64·(1/h + 1/w) beyond that of a 256×128 tile: small tiles load more
+"""Relative time that a tile's operand traffic adds, per 64·(1/h + 1/w) beyond the traffic of a 256×128 tile: small tiles load more
 bytes per FLOP. This and the next four are one fit to AIConfigurator's bf16 GEMMs (vLLM, TensorRT-LLM, SGLang; A100, H100,
 H200) and the forward linears of Estimating training time (A100, GH200): median errors 3–8 %."""
 WAVE_SHARPNESS = 0.6
@@ -35,7 +35,7 @@ OVERLAP = 4.0
 """Exponent of the norm of memory and compute time, which do not overlap fully if they are similar."""
 
 BACKWARD_SHARE = 0.97
-"""Time of the backward's two products over that of permuted forward ones: Estimating training time measures 0.92 on the A100 and 0.97
+"""Time of the backward's two products over the time of permuted forward ones: Estimating training time measures 0.92 on the A100 and 0.97
 on the GH200 (linears), SimuMax's inputs' gradients 1.00 on the A100 PCIe and 1.01 on the B200; this is the mean of the four. What
 adding to earlier gradients costs comes on top of it."""
 
@@ -47,8 +47,8 @@ SMALL_WIDTH = 0.25
 FP8_WIDTH = 0.35
 """Addition for fp8: half-widths are 0.40–0.65 on AIConfigurator, whose kernels differ by 1.5×."""
 BATCHED_SLOWDOWN: Mapping[str, tuple[float, float]] = {"ampere": (1.25, 1.07)}
-"""Compute time of a batch of products over that of one product's tiles: where the result is larger than either factor, as scores and
-their gradients are, and elsewhere. Estimating training time on the A100: 1.22 to 1.30, and 1.06 to 1.08; on the GH200 1.0."""
+"""Compute time of a batch of products over the compute time of one product's tiles: where the result is larger than either factor, as
+scores and their gradients are, and elsewhere. Estimating training time on the A100: 1.22 to 1.30, and 1.06 to 1.08; on the GH200 1.0."""
 BATCHED_WIDTH = 0.15
 """Addition for batches of products: half-widths are 0.3–0.5 on Estimating training time, whose two GPUs differ by as much."""
 BLACKWELL_WIDTH = 0.2
@@ -151,12 +151,12 @@ def overlapped_us(compute_us: float, memory_us: float) -> float:
     return joined_us(compute_us, memory_us, OVERLAP)
 
 
-# A product per expert on a few streams, as Transformer Engine's GroupedLinear runs them: a fixed time for each beside its tiles.
+# A product per expert on a few streams, as Transformer Engine's GroupedLinear runs them: a fixed time for each in addition to its tiles.
 
 PER_EXPERT_SHARE, WEIGHT_SHARE = 0.95, 0.80
-"""Best shares over that of a plain product: of products by rows, and of weight gradients, which add to fp32."""
+"""Best shares over the best share of a plain product: of products by rows, and of weight gradients, which add to fp32."""
 EXPERT_US = 4.0
-"""Time that each expert's product costs beside its tiles. This and the two shares are one fit to SimuMax's grouped products
+"""Time that each expert's product costs in addition to its tiles. This and the two shares are one fit to SimuMax's grouped products
 (A100 PCIe and B200, bf16, 128 to 9,832 rows per expert): mean error 9 %, without bias."""
 PER_EXPERT_WIDTH = 0.25
 """Log half-width at 90 % on those products."""
@@ -213,7 +213,7 @@ def grouped_memory_us(call: GroupedGemm, busy: int, gpu: Gpu) -> float:
 # Grouped products of a mixture's experts: tiles of each expert's rows, and the weights of every expert that has rows.
 
 GROUPED_SHARE = 0.66
-"""Best share of a grouped product over that of a plain one: fitted to AIConfigurator's fused experts with 8 rows per
+"""Best share of a grouped product over the best share of a plain one: fitted to AIConfigurator's fused experts with 8 rows per
 expert and more (vLLM, TensorRT-LLM; A100, H100, H200), whose permutation is assumed to be three passes over the rows."""
 GROUPED_START_US = 23.0
 """Start of one grouped product, including making its list of problems. Fitted together with SHARE."""

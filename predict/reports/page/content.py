@@ -1,4 +1,4 @@
-"""The content of a page, which its charts and tables show: runs or plans beside each other, or the answer of a search."""
+"""The content of a page, which its charts and tables show: runs or plans next to each other, or the answer of a search."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def report_content(
 
 
 def search_content(answer: Answer) -> dict[str, Any]:
-    """The page of a search: its best plan in full, and all ranked plans beside it."""
+    """The page of a search: its best plan in full, and all ranked plans."""
     best = answer.plans[0]
     config = best.question.config(best.settings)
     view = run_view(best.prediction, cost=best.cost) | studies(config, [], best.prediction)
@@ -146,7 +146,7 @@ def page_content(runs: Sequence[dict[str, Any]], plans: Sequence[dict[str, Any]]
 
 
 def studies(config: Config, overrides: Sequence[str], prediction: Prediction) -> dict[str, Any]:
-    """The heat map and the sensitivity of a run: what other runs than this one tell of it."""
+    """The heat map and the sensitivity of a run: what predictions of other runs say about it."""
     run, fit_or_not = prediction.run, partial(estimate, require_fit=False)
     found = heat_map_sweep(config, overrides, run, fit_or_not)
     figures = sensitivity_of_run(load(config, overrides), fit_or_not, None)
@@ -173,7 +173,7 @@ def plans_of_neighbours(own: Prediction, neighbours: Iterable[SweptRun]) -> list
 
 
 def plans_of_runs(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """The runs of a page beside each other."""
+    """The runs of a page next to each other."""
     return with_front([plan_row(each.run.name, each) for each in predictions])
 
 
@@ -189,7 +189,7 @@ def plans_of_answer(answer: Answer) -> list[dict[str, Any]]:
 
 
 def plan_row(label: str, prediction: Prediction) -> dict[str, Any]:
-    """A plan beside others: its step, its shares, its memory and whether it fits."""
+    """A plan next to others: its step, its shares, its memory and whether it fits."""
     return (
         {"label": label}
         | picked(prediction, "step_us=step_time tokens_per_second_per_gpu mfu bubble=bubble_fraction")
@@ -200,7 +200,7 @@ def plan_row(label: str, prediction: Prediction) -> dict[str, Any]:
 
 
 def with_front(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, each told whether no other that fits is as fast with less memory: the Pareto front of the two."""
+    """The rows, each with `front`: whether no other that fits is as fast with less memory: the Pareto front of the two."""
     fitting = [row for row in rows if row["verdict"] != "OOM"]
     return [{**row, "front": row in fitting and not any(_beats(other, row) for other in fitting)} for row in rows]
 

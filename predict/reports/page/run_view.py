@@ -131,7 +131,7 @@ MOST_KINDS = 12
 
 
 def run_view(prediction: Prediction, *, cost: TrainingCost | None = None) -> dict[str, Any]:
-    """The view of a run in a report; `cost` is that of a whole training."""
+    """The view of a run in a report; `cost` is the cost of a whole training."""
     ledger = _ledger(prediction)
     return answer_view(prediction) | {
         "assumptions": as_json(assumptions(prediction, ledger)),
@@ -225,7 +225,7 @@ def _of_prediction(prediction: Prediction) -> Iterator[Assumption]:
     if contention:
         yield Assumption(
             kind="overlap",
-            name="slowdown beside communication",
+            name="slowdown during communication",
             value=f"{contention['value']:.1%}",
             source=contention["source"],
         )
@@ -241,8 +241,8 @@ def _figure(prediction: Prediction, figure: str) -> str:
 
 def _of_memory(prediction: Prediction) -> Iterator[Assumption]:
     for buffer in prediction.memory.buffers:
-        told = f"{size(buffer.size_bytes)} ± {size(buffer.width_bytes)}"
-        yield Assumption(kind="memory", name=buffer.name, value=told, source=buffer.source)
+        stated = f"{size(buffer.size_bytes)} ± {size(buffer.width_bytes)}"
+        yield Assumption(kind="memory", name=buffer.name, value=stated, source=buffer.source)
 
 
 def _of_constants(ledger: Ledger) -> Iterator[Assumption]:

@@ -1,4 +1,4 @@
-"""Charts of answers beside each other: a heat map of throughput, plans by throughput and memory, latencies over the rate of requests."""
+"""Charts of several answers: a heat map of throughput, plans by throughput and memory, latencies over the rate of requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from predict.interval import Interval
-    from predict.serving.loaded_server import Outcome
+    from predict.serving.loaded_server import LoadOutcome
 
 
 CELL_WIDTH, CELL_HEIGHT, ABOVE, BELOW, LEFT, RIGHT = 1.25, 0.5, 0.7, 0.7, 1.0, 0.3
@@ -164,7 +164,7 @@ NOTE = (
 )
 
 
-def sweep_figure(outcomes: Sequence[Outcome], capacity: Interval | None, *, title: str) -> Figure:
+def sweep_figure(outcomes: Sequence[LoadOutcome], capacity: Interval | None, *, title: str) -> Figure:
     """Three panels over the rates of the outcomes; the capacity with its interval where it was sought."""
     from matplotlib.figure import Figure
 
@@ -185,12 +185,12 @@ def sweep_figure(outcomes: Sequence[Outcome], capacity: Interval | None, *, titl
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
     figure.text(0.065, 0.95, title, size=11.5, weight="bold", va="center")
-    told = NOTE + ("; upright: capacity" if capacity else "")
-    figure.text(0.065, 0.88, told, size=8.5, color=SOFT, va="center")
+    note = NOTE + ("; upright: capacity" if capacity else "")
+    figure.text(0.065, 0.88, note, size=8.5, color=SOFT, va="center")
     return figure
 
 
-def _panel(axes: Axes, outcomes: Sequence[Outcome], name: str, unit_us: float) -> None:
+def _panel(axes: Axes, outcomes: Sequence[LoadOutcome], name: str, unit_us: float) -> None:
     rates = [one.load.rate for one in outcomes]
     means = [[getattr(found, name).mean_us / unit_us for found in (one.low, one.latency, one.high)] for one in outcomes]
     low, mean, high = zip(*means, strict=True)

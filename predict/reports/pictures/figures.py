@@ -49,7 +49,7 @@ def plot(kind: str, config: Config, overrides: Sequence[str] = ()) -> Figure:
     ConfigError lists every fault of the config.
     """
     if kind not in KINDS:
-        raise UserError(f"{kind!r} is no kind of figure; give one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
+        raise UserError(f"{kind!r} is not a kind of figure; give one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
     if kind_of(config) == RL:
         require_rl_kind(kind)
         require_library("matplotlib")
@@ -78,7 +78,7 @@ def figure_page(kind: str, config: Config, overrides: Sequence[str] = ()) -> str
 def require_rl_kind(kind: str) -> None:
     """UserError for a figure that an RL step does not have."""
     if kind not in RL_SECTIONS:
-        fix = "`predict sweep` and `predict search` tell its throughput over other settings"
+        fix = "`predict sweep` and `predict search` show its throughput over other settings"
         raise UserError(f"{kind}: an RL config has {', '.join(RL_SECTIONS)}; give one of them, or {fix}")
 
 

@@ -50,7 +50,7 @@ LEAST_STEP = 1 / 300
 def save_memory_plot(
     courses: Sequence[RankTimeline], memory: MemoryEstimate, path: Path, *, bubble_fraction: float
 ) -> None:
-    """Draw to a .svg or .png file; UserError for another suffix. `bubble_fraction` is that of the schedule."""
+    """Draw to a .svg or .png file; UserError for another suffix. `bubble_fraction` is the schedule's."""
     title = f"memory of {memory.run.name} over a step"
     save_figure(lambda: memory_figure(courses, memory, title=title, bubble_fraction=bubble_fraction), path, title=title)
 
@@ -66,7 +66,7 @@ def shown_ranks(courses: Sequence[RankTimeline], worst: int) -> list[RankTimelin
 def memory_figure(
     courses: Sequence[RankTimeline], memory: MemoryEstimate, *, title: str, bubble_fraction: float
 ) -> Figure:
-    """A panel for each rank; `bubble_fraction` is that of the schedule."""
+    """A panel for each rank; `bubble_fraction` is the schedule's."""
     from matplotlib.figure import Figure
 
     shown = shown_ranks(courses, memory.worst.rank)

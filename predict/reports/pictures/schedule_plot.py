@@ -19,7 +19,7 @@ from predict.reports.pictures.timeline import (
     merged,
     steady_state,
 )
-from predict.schedules.engine.order import Kind
+from predict.schedules.engine.order import ActionKind
 from predict.schedules.engine.timing import Timeline
 from regressors.features.arrays import Floats
 from sampling.files.faults import counted
@@ -78,7 +78,7 @@ class _Picture:
     ranks: Sequence[int]
     axis: TimeAxis
     steady: SteadyState | None
-    """The steady state of which one period is drawn."""
+    """The steady state, one period of which is drawn."""
     in_lanes: bool
     width: float
     row: float
@@ -93,7 +93,7 @@ class _Picture:
         return len(self.timeline.order.placement.chains)
 
     @property
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[ActionKind]:
         return kinds_of(self.timeline.order)
 
     @property
@@ -195,7 +195,7 @@ def _paint(axes: Axes, boxes: Sequence[Boxes], picture: _Picture) -> None:
         axes.add_collection(painted, autolim=False)
 
 
-def _lane(kind: Kind, picture: _Picture) -> tuple[float, float]:
+def _lane(kind: ActionKind, picture: _Picture) -> tuple[float, float]:
     """Top and bottom of the kind's boxes, from the middle of the row."""
     if not picture.in_lanes:
         return -ROW_FILLED / 2, ROW_FILLED / 2

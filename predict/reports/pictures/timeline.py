@@ -23,7 +23,7 @@ SAME = 1e-6
 """Share of a period by which times may miss it and still repeat: rounding of sums of floats."""
 LEAST_PERIODS = 3
 MOST_TOGETHER = 4
-"""Microbatches a period that are tried beside those of a round: a wave of a V-shaped schedule takes a few."""
+"""Microbatches a period that are tried in addition to those of a round: a wave of a V-shaped schedule takes a few."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

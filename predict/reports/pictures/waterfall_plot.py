@@ -96,7 +96,7 @@ def bars_figure(bars: Sequence[DrawnBar], step: Interval, *, title: str, about: 
 
 
 def plain_axis(axes: Axes, show: Callable[[float], str]) -> None:
-    """An axis from left to right without lines, whose figures are told by `show`."""
+    """An axis from left to right without lines, whose figures `show` writes."""
     axes.xaxis.set_major_formatter(lambda figure, _: show(figure))
     axes.tick_params(labelsize=9, length=0)
     axes.tick_params(axis="x", labelsize=8, labelcolor=SOFT)
@@ -123,5 +123,5 @@ def _figures(axes: Axes, row: float, time_us: float, low_us: float, high_us: flo
         "va": "center",
     }
     axes.annotate(duration(time_us), (1, row), xytext=(55, 0), size=9, weight="bold", annotation_clip=False, **where)
-    told = durations(low_us, high_us)
-    axes.annotate(told, (1, row), xytext=(138, 0), size=8, color=SOFT, annotation_clip=False, **where)
+    bounds = durations(low_us, high_us)
+    axes.annotate(bounds, (1, row), xytext=(138, 0), size=8, color=SOFT, annotation_clip=False, **where)

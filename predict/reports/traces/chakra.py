@@ -4,8 +4,9 @@ One `NAME.GPU.et` for each GPU, by the published schema (mlcommons/chakra, schem
 after the other, each behind its length as a varint, GlobalMetadata first, then Nodes. Declared here are the fields that a trace of
 ours has, under their published numbers: readers with the whole schema read them. `comm_group.json` has the members of the groups.
 
-Compute between two messages is one node. A message that compute does not wait for depends on what came before the work beside it,
-and is joined at the end of the action. A pipeline rank's actions follow each other; a receive comes before the action that needs it.
+Compute between two messages is one node. A message that compute does not wait for depends on what came before the work that overlaps
+with it, and is joined at the end of the action. A pipeline rank's actions follow each other; a receive comes before the action that
+needs it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Place:
 
     def group(self, name: str, ranks: int) -> tuple[int, ...]:
         """The members of its group of this name (`predict.rank.groups`) and size; all GPUs of its pipeline rank for a
-        name that is none, as that of clipping."""
+        name that is not a module's, such as that of clipping."""
         strides = self._strides()
         if name not in strides or ranks == 1:
             return tuple(self.pipeline_rank * self._block + each for each in range(self._block))
@@ -168,14 +169,14 @@ class GpuTrace:
             self._wait_for(self._add(name, "COMP_NODE", time_us))
 
     def collective(self, piece: Piece, after: tuple[int, ...] | None = None) -> int | None:
-        """A message of a block; with `after`, beside what follows those nodes. Its number where nothing waits for it yet."""
+        """A message of a block; with `after`, at the same time as what follows those nodes. Its number where nothing waits for it yet."""
         call, item = piece.item.call, piece.item
         assert isinstance(call, Collective)
         members = self.place.group(item.group, call.ranks)
         number = self.groups.setdefault(members, len(self.groups) + 1)
-        told = {"comm_type": ("int64_val", COLLECTIVES[call.NAME]), "pg_name": ("string_val", str(number))}
+        attributes = {"comm_type": ("int64_val", COLLECTIVES[call.NAME]), "pg_name": ("string_val", str(number))}
         size = {"comm_size": ("int64_val", round(call.size_bytes * item.count))}
-        node = self._add(call.NAME, "COMM_COLL_NODE", piece.time_us, told | size, after=after)
+        node = self._add(call.NAME, "COMM_COLL_NODE", piece.time_us, attributes | size, after=after)
         if after is None:
             self._wait_for(node)
             return None
@@ -184,13 +185,13 @@ class GpuTrace:
     def message(self, kind: str, name: str, size_bytes: float, other: int, tag: int) -> int:
         """A send to another GPU, or a receive from one, after what was last."""
         here, sends = self.place.gpu, kind == "COMM_SEND_NODE"
-        told = {
+        attributes = {
             "comm_size": ("int64_val", round(size_bytes)),
             "comm_src": ("int32_val", here if sends else other),
             "comm_dst": ("int32_val", other if sends else here),
             "comm_tag": ("int32_val", tag),
         }
-        return self._add(name, kind, 0.0, told)
+        return self._add(name, kind, 0.0, attributes)
 
     def join(self, *nodes: int | None) -> None:
         """Make all that follows wait for these nodes too."""
@@ -204,11 +205,11 @@ class GpuTrace:
         name: str,
         kind: str,
         time_us: float,
-        told: dict[str, tuple[str, Any]] | None = None,
+        stated: dict[str, tuple[str, Any]] | None = None,
         after: tuple[int, ...] | None = None,
     ) -> int:
         kinds, number = messages(), len(self.nodes)
-        attributes = {"is_cpu_op": ("bool_val", False), **(told or {})}
+        attributes = {"is_cpu_op": ("bool_val", False), **(stated or {})}
         self.nodes.append(
             kinds["Node"](
                 id=number,

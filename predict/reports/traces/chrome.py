@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from predict.reports.text import call_text, run_text
 from predict.reports.traces.pieces import COMPUTE, Piece, Pieces, scaled
-from predict.schedules.engine.order import Action, Kind
+from predict.schedules.engine.order import Action, ActionKind
 from predict.schedules.engine.timing import Timeline
 from predict.step.prediction import Prediction
 from predict.step.priced_rank import BUCKETS
@@ -24,7 +24,7 @@ from sampling.files.disk import write_atomically
 
 # A schedule's timeline.
 
-COLOURS: dict[Kind, str] = {
+COLOURS: dict[ActionKind, str] = {
     "F": "thread_state_runnable",
     "B": "background_memory_dump",
     "W": "thread_state_iowait",
@@ -126,7 +126,7 @@ def _actions(timeline: Timeline) -> Iterator[tuple[Action, int, _Slice]]:
 # A predicted step: a process a pipeline rank, a thread a stream.
 
 ACTIONS, SENDS, REPLICAS = "pipeline", "pp", "dp"
-"""Streams beside compute and those of the groups that blocks communicate in."""
+"""Streams other than compute and those of the groups that blocks communicate in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -285,8 +285,8 @@ def _event(each: Slice, threads: dict[str, int]) -> Event:
         event |= {"cname": COLOURS[each.action.kind], "args": each.action._asdict()}
     if each.piece:
         item = each.piece.item
-        told = {"call": item.call and call_text(item.call), "phase": item.phase, "source": item.source}
-        event["args"] = {**told, "count": item.count, "heading": item.heading, "wait_us": each.piece.wait_us}
+        details = {"call": item.call and call_text(item.call), "phase": item.phase, "source": item.source}
+        event["args"] = {**details, "count": item.count, "heading": item.heading, "wait_us": each.piece.wait_us}
     return event
 
 

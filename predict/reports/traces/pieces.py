@@ -1,7 +1,7 @@
-"""Pieces of an action: its operators one after the other, and the communication beside them on streams of its own.
+"""Pieces of an action: its operators one after the other, and the communication that overlaps with them on streams of its own.
 
 A block's operators run in the order of its calls. Communication that is not hidden makes compute wait, and ends when the wait does;
-what is hidden of it lies before, beside the compute. So the compute stream's pieces and waits add up to the action.
+what is hidden of it lies before, during the compute. So the compute stream's pieces and waits add up to the action.
 """
 
 from __future__ import annotations

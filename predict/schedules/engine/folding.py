@@ -221,7 +221,7 @@ def last_rows(program: Program) -> Indices:
 
 @lru_cache(maxsize=KEPT)
 def last_copies(folded: Folded, program: Program) -> Indices:
-    """Rows of the times of the last copies that tell a pace, shape (copies, actions); none where no copies are missing."""
+    """Rows of the times of the last copies that show a pace, shape (copies, actions); none where no copies are missing."""
     if not folded.more:
         return np.empty((0, 0), dtype=np.intp)
     count = min(folded.copies, folded.reach + MOST_TOGETHER)

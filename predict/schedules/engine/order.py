@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sampling.errors import ConfigError
 
-Kind = Literal["F", "B", "W", "BW"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+ActionKind = Literal["F", "B", "W", "BW"]
+KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
 CODE = {kind: code for code, kind in enumerate(KINDS)}
 F, B, W, BW = range(len(KINDS))
 Rows = NDArray[np.int32]
@@ -32,7 +32,7 @@ class Action(NamedTuple):
     `chunk` count from 0.
     """
 
-    kind: Kind
+    kind: ActionKind
     microbatch: int
     chunk: int
 
@@ -40,7 +40,7 @@ class Action(NamedTuple):
         return f"{self.kind} of microbatch {self.microbatch}, chunk {self.chunk}"
 
 
-def rows(kind: Kind, microbatch: ArrayLike, chunk: ArrayLike = 0, *, paired: bool = False) -> Rows:
+def rows(kind: ActionKind, microbatch: ArrayLike, chunk: ArrayLike = 0, *, paired: bool = False) -> Rows:
     """Actions of one kind, for arrays of microbatches and chunks that go together."""
     microbatches = np.asarray(microbatch)
     made = np.empty((microbatches.size, 4), np.int32)
@@ -182,7 +182,7 @@ class Folded:
     copies: int
     together: int
     reach: int
-    """Copies by which an action's own copy is further than that of anything it waits for, at most. What follows the steady
+    """Copies by which an action's own copy is further than the copy of anything it waits for, at most. What follows the steady
     state stands in the copy after the last."""
     more: int = 0
 
@@ -305,7 +305,7 @@ def _faults(actions: tuple[Action, ...], every: set[tuple[int, int]]) -> Iterato
             yield f"{Action('F', *where)} is missing"
         split = {kind for kind in ("B", "W") if where in done[kind]}
         if where in done["BW"]:
-            yield from (f"{Action(kind, *where)} is there beside the BW" for kind in KINDS if kind in split)
+            yield from (f"{Action(kind, *where)} is there in addition to the BW" for kind in KINDS if kind in split)
         elif not split:
             yield f"the backward of microbatch {where[0]}, chunk {where[1]} is missing"
         elif len(split) == 1:

@@ -37,7 +37,7 @@ class Program:
     """The actions of an order in an order of execution, by rows of a column of times.
 
     Row 0 is the start of the step, row i the i-th action. A cell is a kind, rank and chunk: actions of one cell take
-    equally long. Edge 0 is none, edge s + 1 joins stages s and s + 1 where they are on two ranks.
+    equally long. Edge 0 joins nothing, edge s + 1 joins stages s and s + 1 where they are on two ranks.
 
     Before a pair stands a row that takes no time and waits for what the backward of the pair needs; the forward hands
     over its result when the whole pair is done. The cells of a pair follow those of single actions: the row before,
@@ -141,7 +141,7 @@ def _edges(placement: Placement) -> _Edges:
 
 
 class _Listing(NamedTuple):
-    """Actions rank after rank, those before pairs among them; `actions` tells the real ones."""
+    """Actions rank after rank, those before pairs among them; `actions` says which are real."""
 
     starts: Indices
     dependency: Indices

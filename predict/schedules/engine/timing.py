@@ -226,7 +226,7 @@ class Timeline:
 
 
 def continued_timeline(order: Order, form: Folded, short: Timeline, pace: Pace) -> Timeline:
-    """The timeline of a folded order from that of one of its forms, whose further copies come at this pace."""
+    """The timeline of a folded order from the timeline of one of its forms, whose further copies come at this pace."""
     time, together = float(pace.time[0]), int(pace.together[0])
     return Timeline(
         order=order,
@@ -391,7 +391,7 @@ def _run(
 
 
 def _free_of_sets(form: Folded, program: Program, costs: Floats) -> tuple[Floats, Floats]:
-    """When each rank is done under each of many sets of times, shape (ranks, sets), and the ends of the last copies that tell a
+    """When each rank is done under each of many sets of times, shape (ranks, sets), and the ends of the last copies that show a
     pace, shape (copies, actions, sets). `costs` has the edges' delays with the cells' durations below."""
     steps = levels(program)
     if pays(TURNS_OF_A_LEVEL * len(steps), again=program in _timed):

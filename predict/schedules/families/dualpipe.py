@@ -92,7 +92,7 @@ def _phases(ranks: int, rank: int, *, main: int) -> Rows:
 
 
 def _number(actions: list[tuple[str, int, bool]]) -> Rows:
-    """Microbatches in order, by chunk for F and for B with BW; the k-th W is of the k-th B."""
+    """Microbatches in order, by chunk for F and for B with BW; the k-th W belongs to the k-th B."""
     made = np.zeros((len(actions), 4), np.int32)
     made[:, KIND] = [CODE[kind] for kind, _, _ in actions]  # type: ignore[index]
     made[:, CHUNK] = [chunk for _, chunk, _ in actions]

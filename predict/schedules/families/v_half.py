@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.schedules.building import schedule, two_chunks
-from predict.schedules.engine.order import CHUNK, KIND, KINDS, MICROBATCH, Kind, Order, Rows, merge, rows, v_shape
+from predict.schedules.engine.order import CHUNK, KIND, KINDS, MICROBATCH, ActionKind, Order, Rows, merge, rows, v_shape
 from predict.schedules.engine.timing import ChunkTimes, simulate
 
 PERIOD = 6
-LEGS: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
+LEGS: tuple[tuple[ActionKind, int], ...] = (("F", 0), ("F", 1), ("B", 1), ("B", 0))
 """Kind and chunk of each leg."""
 DOWN, UP, BACK_DOWN, BACK_UP, WEIGHT = range(5)
 IDLE = -1
@@ -244,7 +244,7 @@ def _squeezed(ranks: list[_Rank]) -> list[list[list[int]]]:
     ]
 
 
-def _is(row: Rows, kind: Kind, chunk: int) -> NDArray[np.bool_]:
+def _is(row: Rows, kind: ActionKind, chunk: int) -> NDArray[np.bool_]:
     which: NDArray[np.bool_] = (row[:, KIND] == KINDS.index(kind)) & (row[:, CHUNK] == chunk)
     return which
 

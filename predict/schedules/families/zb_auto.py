@@ -2,7 +2,7 @@
 
 A greedy fill: round after round every rank runs at most one forward and then one B, and a W wherever the rank would
 wait longer than a W takes, or must make room. Three choices that no rule decides well are all tried, as eight fills, of
-which the one with the shortest longest span is held against the handcrafted orders and orders by list scheduling.
+which the one with the shortest longest span is compared with the handcrafted orders and orders by list scheduling.
 
 Memory is counted as its authors do, against a limit and as the peak: B lets half of an activation go, W the other half.
 """
@@ -179,7 +179,7 @@ def _backward_round(fill: _Fill, choices: _Choices) -> None:
 
 
 def _forwards_ahead(fill: _Fill, choices: _Choices) -> list[int]:
-    """Forwards that each rank runs before the first B, beside the first forward; each rank runs fewer than the one before it."""
+    """Forwards that each rank runs before the first B, in addition to the first forward; each rank runs fewer than the one before it."""
     times, last = fill.times, fill.times.ranks - 1
     ahead = [0] * times.ranks
     gradient = fill.forward_end[last][0] + times.backward_input[last]
@@ -200,7 +200,7 @@ def _forwards_ahead(fill: _Fill, choices: _Choices) -> list[int]:
 def _first_forward(fill: _Fill, choices: _Choices) -> int:
     """The first rank to run a forward in this round: one that leaves its own out leaves nothing for those before it."""
     if not choices.spare_forwards:
-        choices.came_up.add(1)  # as far as this fill can tell
+        choices.came_up.add(1)  # as far as this fill shows
         return 0
     for rank in range(fill.times.ranks - 2, -1, -1):
         if _is_spared(fill, rank):

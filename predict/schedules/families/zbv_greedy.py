@@ -33,7 +33,7 @@ from sampling.errors import InfeasibleError
 def zbv_greedy(microbatches: int, times: TickTimes, limit: int | None) -> list[Rows]:
     """Holds at most `limit` chunk activations on every rank (default 2p). InfeasibleError if that is too few.
 
-    The fill is held against the formatted ZB-V, V-half and V-min, each where it keeps the limit. It is made for even
+    The fill is compared with the formatted ZB-V, V-half and V-min, each where it keeps the limit. It is made for even
     stages; for uneven ones, where it may come to a dead end, their means are tried as well.
     """
     most = 2 * times.ranks if limit is None else limit

@@ -13,9 +13,9 @@ from predict.schedules.building import (
     schedule,
     whole_rounds,
 )
-from predict.schedules.engine.order import Kind, Rows, loop, merge, rows
+from predict.schedules.engine.order import ActionKind, Rows, loop, merge, rows
 
-BACKWARD: tuple[Kind, Kind] = ("B", "W")
+BACKWARD: tuple[ActionKind, ActionKind] = ("B", "W")
 ZERO_BUBBLE = "Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv:2401.10241"
 
 

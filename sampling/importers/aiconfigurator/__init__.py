@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.disk import NotReadError, read_zip_member, zip_members
 from sampling.hardware.cluster import known_hardware
-from sampling.importers.aiconfigurator.calls import KINDS, MOE_MODEL, Kind
+from sampling.importers.aiconfigurator.calls import KINDS, MOE_MODEL, TableKind
 from sampling.importers.table import (
     ImportRequest,
     Row,
@@ -149,7 +149,7 @@ SYSTEMS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collection:
-    """The rows of one table by one framework and version; `content` has the column names of `Kind.columns`' values."""
+    """The rows of one table by one framework and version; `content` has the column names of `TableKind.columns`' values."""
 
     table: str
     framework: str
@@ -159,7 +159,7 @@ class Collection:
 
 
 def read(request: ImportRequest) -> list[Table]:
-    """One table per kind of work of `request.system`; SamplesError if a file is damaged or none is of that system."""
+    """One table per kind of work of `request.system`; SamplesError if a file is damaged or none covers that system."""
     files = find(request.path)
     system = _system(request.system, sorted({file.system for file in files}))
     hardware = SYSTEMS[system]
@@ -196,7 +196,7 @@ def _system(wanted: str, there: Sequence[str]) -> str:
     raise ConfigError(f"{said}; known here: {', '.join(usable) or 'none'}")
 
 
-def _choose(table: str, kind: Kind, files: Sequence[File], frameworks: Sequence[str]) -> Collection | None:
+def _choose(table: str, kind: TableKind, files: Sequence[File], frameworks: Sequence[str]) -> Collection | None:
     packed = [file for file in files if file.table == table]
     for framework in frameworks:
         versions = [file for file in packed if file.framework == framework]
@@ -207,7 +207,7 @@ def _choose(table: str, kind: Kind, files: Sequence[File], frameworks: Sequence[
     return _exported_collection(table, kind, exported[0], frameworks) if exported else None
 
 
-def _packed_collection(file: File, kind: Kind) -> Collection:
+def _packed_collection(file: File, kind: TableKind) -> Collection:
     content = file.read()
     needed = [column for column in kind.columns if column not in kind.optional]
     require_columns(content, (*needed, "kernel_source", "latency"), file.shown)
@@ -220,7 +220,7 @@ def _packed_collection(file: File, kind: Kind) -> Collection:
     )
 
 
-def _exported_collection(table: str, kind: Kind, file: File, frameworks: Sequence[str]) -> Collection | None:
+def _exported_collection(table: str, kind: TableKind, file: File, frameworks: Sequence[str]) -> Collection | None:
     content = file.read()
     by = "backend" if kind.frameworks else "framework"
     require_columns(content, (by, "version", "time_us", *kind.shape, "dtype"), file.shown)
@@ -253,7 +253,7 @@ def _ungated_models(files: Sequence[File]) -> pd.DataFrame | None:
     return pd.concat(found).drop_duplicates() if found else None
 
 
-def _table(collection: Collection, kind: Kind, system: str, hardware: str, ungated: pd.DataFrame | None) -> Table:
+def _table(collection: Collection, kind: TableKind, system: str, hardware: str, ungated: pd.DataFrame | None) -> Table:
     content = collection.content
     shape = [column for column in kind.shape if column in content.columns]
     numbers = [column for column in shape if column not in ("distribution", "collective", "dtype", "launch")]
@@ -283,7 +283,7 @@ def _table(collection: Collection, kind: Kind, system: str, hardware: str, ungat
     )
 
 
-def _leave_out(content: pd.DataFrame, kind: Kind) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def _leave_out(content: pd.DataFrame, kind: TableKind) -> tuple[pd.DataFrame, tuple[str, ...]]:
     remarks, kept = [], content
     for reason, mask in kind.left_out(content).items():
         aligned = mask.loc[kept.index]

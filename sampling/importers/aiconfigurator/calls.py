@@ -28,7 +28,7 @@ LeftOut = dict[str, "pd.Series[bool]"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kind:
+class TableKind:
     """One kind of table: its columns in the package → the names that the exported files and `calls` use.
 
     `shape` are the columns that identify a row; `left_out` gives masks of rows to leave out, by reason.
@@ -179,15 +179,15 @@ _ATTENTION = {
     "head_dim": "head_dim",
 }
 MOE_MODEL = ("hidden", "inter", "topk", "experts")
-KINDS: Mapping[str, Kind] = {
-    "gemm_perf": Kind(
+KINDS: Mapping[str, TableKind] = {
+    "gemm_perf": TableKind(
         export="gemm",
         columns={"gemm_dtype": "dtype", "m": "m", "n": "n", "k": "k"},
         shape=("m", "n", "k"),
         left_out=_other_dtypes,
         calls=_gemms,
     ),
-    "context_attention_perf": Kind(
+    "context_attention_perf": TableKind(
         export="attention",
         columns={
             **_ATTENTION,
@@ -202,21 +202,21 @@ KINDS: Mapping[str, Kind] = {
         calls=lambda content: _attentions(content, causal=True),
     ),
     # of this table the exported files alone are known
-    "decode_attention": Kind(
+    "decode_attention": TableKind(
         export="attention_decode",
         columns={},
         shape=("b", "kv_len", "heads", "kv_heads", "head_dim", "window"),
         left_out=_not_plain_attention,
         calls=_decode_attentions,
     ),
-    "encoder_attention_perf": Kind(
+    "encoder_attention_perf": TableKind(
         export="",
         columns=_ATTENTION,
         shape=("b", "s", "heads", "head_dim"),
         left_out=_other_dtypes,
         calls=lambda content: _attentions(content, causal=False),
     ),
-    "context_mla_perf": Kind(
+    "context_mla_perf": TableKind(
         export="",
         columns={
             "mla_dtype": "dtype",
@@ -231,7 +231,7 @@ KINDS: Mapping[str, Kind] = {
         left_out=_not_plain_attention,
         calls=_latent_attentions,
     ),
-    "moe_perf": Kind(
+    "moe_perf": TableKind(
         export="moe",
         columns={
             "moe_dtype": "dtype",
@@ -249,14 +249,14 @@ KINDS: Mapping[str, Kind] = {
         calls=_experts,
     ),
     # of this table too
-    "custom_all_reduce": Kind(
+    "custom_all_reduce": TableKind(
         export="custom_allreduce",
         columns={},
         shape=("ngpus", "elements", "launch"),
         left_out=_launched_one_by_one,
         calls=_custom_all_reduces,
     ),
-    "nccl_perf": Kind(
+    "nccl_perf": TableKind(
         export="nccl",
         columns={
             "op_name": "collective",

@@ -190,5 +190,5 @@ def calls_and_owners(ops: Iterable[Op]) -> tuple[dict[Op, Call], dict[Op, Op]]:
 
 
 def _is_recomputed(op: Op) -> bool:
-    """Whether an operator below an autograd node is of a forward; the node itself, by its short name, bears the node's number."""
+    """Whether an operator below an autograd node belongs to a forward; the node itself, by its short name, bears the node's number."""
     return op.name.startswith("aten::") and "Sequence number" in op.arguments

@@ -123,7 +123,7 @@ class Trace:
     rank: int | None = None
     """The rank that recorded it; None if the trace does not say."""
     header: Mapping[str, Any] = field(default_factory=dict)
-    """The keys of the file beside its events."""
+    """The keys of the file besides its events."""
 
 
 def load_trace(path: Path, *, with_shapes: bool = True) -> Trace:

@@ -75,7 +75,7 @@ class JsonPieces:
 
     def _many(self) -> list[Any]:
         """The next elements up to the last that ends within MANY characters, decoded at once, which is faster than one by one; none where
-        they are no objects, or only the last is left. What decodes as a whole list ends where an element ends."""
+        they are not objects, or only the last is left. What decodes as a whole list ends where an element ends."""
         if self._singly:
             return []
         self._fill(MANY)
@@ -135,7 +135,7 @@ def _require(holds: bool, otherwise: str) -> None:
 
 
 def _pieces(path: Path, most_bytes: int) -> Iterator[str]:
-    """The text of a file, unpacked if it is gzipped; bytes that are no UTF-8 are replaced, as names may be cut within a letter."""
+    """The text of a file, unpacked if it is gzipped; bytes that are not UTF-8 are replaced, as names may be cut within a letter."""
     require_regular(path, most_bytes=most_bytes)
     left = most_bytes
     try:

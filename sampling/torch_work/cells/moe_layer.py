@@ -15,7 +15,7 @@ from sampling.torch_work.operators.experts import Experts, random_parameter
 from sampling.torch_work.operators.routing import assignment, permute, route, unpermute
 
 JOINED = " + "
-"""Between the kernels of a layer's attention and of its experts."""
+"""Separator between the kernels of a layer's attention and of its experts."""
 
 
 @builds(MoELayer)

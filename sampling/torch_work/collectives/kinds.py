@@ -121,7 +121,7 @@ Kernel = Literal["one_shot", "two_shot", "library"]
 
 @builds(CustomAllReduce)
 def custom_all_reduce(call: CustomAllReduce, device: torch.device) -> Workload:
-    """SkippedError for a device that is no NVIDIA GPU, and for a torch without the kernels."""
+    """SkippedError for a device other than an NVIDIA GPU, and for a torch without the kernels."""
     if device.type != "cuda" or not torch.version.cuda:
         raise SkippedError(
             f"{call.NAME}: its ranks are NVIDIA GPUs that read each other's memory, and this is a {device.type} device"

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from sampling.collectives.topology import Placement, groups_of
+from sampling.collectives.topology import GroupPlacement, groups_of
 from sampling.hardware.cluster import Machine
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ProcessGroups:
 
     def members(self, call: Collective) -> list[tuple[int, ...]]:
         """The ranks of each group that runs the collective at the same time."""
-        placement = Placement(ranks=call.ranks, ranks_per_node=call.ranks_per_node)
+        placement = GroupPlacement(ranks=call.ranks, ranks_per_node=call.ranks_per_node)
         found = groups_of(placement, self._machine)[: call.groups]
         if len(found) < call.groups:
             raise ValueError(f"{self._machine} has no {call.groups} groups for {call}")

@@ -71,7 +71,7 @@ def parallelize_head(module: torch.nn.Module, device: torch.device, tp: int, sp:
 
 
 def as_shards(weights: list[torch.Tensor], device: torch.device, tp: int) -> list[torch.Tensor]:
-    """Leaf DTensors, with gradients, of which `weights` are this rank's shards."""
+    """Leaf DTensors, with gradients; `weights` are this rank's shards of them."""
     mesh = _mesh(device, tp)
     sharded = []
     for weight in weights:

@@ -65,7 +65,7 @@ NOTES = {
 
 
 def kernel_of(way: GroupedProduct, device: torch.device, dtype: str) -> str:
-    """The kernel that computes the product: LOOP, LOOP_IN_TORCH, or `grouped`; empty on a device where torch does not tell."""
+    """The kernel that computes the product: LOOP, LOOP_IN_TORCH, or `grouped`; empty on a device where torch does not say."""
     if way is by_loop:
         return LOOP
     if device.type != "cuda":

@@ -65,7 +65,7 @@ def test_runs_since_a_day_and_the_last_ones_are_shown_and_one_is_removed(
     (cluster,) = told(capsys, "history", "--since", "2026-03-13", "--last", "1")["clusters"]
     assert (cluster["runs"], cluster["earlier_runs"]) == (runs[2:], 2)
     assert main(["history", "pod-a", "--since", "2026-03-15"]) == 2
-    assert "its last of 2026-03-14" in capsys.readouterr().err
+    assert "its last is from 2026-03-14" in capsys.readouterr().err
     removed = told(capsys, "record", "--remove", runs[1]["id"])["removed"]
     assert not Path(removed).exists()
     (cluster,) = told(capsys, "history", "pod-a")["clusters"]

@@ -46,7 +46,7 @@ def test_the_trainers_bar_and_its_summary(tmp_path: Path) -> None:
         measured_step(str(path), run())
     path.write_text(summary)
     assert measured_step(str(path), run()).step_us == pytest.approx(16e6)
-    assert "one line tells a time" in measured_step(str(path), run()).source
+    assert "one line states a time" in measured_step(str(path), run()).source
 
 
 def test_ranks_starts_and_memory(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ REFUSED = {
     ),
     "no log": (
         lambda step, s: f"step {step} took {s} s",
-        "no line tells a step's time as DeepSpeed, Megatron, NeMo, torchtitan, transformers",
+        "no line states a step's time as DeepSpeed, Megatron, NeMo, torchtitan, transformers",
     ),
 }
 
@@ -150,8 +150,8 @@ def of_nan(step: int, s: float) -> str:
     return megatron(step, s).replace("nan iterations:   0", "nan iterations:   1")
 
 
-UNSETTLED: dict[str, tuple[Sequence[str], str]] = {
-    "empty": ([], "no line tells a step's time"),
+UNSTEADY: dict[str, tuple[Sequence[str], str]] = {
+    "empty": ([], "no line states a step's time"),
     "two runs at once": ([megatron(step, s) for step in range(1, 21) for s in (15.0, 8.0)], "out of order at 20 of 40"),
     "warm-up alone": (
         [megatron(step, s) for step, s in enumerate((90.0, 40.0, 22.0, 18.0, 15.0), 1)],
@@ -165,10 +165,8 @@ UNSETTLED: dict[str, tuple[Sequence[str], str]] = {
 }
 
 
-@pytest.mark.parametrize(("lines", "fault"), UNSETTLED.values(), ids=UNSETTLED)
-def test_a_log_that_tells_no_settled_step_of_the_run_is_refused(
-    lines: Sequence[str], fault: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("lines", "fault"), UNSTEADY.values(), ids=UNSTEADY)
+def test_a_log_without_a_steady_step_of_the_run_is_refused(lines: Sequence[str], fault: str, tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text("\n".join(lines))
     with pytest.raises(UserError) as error:

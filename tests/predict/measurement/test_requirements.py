@@ -36,8 +36,8 @@ def test_what_one_gpu_measures(run: TrainingRun) -> None:
 @pytest.mark.parametrize(
     ("run", "fault"),
     [
-        (gpu_run(tp=2), r"cluster: 2 GPUs; a real step is of one GPU"),
-        (gpu_run(tp=2), r"plan\.tp: 2; a real step is of one GPU, use 1"),
+        (gpu_run(tp=2), r"cluster: 2 GPUs; a real step runs on one GPU"),
+        (gpu_run(tp=2), r"plan\.tp: 2; a real step runs on one GPU, use 1"),
         (gpu_run(precision="fp8"), r"precision: fp8; use one of bf16, fp32"),
         (gpu_run(recompute="selective"), r"plan\.recompute: 'selective'; use one of none, full"),
         (gpu_run(recompute="full", recompute_method="block"), r"plan\.recompute_method: 'block'"),

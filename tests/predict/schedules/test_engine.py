@@ -356,8 +356,8 @@ F0, B0, W0, BW0 = (Action(kind, 0, 0) for kind in ("F", "B", "W", "BW"))
         ((F0, B0), "W of microbatch 0, chunk 0 is missing"),
         ((F0, W0), "B of microbatch 0, chunk 0 is missing"),
         ((F0, F0, BW0), "F of microbatch 0, chunk 0 is there 2 times"),
-        ((F0, B0, BW0), "B of microbatch 0, chunk 0 is there beside the BW"),
-        ((F0, B0, W0, BW0), "B of microbatch 0, chunk 0 is there beside the BW; rank 1: W of"),
+        ((F0, B0, BW0), "B of microbatch 0, chunk 0 is there in addition to the BW"),
+        ((F0, B0, W0, BW0), "B of microbatch 0, chunk 0 is there in addition to the BW; rank 1: W of"),
         ((F0, BW0, Action("F", 1, 0)), "F of microbatch 1, chunk 0 is not of this order"),
         ((F0, BW0, Action("F", 0, -1)), "F of microbatch 0, chunk -1 is not of this order"),
         ((F0, BW0, Action("X", 0, 0)), "X of microbatch 0, chunk 0 is not of this order"),  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
-from predict.serving.server import EngineSettings, Placement, Server
+from predict.serving.server import EngineSettings, Server, ServerPlacement
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import stepper
 from predict.serving.traffic import Traffic
@@ -47,7 +47,7 @@ def server(
     model: str = "llama3-8b", hardware: str = "H100", *, settings: EngineSettings | None = None, **placement: Any
 ) -> Server:
     """A shipped model on one node."""
-    placed = Placement(**placement)
+    placed = ServerPlacement(**placement)
     path = shipped_model(model)
     assert path is not None
     return Server(

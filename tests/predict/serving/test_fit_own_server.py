@@ -93,7 +93,7 @@ def test_the_servers_own_coefficients_are_found_and_used(
         (lambda files: ["README.md", "--config", CONFIG], "README.md: lacks the columns arrival_s"),
         (lambda files: [*files, "a.csv", "b.csv", "--config", CONFIG], "b.csv: "),
         (lambda files: [files[0].parent, "--config", CONFIG], "is a folder; give one of the two"),
-        (lambda files: [files[0].parent, "--set", "placement.tp=2"], "--set: goes with --config"),
+        (lambda files: [files[0].parent, "--set", "placement.tp=2"], "--set: applies only with --config"),
         (lambda files: [*files, "--config", CONFIG, "--set", "engine.enforce_eager=true"], "launches hide"),
     ],
 )

@@ -49,8 +49,8 @@ def test_weights_of_known_steps_are_found_and_used() -> None:
     assert predicted == pytest.approx(times.tolist(), rel=0.04)
     # steps of a dense model on one rank tell nothing of experts and messages, which another server may have
     assert {"moe", "all_reduce"} <= set(found.untold) and "gemm" not in found.untold
-    assert "moe" in Stepper(server("mixtral-8x7b"), found).untold
-    assert not {"moe", "all_reduce"} & set(Stepper(server("llama3-8b"), found).untold)
+    assert "moe" in Stepper(server("mixtral-8x7b"), found).unmeasured
+    assert not {"moe", "all_reduce"} & set(Stepper(server("llama3-8b"), found).unmeasured)
     of_mixture = Stepper(server("mixtral-8x7b"), found).interval_factors.high
     assert of_mixture > 1.1 * Stepper(server("llama3-8b"), found).interval_factors.high
 

@@ -103,11 +103,17 @@ def test_recorded_requests_are_played_again() -> None:
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
-        (("load.file=FILE", "load.rate=3"), "load.rate: does not go with load.file"),
-        (("load.file=FILE", "load.shared_tokens=9"), "load.shared_tokens: does not go with load.file, whose prompt_id"),
-        (("load.rate=3", "load.concurrency=4"), "load.concurrency: does not go with load.rate"),
-        (("load.requests=30",), "load.requests: does not go with an open loop"),
-        (("load.distinct_prompts=3", "load.shared_tokens=9"), "load.shared_tokens: does not go with distinct_prompts"),
+        (("load.file=FILE", "load.rate=3"), "load.rate: cannot be combined with load.file"),
+        (
+            ("load.file=FILE", "load.shared_tokens=9"),
+            "load.shared_tokens: cannot be combined with load.file, whose prompt_id",
+        ),
+        (("load.rate=3", "load.concurrency=4"), "load.concurrency: cannot be combined with load.rate"),
+        (("load.requests=30",), "load.requests: cannot be combined with an open loop"),
+        (
+            ("load.distinct_prompts=3", "load.shared_tokens=9"),
+            "load.shared_tokens: cannot be combined with distinct_prompts",
+        ),
     ],
 )
 def test_keys_that_would_change_nothing_are_refused(settings: tuple[str, ...], fault: str, tmp_path: Path) -> None:
@@ -129,7 +135,7 @@ def test_a_file_as_an_option_stands_in_place_of_the_configs_load(tmp_path: Path)
     assert load_serving(CONFIG, [recorded(tmp_path, True)]).load.rate == pytest.approx(2.0)
     own = tmp_path / "own.yml"
     own.write_text(CONFIG.read_text().replace("rate: 8", f"file: {tmp_path / 'requests-True.csv'}, rate: 8"))
-    with pytest.raises(ConfigError, match=r"load\.rate: does not go with load\.file"):
+    with pytest.raises(ConfigError, match=r"load\.rate: cannot be combined with load\.file"):
         load_serving(own)
 
 
@@ -184,7 +190,7 @@ def test_the_results_of_a_load_generator_are_read(tmp_path: Path) -> None:
         ("a.json", '{"traces": []}', "at its top level"),
         ("a.json", '{"input_lens": [1], "output_lens": [2, 3], "start_times": [0]}', "different lengths"),
         ("a.json", '{"input_lens": [1], "output_lens": 2}', "lacks start_times, output_lens"),
-        ("a.json", '[{"spans": 1}]', "of another schema"),
+        ("a.json", '[{"spans": 1}]', "has another schema"),
         ("a.json", "arrival", "is not JSON"),
     ],
 )

@@ -15,7 +15,7 @@ from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import placement_faults
 from predict.serving.kernels import GROUPS, kernel_features, token_kernels
 from predict.serving.kv_cache import kept_bytes, weight_bytes
-from predict.serving.server import Placement
+from predict.serving.server import ServerPlacement
 from predict.serving.step_model import MODELS, sums
 from predict.serving.stepper import stepper
 from sampling.collectives.kinds import AllGather, ReduceScatter
@@ -219,6 +219,6 @@ def test_experts_are_sliced_over_the_gpus_of_all_replicas() -> None:
 
 def test_experts_that_do_not_divide_into_slices_are_refused() -> None:
     mixture = server("mixtral-8x7b").model
-    (fault,) = placement_faults(mixture, Placement(tp=2, dp=3))
+    (fault,) = placement_faults(mixture, ServerPlacement(tp=2, dp=3))
     assert (fault.path, "14,336 of the experts" in fault.problem) == ("placement.dp", True)
-    assert not placement_faults(mixture, Placement(dp=2))
+    assert not placement_faults(mixture, ServerPlacement(dp=2))

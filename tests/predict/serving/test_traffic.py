@@ -69,11 +69,14 @@ def test_uneven_answers_wait_longer_at_the_tail() -> None:
         (["load.prompt_lengths=lognormal:600,0.9"], "a request may have 16,292 tokens of prompt.*load.prompt_max"),
         (["load.prompt_lengths=uniform:9..3"], "--set: load.prompt_lengths: uniform:9..3 ends below its start"),
         (["load.prompt_lengths=lognorm:1"], "load.prompt_lengths: 'lognorm:1' is not allowed"),
-        (["load.prompt_lengths=constant:9", "load.prompt=3"], "load.prompt: does not go with load.prompt_lengths"),
-        (["load.output_max=9"], "load.output_max: does not go with load.output, a number"),
+        (
+            ["load.prompt_lengths=constant:9", "load.prompt=3"],
+            "load.prompt: cannot be combined with load.prompt_lengths",
+        ),
+        (["load.output_max=9"], "load.output_max: cannot be combined with load.output, a number"),
         (
             ["load.prompt_lengths=constant:9", "load.output_lengths=constant:9", "load.spread=0.5"],
-            "load.spread: does not go with",
+            "load.spread: cannot be combined with",
         ),
     ],
 )

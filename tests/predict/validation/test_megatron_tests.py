@@ -137,8 +137,8 @@ def test_latent_attention_is_read_by_its_ranks() -> None:
         ({"kind": "hybrid"}, "kind: hybrid: Mamba"),
         ({"n_gpus": ""}, "n_gpus: not published"),
         ({"vocab_padded": ""}, "vocab_padded: not published"),
-        ({"attention_backend": "magic"}, "attention_backend: magic is none of fused, flash, unfused"),
-        (MIXTURE | {"moe_layer_freq": "([0]*2+[1]*29)"}, "is no list of 32 layers"),
+        ({"attention_backend": "magic"}, "attention_backend: magic is not one of fused, flash, unfused"),
+        (MIXTURE | {"moe_layer_freq": "([0]*2+[1]*29)"}, "is not a list of 32 layers"),
     ],
 )
 def test_a_test_that_cannot_be_expressed_says_why(changes: dict[str, str], why: str) -> None:

@@ -162,7 +162,7 @@ def test_the_contract_of_the_command(
     assert "cached (not judged) " in told and "sound (not judged)" not in told
     assert told.count("no config") == 1 and re.search(r" 4  this +no config", told)
     assert main(["validate", "serving", "--truth", str(truth), "--model", "kernels", "--coefficients", str(file)]) == 2
-    assert "is of the model formula" in capsys.readouterr().err
+    assert "is for the model formula" in capsys.readouterr().err
 
 
 def test_the_published_weights_compute_every_prompt(stages: list[Stage]) -> None:

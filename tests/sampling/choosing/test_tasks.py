@@ -12,7 +12,7 @@ from sampling.cells.head import OutputHead
 from sampling.cells.overlap import Overlap
 from sampling.choosing.tasks import PlacedTasks, SamplingTask, collective_sweep, place_tasks, requests_of_parts
 from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
-from sampling.collectives.topology import Placement, groups_of, placement_of
+from sampling.collectives.topology import GroupPlacement, groups_of, placement_of
 from sampling.hardware.cluster import Machine
 from sampling.operators.gemm import Gemm
 
@@ -52,8 +52,8 @@ def test_calls_are_put_on_the_nodes_and_groups_that_they_need() -> None:
     assert [(job.nodes, job.group, [request.call for request in job.requests]) for job in jobs] == [
         (1, None, [GEMM, pair]),
         (2, None, [spread, CELL]),
-        (1, Placement(ranks=4, ranks_per_node=4), [half]),
-        (2, Placement(ranks=4, ranks_per_node=2), [strided]),
+        (1, GroupPlacement(ranks=4, ranks_per_node=4), [half]),
+        (2, GroupPlacement(ranks=4, ranks_per_node=2), [strided]),
     ]
 
 

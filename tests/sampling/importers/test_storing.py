@@ -12,7 +12,7 @@ import pytest
 from sampling.errors import SamplesError, UserError
 from sampling.importers import importers
 from sampling.importers.command import main
-from sampling.importers.storing import Outcome, gaps, store
+from sampling.importers.storing import StoredTable, gaps, store
 from sampling.importers.table import Row, Table
 from sampling.operators.attention import Attention
 from sampling.store.profiles import home_of, read_manifest
@@ -40,7 +40,7 @@ def backwards() -> list[Row]:
     ]
 
 
-def put(home: Path, profile: str, *tables: Table) -> list[Outcome]:
+def put(home: Path, profile: str, *tables: Table) -> list[StoredTable]:
     return store(tables, home / "samples" / profile, homes=[home])
 
 

@@ -14,7 +14,7 @@ from sampling.choosing.tasks import SamplingTask
 from sampling.operators.gemm import Gemm
 from sampling.ranks.job import Job
 from sampling.ranks.launch import RanksFailedError
-from sampling.session.run_tasks import Outcome, run_tasks
+from sampling.session.run_tasks import SessionOutcome, run_tasks
 from sampling.store.journal import append_to_journal, attempting, given_up
 from sampling.store.profiles import Manifest
 from tests.made_rows import row
@@ -69,7 +69,7 @@ def killed(ranks: Ranks) -> Callable[[Job, Callable[[], None]], None]:
     return run
 
 
-def session(directory: Path, ranks: Ranks, budget_s: float = 60.0) -> Outcome:
+def session(directory: Path, ranks: Ranks, budget_s: float = 60.0) -> SessionOutcome:
     tasks = [SamplingTask(busy_ranks=1, requests=REQUESTS, visits=1)]
     return run_tasks(directory, MANIFEST, tasks, budget_s=budget_s, run_job=killed(ranks))
 

@@ -23,7 +23,7 @@
     let reply;
     try { reply = await ask("answer", settings); } catch (error) { status.textContent = String(error.message || error); return; }
     if (turn !== asked) return;
-    tell(reply.faults || {}, reply.follows || {});
+    mark(reply.faults || {}, reply.follows || {});
     if (reply.faults) { status.textContent = "not possible: see the marked settings"; answer.style.opacity = 0.45; return; }
     const now = JSON.stringify(settings);
     if (now !== answered) { before = latest; answered = now; }
@@ -38,7 +38,7 @@
     show({ ...latest, runs }, answer, first.live);
   }
   // faults stand next to their controls; those of no control stand at the tools
-  function tell(faults, follows) {
+  function mark(faults, follows) {
     following = follows;
     for (const [path, parts] of shown) {
       const problem = faults[path];
@@ -98,12 +98,12 @@
     const open = ["model and precision", "batch", "plan", "rl", "rl.rollout"];
     return [...new Set(first.controls.map(group))].map((name) => el("details", { open: open.includes(name) }, el("summary", {}, name), first.controls.filter((control) => group(control) === name).map(field)));
   }
-  // an answer beside that of the settings; what keeps it from being is told
+  // an answer next to that of the settings; what prevents it is shown
   async function other(what, waiting, failed) {
     status.textContent = waiting;
     const reply = await ask(what, settings).catch((error) => ({ faults: { "": String(error.message || error) } }));
     if (!reply.faults) { status.textContent = ""; return reply; }
-    tell(reply.faults, following);
+    mark(reply.faults, following);
     status.textContent = failed;
     return null;
   }

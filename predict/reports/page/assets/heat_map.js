@@ -5,7 +5,7 @@ function heatMap(run) {
   if (!map) return null;
   const of = (cell) => cell.tokens_per_second_per_gpu;
   const best = Math.max(...map.cells.filter((cell) => cell.verdict && cell.verdict !== "OOM").map(of), 1e-9);
-  const told = (cell) => cell.reason ? "cannot run: " + cell.reason : `${rate(of(cell))} tokens/s/GPU, MFU ${percent(cell.mfu)}, ${gib(cell.memory_bytes)} GiB, ${cell.verdict}`;
+  const described = (cell) => cell.reason ? "cannot run: " + cell.reason : `${rate(of(cell))} tokens/s/GPU, MFU ${percent(cell.mfu)}, ${gib(cell.memory_bytes)} GiB, ${cell.verdict}`;
   const picture = chart("heat-map", `Throughput of ${run.name} by ${map.column} and ${map.row}`, (svg, width) => {
     const left = 74, row = 34, wide = (width - left) / map.sequences.length, id = "hatch-" + Math.random().toString(36).slice(2);
     svg.append(draw("defs", {}, draw("pattern", { id, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
@@ -15,7 +15,7 @@ function heatMap(run) {
       const oom = cell.verdict === "OOM", share = cell.reason ? 0 : Math.min(1, of(cell) / best);
       const style = cell.reason ? "fill: none; stroke: var(--line)" : oom ? `fill: url(#${id})` : `fill: ${mixed(share)}`;
       const text = cell.reason ? "–" : oom ? "OOM" : rate(of(cell));
-      svg.append(draw("g", {}, draw("rect", { class: "mark", "data-verdict": cell.verdict || "none", x: x + 1, y: y + 1, width: wide - 2, height: row - 2, style }, tip(told(cell))),
+      svg.append(draw("g", {}, draw("rect", { class: "mark", "data-verdict": cell.verdict || "none", x: x + 1, y: y + 1, width: wide - 2, height: row - 2, style }, tip(described(cell))),
         label(x + wide / 2, y + row / 2 + 4, text, { "text-anchor": "middle", "pointer-events": "none", style: cell.reason ? "fill: var(--soft)" : oom ? "fill: var(--ink); paint-order: stroke; stroke: var(--faint); stroke-width: 4px" : share > 0.55 ? "fill: var(--paper)" : "fill: var(--ink)" })));
       if (cell.sequence === map.own[0] && cell.microbatch === map.own[1]) svg.append(draw("rect", { class: "own", x: x + 1, y: y + 1, width: wide - 2, height: row - 2 }));
     }

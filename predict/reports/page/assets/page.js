@@ -1,4 +1,4 @@
-// The page: a section for each question, its runs beside each other.
+// The page: a section for each question, its runs next to each other.
 function sectioned(title, note, runs, build) {
   if (!runs.length) return null;
   const made = runs.map((run) => build(run));
@@ -33,7 +33,7 @@ const SECTIONS = {
   ledgers: (page) => typeof ledgers === "function" && sectioned("Ledgers", null, page.runs, ledgers),
   sources: (page) => sectioned("Assumptions and sources", null, page.runs, (run) => el("div", {}, el("h3", {}, "Settings"), settings(run), el("details", {}, el("summary", {}, `${run.assumptions.length} assumptions, each with its source`), assumptions(run)))),
 };
-// Runs beside each other are drawn to one scale, unless they are so unlike that one of them would vanish.
+// Runs next to each other are drawn to one scale, unless they are so unlike that one of them would vanish.
 function scaled(runs) {
   const steps = runs.map((run) => run.prediction.step_time_us.high), bytes = runs.map((run) => run.memory.point_bytes);
   const alike = (values) => Math.max(...values) < 6 * Math.min(...values) ? Math.max(...values) : 0;

@@ -1,4 +1,4 @@
-// Plans beside each other: throughput against memory with the Pareto front, and a table that sorts.
+// Plans next to each other: throughput against memory with the Pareto front, and a table that sorts.
 function plans(rows, capacity, search) {
   const run = rows.filter((row) => !row.reason), refused = rows.filter((row) => row.reason);
   if (!run.length) return null;

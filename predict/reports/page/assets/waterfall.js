@@ -8,7 +8,7 @@ function waterfall(run) {
     const x = (us) => left + (inner * us) / most;
     let start = 0;
     bars.forEach((bar, place) => {
-      start = bar.start ?? start;  // phases may stand beside each other
+      start = bar.start ?? start;  // phases may overlap
       const y = 4 + place * row;
       const about = Object.entries(bar.headings).map(([name, us]) => `${name} ${duration(us)}`).join(", ");
       svg.append(draw("g", { class: "row" },

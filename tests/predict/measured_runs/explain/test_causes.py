@@ -213,5 +213,5 @@ def test_a_rank_is_slow_where_its_forwards_and_backwards_together_are(
         rule="",
         on_device=False,
     )
-    predicted = PredictedStep(step_us=1000.0, headings={}, calls={}, messages_us={}, doubts={})
+    predicted = PredictedStep(step_us=1000.0, headings={}, calls={}, messages_us={}, deviations_log={})
     assert [finding.cost_us for finding in slow_ranks(predicted, measured)] == told

@@ -126,8 +126,8 @@ def test_on_a_device_a_long_pause_is_idle_unless_the_next_kernel_was_launched_la
 @pytest.mark.parametrize(
     ("config", "settings", "device_step", "fault"),
     [
-        (CONFIG, ["plan.dp=1", "cluster.gpus_per_node=1"], False, "of world size 2, the config of 1"),
-        (CONFIG, [], True, "holds kernels of a GPU, the config is of a CPU"),
+        (CONFIG, ["plan.dp=1", "cluster.gpus_per_node=1"], False, "a world size of 2, the config one of 1"),
+        (CONFIG, [], True, "holds kernels of a GPU, the config is for a CPU"),
         (
             CONFIG,
             ["batch.seq_len=112"],
@@ -138,7 +138,7 @@ def test_on_a_device_a_long_pause_is_idle_unless_the_next_kernel_was_launched_la
             "configs/runs/llama3-70b-64xh100.yml",
             [],
             False,
-            "world size 2, the config of 64; it holds no kernels of a GPU",
+            "a world size of 2, the config one of 64; it holds no kernels of a GPU",
         ),
     ],
 )

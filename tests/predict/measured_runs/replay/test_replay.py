@@ -160,7 +160,7 @@ def alone(gelu_us: float) -> PredictedStep:
         headings=times,
         calls={(GEMM, "forward"): (1.0, 900.0), (GELU, "forward"): (2.0, gelu_us)},
         messages_us={},
-        doubts=dict.fromkeys(times, 0.1),
+        deviations_log=dict.fromkeys(times, 0.1),
     )
 
 

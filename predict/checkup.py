@@ -40,6 +40,9 @@ class Profile:
     """How many of them are quarantined, so that no time model learns from them; None as for `rows`."""
     sampled: str
     fitted: str
+    pace_half_width: float | None
+    """Half-width in log time, at 90 %, of the machine's pace at a later moment, the widest over the numbers of busy ranks; None where no
+    session read it."""
     fault: str
     """What is wrong with it and the command that mends it; '' if nothing is."""
 
@@ -58,6 +61,7 @@ def _profile(name: str) -> Profile:
     home = home_of(name)
     samples, models = home / "samples" / name, home / "regressors" / name
     device = sampled = fitted = ""
+    pace_half_width = None
     faults = []
     try:
         if (samples / manifest.MANIFEST).is_file():
@@ -70,6 +74,7 @@ def _profile(name: str) -> Profile:
             facts = artifact.load(models).facts
             device = device or str(facts["provenance"]["device"].get("name", ""))
             fitted = str(facts["fitted_at"])[:10]
+            pace_half_width = max((each["half_width"] for each in facts.get("pace", {}).values()), default=None)
             if newer := sessions_since(facts, samples):
                 faults.append(
                     f"{newer} of its sampling sessions are newer than its time models; run `{_fit(name, home)}`"
@@ -86,6 +91,7 @@ def _profile(name: str) -> Profile:
         set_aside=set_aside,
         sampled=sampled,
         fitted=fitted,
+        pace_half_width=pace_half_width,
         fault="; ".join(faults),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -57,13 +58,14 @@ def _lines(found: Checkup) -> Iterator[str]:
 
 def _profiles(found: Checkup) -> RenderableType:
     table = Table(title="profiles", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for name in ("profile", "whose", "device", "rows", "set aside", "sampled", "fitted"):
+    for name in ("profile", "whose", "device", "rows", "set aside", "sampled", "fitted", "pace within"):
         table.add_column(name, justify="right" if name in ("rows", "set aside") else "left")
     for each in found.profiles:
         here = each.name + (" (answers runs here)" if each.name == found.runs_here_use else "")
         on_this = " (this CPU)" if each.device == found.cpu else ""
         counts = ("not counted" if count is None else f"{count:,}" for count in (each.rows, each.set_aside))
-        cells = (here, each.kind, f"{each.device}{on_this}", *counts, each.sampled or "no", each.fitted or "no")
+        pace = "not read" if each.pace_half_width is None else f"±{math.expm1(each.pace_half_width):.0%}"
+        cells = (here, each.kind, f"{each.device}{on_this}", *counts, each.sampled or "no", each.fitted or "no", pace)
         table.add_row(*map(escape, cells))
     return table
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 
+from predict import estimate, load
 from predict.cli.options import (
     add_config,
     add_json,
@@ -18,8 +20,13 @@ from predict.cli.options import (
 from predict.kinds import RL, SERVING, kind_of
 from predict.measurement.measure import measure
 from predict.measurement.measurement import Measurement
+from predict.measurement.pace import Pace, pace_over
+from predict.measurement.real_rl import RlMeasurement
+from predict.measurement.serving.real_server import ServedLoad
 from predict.reports.measurement import FORMS
-from sampling.errors import Checks, UserError
+from predict.reports.text import stacked
+from predict.rl.config import load_rl
+from sampling.errors import Checks, SamplesError, UserError
 
 EXAMPLES = """\
 examples:
@@ -70,10 +77,28 @@ def run(options: argparse.Namespace) -> None:
         implementation=options.implementation,
         trace=options.trace,
     )
-    print_answer(options, found, *FORMS[type(found)])
+    pace = None if isinstance(found, ServedLoad) else _pace(options, found)
+    to_json, to_text = FORMS[type(found)]
+    print_answer(
+        options,
+        found,
+        lambda one: to_json(one) | ({"pace": pace.to_json()} if pace else {}),
+        lambda one: stacked(to_text(one), *([f"  {pace}"] if pace else [])),
+    )
     if options.trace:
         assert isinstance(found, Measurement)
         log(f"wrote a trace of {len(found.traced_us)} steps of each rank to {options.trace}")
+
+
+def _pace(options: argparse.Namespace, found: Measurement | RlMeasurement) -> Pace | None:
+    """The machine's pace beside the steps; of an RL step by the training step of the same model. None without usable rows."""
+    if isinstance(found, Measurement):
+        run = load(options.config, options.overrides)
+    else:
+        run = load_rl(options.config, options.overrides).base
+    with suppress(SamplesError):
+        return pace_over(estimate(run, require_fit=False), found.references_us)
+    return None
 
 
 def _check_rl(options: argparse.Namespace) -> None:

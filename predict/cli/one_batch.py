@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from predict import estimate, memory_advice
 from predict.cli.made_config import add_config_or_model, make_config
@@ -15,6 +16,7 @@ from predict.cli.options import (
     check_fit,
     given,
     loaded,
+    log,
     naming,
     print_answer,
     print_json,
@@ -28,6 +30,9 @@ from predict.reports.prediction import prediction_text, predictions_json, side_b
 from predict.reports.text import show, with_provenance
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
+
+if TYPE_CHECKING:
+    from predict.measurement.pace import Pace
 
 MODES = ("benchmark", "simulate", "both")
 
@@ -47,6 +52,7 @@ examples:
   predict one-batch configs/runs/llama3-70b-64xh100.yml --set plan.vpp=unknown --set plan.recompute=unknown
   predict one-batch --model llama3-70b --gpus 64xh100 --save-config llama3-70b.yml
   predict one-batch configs/runs/demo.yml --benchmark bench.json --profiling-mode both
+  predict one-batch configs/runs/demo.yml --set cluster.profile=demo --pace now
 """
 
 
@@ -63,6 +69,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="layers from the benchmark, from samples and models, or both side by side (default: benchmark where one is "
         "given, else simulate)",
     )
+    command.add_argument(
+        "--pace",
+        choices=("rows", "now"),
+        default="rows",
+        help="predict at the reference pace of the rows (the default), or at the pace that this machine has now, timed for seconds",
+    )
     add_check(command)
     add_calibration(command)
     command.add_argument("--sources", action="store_true", help="list the source of each of the hardware's figures")
@@ -74,10 +86,11 @@ def run(options: argparse.Namespace) -> None:
     if _partly_unknown(options):
         _show_likely(options)
         return
-    predictions = _predictions(options)
+    pace, predictions = _at_pace_now(options) if options.pace == "now" else (None, _predictions(options))
     misfits = [misfit(prediction.memory) for prediction in predictions.values()]
     if options.json:
-        print_json(predictions_json(predictions) | ({"config": made.content} if made else {}))
+        paced = {"pace": pace.to_json()} if pace else {}
+        print_json(predictions_json(predictions) | paced | ({"config": made.content} if made else {}))
     elif len(predictions) > 1:
         timed = predictions["benchmark"]
         first = headlines(misfits)
@@ -108,6 +121,20 @@ def _show_likely(options: argparse.Namespace) -> None:
     print_answer(options, likely, likely_json, likely_text)
     misfits = [misfit(one.memory) for one in likely.predictions]
     check_fit(options, misfits if all(misfits) else [], said=not options.json)
+
+
+def _at_pace_now(options: argparse.Namespace) -> tuple[Pace, dict[str, Prediction]]:
+    """The pace of this machine now, which is reported, and the prediction at it."""
+    from predict.measurement.pace import at_pace, pace_now  # loads what runs steps for real
+
+    refuse(
+        given(options, "benchmark", "profiling_mode"),
+        "brings times of its own, which --pace now does not change; omit it",
+    )
+    (prediction,) = _predictions(options).values()
+    pace = pace_now(prediction)
+    log(str(pace))
+    return pace, {"simulate": at_pace(prediction.run, pace.by_resource)}
 
 
 def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:

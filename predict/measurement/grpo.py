@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.optim import AdamW
 
 from predict.measurement.decoder import DTYPES, SEED, Attention, Block, Decoder, rotate
+from predict.measurement.reference_calls import ReferenceTimes
 from predict.measurement.system_noise import Usage
 from predict.model.spec import ModelSpec
 from predict.rl.config import RlRun, load_rl
@@ -197,10 +198,16 @@ def log_probs_of(model: Decoder, tokens: Tensor) -> Tensor:
 
 def body(config: str, overrides: Sequence[str], steps: int) -> dict[str, Any]:
     """The times of each phase, and the reward, of every step of a config's run."""
-    grpo = Grpo(load_rl(config, overrides))
+    rl = load_rl(config, overrides)
+    grpo, reference = Grpo(rl), ReferenceTimes(rl.base.cluster)
     done = []
     for _ in range(steps):
+        reference.read_if_due()
         before = Usage.now()
         phases, reward = grpo.step()
         done.append({"phases": phases, "reward": reward, **asdict(Usage.now().since(before))})
-    return {"steps": done, "versions": {"torch": importlib.metadata.version("torch")}}
+    return {
+        "steps": done,
+        "versions": {"torch": importlib.metadata.version("torch")},
+        "reference_us": reference.medians_us(),
+    }

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from predict.measurement.measurement import ReferenceUs
 from predict.measurement.real_step import STEPS, WARMUP
 from predict.measurement.requirements import require_measurable_rl
 from predict.measurement.system_noise import StepUsage, noise_of, others_shares_here, quiet_steps
@@ -41,6 +42,8 @@ class RlMeasurement:
     rewards: tuple[float, ...]
     threads: int
     versions: Mapping[str, str]
+    references_us: tuple[ReferenceUs, ...] = ()
+    """The times of the reference calls beside the steps of each round, which show the machine's pace."""
 
     @property
     def noise(self) -> str:
@@ -82,6 +85,7 @@ class RlMeasurement:
             "reward": {"first": self.rewards[0], "last": self.rewards[-1]},
             "threads": self.threads,
             "versions": dict(self.versions),
+            **({"references_us": list(map(dict, self.references_us))} if self.references_us else {}),
         }
 
 
@@ -120,6 +124,7 @@ def _summarize(name: str, result: Mapping[str, Any], threads: int) -> RlMeasurem
         rewards=tuple(step["reward"] for step in result["steps"]),
         threads=threads,
         versions=result["versions"],
+        references_us=(result["reference_us"],),
     )
 
 
@@ -133,4 +138,5 @@ def pool_rl(rounds: Sequence[RlMeasurement]) -> RlMeasurement:
         },
         others_shares=tuple(share for each in rounds for share in each.others_shares),
         rewards=tuple(reward for each in rounds for reward in each.rewards),
+        references_us=tuple(one for each in rounds for one in each.references_us),
     )

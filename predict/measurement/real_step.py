@@ -163,6 +163,7 @@ def summarize(
         parameters_per_rank=tuple(rank["parameters"] for rank in ranks),
         threads=run.cluster.threads,
         versions=dict(result["versions"]),
+        references_us=(result["reference_us"],),
         settings=settings_of(run),
     )
 

@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from predict.layers.run_json import load_run
 from predict.measurement.decoder import Training
+from predict.measurement.reference_calls import ReferenceTimes
 from predict.measurement.requirements import Implementation, trace_name
 from predict.measurement.system_noise import Usage, noise_of, others_shares_here, quiet_steps, usage_of
 from predict.measurement.training import build_training
@@ -68,10 +69,12 @@ class RankReport:
     """Wall times of the steps that a profiler recorded."""
 
 
-def train(training: Training, steps: int) -> RankReport:
-    """Run and time `steps` steps; every rank of the process group must call it together."""
+def train(training: Training, steps: int, reference: ReferenceTimes) -> RankReport:
+    """Run and time `steps` steps, with readings of the machine's pace between them; every rank of the process group must call it
+    together."""
     report = RankReport(parameters=training.parameters)
     for _ in range(steps):
+        reference.read_if_due()
         before = Usage.now()
         dist.barrier()
         start = time.perf_counter()
@@ -93,13 +96,18 @@ def build(run: TrainingRun, implementation: Implementation) -> Training:
     return build_transformers_training(run)
 
 
-def facts_of(reports: Sequence[Mapping[str, Any]], warmup: int) -> dict[str, Any]:
+def facts_of(reports: Sequence[Mapping[str, Any]], warmup: int, reference: ReferenceTimes) -> dict[str, Any]:
     """Facts for a trace, by the reports of all ranks: the steps without the profiler whose median `predict measure` reports, their kind of
-    noise, and the threads that ran them."""
+    noise, the threads that ran them, and the times of the reference calls beside them."""
     steps = usage_of(reports)[warmup:]
     shares = others_shares_here(steps)
     kept_us = [steps[index].wall_s * 1e6 for index in quiet_steps(shares)[0]]
-    return {"untraced_steps_us": kept_us, "noise": noise_of(shares, kept_us), "threads": torch.get_num_threads()}
+    return {
+        "untraced_steps_us": kept_us,
+        "noise": noise_of(shares, kept_us),
+        "threads": torch.get_num_threads(),
+        "reference_us": reference.medians_us(),
+    }
 
 
 def body(
@@ -111,14 +119,16 @@ def body(
     more steps, one file per rank.
     """
     dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
-    training = build(load_run(run), implementation)
-    report = train(training, steps)
+    wanted = load_run(run)
+    training, reference = build(wanted, implementation), ReferenceTimes(wanted.cluster)
+    report = train(training, steps, reference)
     if trace:
-        report.traced_s = trace_steps(training, Path(trace), facts_of(_of_all_ranks(report), warmup))
+        report.traced_s = trace_steps(training, Path(trace), facts_of(_of_all_ranks(report), warmup, reference))
     reports = _of_all_ranks(report)
     libraries = dict.fromkeys(("torch", implementation))
     versions = {library: importlib.metadata.version(library) for library in libraries}
-    return {"ranks": reports, "versions": versions} if dist.get_rank() == 0 else None
+    found = {"ranks": reports, "versions": versions, "reference_us": reference.medians_us()}
+    return found if dist.get_rank() == 0 else None
 
 
 def _of_all_ranks(report: RankReport) -> list[Any]:

@@ -21,6 +21,7 @@ BODIES = {
     "training": "predict.measurement.timed_training",
     "one-gpu": "predict.measurement.one_gpu",
     "memory": "predict.measurement.count_bytes",
+    "pace": "predict.measurement.reference_calls",
     "serving": "predict.measurement.serving.engine",
     "rl": "predict.measurement.grpo",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from predict.prices.conditions import (
 )
 from predict.prices.cost_model import CostModel
 from predict.prices.kernels import operator_us
+from predict.prices.pace import AtPace
 from predict.prices.price_list import PriceList
 from predict.prices.sample_provenance import (
     ANOTHER_CPU,
@@ -46,6 +47,7 @@ from sampling.collectives.kinds import Collective
 from sampling.errors import SamplesError
 from sampling.files.disk import state_of
 from sampling.hardware.cluster import Cluster, Gpu, hardware_facts
+from sampling.store.pace import Resource
 from sampling.store.profiles import MANIFEST, SHIPPED, home_of, profile_in_use
 
 SPREAD = 2.0
@@ -110,14 +112,16 @@ class _Opening:
     """How the run's layers are launched, as `layers_launched` shows."""
     files: tuple[tuple[int, ...], ...]
     this_cpu: str
+    paces: tuple[tuple[Resource, float], ...]
 
 
 _opened: list[tuple[_Opening, PriceList]] = []
 
 
-def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
+def open_prices(cluster: Cluster, execution: Execution, paces: Mapping[Resource, float] | None = None) -> PriceList:
     """The price list, opened once for each cluster, set of conditions and state of the profile's files; a process
-    keeps the latest; all analytic without regressors.
+    keeps the latest; all analytic without regressors. Sampled times are at the reference pace of their rows, or, for
+    rows of this device, at `paces`.
 
     SamplesError for regressors that are damaged, out of date or of other hardware.
     """
@@ -130,6 +134,7 @@ def open_prices(cluster: Cluster, execution: Execution) -> PriceList:
         layers=layers_launched(execution, cluster.gpu.architecture),
         files=tuple(map(state_of, _files_read(profile, home, home_of(SHIPPED)))),
         this_cpu=this_cpu(cluster),
+        paces=tuple(sorted((paces or {}).items())),
     )
     for known, prices in tuple(_opened):
         if known == opening:
@@ -175,6 +180,8 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         sampled_on = bank.facts["provenance"]["device"].get("name", "an unnamed device")
         if is_another_cpu(cluster, sampled_on):
             fitted, transfer_error, origin = AnotherCpu(bank), ANOTHER_CPU, "transferred"
+        elif opening.paces:
+            fitted = AtPace(bank, dict(opening.paces))
         else:
             pace_spread = bank.facts.get("pace", {}).get(str(cluster.gpus_per_node), {}).get("half_width", 0.0)
         models.insert(0, WithinSamples(fitted, CollectiveCorrection(bank), bank.facts.get("attention_kernel", "")))

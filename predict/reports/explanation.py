@@ -72,15 +72,16 @@ def explanation_report(explanation: Explanation) -> RenderableType:
 
 def _headline(explanation: Explanation) -> str:
     measured, predicted, interval = explanation.measured, explanation.predicted, explanation.prediction.step_time
-    error = predicted.step_us / measured.step_us - 1
     ranks = counted(len(measured.ranks), "rank")
     lines = [
         f"{explanation.prediction.run.name}: {duration(measured.step_us)} measured, {duration(predicted.step_us)} predicted "
-        f"(90 %: {durations(interval.low_us, interval.high_us)}; error {signed_percent(error)})",
+        f"(90 %: {durations(interval.low_us, interval.high_us)}; error {signed_percent(explanation.error)})",
         f"  {ranks} of {explanation.prediction.run.cluster.world_size} traced; steps found by {measured.rule}; "
         f"{percent(measured.matched_share)} of the kernels' time has an operator",
     ]
-    return "\n".join([*lines, *measured_text(explanation.traced)])
+    pace = explanation.pace
+    paced = [f"  {pace}; {pace.parts_of(explanation.error)}"] if pace else []
+    return "\n".join([*lines, *measured_text(explanation.traced), *paced])
 
 
 def _verdict(explanation: Explanation) -> list[str]:

@@ -9,6 +9,7 @@ from predict.measurement.measurement import DeviceRecord, Measurement
 from predict.measurement.real_rl import RlMeasurement
 from predict.measurement.serving.real_server import ServedLoad
 from predict.measurement.system_noise import noise_note
+from predict.prices.pace import paces_text
 from predict.reports.text import escape, stacked, table
 from predict.serialise import version_of
 from predict.serving.latency import Spread
@@ -85,6 +86,8 @@ def served_text(served: ServedLoad) -> str:
     lines.append(
         f"  {served.preemptions} preemptions; other processes kept the server waiting for {served.waited_s:.1f} s, which no time contains"
     )
+    if served.paces:
+        lines.append(f"  this machine now runs at these shares of the pace of its rows: {paces_text(served.paces)}")
     return "\n".join(lines)
 
 
@@ -102,6 +105,7 @@ def served_json(served: ServedLoad) -> dict[str, Any]:
             f"{name}_us": _spread(spread)
             for name, spread in (("e2e", latency.e2e), ("ttft", latency.ttft), ("tpot", latency.tpot))
         },
+        **({"pace": {"by_resource": dict(served.paces)}} if served.paces else {}),
     }
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from predict.measurement.real_rl import STEP
 from predict.measurement.system_noise import noise_notes
 from predict.reports.compared import LATENCIES, beside, counts, share, shares
 from predict.reports.measurement import clock_of
 from predict.reports.memory import headlines
 from predict.reports.text import Columns, escape, noted, stacked, table
 from predict.validation.compared import scores
-from predict.validation.here import ValidationRow
+from predict.validation.here import ValidationRow, mean_error_at_pace
 from predict.validation.rl_here import MeasuredPhase, MeasuredRlStep, by_phase
 from sampling.files.faults import counted
 from sampling.number_text import durations, signed_percent, size
@@ -25,10 +26,15 @@ def validation_text(
     rows: Sequence[ValidationRow], notes: Sequence[str] = (), misfits: Sequence[str] = ()
 ) -> RenderableType:
     """The rows and what they sum up to, after `misfits`, why runs do not fit, and `notes` on what the predictions rest on."""
-    columns = beside(lambda row: row) | {
-        "p10 to p90": lambda row: durations(row.measured_low_us, row.measured_high_us),
-        "": lambda row: "NOISY" if row.noisy else "",
-    }
+    paced = {"pace": _pace, "error at it": _error_at_pace} if any(row.pace for row in rows) else {}
+    columns = (
+        beside(lambda row: row)
+        | paced
+        | {
+            "p10 to p90": lambda row: durations(row.measured_low_us, row.measured_high_us),
+            "": lambda row: "NOISY" if row.noisy else "",
+        }
+    )
     found = scores(rows)
     quiet = [row for row in rows if not row.noisy]
     dropped = f"; {counted(sum(row.dropped_steps for row in quiet), 'noisy step')} dropped" if quiet else ""
@@ -41,7 +47,24 @@ def validation_text(
         *noise_notes([(escape(row.run), row.noise) for row in rows]),
         f"{counted(found.rows, 'run')}: mean error {found.mean:.1%}, worst {found.worst:.1%}, bias {signed_percent(found.bias or 0.0)}, "
         f"intervals cover {found.coverage:.0%}{dropped} (errors are predicted over measured, less 1)",
+        *_pace_lines(rows),
     )
+
+
+def _pace(row: ValidationRow) -> str:
+    return f"{row.pace.of_step:.2f}" if row.pace else ""
+
+
+def _error_at_pace(row: ValidationRow) -> str:
+    return "" if row.error_at_pace is None else signed_percent(row.error_at_pace)
+
+
+def _pace_lines(rows: Sequence[ValidationRow]) -> Iterator[str]:
+    """The pace of the machine beside the last run, and the errors that the pace does not make; nothing where it is not known."""
+    paces = [row.pace for row in rows if row.pace]
+    mean = mean_error_at_pace(rows)
+    if paces and mean is not None:
+        yield f"{paces[-1]}; with each run at the pace beside its steps, the mean error is {mean:.1%}"
 
 
 def _devices(rows: Sequence[ValidationRow]) -> Iterator[RenderableType]:
@@ -86,6 +109,7 @@ def measured_rl_text(rows: Sequence[MeasuredRlStep]) -> RenderableType:
         ),
         "",
         f"times are {clock_of(rows[0].measurement)}",
+        *(f"{escape(row.run)}: {row.pace.parts_of(row.phases[STEP].error)}; {row.pace}" for row in rows if row.pace),
         *noise_notes([(escape(row.run), row.measurement.noise) for row in rows]),
     )
 

@@ -12,12 +12,13 @@ from predict import one_batch
 from predict.interval import Interval
 from predict.measurement.gpu_steps import TIMED, WARM_UP
 from predict.measurement.measurement import DeviceRecord, Measurement
+from predict.measurement.pace import Pace, pace_over
 from predict.measurement.real_step import WARMUP, measure_interleaved, rounds_kept
 from predict.measurement.requirements import Implementation
 from predict.run.training_run import TrainingRun
 from predict.serialise import picked, version_of
 from predict.step.prediction import Prediction
-from predict.validation.compared import Compared, scores
+from predict.validation.compared import Compared, mean_or_none, scores
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import CONFIGS
 from sampling.units import SECOND_US
@@ -40,12 +41,19 @@ class ValidationRow(Compared):
     """The GPU that trained; None for a CPU."""
     predicted_allocated_bytes: float | None = None
     """Predicted peak of the tensors, to compare with the device's; None for a CPU."""
+    pace: Pace | None = None
+    """The machine's pace beside the steps; None where the profile's rows do not know theirs."""
     feasible: bool = True
     """Whether the expected peak of memory fits the device."""
 
     @property
     def noisy(self) -> bool:
         return bool(self.noise)
+
+    @property
+    def error_at_pace(self) -> float | None:
+        """The error of the prediction at the pace beside the steps, which is that of the models alone."""
+        return self.pace.of_models(self.error) if self.pace else None
 
     @property
     def memory(self) -> Compared | None:
@@ -58,12 +66,27 @@ class ValidationRow(Compared):
 
 def validation_json(rows: Sequence[ValidationRow]) -> dict[str, Any]:
     """The rows and their summary as `--json` prints them and `data/published/` keeps them."""
+    of_models = mean_error_at_pace(rows)
     return {
         "version": version_of("validate"),
-        "rows": [picked(row, ROW) | (picked(row, OF_DEVICE) if row.device else {}) for row in rows],
+        "rows": [_row_json(row) for row in rows],
         "summary": picked(scores(rows), "runs=rows mean_error=mean worst_error=worst bias coverage")
-        | {"dropped_steps": sum(row.dropped_steps for row in rows), "noisy_runs": sum(row.noisy for row in rows)},
+        | {"dropped_steps": sum(row.dropped_steps for row in rows), "noisy_runs": sum(row.noisy for row in rows)}
+        | ({} if of_models is None else {"mean_error_at_pace": of_models}),
     }
+
+
+def mean_error_at_pace(rows: Sequence[ValidationRow]) -> float | None:
+    """Mean size of the errors at the pace beside the steps; None where no row knows it."""
+    return mean_or_none(abs(row.error_at_pace) for row in rows if row.error_at_pace is not None)
+
+
+def _row_json(row: ValidationRow) -> dict[str, Any]:
+    return (
+        picked(row, ROW)
+        | (picked(row, OF_DEVICE) if row.device else {})
+        | ({"pace": row.pace.to_json(), "error_at_pace": row.error_at_pace} if row.pace else {})
+    )
 
 
 ROW = (
@@ -177,6 +200,7 @@ def row_of(validated: ValidatedRun, prediction: Prediction, measured: Measuremen
         noise=measured.noise,
         feasible=prediction.feasible,
         device=measured.device,
+        pace=pace_over(prediction, measured.references_us),
         predicted_allocated_bytes=prediction.memory.worst.allocated if measured.device else None,
     )
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from predict import rl_step
+from predict import estimate, rl_step
+from predict.measurement.pace import Pace, pace_over
 from predict.measurement.real_rl import STEP, RlMeasurement, Spread, measure_rl, pool_rl
 from predict.measurement.requirements import require_measurable_rl
 from predict.measurement.turns import in_turns
@@ -32,6 +33,8 @@ class MeasuredRlStep:
     run: str
     phases: Mapping[str, MeasuredPhase]
     measurement: RlMeasurement
+    pace: Pace | None
+    """The machine's pace beside the steps, by the training step of the same model; None where the profile's rows do not know theirs."""
 
 
 def validate_rl_here(
@@ -58,7 +61,8 @@ def _row(step: RlStep, measurement: RlMeasurement) -> MeasuredRlStep:
         name: MeasuredPhase(predicted=times[name], measured=spread.median_us, spread=spread)
         for name, spread in spreads.items()
     }
-    return MeasuredRlStep(run=step.rl.name, phases=phases, measurement=measurement)
+    pace = pace_over(estimate(step.rl.base, require_fit=False), measurement.references_us)
+    return MeasuredRlStep(run=step.rl.name, phases=phases, measurement=measurement, pace=pace)
 
 
 def by_phase(rows: Sequence[MeasuredRlStep]) -> dict[str, dict[str, Any]]:
@@ -82,6 +86,7 @@ def measured_rl_json(rows: Sequence[MeasuredRlStep]) -> dict[str, Any]:
                 "threads": row.measurement.threads,
                 "steps": len(row.measurement.others_shares),
                 "phases": {name: _phase(phase) for name, phase in row.phases.items()},
+                **({"pace": row.pace.to_json()} if row.pace else {}),
             }
             for row in rows
         ],

@@ -36,6 +36,7 @@ from predict.measured_runs.explain.read_traces import read_measured
 from predict.measured_runs.explain.timeline import UNNAMED
 from predict.measured_runs.explain.trace_matches_config import CallTimes, require_same_step
 from predict.measured_runs.measured_step import logged_us
+from predict.measurement.pace import Pace, pace_over
 from predict.run.training_run import TrainingRun
 from predict.serialise import version_of
 from predict.step.breakdown import HOST, P2P, TP
@@ -156,6 +157,13 @@ class Explanation:
     """The largest difference first."""
     calls: tuple[CallTerm, ...]
     verdict: tuple[Finding, ...]
+    pace: Pace | None
+    """The machine's pace beside the steps; None where the trace or the profile's rows do not know it."""
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted.step_us / self.measured.step_us - 1
 
     @property
     def profiler_us(self) -> float:
@@ -193,6 +201,7 @@ class Explanation:
             ],
             "matched_share": self.measured.matched_share,
             "steps_found_by": self.measured.rule,
+            **({"pace": self.pace.to_json(), "error_at_pace": self.pace.of_models(self.error)} if self.pace else {}),
         }
 
 
@@ -244,6 +253,7 @@ def explained(prediction: Prediction, measured: TracedStep) -> Explanation:
         terms=_terms(predicted, plain),
         calls=_calls(predicted, measured_calls(plain)),
         verdict=tuple(findings(predicted, plain, profiler_us=profiler_us)),
+        pace=pace_over(prediction, measured.references_us),
     )
 
 

@@ -12,10 +12,12 @@ from predict.measured_runs.explain.messages import BARRIER
 from predict.measured_runs.explain.naming import Half
 from predict.measured_runs.explain.timeline import UNNAMED
 from predict.measured_runs.explain.trace_matches_config import pipeline_rank
+from predict.measurement.measurement import ReferenceUs
 from predict.measurement.system_noise import NOISES
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import HOST
 from sampling.call import Call, Phase
+from sampling.store.pace import RESOURCES
 
 CallKey = tuple[Call, Phase]
 
@@ -95,6 +97,16 @@ class TracedStep:
         (`predict.measurement.system_noise`); '' where it notes none."""
         noted = self.facts.get("noise")
         return noted if isinstance(noted, str) and noted in NOISES else ""
+
+    @property
+    def references_us(self) -> tuple[ReferenceUs, ...]:
+        """The times of the reference calls beside the steps, as the trace notes them; none where it does not."""
+        noted = self.facts.get("reference_us")
+        if not isinstance(noted, dict) or not all(
+            isinstance(each, int | float) and each > 0 for each in noted.values()
+        ):
+            return ()
+        return ({resource: float(noted[resource]) for resource in RESOURCES if resource in noted},)
 
     @property
     def _noted_steps_us(self) -> list[float]:

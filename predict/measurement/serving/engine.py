@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from predict.measurement.reference_calls import ReferenceTimes
 from predict.measurement.serving.model import ServedModel
 from predict.measurement.serving.scheduler import Request, Scheduler, Turn
 from predict.serving.config import load_serving
@@ -248,7 +249,14 @@ def body(config: str, overrides: Sequence[str], job: str) -> dict[str, Any]:
         if job == "steps":
             return {"steps": [asdict(step) for step in sampled_steps(model, server.engine, blocks)]}
         before = sampled_steps(model, server.engine, blocks, visits=1)
+        reference = ReferenceTimes(server.cluster)
+        reference.read()
         traffic = serving.traffic or traffic_of(serving.load)
         scheduler = Scheduler(server.engine, blocks)
         served = RealServer(model, scheduler, Clock()).serve(traffic, prompts_of(traffic, server.model.vocab))
-    return {**asdict(served), "before": [asdict(step) for step in before]}
+        reference.read()
+    return {
+        **asdict(served),
+        "before": [asdict(step) for step in before],
+        "reference_us": reference.medians_us(),
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,17 @@ import numpy as np
 
 from predict.measurement.requirements import require_servable
 from predict.measurement.worker import run_in_processes
+from predict.prices.open import open_prices
+from predict.prices.pace import paces_beside
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
 from predict.serving.fit_own_server import TimedBatch
+from predict.serving.kernels import EXECUTION
 from predict.serving.latency import Latency, latency_of
 from predict.serving.simulate import Served
 from predict.serving.traffic import traffic_of
+from sampling.store.pace import Resource
 
 TIMEOUT_S = 900.0
 
@@ -35,11 +39,15 @@ class ServedLoad:
     """Seconds in which other processes had the core, which no time contains."""
     before: Sequence[TimedBatch]
     """Steps of chosen batches just before the load, which show the machine's pace at the time."""
+    paces: Mapping[Resource, float]
+    """The machine's pace just before and just after the load, by resource, as a share of that of the profile's rows; empty where they do
+    not know theirs."""
 
 
 def serve_for_real(run: ServingRun, config: Path | str, overrides: Sequence[str] = ()) -> ServedLoad:
     """Serve the load of a config. UserError for one that cannot be run here, before anything starts, and for a server that fails."""
     require_servable(run)
+    cluster = run.server.cluster
     found = _run(run, config, overrides, "load")
     times = {name: np.array(found[f"{name}_us"]) for name in ("arrival", "start", "first", "last")}
     durations = np.array([step["end_us"] - step["start_us"] for step in found["steps"]])
@@ -66,6 +74,10 @@ def serve_for_real(run: ServingRun, config: Path | str, overrides: Sequence[str]
         preemptions=served.preemptions,
         waited_s=found["waited_s"],
         before=_timed_batches(found["before"]),
+        # beside idle neighbours no session read the pace
+        paces=paces_beside(open_prices(cluster, EXECUTION), cluster, found["reference_us"])
+        if cluster.world_size == 1
+        else {},
     )
 
 

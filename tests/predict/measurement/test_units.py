@@ -165,8 +165,14 @@ def test_a_summary_takes_the_first_ranks_clock_and_everyones_cpu_time() -> None:
         },
         {"parameters": 20, "wall_s": [8.0, 0.9], "machine_s": [9.0, 1.4], "own_s": [1.0, 0.8], "losses": [4.0, 3.0]},
     ]
-    result = summarize(run_of(Plan(pp=2)), "torch", {"ranks": ranks, "versions": {"torch": "2"}}, warmup=1)
+    result = summarize(
+        run_of(Plan(pp=2)),
+        "torch",
+        {"ranks": ranks, "versions": {"torch": "2"}, "reference_us": {"compute": 500.0}},
+        warmup=1,
+    )
     assert result.step_times_us == (1e6,)
     assert result.others_shares == (0.0,)
     assert result.losses == (4.0, 3.0)
     assert result.parameters_per_rank == (10, 20)
+    assert result.references_us == ({"compute": 500.0},)

@@ -62,7 +62,14 @@ def test_loads_are_predicted_before_they_are_served(monkeypatch: pytest.MonkeyPa
         order.append("served")
         outcome = own_loads.LoadedServer(run, own_loads.Stepper(run.server, fitted)).as_configured()
         return ServedLoad(
-            name="it", latency=outcome.latency, requests=5, steps=9, preemptions=0, waited_s=0.0, before=slower
+            name="it",
+            latency=outcome.latency,
+            requests=5,
+            steps=9,
+            preemptions=0,
+            waited_s=0.0,
+            before=slower,
+            paces={},
         )
 
     run = load_serving(OWN / "closed-loop.yml", SMALL)

@@ -109,7 +109,7 @@ class Interval:
 
 
 def independent_causes(*half_widths: float) -> float:
-    """The half-width that causes leave which have nothing in common."""
+    """The half-width, or the standard deviation, that causes leave which have nothing in common."""
     return math.hypot(*half_widths)
 
 

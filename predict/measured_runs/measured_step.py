@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from predict.interval import independent_causes
 from predict.layers.run_json import load_run
 from predict.measured_runs.fit_terms import MeasuredRun
 from predict.measured_runs.log_matches_config import SLACK, misfits, not_steady, unit_mistake
@@ -120,7 +121,9 @@ def _of_measure(path: Path, run: TrainingRun) -> MeasuredStep:
         source=f"{path} (predict measure)",
         date=_written(path),
         peak_bytes=peak if isinstance(peak, int | float) and peak > 0 else None,
-        noise=min(MOST_NOISE, math.hypot(spread_between(p10_us, p90_us), _slowed(content.get("others_shares")))),
+        noise=min(
+            MOST_NOISE, independent_causes(spread_between(p10_us, p90_us), _slowed(content.get("others_shares")))
+        ),
     )
 
 

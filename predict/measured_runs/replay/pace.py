@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from predict.interval import independent_causes
 from predict.measured_runs.explain.explanation import measured_calls
 from predict.measured_runs.explain.measured import TracedStep
 from predict.measured_runs.explain.naming import BACKWARD, FORWARD, Half, heading_of
@@ -148,8 +149,8 @@ def paces(alone: PredictedStep, measured: TracedStep, *, sharded: bool) -> Trace
         return TraceFactors()
 
     def evidence(expected_us: float, time_us: float, half: Half) -> Evidence:
-        noise = math.hypot(REPEATS, MISNAMED * measured.step_us / max(expected_us, time_us))
-        return Evidence(math.log(time_us / expected_us), noise, math.hypot(ALONE, deviations_log[half]))
+        noise = independent_causes(REPEATS, MISNAMED * measured.step_us / max(expected_us, time_us))
+        return Evidence(math.log(time_us / expected_us), noise, independent_causes(ALONE, deviations_log[half]))
 
     whole_us, whole_seen_us = (sum(of[half] for half in both) for of in (raw_us, seen_us))
     of_all = Evidence(math.log(whole_seen_us / whole_us), REPEATS, ALL).towards(0.0)
@@ -221,4 +222,4 @@ def _of_messages(alone: PredictedStep, measured: TracedStep) -> Iterator[tuple[s
             misnamed = MISNAMED * measured.step_us / max(expected_us, time_us)
             log = math.log(time_us / expected_us)
             spread = SENDS if name == P2P else COLLECTIVES
-            yield name, math.exp(Evidence(log, math.hypot(SENDS, misnamed), spread).towards(0.0))
+            yield name, math.exp(Evidence(log, independent_causes(SENDS, misnamed), spread).towards(0.0))

@@ -17,7 +17,7 @@ from typing import Any
 
 from predict import estimate, load
 from predict.config.document import Config
-from predict.interval import Interval, width_of_step
+from predict.interval import Interval, independent_causes, width_of_step
 from predict.ledger.compute import StepItem, step_items
 from predict.measured_runs.explain.explanation import measured_calls
 from predict.measured_runs.explain.measured import TracedStep, without_profiler
@@ -308,10 +308,9 @@ class Replay:
         """The replayed step with its 90 % interval: repeats, which differ at least as the traced run's own steps do, and what is modelled
         (by another device's rows, with the width of their transfer), carried over or assumed."""
         assert isinstance(self.replayed.prices, ReplayedPrices)
-        transferred = (
-            (1 - SHARED) * self.modelled.prices.transfer_error / NINETY
-        )  # the trace's pace shows the shared part
-        pace_doubt = math.hypot(self.replayed.prices.factors.pace_doubt, transferred)
+        # the trace's pace shows what is shared of the error of a transfer
+        transferred = (1 - SHARED) * self.modelled.prices.transfer_error / NINETY
+        pace_doubt = independent_causes(self.replayed.prices.factors.pace_doubt, transferred)
         width = half_width(self.terms, same_run=self.same_run, pace_doubt=pace_doubt, spread=self.traced.spread)
         return Interval.from_log(self.median_us, width)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predict.step.breakdown import OPTIMIZER
+from predict.step.breakdown import BUBBLE, OPTIMIZER
 from tests.predict.step.ledger_sums import assert_ledger_holds
 from tests.predict.workload.parallel_runs import estimated, made, step_us
 
@@ -130,6 +130,14 @@ def test_the_breakdown_adds_up_to_the_step_and_no_part_of_it_is_negative(
     assert 0 <= told.bubble_fraction < 1
     assert 0 < told.mfu < 1
     assert told.tokens_per_second == pytest.approx(64 * 4096 / step * 1e6)
+
+
+@pytest.mark.parametrize("sequences", [128, 1024])
+def test_one_pipeline_rank_has_no_bubble_below_zero_by_rounding(sequences: int) -> None:
+    told = estimated(made(DENSE, 4, batch={"global": sequences, "micro": 1, "seq_len": 512}))
+    work_us = sum(time_us for name, time_us in told.breakdown_us.items() if name != BUBBLE)
+    assert told.median_us < work_us, "this batch rounds up: another one shows what is tested"
+    assert told.breakdown_us[BUBBLE] == 0.0
 
 
 @pytest.mark.parametrize(

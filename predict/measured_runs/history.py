@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict import estimate
 from predict.measured_runs.records import (
@@ -25,6 +24,7 @@ from predict.measured_runs.records import (
 from predict.run.calibration_file import scaled
 from predict.run.calibration_terms import PRIORS, TERMS, Calibration, bounds
 from predict.run.training_run import TrainingRun
+from regressors.features.arrays import Floats, Indices
 from sampling.errors import SamplesError, UserError
 from sampling.files.faults import counted
 from sampling.files.places import own_data
@@ -38,8 +38,6 @@ from sampling.files.places import own_data
 # configuration are shuffled among themselves, fewer than ALARM have as large a one: so a false alarm is as rare as ALARM wherever runs do
 # not depend on the ones before, whatever their noise is. Then the parts on its sides and within it are asked again.
 
-Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
 ALARM = 0.01
 """Share of histories without a change in which one is seen."""
 PERMUTATIONS = 1999
@@ -82,7 +80,7 @@ def changes(logs: Sequence[float], configurations: Sequence[object]) -> list[Cha
     return found
 
 
-def _cuts(logs: Floats, groups: Places, start: int, stop: int) -> Iterator[tuple[int, float]]:
+def _cuts(logs: Floats, groups: Indices, start: int, stop: int) -> Iterator[tuple[int, float]]:
     """The places at which a stretch begins or ends, each with its chance."""
     found = _stretch(logs[start:stop], groups[start:stop])
     if found is None:
@@ -94,7 +92,7 @@ def _cuts(logs: Floats, groups: Places, start: int, stop: int) -> Iterator[tuple
         yield from _cuts(logs, groups, *part)
 
 
-def _stretch(logs: Floats, groups: Places) -> tuple[int, int, float] | None:
+def _stretch(logs: Floats, groups: Indices) -> tuple[int, int, float] | None:
     """The stretch that stands out the most, and the chance of one as great; None where none does."""
     if not len(logs):
         return None
@@ -123,7 +121,7 @@ def _stretch(logs: Floats, groups: Places) -> tuple[int, int, float] | None:
     return (int(first[best]), int(last[best]), chance) if chance <= ALARM else None
 
 
-def _shuffled(values: Floats, groups: Places, at_once: int) -> Iterator[Floats]:
+def _shuffled(values: Floats, groups: Indices, at_once: int) -> Iterator[Floats]:
     """PERMUTATIONS orders of the values within their configurations, in blocks; the same ones each time."""
     random = np.random.default_rng(0)
     in_order = np.argsort(groups, kind="stable")
@@ -134,7 +132,7 @@ def _shuffled(values: Floats, groups: Places, at_once: int) -> Iterator[Floats]:
         yield block
 
 
-def _shift(logs: Floats, groups: Places, bounds: tuple[int, int, int]) -> float:
+def _shift(logs: Floats, groups: Indices, bounds: tuple[int, int, int]) -> float:
     """The level after the middle bound less that before it, over the configurations on both sides; 0 where there are none."""
     start, place, stop = bounds
     total = weight = 0.0
@@ -149,7 +147,6 @@ def _shift(logs: Floats, groups: Places, bounds: tuple[int, int, int]) -> float:
 
 # The terms of a calibration that would explain a change: a step that depends twice as much on one must have moved twice as far.
 
-FloatArray = NDArray[np.float64]
 FIRST = 0.1
 """Logarithm of the factor that is tried first."""
 ROUNDS = 4
@@ -162,7 +159,7 @@ OWN = 0.01
 differ by 0.1 to 2 %."""
 
 
-Respond: TypeAlias = Callable[[str, float], FloatArray]
+Respond: TypeAlias = Callable[[str, float], Floats]
 """A term and the logarithm of its factor → how far the step of each configuration moves, in log time."""
 
 
@@ -178,7 +175,7 @@ class Explanation:
     """Squared standard deviations of the term's prior and of what it leaves: the least is the likeliest."""
 
 
-def explanations(shifts: FloatArray, weights: FloatArray, respond: Respond, noise: float) -> list[Explanation]:
+def explanations(shifts: Floats, weights: Floats, respond: Respond, noise: float) -> list[Explanation]:
     """The terms that explain the configurations' mean shifts over a change, the likeliest first, and those that do as well.
 
     A weight is n·m / (n + m) of n runs before and m after; `noise` is the standard deviation of a run in log time.
@@ -189,7 +186,7 @@ def explanations(shifts: FloatArray, weights: FloatArray, respond: Respond, nois
     return [each for each in found if each.distance <= found[0].distance + AS_WELL]
 
 
-def _by(name: str, shifts: FloatArray, precision: FloatArray, respond: Respond) -> Explanation | None:
+def _by(name: str, shifts: Floats, precision: Floats, respond: Respond) -> Explanation | None:
     """The likeliest factor on a term; None where no step depends on it, or it would leave its bounds."""
     low, high = (math.log(bound) for bound in bounds()[name])
     log = math.copysign(FIRST, float((precision * shifts).sum()))
@@ -364,7 +361,7 @@ def _explained(
             shifts.append(fmean(after) - fmean(before))
             weights.append(len(before) * len(after) / (len(before) + len(after)))
 
-    def respond(term: str, log: float) -> FloatArray:
+    def respond(term: str, log: float) -> Floats:
         terms = Calibration(**{term: math.exp(log)})
         return np.array([math.log(_step_us(scaled(run, terms))) - base for run, base in moved])
 

@@ -21,7 +21,7 @@ from predict.memory.activations import ChunkCounter, UnitMemory
 from predict.memory.buffers import slack_of
 from predict.memory.state import Unit, embedding_unit, head_units, layer_unit, state_of_unit
 from predict.model.spec import LayerKind
-from predict.plan_search.legal import Indices, Space, distinct
+from predict.plan_search.legal import Space, distinct
 from predict.prices.open import open_prices
 from predict.rank.blocks import Repeated
 from predict.rank.groups import groups_of
@@ -33,7 +33,7 @@ from predict.step.priced_block import BlockPrices, block_prices
 from predict.step.priced_rank import waiting_factor
 from predict.workload.alike_runs import block_cache
 from predict.workload.layer import LayerBlocks
-from regressors.features.arrays import Floats
+from regressors.features.arrays import Floats, Ints
 
 # Times of a model's blocks (a layer of each kind, embedding, head) on one rank, for many plans at once.
 #
@@ -57,11 +57,11 @@ class BlockTimes:
     """
 
     times: Floats
-    of_row: Indices
+    of_row: Ints
     """The set that each plan has."""
 
 
-def sets_of_blocks(space: Space) -> tuple[Indices, Indices]:
+def sets_of_blocks(space: Space) -> tuple[Ints, Ints]:
     """A plan for each distinct set of blocks, and the set that each plan has."""
     count = len(space.rows)
     execution = [axis.path for axis in space.question.axes if axis.section == "execution"]
@@ -155,7 +155,7 @@ def kinds_of(space: Space) -> tuple[LayerKind, ...]:
     return tuple(dict.fromkeys(space.question.base.model.kinds()))
 
 
-def structures(space: Space) -> Iterator[tuple[Structure, Indices]]:
+def structures(space: Space) -> Iterator[tuple[Structure, Ints]]:
     """Each structure of the legal plans, and the rows that have it."""
     kinds = kinds_of(space)
     first, inverse = distinct(space.indices(KEYS), len(space.rows))
@@ -186,7 +186,7 @@ def _structure(run: TrainingRun, kinds: tuple[LayerKind, ...]) -> Structure:
     )
 
 
-def _before(counts: Floats, stage: Indices, chain: Indices) -> Floats:
+def _before(counts: Floats, stage: Ints, chain: Ints) -> Floats:
     """Counts of the stages before each rank's earliest stage of each copy, from those by rank and chunk."""
     found = []
     for copy in range(int(chain.max()) + 1):
@@ -214,12 +214,12 @@ def time_floors(space: Space, blocks: BlockTimes) -> Floats:
     return whole
 
 
-def microbatches_of(space: Space) -> Indices:
+def microbatches_of(space: Space) -> Ints:
     sequences = space.column("batch.global") // (space.column("batch.micro") * space.column("plan.dp"))
     return np.asarray(sequences, dtype=np.int64)
 
 
-def _floor(structure: Structure, times: Floats, microbatches: Indices) -> Floats:
+def _floor(structure: Structure, times: Floats, microbatches: Ints) -> Floats:
     """The pipeline's time by set of blocks, from their times (sets, units, phases)."""
     forward, again = times[..., FORWARD], times[..., AGAIN]
     added = times[..., ACCUMULATION] * ((microbatches - 1) / microbatches)[:, None]
@@ -258,7 +258,7 @@ class UnitBytes:
     """Bytes by distinct set and unit, shape (sets, kinds + 2): last the embedding and the head; and the set of each plan."""
 
     bytes: Floats
-    of_row: Indices
+    of_row: Ints
 
 
 def state_bytes(space: Space) -> UnitBytes:

@@ -20,6 +20,7 @@ from predict.plan_search.axes import Axis, Question
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.training_run import TrainingRun
 from predict.step.scheduling import with_schedule
+from regressors.features.arrays import Ints
 from sampling.errors import UserError
 
 # Reasons why a search leaves plans out: what is wrong with a plan that breaks a rule of a config, in a reader's words.
@@ -159,14 +160,13 @@ def _rule(silence: Silence, axis: Axis, stand_in: Any) -> Rule:
 
 # Distinct rows of columns of small whole numbers, found by counting where that is faster than sorting.
 
-Indices = NDArray[np.int64]
 MOST_CODES = 2**24
 """Combinations up to which a table has a place for each."""
 ROOMY = 20
 """Places per row beyond which a table takes longer to clear than its rows to sort."""
 
 
-def distinct(columns: Sequence[NDArray[Any]], count: int) -> tuple[Indices, Indices]:
+def distinct(columns: Sequence[NDArray[Any]], count: int) -> tuple[Ints, Ints]:
     """The first row of each distinct combination, ordered as the columns are, and which combination each of `count` rows has.
 
     Columns are whole numbers from 0.
@@ -182,7 +182,7 @@ def distinct(columns: Sequence[NDArray[Any]], count: int) -> tuple[Indices, Indi
     return _numbered(code, codes)
 
 
-def _numbered(code: Indices, codes: int) -> tuple[Indices, Indices]:
+def _numbered(code: Ints, codes: int) -> tuple[Ints, Ints]:
     """The first row of each code that occurs, and the code's place among those that do."""
     if codes > ROOMY * len(code) + 1:
         _, firsts, places = np.unique(code, return_index=True, return_inverse=True)

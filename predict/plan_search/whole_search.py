@@ -22,12 +22,13 @@ from predict.memory.estimate import capacity_bytes
 from predict.plan_search.answer import Answer, answer, front
 from predict.plan_search.axes import LEFT_OUT, Question, read_questions
 from predict.plan_search.floors import block_times, kinds_of, memory_floors, sets_of_blocks
-from predict.plan_search.legal import Indices, Space, legal_plans
+from predict.plan_search.legal import Space, legal_plans
 from predict.plan_search.options import OBJECTIVES, Backend, ObjectiveName, SearchOptions
 from predict.plan_search.pricing import FEWEST_BATCHES, Outcome, Workers, outcomes
 from predict.plan_search.search import BATCH, BLOCKS, NOT_RUN, Found, Survey, best_plans, in_words, survey
 from predict.prices.open import open_prices
 from predict.step.scheduling import Estimate
+from regressors.features.arrays import Ints
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.units import GIB
@@ -74,7 +75,7 @@ def _shared_out(seconds: float, batches: int, jobs: int) -> float:
     return seconds if jobs == 1 or batches < FEWEST_BATCHES else min(seconds, START_S + seconds / jobs)
 
 
-def _timed(work: Callable[[int], object], rows: Indices) -> float:
+def _timed(work: Callable[[int], object], rows: Ints) -> float:
     """The mean time of work on some of the plans, spread over all."""
     chosen = rows[np.linspace(0, len(rows) - 1, min(TIMED, len(rows))).astype(int)]
     started = time.monotonic()

@@ -8,7 +8,6 @@ from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.reports.palette import KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
 from predict.reports.text import escape, stacked
@@ -16,7 +15,7 @@ from predict.schedules.compare import ScheduleOutcome, reasons
 from predict.schedules.engine.order import KINDS, MICROBATCH, ActionKind
 from predict.schedules.engine.timing import Timeline
 from predict.serialise import picked, versioned
-from regressors.features.arrays import Floats
+from regressors.features.arrays import Floats, Indices
 from sampling.number_text import Show, plain, signed_percent, size
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-Integers = NDArray[np.intp]
 Piece = tuple[str, str]
 """Characters and their style."""
 
@@ -44,7 +42,7 @@ def timeline_text(timeline: Timeline, *, width: int, show: Show = plain) -> Rend
     return _Picture(timeline=timeline, width=width, show=show)
 
 
-def busiest(start: Floats, end: Floats, codes: Integers, edges: Floats, *, chunks: int) -> Integers:
+def busiest(start: Floats, end: Floats, codes: Indices, edges: Floats, *, chunks: int) -> Indices:
     """The code that each column, from one of the `edges` to the next, shows: of `paint_codes`, or IDLE_CODE.
 
     A column that is busy for half its time or more shows the kind it spends most of it on, and of that kind the
@@ -55,7 +53,7 @@ def busiest(start: Floats, end: Floats, codes: Integers, edges: Floats, *, chunk
     kind_of = present // chunks
     by_kind = np.stack([busy[kind_of == kind].sum(axis=0) for kind in kind_of])
     busy[by_kind < by_kind.max(axis=0)] = -1.0
-    shown: Integers = present[busy.argmax(axis=0)]
+    shown: Indices = present[busy.argmax(axis=0)]
     shown[busy.clip(0).max(axis=0) <= 0] = IDLE_CODE
     shown[_busy(start, end, edges) < np.diff(edges) * (0.5 - 1e-9)] = IDLE_CODE
     return shown

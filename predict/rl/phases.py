@@ -12,8 +12,8 @@ from predict.interval import Interval, sum_of_phases
 from predict.model.spec import ModelSpec
 from predict.rank.share import held_dtype, weight_bytes
 from predict.rl.config import RlRun
-from predict.serving.batch import Floats
 from predict.step.breakdown import add_up
+from regressors.features.arrays import Floats
 from sampling.hardware.cluster import DTYPE_BYTES, Link
 from sampling.units import SECOND_US
 

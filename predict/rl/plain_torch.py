@@ -16,13 +16,13 @@ from predict.rl.config import RlRun
 from predict.rl.phases import Phase
 from predict.rl.training import pass_run, update_run
 from predict.run.stages import stages_of_ranks
-from predict.serving.batch import Floats
 from predict.serving.step_table import StepTable
 from predict.step.breakdown import add_up
 from predict.step.composition_error import width_beyond_calls
 from predict.workload.decompose import merged_requests, requests_of_runs
 from predict.workload.step_end import plain_weights_of
 from predict.workload.whole_layers import embedding_call, layer_call
+from regressors.features.arrays import Floats
 from sampling.call import Counted, Request
 from sampling.cells.head import NextToken
 from sampling.cells.layer import DecodeLayer

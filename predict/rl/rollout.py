@@ -14,14 +14,15 @@ from predict.rl.phases import RESPONSES, TAIL, Phase, plus
 from predict.rl.plain_torch import decode_batches, decode_calls, decode_keys, plain_steps, sources_of_decode
 from predict.rl.section import ASYNC, CHUNKS, RlSection, Samples
 from predict.rl.training import laid_out_pass, mfu_of_phase
-from predict.serving.batch import Chunk, Floats, StepBatch
+from predict.serving.batch import Chunk, StepBatch
 from predict.serving.kernels import step_kernels
 from predict.serving.kv_cache import BlockPool, CacheRoom, cache_room
 from predict.serving.server import EngineSettings, Server, ServerPlacement
 from predict.serving.simulate import Served, serve
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import BOUND, Stepper, stepper
-from predict.serving.traffic import Ints, Traffic
+from predict.serving.traffic import Traffic
+from regressors.features.arrays import Floats, Ints
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 from sampling.errors import InfeasibleError

@@ -12,7 +12,8 @@ import numpy as np
 from predict.run.lengths import FORMS, MOST_SEQUENCES, PATTERN, real_lengths
 from predict.run.plan import MOST_TOKENS
 from predict.serving.server import PRECISIONS
-from predict.serving.traffic import SEED, Ints
+from predict.serving.traffic import SEED
+from regressors.features.arrays import Ints
 from sampling.files.faults import Fault
 from sampling.files.schema import Key, one_of
 

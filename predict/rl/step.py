@@ -32,7 +32,7 @@ from predict.rl.plain_torch import plain_reward, plain_sync
 from predict.rl.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.section import ASYNC, COLOCATED, RlSection
 from predict.rl.training import Estimate, forward_pass, pass_run, update
-from predict.serving.batch import Floats
+from regressors.features.arrays import Floats
 from sampling.units import SECOND_US
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from predict.schedules.engine.costs import TickTimes
-from predict.schedules.engine.order import Indices, Order, Placement, Rows
+from predict.schedules.engine.order import Order, Placement, Rows
+from regressors.features.arrays import Indices
 from sampling.additions import add
 
 Supports = Callable[[int, int, int], str | None]

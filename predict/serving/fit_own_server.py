@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.run.calibration_terms import NINETY
-from predict.serving.batch import Chunk, Floats, StepBatch, sums_of
+from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import Client, Coefficients, Weight
 from predict.serving.config import ServingRun
 from predict.serving.fitting import (
@@ -36,6 +35,7 @@ from predict.serving.simulate import serve
 from predict.serving.step_model import KERNELS, StepModel, StepTerm
 from predict.serving.stepper import Stepper
 from predict.serving.traffic import Load, Traffic, every, load_of, with_known_prompts
+from regressors.features.arrays import Floats, Ints
 from sampling.errors import ConfigError, SamplesError, UserError
 from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import Fault, counted
@@ -133,7 +133,6 @@ LEAST_KINDS = 8
 """Kinds of steps, so that some can be left out and the others still distinguish the terms."""
 BLOCKS = 10
 """Blocks of kinds that are left out together, at most."""
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,11 +11,12 @@ from statistics import fmean
 import numpy as np
 
 from predict.run.calibration_terms import NINETY
-from predict.serving.batch import Floats, pairs_within
+from predict.serving.batch import pairs_within
 from predict.serving.coefficients import Client, Coefficients, Weight
 from predict.serving.server import EngineSettings, Server
 from predict.serving.step_model import Features, StepModel, StepTerm, sums
 from predict.serving.traffic import Load
+from regressors.features.arrays import Floats
 from sampling.errors import SamplesError, UserError
 from sampling.files.faults import counted
 from sampling.units import SECOND_US

@@ -20,8 +20,9 @@ import numpy as np
 from predict.model.spec import Experts, LayerKind
 from predict.prices.kernels.attention import CACHE_BYTES_PER_US
 from predict.prices.kernels.products import GROUPED_START_US, MEMORY_SHARE, UNTUNED_SHARE, UNTUNED_START_US
-from predict.serving.batch import BatchSums, Floats, computed_tokens
+from predict.serving.batch import BatchSums, computed_tokens
 from predict.serving.server import Server, served_mixers
+from regressors.features.arrays import Floats
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.experts import UNTUNED_WIDTH
 

@@ -19,9 +19,10 @@ from predict.prices.kernels.memory_bound import START_US
 from predict.prices.open import open_prices
 from predict.prices.price_list import Priced, Prices
 from predict.run.execution import Execution
-from predict.serving.batch import BatchSums, Floats, StepBatch, computed_tokens, pairs_within
+from predict.serving.batch import BatchSums, StepBatch, computed_tokens, pairs_within
 from predict.serving.server import EngineSettings, Server, served_mixers
 from predict.serving.step_table import StepTable
+from regressors.features.arrays import Floats
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Request
 from sampling.collectives.kinds import AllGather, AllReduce, Collective, CustomAllReduce

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.serving.batch import BatchSums, StepBatch
 from predict.serving.server import Server, served_mixers
+from regressors.features.arrays import Ints
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.units import GIB
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.serving.batch import Floats
 from predict.serving.coefficients import Client
 from predict.serving.simulate import Served
+from regressors.features.arrays import Floats
 from sampling.units import SECOND_US
 
 PERCENTILES = (50, 90, 99)

@@ -16,8 +16,8 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from predict.serving.batch import Floats
 from predict.serving.traffic import Traffic, cut_short, shortest_of_each
+from regressors.features.arrays import Floats
 from sampling.errors import ConfigError
 from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import Fault, config_error, shown

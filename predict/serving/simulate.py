@@ -11,12 +11,12 @@ import numpy as np
 
 from predict.serving import batch
 from predict.serving import engine_loop as loop
-from predict.serving.batch import Floats
 from predict.serving.kv_cache import BlockPool
 from predict.serving.requests import in_closed_loop
 from predict.serving.server import EngineSettings
 from predict.serving.step_table import StepTable
 from predict.serving.traffic import Load, Traffic, traffic_of
+from regressors.features.arrays import Floats
 from sampling.errors import InfeasibleError
 from sampling.files.machine_code import compiled, pays
 from sampling.units import SECOND_US

@@ -8,11 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from predict.serving.batch import BatchSums, Floats
+from predict.serving.batch import BatchSums
 from predict.serving.formula import features_us, published_features_us
 from predict.serving.kernels import kernel_features
 from predict.serving.server import Server
 from predict.serving.step_table import StepTable
+from regressors.features.arrays import Floats
 from sampling.errors import UserError
 from sampling.files.faults import did_you_mean
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from predict.serving.batch import BatchSums, Floats
+from predict.serving.batch import BatchSums
+from regressors.features.arrays import Floats
 from sampling.errors import UserError
 
 

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predict.run.lengths import FORMS, PATTERN, real_lengths
-from predict.serving.batch import Floats
+from regressors.features.arrays import Floats, Ints
 from sampling.errors import UserError
 from sampling.files.schema import Key
 from sampling.units import SECOND_US
 
-Ints = NDArray[np.int64]
 Arrivals = Literal["poisson", "constant"]
 Lengths = Annotated[str, Key(pattern=PATTERN, meaning=FORMS)]
 SEED = 20

@@ -23,7 +23,7 @@ from predict.schedules.engine.timing import Timeline
 from predict.step.priced_block import EMPTY, BlockPrices, Bucket, block_prices, exposed_us, least
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls, distinct_calls
-from regressors.features.arrays import Floats
+from regressors.features.arrays import Floats, Indices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -259,7 +259,6 @@ def waiting_factor(waiting_time: Waiting, ranks: int) -> Waiting:
 
 # Chunk times: the schedule engine's input, made of priced chunks; one set of times, or many at once for the interval.
 
-Indices = NDArray[np.intp]
 Value = Callable[[Sequence[Bucket]], Floats]
 """Times of buckets in µs, shape (buckets, sets)."""
 

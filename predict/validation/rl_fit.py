@@ -11,8 +11,8 @@ import numpy as np
 
 from predict.rl.phases import FACTORS, PASSES, UPDATES, Factors, moved_in, moving_time, reward_us
 from predict.rl.step import RlStep, both_done_us, scaled_step
-from predict.serving.batch import Floats
 from predict.validation.published_row import PublishedRow
+from regressors.features.arrays import Floats
 
 GRID = np.exp(np.linspace(log(0.8), log(3.0), 41))
 """Values that a factor may take."""

@@ -17,7 +17,7 @@ from predict.reports.schedule import round_step
 from predict.schedules.engine.folding import longest_run, repeats
 from predict.schedules.engine.order import CHUNK, MICROBATCH, Order, Rows
 from predict.schedules.engine.timing import Timeline
-from regressors.features.arrays import Floats
+from regressors.features.arrays import Floats, Indices
 
 SAME = 1e-6
 """Share of a period by which times may miss it and still repeat: rounding of sums of floats."""
@@ -131,9 +131,6 @@ class TimeAxis:
                 yield tick * step
 
 
-Integers = NDArray[np.intp]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Boxes:
     """The boxes of a rank: spans of places on the axis, the codes of their colours, and the microbatches where each box is
@@ -141,8 +138,8 @@ class Boxes:
 
     start: Floats
     end: Floats
-    codes: Integers
-    microbatches: Integers | None = None
+    codes: Indices
+    microbatches: Indices | None = None
 
 
 def box_per_action(timeline: Timeline, rank: int, axis: TimeAxis) -> Boxes:

@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.schedules.engine.order import CHUNK, KIND, MICROBATCH, PAIRED, Folded, Indices, Order, Rows
+from predict.schedules.engine.order import CHUNK, KIND, MICROBATCH, PAIRED, Folded, Order, Rows
 from predict.schedules.engine.program import KEPT, Program, compile_order
-from regressors.features.arrays import Floats
+from regressors.features.arrays import Floats, Indices
 
 Item = TypeVar("Item")
 Number = TypeVar("Number", np.int32, np.float64)

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regressors.features.arrays import Indices
 from sampling.errors import ConfigError
 
 ActionKind = Literal["F", "B", "W", "BW"]
@@ -187,7 +188,6 @@ class Folded:
     more: int = 0
 
 
-Indices = NDArray[np.intp]
 FAULTS_SHOWN = 5
 EACH_ONCE = "Give each chunk of each rank one F and one backward (BW, or both B and W) of each of its microbatches"
 

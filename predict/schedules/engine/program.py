@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from predict.schedules.engine.order import CODE, KINDS, Indices, Order, Placement, Positions, locate
+from predict.schedules.engine.order import CODE, KINDS, Order, Placement, Positions, locate
+from regressors.features.arrays import Indices
 from sampling.errors import InfeasibleError
 from sampling.files.machine_code import compiled, pays
 

@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from predict.schedules.engine.costs import ChunkTimes, cost_table, costs_of
 from predict.schedules.engine.folding import MadeWhenAsked, Pace, forms, last_copies, last_rows, pace_of, with_copies
-from predict.schedules.engine.order import CHUNK, CODE, KIND, Folded, Indices, Order, Rows
+from predict.schedules.engine.order import CHUNK, CODE, KIND, Folded, Order, Rows
 from predict.schedules.engine.program import KEPT, Level, Program, compile_order, levels, lists
-from regressors.features.arrays import Floats
+from regressors.features.arrays import Floats, Indices
 from sampling.files.machine_code import compiled, pays
 
 # Timing many sets of times in rows that are used again: a row is free once no action waits for it any more.

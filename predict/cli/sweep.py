@@ -26,7 +26,7 @@ from sampling.extras import require_library
 from sampling.progress import progress_display
 
 if TYPE_CHECKING:
-    from predict.plan_search.sweep import Progress, Space
+    from predict.plan_search.sweep import Progress, SweepSpace
 
 EXAMPLES = """\
 examples:
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> None:
         show(sweep_text(found, options.objective))
 
 
-def _checked_space(options: argparse.Namespace) -> Space[Any]:
+def _checked_space(options: argparse.Namespace) -> SweepSpace[Any]:
     """The space to sweep; UserError with every fault of the options."""
     from predict import estimate
     from predict.plan_search.sweep import require_objective, swept_space

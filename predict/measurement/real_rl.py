@@ -22,7 +22,7 @@ US = 1e6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spread:
+class MeasuredSpread:
     """The middle of measured times, and how far they scatter, in µs."""
 
     median_us: float
@@ -62,11 +62,11 @@ class RlMeasurement:
         """Steps that other processes did not disturb; all if those are fewer than half, and all that CPU time was taken of."""
         return list(range(len(self.others_shares))) if self.by_cpu_time else quiet_steps(self.others_shares)[0]
 
-    def spread(self, phase: str) -> Spread:
+    def spread(self, phase: str) -> MeasuredSpread:
         """Over the steps that are kept."""
         times = [self.phase_times_us[phase][place] for place in self.kept]
         p10, median, p90 = np.percentile(times, (10, 50, 90))
-        return Spread(median_us=float(median), p10_us=float(p10), p90_us=float(p90))
+        return MeasuredSpread(median_us=float(median), p10_us=float(p10), p90_us=float(p90))
 
     def to_json(self) -> dict[str, Any]:
         """The stable shape that `predict measure --json` prints."""

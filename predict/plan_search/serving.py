@@ -16,7 +16,7 @@ from predict.plan_search.sweep import MONEY
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ServingRun, load_serving, read_serving
 from predict.serving.loaded_server import LoadedServer
-from predict.serving.questions import Answer, Questions, TokenCost, answer, binding_text, questions_of
+from predict.serving.questions import Questions, ServerAnswer, TokenCost, answer, binding_text, questions_of
 from predict.serving.stepper import Stepper
 from sampling.errors import Checks, UserError
 from sampling.files.schema import Key, keys_of
@@ -35,14 +35,14 @@ slo_high_rps slo_binding cost_per_million_output reason
 """Columns of the long table: times in seconds, rates in requests per second of all replicas, the cost at the rate that is carried."""
 
 
-def carried(found: Answer) -> Interval:
+def carried(found: ServerAnswer) -> Interval:
     """The rate that a server carries: with objectives the highest at which they hold, else its capacity."""
     rate = found.kept.rate if found.kept else found.capacity
     assert rate is not None
     return rate
 
 
-def carried_ratio(first: Answer, other: Answer) -> Ratio:
+def carried_ratio(first: ServerAnswer, other: ServerAnswer) -> Ratio:
     """The rate that the other carries over that of the first. Their errors count as independent: between measured
     servers of one model on one GPU they differ as much as between any two (docs/explanation/accuracy-of-servers.md), so
     that none of them cancels."""
@@ -52,27 +52,27 @@ def carried_ratio(first: Answer, other: Answer) -> Ratio:
     return ratio(*values)
 
 
-def per_gpu(found: Answer) -> float:
+def per_gpu(found: ServerAnswer) -> float:
     return carried(found).median / found.server.run.server.placement.gpus
 
 
-def carried_cost(found: Answer) -> TokenCost | None:
+def carried_cost(found: ServerAnswer) -> TokenCost | None:
     """The cost of tokens at the rate that is carried; None without a price."""
     return found.kept_cost or found.capacity_cost
 
 
-def money(found: Answer) -> float:
+def money(found: ServerAnswer) -> float:
     """Money per million output tokens at that rate, for an answer with a price."""
     cost = carried_cost(found)
     assert cost is not None
     return cost.output.median
 
 
-def _mean_us(found: Answer, figure: str) -> float:
+def _mean_us(found: ServerAnswer, figure: str) -> float:
     return float(getattr(found.outcomes[0].latency, figure).mean_us)
 
 
-ORDERS: Mapping[str, Order[Answer]] = {
+ORDERS: Mapping[str, Order[ServerAnswer]] = {
     MONEY: Order(meaning="money per million output tokens at the rate that is carried", value=money),
     "gpu-time": Order(
         meaning="GPU time per request at the rate that is carried", value=lambda found: 1 / per_gpu(found)
@@ -85,7 +85,7 @@ ORDERS: Mapping[str, Order[Answer]] = {
 }
 
 
-class ServingKind(Kind[ServingRun, Answer]):
+class ServingKind(Kind[ServingRun, ServerAnswer]):
     """Servers under a load."""
 
     name = SERVING
@@ -102,7 +102,7 @@ class ServingKind(Kind[ServingRun, Answer]):
     def paths(self) -> Sequence[str]:
         return list(_keys())
 
-    def predictor(self, estimate: Estimate, of_servers: ServerOptions) -> Callable[[ServingRun], Answer]:
+    def predictor(self, estimate: Estimate, of_servers: ServerOptions) -> Callable[[ServingRun], ServerAnswer]:
         asked, file = Questions(), of_servers.coefficients
         with Checks() as checks:
             with checks.one():
@@ -111,10 +111,10 @@ class ServingKind(Kind[ServingRun, Answer]):
                 coefficients = chosen_coefficients(of_servers.model, Path(file) if file else None)
         return lambda run: answer(LoadedServer(run, Stepper(run.server, coefficients)), asked)
 
-    def row(self, predicted: Answer) -> dict[str, Any]:
+    def row(self, predicted: ServerAnswer) -> dict[str, Any]:
         return _cells(predicted)
 
-    def settings(self, predicted: Answer) -> Values:
+    def settings(self, predicted: ServerAnswer) -> Values:
         run, server = predicted.server.run, predicted.server.run.server
         sections: Mapping[str, Any] = {"placement": server.placement, "engine": server.engine, "load": run.load}
         return {
@@ -163,7 +163,7 @@ def _keys() -> dict[str, Key]:
     return known
 
 
-def _cells(found: Answer) -> dict[str, Any]:
+def _cells(found: ServerAnswer) -> dict[str, Any]:
     run, one, capacity = found.server.run, found.outcomes[0], found.capacity
     placed, traffic = run.server.placement, one.served.traffic
     cost = carried_cost(found)

@@ -212,7 +212,7 @@ Sweep = SweptRows[Prediction]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Space(Generic[Predicted]):
+class SweepSpace(Generic[Predicted]):
     """A config, the keys of it that vary, and what predicts each combination of their values."""
 
     kind: Kind[Any, Predicted]
@@ -280,7 +280,7 @@ def swept_space(
     overrides: Sequence[str],
     estimate: Estimate,
     of_servers: ServerOptions | None = None,
-) -> Space[Any]:
+) -> SweepSpace[Any]:
     """The space of a config under every combination of `vary`. UserError with every fault of these, and of the questions on servers."""
     of, predict = kind(kind_of(config)), estimate
     varied: tuple[Varied, ...] = ()
@@ -289,12 +289,12 @@ def swept_space(
             varied = parse_vary(vary, of)
         with checks.one():
             predict = of.predictor(estimate, of_servers or ServerOptions())
-    return Space(kind=of, config=config, overrides=overrides, varied=varied, predict=predict)
+    return SweepSpace(kind=of, config=config, overrides=overrides, varied=varied, predict=predict)
 
 
 def opened_space(
     config: Config, overrides: Sequence[str], estimate: Estimate, of_servers: ServerOptions | None = None
-) -> Space[Any]:
+) -> SweepSpace[Any]:
     """The space of all that a config of which every combination is predicted leaves open. UserError with every fault."""
     of, others, predict = kind(kind_of(config)), overrides, estimate
     varied: tuple[Varied, ...] = ()
@@ -303,7 +303,7 @@ def opened_space(
             predict = of.predictor(estimate, of_servers or ServerOptions())
         with checks.one():
             varied, others = opened(of, config, overrides)
-    return Space(kind=of, config=config, overrides=others, varied=varied, predict=predict, option="")
+    return SweepSpace(kind=of, config=config, overrides=others, varied=varied, predict=predict, option="")
 
 
 def sweep(
@@ -357,7 +357,7 @@ def rl_search(config: Config, overrides: Sequence[str] = (), *, progress: Progre
     return search_combinations(config, overrides, progress=progress)
 
 
-def search_all(space: Space[Predicted], objective: str, progress: Progress | None = None) -> SweptRows[Predicted]:
+def search_all(space: SweepSpace[Predicted], objective: str, progress: Progress | None = None) -> SweptRows[Predicted]:
     """Every combination of a space, the best first; InfeasibleError where none can be chosen."""
     found = space.rows(progress)
     if not found.best:

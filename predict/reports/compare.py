@@ -21,7 +21,7 @@ from predict.rl.phases import NAMES
 from predict.rl.step import RlStep
 from predict.run.model_flops import tokens_per_step
 from predict.serialise import as_json, each_picked, version_of, versioned
-from predict.serving.questions import Answer, objectives_text
+from predict.serving.questions import ServerAnswer, objectives_text
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, gib, plain, signed, signed_percent, significant
@@ -214,7 +214,7 @@ def _with_changes(values: Sequence[float | None], write: Callable[[Any], str]) -
         yield "" if value is None else write(value) + change
 
 
-def _figures_of_servers(first: Answer) -> Iterator[Figure]:
+def _figures_of_servers(first: ServerAnswer) -> Iterator[Figure]:
     yield "GPUs", lambda found: found.server.run.server.placement.gpus, str
     yield "requests at once", lambda found: found.server.at_once, "{:,}".format
     for figure in ("e2e", "ttft", "tpot"):
@@ -231,7 +231,7 @@ def _figures_of_servers(first: Answer) -> Iterator[Figure]:
         yield name, money, lambda amount: amount_text(amount, cost.currency)
 
 
-def _after_servers(names: Sequence[str], found: Sequence[Answer]) -> Iterator[str]:
+def _after_servers(names: Sequence[str], found: Sequence[ServerAnswer]) -> Iterator[str]:
     """The intervals of their capacities, the ratios of what they carry, and which of them are overloaded."""
     intervals = ", ".join(f"{significant(one.capacity.low)} to {significant(one.capacity.high)}" for one in found)  # type: ignore[union-attr]
     yield from ("", f"90 % intervals of capacity: {intervals} requests/s")

@@ -14,7 +14,7 @@ from predict.plan_search.serving import carried_cost, per_gpu
 from predict.reports.money import amount_text
 from predict.rl.step import RlStep
 from predict.serialise import as_json, picked
-from predict.serving.questions import Answer
+from predict.serving.questions import ServerAnswer
 from predict.step.prediction import Prediction
 from sampling.number_text import duration, durations, significant
 from sampling.units import GIB
@@ -241,7 +241,7 @@ KEPT: Columns[Any] = (
 """Columns of the rate that keeps the objectives."""
 
 
-def server_columns(first: Answer) -> Columns[Answer]:
+def server_columns(first: ServerAnswer) -> Columns[ServerAnswer]:
     """Those of servers: objectives and money where the first has them, as then all have."""
     cost = carried_cost(first)
     return (
@@ -266,16 +266,16 @@ def server_columns(first: Answer) -> Columns[Answer]:
 GROWS = "queue grows"
 
 
-def _latency(found: Answer) -> Any:
+def _latency(found: ServerAnswer) -> Any:
     return found.outcomes[0].latency
 
 
-def _bounds(found: Answer) -> str:
+def _bounds(found: ServerAnswer) -> str:
     one = found.outcomes[0]
     return durations(one.low.e2e.mean_us, one.high.e2e.mean_us)
 
 
-def _unless_growing(found: Answer, text: str) -> str:
+def _unless_growing(found: ServerAnswer, text: str) -> str:
     """A time of requests, which says nothing where the queue grows."""
     return "" if found.outcomes[0].grows else text
 

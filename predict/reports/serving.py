@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from predict.serving.latency import Spread
     from predict.serving.loaded_server import LoadOutcome
-    from predict.serving.questions import Answer
+    from predict.serving.questions import ServerAnswer
     from predict.serving.traffic import Load
 
 
@@ -92,7 +92,7 @@ def objectives_json(server: LoadedServer, found: ObjectivesRate) -> dict[str, An
 TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT"}
 
 
-def answer_text(answer: Answer) -> RenderableType:
+def answer_text(answer: ServerAnswer) -> RenderableType:
     """One load in full, or a line for each of several; then the capacity, the objectives and the cost where they were asked for."""
     server, (first, *others) = answer.server, answer.outcomes
     run, room, stepper, batch = server.run, server.room, server.stepper, first.mean_batch
@@ -117,7 +117,7 @@ def answer_text(answer: Answer) -> RenderableType:
     )
 
 
-def _capacity(answer: Answer) -> Iterator[str]:
+def _capacity(answer: ServerAnswer) -> Iterator[str]:
     capacity, run = answer.capacity, answer.server.run
     if capacity:
         yield ""
@@ -129,7 +129,7 @@ def _capacity(answer: Answer) -> Iterator[str]:
             yield fact("", "both for the file's requests over and over, their lengths and prompts together")
 
 
-def _rests_on(answer: Answer) -> Iterator[str]:
+def _rests_on(answer: ServerAnswer) -> Iterator[str]:
     """The sources of steps and rates, and a remark on what is not counted."""
     server, stepper = answer.server, answer.server.stepper
     yield ""
@@ -220,7 +220,7 @@ def _bounds(outcome: LoadOutcome, figure: str) -> tuple[float, float]:
     return low, high
 
 
-def _several(answer: Answer) -> Table:
+def _several(answer: ServerAnswer) -> Table:
     load, costs = answer.outcomes[0].load, answer.costs
     return table(
         ", ".join([*([file_text(load)] if load.file else []), requests_text(load)]),
@@ -246,7 +246,7 @@ def _queue(one: LoadOutcome) -> str:
     return "grows" if one.grows else f"{one.latency.mean_waiting:,.1f}{' (may grow)' if one.may_grow else ''}"
 
 
-def answer_json(answer: Answer) -> dict[str, Any]:
+def answer_json(answer: ServerAnswer) -> dict[str, Any]:
     """The content of `predict serving --json`."""
     server, kept = answer.server, answer.kept
     loads = [_load_json(one) for one in answer.outcomes]

@@ -9,7 +9,7 @@ from predict.reports.text import escape, fact, head, noted, notes_on_prices, sta
 from predict.serialise import each_picked, versioned
 from predict.serving.batch import StepBatch
 from predict.serving.kernels import EXECUTION, prices_of
-from predict.serving.questions import Answer
+from predict.serving.questions import ServerAnswer
 from predict.serving.served_step import ServedStep
 from predict.serving.step_model import KERNELS, step_model
 from predict.serving.stepper import Stepper
@@ -158,7 +158,7 @@ def _notes_on_rows(stepper: Stepper, batch: StepBatch) -> list[str]:
     return notes_on_prices(server.cluster, EXECUTION, prices_of(server).provenance, analytic=analytic)
 
 
-def notes_on_answers(answers: Sequence[Answer]) -> list[str]:
+def notes_on_answers(answers: Sequence[ServerAnswer]) -> list[str]:
     """The notes of several servers as lines that catch the eye, each once."""
     notes = (note for one in answers for note in notes_on_step(one.server.stepper, one.outcomes[0].mean_batch))
     return noted(list(dict.fromkeys(notes)))

@@ -23,7 +23,7 @@ from predict.reports.serving import load_line
 from predict.reports.serving_step import coefficients_line, notes_on_answers
 from predict.reports.text import escape, figures_table, first_lines_of, stacked
 from predict.serialise import picked, versioned
-from predict.serving.questions import Answer, objectives_text
+from predict.serving.questions import ServerAnswer, objectives_text
 from sampling.files.faults import counted
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class RowsReport:
     """Lines below it, the order of the rows among them."""
 
 
-def _notes_on_servers(found: Sequence[Answer], ordered_by: str) -> Iterator[str]:
+def _notes_on_servers(found: Sequence[ServerAnswer], ordered_by: str) -> Iterator[str]:
     """The load that all have, the order, and the meaning of the columns."""
     first = found[0]
     loads = dict.fromkeys(load_line(one.outcomes[0].load) for one in found)
@@ -63,12 +63,12 @@ def _notes_on_servers(found: Sequence[Answer], ordered_by: str) -> Iterator[str]
     yield coefficients_line(first.server.stepper)
 
 
-def rate_in_words(found: Answer) -> str:
+def rate_in_words(found: ServerAnswer) -> str:
     """The rate that is carried."""
     return "the highest rate that keeps the objectives" if found.kept else "capacity"
 
 
-def _head_of_servers(found: SweptRows[Answer]) -> Mapping[str, Any]:
+def _head_of_servers(found: SweptRows[ServerAnswer]) -> Mapping[str, Any]:
     used = found.predictions[0].server.stepper.coefficients
     return {"config": found.name, "step": picked(used, "model source")}
 

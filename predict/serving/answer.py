@@ -9,7 +9,7 @@ from predict.config.document import Config
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
-from predict.serving.questions import Answer, answer, questions_of
+from predict.serving.questions import ServerAnswer, answer, questions_of
 from predict.serving.stepper import Stepper
 from sampling.errors import Checks
 
@@ -25,7 +25,7 @@ def serving_answer(
     model: str = "",
     coefficients: Path | str | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Answer:
+) -> ServerAnswer:
     """A server under the load of a serving config, or under each of `rates`, as `predict serving` reports it.
 
     `.outcomes[0].latency.ttft.mean_us`, `.capacity` (with `find_capacity`), `.kept.rate` (with `slo`, such as

@@ -88,7 +88,7 @@ USUAL = tuple(f"{figure}_{of}" for figure in FIGURES for of in ("mean", "p50", "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Objective:
+class ServiceObjective:
     """A bound on one time of the requests."""
 
     figure: str
@@ -117,7 +117,7 @@ class Objective:
         return self.value_us(times) <= self.limit_us
 
 
-def met_share(objectives: Sequence[Objective], times: RequestTimes) -> float:
+def met_share(objectives: Sequence[ServiceObjective], times: RequestTimes) -> float:
     """Share of requests that meet every limit."""
     met = np.ones(len(times.e2e), dtype=bool)
     for one in objectives:
@@ -125,10 +125,10 @@ def met_share(objectives: Sequence[Objective], times: RequestTimes) -> float:
     return float(met.mean())
 
 
-def parse_objectives(texts: Sequence[str]) -> tuple[Objective, ...]:
+def parse_objectives(texts: Sequence[str]) -> tuple[ServiceObjective, ...]:
     """The objectives of texts such as `ttft_p90=1s` or `tpot_p90<=50ms`. UserError with a line for each that is none,
     and for a time that is bounded twice."""
-    found: list[Objective] = []
+    found: list[ServiceObjective] = []
     with Checks() as checks:
         for text in texts:
             with checks.one():
@@ -139,7 +139,7 @@ def parse_objectives(texts: Sequence[str]) -> tuple[Objective, ...]:
     return tuple(found)
 
 
-def _objective(text: str) -> Objective:
+def _objective(text: str) -> ServiceObjective:
     matched = FORM.fullmatch(text)
     percentile = float(matched[3]) if matched and matched[3] else None
     if matched is None or percentile == 0:
@@ -149,7 +149,7 @@ def _objective(text: str) -> Objective:
     if limit_us is None:
         problem = f"{shown(matched[4])} is not a time above 0 with its unit"
         raise UserError(f"{OPTION}: {shown(text)}: {problem}; write for example 1s, 50ms or 200us")
-    return Objective(figure=matched[1].lower(), percentile=percentile, limit_us=limit_us)
+    return ServiceObjective(figure=matched[1].lower(), percentile=percentile, limit_us=limit_us)
 
 
 # The highest rate of requests at which something holds, by bisection: objectives, or first tokens that are not much slower than at
@@ -179,9 +179,9 @@ class Bracket:
 class ObjectivesRate:
     """The highest rate of all replicas at which every objective holds and the queue does not grow."""
 
-    objectives: tuple[Objective, ...]
+    objectives: tuple[ServiceObjective, ...]
     rate: Interval
-    binding: tuple[Objective, ...]
+    binding: tuple[ServiceObjective, ...]
     """Those that fail just above the rate; () where the queue grows first."""
     outcome: LoadOutcome
     """The load at that rate."""
@@ -221,7 +221,7 @@ def rate_of_slow_first_tokens(server: LoadedServer, capacity: float, report: Sim
 
 
 def rate_of_objectives(
-    server: LoadedServer, objectives: Sequence[Objective], capacity: Interval, report: Simulated = lambda: None
+    server: LoadedServer, objectives: Sequence[ServiceObjective], capacity: Interval, report: Simulated = lambda: None
 ) -> ObjectivesRate:
     """The highest rate at which the objectives hold, with its interval: slower steps hold at lower rates. InfeasibleError where they do
     not even hold for a request by itself."""
@@ -257,7 +257,7 @@ def rate_of_objectives(
     )
 
 
-def _not_even_alone(failing: Sequence[Objective], times: RequestTimes, rate: float) -> str:
+def _not_even_alone(failing: Sequence[ServiceObjective], times: RequestTimes, rate: float) -> str:
     excess = ", ".join(
         f"{one.name} is {one.value_us(times) / 1e3:.4g} ms, above {one.limit_us / 1e3:.4g} ms" for one in failing
     )
@@ -277,7 +277,7 @@ class Questions:
     """The rate beyond which the queue grows."""
     slow_first_tokens: bool = False
     """The rate at which first tokens become slow, by which the published formula calls a server saturated."""
-    objectives: tuple[Objective, ...] = ()
+    objectives: tuple[ServiceObjective, ...] = ()
     price: Price | None = None
 
     @property
@@ -293,7 +293,7 @@ class Questions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Answer:
+class ServerAnswer:
     """The findings; None for a question that was not asked."""
 
     server: LoadedServer
@@ -312,7 +312,7 @@ class Answer:
 
 def answer(
     server: LoadedServer, questions: Questions, progress: Callable[[int, int], None] = lambda done, of: None
-) -> Answer:
+) -> ServerAnswer:
     """The answer to all questions. `progress` learns how many simulations are done, of how many at most.
     InfeasibleError where no rate keeps the objectives."""
     done = 0
@@ -341,7 +341,7 @@ def answer(
         capacity_cost = cost_at_rate(server, there, capacity, price)
     if price and kept:
         kept_cost = cost_at_rate(server, kept.outcome, kept.rate, price)
-    return Answer(
+    return ServerAnswer(
         server=server,
         outcomes=tuple(outcomes),
         costs=tuple(cost_of_load(server, one, price) for one in outcomes) if price else (),
@@ -353,12 +353,12 @@ def answer(
     )
 
 
-def objectives_text(objectives: Sequence[Objective]) -> str:
+def objectives_text(objectives: Sequence[ServiceObjective]) -> str:
     """`TTFT p90 ≤ 1 s and TPOT p90 ≤ 50 ms`."""
     return " and ".join(_bound(one) for one in objectives)
 
 
-def _bound(one: Objective) -> str:
+def _bound(one: ServiceObjective) -> str:
     return f"{one.title} ≤ {duration(one.limit_us)}"
 
 

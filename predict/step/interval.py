@@ -95,7 +95,7 @@ def _kind(unit: Priced) -> CallKind:
     return unit.call.NAME, unit.phase
 
 
-class Spread:
+class BucketTimes:
     """The times of many buckets in all cases: the median, then each kind of call at its upper bound, then each at its lower."""
 
     def __init__(self, buckets: Sequence[Bucket]) -> None:
@@ -134,7 +134,7 @@ def _shifts(order: Order, ranks: tuple[PricedRank, ...]) -> tuple[Sequence[CallK
     distinct = list({id(rank): rank for rank in ranks}.values())
     of_chunks = buckets_of(distinct_chunks(distinct)[0])
     buckets = [*of_chunks, *(bucket for rank in distinct for bucket in _at_end(rank))]
-    spread = Spread(list({id(bucket): bucket for bucket in buckets}.values()))
+    spread = BucketTimes(list({id(bucket): bucket for bucket in buckets}.values()))
     whole = (_rank_ends(order, ranks, spread, spread.of(of_chunks)) + _after(ranks, spread)).max(axis=0)
     shifts = whole[1:] - whole[0]
     return spread.kinds, shifts[: len(spread.kinds)], shifts[len(spread.kinds) :]
@@ -145,7 +145,7 @@ def _at_end(rank: PricedRank) -> tuple[Bucket, ...]:
     return rank.blocking_reduction, rank.gradient_reduction, rank.parameter_all_gather, rank.optimizer
 
 
-def _rank_ends(order: Order, ranks: tuple[PricedRank, ...], spread: Spread, of_chunks: Floats) -> Floats:
+def _rank_ends(order: Order, ranks: tuple[PricedRank, ...], spread: BucketTimes, of_chunks: Floats) -> Floats:
     """When each rank's pipeline is done in each case, shape (ranks, cases). Only the cases that change an action are played:
     `of_chunks` are the times of all the chunks' buckets, shape (buckets, cases)."""
     changed = np.flatnonzero((of_chunks != of_chunks[:, :1]).any(axis=0))
@@ -158,7 +158,7 @@ def _rank_ends(order: Order, ranks: tuple[PricedRank, ...], spread: Spread, of_c
     return whole
 
 
-def _after(ranks: Sequence[PricedRank], spread: Spread) -> Floats:
+def _after(ranks: Sequence[PricedRank], spread: BucketTimes) -> Floats:
     """Time after the pipeline by rank and case; the compute that hides communication keeps its median."""
     distinct = list({id(rank): rank for rank in ranks}.values())
     place = {id(rank): index for index, rank in enumerate(distinct)}
@@ -172,7 +172,7 @@ def _after(ranks: Sequence[PricedRank], spread: Spread) -> Floats:
     return whole
 
 
-def _after_of_alike(ranks: Sequence[PricedRank], spread: Spread) -> Floats:
+def _after_of_alike(ranks: Sequence[PricedRank], spread: BucketTimes) -> Floats:
     """`_after` of ranks that differ in their windows alone."""
     one = ranks[0]
     by_chunk = zip(*(rank.windows for rank in ranks), strict=True)

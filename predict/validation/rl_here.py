@@ -9,7 +9,7 @@ from typing import Any
 
 from predict import estimate, rl_step
 from predict.measurement.pace import Pace, pace_over
-from predict.measurement.real_rl import STEP, RlMeasurement, Spread, measure_rl, pool_rl
+from predict.measurement.real_rl import STEP, MeasuredSpread, RlMeasurement, measure_rl, pool_rl
 from predict.measurement.requirements import require_measurable_rl
 from predict.measurement.turns import in_turns
 from predict.rl.step import RlStep
@@ -23,7 +23,7 @@ STEPS_PER_ROUND = 5
 class MeasuredPhase(Compared):
     """One phase, or the whole step: its prediction, made first, and the median of its measured times, which scatter by `spread`."""
 
-    spread: Spread
+    spread: MeasuredSpread
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ from predict.plan_search.sweep import SweptRows, opened, swept_space
 from predict.serving.coefficients import coefficients_json, shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
-from predict.serving.questions import Answer
+from predict.serving.questions import ServerAnswer
 from predict.serving.stepper import Stepper
 from sampling.errors import InfeasibleError, UserError
 from tests.predict.serving.servers import CONFIG, SHORT
@@ -31,7 +31,7 @@ def options(settings: tuple[str, ...]) -> list[str]:
     return [part for each in settings for part in ("--set", each)]
 
 
-def swept(vary: list[str], settings: tuple[str, ...] = (), slo: tuple[str, ...] = ()) -> SweptRows[Answer]:
+def swept(vary: list[str], settings: tuple[str, ...] = (), slo: tuple[str, ...] = ()) -> SweptRows[ServerAnswer]:
     asked = ServerOptions(slo=slo, price="$2/gpu-h", model="formula")
     return swept_space(CONFIG, vary, settings, predict.estimate, asked).rows()
 
@@ -43,11 +43,11 @@ def opened_keys(config: Path, settings: list[str]) -> tuple[dict[str, tuple[obje
 
 
 @pytest.fixture(scope="module")
-def found() -> SweptRows[Answer]:
+def found() -> SweptRows[ServerAnswer]:
     return swept(["placement.tp=1,2,3", "engine.max_num_seqs=4,8"], SHORT)
 
 
-def test_rows_are_the_configs_own_answers(found: SweptRows[Answer]) -> None:
+def test_rows_are_the_configs_own_answers(found: SweptRows[ServerAnswer]) -> None:
     row = next(row for row in found.rows if row.settings == {"placement.tp": 2, "engine.max_num_seqs": 4})
     run = load_serving(CONFIG, [*SHORT, "placement.tp=2", "engine.max_num_seqs=4"])
     alone = LoadedServer(run, Stepper(run.server, FORMULA))
@@ -59,7 +59,7 @@ def test_rows_are_the_configs_own_answers(found: SweptRows[Answer]) -> None:
 
 
 @pytest.mark.parametrize("name", list(ORDERS))
-def test_the_best_come_first_and_what_cannot_run_last(found: SweptRows[Answer], name: str) -> None:
+def test_the_best_come_first_and_what_cannot_run_last(found: SweptRows[ServerAnswer], name: str) -> None:
     rows = found.ordered(name).rows
     values = [ORDERS[name].value(row.prediction) for row in rows if row.prediction]
     assert values == sorted(values)
@@ -141,4 +141,4 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
             assert main([*asked, *given]) == 0
             assert "step by formula; coefficients: my own" in capsys.readouterr().out
         assert main([*asked, "--coefficients", str(own), "--model", "kernels"]) == 2
-        assert "own.json is of the model formula, not kernels" in capsys.readouterr().err
+        assert "own.json is for the model formula, not kernels" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from predict.ledger.training_cost import parse_price
 from predict.serving.latency import RequestTimes
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import (
-    Objective,
+    ServiceObjective,
     bisected,
     cost_at_rate,
     cost_of_load,
@@ -45,8 +45,8 @@ def times(ttft: list[float], tpot: list[float]) -> RequestTimes:
 def test_an_objective_bounds_the_mean_or_a_percentile() -> None:
     both = parse_objectives(["ttft_p90=1s", "TPOT_mean <= 50ms"])
     assert both == (
-        Objective(figure="ttft", percentile=90.0, limit_us=1e6),
-        Objective(figure="tpot", percentile=None, limit_us=5e4),
+        ServiceObjective(figure="ttft", percentile=90.0, limit_us=1e6),
+        ServiceObjective(figure="tpot", percentile=None, limit_us=5e4),
     )
     seen = times([0.5e6] * 8 + [3e6] * 2, [4e4] * 8 + [6e4, 0.0])
     assert [one.holds(seen) for one in both] == [False, True]  # a TTFT of 3 s; a mean of 42 ms over nine requests

@@ -6,7 +6,7 @@ A kind's class is in the module that KINDS names, which is imported when the kin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +16,7 @@ from sampling.errors import UserError
 from sampling.files.documents import read_yaml
 from sampling.files.faults import Fault, config_error
 from sampling.files.schema import Key
+from sampling.hardware.cluster import Cluster
 
 TRAINING, SERVING, RL = "training", "serving", "rl"
 Run = TypeVar("Run")
@@ -105,6 +106,41 @@ class Order(Generic[Predicted]):
     value: Callable[[Predicted], float]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measure(Generic[Predicted]):
+    """A figure of predictions that other hardware and settings move."""
+
+    title: str
+    value: Callable[[Predicted], float]
+    is_rate: bool = False
+    """Whether more of it is better; otherwise it is a time."""
+
+    def gain(self, value: float, before: float) -> float:
+        """The share of a time that a change saves, or that it adds to a rate; below 0 it costs."""
+        return value / before - 1 if self.is_rate else 1 - value / before
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """A setting of a run that has a few values."""
+
+    path: str
+    now: Any
+    others: Sequence[Any]
+
+
+def settings_of_section(
+    section: str, held: Any, keys: Sequence[Key], *, but: Collection[str] = ()
+) -> Iterator[Setting]:
+    """The settings of a section that are a switch or one of a few texts, without those named in `but`."""
+    for key in keys:
+        if key.name in but:
+            continue
+        now = getattr(held, key.name)
+        others = [not now] if isinstance(now, bool) else [each for each in (key.choices or list)() if each != now]
+        yield Setting(path=f"{section}.{key.name}", now=now, others=others)
+
+
 class Kind(ABC, Generic[Run, Predicted]):
     """One kind of config, as sweeps, searches and comparisons see it."""
 
@@ -113,6 +149,8 @@ class Kind(ABC, Generic[Run, Predicted]):
     """Names of the long table's columns, between blanks; those of varied keys follow."""
     orders: ClassVar[Mapping[str, Order[Any]]] = {}
     """Objective → what predictions are ordered by."""
+    measures: ClassVar[Mapping[str, Measure[Any]]]
+    """Key in JSON → a figure that changes of the hardware and of settings move; changes are ranked by the first."""
     can_be_auto: ClassVar[tuple[str, ...]] = ()
     """Keys that may be `auto` where every combination is predicted."""
     shows_progress: ClassVar[bool] = True
@@ -141,6 +179,30 @@ class Kind(ABC, Generic[Run, Predicted]):
     @abstractmethod
     def settings(self, predicted: Predicted) -> Values:
         """The settings of a prediction's run, models and devices by their names."""
+
+    @abstractmethod
+    def run_of(self, predicted: Predicted) -> Run:
+        """The run of a prediction."""
+
+    @abstractmethod
+    def cluster_of(self, run: Run) -> Cluster:
+        """The machines of a run."""
+
+    @abstractmethod
+    def on_cluster(self, run: Run, cluster: Cluster) -> Run:
+        """The same run on other machines."""
+
+    def execution_of(self, run: Run) -> Any:
+        """The settings of a run's framework; None where there is none."""
+        return None
+
+    def executed(self, run: Run, execution: Any) -> Run:
+        """The same run under other settings of its framework."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def switched(self, run: Run) -> Iterator[Setting]:
+        """The settings of a run whose other values may be worthwhile."""
 
     def misfit(self, predicted: Predicted) -> str:
         """The reason why a prediction cannot be chosen; '' for one that can."""

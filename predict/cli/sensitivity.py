@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import add_config, add_json, print_json
+from predict.cli.options import add_config, add_json, add_slo, add_step_model, print_json
 
 EXAMPLES = """\
 examples:
   predict sensitivity configs/runs/llama3-70b-64xh100.yml
   predict sensitivity configs/runs/llama3-70b-64xh100.yml --set plan.tp=8 --set plan.dp=1 --json
+  predict sensitivity configs/rl/qwen3-30b-a3b-grpo.yml
+  predict sensitivity configs/serving/llama3-8b-h100.yml --slo ttft_p90=1s
 """
 DESCRIPTION = """\
 Rank what 10 % more of each figure of the hardware, its links and the framework would bring, and each other value of a setting of
-`execution`. Each change is predicted by itself.
+`execution`. Each change is predicted by itself. Of an RL config it is the step that changes, and settings of its engines are tried too;
+of a serving config the rate that the server carries, and its latencies.
 """
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
+    of_serving = command.add_argument_group("of a serving config")
+    add_slo(of_serving)
+    add_step_model(of_serving)
     add_json(command)
 
 
@@ -27,7 +33,9 @@ def run(options: argparse.Namespace) -> None:
     from predict.reports.sensitivity import sensitivity_json, sensitivity_text
     from predict.reports.text import show
 
-    found = sensitivity(options.config, options.overrides)
+    found = sensitivity(
+        options.config, options.overrides, slo=options.slo, model=options.model or "", coefficients=options.coefficients
+    )
     if options.json:
         print_json(sensitivity_json(found))
     else:

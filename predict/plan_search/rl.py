@@ -7,8 +7,8 @@ of the actor; `peak_gb` is that of the fullest moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import ceil
 from typing import Any, ClassVar
@@ -19,20 +19,34 @@ from predict.config.draft import SECTIONS, read_draft
 from predict.config.load import read_sections
 from predict.config.overrides import as_settings
 from predict.config.replicas import INSIDE_A_REPLICA, replicas_left
-from predict.kinds import RL, Estimate, Kind, Order, ServerOptions, Values, refuse_server_options
+from predict.kinds import (
+    RL,
+    Estimate,
+    Kind,
+    Measure,
+    Order,
+    ServerOptions,
+    Setting,
+    Values,
+    refuse_server_options,
+    settings_of_section,
+)
 from predict.ledger.waterfall import COMPUTE, MEMORY
 from predict.plan_search.compare import settings_of
 from predict.plan_search.sweep import SweptRow, swept_row
-from predict.plan_search.training import SHARED, calibration_note
+from predict.plan_search.training import SHARED, calibration_note, switched_execution
 from predict.rl.aliases import leaves, resolved
 from predict.rl.books import COMMUNICATED, WAITED, RlLedger
 from predict.rl.config import RlRun, document_of, load_rl, training_document
 from predict.rl.memory import RlMemory
 from predict.rl.phases import NAMES
-from predict.rl.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection
+from predict.rl.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection, Rollout
 from predict.rl.step import RlStep, estimate_rl
+from predict.run.execution import Execution
 from predict.run.lengths import scaled_lengths
+from predict.run.training_run import TrainingRun
 from sampling.files.schema import Key, keys_of
+from sampling.hardware.cluster import Cluster
 from sampling.units import GB, GIB, SECOND_US
 
 PLACEMENT, STALENESS = f"{NAME}.placement", f"{NAME}.staleness"
@@ -62,6 +76,9 @@ class RlKind(Kind[RlRun, RlStep]):
             meaning="tokens trained on per second and GPU", value=lambda step: -step.tokens_per_second_per_gpu
         )
     }
+    measures: ClassVar[Mapping[str, Measure[RlStep]]] = {
+        "step_us": Measure(title="step time", value=lambda step: step.time.median_us)
+    }
     can_be_auto = (PLACEMENT, GPUS, TP)
 
     def load(self, config: Any, overrides: Sequence[str]) -> RlRun:
@@ -87,6 +104,26 @@ class RlKind(Kind[RlRun, RlStep]):
         of_base = settings_of(predicted.rl.base)
         base = {path: value for path, value in of_base.items() if not path.startswith("batch.")}
         return base | {f"{NAME}.{path}": value for path, value in leaves(asdict(predicted.rl.section))}
+
+    def run_of(self, predicted: RlStep) -> RlRun:
+        return predicted.rl
+
+    def cluster_of(self, run: RlRun) -> Cluster:
+        return run.base.cluster
+
+    def on_cluster(self, run: RlRun, cluster: Cluster) -> RlRun:
+        return _changed(run, lambda each: replace(each, cluster=cluster))
+
+    def execution_of(self, run: RlRun) -> Execution:
+        return run.base.execution
+
+    def executed(self, run: RlRun, execution: Execution) -> RlRun:
+        return _changed(run, lambda each: replace(each, execution=execution))
+
+    def switched(self, run: RlRun) -> Iterator[Setting]:
+        yield from switched_execution(run.base.execution)
+        rollout = run.section.rollout
+        yield from settings_of_section(f"{NAME}.rollout", rollout, keys_of(Rollout), but=("engine", "step_model"))
 
     def misfit(self, predicted: RlStep) -> str:
         memory = predicted.memory
@@ -132,6 +169,16 @@ class RlKind(Kind[RlRun, RlStep]):
 
 
 KIND = RlKind()
+
+
+def _changed(rl: RlRun, change: Callable[[TrainingRun], TrainingRun]) -> RlRun:
+    """The same step with a change of the trainer's run and of those of the models beside it."""
+    return replace(
+        rl,
+        base=change(rl.base),
+        critic=rl.critic and change(rl.critic),
+        reward_model=rl.reward_model and change(rl.reward_model),
+    )
 
 
 def _sections(config: Any, overrides: Sequence[str]) -> Mapping[str, Values]:

@@ -10,102 +10,148 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from predict import estimate, load
+from predict import estimate
 from predict.config.document import Config
-from predict.config.draft import SECTIONS
+from predict.kinds import Kind, ServerOptions, kind, kind_of
 from predict.plan_search.compare import setting_text
 from predict.plan_search.sweep import SweptRow, SweptRun, swept_space
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
-from sampling.errors import ConfigError
+from sampling.errors import ConfigError, InfeasibleError
 from sampling.hardware.cluster import Cluster
 
 MORE = 0.1
 NUDGE = 1e-9
 """Share by which a figure is changed so that a device counts as another and is the same all the same."""
-NOT_SWITCHED = ("framework", "clocks", "product_time", "memory_time", "gemm_efficiency", "expert_load", "stragglers")
-"""Keys of `execution` that describe the machine, its calibration or the data rather than a choice, or name all others at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sensitivity:
-    """One change and its effect. A gain is the share of the step that it saves; below 0 it costs."""
+    """One change and its effect."""
 
     name: str
     change: str
-    step_us: float
+    values: Mapping[str, float]
+    """The kind's measures under the change, by their keys."""
     gain: float
+    """That of the first measure: the share of a time that is saved, or that is added to a rate; below 0 it costs."""
+
+    @property
+    def step_us(self) -> float:
+        """The time of the step, for a kind of config that has one."""
+        return self.values["step_us"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sensitivities:
     """The changes of one run, the most worthwhile first."""
 
-    prediction: Prediction
+    kind: Kind[Any, Any]
+    name: str
+    prediction: Any
     figures: tuple[Sensitivity, ...]
     """10 % better figures: more of a rate, less of a latency or an overhead."""
     settings: tuple[Sensitivity, ...]
-    """Other values of the framework's settings, one at a time."""
-    carried_over_us: float
-    """The step where what was sampled is carried over to a device of the same figures; the step itself where all is analytic."""
+    """Other values of settings, one at a time."""
+    carried_over: Mapping[str, float]
+    """The measures where what was sampled is carried over to a device of the same figures; those of the prediction where all is analytic."""
 
 
-Change = tuple[str, str, TrainingRun]
+Change = tuple[str, str, Any]
 """The key or figure, what is changed of it, and the run with that change."""
+Predict = Callable[[Any], Any]
+"""From a run to its prediction."""
 
 
-def sensitivity(config: Config, overrides: Sequence[str] = ()) -> Sensitivities:
-    """The effect on the step of 10 % more of each figure of the hardware, its links and the framework, and of each other value of a
-    setting of `execution`, ranked; each is predicted by itself."""
-    return sensitivity_of_run(load(config, overrides), estimate, lambda setting: load(config, [*overrides, setting]))
+def sensitivity(
+    config: Config,
+    overrides: Sequence[str] = (),
+    *,
+    slo: Sequence[str] = (),
+    model: str = "",
+    coefficients: Path | str | None = None,
+) -> Sensitivities:
+    """The effect on the step, or on the rate that a server carries, of 10 % more of each figure of the hardware, its links and the
+    framework, and of each other value of a setting, ranked; each is predicted by itself. `slo`, `model` and `coefficients` are of servers,
+    as in `serving_answer`."""
+    of = kind(kind_of(config))
+    predict = of.predictor(estimate, ServerOptions(slo=slo, model=model, coefficients=coefficients))
+    run = of.load(config, overrides)
+    return sensitivity_of_run(of, run, predict, lambda setting: of.load(config, [*overrides, setting]))
 
 
 def sensitivity_of_run(
-    run: TrainingRun, predict: Callable[[TrainingRun], Prediction], with_setting: Callable[[str], TrainingRun] | None
+    of: Kind[Any, Any], run: Any, predict: Predict, with_setting: Callable[[str], Any] | None
 ) -> Sensitivities:
     """The effect of each single change on a run. `with_setting` loads the same run with a setting such as
     `execution.overlap_tp="none"` over it; without it, the figures alone are judged."""
     base = predict(run)
-    run = base.run  # the schedule `best` is now a named one
-    effects = partial(_effects, predict=predict, base_us=base.median_us)
-    carried_over_us = predict(_as_another_device(run)).median_us
-    elsewhere = ((name, change, _as_another_device(changed)) for name, change, changed in _of_hardware(run))
-    of_hardware = effects(elsewhere, beside_us=carried_over_us)
+    run = of.run_of(base)  # the schedule `best` is now a named one
+    now, carried_over = _measured(of, base), _measured(of, predict(_as_another_device(of, run)))
+    elsewhere = ((name, change, _as_another_device(of, changed)) for name, change, changed in _of_hardware(of, run))
+    effects = partial(_effects, of=of, predict=predict, now=now)
     return Sensitivities(
+        kind=of,
+        name=run.name,
         prediction=base,
-        figures=_ranked([*of_hardware, *effects(_of_execution(run), beside_us=base.median_us)]),
-        settings=_ranked(effects(_switched(run, with_setting), beside_us=base.median_us)) if with_setting else (),
-        carried_over_us=carried_over_us,
+        figures=_ranked([*effects(elsewhere, before=carried_over), *effects(_of_execution(of, run), before=now)]),
+        settings=_ranked(effects(_switched(of, run, with_setting), before=now)) if with_setting else (),
+        carried_over=carried_over,
     )
 
 
+def _measured(of: Kind[Any, Any], predicted: Any) -> dict[str, float]:
+    return {key: measure.value(predicted) for key, measure in of.measures.items()}
+
+
 def _effects(
-    changes: Iterable[Change], *, predict: Callable[[TrainingRun], Prediction], base_us: float, beside_us: float
+    changes: Iterable[Change],
+    *,
+    of: Kind[Any, Any],
+    predict: Predict,
+    now: Mapping[str, float],
+    before: Mapping[str, float],
 ) -> Iterator[Sensitivity]:
-    """Each change with the share that it saves of `beside_us`, which is put on the step itself."""
+    """Each change with what it makes of the measures `before`, which is put on those of `now`; without those that cannot run."""
+    first, measure = next(iter(of.measures.items()))
     for name, change, run in changes:
-        gain = 1 - predict(run).median_us / beside_us
-        yield Sensitivity(name=name, change=change, step_us=base_us * (1 - gain), gain=gain)
+        try:
+            found = _measured(of, predict(run))
+        except (ConfigError, InfeasibleError):
+            continue
+        yield Sensitivity(
+            name=name,
+            change=change,
+            values={key: now[key] * value / before[key] for key, value in found.items()},
+            gain=measure.gain(found[first], before[first]),
+        )
 
 
 def _ranked(found: Iterable[Sensitivity]) -> tuple[Sensitivity, ...]:
     return tuple(sorted(found, key=lambda each: -each.gain))
 
 
-def _as_another_device(run: TrainingRun) -> TrainingRun:
-    link = run.cluster.inter_node
+def _as_another_device(of: Kind[Any, Any], run: Any) -> Any:
+    cluster = of.cluster_of(run)
+    link = cluster.inter_node
     nudged = replace(link, latency_us=link.latency_us * (1 + NUDGE))
-    return replace(run, cluster=replace(run.cluster, inter_node=nudged))
+    return of.on_cluster(run, replace(cluster, inter_node=nudged))
 
 
-def _of_hardware(run: TrainingRun) -> Iterator[Change]:
-    cluster = run.cluster
+def _of_hardware(of: Kind[Any, Any], run: Any) -> Iterator[Change]:
+    cluster = of.cluster_of(run)
+    for name, change, changed in (*_of_gpu(cluster), *_of_links(cluster)):
+        yield name, change, of.on_cluster(run, changed)
+
+
+def _of_gpu(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
     gpu = cluster.gpu
 
-    def with_gpu(**figures: Any) -> TrainingRun:
-        return replace(run, cluster=replace(cluster, gpu=replace(gpu, **figures)))
+    def with_gpu(**figures: Any) -> Cluster:
+        return replace(cluster, gpu=replace(gpu, **figures))
 
     more = f"+{MORE:.0%}"
     for dtype, tflops in gpu.peak_tflops.items():
@@ -114,49 +160,44 @@ def _of_hardware(run: TrainingRun) -> Iterator[Change]:
         yield name, more, with_gpu(**{name: getattr(gpu, name) * (1 + MORE)})
     for work, share in gpu.efficiency.items():
         raised = min(1.0, share * (1 + MORE))
-        told = more if raised < 1 else f"to 1, the most ({share:g} now)"
-        yield f"efficiency.{work}", told, with_gpu(efficiency=_scaled(gpu.efficiency, work, raised))
-    yield from _of_links(run, cluster)
+        said = more if raised < 1 else f"to 1, the most ({share:g} now)"
+        yield f"efficiency.{work}", said, with_gpu(efficiency=_scaled(gpu.efficiency, work, raised))
 
 
-def _of_links(run: TrainingRun, cluster: Cluster) -> Iterator[Change]:
+def _of_links(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
     for tier in ("intra_node", "inter_node"):
         link = getattr(cluster, tier)
         faster = replace(link, gb_per_s=link.gb_per_s * (1 + MORE))
         sooner = replace(link, latency_us=link.latency_us * (1 - MORE))
-        yield f"{tier}.gb_per_s", f"+{MORE:.0%}", replace(run, cluster=replace(cluster, **{tier: faster}))
-        yield f"{tier}.latency_us", f"−{MORE:.0%}", replace(run, cluster=replace(cluster, **{tier: sooner}))
+        yield f"{tier}.gb_per_s", f"+{MORE:.0%}", replace(cluster, **{tier: faster})
+        yield f"{tier}.latency_us", f"−{MORE:.0%}", replace(cluster, **{tier: sooner})
 
 
-def _of_execution(run: TrainingRun) -> Iterator[Change]:
-    execution = run.execution
+def _of_execution(of: Kind[Any, Any], run: Any) -> Iterator[Change]:
+    execution = of.execution_of(run)
+    if execution is None:
+        return
     for name in ("launch_floor_us", "step_overhead_us"):
         value = getattr(execution, name)
         if value:
-            yield f"execution.{name}", f"−{MORE:.0%}", _with(run, **{name: type(value)(value * (1 - MORE))})
+            lowered = replace(execution, **{name: type(value)(value * (1 - MORE))})
+            yield f"execution.{name}", f"−{MORE:.0%}", of.executed(run, lowered)
     if execution.gemm_efficiency:
         raised = min(1.0, execution.gemm_efficiency * (1 + MORE))
-        yield "execution.gemm_efficiency", f"+{MORE:.0%}", _with(run, gemm_efficiency=raised)
+        yield "execution.gemm_efficiency", f"+{MORE:.0%}", of.executed(run, replace(execution, gemm_efficiency=raised))
 
 
-def _switched(run: TrainingRun, with_setting: Callable[[str], TrainingRun]) -> Iterator[Change]:
-    """Each other value of a setting of `execution` that has a few, where the rules of a config allow it."""
-    for key in SECTIONS["execution"]:
-        if key.name in NOT_SWITCHED:
-            continue
-        now = getattr(run.execution, key.name)
-        others = [not now] if isinstance(now, bool) else [each for each in (key.choices or list)() if each != now]
-        for value in others:
+def _switched(of: Kind[Any, Any], run: Any, with_setting: Callable[[str], Any]) -> Iterator[Change]:
+    """Each other value of a setting that has a few, where the rules of a config allow it."""
+    for setting in of.switched(run):
+        for value in setting.others:
             try:
-                changed = with_setting(f"execution.{key.name}={json.dumps(value)}")
+                changed = with_setting(f"{setting.path}={json.dumps(value)}")
             except ConfigError:
                 continue
-            plan = replace(changed.plan, schedule=run.plan.schedule)
-            yield f"execution.{key.name}", f"{setting_text(now)} → {setting_text(value)}", replace(changed, plan=plan)
-
-
-def _with(run: TrainingRun, **settings: Any) -> TrainingRun:
-    return replace(run, execution=replace(run.execution, **settings))
+            if isinstance(changed, TrainingRun):
+                changed = replace(changed, plan=replace(changed.plan, schedule=run.plan.schedule))
+            yield setting.path, f"{setting_text(setting.now)} → {setting_text(value)}", changed
 
 
 def _scaled(figures: Mapping[str, float], name: str, value: float) -> dict[str, float]:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from predict.config.choices import AUTO
 from predict.config.document import path_of, read_config
 from predict.interval import Interval, width_of_ratio
-from predict.kinds import SERVING, Estimate, Kind, Order, ServerOptions, Values
+from predict.kinds import SERVING, Estimate, Kind, Measure, Order, ServerOptions, Setting, Values, settings_of_section
 from predict.plan_search.answer import Contender, Ratio, ratio
 from predict.plan_search.sweep import MONEY
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ServingRun, load_serving, read_serving
 from predict.serving.loaded_server import LoadedServer
-from predict.serving.questions import Questions, ServerAnswer, TokenCost, answer, binding_text, questions_of
+from predict.serving.questions import ServerAnswer, Questions, TokenCost, answer, binding_text, questions_of
+from predict.serving.server import EngineSettings, Placement
 from predict.serving.stepper import Stepper
 from sampling.errors import Checks, UserError
 from sampling.files.schema import Key, keys_of
-from sampling.hardware.cluster import hardware_beside, hardware_facts
+from sampling.hardware.cluster import Cluster, hardware_beside, hardware_facts
 from sampling.units import SECOND_US
 
 TP = "placement.tp"
 """The key that may be `auto`: then it goes up to the GPUs of one node."""
+OF_ENGINES = ("memory_share_of", "never_preempts")
+"""Keys that say how an engine works rather than what is chosen of it."""
 WHOLE = ("model", "hardware", "profile", "engine.name")
 """Keys that a name stands for."""
 COLUMNS = """
@@ -33,6 +36,10 @@ ttft_s ttft_low_s ttft_high_s tpot_s tpot_low_s tpot_high_s overloaded capacity_
 slo_high_rps slo_binding cost_per_million_output reason
 """
 """Columns of the long table: times in seconds, rates in requests per second of all replicas, the cost at the rate that is carried."""
+
+
+FIGURES = ("e2e", "ttft", "tpot")
+"""Latencies of a request."""
 
 
 def carried(found: ServerAnswer) -> Interval:
@@ -80,7 +87,7 @@ ORDERS: Mapping[str, Order[ServerAnswer]] = {
     "rate": Order(meaning="requests per second that a server carries", value=lambda found: -carried(found).median),
     **{
         name: Order(meaning=f"mean {name.upper()}", value=lambda found, name=name: _mean_us(found, name))  # type: ignore[misc]
-        for name in ("e2e", "ttft", "tpot")
+        for name in FIGURES
     },
 }
 
@@ -91,6 +98,13 @@ class ServingKind(Kind[ServingRun, ServerAnswer]):
     name = SERVING
     columns = COLUMNS
     orders = ORDERS
+    measures: ClassVar[Mapping[str, Measure[ServerAnswer]]] = {
+        "carried_rps": Measure(title="carries, requests/s", value=lambda found: carried(found).median, is_rate=True),
+        **{
+            f"{name}_us": Measure(title=f"{name.upper()}, mean", value=lambda found, name=name: _mean_us(found, name))  # type: ignore[misc]
+            for name in FIGURES
+        },
+    }
     can_be_auto = (TP,)
 
     def load(self, config: Any, overrides: Sequence[str]) -> ServingRun:
@@ -126,6 +140,19 @@ class ServingKind(Kind[ServingRun, ServerAnswer]):
                 f"{section}.{name}": value for section, held in sections.items() for name, value in asdict(held).items()
             },
         }
+
+    def run_of(self, predicted: ServerAnswer) -> ServingRun:
+        return predicted.server.run
+
+    def cluster_of(self, run: ServingRun) -> Cluster:
+        return run.server.cluster
+
+    def on_cluster(self, run: ServingRun, cluster: Cluster) -> ServingRun:
+        return replace(run, server=replace(run.server, cluster=cluster))
+
+    def switched(self, run: ServingRun) -> Iterator[Setting]:
+        yield from settings_of_section("placement", run.server.placement, keys_of(Placement))
+        yield from settings_of_section("engine", run.server.engine, keys_of(EngineSettings), but=OF_ENGINES)
 
     def content(self, config: Any, overrides: Sequence[str]) -> Values:
         return read_serving(config, overrides)[0].content
@@ -183,7 +210,7 @@ def _cells(found: ServerAnswer) -> dict[str, Any]:
         "slo_binding": binding_text(found.kept) if found.kept else None,
         "cost_per_million_output": cost.output.median if cost else None,
     }
-    for name in ("e2e", "ttft", "tpot"):
+    for name in FIGURES:
         for end, latency in (("", one.latency), ("_low", one.low), ("_high", one.high)):
             cells[f"{name}{end}_s"] = getattr(latency, name).mean_us / SECOND_US
     return cells

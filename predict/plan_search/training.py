@@ -7,19 +7,32 @@ Times are the step's ledger, averaged over pipeline ranks: compute, memory, comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from predict.config.draft import PRECISION, SECTIONS
 from predict.config.load import load
-from predict.kinds import TRAINING, Estimate, Kind, ServerOptions, Values, refuse_server_options
+from predict.kinds import (
+    TRAINING,
+    Estimate,
+    Kind,
+    Measure,
+    ServerOptions,
+    Setting,
+    Values,
+    refuse_server_options,
+    settings_of_section,
+)
 from predict.ledger.waterfall import COMMUNICATION, COMPUTE, IDLE, class_of
 from predict.plan_search.compare import settings_of
 from predict.run.calibration_terms import Posterior
+from predict.run.execution import Execution
 from predict.run.model_flops import model_flops_per_step
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.files.schema import Key
+from sampling.hardware.cluster import Cluster
 from sampling.units import GB, SECOND_US
 
 # Columns that the long tables of training and of RL steps share, their units, and the note on what times rest on.
@@ -56,6 +69,9 @@ class TrainingKind(Kind[TrainingRun, Prediction]):
 
     name = TRAINING
     columns = SHARED + OURS
+    measures: ClassVar[Mapping[str, Measure[Prediction]]] = {
+        "step_us": Measure(title="step time", value=lambda prediction: prediction.median_us)
+    }
     shows_progress = False
 
     def load(self, config: Any, overrides: Sequence[str]) -> TrainingRun:
@@ -84,8 +100,34 @@ class TrainingKind(Kind[TrainingRun, Prediction]):
     def settings(self, predicted: Prediction) -> Values:
         return settings_of(predicted.run)
 
+    def run_of(self, predicted: Prediction) -> TrainingRun:
+        return predicted.run
+
+    def cluster_of(self, run: TrainingRun) -> Cluster:
+        return run.cluster
+
+    def on_cluster(self, run: TrainingRun, cluster: Cluster) -> TrainingRun:
+        return replace(run, cluster=cluster)
+
+    def execution_of(self, run: TrainingRun) -> Execution:
+        return run.execution
+
+    def executed(self, run: TrainingRun, execution: Execution) -> TrainingRun:
+        return replace(run, execution=execution)
+
+    def switched(self, run: TrainingRun) -> Iterator[Setting]:
+        return switched_execution(run.execution)
+
 
 KIND = TrainingKind()
+
+NOT_SWITCHED = ("framework", "clocks", "product_time", "memory_time", "gemm_efficiency", "expert_load", "stragglers")
+"""Keys of `execution` that describe the machine, its calibration or the data rather than a choice, or name all others at once."""
+
+
+def switched_execution(execution: Execution) -> Iterator[Setting]:
+    """The settings of a framework that are choices."""
+    return settings_of_section("execution", execution, SECTIONS["execution"], but=NOT_SWITCHED)
 
 
 def _setup(prediction: Prediction) -> dict[str, Any]:

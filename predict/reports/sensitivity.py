@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from predict.interval import Interval
+from predict.kinds import RL, SERVING, TRAINING
 from predict.plan_search.sensitivity import Sensitivities, Sensitivity
+from predict.plan_search.serving import carried
+from predict.reports.serving.step import notes_on_answers
 from predict.reports.text import figures_table, first_lines_of
-from predict.serialise import as_json, version_of
+from predict.serialise import as_json, picked, version_of
 from sampling.files.faults import counted
-from sampling.number_text import duration, durations, signed_percent
+from sampling.number_text import duration, durations, signed_percent, significant
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,55 +23,114 @@ if TYPE_CHECKING:
 
 
 NOTHING = 5e-5
-"""Share of the step below which a change counts as none."""
+"""Share of a measure below which a change counts as none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Headline:
+    """The first figure of a kind's predictions, with its interval."""
+
+    interval: Callable[[Any], Interval]
+    analytic: Callable[[Any], float | None] = lambda prediction: None
+    """The share of the work that does not rest on samples; None where it is not known."""
+    before: Callable[[Any], Sequence[str]] = lambda prediction: ()
+    """Lines above."""
+    text: str = "step"
+    """In front of it."""
+    key: str = "step_time_us"
+    """Its key in JSON."""
+    carried_over_key: str = "carried_over_us"
+
+
+HEADLINES: Mapping[str, Headline] = {
+    TRAINING: Headline(
+        interval=attrgetter("step_time"),
+        analytic=lambda prediction: prediction.sources["analytic"],
+        before=first_lines_of,
+    ),
+    RL: Headline(interval=attrgetter("time")),
+    SERVING: Headline(
+        text="carries, requests/s:",
+        interval=carried,
+        key="carried_rps",
+        carried_over_key="carried_over_rps",
+        before=lambda found: notes_on_answers([found]),
+    ),
+}
 
 
 def sensitivity_text(found: Sensitivities) -> RenderableType:
     from rich.console import Group
     from rich.markup import escape
 
-    prediction = found.prediction
-    step = prediction.step_time
-    sampled = 1 - prediction.sources["analytic"]
+    headline, key = HEADLINES[found.kind.name], next(iter(found.kind.measures))
+    now, carried_over = headline.interval(found.prediction), found.carried_over[key]
+    bounds = durations(now.low, now.high) if _is_time(key) else f"{significant(now.low)} to {significant(now.high)}"
     head = [
-        *first_lines_of(prediction),
-        f"[bold]{escape(prediction.run.name)}[/]  step {duration(step.median_us)} "
-        f"(90 %: {durations(step.low_us, step.high_us)})",
+        *headline.before(found.prediction),
+        f"[bold]{escape(found.name)}[/]  {headline.text} {_figure(key, now.median)} (90 %: {bounds})",
     ]
-    if sampled >= NOTHING:
+    analytic = headline.analytic(found.prediction)
+    if abs(carried_over / now.median - 1) >= NOTHING if analytic is None else 1 - analytic >= NOTHING:
+        rests = (
+            "What rests on samples is"
+            if analytic is None
+            else f"{1 - analytic:.0%} of the work rests on samples, which are"
+        )
+        so_carried = "takes" if _is_time(key) else "carries"
         head.append(
-            f"{sampled:.0%} of the work rests on samples, which are carried over to a device with another figure by the peaks of "
-            f"the two: the same device so carried over takes {duration(found.carried_over_us)}, beside which figures are judged"
+            f"{rests} carried over to a device with another figure by the peaks of the two: the same device so carried over {so_carried} "
+            f"{_figure(key, carried_over)}, beside which figures are judged"
         )
     return Group(
         *head,
         "",
-        *_table("10 % better, one figure at a time", found.figures),
+        *_table("10 % better, one figure at a time", found, found.figures),
         "",
-        *_table("another setting, one at a time", found.settings),
+        *_table("another setting, one at a time", found, found.settings),
     )
 
 
-def _table(title: str, changes: Sequence[Sensitivity]) -> list[Table | str]:
+def _is_time(key: str) -> bool:
+    return key.endswith("_us")
+
+
+def _figure(key: str, value: float, digits: int = 3) -> str:
+    return duration(value, digits=digits) if _is_time(key) else significant(value)
+
+
+def _table(title: str, found: Sensitivities, changes: Sequence[Sensitivity]) -> list[Table | str]:
     """The changes that matter, and how many do not."""
     if not changes:
         return [f"[bold]{title}[/]: none applies to this run"]
-    table = figures_table(title, ("", "change"), ("step time", "saves"))
-    told = [each for each in changes if abs(each.gain) >= NOTHING]
-    for each in told:
-        table.add_row(each.name, each.change, duration(each.step_us, digits=4), signed_percent(each.gain, decimals=2))
-    left = len(changes) - len(told)
+    measures = found.kind.measures
+    first = next(iter(measures.values()))
+    table = figures_table(
+        title, ("", "change"), (*(each.title for each in measures.values()), "gains" if first.is_rate else "saves")
+    )
+    now = {key: measure.value(found.prediction) for key, measure in measures.items()}
+    shown = [each for each in changes if any(abs(each.values[key] / now[key] - 1) >= NOTHING for key in measures)]
+    for each in shown:
+        figures = [_figure(key, each.values[key], digits=4) for key in measures]
+        table.add_row(each.name, each.change, *figures, signed_percent(each.gain, decimals=2))
+    left = len(changes) - len(shown)
     return [table, *([f"  {counted(left, 'other')} {'changes' if left == 1 else 'change'} nothing"] if left else [])]
 
 
 def sensitivity_json(found: Sensitivities) -> dict[str, Any]:
-    """All changes, those that bring nothing included; gains are shares of the step."""
+    """All changes, those that bring nothing included; gains are shares of the step, or of the rate that a server carries."""
+    headline, first = HEADLINES[found.kind.name], next(iter(found.kind.measures))
+    now, analytic = headline.interval(found.prediction), headline.analytic(found.prediction)
     return {
         "version": version_of("sensitivity"),
-        "run": found.prediction.run.name,
-        "step_time_us": as_json(found.prediction.step_time),
-        "carried_over_us": found.carried_over_us,
-        "analytic": found.prediction.sources["analytic"],
-        "figures": [asdict(each) for each in found.figures],
-        "settings": [asdict(each) for each in found.settings],
+        "run": found.name,
+        headline.key: as_json(now) if _is_time(first) else picked(now, "median low high"),
+        headline.carried_over_key: found.carried_over[first],
+        **({} if analytic is None else {"analytic": analytic}),
+        "figures": [_change_json(each) for each in found.figures],
+        "settings": [_change_json(each) for each in found.settings],
     }
+
+
+def _change_json(change: Sensitivity) -> dict[str, Any]:
+    return {"name": change.name, "change": change.change, **change.values, "gain": change.gain}

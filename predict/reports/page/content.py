@@ -9,6 +9,7 @@ from typing import Any
 
 from predict import estimate, load
 from predict.config.document import Config
+from predict.kinds import TRAINING, kind
 from predict.ledger.training_cost import TrainingCost
 from predict.plan_search.answer import Answer
 from predict.plan_search.compare import differences
@@ -149,7 +150,7 @@ def studies(config: Config, overrides: Sequence[str], prediction: Prediction) ->
     """The heat map and the sensitivity of a run: what predictions of other runs say about it."""
     run, fit_or_not = prediction.run, partial(estimate, require_fit=False)
     found = heat_map_sweep(config, overrides, run, fit_or_not)
-    figures = sensitivity_of_run(load(config, overrides), fit_or_not, None)
+    figures = sensitivity_of_run(kind(TRAINING), load(config, overrides), fit_or_not, None)
     return {"heat_map": heat_map_view(found, run), "sensitivity": sensitivity_json(figures)}
 
 

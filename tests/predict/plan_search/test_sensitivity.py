@@ -48,8 +48,33 @@ def test_values_that_the_run_cannot_have_are_left_out(found: Sensitivities) -> N
 def test_what_was_sampled_is_judged_beside_itself_carried_over() -> None:
     found = predict.sensitivity(RUNS / "demo.yml")
     assert found.prediction.sources["analytic"] == 0
-    assert found.carried_over_us != found.prediction.median_us
+    assert found.carried_over["step_us"] != found.prediction.median_us
     gains = {each.name: each.gain for each in found.figures}
     assert gains["peak_tflops.fp32"] > 0.01
     assert gains["inter_node.gb_per_s"] == gains["efficiency.gemm"] == pytest.approx(0, abs=1e-9)
     assert found.settings == (), "whole layers of plain torch have no other settings"
+
+
+def test_figures_of_the_hardware_move_the_step_of_an_rl_config() -> None:
+    config = CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml"
+    found = predict.sensitivity(config)
+    gains = {each.name: each.gain for each in found.figures}
+    assert gains["memory_gb_per_s"] > 0.03, "generation reads weights and caches"
+    assert all(gain >= -1e-9 for gain in gains.values())
+    eager = next(each for each in found.settings if each.name == "rl.rollout.enforce_eager")
+    alone = predict.rl_step(config, ["rl.rollout.enforce_eager=true"])
+    assert eager.step_us == pytest.approx(alone.time.median_us)
+
+
+def test_figures_of_the_hardware_move_what_a_server_carries_and_its_latencies() -> None:
+    config, short = CONFIGS / "serving" / "llama3-8b-h100.yml", ["load.duration_s=30"]
+    found = predict.sensitivity(config, short)
+    memory = next(each for each in found.figures if each.name == "memory_gb_per_s")
+    answer = predict.serving_answer(config, short, find_capacity=True)
+    assert answer.capacity is not None
+    assert memory.values["carried_rps"] > 1.005 * answer.capacity.median
+    assert memory.values["tpot_us"] < 0.995 * answer.outcomes[0].latency.tpot.mean_us
+    assert (
+        found.figures[0].gain >= memory.gain == pytest.approx(memory.values["carried_rps"] / answer.capacity.median - 1)
+    )
+    assert {"placement.kv_precision", "engine.enforce_eager"} <= {each.name for each in found.settings}

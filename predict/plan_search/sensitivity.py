@@ -57,7 +57,7 @@ class Sensitivities:
     settings: tuple[Sensitivity, ...]
     """Other values of settings, one at a time."""
     carried_over: Mapping[str, float]
-    """The measures where what was sampled is carried over to a device of the same figures; those of the prediction where all is analytic."""
+    """The measures where what was sampled is carried over to a device of the same figures; the prediction's where all is analytic."""
 
 
 Change = tuple[str, str, Any]

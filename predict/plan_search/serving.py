@@ -16,8 +16,8 @@ from predict.plan_search.sweep import MONEY
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ServingRun, load_serving, read_serving
 from predict.serving.loaded_server import LoadedServer
-from predict.serving.questions import ServerAnswer, Questions, TokenCost, answer, binding_text, questions_of
-from predict.serving.server import EngineSettings, Placement
+from predict.serving.questions import Questions, ServerAnswer, TokenCost, answer, binding_text, questions_of
+from predict.serving.server import EngineSettings, ServerPlacement
 from predict.serving.stepper import Stepper
 from sampling.errors import Checks, UserError
 from sampling.files.schema import Key, keys_of
@@ -151,7 +151,7 @@ class ServingKind(Kind[ServingRun, ServerAnswer]):
         return replace(run, server=replace(run.server, cluster=cluster))
 
     def switched(self, run: ServingRun) -> Iterator[Setting]:
-        yield from settings_of_section("placement", run.server.placement, keys_of(Placement))
+        yield from settings_of_section("placement", run.server.placement, keys_of(ServerPlacement))
         yield from settings_of_section("engine", run.server.engine, keys_of(EngineSettings), but=OF_ENGINES)
 
     def content(self, config: Any, overrides: Sequence[str]) -> Values:

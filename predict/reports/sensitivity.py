@@ -11,7 +11,7 @@ from predict.interval import Interval
 from predict.kinds import RL, SERVING, TRAINING
 from predict.plan_search.sensitivity import Sensitivities, Sensitivity
 from predict.plan_search.serving import carried
-from predict.reports.serving.step import notes_on_answers
+from predict.reports.serving_step import notes_on_answers
 from predict.reports.text import figures_table, first_lines_of
 from predict.serialise import as_json, picked, version_of
 from sampling.files.faults import counted

@@ -36,7 +36,7 @@ $(READY): pyproject.toml
 
 demo: $(READY)  ## sample this machine, learn, predict configs/runs/demo.yml, and hold it against the real step
 	@$(BIN)/predict calls configs/runs/demo.yml --output .venv/demo-calls.json
-	@$(BIN)/python -m sampling --profile demo --budget 150 --calls .venv/demo-calls.json
+	@$(BIN)/python -m sampling --profile demo --budget 150 --calls .venv/demo-calls.json --visits 9
 	@$(BIN)/python -m regressors --profile demo --brief
 	@$(BIN)/predict one-batch configs/runs/demo.yml --set cluster.profile=demo
 	@$(BIN)/predict validate configs/runs/demo.yml --set cluster.profile=demo

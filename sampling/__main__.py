@@ -83,7 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace, world: World | None = None, strategy: Strategy | None = None) -> int:
     """A whole session; `world` are ranks that already run, `strategy` spends the budget (default: tasks in their order)."""
     from sampling.choosing.ranges import read_ranges
-    from sampling.choosing.tasks import memory_of_a_rank, place_tasks, space_filling_tasks, tasks_of_runs
+    from sampling.choosing.tasks import (
+        VISITS_OF_NAMED,
+        memory_of_a_rank,
+        place_tasks,
+        space_filling_tasks,
+        tasks_of_runs,
+    )
     from sampling.hardware.this_device import communication_facts
     from sampling.ranks.job import run_on_local_ranks
     from sampling.session.profile import close_session, forget_session, open_profile, profile_lock
@@ -96,11 +102,15 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
     check_options(options)
     site = find_site(options, world)
     tasks = [
-        *(tasks_of_runs(options.calls, site.hardware, site.machine.gpus_per_node) if options.calls else ()),
-        *space_filling_tasks(
-            read_ranges(options.ranges, site.hardware), options.models, site.machine, site.rank_counts
-        ),
+        *(
+            tasks_of_runs(options.calls, site.hardware, site.machine.gpus_per_node, options.visits or VISITS_OF_NAMED)
+            if options.calls
+            else ()
+        )
     ]
+    if options.visits is None:
+        ranges = read_ranges(options.ranges, site.hardware)
+        tasks += space_filling_tasks(ranges, options.models, site.machine, site.rank_counts)
     placed = place_tasks(site.machine, tasks, lambda ranks: memory_of_a_rank(site.hardware, ranks))
     if placed.misplaced:
         print(f"{placed.misplaced} calls of groups that this machine cannot form are left out", file=sys.stderr)

@@ -16,7 +16,7 @@ from predict.validation.compared import scores
 from predict.validation.here import ValidationRow, mean_error_at_pace
 from predict.validation.rl_here import MeasuredPhase, MeasuredRlStep, by_phase
 from sampling.files.faults import counted
-from sampling.number_text import durations, signed_percent, size
+from sampling.number_text import duration, durations, signed_percent, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,10 +60,19 @@ def _error_at_pace(row: ValidationRow) -> str:
 
 
 def _pace_lines(rows: Sequence[ValidationRow]) -> Iterator[str]:
-    """The pace of the machine beside the last run, and the errors that the pace does not make; nothing where it is not known."""
+    """A verdict on a single run, or the pace of the machine beside the last of several and the errors that the pace does not make; nothing
+    where the pace is not known."""
     paces = [row.pace for row in rows if row.pace]
     mean = mean_error_at_pace(rows)
-    if paces and mean is not None:
+    if len(rows) == 1 and paces:
+        (row,), (pace,) = rows, paces
+        inside = "inside" if row.covered else "outside"
+        yield (
+            f"{escape(row.run)}: predicted {duration(row.predicted.median)}, measured {duration(row.measured)}, {inside} the 90 % "
+            f"interval; {pace.parts_of(row.error)}"
+        )
+        yield str(pace)
+    elif paces and mean is not None:
         yield f"{paces[-1]}; with each run at the pace beside its steps, the mean error is {mean:.1%}"
 
 

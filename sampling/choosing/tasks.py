@@ -77,8 +77,11 @@ class SamplingTask:
     """Whether the task takes an even share of the budget that the others leave."""
 
 
-def tasks_of_runs(calls: Path, hardware: str, gpus_per_node: int) -> Iterator[SamplingTask]:
-    """The calls of a calls file, then their parts, one task each per number of ranks per node.
+def tasks_of_runs(
+    calls: Path, hardware: str, gpus_per_node: int, visits: int = VISITS_OF_NAMED
+) -> Iterator[SamplingTask]:
+    """The calls of a calls file, then their parts, one task each per number of ranks per node; after the parts, the visits of the calls
+    beyond VISITS_OF_NAMED, which so lie further apart.
 
     A step's ledger names the parts of what was timed in one piece, so each is timed once; the step's time does not rest on them.
     ConfigError where a node here has fewer ranks.
@@ -89,9 +92,11 @@ def tasks_of_runs(calls: Path, hardware: str, gpus_per_node: int) -> Iterator[Sa
                 f"{calls}: needs {ranks} ranks on one node, and this machine can run {gpus_per_node}; sample on a machine as "
                 "large as the runs' nodes, or write the calls of runs with fewer cluster.gpus_per_node"
             )
-        yield SamplingTask(busy_ranks=ranks, requests=requests, visits=VISITS_OF_NAMED)
+        yield SamplingTask(busy_ranks=ranks, requests=requests, visits=min(visits, VISITS_OF_NAMED))
         if parts := requests_of_parts(requests):
             yield SamplingTask(busy_ranks=ranks, requests=parts, visits=1)
+        if visits > VISITS_OF_NAMED:
+            yield SamplingTask(busy_ranks=ranks, requests=requests, visits=visits)
 
 
 def requests_of_parts(requests: Iterable[Request]) -> list[Request]:

@@ -57,7 +57,7 @@ def run_tasks(
     Each task runs as one job. Time that it leaves goes to the next one; tasks that fill the space share it evenly.
     """
     end = time.monotonic() + budget_s
-    left = {False: 0, True: 0}  # by whether the task fills the space
+    left: dict[tuple[bool, int, tuple[Request, ...]], int] = {}  # of the last task that has these requests
     filling = False
     for index, task in enumerate(tasks):
         left_s = end - time.monotonic()
@@ -66,14 +66,15 @@ def run_tasks(
             retake(directory, manifest, tasks[:index], budget_s=RETAKEN_SHARE * left_s, run_job=run_job)
             left_s = end - time.monotonic()
         share_s = left_s / sum(later.fills_space for later in tasks[index:]) if task.fills_space else left_s
-        left[task.fills_space] += _run_task(directory, manifest, task, share_s, run_job)
+        key = task.fills_space, task.busy_ranks, tuple(task.requests)
+        left[key] = _run_task(directory, manifest, task, share_s, run_job)
     session = len(manifest.sessions) - 1
     own = [row for row in iterate_samples(read_samples(directory)) if row.session == session]
     return SessionOutcome(
         kept=len(own),
         quarantined=Counter(kind_of(row.quarantine) for row in own if row.quarantine),
-        named_left=max(0, left[False]),
-        optional_left=max(0, left[True]),
+        named_left=sum(max(0, count) for (optional, *_), count in left.items() if not optional),
+        optional_left=sum(max(0, count) for (optional, *_), count in left.items() if optional),
     )
 
 

@@ -92,6 +92,12 @@ def session_parser(program: str, description: str, *, models: int) -> argparse.A
     add("--profile", help="name the rows are kept under (default: the one of --cluster, or this-machine)")
     add("--budget", type=float, default=300.0, metavar="SECONDS", help="wall-clock budget (default: %(default)g)")
     add("--calls", type=Path, metavar="FILE", help="calls to time first, from `predict calls`")
+    add(
+        "--visits",
+        type=int,
+        metavar="N",
+        help="time the calls of --calls at N moments and nothing else (default: at 3 moments, then other shapes)",
+    )
     add("--hardware", metavar="NAME", help="entry of configs/hardware (default: the one of --cluster, or detected)")
     add("--ranges", type=Path, metavar="FILE", help="ranges to draw shapes from (default: configs/sampling/<kind>.yml)")
     add("--models", type=int, default=models, help="models to draw shapes from (default: %(default)s)")
@@ -106,3 +112,5 @@ def check_options(options: argparse.Namespace) -> None:
         raise ConfigError(f"--budget: {options.budget:g} is not a positive, finite number of seconds")
     if options.models < 0:
         raise ConfigError(f"--models: {options.models} is not a number of models; give 0 or more")
+    if options.visits is not None and (options.visits < 1 or not options.calls):
+        raise ConfigError(f"--visits: {options.visits} moments; give 1 or more, and the calls by --calls FILE")

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import predict
 from predict.cli import main
 from predict.interval import Interval
 from predict.measurement import real_step
 from predict.measurement.measurement import Measurement
+from predict.measurement.pace import Pace
 from predict.measurement.system_noise import OTHERS, SPREAD
 from predict.prices.sampled import validation_path
 from predict.reports.validation_here import validation_text
 from predict.run.training_run import TrainingRun
-from predict.validation.here import ValidationRow
+from predict.validation.here import ValidationRow, _repeated
 from predict.validation.sessions import keep
 from sampling.files.places import DATA_VARIABLE
 
@@ -107,3 +110,35 @@ def test_the_profile_to_validate_may_be_named(capsys: pytest.CaptureFixture[str]
         assert "profile nowhere: has no samples" in capsys.readouterr().err
     assert main(["validate", DEMO, "--profile", "nowhere"]) == 2
     assert validation_path("nowhere").name == "nowhere-steps.json"
+
+
+def test_a_noisy_measurement_is_repeated_until_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = predict.load(DEMO)
+    noisy = measurement_of(run, others=0.9)
+    rounds = iter([noisy, measurement_of(run, others=0.0)])
+    monkeypatch.setattr(real_step, "measure", lambda *_, **__: next(rounds))
+    reported: list[str] = []
+    assert not _repeated((run, "torch"), noisy, 8, reported.append).noise
+    assert reported.count(f"{run.name}: noisy, measured again") == 2
+
+
+def test_the_verdict_on_a_single_run_parts_its_error() -> None:
+    paced = replace(row(), pace=Pace(by_resource={"compute": 0.5}, of_step=0.5))
+    text = " ".join(shown(paced).split())
+    assert "measured 300 µs, outside the 90 % interval" in text
+    assert "the pace makes −50.0% and the models −33.3%" in text
+    assert "this machine now runs at 0.50 of the pace of its rows (compute 0.50)" in text
+
+
+def measurement_of(run: TrainingRun, *, others: float) -> Measurement:
+    return Measurement(
+        run=run.name,
+        implementation="torch",
+        step_times_us=(1e5,) * 8,
+        others_shares=(others,) * 8,
+        losses=(2.0, 1.0),
+        tokens_per_step=1,
+        parameters_per_rank=(1, 1),
+        threads=1,
+        versions={"torch": "2"},
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +12,18 @@ from sampling.call import Call, Request
 from sampling.cells.data_parallel import ShardedAdamW
 from sampling.cells.head import OutputHead
 from sampling.cells.overlap import Overlap
-from sampling.choosing.tasks import PlacedTasks, SamplingTask, collective_sweep, place_tasks, requests_of_parts
+from sampling.choosing.tasks import (
+    VISITS_OF_NAMED,
+    PlacedTasks,
+    SamplingTask,
+    collective_sweep,
+    place_tasks,
+    requests_of_parts,
+    tasks_of_runs,
+)
 from sampling.collectives.kinds import AllReduce, AllToAll, SendRecv
 from sampling.collectives.topology import GroupPlacement, groups_of, placement_of
-from sampling.hardware.cluster import Machine
+from sampling.hardware.cluster import Machine, hardware_facts
 from sampling.operators.gemm import Gemm
 
 NODES = Machine(nodes=2, gpus_per_node=8)
@@ -109,3 +119,16 @@ def test_the_parts_of_what_is_timed_whole_are_timed_once_each() -> None:
     assert all({"forward", "backward"} >= set(request.phases) for request in parts)
     assert len({request.call for request in parts}) == len(parts)
     assert requests_of_parts([Request(call=GEMM, phases=GEMM.PHASES)]) == []
+
+
+def test_visits_beyond_the_usual_ones_come_after_the_parts(tmp_path: Path) -> None:
+    call = {
+        "ranks_per_node": 1,
+        "call": "gemm",
+        "fields": {"dtype": "fp32", "m": 8, "n": 8, "k": 8},
+        "phases": ["forward"],
+    }
+    calls = tmp_path / "calls.json"
+    calls.write_text(json.dumps({"version": 2, "hardware": hardware_facts("cpu").name, "calls": [call]}))
+    assert [task.visits for task in tasks_of_runs(calls, "cpu", 1)] == [VISITS_OF_NAMED]
+    assert [task.visits for task in tasks_of_runs(calls, "cpu", 1, 9)] == [VISITS_OF_NAMED, 9]

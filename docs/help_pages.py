@@ -45,7 +45,11 @@ class _ParserFoundError(Exception):
 
 
 def _parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser with which `python -m WORDS` reads its arguments."""
+    """The parser with which `python -m WORDS` reads its arguments; that of `predict` with the options of all its commands."""
+    if words == ["predict"]:
+        from predict.cli import parser as of_all_commands
+
+        return of_all_commands()
 
     def stop(parser: argparse.ArgumentParser, *arguments: object) -> None:
         raise _ParserFoundError(parser)

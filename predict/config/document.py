@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from predict.config.overrides import OPTION, parse_overrides
+from predict.config.overrides import OPTION, parse_overrides, require_list
+from sampling.errors import ConfigError
 from sampling.files.documents import read_yaml
 from sampling.files.faults import Fault, config_error, shown
 
@@ -94,6 +95,7 @@ class Incoming:
         """Put settings into their sections; the texts of those inside one of the sections `files` that the config names by a file, where
         they have no place yet."""
         of_files = []
+        require_list(texts)
         for text in texts:
             settings, faults = parse_overrides([text])
             self.faults.extend(faults)
@@ -116,6 +118,10 @@ def read_config(config: Config) -> Incoming:
         if content is None:
             raise config_error(faults, sources)
         return Incoming(path=Path(config), content=content, sources=sources, faults=faults)
+    if not isinstance(config, Document | Mapping):
+        raise ConfigError(
+            f"{shown(config)} is not a config; give the path of one, a mapping of its sections, or what default_config makes"
+        )
     made = config if isinstance(config, Document) else Document(name=UNNAMED, content=config)
     return Incoming(
         path=path_of(made),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import re
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from predict.cli import one_batch
+from predict.cli import one_batch, parser
+from predict.cli.table import COMMANDS, Command
 from predict.rank.exchanges import FSDP
 from predict.step import breakdown
 from predict.step.breakdown import GLUE, HOST
@@ -70,6 +72,7 @@ def _sources() -> Iterator[Path]:
 # The committed pages of docs/reference are those that the code makes.
 
 sys.path.append(str(ROOT / "docs"))  # as for a script that lies there
+HELP = ("-h", "--help")
 GENERATOR = runpy.run_path(str(ROOT / "docs" / "refresh_reference.py"))
 
 
@@ -77,6 +80,18 @@ GENERATOR = runpy.run_path(str(ROOT / "docs" / "refresh_reference.py"))
 def test_a_generated_page_is_up_to_date(name: str) -> None:
     committed = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
     assert GENERATOR["pages"]()[name] == committed, "run `make reference`"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_page_of_commands_has_every_option(command: Command) -> None:
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    section = page.split(f"## predict {command.name}\n")[1].split("\n## ")[0]
+    (subparsers,) = (
+        action for action in parser([command.name])._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    options = [option for action in subparsers.choices[command.name]._actions for option in action.option_strings]
+    assert len(options) > len(HELP)
+    assert [option for option in options if option not in section] == []
 
 
 def test_the_names_listed_are_there() -> None:

@@ -38,7 +38,7 @@ COMMANDS = (
     Command("memory", "predict whether a run fits, and its peak memory", (TRAINING, RL), public="one_batch_memory"),
     Command("sweep", "predict a config under every combination of some values", ALL_KINDS),
     Command("compare", "show the difference of runs, term by term", ALL_KINDS),
-    Command("sensitivity", "rank what better figures and settings would bring", (TRAINING,)),
+    Command("sensitivity", "rank what better figures and settings would bring", ALL_KINDS),
     Command("days", "days, GPU-hours, money and energy of a whole training", (TRAINING,)),
     Command("report", "plans as one page with pictures and tables", (TRAINING, RL)),
     Command("plot", "one picture of a plan, as a file", (TRAINING, RL)),

@@ -111,7 +111,7 @@ def test_a_result_of_fewer_tables_does_not_replace_a_larger_one(
     other = [{**row, "group": ["aiconfigurator", "a100", "gemm"]} for row in content["operators"]]
     larger = {**content, "operators": [*content["operators"], *other]}
     monkeypatch.setenv("STEPTIME_DATA", str(tmp_path))
-    monkeypatch.setattr("regressors.accuracy.benchmark.benchmark", lambda *_: content)
+    monkeypatch.setattr("predict.validation.sources.benchmark", lambda *_: content)
     kept = tmp_path / "benchmarks" / "accuracy.json"
     kept.parent.mkdir()
     kept.write_text(json.dumps(larger))

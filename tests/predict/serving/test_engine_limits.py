@@ -110,7 +110,7 @@ def test_coefficients_of_other_engines_and_devices_are_less_certain() -> None:
     [
         (
             ("engine.max_num_batched_tokens=64",),
-            "64 is less than engine.max_num_seqs, 128, of which each takes a token of every step; raise it, or lower engine.max_num_seqs to 64",
+            "64 is less than engine.max_num_seqs, 128, and each of those sequences takes a token of every step; raise it, or lower engine.max_num_seqs to 64",
         ),
         (
             ("engine.chunked_prefill=false",),

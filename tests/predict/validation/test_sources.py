@@ -36,7 +36,7 @@ def test_all_faults_of_the_parameters_are_reported_at_once() -> None:
     with pytest.raises(predict.UserError) as error:
         predict.validate("memory", rounds=0, keep=True)
     first, second, third = str(error.value).splitlines()
-    assert first.startswith("--keep: does not go with `predict validate memory`, which takes --truth")
+    assert first.startswith("--keep: does not apply to `predict validate memory`, which takes --truth")
     assert second.startswith("--rounds: 0 is not a positive number")
     assert third.startswith("--truth: missing")
 

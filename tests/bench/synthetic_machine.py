@@ -1,4 +1,4 @@
-"""Predictions of a machine whose true times are known: `python tests/bench/synthetic_machine.py [SEEDS] [KIND …]`.
+"""Predictions of a machine whose true times are known: `python -m tests.bench.synthetic_machine [SEEDS] [KIND …]`.
 
 For each kind of disturbance and each seed the real timer samples the calls of the demo's step on a synthetic machine, the real fit
 learns from the rows, and the real step is composed of them; then the step is measured at later moments, as `predict validate` does.

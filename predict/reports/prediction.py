@@ -25,7 +25,7 @@ from predict.run.model_flops import PALM_NO_LOOKUP
 from predict.serialise import picked, versioned
 from predict.step.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
-from sampling.number_text import Show, duration, percent
+from sampling.number_text import Show, duration, percent, significant
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,6 +37,8 @@ ROUNDING = 1e-9
 """Share of the step below which a sum of floats is nothing."""
 LEAST_SHARE = 5e-4
 """Share of the step below which a figure would show 0.0 %."""
+FEW_TOKENS = 10
+"""Tokens per second below which a rate is shown with decimals."""
 
 
 def prediction_text(
@@ -55,7 +57,7 @@ def prediction_text(
         "",
         step_fact(prediction.step_time),
         fact("interval", in_words(prediction.unknowns)),
-        fact("throughput", f"{rate:,.0f} tokens/s   {per_gpu:,.0f} per GPU"),
+        fact("throughput", f"{_per_second(rate)} tokens/s   {_per_second(per_gpu)} per GPU"),
         fact(
             "MFU",
             f"{prediction.mfu:.1%} ({PALM_NO_LOOKUP})   bubble {percent(prediction.bubble_fraction)} of the schedule",
@@ -73,6 +75,11 @@ def prediction_text(
         "",
         *map(escape, sources),
     )
+
+
+def _per_second(rate: float) -> str:
+    """A rate of tokens as a whole number, or where that would hide it with two digits."""
+    return f"{rate:,.0f}" if rate >= FEW_TOKENS else significant(rate, 2)
 
 
 def in_words(unknowns: Mapping[str, float]) -> str:

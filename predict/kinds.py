@@ -48,14 +48,14 @@ KINDS: Mapping[str, KindFacts] = {
         plural="RL steps",
         section="rl",
         advice="makes this an RL config; predict it with `predict rl-step`, or give it to memory, ledger, report, plot, explore, search, "
-        "sweep, calls, measure or validate, or to compare with RL configs alone",
+        "sweep, sensitivity, calls, measure or validate, or to compare with RL configs alone",
         home="predict.plan_search.rl",
     ),
     SERVING: KindFacts(
         title="a serving config",
         plural="servers",
         section="load",
-        advice="makes this a serving config; predict it with `predict serving`, or give it to search, sweep, calls, measure or validate, or to "
+        advice="makes this a serving config; predict it with `predict serving`, or give it to search, sweep, sensitivity, calls, measure or validate, or to "
         "compare with serving configs alone",
         home="predict.plan_search.serving",
     ),

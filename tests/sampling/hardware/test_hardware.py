@@ -18,6 +18,7 @@ from sampling.hardware import this_device
 from sampling.hardware.cluster import Gpu, device_names, hardware_facts, known_hardware, load_cluster
 from sampling.hardware.hardware_file import OPTIONAL_FIGURES, REQUIRED_FIGURES, read_hardware
 from sampling.hardware.this_device import detect_hardware
+from sampling.units import GIB
 from tests.tested_names import untested
 
 MEMORY_GB = {
@@ -219,7 +220,9 @@ def test_an_unknown_name_is_an_error_that_says_how_to_describe_it(hardware: str)
 
 
 def machine_with(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "cuda", SimpleNamespace(is_available=lambda: True, get_device_name=lambda: name))
+    properties = SimpleNamespace(name=name, total_memory=80 * GIB, multi_processor_count=132)
+    cuda = SimpleNamespace(is_available=lambda: True, get_device_properties=lambda _: properties)
+    monkeypatch.setattr(torch, "cuda", cuda)
 
 
 @pytest.mark.parametrize("hardware", GPUS)

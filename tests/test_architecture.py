@@ -122,3 +122,17 @@ def test_a_docstring_begins_with_what_a_thing_is_or_does(package: str) -> None:
         if text.split()[0] in NO_BEGINNINGS
     ]
     assert begun == []
+
+
+def test_a_test_file_is_named_after_its_module_or_package() -> None:
+    """Of those that mirror the packages; laws across modules are in `tests/laws`."""
+    tests = [path for package in PACKAGES for path in (ROOT / "tests" / package).rglob("test_*.py")]
+    tested = {path: path.relative_to(ROOT / "tests").with_name(path.name.removeprefix("test_")) for path in tests}
+    assert len(tested) > 150
+    assert [
+        str(path.relative_to(ROOT))
+        for path, module in tested.items()
+        if not (ROOT / module).exists()
+        and not (ROOT / module).with_suffix("").is_dir()
+        and not (ROOT / module).with_stem(f"__{module.stem}__").exists()
+    ] == []

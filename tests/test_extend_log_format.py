@@ -11,7 +11,7 @@ from tests.project_copy import RUN, own_test, python_files, run_modules
 def test_the_example_is_one_file_and_one_test() -> None:
     assert python_files("log_format") == {
         "predict/measured_runs/logs/nanogpt.py",
-        "tests/predict/measured_runs/test_nanogpt.py",
+        "tests/predict/measured_runs/logs/test_nanogpt.py",
     }
 
 
@@ -21,6 +21,6 @@ def test_a_calibration_is_fitted_to_a_log_of_the_format(project_copy: Path) -> N
     fitted, _ = run_modules(
         project_copy,
         ("predict", "calibrate", RUN, "--measured", "nanogpt.log", "--dry-run", "--json"),
-        own_test("tests/predict/measured_runs/test_nanogpt.py"),
+        own_test("tests/predict/measured_runs/logs/test_nanogpt.py"),
     )
     assert "nanogpt.log (nanoGPT, " in json.dumps(json.loads(fitted))

@@ -11,7 +11,7 @@ from tests.project_copy import RUN, own_test, python_files, run_modules
 def test_the_example_is_one_file_and_one_test() -> None:
     assert python_files("model_family") == {
         "predict/huggingface/families/granite.py",
-        "tests/predict/huggingface/test_granite.py",
+        "tests/predict/huggingface/families/test_granite.py",
     }
 
 
@@ -21,6 +21,6 @@ def test_a_run_of_the_family_is_predicted(project_copy: Path) -> None:
     output, _ = run_modules(
         project_copy,
         ("predict", "one-batch", "configs/runs/granite.yml", "--json"),
-        own_test("tests/predict/huggingface/test_granite.py"),
+        own_test("tests/predict/huggingface/families/test_granite.py"),
     )
     assert json.loads(output)["step_time_us"]["median"] > 0

@@ -11,7 +11,7 @@ from tests.project_copy import run_modules
 LISTS = (
     "tests/test_architecture.py",
     "tests/sampling/importers/test_storing.py",
-    "tests/sampling/hardware/test_hardware.py",
+    "tests/sampling/test_hardware.py",
     "tests/conformance",
     "tests/predict/memory/test_activations.py",
 )

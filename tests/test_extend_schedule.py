@@ -11,7 +11,7 @@ from tests.project_copy import RUN, own_test, python_files, run_modules
 def test_the_example_is_one_file_and_one_test() -> None:
     assert python_files("schedule") == {
         "predict/schedules/families/eager_1f1b.py",
-        "tests/predict/schedules/test_eager_1f1b.py",
+        "tests/predict/schedules/families/test_eager_1f1b.py",
     }
 
 
@@ -21,7 +21,7 @@ def test_the_schedule_is_compared_with_the_others_and_a_run_takes_it_by_its_name
         project_copy,
         ("predict", "schedule", *counts),
         ("predict", "one-batch", RUN, "--set=plan.vpp=1", "--set=plan.schedule=eager-1f1b", "--json"),
-        own_test("tests/predict/schedules/test_eager_1f1b.py"),
+        own_test("tests/predict/schedules/families/test_eager_1f1b.py"),
     )
     times = {each["name"]: each.get("makespan") for each in json.loads(compared)["schedules"]}
     assert times["eager-1f1b"] < times["1f1b"]

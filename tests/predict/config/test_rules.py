@@ -15,7 +15,7 @@ from sampling.errors import ConfigError
 from tests.predict.config.rule_rows import DENSE, LITTLE, MLA, MOE, ROWS, Row
 from tests.predict.workload.parallel_runs import estimated, made
 
-IN_TEST_FAULTS = {
+IN_OTHER_TESTS = {
     "cores_are_of_a_cpu",
     "cp_divides_the_sequence",
     "degrees_make_the_world",
@@ -38,7 +38,7 @@ IN_TEST_FAULTS = {
     "vpp_needs_pp",
     "zero_needs_replicas",
 }
-"""Rules that test_faults.py, test_hardware.py and test_lengths.py break."""
+"""Rules that test_config.py, test_hardware.py and test_lengths.py break."""
 
 
 @pytest.mark.parametrize("broken", ROWS, ids=lambda row: row.rule)
@@ -56,7 +56,7 @@ def test_its_legal_neighbour_passes(broken: Row) -> None:
 
 
 def test_every_rule_has_a_row() -> None:
-    assert {each.rule for each in ROWS} == {each.check.__name__ for each in RULES} - IN_TEST_FAULTS
+    assert {each.rule for each in ROWS} == {each.check.__name__ for each in RULES} - IN_OTHER_TESTS
 
 
 def test_a_rule_looks_at_keys_that_exist() -> None:

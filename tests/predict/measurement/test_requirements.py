@@ -1,17 +1,22 @@
-"""Which runs one GPU measures, what the others are told, and that this machine must have the run's GPU."""
+"""Which runs can be measured, on a CPU and on one GPU, what the others are told, and that this machine must have the GPU."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from predict.layers.run_json import dump_run, load_run
 from predict.measurement import requirements
 from predict.measurement.requirements import gpu_faults, require_gpu_of, require_measurable
 from predict.model.spec import LayerKind
+from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from tests.predict.measurement.gpu_runs import DENSE, MIXTURE, gpu_run
+from tests.predict.measurement.train_variants import GPT, LLAMA, run_of
 from tests.tiny_runs import MOE
 
 
@@ -87,3 +92,57 @@ def test_this_machine_must_have_the_gpu(name: str, fault: str, monkeypatch: pyte
 def test_the_run_s_own_gpu_and_an_unknown_one_are_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "device_name", lambda: name)
     require_gpu_of(gpu_run())
+
+
+def test_runs_survive_the_way_to_the_ranks() -> None:
+    run = run_of(Plan(tp=2, sp=True, recompute="full"), GPT)
+    assert load_run(dump_run(run)) == run
+
+
+@pytest.mark.parametrize(
+    ("plan", "changes", "fault"),
+    [
+        (Plan(tp=2, dp=2), {}, r"plan\.tp: 2 with plan\.dp: 2"),
+        (Plan(cp=2), {}, r"plan\.cp: 2"),
+        (Plan(sp=True), {}, r"plan\.sp: true needs plan\.tp"),
+        (Plan(dp=2, zero=3), {}, r"plan\.zero: 3"),
+        (Plan(recompute="selective"), {}, r"plan\.recompute: 'selective'"),
+        (Plan(pp=2, schedule="best"), {}, r"plan\.schedule: 'best' is not a schedule to run"),
+        (Plan(pp=2, schedule="zb-auto"), {}, r"plan\.schedule: 'zb-auto' is solved for predicted times"),
+        (Plan(pp=2, vpp=2, schedule="dualpipe"), {}, r"plan\.schedule: 'dualpipe' runs two copies"),
+        (Plan(pp=2, dp=2, schedule="zb-h1"), {}, r"plan\.schedule: 'zb-h1' with plan\.dp: 2"),
+        (Plan(pp=2, vpp=2, schedule="zbv"), {"layers": 3}, r"plan\.pp: 4 stages for 3 layers"),
+        (Plan(pp=3, schedule="afab"), {"layers": 2}, r"plan\.pp: 3 stages for 2 layers"),
+        (Plan(pp=2), {"tied": True}, r"plan\.pp: 2 with a tied head"),
+        (Plan(tp=4), {}, r"model\.kv_heads: 2 is not a multiple of plan\.tp = 4"),
+        (Plan(dp=3), {}, r"batch\.global: 8 is not a multiple of micro · dp = 2 · 3"),
+        (Plan(), {"rope": False, "max_positions": 8}, r"batch\.seq_len: 16 is beyond the model's 8"),
+    ],
+)
+def test_what_cannot_be_measured_is_named(plan: Plan, changes: Mapping[str, Any], fault: str) -> None:
+    with pytest.raises(UserError, match=fault):
+        requirements.require_measurable(run_of(plan, replace(LLAMA, **changes)), "torch")
+
+
+def test_all_faults_come_at_once() -> None:
+    with pytest.raises(UserError) as raised:
+        one_rank = run_of(Plan()).cluster
+        subject = replace(run_of(Plan(cp=2, ep=2)), precision="fp8", cluster=one_rank)
+        requirements.require_measurable(subject, "transformers")
+    for fault in ("plan.cp", "plan.ep", "precision: fp8", "cluster of 1"):
+        assert fault in str(raised.value)
+
+
+def test_a_pipeline_needs_its_microbatches() -> None:
+    run = run_of(Plan(pp=3))
+    requirements.require_measurable(run, "torch")
+    few = replace(run, batch=replace(run.batch, micro=4))
+    with pytest.raises(UserError, match=r"1f1b needs at least plan\.pp = 3 microbatches; this run has 2"):
+        requirements.require_measurable(few, "torch")
+
+
+def test_a_missing_library_is_named_with_its_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'steptime\[transformers\]'"):
+        requirements.require_measurable(run_of(Plan()), "transformers")
+    requirements.require_measurable(run_of(Plan()), "torch")

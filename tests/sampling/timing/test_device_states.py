@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
 
 from sampling.call import Phase
 from sampling.hardware.readings import Reading
-from sampling.timing.device_states import time_states, warm_up
+from sampling.session.rehearsal import FakeClock, FakeDevice, NoWork
+from sampling.timing.device_states import device_phase_s, time_states, warm_up
 from sampling.timing.failures import NoOpAfterFailure
 from sampling.timing.graph_replay import CaptureError
 from sampling.timing.launch_time import Captures, Launch
 from sampling.timing.timed_phase import TimedPhase
-from sampling.timing.timer import TimerSettings, Timing
+from sampling.timing.timer import FULL, QUICK, TimerSettings, Timing, unlimited
 from sampling.torch_work.collectives.process_groups import LoneRank
 from sampling.torch_work.workload_protocols import Workload
 
@@ -246,3 +249,90 @@ def test_a_call_of_the_group_is_not_captured() -> None:
 def test_a_run_that_does_the_call_several_times_is_divided() -> None:
     for timing in states(phase_on(Device(), done_per_run=4), sustained=True):
         assert timing.median_us == pytest.approx(RUN_US / 4, rel=0.25)
+
+
+# Seconds that timing takes, beside the timer on a device whose clock passes only while something runs.
+
+
+def phase_of(clock: FakeClock, run_s: float, left_s: Callable[[], float] = unlimited) -> TimedPhase:
+    work = NoWork()
+    return TimedPhase(
+        kind="gemm",
+        workload=work,
+        as_built=work,
+        phase="forward",
+        timer=FakeDevice(clock, 1e6 * run_s, 10.0, captured=True),
+        ranks=LoneRank(),
+        together=False,
+        done_per_run=1,
+        settings=TimerSettings(),
+        left_s=left_s,
+    )
+
+
+@pytest.mark.parametrize("run_s", [1e-4, 1e-2, 0.2])
+@pytest.mark.parametrize("sustained", [False, True])
+def test_a_device_takes_about_the_seconds_that_its_states_cost(run_s: float, sustained: bool) -> None:
+    clock = FakeClock()
+    time_states(phase_of(clock, run_s), Captures(print), sustained=sustained)
+    assert device_phase_s(TimerSettings(), run_s, sustained=sustained) == pytest.approx(clock(), rel=0.25)
+
+
+def test_long_runs_that_do_not_fit_before_the_deadline_are_not_begun() -> None:
+    clock, deadline_s = FakeClock(), 8.0
+    phase = phase_of(clock, 0.2, lambda: deadline_s - clock())
+    assert time_states(phase, Captures(print), sustained=False) == []
+    assert clock() < deadline_s
+
+
+def test_a_warm_up_ends_with_the_time_that_is_left() -> None:
+    clock = FakeClock()
+    assert warm_up(phase_of(clock, 30.0, lambda: 10.0 - clock())) == 30e6
+    assert clock() == pytest.approx(30.0, rel=0.01)
+
+
+# The quick timer on a fake device whose runs are noisy: a fraction of the time, nearly the same medians.
+
+NOISY_RUN_US, NOISE = 400.0, 0.03
+
+
+@dataclass(slots=True)
+class NoisyDevice(FakeDevice):
+    chance: random.Random = field(default_factory=lambda: random.Random(3))
+
+    def isolated(self, run: Callable[[], None], *, lead: Callable[[], None]) -> float:
+        return FakeDevice.isolated(self, run, lead=lead) * self.chance.lognormvariate(0, NOISE)
+
+    def queued(self, run: Callable[[], None]) -> Callable[[], float]:
+        queued, noise = FakeDevice.queued(self, run), self.chance.lognormvariate(0, NOISE)
+        return lambda: queued() * noise
+
+
+def timed(settings: TimerSettings, seed: int) -> tuple[list[Timing], float]:
+    clock = FakeClock()
+    device = NoisyDevice(clock, NOISY_RUN_US, 50.0, True, chance=random.Random(seed))
+    work = NoWork()
+    phase = TimedPhase(
+        kind="gemm",
+        workload=work,
+        as_built=work,
+        phase="forward",
+        timer=device,
+        ranks=LoneRank(),
+        together=False,
+        done_per_run=1,
+        settings=settings,
+    )
+    return time_states(phase, Captures(print), sustained=True), clock()
+
+
+def test_quick_medians_are_those_of_full_within_two_percent_in_a_quarter_of_the_time() -> None:
+    ratios, quick_s, full_s = [], 0.0, 0.0
+    for seed in range(20):
+        (quick, took), (full, took_in_full) = timed(QUICK, seed), timed(FULL, seed + 100)
+        ratios += [of_quick.median_us / of_full.median_us for of_quick, of_full in zip(quick, full, strict=True)]
+        quick_s, full_s = quick_s + took, full_s + took_in_full
+    assert abs(statistics.median(ratios) - 1) < 0.005
+    assert statistics.quantiles(ratios, n=10)[0] > 0.98
+    assert statistics.quantiles(ratios, n=10)[-1] < 1.02
+    assert quick_s < full_s / 4

@@ -1,19 +1,18 @@
-"""The command as its user runs it."""
+"""The calls of runs and searches, for the sampler."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from predict.cli import main
-from sampling.extras import EXTRAS
 from tests.predict.printed_answers import printed
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
 
 
@@ -85,27 +84,3 @@ def test_calls_of_a_glob_pass_over_what_is_no_run_config(tmp_path: Path, capsys:
     broken.write_text(Path(DEMO).read_text().replace("batch:", "bach:"))
     assert main(["calls", DEMO, str(broken)]) == 2
     assert "did you mean 'batch'?" in capsys.readouterr().err
-
-
-def test_predicting_loads_no_library_of_an_extra() -> None:
-    program = (
-        "import sys; from predict.cli import main; main(['one-batch', sys.argv[1], '--json']);"
-        "print([name for name in sys.argv[2].split() if name in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, DEMO, " ".join(EXTRAS)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_a_closed_pipe_is_no_error() -> None:
-    command = f"{sys.executable} -m predict one-batch {DEMO} --json | head -c 1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-
-
-def test_colour_is_left_out_of_pipes() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "predict", "one-batch", DEMO], capture_output=True, text=True, check=True
-    )
-    assert "\x1b[" not in done.stdout

@@ -20,7 +20,7 @@ from tests.sampling.ranks.rank_jobs import free_port, job_of, kept
 from tests.sampling.small_sessions import BOX
 
 pytestmark = pytest.mark.usefixtures("starts_warm")
-LEADING = str(Path(__file__).with_name("leading_ranks.py"))
+LEADING = str(Path(__file__).with_name("ranks") / "leading_ranks.py")
 
 
 def test_groups_across_nodes_are_timed_by_the_ranks_of_two_torchruns(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from predict.memory.activations import Activations, layer_activations
 from predict.model.spec import DENSE, ModelSpec
 from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
+from tests.predict.layers.saved_bytes import BF16, FP32, peaks, saved_bytes
 from tests.predict.memory.counted_layers import PROFILES, role_activations
-from tests.predict.memory.saved_bytes import BF16, FP32, peaks, saved_bytes
 from tests.predict.workload.parallel_runs import made
 
 EAGER = PROFILES["eager"]

@@ -1,6 +1,6 @@
 """zb-auto against what a constraint solver proves to be the shortest step.
 
-`python tests/predict/schedules/test_optimal.py` tells how far above it is on many cases.
+`python tests/predict/schedules/families/test_zb_auto.py` tells how far above it is on many cases.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-pytest.importorskip("ortools", reason="the solver is for these tests only")
-
 from predict.schedules.engine.costs import in_ticks
 from predict.schedules.engine.order import Order, loop
 from predict.schedules.engine.timing import ChunkTimes, makespan
 from predict.schedules.families.zb_auto import zb_auto
 from predict.schedules.order_search import peak
-from tests.predict.schedules.optimal_pipeline import Case, optimal_makespan
+from tests.predict.schedules.families.optimal_pipeline import Case, optimal_makespan
+
+pytest.importorskip("ortools", reason="the solver is for these tests only")
 
 
 def makespan_of_zb_auto(case: Case) -> float:

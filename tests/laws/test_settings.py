@@ -12,7 +12,7 @@ from predict.run.execution import ATTENTION_KERNELS, RECIPES
 from predict.step.prediction import Prediction
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import DTYPE_BYTES
-from tests.predict.step.knobs import (
+from tests.laws.settings import (
     BATCH_KNOBS,
     CLUSTER_KNOBS,
     DENSE,

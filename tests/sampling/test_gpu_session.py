@@ -13,7 +13,7 @@ import pytest
 from sampling.session.archive import progress_of, read_events
 from sampling.store.sample import Sample
 
-CLONE = Path(__file__).resolve().parents[3]
+CLONE = Path(__file__).resolve().parents[2]
 HANGS_S = 300.0
 """Time without the rows that a test waits for after which something hangs."""
 FORBIDDEN = ("pandas", "pyarrow", "yaml", "sklearn", "scipy", "xgboost", "rich", "joblib", "numba", "matplotlib")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from predict.measurement.real_step import measure, measure_interleaved
+from predict.measurement.real_step import measure, measure_interleaved, summarize
 from predict.measurement.requirements import require_no_other_traces, trace_name
 from predict.run.plan import Plan
 from sampling.errors import UserError
@@ -43,3 +43,28 @@ def test_traces_of_an_earlier_run_with_more_ranks_are_left_alone_and_named(tmp_p
     require_no_other_traces(tmp_path, 3)
     with pytest.raises(UserError, match=r"^--trace: .* holds rank2\.json\.gz of an earlier run"):
         measure(run_of(plan=Plan(dp=2)), trace=tmp_path)
+
+
+def test_a_summary_takes_the_first_ranks_clock_and_everyones_cpu_time() -> None:
+    unknown = float("nan")
+    ranks = [
+        {
+            "parameters": 10,
+            "wall_s": [9.0, 1.0],
+            "machine_s": [9.0, 1.5],
+            "own_s": [1.0, 0.7],
+            "losses": [unknown, unknown],
+        },
+        {"parameters": 20, "wall_s": [8.0, 0.9], "machine_s": [9.0, 1.4], "own_s": [1.0, 0.8], "losses": [4.0, 3.0]},
+    ]
+    result = summarize(
+        run_of(Plan(pp=2)),
+        "torch",
+        {"ranks": ranks, "versions": {"torch": "2"}, "reference_us": {"compute": 500.0}},
+        warmup=1,
+    )
+    assert result.step_times_us == (1e6,)
+    assert result.others_shares == (0.0,)
+    assert result.losses == (4.0, 3.0)
+    assert result.parameters_per_rank == (10, 20)
+    assert result.references_us == ({"compute": 500.0},)

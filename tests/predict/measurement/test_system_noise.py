@@ -1,0 +1,40 @@
+"""Which processes and steps make a measurement noisy."""
+
+from __future__ import annotations
+
+import pytest
+
+from predict.measurement.system_noise import StepUsage, others_shares, quiet_steps
+from sampling.hardware.readings import busy_seconds
+
+QUIET = StepUsage(wall_s=1.0, machine_s=1.9, ranks_s=1.85)
+
+
+NOISY = StepUsage(wall_s=1.0, machine_s=2.0, ranks_s=1.5)
+
+
+def test_busy_time_leaves_out_idle_and_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sysconf", lambda name: 100)
+    assert busy_seconds("cpu  1 2 4 8000 9000 16 32 64 500 600\ncpu0 0 0") == pytest.approx(1.19)
+
+
+def test_a_long_step_is_judged_alone() -> None:
+    shares = others_shares([QUIET, NOISY, QUIET], cores=2, tick_s=0.01)
+    assert shares == pytest.approx([0.015, 0.24, 0.015])
+
+
+def test_short_steps_are_judged_with_their_neighbours() -> None:
+    quiet = StepUsage(wall_s=0.1, machine_s=0.2, ranks_s=0.2)
+    burst = StepUsage(wall_s=0.1, machine_s=0.35, ranks_s=0.2)
+    shares = others_shares([quiet, quiet, burst, quiet, quiet, quiet], cores=2, tick_s=0.01)
+    expected = (0.15 - 0.02) / (2 * 0.3)
+    assert shares == pytest.approx([expected, expected, expected, expected, 0, 0])
+
+
+def test_no_share_is_below_zero() -> None:
+    assert others_shares([StepUsage(wall_s=1.0, machine_s=1.0, ranks_s=1.1)], cores=2, tick_s=0.01) == [0.0]
+
+
+def test_noisy_steps_are_left_out_unless_most_are() -> None:
+    assert quiet_steps([0.0, 0.5, 0.02, 0.11]) == ([0, 2], False)
+    assert quiet_steps([0.0, 0.5, 0.5]) == ([0, 1, 2], True)

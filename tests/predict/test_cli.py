@@ -1,0 +1,127 @@
+"""The command as its user runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from predict import one_batch
+from predict.cli import main
+from predict.reports.memory import headlines
+from sampling.extras import EXTRAS
+from sampling.files.places import CONFIGS, DATA_VARIABLE, SHIPPED_DATA
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
+
+
+def test_predicting_loads_no_library_of_an_extra() -> None:
+    program = (
+        "import sys; from predict.cli import main; main(['one-batch', sys.argv[1], '--json']);"
+        "print([name for name in sys.argv[2].split() if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, DEMO, " ".join(EXTRAS)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -m predict one-batch {DEMO} --json | head -c 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_colour_is_left_out_of_pipes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "predict", "one-batch", DEMO], capture_output=True, text=True, check=True
+    )
+    assert "\x1b[" not in done.stdout
+
+
+# Faults of a command's options: all of them are told at once.
+
+GRPO = str(CONFIGS / "rl" / "this-machine" / "grpo.yml")
+
+
+BELOW_A_FILE, BELOW_PROC = f"{DEMO}/x", "/proc/x"
+"""Places where nobody, not even root, makes a file."""
+SERVING = str(CONFIGS / "serving" / "llama3-8b-h100.yml")
+
+
+@pytest.mark.parametrize("place", [BELOW_A_FILE, BELOW_PROC])
+@pytest.mark.parametrize(
+    ("command", "suffix"),
+    [
+        (f"measure {DEMO} --trace", ""),
+        (f"sweep {DEMO} --vary batch.micro=1,2 --output", ".csv"),
+        (f"sweep {SERVING} --vary placement.tp=1,2 --output", ".parquet"),
+        (f"sweep {GRPO} --vary rl.n=2,4 --output", ".csv"),
+        (f"calibrate {DEMO} --measured 1s --output", ".yml"),
+        (f"validate published --calibrate-on {DEMO} --calibration", ".yml"),
+        (f"record {DEMO} --log 1s --data", ""),
+        (f"report {DEMO} -o", ".html"),
+        (f"plot timeline {DEMO} -o", ".svg"),
+        (f"trace {DEMO} -o", ".json"),
+        (f"trace {DEMO} --format chakra -o", ""),
+        (f"export {DEMO} --to nemo --output", ""),
+        (f"calls {DEMO} --output", ".json"),
+        (f"benchmark {DEMO} --gpus 1 --output", ".json"),
+        (f"memory {DEMO} --timeline", ".svg"),
+        (f"memory {DEMO} --save-benchmark", ".json"),
+        (f"schedule {DEMO} --order", ".csv"),
+        (f"schedule {DEMO} --trace", ".json"),
+        (f"search {DEMO} --save", ".json"),
+        (f"search {DEMO} --write", ""),
+        (f"search {DEMO} --pareto", ".csv"),
+        (f"search {DEMO} --report", ".html"),
+        (f"serving {SERVING} --sweep rate=1,2 -o", ".svg"),
+        (f"serving-fit {DEMO} --config {SERVING} --output", ".json"),
+        ("one-batch --model llama3-8b --gpus 8xh100 --save-config", ".yml"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_the_work(
+    command: str, suffix: str, place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DATA_VARIABLE, str(SHIPPED_DATA))  # --data sets it for what follows
+    code = main([*command.split(), place + suffix])
+    told = capsys.readouterr()
+    assert (code, told.out) == (2, "")
+    assert f"{place}{suffix}" in told.err
+    assert "cannot be written" in told.err
+    assert ".tmp" not in told.err
+
+
+# A plan that does not fit is said to not fit before anything else, and --check gives 4, in every command that predicts.
+
+LARGE = str(CONFIGS / "runs" / "llama3-70b-64xh100.yml")
+HEAVY = ("--set", "plan.cp=1", "--set", "plan.dp=4")
+
+
+def test_files_of_a_schedule_that_does_not_fit_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    order = tmp_path / "order.csv"
+    assert main(["schedule", LARGE, *HEAVY, "--order", str(order)]) == 0
+    assert order.is_file()
+    assert "wrote" in capsys.readouterr().err
+
+
+def test_the_smallest_cluster_of_the_answer_is_not_one_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["one-batch", LARGE, *HEAVY]) == 0
+    text = capsys.readouterr().out
+    prediction = one_batch(LARGE, [setting for setting in HEAVY if setting != "--set"])
+    smallest = prediction.smallest_cluster
+    assert not prediction.feasible
+    assert smallest is not None
+    assert smallest.gpus > prediction.run.cluster.world_size > prediction.one_replica.gpus
+    assert (
+        f"smallest    {smallest.gpus} GPUs on {smallest.nodes} nodes for this tp, pp and cp: dp {smallest.dp}, fewer replicas do not"
+        in text
+    )
+    assert "fits with   --set " in text
+
+
+def test_names_in_the_headline_are_text() -> None:
+    assert headlines(["[red]x[/] needs more", ""]) == ["[bold red]DOES NOT FIT: \\[red]x\\[/] needs more[/]"]

@@ -16,8 +16,8 @@ from sampling.files.places import SHIPPED_DATA
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.store import profiles
 from sampling.store.profiles import OWN, SHIPPED, is_fitted, read_manifest
+from tests.laws.project_copy import project_with_examples
 from tests.oracles.shared import SHARED
-from tests.project_copy import project_with_examples
 from tests.warm.python import warm_interpreter
 
 # collecting makes objects that live to the end of the run: nothing is garbage before the first test

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.project_copy import ROOT
+from tests.laws.project_copy import ROOT
 
 
 def untested(names: Iterable[str]) -> list[str]:

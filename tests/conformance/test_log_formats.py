@@ -11,8 +11,8 @@ from predict import load
 from predict.measured_runs.logs import formats, read_log
 from predict.measured_runs.measured_step import measured_step
 from sampling.errors import UserError
+from tests.laws.project_copy import ROOT
 from tests.predict.measured_runs.log_lines import FORMATS, LogFormat, written
-from tests.project_copy import ROOT
 
 CONFIG = "configs/runs/llama3-70b-64xh100.yml"
 """128 sequences of 8,192 tokens on 64 GPUs: 16,384 tokens per GPU, about 4.9e17 FLOPs."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 COPIED = ("sampling", "regressors", "predict", "configs", "tests", "data/serving")
 RUN = "configs/runs/llama3-70b-64xh100.yml"
@@ -66,6 +66,8 @@ def run_modules(project: Path, *commands: tuple[str, ...]) -> list[str]:
     return outputs
 
 
-def own_test(path: str) -> tuple[str, ...]:
-    """The command that runs an example's own test."""
-    return ("pytest", "-p", "no:cacheprovider", path)
+def with_own_tests(project: Path, example: str, *commands: tuple[str, ...]) -> list[str]:
+    """The standard output of each command; the example's own tests come after them, in the same process."""
+    tests = [path for path in python_files(example) if path.startswith("tests/")]
+    *outputs, _ = run_modules(project, *commands, ("pytest", "-p", "no:cacheprovider", *tests))
+    return outputs

@@ -1,0 +1,254 @@
+"""The examples of `docs/extend.md`, each in the files that the page states, work in a copy of the project."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.laws.project_copy import EXAMPLES, ONE_STAGE, ROOT, RUN, python_files, run_modules, with_own_tests
+
+FILES = {
+    "operator": {"sampling/operators/soft_cap.py", "sampling/torch_work/operators/soft_cap.py"},
+    "mixer": {
+        "sampling/operators/lightning_attention.py",
+        "sampling/torch_work/operators/lightning_attention.py",
+        "predict/layers/lightning.py",
+        "predict/huggingface/families/minimax.py",
+    },
+    "model_family": {"predict/huggingface/families/granite.py"},
+    "schedule": {"predict/schedules/families/eager_1f1b.py"},
+    "importer": {"sampling/importers/hipblaslt_bench.py"},
+    "log_format": {"predict/measured_runs/logs/nanogpt.py"},
+    "framework": set(),
+    "memory_profile": set(),
+    "hardware": set(),
+}
+"""Python files of each example beside its test; the last three are YAML alone."""
+
+
+@pytest.mark.parametrize("example", FILES)
+def test_an_example_is_as_many_files_as_stated_and_one_test(example: str) -> None:
+    tests = {path for path in python_files(example) if path.startswith("tests/")}
+    assert len(tests) == 1
+    assert python_files(example) - tests == FILES[example]
+
+
+def test_the_page_shows_the_operator_as_it_is() -> None:
+    page = (ROOT / "docs" / "extend.md").read_text()
+    for path in (EXAMPLES / "operator" / "sampling").rglob("*.py"):
+        assert path.read_text() in page, path
+
+
+def json_of(*commands: tuple[str, ...], project: Path, example: str) -> list[Any]:
+    """What commands print as JSON; the example's own tests pass too."""
+    return [
+        json.loads(output) for output in with_own_tests(project, example, *((*each, "--json") for each in commands))
+    ]
+
+
+def test_a_framework_is_predicted_with_its_own_settings(project_copy: Path) -> None:
+    one_batch = ("predict", "one-batch", RUN, *ONE_STAGE, "--set=plan.zero=3")
+    added, fsdp = json_of(
+        (*one_batch, "--set=execution.framework=transformers-trainer"),
+        (*one_batch, "--set=execution.framework=fsdp"),
+        project=project_copy,
+        example="framework",
+    )
+    assert added["step_time_us"]["median"] != fsdp["step_time_us"]["median"]
+
+
+def test_a_run_names_hardware_and_takes_longer_on_a_slower_device(project_copy: Path) -> None:
+    one_batch = ("predict", "one-batch", RUN)
+    a40, h100 = json_of(
+        (*one_batch, "--set=cluster.hardware=a40"),
+        (*one_batch, "--set=cluster.hardware=h100-sxm"),
+        project=project_copy,
+        example="hardware",
+    )
+    assert a40["step_time_us"]["median"] > 2 * h100["step_time_us"]["median"]
+
+
+def test_the_import_command_knows_an_importer_and_its_rows_pass_the_gate(project_copy: Path) -> None:
+    header = "transA,transB,M,N,K,d_type,compute_type,hipblaslt-Gflops,us"
+    good = [f"N,N,{1024 * m},4096,4096,bf16_r,f32_r,600000,{57.3 * m}" for m in range(1, 6)]
+    impossible = "N,N,8192,4096,4096,bf16_r,f32_r,60000000,4.0"
+    (project_copy / "gemm.log").write_text("\n".join((header, *good, impossible)))
+    help_text, told = with_own_tests(
+        project_copy,
+        "importer",
+        ("sampling", "import", "--help"),
+        ("sampling", "import", "hipblaslt-bench", "gemm.log", "--system", "mi300x"),
+    )
+    assert "hipblaslt-bench" in help_text
+    assert "kept 5 rows (1 quarantined)" in told
+    assert "faster than the physical bound" in told
+    assert (project_copy / "data/imported/samples/mi300x-hipblaslt-bench/gemm.parquet").is_file()
+
+
+def test_a_calibration_is_fitted_to_a_log_of_a_format(project_copy: Path) -> None:
+    lines = (f"iter {step}: loss 2.5, time {15_000 + step % 3:.2f}ms, mfu 40.00%" for step in range(20))
+    (project_copy / "nanogpt.log").write_text("\n".join(lines))
+    calibrate = ("predict", "calibrate", RUN, "--measured", "nanogpt.log", "--dry-run")
+    (fitted,) = json_of(calibrate, project=project_copy, example="log_format")
+    assert "nanogpt.log (nanoGPT, " in json.dumps(fitted)
+
+
+def test_a_framework_with_a_memory_profile_keeps_its_activations_that_way(project_copy: Path) -> None:
+    memory = ("predict", "memory", RUN, *ONE_STAGE, "--set=plan.zero=3")
+    plain, liger = json_of(
+        (*memory, "--set=execution.framework=fsdp-compile"),
+        (*memory, "--set=execution.framework=fsdp-liger"),
+        project=project_copy,
+        example="memory_profile",
+    )
+    assert (plain["memory_profile"], liger["memory_profile"]) == ("fsdp2-compile", "liger")
+    of_plain, of_liger = (
+        unit["activations"] for memory in (plain, liger) for unit in memory["layers"] if unit["unit"] == "head"
+    )
+    logits = 4 * 8192 * 128256
+    assert of_plain - of_liger == logits
+
+
+def test_a_run_of_a_family_is_predicted(project_copy: Path) -> None:
+    config = (project_copy / RUN).read_text().replace("model: llama3-70b", "model: ../models/granite-3.1-8b.json")
+    (project_copy / "configs/runs/granite.yml").write_text(config)
+    one_batch = ("predict", "one-batch", "configs/runs/granite.yml")
+    (predicted,) = json_of(one_batch, project=project_copy, example="model_family")
+    assert predicted["step_time_us"]["median"] > 0
+
+
+def test_a_schedule_is_compared_with_the_others_and_a_run_takes_it_by_its_name(project_copy: Path) -> None:
+    compared, predicted = json_of(
+        ("predict", "schedule", "--pp", "4", "--microbatches", "16", "--p2p", "0.5", "--schedule", "all"),
+        ("predict", "one-batch", RUN, "--set=plan.vpp=1", "--set=plan.schedule=eager-1f1b"),
+        project=project_copy,
+        example="schedule",
+    )
+    times = {each["name"]: each.get("makespan") for each in compared["schedules"]}
+    assert times["eager-1f1b"] < times["1f1b"]
+    assert predicted["step_time_us"]["median"] > 0
+
+
+MINIMAX_TEXT_01 = {
+    "model_type": "minimax",
+    "num_hidden_layers": 80,
+    "hidden_size": 6144,
+    "intermediate_size": 9216,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 200064,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 2,
+    "layer_types": (["linear_attention"] * 7 + ["full_attention"]) * 10,
+}
+"""Of arXiv 2501.08313."""
+
+
+def test_a_mixer_has_a_step_time_memory_by_kind_of_layer_and_servers(project_copy: Path) -> None:
+    configs = project_copy / "configs"
+    (configs / "models/minimax-text-01.json").write_text(json.dumps(MINIMAX_TEXT_01))
+    for kind, text, named in (
+        ("runs", RUN, "llama3-70b"),
+        ("serving", "configs/serving/llama3-8b-h100.yml", "llama3-8b"),
+    ):
+        config = (project_copy / text).read_text().replace(f"model: {named}", "model: ../models/minimax-text-01.json")
+        (configs / kind / "minimax.yml").write_text(config)
+    on_eight = ("--set=placement.tp=8", "--set=placement.precision=fp8")
+    step, memory, server_step = json_of(
+        ("predict", "one-batch", "configs/runs/minimax.yml", "--set=plan.ep=8"),
+        ("predict", "memory", "configs/runs/minimax.yml", "--set=plan.ep=8"),
+        ("predict", "serving-step", "configs/serving/minimax.yml", *on_eight, "--decodes=16x4000"),
+        project=project_copy,
+        example="mixer",
+    )
+    assert step["step_time_us"]["median"] > 0
+    assert {"full_moe", "lightning_attention_moe"} <= {unit["unit"] for unit in memory["layers"]}
+    assert server_step["models"][0]["step_us"]["median"] > 0
+
+
+def add_operator_without_optional_properties(project: Path) -> None:
+    """`plain_cap`, which is `soft_cap` without any of the properties that an operator may declare."""
+    optional = ("FUSIBLE", "BANDWIDTH", '"""The shares of GELU')
+    for path in FILES["operator"]:
+        lines = (project / path).read_text().splitlines()
+        kept = [line for line in lines if not line.strip().startswith(optional)]
+        assert len(lines) - len(kept) == (0 if "torch_work" in path else 3)
+        text = "\n".join(kept).replace("soft_cap", "plain_cap").replace("SoftCap", "PlainCap")
+        (project / path).with_name("plain_cap.py").write_text(text)
+
+
+def test_an_operator_is_sampled_learnt_priced_and_in_the_ledger(project_copy: Path) -> None:
+    add_operator_without_optional_properties(project_copy)
+    names = ("soft_cap", "plain_cap")
+    outputs = with_own_tests(project_copy, "operator", *(("tests.operator_everywhere", name) for name in names))
+    for name, output in zip(names, outputs, strict=True):
+        found: dict[str, Any] = json.loads(output)
+        assert found["registered"]
+        assert found["survives_its_fields"]
+        assert found["timed_us"].keys() == {"forward", "backward"}
+        assert min(found["timed_us"].values()) > 0
+        assert found["learnt"]["source"] == "measured"
+        assert found["learnt"]["us"] == pytest.approx(found["expected_us"], rel=0.02)
+        assert found["analytic"] == ["analytic"]
+        assert found["ledger_us"].keys() == {name}
+
+
+SEARCHES = {
+    RUN: ("--set=plan.tp=[4,8]", "--jobs=1", "--top=2"),
+    "configs/rl/qwen3-30b-a3b-grpo.yml": ("--set=rl.n=[16,32]",),
+    "configs/serving/llama3-8b-h100.yml": ("--set=placement.tp=[1,2]", "--model=formula"),
+}
+
+
+def test_a_column_of_one_line_is_in_every_searchs_text_and_json(project_copy: Path, tmp_path: Path) -> None:
+    """For training, RL and serving configs alike."""
+    before = "COMMON: Columns[Mapping[str, Any]] = ("
+    column = (
+        '\n    Column(key="gpu_pairs", heading="pairs", value=lambda row: row["n_cards"] / 2, write="{:g} p".format),'
+    )
+    project = tmp_path / "project"
+    shutil.copytree(project_copy, project)
+    place = project / "predict/reports/search_columns.py"
+    assert place.read_text().count(before) == 1
+    place.write_text(place.read_text().replace(before, before + column))
+    searches = [("predict", "search", config, *options) for config, options in SEARCHES.items()]
+    outputs = run_modules(project, *searches, *((*search, "--json") for search in searches))
+    texts, contents = outputs[: len(searches)], [json.loads(output) for output in outputs[len(searches) :]]
+    for text in texts:
+        assert "pairs" in text and " p" in text
+    for content in contents:
+        rows = content.get("best") or content["rows"]
+        assert all(row["gpu_pairs"] == row["gpus"] / 2 for row in rows)
+
+
+LISTS = (
+    "tests/test_architecture.py",
+    "tests/sampling/importers/test_storing.py",
+    "tests/sampling/test_hardware.py",
+    "tests/conformance",
+    "tests/predict/memory/test_activations.py",
+)
+
+
+@pytest.mark.parametrize(
+    ("paths", "selected"),
+    [
+        (
+            LISTS,
+            "examples_cover or importer_is_found or catalogue_has or every_family or every_part or ends_divide or every_format "
+            "or eager-1f1b or transformers-trainer or hipblaslt-bench",
+        ),
+        (("tests/golden",), "figures"),
+        (("tests/docs/test_pages.py",), "up_to_date or names_listed"),
+    ],
+    ids=["lists", "figures", "pages"],
+)
+def test_the_project_s_own_tests_pass_with_every_example(
+    project_copy: Path, paths: tuple[str, ...], selected: str
+) -> None:
+    run_modules(project_copy, ("pytest", "-q", "-p", "no:cacheprovider", "-k", selected, *paths))

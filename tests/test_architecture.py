@@ -1,8 +1,9 @@
-"""The house as `docs/` describes it: imports run one way, and no circle crosses a folder."""
+"""The house as `docs/` describes it: imports run one way, no circle crosses a folder, and one change touches few files."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -136,3 +137,30 @@ def test_a_test_file_is_named_after_its_module_or_package() -> None:
         and not (ROOT / module).with_suffix("").is_dir()
         and not (ROOT / module).with_stem(f"__{module.stem}__").exists()
     ] == []
+
+
+def files_with(pattern: str) -> set[str]:
+    """The files of predict in which a pattern occurs."""
+    return {
+        str(path.relative_to(ROOT / "predict"))
+        for path in (ROOT / "predict").rglob("*.py")
+        if re.search(pattern, path.read_text("utf-8"))
+    }
+
+
+def test_the_price_of_sends_that_block_is_in_three_files() -> None:
+    """The setting, the ranks that take it, and the costs that it changes; what times an order does not know of it."""
+    assert files_with(r"\boverlap_p2p: bool|execution\.overlap_p2p\b(?!\")|times\.blocking") == {
+        "run/execution.py",
+        "step/priced_rank.py",
+        "schedules/engine/costs.py",
+    }
+
+
+def test_the_rules_by_which_widths_add_are_in_one_file() -> None:
+    assert files_with(r"(?m)^def (independent|shared)_causes|^width_of_\w+ = ") <= {"interval.py"}
+    assert files_with(r"\bwidth_beyond_calls\(") == {
+        "step/composition_error.py",
+        "step/prediction.py",
+        "rl/plain_torch.py",
+    }

@@ -16,7 +16,7 @@ import yaml
 
 from sampling.store.profiles import SHIPPED
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BUILT_FROM = (
     "sampling",
     "regressors",

@@ -19,7 +19,7 @@ CONFIG = "configs/runs/llama3-70b-64xh100.yml"
 
 
 def test_every_format_has_lines_here_or_a_test_of_its_own() -> None:
-    tests = "".join(path.read_text() for path in (ROOT / "tests/predict/measured_runs").glob("*.py"))
+    tests = "".join(path.read_text() for path in (ROOT / "tests/predict/measured_runs").rglob("*.py"))
     assert [framework for framework in formats() if f'"{framework}"' not in tests] == []
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from predict.checkup import doctor
-from predict.cli import main
 from predict.prices import sample_provenance as whose_rows
 from sampling.extras import EXTRAS
 from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
 from sampling.store.profiles import OWN, SHIPPED, read_manifest
+from tests.predict.command import Command
 
 
 @pytest.fixture
@@ -32,14 +32,12 @@ def nothing_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nothing_own")
-def test_all_is_well_with_the_shipped_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor"]) == 0
-    text = capsys.readouterr().out
+def test_all_is_well_with_the_shipped_rows(command: Command) -> None:
+    text = command.text("doctor")
     assert f"{SHIPPED} (answers runs here)  shipped" in text
     assert f"Runs here are answered from {SHIPPED}: no profile this-machine is fitted; run `make sample RUNS=…`" in text
     assert text.splitlines()[-1] == "Nothing is missing, damaged or stale."
-    assert main(["doctor", "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
+    content = command.json("doctor")
     assert content["version"] == 1 and content["faults"] == []
     assert {library["name"] for library in content["libraries"]} >= {"numpy", "torch", "sklearn", "xgboost", *EXTRAS}
     assert content["folders"]["shipped data"] == str(SHIPPED_DATA)
@@ -48,7 +46,7 @@ def test_all_is_well_with_the_shipped_rows(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path
 ) -> None:
     known = importlib.metadata.version
 
@@ -59,17 +57,15 @@ def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(
 
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
     monkeypatch.setattr(importlib.metadata, "version", version)
-    assert main(["doctor"]) == 0
-    assert "missing: xgboost (`pip install steptime[sample]`)" in " ".join(capsys.readouterr().out.split())
+    assert "missing: xgboost (`pip install steptime[sample]`)" in " ".join(command.text("doctor").split())
 
 
-def test_models_older_than_their_samples_are_stale(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_older_than_their_samples_are_stale(own: Path, command: Command) -> None:
     file = own / "samples" / "mine" / "manifest.json"
     manifest = json.loads(file.read_text())
     manifest["sessions"].append({**manifest["sessions"][-1], "id": 99, "date": "2030-01-01"})
     file.write_text(json.dumps(manifest))
-    assert main(["doctor"]) == 3
-    captured = capsys.readouterr()
+    captured = command.run("doctor", code=3)
     assert "mine: 1 of its sampling sessions are newer" in captured.err
     assert "run `make train-regressors PROFILE=mine`" in captured.err
     assert "2030-01-01" in captured.out and "To mend:" in captured.out
@@ -85,7 +81,7 @@ def test_models_that_are_damaged_missing_or_of_another_format_are_told(own: Path
 
 
 def test_few_own_rows_beside_many_shipped_ones_of_the_same_cpu_are_told(
-    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    own: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     for kind in ("samples", "regressors"):
         (own / kind / "mine").rename(own / kind / OWN)
@@ -94,8 +90,7 @@ def test_few_own_rows_beside_many_shipped_ones_of_the_same_cpu_are_told(
         table.unlink()
     monkeypatch.setattr("sampling.store.profiles.is_fitted", whose_rows.is_fitted)
     monkeypatch.setattr("predict.checkup.cpu_name", lambda: read_manifest(own / "samples" / OWN).device["name"])
-    assert main(["doctor"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
+    text = " ".join(command.text("doctor").split())
     assert f"usable rows of {OWN}; {SHIPPED} has " in text and f"--set cluster.profile={SHIPPED}, or sample on" in text
 
 

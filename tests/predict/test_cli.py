@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from predict import one_batch
-from predict.cli import main
 from predict.reports.memory import headlines
 from sampling.extras import EXTRAS
 from sampling.files.places import CONFIGS, DATA_VARIABLE, SHIPPED_DATA
+from tests.predict.command import Command
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
@@ -30,8 +30,8 @@ def test_predicting_loads_no_library_of_an_extra() -> None:
 
 
 def test_a_closed_pipe_is_no_error() -> None:
-    command = f"{sys.executable} -m predict one-batch {DEMO} --json | head -c 1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    piped = f"{sys.executable} -m predict one-batch {DEMO} --json | head -c 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", piped], capture_output=True, text=True, check=False)
     assert done.stderr == ""
 
 
@@ -54,7 +54,7 @@ SERVING = str(CONFIGS / "serving" / "llama3-8b-h100.yml")
 
 @pytest.mark.parametrize("place", [BELOW_A_FILE, BELOW_PROC])
 @pytest.mark.parametrize(
-    ("command", "suffix"),
+    ("words", "suffix"),
     [
         (f"measure {DEMO} --trace", ""),
         (f"sweep {DEMO} --vary batch.micro=1,2 --output", ".csv"),
@@ -84,12 +84,11 @@ SERVING = str(CONFIGS / "serving" / "llama3-8b-h100.yml")
     ],
 )
 def test_a_place_that_cannot_be_written_is_told_before_the_work(
-    command: str, suffix: str, place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: str, suffix: str, place: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(DATA_VARIABLE, str(SHIPPED_DATA))  # --data sets it for what follows
-    code = main([*command.split(), place + suffix])
-    told = capsys.readouterr()
-    assert (code, told.out) == (2, "")
+    told = command.run(*words.split(), place + suffix, code=2)
+    assert told.out == ""
     assert f"{place}{suffix}" in told.err
     assert "cannot be written" in told.err
     assert ".tmp" not in told.err
@@ -101,16 +100,14 @@ LARGE = str(CONFIGS / "runs" / "llama3-70b-64xh100.yml")
 HEAVY = ("--set", "plan.cp=1", "--set", "plan.dp=4")
 
 
-def test_files_of_a_schedule_that_does_not_fit_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_a_schedule_that_does_not_fit_are_written(tmp_path: Path, command: Command) -> None:
     order = tmp_path / "order.csv"
-    assert main(["schedule", LARGE, *HEAVY, "--order", str(order)]) == 0
+    assert "wrote" in command.notes("schedule", LARGE, *HEAVY, "--order", str(order))
     assert order.is_file()
-    assert "wrote" in capsys.readouterr().err
 
 
-def test_the_smallest_cluster_of_the_answer_is_not_one_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["one-batch", LARGE, *HEAVY]) == 0
-    text = capsys.readouterr().out
+def test_the_smallest_cluster_of_the_answer_is_not_one_that_does_not_fit(command: Command) -> None:
+    text = command.text("one-batch", LARGE, *HEAVY)
     prediction = one_batch(LARGE, [setting for setting in HEAVY if setting != "--set"])
     smallest = prediction.smallest_cluster
     assert not prediction.feasible

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
-import pytest
+from sampling.files.places import CONFIGS
+from tests.predict.command import Command
 
-from predict.cli import main
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
-
-
+DEMO = str(CONFIGS / "runs" / "demo.yml")
 EVEN = ["--pp", "4", "--microbatches", "8"]
 
 
-def schedules(capsys: pytest.CaptureFixture[str], *options: str, code: int = 0) -> list[dict[str, Any]]:
-    assert main(["schedule", *options, "--json"]) == code
-    content = json.loads(capsys.readouterr().out)
+def schedules(command: Command, *options: str) -> list[dict[str, Any]]:
+    content = command.json("schedule", *options)
     assert content["version"] == 1
     return list(content["schedules"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from predict.reduced_benchmark.benchmark_file import load_benchmark
 from sampling.errors import UserError
 from sampling.timing.timer import TimerSettings
 from tests.predict.cli.benchmarked_config import MODEL, config
-from tests.predict.printed_answers import printed
+from tests.predict.command import Command
 
 QUICK = TimerSettings(least_repeats=3, most_repeats=3, seconds=0.0, most_batches=1, attempts=1)
 EXPERTS = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
@@ -36,8 +35,8 @@ def timed(tmp_path_factory: pytest.TempPathFactory, warm_python: Path) -> tuple[
     return path, str(folder / "bench.json")
 
 
-def step_us(capsys: pytest.CaptureFixture[str], *arguments: str) -> float:
-    result: float = json.loads(printed(capsys, "one-batch", *arguments, "--json"))["step_time_us"]["median"]
+def step_us(command: pytest.CaptureFixture[str], *arguments: str) -> float:
+    result: float = command.json("one-batch", *arguments)["step_time_us"]["median"]
     return result
 
 
@@ -52,62 +51,59 @@ def test_layers_are_timed_in_all_phases(timed: tuple[str, str]) -> None:
     assert set(benchmark.memory.saved_by_unit) == set(benchmark.times_us)
 
 
-def test_a_step_is_built_of_timed_layers(timed: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_is_built_of_timed_layers(timed: tuple[str, str], command: Command) -> None:
     path, bench = timed
-    result = json.loads(printed(capsys, "one-batch", path, "--benchmark", bench, "--json"))
+    result = command.json("one-batch", path, "--benchmark", bench)
     assert result["sources"]["measured"] > 0.3
     assert result["provenance"]["benchmark"]["world_size"] == 1
     layer = load_benchmark(Path(bench)).times_us["full_dense"]
     assert result["stages"][0]["forward_us"] == pytest.approx(2 * layer["forward"].median, rel=0.2)
-    assert "benchmark: whole layers of run timed at tp 1" in printed(capsys, "one-batch", path, "--benchmark", bench)
+    assert "benchmark: whole layers of run timed at tp 1" in command.text("one-batch", path, "--benchmark", bench)
 
 
-def test_both_modes_stand_side_by_side(timed: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_modes_stand_side_by_side(timed: tuple[str, str], command: Command) -> None:
     path, bench = timed
     asked = ["one-batch", path, "--benchmark", bench, "--profiling-mode", "both"]
-    both = json.loads(printed(capsys, *asked, "--json"))
+    both = command.json(*asked)
     assert set(both) == {"version", "benchmark", "simulate"}
-    assert both["benchmark"]["step_time_us"]["median"] == step_us(capsys, path, "--benchmark", bench)
-    assert both["simulate"]["step_time_us"]["median"] == step_us(capsys, path)
-    text = printed(capsys, *asked)
+    assert both["benchmark"]["step_time_us"]["median"] == step_us(command, path, "--benchmark", bench)
+    assert both["simulate"]["step_time_us"]["median"] == step_us(command, path)
+    text = command.text(*asked)
     assert all(word in text for word in ("benchmark", "simulate", "ratio", "step time", "pp_bubble"))
 
 
-def test_the_mode_may_be_named(timed: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_mode_may_be_named(timed: tuple[str, str], command: Command) -> None:
     path, bench = timed
-    simulated_us = step_us(capsys, path, "--profiling-mode", "simulate", "--benchmark", bench)
-    assert simulated_us == step_us(capsys, path)
-    named_us = step_us(capsys, path, "--profiling-mode", "benchmark", "--benchmark", bench)
-    assert named_us == step_us(capsys, path, "--benchmark", bench) != simulated_us
+    simulated_us = step_us(command, path, "--profiling-mode", "simulate", "--benchmark", bench)
+    assert simulated_us == step_us(command, path)
+    named_us = step_us(command, path, "--profiling-mode", "benchmark", "--benchmark", bench)
+    assert named_us == step_us(command, path, "--benchmark", bench) != simulated_us
 
 
 @pytest.mark.parametrize("with_benchmark", [False, True])
 @pytest.mark.parametrize("nodes", [1, 4, 8])
 def test_more_nodes_are_the_plan_with_as_many_replicas(
-    nodes: int, with_benchmark: bool, timed: tuple[str, str], capsys: pytest.CaptureFixture[str]
+    nodes: int, with_benchmark: bool, timed: tuple[str, str], command: Command
 ) -> None:
     path, bench = timed
     options = ["--benchmark", bench] if with_benchmark else []
     plain = ["--set", f"cluster.nodes={nodes}", "--set", f"plan.dp={nodes}"]
-    assert step_us(capsys, path, "--target-nodes", str(nodes), *options) == step_us(capsys, path, *plain, *options)
+    assert step_us(command, path, "--target-nodes", str(nodes), *options) == step_us(command, path, *plain, *options)
 
 
-def test_the_pipeline_is_laid_out_anew_for_fewer_microbatches(
-    timed: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_pipeline_is_laid_out_anew_for_fewer_microbatches(timed: tuple[str, str], command: Command) -> None:
     """Its bubble grows, which the time times old over new replicas would miss."""
-    results = [
-        json.loads(printed(capsys, "one-batch", timed[0], "--target-nodes", nodes, "--json")) for nodes in ("2", "8")
-    ]
+    results = [command.json("one-batch", timed[0], "--target-nodes", nodes) for nodes in ("2", "8")]
     two, eight = (result["bubble_fraction"] for result in results)
     assert eight > 1.5 * two
     assert results[1]["step_time_us"]["median"] > results[0]["step_time_us"]["median"] / 4
 
 
-def test_ranks_that_do_not_divide_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranks_that_do_not_divide_are_refused(tmp_path: Path, command: Command) -> None:
     path = config(tmp_path, plan={"pp": 4, "dp": 1})
-    assert main(["one-batch", path, "--target-nodes", "3"]) == 2
-    assert "6 ranks are not a multiple of tp · pp · cp = 4; give 2 or 4 or 8" in capsys.readouterr().err
+    assert "6 ranks are not a multiple of tp · pp · cp = 4; give 2 or 4 or 8" in command.refused(
+        "one-batch", path, "--target-nodes", "3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,21 +121,21 @@ def test_what_cannot_be_done_is_refused_with_its_fix(
     code: int,
     fragments: list[str],
     timed: tuple[str, str],
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     names = dict(zip(("RUN", "BENCH"), timed, strict=True))
-    assert main([names.get(argument, argument) for argument in arguments]) == code
-    captured = capsys.readouterr()
+    captured = command.run(*(names.get(argument, argument) for argument in arguments), code=code)
     assert captured.out == ""
     for fragment in fragments:
         assert fragment.replace("BENCH", timed[1]) in captured.err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_device_that_is_not_at_hand_is_not_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_is_not_at_hand_is_not_timed(tmp_path: Path, command: Command) -> None:
     machines = {"hardware": "h100-sxm", "nodes": 1, "gpus_per_node": 4, "profile": "nowhere"}
-    assert main(["benchmark", config(tmp_path, cluster=machines, precision="bf16"), "--gpus", "1"]) == 2
-    assert "this machine has CPU core" in capsys.readouterr().err
+    assert "this machine has CPU core" in command.refused(
+        "benchmark", config(tmp_path, cluster=machines, precision="bf16"), "--gpus", "1"
+    )
 
 
 @pytest.fixture
@@ -175,11 +171,9 @@ def test_tensor_parallel_layers_are_timed_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("on_another_cpu")
-def test_layers_timed_on_another_cpu_are_not_measured_here(
-    timed: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_layers_timed_on_another_cpu_are_not_measured_here(timed: tuple[str, str], command: Command) -> None:
     arguments = ["one-batch", timed[0], "--benchmark", timed[1], "--set", "cluster.profile=this-machine"]
-    result = json.loads(printed(capsys, *arguments, "--json"))
+    result = command.json(*arguments)
     assert result["sources"]["measured"] == 0 < result["sources"]["transferred"]
     assert any(note.startswith("the benchmark's layers were timed on") for note in result["provenance"]["notes"])
     assert main([*arguments, "--require-measured"]) == 3

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from predict.cli import main
-from tests.predict.printed_answers import printed
+from tests.predict.command import Command
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -16,19 +15,19 @@ ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
 
 
-def test_calls_of_a_run_are_what_the_sampler_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calls_of_a_run_are_what_the_sampler_reads(tmp_path: Path, command: Command) -> None:
     from sampling.choosing.calls_file import read_calls_file
 
     path = tmp_path / "calls.json"
-    path.write_text(printed(capsys, "calls", DEMO))
+    path.write_text(command.text("calls", DEMO))
     (requests,) = read_calls_file(path, "CPU core").values()
     assert "dense_layer" in {request.call.NAME for request in requests}
 
 
-def test_calls_of_a_search_are_those_of_all_its_plans(capsys: pytest.CaptureFixture[str]) -> None:
+def test_calls_of_a_search_are_those_of_all_its_plans(command: Command) -> None:
     def calls(*settings: str) -> set[str]:
         options = [each for setting in settings for each in ("--set", setting)]
-        found = json.loads(printed(capsys, "calls", DEMO, "--set", "plan.schedule=1f1b", *options))
+        found = json.loads(command.text("calls", DEMO, "--set", "plan.schedule=1f1b", *options))
         return {json.dumps(call) for call in found["calls"]}
 
     of_search = calls("batch.micro=[1, 2]", "plan.pp=1..2", "plan.dp=auto")
@@ -48,39 +47,32 @@ def on_h100(tmp_path: Path) -> str:
 
 
 def test_calls_are_those_of_one_hardware_and_other_runs_are_named(
-    on_h100: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    on_h100: str, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
-    alone = json.loads(printed(capsys, "calls", DEMO))
+    alone = json.loads(command.text("calls", DEMO))
     monkeypatch.setattr("predict.plan_search.needed_calls.detect_hardware", lambda: "cpu")
-    assert main(["calls", on_h100, DEMO]) == 0
-    captured = capsys.readouterr()
+    captured = command.run("calls", on_h100, DEMO)
     assert json.loads(captured.out) == alone
     assert captured.err == (
         f"{on_h100}: passed over: it is on NVIDIA H100-SXM5-80GB, and these are the calls of runs on CPU core\n"
     )
-    assert json.loads(printed(capsys, "calls", on_h100, DEMO, "--hardware", "H100"))["hardware"].startswith(
-        "NVIDIA H100"
-    )
+    assert json.loads(command.text("calls", on_h100, DEMO, "--hardware", "H100"))["hardware"].startswith("NVIDIA H100")
     monkeypatch.setattr("predict.plan_search.needed_calls.detect_hardware", lambda: "a100-80gb")
-    assert main(["calls", on_h100, DEMO]) == 2
-    assert (
-        "this machine is none of CPU core and NVIDIA H100-SXM5-80GB, which the runs are on" in capsys.readouterr().err
+    assert "this machine is none of CPU core and NVIDIA H100-SXM5-80GB, which the runs are on" in command.refused(
+        "calls", on_h100, DEMO
     )
 
 
-def test_calls_of_a_glob_pass_over_what_is_no_run_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calls_of_a_glob_pass_over_what_is_no_run_config(tmp_path: Path, command: Command) -> None:
     stages = str(ROOT / "docs" / "examples" / "stages.json")
-    assert main(["calls", DEMO, stages, str(ROOT / "README.md"), str(tmp_path)]) == 0
-    captured = capsys.readouterr()
+    captured = command.run("calls", DEMO, stages, str(ROOT / "README.md"), str(tmp_path))
     assert json.loads(captured.out)["hardware"] == "CPU core"
     assert [line.partition(": passed over")[0] for line in captured.err.splitlines()] == [
         stages,
         str(ROOT / "README.md"),
         str(tmp_path),
     ]
-    assert main(["calls", stages, str(ROOT / "README.md")]) == 2
-    assert "none is a run config" in capsys.readouterr().err
+    assert "none is a run config" in command.refused("calls", stages, str(ROOT / "README.md"))
     broken = tmp_path / "broken.yml"
     broken.write_text(Path(DEMO).read_text().replace("batch:", "bach:"))
-    assert main(["calls", DEMO, str(broken)]) == 2
-    assert "did you mean 'batch'?" in capsys.readouterr().err
+    assert "did you mean 'batch'?" in command.refused("calls", DEMO, str(broken))

@@ -13,6 +13,7 @@ from predict import one_batch_memory
 from predict.cli import main
 from predict.memory.peak import TERMS
 from sampling.files.places import CONFIGS
+from tests.predict.command import Command
 
 DEMO = str(CONFIGS / "runs" / "demo.yml")
 LARGE = str(CONFIGS / "runs" / "llama3-70b-64xh100.yml")
@@ -21,18 +22,17 @@ HEAVY = ("--set", "plan.cp=1", "--set", "plan.dp=4")
 SEVERAL_CHUNKS = ("interleaved-1f1b", "interleaved-zb", "looped-bfs")
 
 
-def out(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["memory", *arguments]) == 0
-    return capsys.readouterr().out
+def out(command: Command, *arguments: str) -> str:
+    return command.text("memory", *arguments)
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(out(capsys, *arguments, "--json"))
+def told(command: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(out(command, *arguments, "--json"))
     return content
 
 
-def test_json_is_stable_and_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
-    content = told(capsys, LARGE, *HEAVY)
+def test_json_is_stable_and_adds_up(command: Command) -> None:
+    content = told(command, LARGE, *HEAVY)
     assert content["version"] == 1
     assert {"ranks", "point_bytes", "upper_bytes", "capacity_bytes", "headroom_bytes", "verdict", "advice"} <= set(
         content
@@ -47,39 +47,36 @@ def test_json_is_stable_and_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert steps and steps == sorted(steps)
 
 
-def test_the_advised_settings_can_be_given_back(capsys: pytest.CaptureFixture[str]) -> None:
-    first = told(capsys, LARGE, *HEAVY)["advice"][0]
-    again = told(capsys, LARGE, *HEAVY, *(part for setting in first["settings"] for part in ("--set", setting)))
+def test_the_advised_settings_can_be_given_back(command: Command) -> None:
+    first = told(command, LARGE, *HEAVY)["advice"][0]
+    again = told(command, LARGE, *HEAVY, *(part for setting in first["settings"] for part in ("--set", setting)))
     assert again["verdict"] == first["verdict"] == "FITS"
     assert again["point_bytes"] == pytest.approx(first["point_bytes"])
     assert again["advice"] == []
 
 
-def test_best_is_reported_and_advised_where_no_schedule_fits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_best_is_reported_and_advised_where_no_schedule_fits(command: Command) -> None:
     best = (LARGE, "--set", "plan.schedule=best", "--set", "batch.micro=16")
-    content = told(capsys, *best)
-    others = {name: told(capsys, *best, "--set", f"plan.schedule={name}") for name in SEVERAL_CHUNKS}
+    content = told(command, *best)
+    others = {name: told(command, *best, "--set", f"plan.schedule={name}") for name in SEVERAL_CHUNKS}
     assert content["verdict"] == "OOM" and content["advice"]
     assert content["point_bytes"] == min(other["point_bytes"] for other in others.values())
-    assert main(["memory", *best, "--check"]) == 4
-    text = capsys.readouterr()
+    text = command.run("memory", *best, "--check", code=4)
     assert "Single changes that make it fit" in text.out and "error: --check" in text.err
     assert one_batch_memory(LARGE, [setting for setting in best[1:] if setting != "--set"]).verdict == "OOM"
 
 
-def test_a_file_without_a_memory_part_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_file_without_a_memory_part_is_refused(command: Command, tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     file.write_text("{}")
-    assert main(["memory", DEMO, "--load-benchmark", str(file)]) == 2
-    assert "memory: missing; write it with" in capsys.readouterr().err
+    assert "memory: missing; write it with" in command.refused("memory", DEMO, "--load-benchmark", str(file))
     file.write_text('{"memory": {"version": 99}}')
     assert main(["memory", DEMO, "--load-benchmark", str(file)]) == 3
 
 
-def test_the_picture_has_a_panel_a_rank_and_the_capacity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_picture_has_a_panel_a_rank_and_the_capacity(tmp_path: Path, command: Command) -> None:
     file = tmp_path / "memory.svg"
-    assert main(["memory", LARGE, "--timeline", str(file)]) == 0
-    assert f"wrote {file}" in capsys.readouterr().err
+    assert f"wrote {file}" in command.notes("memory", LARGE, "--timeline", str(file))
     root = ElementTree.fromstring(file.read_text())
     names = {element.get("id") for element in root.iter()}
     assert {f"rank {rank} activations" for rank in range(4)} <= names
@@ -89,12 +86,10 @@ def test_the_picture_has_a_panel_a_rank_and_the_capacity(tmp_path: Path, capsys:
 
 
 @pytest.mark.usefixtures("starts_warm")
-def test_a_benchmark_of_this_machine_is_saved_loaded_and_restored(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_benchmark_of_this_machine_is_saved_loaded_and_restored(command: Command, tmp_path: Path) -> None:
     file = tmp_path / "counted.json"
-    taken = told(capsys, DEMO, "--mode", "both", "--save-benchmark", str(file))
-    loaded = told(capsys, DEMO, "--load-benchmark", str(file))
+    taken = told(command, DEMO, "--mode", "both", "--save-benchmark", str(file))
+    loaded = told(command, DEMO, "--load-benchmark", str(file))
     assert taken["mode"] == "both" and loaded["mode"] == "benchmark"
     assert taken["benchmark"] == loaded["benchmark"]
     assert loaded["point_bytes"] == loaded["benchmark"]["point_bytes"]

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from predict.cli import main
 from predict.reports import text
 from predict.schedules import makespan, names
 from tests.predict.cli.scheduled import DEMO, EVEN, ROOT, schedules
+from tests.predict.command import Command
 
 
-def test_all_are_compared_and_those_that_do_not_apply_say_why(capsys: pytest.CaptureFixture[str]) -> None:
-    found = schedules(capsys, *EVEN, "--vpp", "2", "--schedule", "all", "--p2p", "0.1")
+def test_all_are_compared_and_those_that_do_not_apply_say_why(command: Command) -> None:
+    found = schedules(command, *EVEN, "--vpp", "2", "--schedule", "all", "--p2p", "0.1")
     assert sorted(outcome["name"] for outcome in found) == names()
     for outcome in found:
         if outcome["valid"]:
@@ -41,7 +41,7 @@ def test_all_are_compared_and_those_that_do_not_apply_say_why(capsys: pytest.Cap
     assert valid == sorted(valid, reverse=True)
 
 
-def test_times_from_a_file_are_by_rank_and_chunk(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_times_from_a_file_are_by_rank_and_chunk(command: Command, tmp_path: Path) -> None:
     tables = {
         "forward": [[1, 2], [3, 4]],
         "backward_input": [[1, 1], [2, 2]],
@@ -50,94 +50,85 @@ def test_times_from_a_file_are_by_rank_and_chunk(capsys: pytest.CaptureFixture[s
     }
     path = tmp_path / "times.json"
     path.write_text(json.dumps(tables))
-    found = schedules(capsys, "--stage-times", str(path), "--microbatches", "6", "--schedule", "zbv,v-half")
+    found = schedules(command, "--stage-times", str(path), "--microbatches", "6", "--schedule", "zbv,v-half")
     for outcome in found:
         assert outcome["makespan"] == makespan(outcome["name"], ranks=2, chunks=2, microbatches=6, **tables)
 
 
-def test_order_trace_and_plot_are_written_for_the_best(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_order_trace_and_plot_are_written_for_the_best(command: Command, tmp_path: Path) -> None:
     files = {
         kind: tmp_path / f"out.{suffix}" for kind, suffix in (("order", "csv"), ("trace", "json"), ("plot", "svg"))
     }
     options = [part for kind, path in files.items() for part in (f"--{kind}", str(path))]
-    assert main(["schedule", *EVEN, "--schedule", "1f1b,zb-h1", *options]) == 0
-    read = capsys.readouterr()
+    read = command.run("schedule", *EVEN, "--schedule", "1f1b,zb-h1", *options)
     assert read.err.count("(zb-h1)") == 3
     assert files["order"].read_text().startswith("0F0,0F1,0F2,0F3,0I0,0W0,")
     assert len([e for e in json.loads(files["trace"].read_text())["traceEvents"] if e["ph"] == "X"]) == 4 * 8 * 3
     assert "</svg>" in files["plot"].read_text()
-    (again,) = schedules(capsys, *EVEN, "--schedule", str(files["order"]))
+    (again,) = schedules(command, *EVEN, "--schedule", str(files["order"]))
     assert again["makespan"] == 27.0
 
 
-def test_the_peak_until_w_is_told_beside_the_account_of_zb_auto(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_peak_until_w_is_told_beside_the_account_of_zb_auto(command: Command, tmp_path: Path) -> None:
     """The order of zb-auto, read from a file, holds as much as is told under its name."""
     path = tmp_path / "zb.csv"
     options = ["--pp", "8", "--microbatches", "32"]
-    assert main(["schedule", *options, "--schedule", "zb-auto", "--order", str(path)]) == 0
-    assert "zb-auto counts 50% of an activation as let go at B" in capsys.readouterr().out
-    found = {o["name"]: o for o in schedules(capsys, *options, "--schedule", f"zb-auto,{path}")}
+    assert "zb-auto counts 50% of an activation as let go at B" in command.text(
+        "schedule", *options, "--schedule", "zb-auto", "--order", str(path)
+    )
+    found = {o["name"]: o for o in schedules(command, *options, "--schedule", f"zb-auto,{path}")}
     assert found["zb-auto"]["peak_chunks_until_w"] == found[str(path)]["peak_chunks"]
     assert max(found["zb-auto"]["peak_chunks"]) == 16 < max(found["zb-auto"]["peak_chunks_until_w"])
 
 
-def test_ties_do_not_make_zb_auto_slower_than_what_it_is_held_against(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ties_do_not_make_zb_auto_slower_than_what_it_is_held_against(command: Command) -> None:
     options = ["--pp", "2", "--microbatches", "4", "--memory-limit", "2", "--schedule", "zb-auto,zb-h1"]
     for unit in (1.0, 10.0):
         times = ("forward", "backward-input", "backward-weight")
         scaled = [part for name in times for part in (f"--{name}", str(unit))]
-        found = schedules(capsys, *options, *scaled, "--p2p", str(0.1 * unit))
+        found = schedules(command, *options, *scaled, "--p2p", str(0.1 * unit))
         assert [outcome["makespan"] for outcome in found] == pytest.approx([13.4 * unit] * 2)
 
 
-def test_times_by_edge_rule_out_only_the_schedules_with_other_edges(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_times_by_edge_rule_out_only_the_schedules_with_other_edges(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "times.json"
     table = [[1, 1], [1, 1]]
     path.write_text(
         json.dumps({"forward": table, "backward_input": table, "backward_weight": table, "p2p": [0.1, 0.2, 0.3]})
     )
-    found = {o["name"]: o for o in schedules(capsys, "--stage-times", str(path), "--microbatches", "8")}
+    found = {o["name"]: o for o in schedules(command, "--stage-times", str(path), "--microbatches", "8")}
     assert found["zbv"]["valid"]
     assert found["dualpipe"]["why_not"] == "has 1 edge, the times have 3; give p2p as one number"
 
 
-def test_bytes_of_activations_are_shown_where_they_are_given(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_bytes_of_activations_are_shown_where_they_are_given(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "times.json"
     table = [[1], [1]]
     tables = {"forward": table, "backward_input": table, "backward_weight": table, "activation_bytes": [[2**30], [5]]}
     path.write_text(json.dumps(tables))
     options = ("--stage-times", str(path), "--microbatches", "8", "--schedule", "1f1b")
-    (found,) = schedules(capsys, *options)
+    (found,) = schedules(command, *options)
     assert found["peak_bytes"] == [2 * 2**30, 5]
-    assert main(["schedule", *options]) == 0
-    assert "peak bytes" in capsys.readouterr().out
+    assert "peak bytes" in command.text("schedule", *options)
 
 
 def test_an_order_file_of_set_lies_in_the_current_folder(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer is that of --schedule."""
     monkeypatch.chdir(tmp_path)
-    assert main(["schedule", "--pp", "2", "--microbatches", "4", "--schedule", "zb-h1", "--order", "zz.csv"]) == 0
-    capsys.readouterr()
+    command.run("schedule", "--pp", "2", "--microbatches", "4", "--schedule", "zb-h1", "--order", "zz.csv")
     for options in (("--set", "plan.schedule=zz.csv"), ("--schedule", "zz.csv")):
-        (found,) = schedules(capsys, DEMO, *options)
+        (found,) = schedules(command, DEMO, *options)
         assert (found["name"], found["valid"]) == ("zz.csv", True)
 
 
 @pytest.mark.parametrize("columns", [20, 45, 60, 200])
 def test_a_narrow_terminal_loses_columns_not_names(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+    command: Command, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setattr(text, "PIPE_WIDTH", columns)
-    assert main(["schedule", *EVEN, "--schedule", "1f1b,zb-h1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = command.text("schedule", *EVEN, "--schedule", "1f1b,zb-h1").splitlines()
     assert max(map(len, lines)) <= columns
     table = lines[next(at for at, line in enumerate(lines) if "schedule" in line) :]
     assert [line.split()[0] for line in table[:3]] == ["schedule", "zb-h1", "1f1b"]
@@ -160,9 +151,8 @@ def test_a_narrow_terminal_loses_columns_not_names(
         ([""], "CONFIG: the path is empty"),
     ],
 )
-def test_bad_options_are_named(capsys: pytest.CaptureFixture[str], options: list[str], fault: str) -> None:
-    assert main(["schedule", *options]) == 2
-    assert fault in capsys.readouterr().err
+def test_bad_options_are_named(command: Command, options: list[str], fault: str) -> None:
+    assert fault in command.refused("schedule", *options)
 
 
 @pytest.mark.parametrize(
@@ -199,24 +189,20 @@ def test_bad_options_are_named(capsys: pytest.CaptureFixture[str], options: list
         ({"forward": [[1]], "backward_input": [[1]], "backward_weight": [[1]], "fwd": 1}, "fwd: unknown key"),
     ],
 )
-def test_bad_stage_times_are_named(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: dict[str, Any], fault: str
-) -> None:
+def test_bad_stage_times_are_named(command: Command, tmp_path: Path, content: dict[str, Any], fault: str) -> None:
     path = tmp_path / "times.json"
     path.write_text(json.dumps(content))
-    assert main(["schedule", "--stage-times", str(path), "--microbatches", "4"]) == 2
-    error = capsys.readouterr().err
+    error = command.refused("schedule", "--stage-times", str(path), "--microbatches", "4")
     assert fault in error
     assert str(path) in error
 
 
 def test_an_order_that_deadlocks_is_traced_to_its_file(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("bad.csv").write_text("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n")
-    assert main(["one-batch", DEMO, "--set", "plan.schedule=bad.csv"]) == 2
-    error = capsys.readouterr().err
+    error = command.refused("one-batch", DEMO, "--set", "plan.schedule=bad.csv")
     assert "plan.schedule: bad.csv: order of 2 ranks and 2 microbatches deadlocks" in error
     assert "putting F of microbatch 1, chunk 0 before BW of microbatch 0, chunk 0 on rank 0" in error
 

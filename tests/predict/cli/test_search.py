@@ -10,23 +10,22 @@ from typing import Any
 import pytest
 
 from predict import import_config, load, one_batch, search
-from predict.cli import main
 from predict.reports.search import answer_json
 from predict.run.training_run import TrainingRun
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import CONFIGS
+from tests.predict.command import Command
 
 SMALL = ["--model", "llama3-8b", "--gpus", "8xh100", "--batch", "32", "--set", "plan.tp=[1,2,4]", "--set", "plan.vpp=1"]
 
 
-def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main(["search", *SMALL, "--jobs", "1", *arguments, "--json"]) == 0
-    made: dict[str, Any] = json.loads(capsys.readouterr().out)
+def answer(command: Command, *arguments: str) -> dict[str, Any]:
+    made: dict[str, Any] = command.json("search", *SMALL, "--jobs", "1", *arguments)
     return made
 
 
-def test_json_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> None:
-    found = answer(capsys, "--top", "3", "--tokens", "1T", "--price", "$2/gpu-h", "--why")
+def test_json_keeps_its_contract(command: Command) -> None:
+    found = answer(command, "--top", "3", "--tokens", "1T", "--price", "$2/gpu-h", "--why")
     assert found["version"] == 1
     space = found["space"]
     assert space["plans"] > space["legal"] > space["fit"] > space["priced"] > 0
@@ -42,11 +41,9 @@ def test_json_keeps_its_contract(capsys: pytest.CaptureFixture[str]) -> None:
     assert 3 <= kept <= space["priced"]
 
 
-def test_winners_are_written_as_run_configs_and_for_other_tools(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_winners_are_written_as_run_configs_and_for_other_tools(command: Command, tmp_path: Path) -> None:
     """Each config is predicted as the answer says, and what Megatron-LM is given comes back as the same plan."""
-    found = answer(capsys, "--top", "2", "--write", str(tmp_path))
+    found = answer(command, "--top", "2", "--write", str(tmp_path))
     for place, best in enumerate(found["best"], 1):
         prediction = one_batch(tmp_path / f"{place}.yml")
         assert prediction.median_us == pytest.approx(best["step_time_us"]["median"], rel=1e-12)
@@ -66,14 +63,13 @@ def test_what_a_tool_lacks_is_said_once_for_all_winners(capsys: pytest.CaptureFi
         )
 
 
-def test_the_function_gives_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_function_gives_what_the_command_prints(command: Command) -> None:
     config = CONFIGS / "runs" / "llama3-70b-64xh100.yml"
     opened = ["plan=auto", "plan.pp=4", "plan.tp=4..8", "plan.cp=[1,2]", "plan.recompute=none"]
     made = search(config, opened, top=8, min_interval_overlap=0.6, jobs=1)
     options = [text for setting in opened for text in ("--set", setting)]
-    told = ["--top", "8", "--min-interval-overlap", "0.6", "--jobs", "1", "--json"]
-    assert main(["search", str(config), *options, *told]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    told = ["--top", "8", "--min-interval-overlap", "0.6", "--jobs", "1"]
+    printed = command.json("search", str(config), *options, *told)
     assert answer_json(made) | {"seconds": 0} == printed | {"seconds": 0}
     assert all(plan.ratio.tied for plan in made.plans)
     assert printed["left_out"]["apart: the interval of its time overlaps the best one's by less than was asked for"]
@@ -82,22 +78,19 @@ def test_the_function_gives_what_the_command_prints(capsys: pytest.CaptureFixtur
     )
 
 
-def test_a_config_whose_plan_is_auto_is_searched(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_whose_plan_is_auto_is_searched(command: Command) -> None:
     config = str(CONFIGS / "runs" / "llama3-70b-64xh100.yml")
     settings = ["plan=auto", "plan.pp=[4,8]", "plan.cp=2", "plan.vpp=[1,5]", "plan.tp=4..8", "plan.recompute=none"]
     options = [text for setting in settings for text in ("--set", setting)]
-    assert main(["search", config, *options, "--top", "4", "--jobs", "1"]) == 0
-    shown = capsys.readouterr()
+    shown = command.run("search", config, *options, "--top", "4", "--jobs", "1")
     assert "the best by time per token" in shown.out
     assert "left out, by reason" in shown.out
     assert "may fit in memory" in shown.err
     assert "first answer: " in shown.err
 
 
-def test_the_front_is_written_and_no_plan_of_it_beats_another(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    found = answer(capsys, "--top", "1", "--pareto", str(tmp_path / "front.csv"))
+def test_the_front_is_written_and_no_plan_of_it_beats_another(command: Command, tmp_path: Path) -> None:
+    found = answer(command, "--top", "1", "--pareto", str(tmp_path / "front.csv"))
     rows = list(csv.DictReader((tmp_path / "front.csv").open()))
     points = [(float(row["us_per_token"]), float(row["memory_gib"])) for row in rows]
     assert len(points) == len(found["pareto"]) > 1
@@ -107,12 +100,12 @@ def test_the_front_is_written_and_no_plan_of_it_beats_another(
 
 
 def test_a_saved_search_goes_on_without_estimates(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = ["--save", str(tmp_path / "search.json"), "--top", "4"]
-    first = answer(capsys, *saved)
+    first = answer(command, *saved)
     monkeypatch.setattr("predict.plan_search.search.outcomes", None)
-    again = answer(capsys, *saved)
+    again = answer(command, *saved)
     assert again["best"] == first["best"]
     assert again["left_out"] == first["left_out"]
     with pytest.raises(UserError, match="estimates of another space"):
@@ -135,7 +128,7 @@ def test_a_share_of_the_memory_that_is_too_small_is_told_with_one_that_does() ->
 
 
 def test_measured_plans_are_held_against_the_ranking_and_others_passed_over(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Measured:
         median_us = 2e6
@@ -153,13 +146,12 @@ def test_measured_plans_are_held_against_the_ranking_and_others_passed_over(
             raise UserError(f"{run.name} cannot be measured: {run.plan.schedule}")
 
     monkeypatch.setattr("predict.measurement.requirements.require_measurable", require)
-    found = answer(capsys, "--top", "4", "--measure", "3")
+    found = answer(command, "--top", "4", "--measure", "3")
     assert [plan["measured_us"] for plan in found["best"]] == [2.1e6, None, 2e6, None]
     assert found["regret"] == pytest.approx(0.05)
 
 
-def test_an_answer_of_which_nothing_can_be_measured_here_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", *SMALL, "--jobs", "1", "--top", "2", "--measure", "2", "--json"]) == 0
-    printed = capsys.readouterr()
+def test_an_answer_of_which_nothing_can_be_measured_here_is_kept(command: Command) -> None:
+    printed = command.run("search", *SMALL, "--jobs", "1", "--top", "2", "--measure", "2", "--json")
     assert len(json.loads(printed.out)["best"]) == 2
     assert printed.err.count("left out: plan") == 2

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import predict
-from predict.cli import main
 from predict.cli.serving import rates_of
 from predict.reports.serving import answer_json
 from predict.reports.serving_step import believed
@@ -19,10 +18,11 @@ from predict.serving.config import load_serving
 from predict.serving.step_model import MODELS
 from predict.serving.stepper import Stepper
 from sampling.errors import UserError
+from tests.predict.command import Command
 from tests.predict.serving.servers import CONFIG, SHORT
 
 
-def test_several_models_say_which_to_believe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_models_say_which_to_believe(tmp_path: Path, command: Command) -> None:
     """The one with the narrowest interval on the server; what is only assumed does not count."""
     server = load_serving(CONFIG).server
     shipped = [Stepper(server, shipped_coefficients(name)) for name in MODELS]
@@ -37,33 +37,30 @@ def test_several_models_say_which_to_believe(tmp_path: Path, capsys: pytest.Capt
     assert believed(shipped) is kernels
     assert believed([kernels, sure, assumed]) is sure
     assert believed([elsewhere, formula]) is formula
-    assert main(["serving-step", str(CONFIG), "--decodes", "8x500", "--model", "all"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(command.text("serving-step", str(CONFIG), "--decodes", "8x500", "--model", "all").split())
     assert "memory traffic (β3)" in told
     assert "believe kernels: its interval is the narrowest of the fitted models, up to 7.8% above the step" in told
     assert "published 35.0%, assumed" in told
     step = ["serving-step", str(CONFIG), "--decodes", "8x500", "--coefficients", str(own)]
     for names in ([], ["--model", "all"]):
-        assert main([*step, *names]) == 0
-        assert "coefficients: my own" in capsys.readouterr().out
+        assert "coefficients: my own" in command.text(*step, *names)
     batch = StepBatch(decodes=(500,) * 8)
     assert step_time(batch, CONFIG, coefficients=own) == step_time(batch, CONFIG, model="formula")
 
 
-def test_python_answers_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_answers_as_the_command_does(command: Command) -> None:
     found = predict.serving_answer(
         CONFIG, SHORT, find_capacity=True, rates=[2.0], slo=["ttft_p90=1s"], price="2/gpu-h", model="formula"
     )
     asked = ["--find-capacity", "--sweep", "rate=2", "--slo", "ttft_p90=1s", "--price", "2/gpu-h", "--model", "formula"]
     settings = [part for each in SHORT for part in ("--set", each)]
-    assert main(["serving", str(CONFIG), *asked, *settings, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(answer_json(found)))
+    assert command.json("serving", str(CONFIG), *asked, *settings) == json.loads(json.dumps(answer_json(found)))
     with pytest.raises(UserError) as error:
         predict.serving_answer(CONFIG, ["load.rat=1"], rates=[0.0], slo=["x"], model="kernel")
     assert all(part in str(error.value) for part in ("load.rat", "rates: 0", "'x'", "did you mean 'kernels'"))
 
 
-def test_a_sweep_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_is_drawn(tmp_path: Path, command: Command) -> None:
     arguments = [part for each in SHORT for part in ("--set", each)]
     drawn = [
         "serving",
@@ -75,11 +72,9 @@ def test_a_sweep_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         str(tmp_path / "sweep.svg"),
         *arguments,
     ]
-    assert main([*drawn, "--sweep", "rate=2,200"]) == 0
+    assert "grows" in command.text(*drawn, "--sweep", "rate=2,200")
     assert 'id="ttft mean"' in (tmp_path / "sweep.svg").read_text()
-    assert "grows" in capsys.readouterr().out
-    assert main(drawn) == 2
-    assert "needs a sweep" in capsys.readouterr().err
+    assert "needs a sweep" in command.refused(*drawn)
 
 
 def test_rates_of_a_sweep() -> None:

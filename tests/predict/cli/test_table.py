@@ -9,9 +9,10 @@ import sys
 import pytest
 
 import predict
-from predict.cli import main
-from predict.cli.table import ALL_KINDS, COMMANDS, RL, SERVING, TRAINING, Command
+from predict.cli import table
+from predict.cli.table import ALL_KINDS, COMMANDS, RL, SERVING, TRAINING
 from sampling.files.places import CONFIGS
+from tests.predict.command import Command
 
 BY_NAME = {command.name: command for command in COMMANDS}
 OF_KIND = {
@@ -35,17 +36,17 @@ OPERANDS = {
 """What a command needs beside its config, if anything."""
 
 
-def words(command: Command, config: str) -> list[str]:
+def words(command: table.Command, config: str) -> list[str]:
     before = {"plot": ["waterfall"], "serving-fit": [OF_KIND[TRAINING], "--config"]}.get(command.name, [])
     after = [] if command.name == "serving-fit" else OPERANDS.get(command.name, [])
     return [command.name, *before, config, *after]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
-def test_a_command_has_a_public_function_with_a_docstring(command: Command) -> None:
-    assert command.function in predict.__all__
-    assert inspect.isfunction(getattr(predict, command.function))
-    assert getattr(predict, command.function).__doc__
+@pytest.mark.parametrize("each", COMMANDS, ids=lambda each: each.name)
+def test_a_command_has_a_public_function_with_a_docstring(each: table.Command) -> None:
+    assert each.function in predict.__all__
+    assert inspect.isfunction(getattr(predict, each.function))
+    assert getattr(predict, each.function).__doc__
 
 
 @pytest.mark.parametrize(
@@ -53,11 +54,10 @@ def test_a_command_has_a_public_function_with_a_docstring(command: Command) -> N
     [(each.name, kind) for each in COMMANDS if each.kinds for kind in ALL_KINDS if kind not in each.kinds],
 )
 def test_a_command_refuses_another_kind_of_config_and_names_one_that_takes_it(
-    name: str, kind: str, capsys: pytest.CaptureFixture[str], tmp_path: object, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: str, command: Command, tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
-    assert main(words(BY_NAME[name], OF_KIND[kind])) == 2
-    told = capsys.readouterr().err
+    told = command.refused(*words(BY_NAME[name], OF_KIND[kind]))
     article = "an RL" if kind == RL else f"a {kind}"
     assert f"{article} config; predict it with `predict " in told
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import predict
-from predict.cli import main
 from predict.explorer.answers import Explorer
 from predict.explorer.server import MOST_BYTES, ExplorerServer
+from tests.predict.command import Command
 
 DEMO = Path("configs/runs/demo.yml")
 
@@ -116,8 +116,6 @@ def test_a_file_outside_the_project_is_not_read(server: ExplorerServer, key: str
     assert "outside the project" in faults[key]
 
 
-def test_a_config_with_faults_has_no_page(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explore", str(DEMO), "--set", "plan.tp=3"]) == 2
-    assert "plan" in capsys.readouterr().err
-    assert main(["explore", str(DEMO), "--port", "70000"]) == 2
-    assert "--port" in capsys.readouterr().err
+def test_a_config_with_faults_has_no_page(command: Command) -> None:
+    assert "plan" in command.refused("explore", str(DEMO), "--set", "plan.tp=3")
+    assert "--port" in command.refused("explore", str(DEMO), "--port", "70000")

@@ -18,6 +18,7 @@ from predict.measured_runs.measured_step import measured_runs
 from predict.run.calibration_file import calibrated, calibration_text, scaled
 from predict.run.calibration_terms import PRIORS, TERMS, CalibratedRun, Calibration, MeasuredTime, Posterior
 from sampling.errors import UserError
+from tests.predict.command import Command
 from tests.predict.measured_runs.calibration_runs import CONFIG, run, step_us
 
 OFF = "further off than the terms of a calibration may stand for"
@@ -34,7 +35,7 @@ def measured(factors: Sequence[float]) -> list[MeasuredRun]:
     ]
 
 
-def test_a_noisy_run_moves_terms_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_noisy_run_moves_terms_less(tmp_path: Path, command: Command) -> None:
     one = run()
 
     def moved(p10_to_p90: float, share: float) -> tuple[float, str]:
@@ -43,8 +44,7 @@ def test_a_noisy_run_moves_terms_less(tmp_path: Path, capsys: pytest.CaptureFixt
         place = tmp_path / "step.json"
         place.write_text(json.dumps({"step_time_us": times, "others_shares": [share] * 4}))
         arguments = ["calibrate", CONFIG, "--measured", str(place), "--output", str(tmp_path / "a.yml"), "--json"]
-        assert main([*arguments, "--dry-run"]) == 0
-        told = capsys.readouterr()
+        told = command.run(*arguments, "--dry-run")
         return json.loads(told.out)["runs"][0]["after_us"] - step_us(one), told.err
 
     (quiet, said), (spread, spread_said), (beside, beside_said) = moved(1.05, 0.0), moved(2.5, 0.0), moved(1.05, 0.5)
@@ -107,15 +107,14 @@ def test_a_step_of_a_cpu_whose_rows_are_anothers_moves_its_terms_and_narrows_its
         estimate(told)
 
 
-def test_a_calibration_of_another_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_calibration_of_another_cluster_is_refused(tmp_path: Path, command: Command) -> None:
     place, width = tmp_path / "terms.yml", (0.01 * np.eye(len(TERMS))).tolist()
     known_run = replace(known(), described=dump_run(run()))
     place.write_text(calibration_text(Posterior(terms=Calibration(products=1.1), covariance=width, runs=(known_run,))))
     faults = {"configs/runs/demo.yml": "it has CPU core", CONFIG: "its links between nodes are others"}
     for config, fault in faults.items():
         links = ["--set", "cluster.inter_node_gb_per_s=7"] if config == CONFIG else []
-        assert main(["one-batch", config, *links, "--calibration", str(place)]) == 2
-        assert fault in capsys.readouterr().err
+        assert fault in command.refused("one-batch", config, *links, "--calibration", str(place))
     assert main(["one-batch", CONFIG, "--target-nodes", "16", "--calibration", str(place)]) == 0
 
 
@@ -208,11 +207,10 @@ def test_chosen_runs_are_one_of_each_group() -> None:
     ],
 )
 def test_measurements_that_cannot_be_are_refused(
-    times: list[str], fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    times: list[str], fault: str, tmp_path: Path, command: Command
 ) -> None:
     place = tmp_path / "a.yml"
-    assert main(["calibrate", CONFIG, "--measured", *times, "--output", str(place)]) == 2
-    told = capsys.readouterr().err
+    told = command.refused("calibrate", CONFIG, "--measured", *times, "--output", str(place))
     assert fault in told
     assert ("; besides, no samples for profile" in told) is (fault == OFF)
     assert not place.exists()

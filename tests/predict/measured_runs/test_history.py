@@ -1,6 +1,5 @@
 """`predict record` and `predict history`: runs kept, the error over time, drift and the term that explains it."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from predict import estimate, load
-from predict.cli import main
 from predict.measured_runs.history import changes, explanations
 from predict.measured_runs.measured_step import MeasuredStep
 from predict.measured_runs.records import keep, record_of, records
 from predict.run.calibration_file import scaled
 from predict.run.calibration_terms import TERMS, Calibration
+from tests.predict.command import Command
 
 CONFIG = "configs/runs/llama3-70b-64xh100.yml"
 
@@ -26,81 +25,64 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:  # type: ignore[type-arg]
-    capsys.readouterr()
-    assert main([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
-
-
-def test_a_run_is_recorded_once_and_shown(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+def test_a_run_is_recorded_once_and_shown(command: Command, data: Path) -> None:
     record = ["record", CONFIG, "--log", "14.9s", "--date", "2026-03-12", "--cluster", "pod-a"]
-    first, again = told(capsys, *record), told(capsys, *record)
+    first, again = command.json(*record), command.json(*record)
     assert (first["new"], again["new"], first["file"]) == (True, False, again["file"])
     assert first["measured"]["step_us"] == 14.9e6
-    told(capsys, "record", CONFIG, "--set", "batch.global=256", "--log", "29s", "--cluster", "pod-a")
+    command.json("record", CONFIG, "--set", "batch.global=256", "--log", "29s", "--cluster", "pod-a")
     assert len([*(data / "runs/pod-a").iterdir()]) == 2
-    assert main([*record, "--date", "2026-03-13"]) == 0
-    assert f"the same step already ({Path(first['file']).stem[-12:-5]})" in capsys.readouterr().err
-    again = told(capsys, *record, "--date", "2026-03-13")
-    told(capsys, "record", "--remove", Path(again["file"]).stem[-12:])
-    assert main([*record, "--date", "2026-03-12"]) == 0
-    assert "already" not in capsys.readouterr().err
-    (cluster,) = told(capsys, "history")["clusters"]
+    assert f"the same step already ({Path(first['file']).stem[-12:-5]})" in command.notes(
+        *record, "--date", "2026-03-13"
+    )
+    again = command.json(*record, "--date", "2026-03-13")
+    command.json("record", "--remove", Path(again["file"]).stem[-12:])
+    assert "already" not in command.notes(*record, "--date", "2026-03-12")
+    (cluster,) = command.json("history")["clusters"]
     assert cluster["runs"][0]["date"][:10] == "2026-03-12"
     assert cluster["runs"][0]["predicted_now_us"] == pytest.approx(estimate(load(CONFIG)).median_us)
-    assert main(["history", "pod-a"]) == 0
-    assert "2 runs: mean error" in capsys.readouterr().out
+    assert "2 runs: mean error" in command.text("history", "pod-a")
 
 
-def test_runs_since_a_day_and_the_last_ones_are_shown_and_one_is_removed(
-    capsys: pytest.CaptureFixture[str], data: Path
-) -> None:
+def test_runs_since_a_day_and_the_last_ones_are_shown_and_one_is_removed(command: Command, data: Path) -> None:
     new = data / "new"
     for date in ("2026-03-12T23:30:00+00:00", "2026-03-14", "2026-03-13T10:00"):
-        told(capsys, "record", CONFIG, "--log", "14.9s", "--date", date, "--cluster", "pod-a", "--data", str(new))
-    (cluster,) = told(capsys, "history")["clusters"]
+        command.json("record", CONFIG, "--log", "14.9s", "--date", date, "--cluster", "pod-a", "--data", str(new))
+    (cluster,) = command.json("history")["clusters"]
     runs = cluster["runs"]
     assert [each["date"][:10] for each in runs][1:] == ["2026-03-13", "2026-03-14"]
     assert not any("+" in each["date"] for each in runs)
-    (cluster,) = told(capsys, "history", "--since", "2026-03-13", "--last", "1")["clusters"]
+    (cluster,) = command.json("history", "--since", "2026-03-13", "--last", "1")["clusters"]
     assert (cluster["runs"], cluster["earlier_runs"]) == (runs[2:], 2)
-    assert main(["history", "pod-a", "--since", "2026-03-15"]) == 2
-    assert "its last is from 2026-03-14" in capsys.readouterr().err
-    removed = told(capsys, "record", "--remove", runs[1]["id"])["removed"]
+    assert "its last is from 2026-03-14" in command.refused("history", "pod-a", "--since", "2026-03-15")
+    removed = command.json("record", "--remove", runs[1]["id"])["removed"]
     assert not Path(removed).exists()
-    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    (cluster,) = command.json("history", "pod-a")["clusters"]
     assert cluster["runs"] == [runs[0], runs[2]]
 
 
-def test_a_run_that_calibrate_refuses_is_kept_but_not_counted_until_another_bears_it_out(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_that_calibrate_refuses_is_kept_but_not_counted_until_another_bears_it_out(command: Command) -> None:
     def record(step: str, day: int) -> str:
-        capsys.readouterr()
-        assert main(["record", CONFIG, "--log", step, "--cluster", "pod-a", "--date", f"2026-03-{day:02d}"]) == 0
-        return capsys.readouterr().err
+        return command.notes("record", CONFIG, "--log", step, "--cluster", "pod-a", "--date", f"2026-03-{day:02d}")
 
     assert "further off than the terms" not in record("14.9s", 1)
     assert "further off than the terms" in (warning := record("90s", 2))
     assert "does not count it until another run of this config takes about as long" in warning
-    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    (cluster,) = command.json("history", "pod-a")["clusters"]
     assert [bool(each["doubt"]) for each in cluster["runs"]] == [False, True]
     assert (cluster["mean_error"], cluster["bias"]) == (abs(cluster["runs"][0]["error"]), cluster["runs"][0]["error"])
-    (alone,) = told(capsys, "history", "pod-a", "--last", "1")["clusters"]
+    (alone,) = command.json("history", "pod-a", "--last", "1")["clusters"]
     assert alone["mean_error"] is None
-    assert main(["history", "pod-a"]) == 0
-    shown = capsys.readouterr().out
+    shown = command.text("history", "pod-a")
     assert "2 runs, of which 1 counts: mean error" in shown
     assert "doubtful runs count neither in these errors" in shown
     assert "counts it all the same" in record("95s", 3)
-    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    (cluster,) = command.json("history", "pod-a")["clusters"]
     assert not any(each["doubt"] for each in cluster["runs"])
     assert cluster["mean_error"] > 0.5
 
 
-def test_two_writers_do_not_meet_and_a_damaged_file_stops_no_other(
-    data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_writers_do_not_meet_and_a_damaged_file_stops_no_other(data: Path, command: Command) -> None:
     run = load(CONFIG)
     prediction = estimate(run)
 
@@ -113,15 +95,14 @@ def test_two_writers_do_not_meet_and_a_damaged_file_stops_no_other(
     assert len(records("pod-a", print)) == 20
     (damaged, *_) = (data / "runs/pod-a").iterdir()
     damaged.write_text(damaged.read_text()[:100])
-    (cluster,) = told(capsys, "history")["clusters"]
+    (cluster,) = command.json("history")["clusters"]
     assert len(cluster["runs"]) == 19
     for place in (data / "runs/pod-a").iterdir():
         place.write_text("{")
-    assert main(["history"]) == 3
-    assert "remove the file, or record the run anew" in capsys.readouterr().err
+    assert "remove the file, or record the run anew" in command.refused("history", code=3)
 
 
-def test_a_slower_network_since_march_is_told_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slower_network_since_march_is_told_and_explained(command: Command) -> None:
     """Three plans that depend on the network by different amounts, the last half on one that takes twice as long."""
     for setting in ("batch.global=128", "batch.global=16", "plan.dp=16"):
         more = ["plan.tp=4", "plan.pp=1", "plan.cp=1"] if setting == "plan.dp=16" else []
@@ -134,18 +115,16 @@ def test_a_slower_network_since_march_is_told_and_explained(capsys: pytest.Captu
                 step_us=step_us, p10_us=step_us, p90_us=step_us, source="a", date=f"2026-03-{day + 7:02d}"
             )
             keep(record_of(replace(run, calibration=None), "pod-a", step, prediction, ""))
-    (cluster,) = told(capsys, "history", "pod-a")["clusters"]
+    (cluster,) = command.json("history", "pod-a")["clusters"]
     (drift,) = cluster["drifts"]
     assert (drift["since"][:10], drift["before"], drift["after"]) == ("2026-03-12", 12, 12)
     assert drift["factor"] > 1.01
     assert drift["explained_by"][0]["term"] == "between_nodes"
     assert drift["explained_by"][0]["factor"] == pytest.approx(2.0, rel=0.1)
     assert drift["explained_by"][0]["share"] > 0.9
-    assert main(["history", "pod-a"]) == 0
-    assert "since 2026-03-12 steps are" in capsys.readouterr().out
+    assert "since 2026-03-12 steps are" in command.text("history", "pod-a")
     for later in (["--since", "2026-03-14"], ["--last", "2"]):  # it is in force, though it came before
-        assert main(["history", "pod-a", *later]) == 0
-        assert "since 2026-03-12 (before the runs shown) steps are" in capsys.readouterr().out
+        assert "since 2026-03-12 (before the runs shown) steps are" in command.text("history", "pod-a", *later)
 
 
 # Changes in recorded steps: found where they are, seldom where there are none.

@@ -14,6 +14,7 @@ from predict.plan_search.rl import length_map
 from predict.plan_search.sweep import SweptRows, opened_space
 from predict.rl.step import RlStep
 from sampling.errors import ConfigError, InfeasibleError, UserError
+from tests.predict.command import Command
 
 SMALL = """\
 model: llama3-8b
@@ -102,9 +103,8 @@ def test_wrong_choices_are_refused(small: Path) -> None:
         predict.rl_search(small, ["rl.rollout.tp=[1]", "plan.zero=0", "rl.rollout.memory_share=0.9"])
 
 
-def test_the_commands_print_and_write(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", str(small), "--set", "rl.rollout.tp=[2]", "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
+def test_the_commands_print_and_write(small: Path, tmp_path: Path, command: Command) -> None:
+    content = command.json("search", str(small), "--set", "rl.rollout.tp=[2]")
     assert content["best"][0]["settings"] == {"rl.rollout.tp": 2}
     table = tmp_path / "rl.csv"
     assert main(["sweep", str(small), "--vary", "rl.n=2,4", "--output", str(table)]) == 0

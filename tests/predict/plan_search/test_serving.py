@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import predict
-from predict.cli import main
 from predict.kinds import SERVING, ServerOptions, kind
 from predict.plan_search.serving import ORDERS
 from predict.plan_search.sweep import SweptRows, opened, swept_space
@@ -21,6 +20,7 @@ from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import ServerAnswer
 from predict.serving.stepper import Stepper
 from sampling.errors import InfeasibleError, UserError
+from tests.predict.command import Command
 from tests.predict.serving.servers import CONFIG, SHORT
 
 FORMULA = shipped_coefficients("formula")
@@ -116,20 +116,17 @@ def test_unknown_keys_are_told_with_the_nearest() -> None:
         swept(["placement.t=1"])
 
 
-def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_sweep_search_and_compare(tmp_path: Path, command: Command) -> None:
     table = tmp_path / "servers.csv"
     swept = ["sweep", str(CONFIG), "--vary", "placement.tp=1,2", *options(SMALL), "--price", "2EUR/gpu-h"]
-    assert main([*swept, "--output", str(table)]) == 0
-    capsys.readouterr()
+    command.run(*swept, "--output", str(table))
     rows = list(csv.DictReader(table.open()))
     assert [(row["tp"], row["n_cards"], row["reason"]) for row in rows] == [("1", "1", ""), ("2", "2", "")]
     assert float(rows[1]["e2e_s"]) < float(rows[0]["e2e_s"])
     searched = ["search", str(CONFIG), "--set", "placement.tp=[1, 2]", *options(SMALL)]
-    assert main([*searched, "--objective", "tpot", "--top", "1", "--json"]) == 0
-    (best,) = json.loads(capsys.readouterr().out)["rows"]
+    (best,) = command.json(*searched, "--objective", "tpot", "--top", "1")["rows"]
     assert best["placement.tp"] == 2
-    assert main(["compare", str(CONFIG), str(CONFIG), *options(SMALL), "--json"]) == 0
-    compared = json.loads(capsys.readouterr().out)
+    compared = command.json("compare", str(CONFIG), str(CONFIG), *options(SMALL))
     (between,) = compared["carried_ratios"]
     own_bounds = [compared["servers"][0]["capacity_rps"][bound] for bound in ("low", "median", "high")]
     assert between["median"] == 1
@@ -138,7 +135,7 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, capsys: pytest.Captur
     own.write_text(json.dumps(coefficients_json(replace(FORMULA, source="my own"))))
     for asked in (swept, searched, ["compare", str(CONFIG), str(CONFIG), *options(SMALL)]):
         for given in (["--coefficients", str(own)], ["--coefficients", str(own), "--model", "formula"]):
-            assert main([*asked, *given]) == 0
-            assert "step by formula; coefficients: my own" in capsys.readouterr().out
-        assert main([*asked, "--coefficients", str(own), "--model", "kernels"]) == 2
-        assert "own.json is for the model formula, not kernels" in capsys.readouterr().err
+            assert "step by formula; coefficients: my own" in command.text(*asked, *given)
+        assert "own.json is for the model formula, not kernels" in command.refused(
+            *asked, "--coefficients", str(own), "--model", "kernels"
+        )

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from predict import SamplesError, one_batch
-from predict.cli import main
 from predict.prices import sample_provenance as whose_rows
 from predict.run.calibration_file import calibration_text
 from predict.run.calibration_terms import TERMS, CalibratedRun, Calibration, Posterior
@@ -22,7 +21,7 @@ from sampling.files.places import DATA_VARIABLE, SHIPPED_DATA
 from sampling.hardware.cluster import load_cluster
 from sampling.store import profiles
 from sampling.store.profiles import OWN, SHIPPED, profile_in_use
-from tests.predict.printed_answers import printed
+from tests.predict.command import Command
 from tests.regressors.few_trees import few_trees
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -93,8 +92,8 @@ def few_own_rows(fitted_rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("few_own_rows")
-def test_few_own_rows_are_said_to_measure_less_than_the_shipped_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    text = " ".join(printed(capsys, "one-batch", DEMO).split())
+def test_few_own_rows_are_said_to_measure_less_than_the_shipped_ones(command: Command) -> None:
+    text = " ".join(command.text("one-batch", DEMO).split())
     assert text.startswith(f"The rows of {OWN} measure ")
     assert f"those of {SHIPPED}, taken on the same CPU, 100%: name those with --set cluster.profile={SHIPPED}" in text
     assert one_batch(DEMO, [f"cluster.profile={SHIPPED}"]).provenance["better_rows"] == []
@@ -122,13 +121,13 @@ def test_a_profile_that_is_sampled_but_not_fitted_names_the_command_that_fits(fe
         one_batch(DEMO, ["cluster.profile=mine"], require_measured=True)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=[command[0] for command in COMMANDS])
+@pytest.mark.parametrize("words", COMMANDS, ids=[words[0] for words in COMMANDS])
 @pytest.mark.usefixtures("on_another_cpu")
-def test_each_command_says_first_whose_rows_it_rests_on(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, *command)
+def test_each_command_says_first_whose_rows_it_rests_on(words: list[str], command: Command) -> None:
+    text = command.text(*words)
     assert text.startswith(STAND_IN)
     assert f"samples: {SHIPPED}, taken on AMD EPYC" in text
-    result = json.loads(printed(capsys, *command, "--json"))
+    result = command.json(*words)
     assert result["provenance"]["notes"][0].endswith("`make train-regressors`")
     assert result["provenance"]["samples"]["profile"] == SHIPPED
 
@@ -149,9 +148,10 @@ def test_own_rows_are_used_once_they_are_fitted(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("on_another_cpu")
-def test_figures_of_another_cpu_are_not_kept_as_those_of_the_shipped_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "this-machine", "--keep"]) == 3
-    assert f"profile {SHIPPED}: its rows were taken on AMD EPYC" in capsys.readouterr().err
+def test_figures_of_another_cpu_are_not_kept_as_those_of_the_shipped_rows(command: Command) -> None:
+    assert f"profile {SHIPPED}: its rows were taken on AMD EPYC" in command.refused(
+        "validate", "this-machine", "--keep", code=3
+    )
 
 
 def test_a_gpu_asked_about_with_rows_of_a_cpu_is_told_which_rows_and_what_to_name() -> None:
@@ -163,10 +163,9 @@ def test_a_gpu_asked_about_with_rows_of_a_cpu_is_told_which_rows_and_what_to_nam
     assert one_batch(DEMO, [*gpu, "cluster.profile=analytic", "precision=bf16"]).is_analytic
 
 
-def test_only_the_whole_set_of_runs_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", DEMO, "--keep"]) == 2
-    assert main(["validate", "this-machine", "--keep", "--set", "batch.micro=1"]) == 2
-    assert "--keep" in capsys.readouterr().err
+def test_only_the_whole_set_of_runs_is_kept(command: Command) -> None:
+    assert "--keep" in command.refused("validate", DEMO, "--keep")
+    assert "--keep" in command.refused("validate", "this-machine", "--keep", "--set", "batch.micro=1")
 
 
 def test_layers_timed_on_another_cpu_than_the_rest_are_told(on_another_cpu: str) -> None:
@@ -183,19 +182,19 @@ def test_layers_timed_on_another_cpu_than_the_rest_are_told(on_another_cpu: str)
 
 
 @pytest.mark.usefixtures("on_the_shipped_cpu")
-@pytest.mark.parametrize("command", COMMANDS, ids=[command[0] for command in COMMANDS])
-def test_a_calibrated_answer_says_so(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", COMMANDS, ids=[words[0] for words in COMMANDS])
+def test_a_calibrated_answer_says_so(words: list[str], tmp_path: Path, command: Command) -> None:
     path = tmp_path / "terms.yml"
     measured = CalibratedRun(run="demo", measured_us=1e6, before_us=9e5, after_us=9.9e5, left_out_us=9e5)
     covariance = tuple(tuple(1e-4 * (row == column) for column in TERMS) for row in TERMS)
     terms = Calibration(launch=1.2, in_node=0.8)
     posterior = Posterior(terms=terms, covariance=covariance, runs=(measured,), date="2026-11-22")
     path.write_text(calibration_text(posterior))
-    text = printed(capsys, *command, "--calibration", str(path))
+    text = command.text(*words, "--calibration", str(path))
     assert "Calibrated to 1 measured run (2026-11-22): in node × 0.8, launch × 1.2" in text
-    result = json.loads(printed(capsys, *command, "--calibration", str(path), "--json"))
+    result = command.json(*words, "--calibration", str(path))
     assert result["provenance"]["calibration"]["in_node"] == 0.8
-    assert json.loads(printed(capsys, *command, "--json"))["provenance"]["calibration"] is None
+    assert command.json(*words)["provenance"]["calibration"] is None
 
 
 # Rows that came after the models were fitted: said before the first figure, and not measured enough for --require-measured.
@@ -216,7 +215,7 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_samples_newer_than_the_models_are_said_and_refused_where_all_must_be_measured(
-    manifest: Path, capsys: pytest.CaptureFixture[str]
+    manifest: Path, command: Command
 ) -> None:
     assert one_batch(DEMO, [NAMED], require_measured=True).provenance["notes"] == []
     content = json.loads(manifest.read_text())
@@ -226,8 +225,7 @@ def test_samples_newer_than_the_models_are_said_and_refused_where_all_must_be_me
     assert note == "mine: a sampling session is newer than its time models; run `make train-regressors PROFILE=mine`"
     with pytest.raises(SamplesError, match="is newer than its time models"):
         one_batch(DEMO, [NAMED], require_measured=True)
-    assert main(["one-batch", DEMO, "--set", NAMED, "--require-measured"]) == 3
-    assert "make train-regressors" in capsys.readouterr().err
+    assert "make train-regressors" in command.refused("one-batch", DEMO, "--set", NAMED, "--require-measured", code=3)
 
 
 def test_models_without_their_samples_have_no_age(manifest: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from predict.cli import main
 from predict.reports.page.rl import rl_content
 from predict.rl.books import RlLedger
 from sampling.errors import UserError
+from tests.predict.command import Command
 
 PPO = """\
 model: llama3-8b
@@ -89,23 +89,19 @@ def test_without_samples_a_step_rests_on_no_measurement(ppo: Path) -> None:
     assert min(sources["analytic"], sources["assumed"]) > 0
 
 
-def test_the_command_tells_the_books(ppo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ledger", str(ppo), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_the_command_tells_the_books(ppo: Path, command: Command) -> None:
+    found = command.json("ledger", str(ppo))
     step = ledger_of(ppo).step
     assert found["account_us"]["all GPUs"]["gen"] == step.phases[0].time.median_us
     assert found["optimizer_step"]["step_time_us"]["median"] == step.actor.median_us
-    assert main(["ledger", str(ppo), "--csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = list(csv.DictReader(io.StringIO(command.text("ledger", str(ppo), "--csv"))))
     (bubble,) = (
         row for row in rows if (row["entry"], row["quantity"]) == ("phases update_actor", "parts_us.pp_bubble")
     )
     assert float(bubble["value"]) == pytest.approx(step.phase("update_actor").parts["pp_bubble"])  # type: ignore[union-attr]
 
 
-def test_the_page_and_the_figures_have_the_phases(
-    ppo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_and_the_figures_have_the_phases(ppo: Path, tmp_path: Path, command: Command) -> None:
     (view,) = rl_content([ledger_of(ppo, *PLACEMENTS["stale"]).step])["runs"]
     assert {span["lane"] for span in view["spans"]} == {"trainer", "engines"}
     assert [moment["phase"] for moment in view["memory"]["moments"]] == ["gen", "update_critic", "update_actor"]
@@ -119,8 +115,8 @@ def test_the_page_and_the_figures_have_the_phases(
         assert f'id="{mark}"' in drawn.read_text(encoding="utf-8"), kind
     assert main(["plot", "timeline", str(ppo), "-o", str(page)]) == 0
     assert '"sections":["rl_headline","placement"]' in page.read_text(encoding="utf-8")
-    capsys.readouterr()
-    assert main(["report", str(ppo), "configs/runs/demo.yml", "-o", str(page)]) == 2
-    assert "configs/runs/demo.yml: not an RL config" in capsys.readouterr().err
+    assert "configs/runs/demo.yml: not an RL config" in command.refused(
+        "report", str(ppo), "configs/runs/demo.yml", "-o", str(page)
+    )
     with pytest.raises(UserError, match="pareto: an RL config has waterfall, memory, heatmap, timeline"):
         predict.plot("pareto", ppo)

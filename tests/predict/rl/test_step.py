@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from predict.serving.batch import Chunk, StepBatch
 from predict.serving.stepper import stepper
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
+from tests.predict.command import Command
 from tests.predict.rl.small_steps import median, phase_of, step_of
 
 SHIPPED = sorted((CONFIGS / "rl").glob("*.yml"))
@@ -274,7 +274,7 @@ def test_lengths_are_quantiles_that_are_cut(small: Path) -> None:
     assert (samples.prompt == 64).all()
 
 
-def test_draws_differ_about_the_quantiles(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_draws_differ_about_the_quantiles(small: Path, command: Command) -> None:
     """Drawn lengths have the distribution's mean; a step of them differs from draw to draw, and a constant one does not."""
     spread = ("rl.response=lognormal:100,0.6", "rl.response_max=1024")
     draws = predict.rl_step_draws(small, spread, draws=5)
@@ -286,10 +286,8 @@ def test_draws_differ_about_the_quantiles(small: Path, capsys: pytest.CaptureFix
     assert (draws.times_us("values") == 0).all()
     same = predict.rl_step_draws(small, draws=2)
     assert same.percentiles_us("step")["p50"] == pytest.approx(median(step_of(small), "step"), rel=1e-12)
-    assert main(["rl-step", str(small), "--draws", "2", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["draws"]
+    found = command.json("rl-step", str(small), "--draws", "2")["draws"]
     assert found["count"] == 2
     assert found["step_us"]["p50"] == same.percentiles_us("step")["p50"]
-    assert main(["rl-step", str(small), "--draws", "2"]) == 0
-    assert "over 2 draws of the lengths" in capsys.readouterr().out
+    assert "over 2 draws of the lengths" in command.text("rl-step", str(small), "--draws", "2")
     assert main(["rl-step", str(small), "--draws", "0"]) == 2

@@ -1,6 +1,5 @@
 """The file of a calibration: what writes, uses and forgets it, what is added to it, and a damaged one."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,63 +12,57 @@ from predict.run.calibration_file import calibration_text, read_calibration
 from predict.run.calibration_terms import Calibration, Posterior
 from predict.serving.coefficients import read_coefficients
 from sampling.errors import ConfigError
+from tests.predict.command import Command
 from tests.predict.measured_runs.calibration_runs import CONFIG, run, step_us
 
 
-def test_a_dry_run_shows_the_fit_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_shows_the_fit_and_writes_nothing(tmp_path: Path, command: Command) -> None:
     place = tmp_path / "a.yml"
-    arguments = ["calibrate", CONFIG, "--measured", "14.9s", "--output", str(place), "--json"]
-    assert main([*arguments, "--dry-run"]) == 0
-    dry = json.loads(capsys.readouterr().out)
+    arguments = ["calibrate", CONFIG, "--measured", "14.9s", "--output", str(place)]
+    dry = command.json(*arguments, "--dry-run")
     assert not place.exists()
-    assert main(arguments) == 0
-    written = json.loads(capsys.readouterr().out)
+    written = command.json(*arguments)
     assert (dry.pop("written"), written.pop("written")) == (False, True)
     assert dry == written
-    assert main([*arguments[:3], "14.9ms", *arguments[4:]]) == 2
-    assert "14.9 s (14.9s as given), 14.9 ms (14.9ms as given) for one config differ" in capsys.readouterr().err
+    assert "14.9 s (14.9s as given), 14.9 ms (14.9ms as given) for one config differ" in command.refused(
+        *arguments[:3], "14.9ms", *arguments[4:]
+    )
 
 
-def test_a_cluster_that_names_the_file_uses_it_until_it_is_forgotten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cluster_that_names_the_file_uses_it_until_it_is_forgotten(tmp_path: Path, command: Command) -> None:
     (tmp_path / "mine.yml").write_text("{hardware: h100-sxm, nodes: 8, gpus_per_node: 8}")
     config = tmp_path / "run.yml"
     config.write_text(Path(CONFIG).read_text().replace("../", f"{Path('configs').absolute()}/"))
     cluster = "cluster=mine.yml"
     before = step_us(load(config, [cluster]))
-    arguments = ["calibrate", str(config), "--set", cluster, "--measured", f"{before * 1.05:.0f}us", "--json"]
-    assert main(arguments) == 0
-    capsys.readouterr()
-    assert main(arguments) == 0
-    content, place = json.loads(capsys.readouterr().out), tmp_path / "mine.calibration.yml"
+    arguments = ["calibrate", str(config), "--set", cluster, "--measured", f"{before * 1.05:.0f}us"]
+    command.run(*arguments)
+    content, place = command.json(*arguments), tmp_path / "mine.calibration.yml"
     assert content["file"] == str(place)
     assert [each["runs"] for each in content["history"]] == [1]
     (tmp_path / "mine.yml").write_text(
         "{hardware: h100-sxm, nodes: 8, gpus_per_node: 8, calibration: mine.calibration.yml}"
     )
     run_it = ["one-batch", str(config), "--set", cluster]
-    assert main(run_it) == 0
-    assert "Calibrated to 1 measured run" in capsys.readouterr().out
+    assert "Calibrated to 1 measured run" in command.text(*run_it)
     after = step_us(load(config, [cluster]))
     assert before < after < 1.05 * before
-    by_option = ["one-batch", str(config), "--set", cluster, "--calibration", str(place), "--json"]
-    assert main(by_option) == 0  # in place of the cluster's, not on top of it
-    assert json.loads(capsys.readouterr().out)["step_time_us"]["median"] == pytest.approx(after)
+    by_option = ["one-batch", str(config), "--set", cluster, "--calibration", str(place)]
+    # in place of the cluster's, not on top of it
+    assert command.json(*by_option)["step_time_us"]["median"] == pytest.approx(after)
     assert main(["calibrate", "--forget", str(place)]) == 0
     assert step_us(load(config, [cluster])) == before
     assert len(read_calibration(place).history) == 2
 
 
-def test_runs_given_later_are_added_to_those_that_the_file_holds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_given_later_are_added_to_those_that_the_file_holds(tmp_path: Path, command: Command) -> None:
     place, other = tmp_path / "mine.yml", "batch.global=256"
     us = {setting: step_us(run(setting)) for setting in ("batch.global=128", other)}
 
-    def calibrate(measured: str, *settings: str) -> int:
+    def calibrate(measured: str, *settings: str, code: int = 0) -> str:
         overrides = [text for setting in settings for text in ("--set", setting)]
-        return main(["calibrate", CONFIG, *overrides, "--measured", measured, "--output", str(place)])
+        words = ("calibrate", CONFIG, *overrides, "--measured", measured, "--output", str(place))
+        return command.run(*words, code=code).err
 
     log = tmp_path / "train.log"
     log.write_text(
@@ -78,12 +71,11 @@ def test_runs_given_later_are_added_to_those_that_the_file_holds(
             for step in range(1, 9)
         )
     )
-    assert calibrate(str(log)) == 0
+    calibrate(str(log))
     alone = read_calibration(place)
-    assert calibrate(str(log)) == 0  # the same again tells nothing more
+    assert "holds 1 earlier measurement; none of those given is new" in calibrate(str(log))
     assert read_calibration(place).runs == alone.runs
-    assert "holds 1 earlier measurement; none of those given is new" in capsys.readouterr().err
-    assert calibrate(f"{us[other] * 1.06:.0f}us", other) == 0
+    calibrate(f"{us[other] * 1.06:.0f}us", other)
     both = read_calibration(place)
     assert [each.times[0].source for each in both.runs] == [
         f"{log} (Megatron, 4 of 8 lines)",
@@ -93,18 +85,14 @@ def test_runs_given_later_are_added_to_those_that_the_file_holds(
     asked = [MeasuredRun(name="a", runs=(run(),), measured_us=us["batch.global=128"] * 1.05)]
     asked.append(MeasuredRun(name="b", runs=(run(other),), measured_us=us[other] * 1.06))
     assert both.terms.products == pytest.approx(fit(asked).terms.products, rel=1e-4)
-    capsys.readouterr()
-    assert calibrate(f"{us[other] * 1.6:.0f}us", other) == 2  # a repeat that is none
-    assert "differ by more than repeats do" in capsys.readouterr().err
+    assert "differ by more than repeats do" in calibrate(f"{us[other] * 1.6:.0f}us", other, code=2)
     assert read_calibration(place) == both
     place.write_text(place.read_text().replace("tied", "bound"))
-    assert calibrate("14s") == 2
-    assert f"--forget {place}" in capsys.readouterr().err
+    assert f"--forget {place}" in calibrate("14s", code=2)
     assert main(["calibrate", "--forget", str(place)]) == 0
-    assert main(["one-batch", CONFIG, "--calibration", str(place)]) == 0
-    assert f"--calibration: {place} holds no runs" in capsys.readouterr().err
-    assert calibrate("14s") == 0
-    assert calibrate("14000ms") == 0
+    assert f"--calibration: {place} holds no runs" in command.notes("one-batch", CONFIG, "--calibration", str(place))
+    calibrate("14s")
+    calibrate("14000ms")
     assert [len(each.times) for each in read_calibration(place).runs] == [1]
 
 

@@ -27,6 +27,7 @@ from sampling.errors import ConfigError, UserError
 from sampling.files.places import CONFIGS
 from sampling.operators.attention import DecodeAttention
 from sampling.operators.gemm import Gemm
+from tests.predict.command import Command
 from tests.predict.serving.servers import SHORT, engine, server
 from tests.predict.serving.step_batches import batches
 
@@ -62,7 +63,7 @@ def fitted(*arguments: str, files: Sequence[Path]) -> int:
 
 
 def test_the_servers_own_coefficients_are_found_and_used(
-    answered: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    answered: list[Path], tmp_path: Path, command: Command
 ) -> None:
     mine = tmp_path / "mine.json"
     assert fitted("--output", str(mine), files=answered) == 0
@@ -77,17 +78,15 @@ def test_the_servers_own_coefficients_are_found_and_used(
     true = FORMULA.table_from(server, Stepper(server, found).features, TRUE)
     own = Stepper(server, found).table
     assert own.decode_us[[4, 16, 64]] == pytest.approx(true.decode_us[[4, 16, 64]], rel=0.03)
-    capsys.readouterr()
-    assert main(["serving", str(CONFIG), "--coefficients", str(mine), "--set", "load.duration_s=9", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = command.json("serving", str(CONFIG), "--coefficients", str(mine), "--set", "load.duration_s=9")
     assert told["source"].startswith("requests of") and told["notes"] == []
     # another placement has an exchange that no request told of: a note says so, and the interval is wider
-    step = ["serving-step", str(CONFIG), "--decodes", "8x500", "--coefficients", str(mine), "--json"]
-    assert main([*step, "--set", "placement.tp=2"]) == 0
-    (note,) = json.loads(capsys.readouterr().out)["models"][0]["notes"]
+    step = ["serving-step", str(CONFIG), "--decodes", "8x500", "--coefficients", str(mine)]
+    (note,) = command.json(*step, "--set", "placement.tp=2")["models"][0]["notes"]
     assert "are of llama3-8b on NVIDIA H100-SXM5-80GB, tp 1, bf16; the interval of another server " in note
-    assert main(["one-batch", str(CONFIGS / "runs" / "demo.yml"), "--calibration", str(mine)]) == 2
-    assert "mine.json: is a file of `predict serving-fit`, which" in capsys.readouterr().err
+    assert "mine.json: is a file of `predict serving-fit`, which" in command.refused(
+        "one-batch", str(CONFIGS / "runs" / "demo.yml"), "--calibration", str(mine)
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,7 +239,7 @@ def test_calls_of_sliced_servers_are_those_that_a_session_knows() -> None:
     assert "custom_all_reduce" in {call.NAME for call in calls}
 
 
-def test_the_steps_of_an_engines_log_are_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_steps_of_an_engines_log_are_fitted(tmp_path: Path, command: Command) -> None:
     """Steps of the shipped server with slower products, from a table to coefficients that predict them."""
     config, log, mine = CONFIGS / "serving" / "llama3-8b-h100.yml", tmp_path / "steps.csv", tmp_path / "mine.json"
     server = load_serving(config).server
@@ -263,8 +262,7 @@ def test_the_steps_of_an_engines_log_are_fitted(tmp_path: Path, capsys: pytest.C
     predicted = [one.median_us for one in Stepper(server, found).step_times(steps)]
     assert predicted == pytest.approx(times.tolist(), rel=0.05)
     short = [part for each in SHORT for part in ("--set", each)]
-    assert main(["serving", str(config), "--coefficients", str(mine), *short]) == 0
-    assert "the client's time is unknown" in capsys.readouterr().out
+    assert "the client's time is unknown" in command.text("serving", str(config), "--coefficients", str(mine), *short)
     for text, fault in (
         ("step_ms,decodes\n3,0", "leave out steps that do nothing"),
         ("step_ms,decodes\n3,4000", "4,000 tokens"),
@@ -275,5 +273,4 @@ def test_the_steps_of_an_engines_log_are_fitted(tmp_path: Path, capsys: pytest.C
         ("step_ms,decodes,prefill_context\n3,1,70", "prefill_context: 70 tokens in the cache of 0 prefills"),
     ):
         log.write_text(text)
-        assert main(arguments) == 2
-        assert fault in capsys.readouterr().err
+        assert fault in command.refused(*arguments)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from predict.cli import main
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import rate_of_slow_first_tokens
@@ -17,6 +16,7 @@ from predict.serving.requests import at_rate_of, in_closed_loop, played_again, r
 from predict.serving.stepper import stepper
 from predict.serving.traffic import Traffic
 from sampling.errors import ConfigError
+from tests.predict.command import Command
 from tests.predict.serving.servers import CONFIG
 
 
@@ -26,7 +26,7 @@ def served(*settings: str) -> LoadedServer:
     return LoadedServer(run, stepper(run.server, "formula"))
 
 
-def test_requests_of_a_file_are_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_of_a_file_are_served(tmp_path: Path, command: Command) -> None:
     rows = [(round(10 + 0.2 * place, 3), 300 + place % 5, 40) for place in range(30)]
     table = tmp_path / "requests.csv"
     table.write_text(
@@ -47,8 +47,7 @@ def test_requests_of_a_file_are_served(tmp_path: Path, capsys: pytest.CaptureFix
     assert (
         served(f"load.file={lifecycle}", "load.shared_tokens=288").as_configured().served.chunk_tokens < 0.5 * 30 * 302
     )
-    assert main(["serving", str(CONFIG), "--model", "formula", "--set", f"load.file={table}"]) == 0
-    told = capsys.readouterr().out
+    told = command.text("serving", str(CONFIG), "--model", "formula", "--set", f"load.file={table}")
     assert "30 requests of requests.csv, 5" in told
     assert "302 tokens in and 40 out on average" in told
     assert "poisson" not in told
@@ -62,7 +61,7 @@ def recorded(tmp_path: Path, same: bool) -> str:
     return f"load.file={table}"
 
 
-def test_the_capacity_of_a_file_is_that_of_its_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_capacity_of_a_file_is_that_of_its_requests(tmp_path: Path, command: Command) -> None:
     """Of their lengths, and of the prompts that they share; at rates beside it the same requests arrive faster or slower."""
     own, same = (served(recorded(tmp_path, each)) for each in (False, True))
     carried, more = (one.capacity().median for one in (own, same))
@@ -73,8 +72,7 @@ def test_the_capacity_of_a_file_is_that_of_its_requests(tmp_path: Path, capsys: 
     assert slow.served.traffic.rate == pytest.approx(0.8 * carried)
     assert rate_of_slow_first_tokens(own, carried) > 0
     sweep = ["serving", str(CONFIG), "--model", "formula", "--set", recorded(tmp_path, True), "--sweep", "rate=2,4"]
-    assert main([*sweep, "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
+    content = command.json(*sweep)
     assert [each["rate_rps"] for each in content["loads"]] == [2, 4]
     assert [each["file"]["requests"] for each in content["loads"]] == [40, 40]
     assert [each["file"]["span_s"] for each in content["loads"]] == [19.5, 9.75]

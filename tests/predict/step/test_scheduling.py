@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 from predict import estimate, estimate_as_scheduled
-from predict.cli import main
 from predict.config.load import load
 from predict.prices.open import SpeedOfLight
 from predict.prices.price_list import PriceList
@@ -22,6 +20,7 @@ from predict.step.scheduling import compare_schedules
 from predict.workload.decompose import decompose, requests_of_runs
 from regressors.bank.times import Times
 from sampling.errors import InfeasibleError
+from tests.predict.command import Command
 from tests.predict.step.small_runs import predicted, run, step_us
 from tests.tiny_runs import calls_of
 
@@ -115,13 +114,12 @@ def test_an_order_file_lies_beside_the_config(tmp_path: Path) -> None:
     assert results[0] == results[1]
 
 
-def test_schedules_of_a_config_have_its_stage_times(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schedule", DEMO, "--schedule", "1f1b,zb-h1", "--json"]) == 0
-    found = {outcome["name"]: outcome for outcome in json.loads(capsys.readouterr().out)["schedules"]}
-    assert main(["one-batch", DEMO, "--set", "plan.schedule=zb-h1", "--json"]) == 0
-    step = json.loads(capsys.readouterr().out)
+def test_schedules_of_a_config_have_its_stage_times(command: Command) -> None:
+    found = {
+        outcome["name"]: outcome for outcome in command.json("schedule", DEMO, "--schedule", "1f1b,zb-h1")["schedules"]
+    }
+    step = command.json("one-batch", DEMO, "--set", "plan.schedule=zb-h1")
     assert step["schedule"] == "zb-h1"
     assert step["bubble_fraction"] == pytest.approx(found["zb-h1"]["bubble_fraction"])
     assert found["zb-h1"]["makespan"] < step["step_time_us"]["median"]
-    assert main(["schedule", DEMO, "--pp", "4"]) == 2
-    assert "--set plan.pp=4" in capsys.readouterr().err
+    assert "--set plan.pp=4" in command.refused("schedule", DEMO, "--pp", "4")

@@ -31,6 +31,7 @@ from sampling.files.places import DATA_VARIABLE
 from sampling.hardware import this_device
 from sampling.hardware.cluster import hardware_facts
 from sampling.units import GIB
+from tests.predict.command import Command
 
 DEMO = "configs/runs/demo.yml"
 
@@ -78,7 +79,7 @@ def test_noisy_runs_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_validation_goes_on_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
     calls = 0
@@ -101,8 +102,7 @@ def test_an_interrupted_validation_goes_on_where_it_was(
         )
 
     monkeypatch.setattr(real_step, "measure", measure)
-    assert main(["validate", DEMO, "--rounds", "3"]) == 130
-    told = capsys.readouterr().err
+    told = command.refused("validate", DEMO, "--rounds", "3", code=130)
     assert re.search(r"3 measurements, [0-9,]+ to [0-9,]+ s in all", told)
     assert "s left" in told
     assert "kept so far: 1 of 3 measurements" in told
@@ -112,10 +112,11 @@ def test_an_interrupted_validation_goes_on_where_it_was(
     assert [*(tmp_path / "published").iterdir()] == []
 
 
-def test_the_profile_to_validate_may_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_profile_to_validate_may_be_named(command: Command) -> None:
     for named in (["--profile", "nowhere"], ["--set", "cluster.profile=nowhere"]):
-        assert main(["validate", "this-machine", "--keep", *named]) == 3
-        assert "profile nowhere: has no samples" in capsys.readouterr().err
+        assert "profile nowhere: has no samples" in command.refused(
+            "validate", "this-machine", "--keep", *named, code=3
+        )
     assert main(["validate", DEMO, "--profile", "nowhere"]) == 2
     assert validation_path("nowhere").name == "nowhere-steps.json"
 
@@ -225,11 +226,8 @@ def test_the_runs_show_each_way_to_train() -> None:
     assert {run.microbatches > 1 for run in runs} == {True, False}
 
 
-def test_all_are_measured_once_for_this_gpu_and_kept(
-    gpu: Gpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["validate", "this-gpu", "--keep", "--json"]) == 0
-    printed = capsys.readouterr()
+def test_all_are_measured_once_for_this_gpu_and_kept(gpu: Gpu, tmp_path: Path, command: Command) -> None:
+    printed = command.run("validate", "this-gpu", "--keep", "--json")
     rows = json.loads(printed.out)["rows"]
     assert gpu.trained == [row["run"] for row in rows] == names()
     assert rows[0]["device"]["name"] == "NVIDIA H200"
@@ -243,10 +241,9 @@ def test_all_are_measured_once_for_this_gpu_and_kept(
     assert kept["rows"] == rows
 
 
-def test_a_failed_run_is_told_left_out_and_tried_again(gpu: Gpu, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_run_is_told_left_out_and_tried_again(gpu: Gpu, command: Command) -> None:
     gpu.broken = {"cudnn"}
-    assert main(["validate", "this-gpu"]) == 2
-    printed = capsys.readouterr()
+    printed = command.run("validate", "this-gpu", code=2)
     assert "left out: cudnn: the step failed: no kernel image" in printed.err
     assert f"1 of {len(names())} runs failed and have no row: cudnn" in printed.err
     assert "30.00 GiB" in printed.out
@@ -257,43 +254,37 @@ def test_a_failed_run_is_told_left_out_and_tried_again(gpu: Gpu, capsys: pytest.
     assert gpu.trained == ["cudnn"]
 
 
-def test_an_interrupted_validation_of_a_gpu_goes_on_where_it_was(gpu: Gpu, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_validation_of_a_gpu_goes_on_where_it_was(gpu: Gpu, command: Command) -> None:
     gpu.interrupts = 3
-    assert main(["validate", "this-gpu"]) == 130
-    assert f"kept so far: 3 of {len(names())} measurements" in capsys.readouterr().err
+    assert f"kept so far: 3 of {len(names())} measurements" in command.refused("validate", "this-gpu", code=130)
     assert main(["validate", "this-gpu"]) == 0
     assert gpu.trained == names()
 
 
-def test_what_does_not_fit_the_gpu_is_left_out(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_fit_the_gpu_is_left_out(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.setattr(requirements, "device_name", lambda: hardware_facts("rtx-4090").device_name)
     monkeypatch.setattr(requirements, "detect_hardware", lambda: "rtx-4090")
-    assert main(["validate", "this-gpu"]) == 0
-    assert "left out, since it does not fit: larger" in capsys.readouterr().err
+    assert "left out, since it does not fit: larger" in command.notes("validate", "this-gpu")
     assert "launches" in gpu.trained
     assert "larger" not in gpu.trained
 
 
-@pytest.mark.parametrize("command", [["validate", "this-gpu"], ["validate", "this-gpu", "--keep"]])
-def test_a_machine_without_a_gpu_is_told(
-    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("options", [[], ["--keep"]])
+def test_a_machine_without_a_gpu_is_told(options: list[str], monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     monkeypatch.setattr(requirements, "device_name", lambda: "")
-    assert main(command) == 2
-    assert "torch finds no GPU on this machine; use one that has a CUDA or ROCm GPU" in capsys.readouterr().err
+    assert "torch finds no GPU on this machine; use one that has a CUDA or ROCm GPU" in command.refused(
+        "validate", "this-gpu", *options
+    )
 
 
-def test_an_unknown_gpu_is_told_how_to_be_described(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_gpu_is_told_how_to_be_described(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA X1")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device("NVIDIA X1", 39.4, 108))
-    assert main(["validate", "this-gpu"]) == 3
-    assert "this machine has a 'NVIDIA X1', which the catalogue does not describe" in capsys.readouterr().err
+    assert "this machine has a 'NVIDIA X1', which the catalogue does not describe" in command.refused(
+        "validate", "this-gpu", code=3
+    )
     assert this_device.detect_hardware is requirements.detect_hardware
 
 
@@ -325,7 +316,8 @@ def test_a_gpu_is_known_by_its_chip_memory_and_multiprocessors(
             this_device.detect_hardware()
 
 
-def test_rows_of_another_gpu_keep_no_figures(gpu: Gpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "this-gpu", "--keep", "--profile", "epyc-2-cores"]) == 3
-    assert "profile epyc-2-cores: its rows were taken on AMD" in capsys.readouterr().err
+def test_rows_of_another_gpu_keep_no_figures(gpu: Gpu, tmp_path: Path, command: Command) -> None:
+    assert "profile epyc-2-cores: its rows were taken on AMD" in command.refused(
+        "validate", "this-gpu", "--keep", "--profile", "epyc-2-cores", code=3
+    )
     assert gpu.trained == []

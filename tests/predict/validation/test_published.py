@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from predict.cli import main
 from predict.run.calibration_file import read_calibration
 from predict.run.calibration_terms import bounds
 from predict.validation.compared import Refused
@@ -18,6 +17,7 @@ from predict.validation.published_row import NotExpressibleError, PublishedRow, 
 from predict.validation.published_runs import candidates
 from predict.validation.published_scores import published_json
 from sampling.errors import SamplesError
+from tests.predict.command import Command
 from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
 
 
@@ -120,9 +120,8 @@ def test_a_file_that_is_no_table_of_runs_is_refused(tmp_path: Path, content: byt
         list(read_rows(path))
 
 
-def test_the_runs_that_ship_are_told_and_what_rests_on_others(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "published", "--json"]) == 0
-    captured = capsys.readouterr()
+def test_the_runs_that_ship_are_told_and_what_rests_on_others(command: Command) -> None:
+    captured = command.run("validate", "published", "--json")
     assert "README's first figure on published runs. Its others rest on a larger table" in captured.err
     content = json.loads(captured.out)
     assert content["version"] == 1
@@ -130,13 +129,10 @@ def test_the_runs_that_ship_are_told_and_what_rests_on_others(capsys: pytest.Cap
     (overall,) = [each for each in content["summary"] if each["key"] == ["all"]]
     assert overall["rows"] == len(content["rows"]) == 58
     assert overall["mean_error_percent"] < 10
-    assert main(["validate", "published"]) == 0
-    assert "bias" in capsys.readouterr().out
+    assert "bias" in command.text("validate", "published")
 
 
-def test_a_calibration_finds_slower_products_within_its_bounds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_calibration_finds_slower_products_within_its_bounds(tmp_path: Path, command: Command) -> None:
     sizes = [("4", "1.42"), ("8", "2.84"), ("12", "4.26"), ("16", "5.68")]
     slow = [
         DENSE | {"row_id": f"{batch}-{micro}", "gbs": batch, "mbs": micro, "step_time_s": str(1.3 * float(seconds))}
@@ -144,20 +140,16 @@ def test_a_calibration_finds_slower_products_within_its_bounds(
         for micro in ("4", "2", "1")
     ]
     table, terms = written(tmp_path / "runs.csv", *slow), tmp_path / "terms.yml"
-    arguments = ["--truth", str(table), "--calibrate-on", str(table), "--calibration", str(terms), "--json"]
-    assert main(["validate", "published", "--truth", str(table), "--json"]) == 0
-    before = json.loads(capsys.readouterr().out)["summary"][0]["mean_error_percent"]
-    assert main(["validate", "published", *arguments]) == 0
-    content = json.loads(capsys.readouterr().out)
+    arguments = ["--truth", str(table), "--calibrate-on", str(table), "--calibration", str(terms)]
+    before = command.json("validate", "published", "--truth", str(table))["summary"][0]["mean_error_percent"]
+    content = command.json("validate", "published", *arguments)
     assert content["summary"][0]["mean_error_percent"] < before
     fitted = asdict(read_calibration(terms).terms)
     assert all(bounds()[name][0] <= value <= bounds()[name][1] for name, value in fitted.items())
-    assert main(["calibrate", "--few-shot", "2", "--truth", str(table), "--json"]) == 0
-    (source,) = json.loads(capsys.readouterr().out)["sources"]
+    (source,) = command.json("calibrate", "--few-shot", "2", "--truth", str(table))["sources"]
     assert source["after"]["mean_error_percent"] < source["before"]["mean_error_percent"]
     assert source["before"]["rows"] == content["summary"][0]["rows"] - 2
-    assert main(["calibrate", "--few-shot", "0", "--truth", str(table), "--json"]) == 0
-    (source,) = json.loads(capsys.readouterr().out)["sources"]
+    (source,) = command.json("calibrate", "--few-shot", "0", "--truth", str(table))["sources"]
     assert {**source["before"], "key": None} == {**source["after"], "key": None}
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from predict.cli import main
 from predict.validation.published import Comparison, compare, configurations
 from predict.validation.published_row import PublishedRow
 from predict.validation.published_scores import beside_constant_mfu, classes, published_json
@@ -18,6 +17,7 @@ from predict.validation.published_software import (
     VOCABULARY_UNPUBLISHED,
     completeness,
 )
+from tests.predict.command import Command
 from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
 
 
@@ -102,10 +102,9 @@ def test_a_single_run_has_no_rule_beside_it() -> None:
 
 @pytest.mark.parametrize("kind", ["published", "memory", "ranking"])
 def test_a_table_of_which_nothing_can_be_judged_is_told_without_empty_tables(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, tmp_path: Path, command: Command
 ) -> None:
     path = written(tmp_path / "runs.csv", DENSE | {"tp": "0"})
-    assert main(["validate", kind, "--truth", str(path)]) == 0
-    out = capsys.readouterr().out
+    out = command.text("validate", kind, "--truth", str(path))
     assert "by class" not in out
     assert "no row states its memory" in out if kind == "memory" else "tp: 0" in out

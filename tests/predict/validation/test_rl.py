@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import predict
-from predict.cli import main
 from predict.huggingface.config_json import load_model
 from predict.rl.phases import FACTORS, FITTED_TO, TERMS, Factors, sync_time, tensor_count
 from predict.rl.section import ASYNC
@@ -25,6 +23,7 @@ from predict.validation.rl_rows import LIKELY_MEANS, STEPS, cut_mean, lognormal_
 from predict.validation.truth_table import faults_of_cells
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Link
+from tests.predict.command import Command
 
 ROW: dict[str, str] = {
     "row_id": "A1",
@@ -110,7 +109,7 @@ def test_responses_that_are_all_cut_are_constant() -> None:
     assert lognormal_of(4096.0, 4096.0) == "constant:4096"
 
 
-def test_figures_over_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_over_rows(tmp_path: Path, command: Command) -> None:
     step = scaled_step(unscaled_step(rl_runs_of(row())[0], predict.estimate), FACTORS)
     exact = {"step_s": f"{step.time.median_us / 1e6}", "gen_s": f"{step.phases[0].time.median_us / 2e6}"}
     table = [ROW | exact, ROW | {"row_id": "A2", "model": "Nobody-7B"}]
@@ -119,16 +118,14 @@ def test_figures_over_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         writer = csv.DictWriter(file, fieldnames=[*ROW, "gen_s"])
         writer.writeheader()
         writer.writerows(table)
-    assert main(["validate", "rl", "--truth", str(path), "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    found: dict[str, Any] = command.json("validate", "rl", "--truth", str(path))
     assert found["version"] == 1
     assert set(found["summary"]) == set(PHASES)
     assert found["summary"]["step"] == {"rows": 1, "mean": pytest.approx(0, abs=1e-9), "median": pytest.approx(0, abs=1e-9), "bias": pytest.approx(0, abs=1e-9), "coverage": 1.0}  # fmt: skip
     assert found["summary"]["gen"]["mean"] == pytest.approx(1.0)
     assert found["summary"]["gen"]["coverage"] == 0.0
     assert "Nobody-7B" in found["rows"][1]["reason"]
-    assert main(["validate", "rl", "--truth", str(path)]) == 0
-    assert re.search(r" 1  A2 +model: Nobody-7B", capsys.readouterr().out)
+    assert re.search(r" 1  A2 +model: Nobody-7B", command.text("validate", "rl", "--truth", str(path)))
 
 
 def test_factors_are_found_again_and_a_source_is_judged_without_its_own() -> None:
@@ -229,11 +226,10 @@ MoonshotAI/checkpoint-engine README.md,GLM-4.5-Air BF16,"8 x H800, TP8",broadcas
 """
 
 
-def test_transfers_are_judged_by_their_phase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_transfers_are_judged_by_their_phase(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "transfers.csv"
     path.write_text(TABLE)
-    assert main(["validate", "rl", "--truth", str(path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = command.json("validate", "rl", "--truth", str(path))
     seconds = [row["phases"]["update_weights"]["predicted_s"] if row["phases"] else None for row in found["rows"]]
     tensors, bytes_30b = 48 * (128 * 3 + 9) + 3, 30.5e9 * 2
     assert seconds[0] == pytest.approx(bytes_30b / 50e9 + 1e-3 * tensors, rel=0.01)
@@ -248,17 +244,15 @@ def test_transfers_are_judged_by_their_phase(tmp_path: Path, capsys: pytest.Capt
     # the source that the rate of transfers was read from is judged apart
     assert found["summary_in_sample"]["update_weights"]["rows"] == 1
     assert [row["phases"].get("update_weights", {}).get("in_sample") for row in found["rows"]][-1:] == [True]
-    assert main(["validate", "rl", "--truth", str(path)]) == 0
-    assert "update_weights (in-sample)" in capsys.readouterr().out
+    assert "update_weights (in-sample)" in command.text("validate", "rl", "--truth", str(path))
 
 
-def test_a_table_of_other_columns_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_other_columns_is_refused(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "other.csv"
     path.write_text("model,seconds\nx,1\n")
-    assert main(["validate", "rl", "--truth", str(path)]) == 3
     assert (
         "lacks the columns row_id, step_s; give a table of published RL steps, or of weight transfers"
-        in capsys.readouterr().err
+        in command.refused("validate", "rl", "--truth", str(path), code=3)
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from predict.cli import main
 from predict.reports.text import show
 from predict.reports.validation import serving_validation_text
 from predict.serving.coefficients import Client, Coefficients, coefficients_json, shipped_coefficients
@@ -26,6 +25,7 @@ from predict.validation.serving_rows import Stage, read_stages
 from predict.validation.serving_scores import capacities
 from sampling.errors import ConfigError, SamplesError
 from sampling.hardware.cluster import hardware_named
+from tests.predict.command import Command
 
 MIXTURE = {"model": "Mixtral", "experts": 8, "top_k": 2, "tp": 2}
 DENSE: dict[str, Any] = {
@@ -126,7 +126,7 @@ def test_another_gpu_is_judged_by_the_coefficients_of_the_first(stages: list[Sta
 
 
 def test_the_contract_of_the_command(
-    stages: list[Stage], fitted: Coefficients, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stages: list[Stage], fitted: Coefficients, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     truth = write(stages[:2], tmp_path)
     (tmp_path / "serving_capacity.csv").write_text(
@@ -139,8 +139,7 @@ def test_the_contract_of_the_command(
     pd.DataFrame({"experiment": "dense", "stage": 0, **columns}).to_parquet(truth / "serving_requests.parquet")
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(coefficients_json(replace(fitted, experiments=()))))
-    assert main(["validate", "serving", "--truth", str(truth), "--coefficients", str(file), "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
+    content = command.json("validate", "serving", "--truth", str(truth), "--coefficients", str(file))
     assert content["version"] == 1
     assert set(content["summary"]) == {"e2e", "ttft", "tpot", "e2e_p90", "coverage", "capacity"}
     assert [(row["experiment"], row["stage"]) for row in content["rows"]] == [("dense", 0)] * 2
@@ -161,8 +160,9 @@ def test_the_contract_of_the_command(
     assert re.search(r"15 or more, less than 400 +within", told)
     assert "cached (not judged) " in told and "sound (not judged)" not in told
     assert told.count("no config") == 1 and re.search(r" 4  this +no config", told)
-    assert main(["validate", "serving", "--truth", str(truth), "--model", "kernels", "--coefficients", str(file)]) == 2
-    assert "is for the model formula" in capsys.readouterr().err
+    assert "is for the model formula" in command.refused(
+        "validate", "serving", "--truth", str(truth), "--model", "kernels", "--coefficients", str(file)
+    )
 
 
 def test_the_published_weights_compute_every_prompt(stages: list[Stage]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from predict import one_batch
-from predict.cli import main
 from predict.measurement.measurement import DeviceRecord, Measurement, settings_of
 from predict.run.training_run import TrainingRun
 from predict.validation import sessions as session_steps
@@ -17,6 +16,7 @@ from predict.validation.sessions import runs_of_this_gpu
 from sampling.files.places import DATA_VARIABLE
 from sampling.session.import_archive import STEPS
 from sampling.store.profiles import Manifest, write_manifest
+from tests.predict.command import Command
 
 CONFIGS = {each.config.stem: each.config for each in runs_of_this_gpu()}
 COMMAND = ["validate", "this-gpu", "--profile", "lent"]
@@ -64,13 +64,12 @@ def keep(profile: Path, *archives: dict[str, Any]) -> None:
     (profile / STEPS).write_text(json.dumps({f"archive-{at}": steps for at, steps in enumerate(archives)}))
 
 
-def test_steps_of_sessions_stand_beside_predictions(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_of_sessions_stand_beside_predictions(profile: Path, command: Command) -> None:
     names = ["dense", "launches", "wide", "recompute", "cudnn"]
     steps = {name: answer(run_of(name), 1e5) for name in names}
     again = {"dense": answer(run_of("dense"), 1.2e5), "mixture": {"error": "was not done after 60 s"}}
     keep(profile, steps, again)
-    assert main([*COMMAND, "--json", "--keep"]) == 0
-    printed = capsys.readouterr()
+    printed = command.run(*COMMAND, "--json", "--keep")
     rows = {row["run"]: row for row in json.loads(printed.out)["rows"]}
     assert sorted(rows) == sorted(names)
     assert (rows["dense"]["steps"], rows["dense"]["measured_us"]) == (80, 1.1e5)
@@ -89,28 +88,25 @@ def test_steps_of_sessions_stand_beside_predictions(profile: Path, capsys: pytes
     [((), 7), (("plan.recompute=full",), 0), (("execution.attention=cudnn",), 0), (("batch.micro=1",), 0)],
 )
 def test_steps_of_a_config_that_has_changed_are_left_out(
-    changes: tuple[str, ...], parameters: int, profile: Path, capsys: pytest.CaptureFixture[str]
+    changes: tuple[str, ...], parameters: int, profile: Path, command: Command
 ) -> None:
     keep(profile, {"dense": answer(run_of("dense", *changes), 1e5, parameters=parameters)})
-    assert main(COMMAND) == 3
-    told = capsys.readouterr().err
+    told = command.refused(*COMMAND, code=3)
     assert "left out: dense: its config has changed since a session measured it" in told
     assert "profile lent: its sessions measured none of" in told
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": {"dense": {"step_time_us": 3}}}', '{"a": 3}'])
-def test_a_damaged_file_is_told(text: str, profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_is_told(text: str, profile: Path, command: Command) -> None:
     (profile / STEPS).write_text(text)
-    assert main(COMMAND) == 3
-    assert f"{STEPS}: cannot be read" in capsys.readouterr().err
+    assert f"{STEPS}: cannot be read" in command.refused(*COMMAND, code=3)
 
 
 def test_a_gpu_takes_steps_of_its_own_and_a_profile_without_steps_has_none(
-    profile: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    profile: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     assert session_steps.steps_of_sessions("lent") is None
-    assert main(COMMAND) == 2
-    assert "torch finds no GPU" in capsys.readouterr().err
+    assert "torch finds no GPU" in command.refused(*COMMAND)
     keep(profile, {"dense": answer(run_of("dense"), 1e5)})
     monkeypatch.setattr(session_steps, "device_name", lambda: "NVIDIA H200")
     assert session_steps.steps_of_sessions("lent") is None

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import predict
-from predict.cli import main
 from predict.step.prediction import Prediction
 from predict.validation.published import SHIPPED_RUNS
 from sampling.files.places import CONFIGS
+from tests.predict.command import Command
 
 DEMO = CONFIGS / "runs" / "demo.yml"
 
@@ -25,11 +25,10 @@ def two_rows(tmp_path: Path) -> Path:
     return table
 
 
-def test_content_is_what_the_command_prints(two_rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_content_is_what_the_command_prints(two_rows: Path, command: Command) -> None:
     found = predict.validate("published", truth=str(two_rows))
     assert len(found.found[0]) == 2
-    assert main(["validate", "published", "--truth", str(two_rows), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(found.content))
+    assert command.json("validate", "published", "--truth", str(two_rows)) == json.loads(json.dumps(found.content))
 
 
 def test_all_faults_of_the_parameters_are_reported_at_once() -> None:

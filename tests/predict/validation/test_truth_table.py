@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from predict.cli import main
 from predict.run.execution import DISPATCHERS
 from predict.validation.closed_loops import read_closed_loops
 from predict.validation.compared import Refused
@@ -26,6 +25,7 @@ from predict.validation.truth_table import as_ours, faults_of_cells
 from sampling.errors import SamplesError
 from sampling.files.csv_table import csv_table
 from sampling.files.places import PACKAGE
+from tests.predict.command import Command
 from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
 
 VALIDATE = PACKAGE.parent / "predict" / "validation"
@@ -150,10 +150,11 @@ def test_recomputation_of_some_layers_and_attention_kernels_are_read() -> None:
     assert candidates(row(recompute="0 layers")).runs[0].plan.recompute == "none"
 
 
-def test_a_table_without_peaks_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_without_peaks_is_told(tmp_path: Path, command: Command) -> None:
     assert compare_memory([row()]) == []
-    assert main(["validate", "memory", "--truth", str(written(tmp_path / "runs.csv", DENSE))]) == 0
-    assert "no row states its memory" in capsys.readouterr().out
+    assert "no row states its memory" in command.text(
+        "validate", "memory", "--truth", str(written(tmp_path / "runs.csv", DENSE))
+    )
 
 
 def test_a_llama_whose_mlp_is_not_stated_is_never_taken_for_an_ungated_one() -> None:

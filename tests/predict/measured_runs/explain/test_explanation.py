@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from predict import estimate, load
-from predict.cli import main
 from predict.measured_runs.explain.explanation import Explanation, explain
 from predict.measured_runs.explain.explanation import explained as explained_step
 from predict.measured_runs.explain.predicted import predicted_step
@@ -28,6 +26,7 @@ from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
 from sampling.number_text import signed_percent
 from sampling.operators.attention import Attention
+from tests.predict.command import Command
 from tests.predict.measured_runs.explain.made_traces import CONFIG, event, prediction, step_events, write
 
 TENTH_OF_STEP_US = 40_000.0
@@ -143,17 +142,11 @@ def test_on_a_device_a_long_pause_is_idle_unless_the_next_kernel_was_launched_la
     ],
 )
 def test_a_trace_of_another_run_is_refused(
-    config: str,
-    settings: list[str],
-    device_step: bool,
-    fault: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    config: str, settings: list[str], device_step: bool, fault: str, tmp_path: Path, command: Command
 ) -> None:
     folder = write(tmp_path, [DEVICE_STEP if device_step else step_events(prediction())])
-    for command in ("explain", "what-if"):
-        assert main([command, config, "--trace", str(folder), *(f"--set={each}" for each in settings)]) == 2
-        assert fault in capsys.readouterr().err
+    for name in ("explain", "what-if"):
+        assert fault in command.refused(name, config, "--trace", str(folder), *(f"--set={each}" for each in settings))
         if settings:
             break  # those of what-if are the question, not the traced run
 
@@ -167,7 +160,7 @@ def test_a_trace_of_another_run_is_refused(
     ],
 )
 def test_a_trace_in_another_unit_or_of_more_steps_and_a_log_of_another_run_are_refused(
-    times: int, scale: float, log: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    times: int, scale: float, log: str, fault: str, tmp_path: Path, command: Command
 ) -> None:
     step = step_events(prediction())
     whole_us = step[-1]["dur"]
@@ -178,12 +171,11 @@ def test_a_trace_in_another_unit_or_of_more_steps_and_a_log_of_another_run_are_r
     ]
     events.append(event("ProfilerStep#1", 0.0, scale * times * whole_us, "user_annotation"))
     asked = ["explain", CONFIG, "--trace", str(write(tmp_path, [events, events])), *(["--log", log] if log else [])]
-    assert main(asked) == 2
-    assert fault in capsys.readouterr().err
+    assert fault in command.refused(*asked)
 
 
 def test_parts_of_layers_that_were_sampled_whole_alone_are_marked_and_not_accused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write(tmp_path, [step_events(prediction(), attention=4.0)] * 2)
     known = WithinSamples.times
@@ -194,8 +186,7 @@ def test_parts_of_layers_that_were_sampled_whole_alone_are_marked_and_not_accuse
 
     monkeypatch.setattr(WithinSamples, "times", layers_alone)
     forget_prices()
-    assert main(["explain", CONFIG, "--trace", str(folder), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = command.json("explain", CONFIG, "--trace", str(folder))
     forget_prices()
     assert [term["name"] for term in told["terms"] if term.get("guessed")] == ["attention"]
     assert "attention" not in told["causes"]
@@ -231,9 +222,7 @@ def test_two_traces_of_one_rank_and_a_trace_without_a_step_are_refused(tmp_path:
 
 
 @pytest.mark.usefixtures("starts_warm")
-def test_a_recorded_step_closes_and_its_operators_have_names(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recorded_step_closes_and_its_operators_have_names(tmp_path: Path, command: Command) -> None:
     small = ["batch.global=2", "batch.micro=1"]
     run = load(CONFIG, small)
     timed = measure(run, steps=2, warmup=1, trace=tmp_path)
@@ -242,8 +231,7 @@ def test_a_recorded_step_closes_and_its_operators_have_names(
     named_us = sum(term.measured_us for term in found.terms)
     assert named_us == pytest.approx(found.measured.step_us, rel=0.05)
     assert found.measured.matched_share > 0.95
-    assert main(["explain", CONFIG, "--trace", str(tmp_path), "--json", *(f"--set={each}" for each in small)]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = command.json("explain", CONFIG, "--trace", str(tmp_path), *(f"--set={each}" for each in small))
     assert printed["version"] == 1 and printed["verdict"]
     assert sum(term["measured_us"] for term in printed["terms"]) + printed["unexplained_us"] == pytest.approx(
         printed["step_us"]["measured"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from predict import estimate, load
-from predict.cli import main
 from predict.measured_runs.explain.explanation import explained
 from predict.measured_runs.explain.measured import MeasuredRank, TracedStep
 from predict.measured_runs.explain.predicted import PredictedStep, predicted_step
@@ -36,6 +34,7 @@ from predict.step.breakdown import HOST
 from sampling.errors import UserError
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Gelu
+from tests.predict.command import Command
 from tests.predict.measured_runs.explain.made_traces import CONFIG, prediction, step_events, write
 
 
@@ -82,7 +81,7 @@ def test_another_plan_goes_at_the_pace_of_the_trace(slow_step: TracedStep, chang
 
 @pytest.mark.parametrize("longer", [0.8, 1.2])
 def test_replay_and_explanation_rest_on_the_same_step_without_its_profiler(
-    slow_trace: Path, longer: float, capsys: pytest.CaptureFixture[str]
+    slow_trace: Path, longer: float, command: Command
 ) -> None:
     """A log shorter than the trace tells the profiler's cost; of a longer one both keep the traced step, and say so."""
     run = load(CONFIG)
@@ -94,9 +93,10 @@ def test_replay_and_explanation_rest_on_the_same_step_without_its_profiler(
         term.name: term.time_us for term in replay.terms if term.name == "gemm"
     }
     assert products["gemm"] == pytest.approx(products["explained"], rel=0.01)
-    for command in ("explain", "what-if"):
-        assert main([command, CONFIG, "--trace", str(slow_trace), "--log", f"{logged.logged_us}us"]) == 0
-        told = " ".join(capsys.readouterr().out.split())
+    for name in ("explain", "what-if"):
+        told = " ".join(
+            command.text(name, CONFIG, "--trace", str(slow_trace), "--log", f"{logged.logged_us}us").split()
+        )
         assert ("is left out" if longer < 1 else "longer than the traced one: the ledger is of the traced step") in told
 
 
@@ -116,19 +116,16 @@ def test_a_faster_kernel_and_faster_links_shorten_the_step(slow_step: TracedStep
         replayed(run, load(CONFIG, ONE_RANK), slow_step, link_speed=2.0)
 
 
-def test_the_command_prints_the_replay(slow_trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["what-if", CONFIG, "--trace", str(slow_trace), "--set", "batch.micro=4", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+def test_the_command_prints_the_replay(slow_trace: Path, command: Command) -> None:
+    printed = command.json("what-if", CONFIG, "--trace", str(slow_trace), "--set", "batch.micro=4")
     step = printed["step_us"]
     assert step["low"] < step["replayed"] < step["high"] and {"traced", "models_alone"} < set(step)
     assert sum(printed["shares"].values()) == pytest.approx(1)
     assert printed["rest_us"]["carried_over"] == pytest.approx(OTHERS_SHARE * printed["rest_us"]["traced"])
     assert sum(term["replay_us"] for term in printed["terms"]) == pytest.approx(step["replayed"])
-    assert main(["what-if", CONFIG, "--trace", str(slow_trace)]) == 0
-    told = capsys.readouterr().out
+    told = command.text("what-if", CONFIG, "--trace", str(slow_trace))
     assert "more than the traced step; all of that rest is carried over" in told and "samples: " in told
-    assert main(["what-if", CONFIG, "--trace", str(slow_trace), "--kernel", "attention"]) == 2
-    assert "NAME=FACTOR" in capsys.readouterr().err
+    assert "NAME=FACTOR" in command.refused("what-if", CONFIG, "--trace", str(slow_trace), "--kernel", "attention")
 
 
 GEMM, GELU = Gemm(dtype="fp32", m=8, n=8, k=8), Gelu(dtype="fp32", tokens=8, width=8)

@@ -12,7 +12,7 @@ import torch
 
 from sampling.call import Phase
 from sampling.hardware.readings import Reading
-from sampling.session.rehearsal import FakeClock, FakeDevice, NoWork
+from sampling.session.rehearsal import FakeClock, FakeDevice
 from sampling.timing.device_states import device_phase_s, time_states, warm_up
 from sampling.timing.failures import NoOpAfterFailure
 from sampling.timing.graph_replay import CaptureError
@@ -111,7 +111,7 @@ class Device:
         return Reading(clock_mhz=self.clock_mhz, power_w=700.0) if self.says else Reading()
 
 
-def phase_on(device: Device, **changes: object) -> TimedPhase:
+def phase_on(device: Device | FakeDevice, **changes: object) -> TimedPhase:
     values = TimedPhase(
         kind="workpiece",
         workload=Workpiece(),
@@ -255,19 +255,7 @@ def test_a_run_that_does_the_call_several_times_is_divided() -> None:
 
 
 def phase_of(clock: FakeClock, run_s: float, left_s: Callable[[], float] = unlimited) -> TimedPhase:
-    work = NoWork()
-    return TimedPhase(
-        kind="gemm",
-        workload=work,
-        as_built=work,
-        phase="forward",
-        timer=FakeDevice(clock, 1e6 * run_s, 10.0, captured=True),
-        ranks=LoneRank(),
-        together=False,
-        done_per_run=1,
-        settings=TimerSettings(),
-        left_s=left_s,
-    )
+    return phase_on(FakeDevice(clock, 1e6 * run_s, 10.0, captured=True), settings=TimerSettings(), left_s=left_s)
 
 
 @pytest.mark.parametrize("run_s", [1e-4, 1e-2, 0.2])
@@ -311,18 +299,7 @@ class NoisyDevice(FakeDevice):
 def timed(settings: TimerSettings, seed: int) -> tuple[list[Timing], float]:
     clock = FakeClock()
     device = NoisyDevice(clock, NOISY_RUN_US, 50.0, True, chance=random.Random(seed))
-    work = NoWork()
-    phase = TimedPhase(
-        kind="gemm",
-        workload=work,
-        as_built=work,
-        phase="forward",
-        timer=device,
-        ranks=LoneRank(),
-        together=False,
-        done_per_run=1,
-        settings=settings,
-    )
+    phase = phase_on(device, settings=settings)
     return time_states(phase, Captures(print), sustained=True), clock()
 
 

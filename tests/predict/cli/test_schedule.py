@@ -13,8 +13,17 @@ import pytest
 
 from predict.reports import text
 from predict.schedules import makespan, names
-from tests.predict.cli.scheduled import DEMO, EVEN, ROOT, schedules
+from sampling.files.places import CONFIGS
 from tests.predict.command import Command
+
+DEMO = str(CONFIGS / "runs" / "demo.yml")
+EVEN = ["--pp", "4", "--microbatches", "8"]
+
+
+def schedules(command: Command, *options: str) -> list[dict[str, Any]]:
+    content = command.json("schedule", *options)
+    assert content["version"] == 1
+    return list(content["schedules"])
 
 
 def test_all_are_compared_and_those_that_do_not_apply_say_why(command: Command) -> None:
@@ -217,7 +226,7 @@ def test_stdout_that_is_full_or_not_unicode(stdout: str | None, encoding: str) -
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONIOENCODING": encoding},
             check=False,
-            cwd=ROOT,
+            cwd=CONFIGS.parent,
         )
     error = done.stderr.decode()
     if stdout:

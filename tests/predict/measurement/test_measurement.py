@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from predict.measurement.measurement import Measurement, pool
+from predict.measurement.measurement import pool
 from predict.measurement.system_noise import OTHERS, SPREAD
 from predict.reports.measurement import measurement_text
-
-
-def measurement(times: tuple[float, ...], shares: tuple[float, ...]) -> Measurement:
-    return Measurement(
-        run="a",
-        implementation="torch",
-        step_times_us=times,
-        others_shares=shares,
-        losses=(4.0, 3.0),
-        tokens_per_step=1000,
-        parameters_per_rank=(7,),
-        threads=2,
-        versions={"torch": "2"},
-    )
+from tests.predict.measurement.measured_steps import measured
 
 
 def test_the_median_is_of_the_quiet_steps() -> None:
-    result = measurement((190.0, 900.0, 210.0), (0.0, 0.4, 0.0))
+    result = measured((190.0, 900.0, 210.0), others_shares=(0.0, 0.4, 0.0))
     assert (result.median_us, result.dropped_steps, result.noise) == (200.0, 1, "")
     assert result.tokens_per_s == pytest.approx(5e6)
     shown = result.to_json()
@@ -45,14 +32,16 @@ def test_the_median_is_of_the_quiet_steps() -> None:
 def test_steps_that_differ_widely_are_noisy_beside_quiet_processes(
     times: tuple[float, ...], share: float, noise: str, told: str
 ) -> None:
-    result = measurement(times, (share,) * len(times))
+    result = measured(times, others_shares=(share,) * len(times))
     assert result.noise == noise
     assert (result.to_json()["noisy"], result.to_json()["noise"]) == (bool(noise), noise)
     assert told in measurement_text(result).split("\n")[-1]
 
 
 def test_rounds_are_pooled_step_by_step() -> None:
-    both = pool([measurement((100.0, 120.0), (0.0, 0.0)), measurement((500.0, 140.0), (0.3, 0.0))])
+    both = pool(
+        [measured((100.0, 120.0), others_shares=(0.0, 0.0)), measured((500.0, 140.0), others_shares=(0.3, 0.0))]
+    )
     assert both.step_times_us == (100.0, 120.0, 500.0, 140.0)
     assert both.median_us == 120.0
     assert both.losses == (4.0, 3.0, 4.0, 3.0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from predict.measurement.measurement import DeviceRecord, Measurement, pool
+from predict.measurement.measurement import DeviceRecord, pool
 from predict.reports.measurement import measurement_text
+from tests.predict.measurement.measured_steps import measured
 
 GPU = DeviceRecord(
     name="NVIDIA H200",
@@ -17,17 +18,7 @@ GPU = DeviceRecord(
     expert_products="",
     busiest_expert=None,
 )
-MEASURED = Measurement(
-    run="dense",
-    implementation="torch",
-    step_times_us=(1e5, 1.1e5, 1.2e5),
-    others_shares=(0.0,) * 3,
-    losses=(4.0, 3.0),
-    tokens_per_step=1000,
-    parameters_per_rank=(7,),
-    threads=2,
-    versions={"torch": "2"},
-)
+MEASURED = measured((1e5, 1.1e5, 1.2e5))
 
 
 def test_a_cpu_tells_of_ranks_and_dropped_steps() -> None:

@@ -32,6 +32,7 @@ from sampling.hardware import this_device
 from sampling.hardware.cluster import hardware_facts
 from sampling.units import GIB
 from tests.predict.command import Command
+from tests.predict.measurement.measured_steps import measured
 
 DEMO = "configs/runs/demo.yml"
 
@@ -89,17 +90,7 @@ def test_an_interrupted_validation_goes_on_where_it_was(
         calls += 1
         if calls == 2:
             raise KeyboardInterrupt
-        return Measurement(
-            run=run.name,
-            implementation=implementation,
-            step_times_us=(1e5,) * steps,
-            others_shares=(0.0,) * steps,
-            losses=(2.0, 1.0),
-            tokens_per_step=1,
-            parameters_per_rank=(1,),
-            threads=1,
-            versions={"torch": "2"},
-        )
+        return measured((1e5,) * steps, run=run.name, implementation=implementation)
 
     monkeypatch.setattr(real_step, "measure", measure)
     told = command.refused("validate", DEMO, "--rounds", "3", code=130)
@@ -123,8 +114,8 @@ def test_the_profile_to_validate_may_be_named(command: Command) -> None:
 
 def test_a_noisy_measurement_is_repeated_until_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     run = predict.load(DEMO)
-    noisy = measurement_of(run, others=0.9)
-    rounds = iter([noisy, measurement_of(run, others=0.0)])
+    noisy = measured((1e5,) * 8, others_shares=(0.9,) * 8)
+    rounds = iter([noisy, measured((1e5,) * 8)])
     monkeypatch.setattr(real_step, "measure", lambda *_, **__: next(rounds))
     reported: list[str] = []
     assert not _repeated((run, "torch"), noisy, 8, reported.append).noise
@@ -137,20 +128,6 @@ def test_the_verdict_on_a_single_run_parts_its_error() -> None:
     assert "measured 300 µs, outside the 90 % interval" in text
     assert "the pace makes −50.0% and the models −33.3%" in text
     assert "this machine now runs at 0.50 of the pace of its rows (compute 0.50)" in text
-
-
-def measurement_of(run: TrainingRun, *, others: float) -> Measurement:
-    return Measurement(
-        run=run.name,
-        implementation="torch",
-        step_times_us=(1e5,) * 8,
-        others_shares=(others,) * 8,
-        losses=(2.0, 1.0),
-        tokens_per_step=1,
-        parameters_per_rank=(1, 1),
-        threads=1,
-        versions={"torch": "2"},
-    )
 
 
 # The runs of a GPU, predicted, then measured by a stub: every run has a row or a reason, what was measured is kept.

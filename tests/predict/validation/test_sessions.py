@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from predict import one_batch
-from predict.measurement.measurement import DeviceRecord, Measurement, settings_of
+from predict.measurement.measurement import DeviceRecord, settings_of
 from predict.run.training_run import TrainingRun
 from predict.validation import sessions as session_steps
 from predict.validation.sessions import runs_of_this_gpu
@@ -17,6 +17,7 @@ from sampling.files.places import DATA_VARIABLE
 from sampling.session.import_archive import STEPS
 from sampling.store.profiles import Manifest, write_manifest
 from tests.predict.command import Command
+from tests.predict.measurement.measured_steps import measured
 
 CONFIGS = {each.config.stem: each.config for each in runs_of_this_gpu()}
 COMMAND = ["validate", "this-gpu", "--profile", "lent"]
@@ -30,20 +31,15 @@ def answer(run: TrainingRun, step_us: float, *, parameters: int = 0) -> dict[str
         attention=run.execution.attention,
         **{"peak_allocated_bytes": 30 * 2**30, "peak_reserved_bytes": 31 * 2**30, "busiest_expert": None},
     )
-    measured = Measurement(
+    made = measured(
+        (step_us,) * 40,
         run=run.name,
-        implementation="torch",
-        step_times_us=(step_us,) * 40,
-        others_shares=(0.0,) * 40,
-        losses=(4.0, 3.9, 3.0),
         tokens_per_step=run.batch.global_ * run.batch.seq_len,
         parameters_per_rank=(parameters or run.model.parameters,),
-        threads=1,
-        versions={"torch": "2.11"},
         device=device,
         settings=settings_of(run),
     )
-    return json.loads(json.dumps(measured.to_json()))
+    return json.loads(json.dumps(made.to_json()))
 
 
 def run_of(name: str, *changes: str) -> TrainingRun:

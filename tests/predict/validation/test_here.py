@@ -114,8 +114,8 @@ def test_the_profile_to_validate_may_be_named(command: Command) -> None:
 
 def test_a_noisy_measurement_is_repeated_until_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     run = predict.load(DEMO)
-    noisy = measured((1e5,) * 8, others_shares=(0.9,) * 8)
-    rounds = iter([noisy, measured((1e5,) * 8)])
+    noisy = measured((1e5,) * 8, run=run.name, others_shares=(0.9,) * 8)
+    rounds = iter([noisy, measured((1e5,) * 8, run=run.name)])
     monkeypatch.setattr(real_step, "measure", lambda *_, **__: next(rounds))
     reported: list[str] = []
     assert not _repeated((run, "torch"), noisy, 8, reported.append).noise

@@ -28,9 +28,19 @@ from sampling.operators.memory_bound import Gelu, ResidualAdd, Stream, SwiGLU
 from sampling.operators.routing import Permute, Router, Unpermute
 
 SHARED = "shared_experts"
-BIAS_BYTES = 32
-"""Bytes that adding a bias moves per element of the rows: 28 in forward (written 4, summed 2 + 4 + 4, concatenated 8, cast 4 + 2) and 36
-in backward (cast 12, gradients of bias and routing weight 8 + 4 and 8 + 4); their mean."""
+BIAS_BYTES = 34
+"""Bytes that adding a bias moves per element of the rows: 28 in forward (written 4, summed 2 + 4 + 4, concatenated 8, cast 4 + 2) and 40
+in backward (casts 6 + 6, gradients of bias and routing weight 8 + 4 and 8 + 4, the rows' own parts concatenated 4); their mean."""
+CLAMP_BYTES = 23
+"""Bytes that clamping moves per element of a gated activation's result: 16 in forward (two clamps 4 + 4, their concatenation 8) and 30
+in backward (torch, clamp_backward: masks 3 + 3 + 3 + 3 and gradients 5 + 5, and their concatenation 8); their mean."""
+WEIGHT_TENSORS = 1.5
+"""Tensors of an activation's result that the gradient of its routing weights reads: three in backward, the activation's two inputs and
+the gradient of its result (Megatron-LM, fusions/fused_bias_swiglu.py, `weighted_swiglu_back`: a sum over each row, which is a kernel
+of its own); their mean over both phases."""
+FUSED_BIAS_TENSORS = 0.5
+"""Tensors of the rows that gradients of biases and routing weights read in one kernel (Transformer Engine,
+triton/grouped_dbias_dscales.py): one in backward; its mean over both phases."""
 SHARE_BESIDE_MICROBATCH = 0.8
 """Share of another microbatch's work behind which tokens can travel; the two streams have to wait for each other at times. Assumed."""
 MOE = {"moe": 0.0}
@@ -178,7 +188,11 @@ def _expert_modules(rank: RankShare, experts: Mixture, own_rows: int) -> tuple[M
             works=(product(*products["up"]),),
             exchanges=_exchanges(rank, experts, own_rows, busiest),
         ),
-        Module(name="moe_act", works=(*_clamp(rank, experts, rows), (activation, 1)), part_of="moe"),
+        Module(
+            name="moe_act",
+            works=(*_clamp(rank, experts, rows), (activation, 1), *_weight_gradients(rank, experts, rows)),
+            part_of="moe",
+        ),
         Module(name="moe", works=(product(*products["down"]), *_biases(rank, experts, rows))),
         *_sorted_chunks(rank, groups, rows),
     )
@@ -192,24 +206,36 @@ def _kernel(rank: RankShare) -> str:
 
 
 def _fused(rank: RankShare) -> bool:
-    """A graph of the whole step cannot ask the host where an expert's rows begin, so its kernels add biases and clamp themselves
-    (Transformer Engine's fused grouped MLP)."""
+    """A graph of the whole step cannot ask the host where an expert's rows begin, so its kernels add biases, clamp and weigh rows
+    themselves (Transformer Engine's fused grouped MLP)."""
     return rank.execution.cuda_graphs == "full"
 
 
 def _clamp(rank: RankShare, experts: Mixture, rows: int) -> Works:
-    """Clamping the gate and the linear half before the fused activation: split, two clamps and a concatenation of torch's own, each
-    reading and writing its share (Megatron-LM, fusions/fused_bias_geglu.py), and masks in the backward."""
-    width = 2 * experts.ffn // rank.plan.etp
-    passes = Stream(dtype=rank.dtype, size_bytes=4 * rank.item_bytes * rows * width)
-    return ((passes, 1),) if experts.clamped and not _fused(rank) else ()
+    """Clamping the gate and the linear half before the fused activation, by torch's own operators (Megatron-LM,
+    fusions/fused_bias_geglu.py)."""
+    passes = _passes(rank, CLAMP_BYTES * rows * (experts.ffn // rank.plan.etp))
+    return passes if experts.clamped and not _fused(rank) else ()
+
+
+def _weight_gradients(rank: RankShare, experts: Mixture, rows: int) -> Works:
+    """The gradient of the routing weights, where the activation multiplies its rows by them."""
+    weighs_rows = rank.execution.expert_products == PER_EXPERT and experts.gated
+    passes = _passes(rank, round(WEIGHT_TENSORS * rank.item_bytes * rows * (experts.ffn // rank.plan.etp)))
+    return passes if weighs_rows and not _fused(rank) else ()
 
 
 def _biases(rank: RankShare, experts: Mixture, rows: int) -> Works:
     """The bias of the product down, which torch adds expert by expert: bias times routing weight, their sum with the rows, and a
     concatenation (Megatron-LM, moe/experts.py, `_apply_bias`), all but the first read in fp32, as the routing weights are."""
-    passes = Stream(dtype=rank.dtype, size_bytes=BIAS_BYTES * rows * rank.model.hidden)
-    return ((passes, 1),) if experts.bias and not _fused(rank) else ()
+    if not experts.bias:
+        return ()
+    bytes_an_element = FUSED_BIAS_TENSORS * rank.item_bytes if _fused(rank) else BIAS_BYTES
+    return _passes(rank, round(bytes_an_element * rows * rank.model.hidden))
+
+
+def _passes(rank: RankShare, size_bytes: int) -> Works:
+    return ((Stream(dtype=rank.dtype, size_bytes=size_bytes), 1),)
 
 
 def _sorted_chunks(rank: RankShare, groups: int, rows: int) -> tuple[Module, ...]:
@@ -266,7 +292,7 @@ def _dispatch(rank: RankShare, experts: Mixture, tokens: float) -> tuple[Calls, 
     # a copy that comes through the network lands on one of the node's ranks, which needs no further copy
     inside = expected_places(experts, ep.ranks) * (in_node - 1) / in_node
     away = expected_places(experts, nodes) * (nodes - 1) / nodes
-    calls = ep.token_exchange(size * inside, size * away)
+    calls = ep.token_exchange(size * inside, size * away, kind)
     return calls, calls
 
 

@@ -32,6 +32,7 @@ from statistics import median
 
 from predict.interval import Interval
 from predict.prices.cost_model import Asked, CostModel
+from predict.prices.kernels.memory_bound import joined_us
 from regressors.bank.times import Times
 from sampling.collectives.kinds import (
     KINDS,
@@ -65,8 +66,19 @@ TREE_FILLED = 0.9
 EXCHANGE_FILLED: Mapping[str, float] = {"intra_node": 0.69, "inter_node": 0.9}
 """Bandwidth of DeepEP's kernels over the links' own, counting the bytes that cross them. Its README's NVLink figures count the copy
 that stays: 153 and 158 of 200 GB/s on an H800, 726 and 740 of 900 on SM100, and 289 to 342 of 450 on an H200 (nebius/ml-cookbook), less an
-eighth: 0.56 to 0.72. Its RDMA figures count the copies for the token's own node too: 90 and 81 GB/s with 2 nodes and 61 with 4 (V2),
-58 with 4 and 51 with 8 (V1), times the share that leaves, against 50 GB/s of ConnectX-7: 0.81 to 0.92. V1 with 2 nodes reaches half."""
+eighth: 0.56 to 0.72. These are of 8 ranks; the README of Hybrid-EP (16 multiprocessors, 16-bit tokens there and back, kernels alone)
+has 0.70 with 8 ranks on a GB200. DeepEP's RDMA figures count the copies for the token's own node too: 90 and 81 GB/s with 2 nodes and
+61 with 4 (V2), 58 with 4 and 51 with 8 (V1), times the share that leaves, against 50 GB/s of ConnectX-7: 0.81 to 0.92. V1 with 2 nodes
+reaches half."""
+EXCHANGE_DOUBLING = 0.95
+"""Bandwidth in a node with twice the ranks, beyond 8, over the bandwidth before: 0.66, 0.64, 0.63 and 0.62 of the link with 16, 24, 32 and
+36 ranks of a GB200's rack (README of Hybrid-EP, as above)."""
+EXCHANGE_OVERLAP: Mapping[str, float] = {"deepep": math.inf, "hybridep": 2.0}
+"""Exponent of the norm of the times inside nodes and between them, by library: what comes through the network is forwarded inside its
+node. DeepEP's README has what the slower of the two takes. With 2, as between work that overlaps in part, 2, 4 and 8 nodes of H100
+take 1.7, 3.7 and 6.1 ms, and 1.7, 3.7 and 6.2 in the README of Hybrid-EP (4,096 tokens of 7,168, 8 of 128 to 512 experts, 16
+multiprocessors)."""
+EXCHANGE_RANKS = 8
 
 HALF_WIDTH: Mapping[str, float] = {"intra_node": 0.3, "inter_node": 0.6}
 """Half-width of the 90 % interval in log time, by the slowest tier that a group crosses. In a node 90 % of the tables' rows are within
@@ -173,14 +185,25 @@ def _all_to_all(call: Collective, cluster: Cluster) -> Algorithms:
 
 
 def _token_exchange(call: Collective, cluster: Cluster) -> Algorithms:
-    """Copies through the network cards and those inside the nodes are in flight at once, so the slower of the two counts."""
+    """Copies through the network cards and those inside the nodes are in flight at once."""
     assert isinstance(call, TokenExchange)
-    inside, between = cluster.link_in_node(min(call.ranks, call.ranks_per_node)), cluster.inter_node
-    inside_us = call.size_bytes / (EXCHANGE_FILLED["intra_node"] * inside.bytes_per_us())
+    in_node = min(call.ranks, call.ranks_per_node)
+    inside, between = cluster.link_in_node(in_node), cluster.inter_node
+    doublings = math.log2(max(1.0, in_node / EXCHANGE_RANKS))
+    filled = EXCHANGE_FILLED["intra_node"] * EXCHANGE_DOUBLING**doublings
+    inside_us = call.size_bytes / (filled * inside.bytes_per_us())
     if call.ranks <= call.ranks_per_node:
         return {"direct": inside.latency_us + inside_us}
     away_us = call.away_bytes / (EXCHANGE_FILLED["inter_node"] * between.bytes_per_us())
-    return {"per_node": inside.latency_us + between.latency_us + max(inside_us, away_us)}
+    return {
+        "per_node": inside.latency_us
+        + between.latency_us
+        + _both_us(inside_us, away_us, EXCHANGE_OVERLAP[call.library])
+    }
+
+
+def _both_us(inside_us: float, away_us: float, exponent: float) -> float:
+    return max(inside_us, away_us) if math.isinf(exponent) else joined_us(inside_us, away_us, exponent)
 
 
 def _message(call: Collective, cluster: Cluster) -> Algorithms:

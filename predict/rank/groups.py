@@ -49,7 +49,7 @@ class RankGroup:
     def all_to_all(self, size_bytes: float, count: float = 1.0) -> tuple[Message, ...]:
         return self.collective(AllToAll, size_bytes, count)
 
-    def token_exchange(self, inside_bytes: float, away_bytes: float) -> tuple[Message, ...]:
+    def token_exchange(self, inside_bytes: float, away_bytes: float, library: str) -> tuple[Message, ...]:
         """The exchange of a mixture's tokens by copies per node; nothing for a group of one."""
         if self.ranks == 1:
             return ()
@@ -58,6 +58,7 @@ class RankGroup:
             away_bytes=round(away_bytes),
             ranks=self.ranks,
             ranks_per_node=self.ranks_per_node,
+            library=library,
         )
         return (Message(call=call, phase="forward", group=self.name),)
 

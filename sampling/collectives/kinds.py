@@ -142,6 +142,8 @@ class TokenExchange(Collective):
     EXTRA_BUFFER: ClassVar[Literal["", "shard", "other"]] = "other"
 
     away_bytes: int
+    library: str = "deepep"
+    """deepep or hybridep."""
 
     def bytes_on_wire(self) -> float:
         return float(self.size_bytes + self.away_bytes)

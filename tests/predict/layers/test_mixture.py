@@ -42,12 +42,25 @@ def test_megatron_runs_a_product_per_expert_and_a_tf32_router(graphs: str, kerne
 
 def test_biases_and_clamps_are_passes_unless_the_step_is_a_graph() -> None:
     row_elements = 2880 * 4096 * 4
+    passes = {34 * row_elements, 23 * row_elements, 3 * row_elements}
     streams = {call.size_bytes for call in calls("gpt-oss-120b", 8) if isinstance(call, Stream)}
-    assert {32 * row_elements, 4 * 2 * 2 * row_elements} <= streams
-    graphed = calls("gpt-oss-120b", 8, execution__cuda_graphs="full")
-    assert not {32 * row_elements, 16 * row_elements} & {
-        call.size_bytes for call in graphed if isinstance(call, Stream)
+    assert passes <= streams
+    graphed = {
+        call.size_bytes for call in calls("gpt-oss-120b", 8, execution__cuda_graphs="full") if isinstance(call, Stream)
     }
+    assert not passes & graphed
+    assert row_elements in graphed, "one kernel reads the rows for the gradients of biases and routing weights"
+
+
+def test_the_gradient_of_routing_weights_is_a_pass_where_the_activation_weighs_its_rows() -> None:
+    read = 3 * 768 * 4096 * 8
+
+    def reads_again(**settings: str) -> bool:
+        return read in {call.size_bytes for call in calls("qwen3-30b-a3b", 8, **settings) if isinstance(call, Stream)}
+
+    assert reads_again(execution__framework="megatron-core")
+    assert not reads_again(execution__framework="megatron-core", execution__cuda_graphs="full")
+    assert not reads_again(execution__framework="torchtitan")
 
 
 def test_rows_from_nccl_are_sorted_once_more() -> None:

@@ -249,6 +249,38 @@ def test_exchanges_between_nodes_take_as_long_as_published(
     assert collective_us(call, cluster_of(hardware)) == pytest.approx(published_us, rel=0.15)
 
 
+@pytest.mark.parametrize(
+    ("hardware", "nodes", "inside_mb", "away_mb", "published_us"),
+    # README of Hybrid-EP: 16, 32 and 64 ranks of H100, kernels alone with 16 multiprocessors, 16-bit tokens there and back
+    [("h100-sxm", 2, 339, 58.7, 1740), ("h100-sxm", 4, 373, 159, 3680), ("h100-sxm", 8, 390, 270, 6190)],
+)
+def test_hybrid_ep_forwards_what_comes_through_the_network(
+    hardware: str, nodes: int, inside_mb: float, away_mb: float, published_us: float
+) -> None:
+    call = TokenExchange(
+        size_bytes=round(inside_mb * 1e6),
+        away_bytes=round(away_mb * 1e6),
+        ranks=8 * nodes,
+        ranks_per_node=8,
+        library="hybridep",
+    )
+    assert collective_us(call, cluster_of(hardware)) == pytest.approx(published_us, rel=0.05)
+
+
+@pytest.mark.parametrize(("ranks", "gb_per_s"), [(8, 717), (16, 631), (24, 602), (32, 588), (36, 578)])
+def test_exchanges_in_a_rack_are_slower_with_more_ranks(ranks: int, gb_per_s: float) -> None:
+    # README of Hybrid-EP: a GB200's rack, kernels alone with 16 multiprocessors, the mean of both directions
+    sent = 1e9
+    call = TokenExchange(
+        size_bytes=round(sent * (ranks - 1) / ranks),
+        away_bytes=0,
+        ranks=ranks,
+        ranks_per_node=ranks,
+        library="hybridep",
+    )
+    assert collective_us(call, cluster_of("gb200")) == pytest.approx(sent / (gb_per_s * 1e3), rel=0.05)
+
+
 @pytest.mark.parametrize(("hardware", "gb_per_s"), [("h200", 336), ("b200", 726)])
 def test_exchanges_inside_a_node_take_as_long_as_published(hardware: str, gb_per_s: float) -> None:
     received = 6 * 4096 * 7168 * 2

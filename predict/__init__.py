@@ -14,6 +14,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from predict.argument_types import checked
 from sampling.errors import ConfigError, InfeasibleError, SamplesError, UserError
 
 if TYPE_CHECKING:
@@ -52,10 +53,10 @@ if TYPE_CHECKING:
     from predict.rl.books import rl_ledger
     from predict.rl.step import rl_step, rl_step_draws
     from predict.run.training_run import TrainingRun
-    from predict.serving.answer import serving_answer
+    from predict.serving.fit import serving_fit
+    from predict.serving.questions import serving_answer
     from predict.serving.served_step import serving_step
     from predict.step.prediction import Prediction
-    from predict.validation.fitted_server import serving_fit
     from predict.validation.sources import validate
 
 __all__ = [
@@ -139,10 +140,10 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.reports.traces.trace": ("trace",),
     "predict.rl.books": ("rl_ledger",),
     "predict.rl.step": ("rl_step", "rl_step_draws"),
-    "predict.serving.answer": ("serving_answer",),
+    "predict.serving.questions": ("serving_answer",),
     "predict.serving.served_step": ("serving_step",),
     "predict.step.prediction": ("Prediction",),
-    "predict.validation.fitted_server": ("serving_fit",),
+    "predict.serving.fit": ("serving_fit",),
     "predict.validation.sources": ("validate",),
 }
 """Module → the public names that it has. It is imported when one of them is first asked for."""
@@ -152,8 +153,9 @@ def __getattr__(name: str) -> Any:
     home = next((module for module, names in HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(home), name)
-    return found
+    found = getattr(import_module(home), name)
+    made = globals()[name] = found if isinstance(found, type) else checked(found)
+    return made
 
 
 def __dir__() -> list[str]:
@@ -161,6 +163,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+@checked
 def load(
     config: Config | TrainingRun, overrides: Sequence[str] = (), *, target_nodes: int | None = None
 ) -> TrainingRun:
@@ -180,6 +183,7 @@ def load(
     return load_config(config, [*overrides, *settings_for_nodes(run, target_nodes)])
 
 
+@checked
 def estimate_as_scheduled(run: TrainingRun, *, prices: Prices, benchmark: Benchmark | None = None) -> Prediction:
     """The path: a run whose schedule is named → calls → prices → timeline → prediction.
 
@@ -200,6 +204,7 @@ def estimate_as_scheduled(run: TrainingRun, *, prices: Prices, benchmark: Benchm
     return compose(run, calls, ranks, timeline, prices, unrestored_prices=unrestored_prices, benchmark=benchmark)
 
 
+@checked
 def estimate(
     run: TrainingRun, *, prices: Prices | None = None, benchmark: Benchmark | None = None, require_fit: bool = True
 ) -> Prediction:
@@ -223,6 +228,7 @@ def estimate(
     return prediction
 
 
+@checked
 def one_batch(
     config: Config | TrainingRun, overrides: Sequence[str] = (), *, require_measured: bool = False
 ) -> Prediction:
@@ -239,11 +245,13 @@ def one_batch(
     return prediction
 
 
+@checked
 def one_batch_predict(config: Config, overrides: Sequence[str] = ()) -> float:
     """The median step time in µs."""
     return one_batch(config, overrides).median_us
 
 
+@checked
 def one_batch_memory(config: Config, overrides: Sequence[str] = ()) -> MemoryEstimate:
     """The memory of each pipeline rank, the expected peak, its upper bound, and whether it fits.
 
@@ -252,6 +260,7 @@ def one_batch_memory(config: Config, overrides: Sequence[str] = ()) -> MemoryEst
     return estimate(load(config, overrides), require_fit=False).memory
 
 
+@checked
 def memory_advice(prediction: Prediction, *, safety_margin: float | None = None) -> tuple[Advice, ...]:
     """The single changes that make a run fit, cheapest first, each with its cost in step time; none where it fits already.
 

@@ -48,15 +48,15 @@ KINDS: Mapping[str, KindFacts] = {
         plural="RL steps",
         section="rl",
         advice="makes this an RL config; predict it with `predict rl-step`, or give it to memory, ledger, report, plot, explore, search, "
-        "sweep, sensitivity, calls, measure or validate, or to compare with RL configs alone",
+        "sweep, sensitivity or calls, to compare with RL configs alone, or, if it is for this machine's CPU, to measure or validate",
         home="predict.plan_search.rl",
     ),
     SERVING: KindFacts(
         title="a serving config",
         plural="servers",
         section="load",
-        advice="makes this a serving config; predict it with `predict serving`, or give it to search, sweep, sensitivity, calls, measure or validate, or to "
-        "compare with serving configs alone",
+        advice="makes this a serving config; predict it with `predict serving`, or give it to search, sweep, sensitivity or calls, to "
+        "compare with serving configs alone, or, if it is for this machine's CPU, to measure or validate",
         home="predict.plan_search.serving",
     ),
     TRAINING: KindFacts(
@@ -214,7 +214,7 @@ class Kind(ABC, Generic[Run, Predicted]):
 
     def content(self, config: Any, overrides: Sequence[str]) -> Values:
         """The content of a config under settings, whose values may be choices; for a kind of which every combination is predicted."""
-        raise NotImplementedError
+        raise UserError(f"{KINDS[self.name].title}: its combinations are too many to predict each; use predict.search")
 
     def opened(self, content: Values, overrides: Sequence[str]) -> dict[str, Any]:
         """The keys that a search opens where a config leaves none open, with their choices."""
@@ -229,7 +229,7 @@ class Kind(ABC, Generic[Run, Predicted]):
     def completing(
         self, config: Any, content: Values, overrides: Sequence[str], varied: Values, automatic: Collection[str]
     ) -> Callable[[Values], Values | None]:
-        """The function from a combination to its settings, with those that follow from it; None for one that is none."""
+        """The function from a combination to its settings, with those that follow from it; None for one that is not possible."""
         return lambda values: values
 
     def not_read(self, predicted: Predicted) -> Values:
@@ -238,10 +238,10 @@ class Kind(ABC, Generic[Run, Predicted]):
 
 
 def refuse_server_options(of_servers: ServerOptions) -> None:
-    """UserError for questions on servers that are asked of another config."""
+    """UserError for options of servers that are given with another kind of config."""
     given = [f"--{name}" for name in ("slo", "price", "model", "coefficients") if getattr(of_servers, name)]
     if given:
-        raise UserError(f"{', '.join(given)}: goes with serving configs; omit it")
+        raise UserError(f"{', '.join(given)}: applies only to serving configs; omit it")
 
 
 def kind(name: str) -> Kind[Any, Any]:
@@ -251,7 +251,7 @@ def kind(name: str) -> Kind[Any, Any]:
 
 
 def require_one_kind(configs: Sequence[Any]) -> str:
-    """The kind of all configs. UserError where they are of several, or where one beside another kind is no file."""
+    """The kind of all configs. UserError where they are of several, or where one beside another kind is not a file."""
     kinds = [kind_of(config) for config in configs]
     if len(set(kinds)) == 1:
         return kinds[0]

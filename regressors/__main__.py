@@ -92,7 +92,7 @@ def _wanted(model: str) -> Sequence[str]:
 
 
 def _home(options: argparse.Namespace) -> Path:
-    """The folder of the profile's samples/ and of the regressors/ to write, told where it is a copy of shipped rows."""
+    """The folder of the profile's samples/ and of the regressors/ to write, which is printed where it is a copy of shipped rows."""
     if options.data:
         return Path(options.data)
     if not is_shipped(options.profile):

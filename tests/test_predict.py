@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from predict.schedules import order_files, registry
 from predict.schedules.order_files import write_order
 from predict.step.scheduling import compare_schedules
 from predict.workload import decompose as decompose_module
-from sampling.errors import InfeasibleError
+from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import CONFIGS
 from tests.predict.workload.parallel_runs import made
 
@@ -29,6 +30,39 @@ def test_the_public_names_are_sorted_and_there() -> None:
     assert all(getattr(predict, name) for name in predict.__all__)
     with pytest.raises(AttributeError, match="no attribute 'two_batches'"):
         predict.two_batches  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (
+            lambda: predict.days(predict.one_batch(DEMO), [2e12]),
+            "days: tokens: .* is not allowed; give text or a number",
+        ),  # type: ignore[arg-type]
+        (lambda: predict.days(predict.one_batch(DEMO), "2T", goodput="0.9"), "goodput: '0.9' is not allowed; give a"),  # type: ignore[arg-type]
+        (lambda: predict.estimate(DEMO), "estimate: run: .* is not allowed; give a run, as predict.load makes it"),  # type: ignore[arg-type]
+        (
+            lambda: predict.load(DEMO, ["plan.tp=2", 3], target_nodes="2"),
+            "(?s)give a list of KEY=VALUE.*target_nodes: '2'",
+        ),  # type: ignore[arg-type, list-item]
+        (
+            lambda: predict.one_batch(DEMO, "plan.tp=2"),
+            r"overrides: 'plan.tp=2' is not allowed; give a list of KEY=VALUE",
+        ),
+        (lambda: predict.report(str(DEMO)), "configs: .* is not allowed; give a list of paths"),
+        (lambda: predict.compare(DEMO, DEMO, overrides={"plan.tp": 2}), "give a list of KEY=VALUE"),  # type: ignore[arg-type]
+        (lambda: predict.schema("runs"), "give one of training, rl, serving, truth"),  # type: ignore[arg-type]
+        (lambda: predict.rl_search(DEMO), "use predict.search"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_refused_with_what_to_give(call: Callable[[], object], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        call()
+
+
+def test_tokens_are_a_number_or_text() -> None:
+    prediction = predict.one_batch(DEMO)
+    assert predict.days(prediction, 2e12) == predict.days(prediction, "2T")
 
 
 def test_importing_predict_loads_no_numeric_library() -> None:

@@ -24,8 +24,8 @@ examples:
   predict schedule --pp 8 --microbatches 32      compare pipeline schedules
   predict memory configs/runs/llama3-70b-64xh100.yml   does it fit, and what would make it fit
   predict measure configs/runs/demo.yml          run the same step for real
-  predict benchmark configs/runs/demo.yml --gpus 1 --output bench.json
-  predict one-batch configs/runs/demo.yml --benchmark bench.json
+  predict benchmark configs/runs/demo.yml --gpus 1 --output out/bench.json
+  predict one-batch configs/runs/demo.yml --benchmark out/bench.json
   predict validate this-machine                  predict, then measure, a dozen runs
   predict one-batch --model llama3-70b --gpus 64xh100   without a config
   predict sweep configs/runs/llama3-70b-64xh100.yml --vary batch.micro=1,2,4   what if

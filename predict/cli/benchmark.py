@@ -19,8 +19,8 @@ from sampling.errors import Checks
 
 EXAMPLES = """\
 examples:
-  predict benchmark configs/runs/demo.yml --gpus 1 --output bench.json
-  predict one-batch configs/runs/demo.yml --benchmark bench.json
+  predict benchmark configs/runs/demo.yml --gpus 1 --output out/bench.json
+  predict one-batch configs/runs/demo.yml --benchmark out/bench.json
 """
 
 

@@ -16,8 +16,8 @@ from sampling.errors import UserError
 
 EXAMPLES = """\
 examples:
-  predict calibrate configs/runs/llama3-70b-64xh100.yml --measured 14.9s --output h100.calibration.yml
-  predict calibrate configs/runs/llama3-70b-64xh100.yml --measured train.log --output h100.calibration.yml
+  predict calibrate configs/runs/llama3-70b-64xh100.yml --measured 14.9s --output out/h100.calibration.yml
+  predict calibrate configs/runs/llama3-70b-64xh100.yml --measured train.log --output out/h100.calibration.yml
   predict calibrate --few-shot 3 --truth data/published/runs.csv --json
 """
 DESCRIPTION = """\

@@ -10,10 +10,10 @@ from predict.plan_search.needed_calls import calls
 
 EXAMPLES = """\
 examples:
-  predict calls configs/runs/demo.yml --output calls.json
+  predict calls configs/runs/demo.yml --output out/calls.json
   predict calls configs/runs/llama3-70b-64xh100.yml --set plan.tp=8 --set plan.dp=1
   predict calls configs/runs/demo.yml --set 'plan.tp=[1, 2]'      # of all plans of a search
-  python -m sampling --calls calls.json
+  python -m sampling --calls out/calls.json
 """
 
 

@@ -13,6 +13,7 @@ from predict.checkup import GIVES, Checkup, doctor
 from predict.cli.options import add_data, add_json, print_answer
 from predict.reports.text import escape, stacked
 from sampling.errors import SamplesError
+from sampling.files.faults import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     found = doctor()
     print_answer(options, found, Checkup.to_json, _text)
     if found.faults:
-        raise SamplesError("\n".join(found.faults))
+        raise SamplesError(f"{counted(len(found.faults), 'fault')} to mend; the report states the command for each")
 
 
 def _text(found: Checkup) -> RenderableType:

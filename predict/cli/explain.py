@@ -11,8 +11,8 @@ from predict.reports.explanation import explanation_report
 
 EXAMPLES = """\
 examples:
-  predict measure configs/runs/demo.yml --trace traces
-  predict explain configs/runs/demo.yml --trace traces --log 735ms
+  predict measure configs/runs/demo.yml --trace out/traces
+  predict explain configs/runs/demo.yml --trace out/traces --log 735ms
   predict explain configs/runs/llama3-70b-64xh100.yml --trace rank0.json.gz --json
 """
 DESCRIPTION = """\

@@ -12,7 +12,7 @@ from predict.serialise import version_of
 EXAMPLES = """\
 examples:
   predict export configs/runs/llama3-70b-64xh100.yml --to megatron-lm
-  predict export configs/runs/llama3-70b-64xh100.yml --to deepspeed --output launch
+  predict export configs/runs/llama3-70b-64xh100.yml --to deepspeed --output out/launch
   predict export configs/runs/llama3-70b-64xh100.yml --to torchtitan --set plan.zero=3 --json
 """
 DESCRIPTION = """\

@@ -13,7 +13,7 @@ EXAMPLES = """\
 examples:
   predict import-config docs/examples/other_tools/pretrain.sh --set cluster.hardware=h100
   predict import-config docs/examples/other_tools/llama3_70b.toml --set cluster.hardware=h100 --set cluster.nodes=8
-  predict import-config docs/examples/other_tools/primus.yaml --set cluster.hardware=mi300x --set cluster.nodes=1 --output run.yml
+  predict import-config docs/examples/other_tools/primus.yaml --set cluster.hardware=mi300x --set cluster.nodes=1 --output out/run.yml
 """
 DESCRIPTION = """\
 Read another tool's files of a run as a run config.

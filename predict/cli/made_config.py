@@ -36,7 +36,7 @@ def make_config(options: argparse.Namespace) -> Document | None:
     """The config made for --model, which takes the place of CONFIG in `options`; None where CONFIG is given."""
     of_model = given(options, "model", "gpus", "batch", "save_config")
     if options.config is not None:
-        refuse(of_model, f"goes without CONFIG; omit it, or change {options.config} with --set")
+        refuse(of_model, f"cannot be combined with CONFIG; omit it, or change {options.config} with --set")
         return None
     with Checks() as checks:
         with checks.one():
@@ -60,7 +60,7 @@ def make_config(options: argparse.Namespace) -> Document | None:
 
 
 def log_part_of_node(made: Document) -> None:
-    """Tell that a made config takes a part of the usual node, whose links are those of the whole."""
+    """Log that a made config takes a part of the usual node, whose links are those of the whole."""
     cluster = made.content["cluster"]
     if whole := cluster.get("node_size"):
         part = cluster["gpus_per_node"]

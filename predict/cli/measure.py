@@ -35,7 +35,7 @@ examples:
   predict measure configs/runs/demo.yml --set plan.schedule=afab
   predict measure configs/serving/this-machine/busy.yml
   predict measure configs/rl/this-machine/grpo.yml
-  predict measure configs/runs/demo.yml --trace traces
+  predict measure configs/runs/demo.yml --trace out/traces
 """
 
 

@@ -53,11 +53,11 @@ changes that make it fit are listed with their cost in step time.
 EXAMPLES = """\
 examples:
   predict memory configs/runs/llama3-70b-64xh100.yml
-  predict memory configs/runs/llama3-70b-64xh100.yml --set batch.micro=4 --timeline memory.svg
+  predict memory configs/runs/llama3-70b-64xh100.yml --set batch.micro=4 --timeline out/memory.svg
   predict memory configs/runs/llama3-70b-64xh100.yml --check --json
   predict memory --model llama3-70b --gpus 64xh100
   predict memory configs/rl/qwen3.5-35b-a3b-grpo.yml
-  predict memory configs/runs/demo.yml --mode both --save-benchmark memory.json
+  predict memory configs/runs/demo.yml --mode both --save-benchmark out/memory.json
 """
 DEFAULT_MARGIN = 0.05
 OF_TRAINING_RUNS = (

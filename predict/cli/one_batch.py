@@ -51,7 +51,7 @@ examples:
   predict one-batch configs/runs/llama3-70b-64xh100.yml --target-nodes 16 --json
   predict one-batch configs/runs/llama3-70b-64xh100.yml --set plan.vpp=unknown --set plan.recompute=unknown
   predict one-batch --model llama3-70b --gpus 64xh100 --save-config llama3-70b.yml
-  predict one-batch configs/runs/demo.yml --benchmark bench.json --profiling-mode both
+  predict one-batch configs/runs/demo.yml --benchmark out/bench.json --profiling-mode both
 """
 
 

@@ -261,7 +261,7 @@ def print_json(content: Any) -> None:
 
 
 def log_not_read(names: Mapping[str, Any]) -> None:
-    """Tell names of another tool's config that change nothing here, with their values."""
+    """Log names of another tool's config that change nothing here, with their values."""
     if names:
         log(f"not read: {', '.join(f'{name} {value}' for name, value in names.items())}")
 

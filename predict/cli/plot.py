@@ -14,10 +14,10 @@ PAGE = ".html"
 SUFFIXES = (".svg", ".png", PAGE)
 EXAMPLES = """\
 examples:
-  predict plot waterfall configs/runs/llama3-70b-64xh100.yml -o waterfall.svg
-  predict plot memory configs/runs/demo.yml --set plan.recompute=full -o memory.png
-  predict plot timeline configs/runs/demo.yml -o timeline.html
-  predict plot timeline configs/rl/qwen3-30b-a3b-grpo.yml -o rl.svg
+  predict plot waterfall configs/runs/llama3-70b-64xh100.yml -o out/waterfall.svg
+  predict plot memory configs/runs/demo.yml --set plan.recompute=full -o out/memory.png
+  predict plot timeline configs/runs/demo.yml -o out/timeline.html
+  predict plot timeline configs/rl/qwen3-30b-a3b-grpo.yml -o out/rl.svg
 """
 DESCRIPTION = """\
 One picture of a plan.

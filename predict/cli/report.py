@@ -14,10 +14,10 @@ from sampling.errors import Checks
 SUFFIXES = (".html",)
 EXAMPLES = """\
 examples:
-  predict report configs/runs/llama3-70b-64xh100.yml -o llama3-70b.html
-  predict report configs/runs/demo.yml --set batch.micro=1 -o demo.html
-  predict report configs/rl/qwen3-30b-a3b-grpo.yml -o rl.html
-  predict report configs/runs/llama3-70b-64xh100.yml configs/runs/demo.yml -o both.html --tokens 2T --price 2.5/gpu-h
+  predict report configs/runs/llama3-70b-64xh100.yml -o out/llama3-70b.html
+  predict report configs/runs/demo.yml --set batch.micro=1 -o out/demo.html
+  predict report configs/rl/qwen3-30b-a3b-grpo.yml -o out/rl.html
+  predict report configs/runs/llama3-70b-64xh100.yml configs/runs/demo.yml -o out/both.html --tokens 2T --price 2.5/gpu-h
 """
 DESCRIPTION = """\
 One HTML file with the answer for one plan, or for several side by side.

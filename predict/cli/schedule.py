@@ -51,7 +51,7 @@ EXAMPLES = """\
 examples:
   predict schedule --pp 4 --microbatches 8 --schedule all
   predict schedule --pp 4 --vpp 2 --microbatches 12 --forward 1 --backward-input 1.1 --backward-weight 0.8 --p2p 0.05
-  predict schedule --stage-times stages.json --microbatches 32 --schedule zb-auto --memory-limit 8 --plot zb.svg
+  predict schedule --stage-times stages.json --microbatches 32 --schedule zb-auto --memory-limit 8 --plot out/zb.svg
   predict schedule configs/runs/demo.yml --schedule 1f1b,zb-h1 --json
 """
 FILES = ("order", "trace", "plot")

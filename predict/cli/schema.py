@@ -11,6 +11,8 @@ from predict.config.json_schema import json_schema
 from predict.rl.config import rl_schema
 from predict.serving.config import serving_schema
 from predict.validation.truth_columns import truth_schema
+from sampling.errors import UserError
+from sampling.files.faults import shown
 
 Of = Literal["training", "rl", "serving", "truth"]
 EXAMPLES = """\
@@ -30,6 +32,8 @@ SCHEMAS: Mapping[Of, Callable[[], dict[str, Any]]] = {
 
 def schema(of: Of = "training") -> dict[str, Any]:
     """The JSON Schema of a config: `training`, `rl` or `serving`; or `truth`, of a row of a table of measured runs."""
+    if of not in (*SCHEMAS,):
+        raise UserError(f"schema: {shown(of)} has none; give one of {', '.join(SCHEMAS)}")
     return SCHEMAS[of]()
 
 

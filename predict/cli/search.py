@@ -64,7 +64,7 @@ examples:
   predict search configs/searches/llama3-70b-64xh100.yml --set plan.tp=1..8 --set execution.overlap_tp=auto --max-memory 0.9
   predict search configs/rl/qwen3-30b-a3b-grpo.yml --set rl.placement=auto --set rl.rollout.gpus=auto --set rl.rollout.tp=auto
   predict search configs/serving/llama3-8b-h100.yml --set placement.tp=1..4 --slo ttft_p90=1s --price 2.5/gpu-h
-  predict search configs/searches/llama3-70b-64xh100.yml --pareto front.csv --write winners --why
+  predict search configs/searches/llama3-70b-64xh100.yml --pareto out/front.csv --write out/winners --why
 """
 DESCRIPTION = """\
 Find the best plans of all that a config leaves open.
@@ -266,7 +266,8 @@ def _search_options(options: argparse.Namespace) -> SearchOptions:
 def _config(options: argparse.Namespace) -> Path | Document:
     if options.config is not None:
         refuse(
-            given(options, "model", "gpus", "batch"), "goes without CONFIG; omit it, or change the config with --set"
+            given(options, "model", "gpus", "batch"),
+            "cannot be combined with CONFIG; omit it, or change the config with --set",
         )
         return Path(options.config)
     if not (options.model and options.gpus):

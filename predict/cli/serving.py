@@ -37,7 +37,7 @@ examples:
   predict serving configs/serving/llama3-8b-h100.yml --set load.rate=20 --set placement.tp=2
   predict serving configs/serving/llama3-8b-h100.yml --slo ttft_p90=1s --slo tpot_p90=50ms --price 2.5/gpu-h
   predict serving configs/serving/mixtral-2xh100.yml --sweep rate=2,8,16 --json
-  predict serving configs/serving/llama3-8b-h100.yml --sweep rate=2..26..4 --find-capacity -o sweep.svg
+  predict serving configs/serving/llama3-8b-h100.yml --sweep rate=2..26..4 --find-capacity -o out/sweep.svg
 """
 DESCRIPTION = """\
 Predict a server under a load by simulating the steps of its engine: vLLM V1's scheduler around a model of the step.

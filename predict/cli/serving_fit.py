@@ -8,12 +8,12 @@ from pathlib import Path
 from predict.cli.options import add_json, add_settings, given, log, print_answer, refuse, require_writable, write_json
 from predict.reports.serving_step import coefficients_text
 from predict.serving.coefficients import coefficients_json
-from predict.validation.fitted_server import serving_fit
+from predict.serving.fit import serving_fit
 
 EXAMPLES = """\
 examples:
   predict serving-fit docs/examples/serving --model formula --source made-up
-  predict serving-fit docs/examples/answered/*.csv --config configs/serving/llama3-8b-h100.yml --output mine.json
+  predict serving-fit docs/examples/answered/*.csv --config configs/serving/llama3-8b-h100.yml --output out/mine.json
 """
 DESCRIPTION = """\
 Fit the coefficients of a step model to measured serving runs.

@@ -32,7 +32,7 @@ EXAMPLES = """\
 examples:
   predict speed-of-light configs/runs/llama3-70b-64xh100.yml
   predict speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch h100-sxm
-  predict speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch b200 --precision fp8 --output results
+  predict speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch b200 --precision fp8 --output out/results
 """
 FILE_ONLY = ("arch", "precision", "output")
 ARCH, PRECISION = "h100-sxm", "bf16"

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   predict sweep configs/runs/llama3-70b-64xh100.yml --vary batch.seq_len=2k..32k --vary batch.micro=1,2
-  predict sweep configs/runs/llama3-70b-64xh100.yml --vary plan.tp=2,4,8 --output sweep.csv
-  predict sweep configs/rl/qwen3-30b-a3b-grpo.yml --vary rl.n=8,16,32 --vary rl.rollout.tp=2,4 --output rl.csv
+  predict sweep configs/runs/llama3-70b-64xh100.yml --vary plan.tp=2,4,8 --output out/sweep.csv
+  predict sweep configs/rl/qwen3-30b-a3b-grpo.yml --vary rl.n=8,16,32 --vary rl.rollout.tp=2,4 --output out/rl.csv
   predict sweep configs/serving/llama3-8b-h100.yml --vary placement.tp=1,2,4 --vary engine.max_num_seqs=64,256 --objective gpu-time
   predict sweep configs/runs/deepseek-v3-1024xh100.yml --vary execution.dispatch=alltoall,deepep --json
 """

@@ -6,15 +6,14 @@ import argparse
 from pathlib import Path
 
 from predict.cli.options import add_config, log, require_folder, require_output, writing
-from predict.reports.traces.trace import trace
+from predict.reports.traces.trace import FORMATS, trace
 from sampling.errors import Checks, UserError
 
-FORMATS = ("chrome", "chakra")
 SUFFIXES = (".json", ".gz")
 EXAMPLES = """\
 examples:
-  predict trace configs/runs/llama3-70b-64xh100.yml -o step.json.gz
-  predict trace configs/runs/demo.yml --format chakra -o traces
+  predict trace configs/runs/llama3-70b-64xh100.yml -o out/step.json.gz
+  predict trace configs/runs/demo.yml --format chakra -o out/chakra
 """
 DESCRIPTION = """\
 The predicted step as a trace that other tools read.

@@ -12,9 +12,9 @@ from sampling.errors import Checks, UserError
 
 EXAMPLES = """\
 examples:
-  predict what-if configs/runs/demo.yml --trace traces --set batch.micro=4
-  predict what-if configs/runs/demo.yml --trace traces --kernel attention=0.5
-  predict what-if configs/runs/llama3-70b-64xh100.yml --trace traces --link-speed 2 --json
+  predict what-if configs/runs/demo.yml --trace out/traces --set batch.micro=4
+  predict what-if configs/runs/demo.yml --trace out/traces --kernel attention=0.5
+  predict what-if configs/runs/llama3-70b-64xh100.yml --trace out/traces --link-speed 2 --json
 """
 DESCRIPTION = """\
 Replay the step that a trace shows, as CONFIG describes it, with the changes of --set: a call that the trace shows costs what it cost

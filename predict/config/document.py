@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from predict.config.overrides import OPTION, parse_overrides, require_list
+from predict.config.overrides import OPTION, parse_overrides
 from sampling.errors import ConfigError
 from sampling.files.documents import read_yaml
 from sampling.files.faults import Fault, config_error, shown
@@ -95,7 +95,6 @@ class Incoming:
         """Put settings into their sections; the texts of those inside one of the sections `files` that the config names by a file, where
         they have no place yet."""
         of_files = []
-        require_list(texts)
         for text in texts:
             settings, faults = parse_overrides([text])
             self.faults.extend(faults)

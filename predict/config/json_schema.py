@@ -81,8 +81,8 @@ def _section(name: str) -> dict[str, Any]:
 def _or_unknown(path: str, schema: dict[str, Any]) -> dict[str, Any]:
     if path not in PLACEHOLDERS:
         return schema
-    told: dict[str, Any] = {name: schema.pop(name) for name in ("description", "default") if name in schema}
-    return {**told, "anyOf": [schema, {"const": UNKNOWN}]}
+    outer: dict[str, Any] = {name: schema.pop(name) for name in ("description", "default") if name in schema}
+    return {**outer, "anyOf": [schema, {"const": UNKNOWN}]}
 
 
 def key_schema(key: Key, doc: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from predict.config.aliases import DOTTED, alias_of
-from sampling.errors import UserError
 from sampling.files.documents import NotYamlError, parse_yaml
 from sampling.files.faults import Fault, join, shown
 
@@ -37,7 +36,6 @@ class Override:
 def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Fault]]:
     """The settings, with aliases replaced, and a fault for each text that is not one. Values are read as YAML."""
     settings, faults = [], []
-    require_list(texts)
     for text in texts:
         path, equals, written = text.partition("=")
         path = path.strip()
@@ -54,12 +52,6 @@ def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Fault]]:
         faults += [fault.under(path) for fault in duplicates]
         settings.append(_setting(path, value))
     return settings, faults
-
-
-def require_list(texts: object) -> None:
-    """UserError where settings are one text, or a mapping, in place of a list of texts."""
-    if isinstance(texts, str | Mapping):
-        raise UserError(f"settings: {shown(texts)} is not a list; give a list of KEY=VALUE, for example ['plan.tp=2']")
 
 
 def as_settings(values: Mapping[str, Any]) -> list[str]:

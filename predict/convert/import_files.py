@@ -17,22 +17,26 @@ from predict.convert import deepspeed
 from predict.convert import torchtitan as torchtitan_read
 from predict.convert.arguments import Arguments, read_settings
 from predict.convert.megatron import (
-    BASE,
     BATCH,
-    EPSILON,
     FLASH,
     FLASH_OF,
     LOCAL_LAYERS,
     OLDER_FLASH,
     read_execution,
-    read_mapping,
     read_plan,
     read_precision,
-    read_script,
+)
+from predict.convert.megatron_model import (
+    BASE,
+    EPSILON,
+    model_section,
+    read_model_arguments,
+    shipped_models_of_shape,
     with_numerics,
 )
-from predict.convert.megatron_model import model_section, read_model_arguments, shipped_models_of_shape
+from predict.convert.megatron_script import read_mapping, read_script
 from predict.huggingface.config_json import load_model, override
+from predict.kinds import KINDS, kind_of
 from predict.model.shipped import shipped_model, shipped_models
 from predict.model.spec import ModelSpec
 from predict.run.execution import Execution
@@ -49,6 +53,11 @@ from sampling.hardware.cluster import hardware_facts
 YAML, JSON, TOML = (".yml", ".yaml"), ".json", ".toml"
 MOST_BYTES = 1_000_000
 """Largest script or TOML file that is read; people write them."""
+MOST_NAMED = 3
+"""Unknown settings of a file that an error names."""
+OTHER_FILES = (
+    "give a launch script, a list of arguments, YAML, TOML or JSON of Megatron-LM, torchtitan, DeepSpeed or Primus"
+)
 LAUNCHER = {"nnodes": "nodes", "nproc_per_node": "gpus_per_node"}
 
 
@@ -81,25 +90,38 @@ def read_foreign(path: Path, *, chosen_model: Any = None) -> ForeignFile:
 
 def _read_text(text: str, chosen_model: Any, *, name: str, is_toml: bool) -> ForeignFile:
     if is_toml:
-        return _read_torchtitan(tomllib.loads(text), chosen_model)
+        document = tomllib.loads(text)
+        return _unless_unknown(_read_torchtitan(document, chosen_model), deepspeed.flat(document), "torchtitan")
     arguments = read_script(text)
     if not arguments:
-        return _faulty("it holds no arguments; give a launch script, YAML, TOML or JSON of another tool")
-    return _read_megatron(arguments, chosen_model, name=name)
+        return _faulty(f"it holds no arguments; {OTHER_FILES}")
+    return _unless_unknown(_read_megatron(arguments, chosen_model, name=name), arguments, "Megatron-LM")
 
 
 def _faulty(problem: str) -> ForeignFile:
     return ForeignFile(faults=[Fault(path="", problem=problem)])
 
 
+def _unless_unknown(read: ForeignFile, values: Mapping[str, Any], tool: str) -> ForeignFile:
+    """The file as it was read, or a fault where none of its values is a setting of the tool that it was read as one of."""
+    if not values or read.not_read.keys() != values.keys():
+        return read
+    names = ", ".join([*list(values)[:MOST_NAMED], *(["…"] if len(values) > MOST_NAMED else [])])
+    return _faulty(f"none of its settings ({names}) is one of {tool}'s that are read; {OTHER_FILES}")
+
+
 def _read_document(document: Mapping[Any, Any], chosen_model: Any, *, is_json: bool) -> ForeignFile:
     if all(section in document for section in REQUIRED_SECTIONS):
         return _faulty("is a run config already; give it to `predict one-batch`")
+    kind = KINDS[kind_of(document)]
+    if isinstance(document.get(kind.section), Mapping):  # Megatron-LM has a `load` too, which is a path
+        return _faulty(f"is {kind.title}, not a file of another tool; {OTHER_FILES}")
     if is_primus(document):
         return _read_primus(document, chosen_model)
-    if is_json and not {"num_layers", "micro_batch_size", "tensor_model_parallel_size"} & set(read_mapping(document)):
-        return _read_deepspeed(document)
-    return _read_megatron(read_mapping(document), chosen_model, name="model")
+    arguments = read_mapping(document)
+    if is_json and not {"num_layers", "micro_batch_size", "tensor_model_parallel_size"} & set(arguments):
+        return _unless_unknown(_read_deepspeed(document), deepspeed.flat(document), "DeepSpeed")
+    return _unless_unknown(_read_megatron(arguments, chosen_model, name="model"), arguments, "Megatron-LM")
 
 
 def _read_megatron(

@@ -10,10 +10,10 @@ from typing import Any
 from predict.config.document import Config
 from predict.config.load import load
 from predict.convert import deepspeed, torchtitan
-from predict.convert import megatron as text
+from predict.convert import megatron_script as text
 from predict.convert.arguments import LaunchArguments, Statement
-from predict.convert.megatron import LOCAL_LAYERS, write_execution, write_numerics, write_plan
-from predict.convert.megatron_model import write_model
+from predict.convert.megatron import LOCAL_LAYERS, write_execution, write_plan
+from predict.convert.megatron_model import write_model, write_numerics
 from predict.run.frameworks import ON_GPUS
 from predict.run.lengths import require_one_length
 from predict.run.plan import BEST

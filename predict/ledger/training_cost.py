@@ -49,7 +49,7 @@ class AskedTraining:
     price: Price | None
 
 
-def asked_training(tokens: str, *, price: str | None = None, goodput: float | None = None) -> AskedTraining:
+def asked_training(tokens: str | float, *, price: str | None = None, goodput: float | None = None) -> AskedTraining:
     """The training of --tokens, --price and --goodput; UserError with a line for each of them that is wrong."""
     with Checks() as checks:
         with checks.one():
@@ -61,11 +61,11 @@ def asked_training(tokens: str, *, price: str | None = None, goodput: float | No
     return AskedTraining(tokens=count, goodput=share, price=paid)
 
 
-def require_paid(tokens: str | None, price: str | None) -> None:
+def require_paid(tokens: str | float | None, price: str | None) -> None:
     """UserError for tokens or a price that is not a positive number, or for a price without tokens; either may be left out."""
-    if tokens:
-        asked_training(tokens, price=price or None)
-    elif price:
+    if tokens is not None:
+        asked_training(tokens, price=price)
+    elif price is not None:
         parse_price(price)
         raise UserError("--price: it needs the tokens that are paid for; give --tokens too, as in --tokens 2T")
 
@@ -91,9 +91,9 @@ class TrainingCost:
 
 
 def days(
-    prediction: Prediction, tokens: str, *, price: str | None = None, goodput: float | None = None
+    prediction: Prediction, tokens: str | float, *, price: str | None = None, goodput: float | None = None
 ) -> TrainingCost:
-    """Days, GPU-hours, money and energy of training on `tokens` such as `2T`, with the bounds of the step time.
+    """Days, GPU-hours, money and energy of training on `tokens` such as `2T` or 2e12, with the bounds of the step time.
 
     `price` is such as `2.5/gpu-h`; `goodput` the share of the time that goes into steps that are kept (default: GOODPUT).
     UserError for a number, a price or a share that is not valid.
@@ -124,10 +124,10 @@ def training_cost(
     )
 
 
-def parse_tokens(text: str) -> float:
-    """The tokens of `2T`, `300B` or `1.5e12`; UserError for anything else."""
-    found = COUNT.fullmatch(text)
-    tokens = float(found[1]) * TIMES[found[2].upper()] if found else 0.0
+def parse_tokens(text: str | float) -> float:
+    """The tokens of `2T`, `300B` or `1.5e12`, or a number of them; UserError for anything else."""
+    found = COUNT.fullmatch(text) if isinstance(text, str) else None
+    tokens = float(found[1]) * TIMES[found[2].upper()] if found else 0.0 if isinstance(text, str) else float(text)
     if not 1 <= tokens <= MOST_TOKENS:
         raise UserError(f"--tokens: {shown(text)} is not a number of tokens; write for example 300B, 2T or 1.5e12")
     return tokens

@@ -25,11 +25,11 @@ SUFFIX = ".calibration.yml"
 
 
 def calibrate(
-    configs: Sequence[Path],
+    configs: Sequence[Path | str],
     overrides: Sequence[str] = (),
     *,
     measured: Sequence[str],
-    output: Path | None = None,
+    output: Path | str | None = None,
     write: bool = True,
     report: Callable[[str], None] = lambda line: None,
 ) -> tuple[Path | None, Posterior]:
@@ -40,7 +40,7 @@ def calibrate(
     UserError for measurements that the terms do not explain, and where configs are of different clusters.
     """
     runs = [load(config, [*overrides, ANEW]) for config in configs]
-    place = output or _beside_cluster(configs, overrides)
+    place = Path(output) if output else _beside_cluster(configs, overrides)
     with Checks() as checks:
         if write and place is None:
             checks.run(_require_output)
@@ -83,7 +83,7 @@ def _require_one_cluster(runs: Sequence[TrainingRun]) -> None:
             )
 
 
-def _beside_cluster(configs: Sequence[Path], overrides: Sequence[str]) -> Path | None:
+def _beside_cluster(configs: Sequence[Path | str], overrides: Sequence[str]) -> Path | None:
     """The file next to the one cluster file that the configs name; None where they do not name exactly one."""
     files = {cluster_file(config, overrides) for config in configs}
     (found, *more) = files

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from predict import load
 from predict.config.document import Config
-from predict.kinds import RL, SERVING, kind_of
+from predict.kinds import KINDS, RL, SERVING, kind_of
 from predict.measurement.measurement import Measurement
 from predict.measurement.real_rl import RlMeasurement, measure_rl
 from predict.measurement.real_step import measure as measure_step
@@ -16,6 +16,7 @@ from predict.measurement.requirements import Implementation
 from predict.measurement.serving.real_server import ServedLoad, serve_for_real
 from predict.run.training_run import TrainingRun
 from predict.serving.config import load_serving
+from sampling.errors import UserError
 
 Measured: TypeAlias = Measurement | RlMeasurement | ServedLoad
 
@@ -26,7 +27,7 @@ def measure(
     *,
     steps: int | None = None,
     implementation: Implementation = "torch",
-    trace: Path | None = None,
+    trace: Path | str | None = None,
 ) -> Measured:
     """Run the step of a training or RL config for real on this machine, or serve the load of a serving config, and time it.
 
@@ -35,8 +36,11 @@ def measure(
     """
     kind = kind_of(config)
     if kind not in (SERVING, RL):
-        return measure_step(load(config, overrides), steps=steps, implementation=implementation, trace=trace)
-    assert isinstance(config, Path | str)
+        return measure_step(
+            load(config, overrides), steps=steps, implementation=implementation, trace=Path(trace) if trace else None
+        )
+    if not isinstance(config, Path | str):
+        raise UserError(f"measure: {KINDS[kind].title} is run from its file; give the path of one")
     if kind == RL:
         return measure_rl(config, overrides, steps=steps)
     return serve_for_real(load_serving(config, overrides), config, overrides)

@@ -228,7 +228,10 @@ def trace_name(rank: int | str) -> str:
 
 
 def require_no_other_traces(trace: Path, ranks: int) -> None:
-    """UserError where a folder holds traces of an earlier run with more ranks, which would be mixed with those of this one."""
+    """UserError for a file in the folder's place, and where the folder holds traces of an earlier run with more ranks, which would be mixed
+    with those of this one."""
+    if trace.is_file():
+        raise UserError(f"--trace: {trace} is a file; give a folder")
     own = {trace_name(rank) for rank in range(ranks)}
     if others := sorted(path.name for path in trace.glob(trace_name("*")) if path.name not in own):
         raise UserError(

@@ -1,4 +1,4 @@
-"""A decoder model by its shape, and what is asked of the shapes of its layers' parts.
+"""A decoder model by its shape, and what the shapes of its layers' parts answer.
 
 The parts themselves are in `predict/layers`, one file each; `predict/huggingface` reads a model of a `config.json`.
 """

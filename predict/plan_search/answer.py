@@ -23,7 +23,7 @@ from predict.step.interval import CallKind, kind_shifts
 from predict.step.prediction import Prediction
 from regressors.features.arrays import Floats
 
-# Ties: plans whose times cannot be told apart, by the interval of their ratio.
+# Ties: plans whose times cannot be distinguished, by the interval of their ratio.
 #
 # Two plans of one model on one cluster share most of what their intervals hold. One kind of call that is slower than predicted slows
 # both, each by its own share of the step, so that only the difference of the shares is left in the ratio; and of the composition
@@ -34,7 +34,7 @@ from regressors.features.arrays import Floats
 REPEATS = 0.02
 """Half-width in log time by which two measurements of one run on the same nodes differ: 0.1 to 2 % in published repeats."""
 DIVIDING = ("tp", "sp", "pp", "vpp", "cp", "cp_method", "ep", "etp", "zero", "shard", "recompute", "recompute_modules")
-"""Settings of the plan that divide the work or repeat it; the schedule goes with vpp."""
+"""Settings of the plan that divide the work or repeat it; the schedule follows from vpp."""
 MOST_OF_IT = 0.5
 """Share of a ratio's variance from which on one kind of call is what to time."""
 
@@ -125,12 +125,12 @@ def ratio(best: Contender, other: Contender) -> Ratio:
 
 
 def experiment(nearest: Ratio, place: int) -> str:
-    """The experiment that would tell the best plan from a tied one, which is at `place` of the ranking."""
+    """The experiment that would distinguish the best plan from a tied one, which is at `place` of the ranking."""
     if nearest.widest is None or nearest.share < MOST_OF_IT:
-        return f"measure plans 1 and {place}, 20 steps each: no single kind of call makes most of what is uncertain between them"
+        return f"measure plans 1 and {place}, 20 steps each: their uncertainty is spread over many kinds of calls"
     name, phase = nearest.widest
     return (
-        f"sample {name} ({phase}) in the shapes of plans 1 and {place}: its error makes {nearest.share:.0%} of what is uncertain "
+        f"sample {name} ({phase}) in the shapes of plans 1 and {place}: its error makes {nearest.share:.0%} of the uncertainty "
         "between them (`predict calls` lists the shapes)"
     )
 
@@ -214,7 +214,7 @@ def _is_dominated(own: Floats, priced: Floats) -> bool:
     return bool(((priced <= own).all(axis=1) & (priced < own).any(axis=1)).any())
 
 
-APART = "apart: the interval of its time overlaps the best one's by less than was asked for"
+APART = "apart: the interval of its time overlaps the best one's by less than --min-interval-overlap"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

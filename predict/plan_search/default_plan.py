@@ -143,7 +143,7 @@ def _enough(short: Gpus, fits: Callable[[Gpus], bool]) -> Gpus | None:
 
 
 def _given(overrides: Sequence[str]) -> dict[str, int]:
-    """Key path → value of the settings that are counts; loading tells what is wrong with others."""
+    """Key path → value of the settings that are counts; loading reports what is wrong with others."""
     settings = parse_overrides(overrides)[0]
     return {setting.path: setting.value for setting in settings if type(setting.value) is int and setting.value > 0}
 

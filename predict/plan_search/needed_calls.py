@@ -109,7 +109,7 @@ def _hardware(wanted: str, named: Iterable[str]) -> str:
 
 
 def _hardware_here() -> str:
-    """This machine's hardware, '' where torch is not there to tell it."""
+    """This machine's hardware, '' where torch, which detects it, is not installed."""
     try:
         return detect_hardware()
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""The options of a search beside the config: what is best, what is allowed, what else is asked, and who prices."""
+"""The options of a search beside the config: what is best, what is allowed, what else is computed, and who prices."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class SearchOptions:
     """Share by which the interval of a plan in the answer overlaps the best one's at least; None keeps all of `top`."""
     clusters: tuple[str, ...] = ()
     """Names or files of clusters, each searched in place of the config's own."""
-    tokens: str | None = None
-    """Tokens of a whole training whose cost is told, as `2T`."""
+    tokens: str | float | None = None
+    """Tokens of a whole training whose cost is reported, as `2T`."""
     price: str | None = None
     """Price of a GPU or node, as `2.5/gpu-h`."""
     front: bool = False

@@ -34,7 +34,7 @@ class Workers:
         self._parallel: Any = None
 
     def __enter__(self) -> Workers:
-        """Opens a cluster at once, so that one that is not there is told before any work; processes when they pay."""
+        """Opens a cluster at once, so that one that is not there is reported before any work; processes when they pay."""
         if self.backend != "processes":
             self._pool()
         return self
@@ -131,7 +131,7 @@ class Outcome:
     memory_bytes: float = 0.0
     """Expected peak per GPU."""
     refusal: str = ""
-    """Why the plan cannot run, where only its schedule can tell."""
+    """Why the plan cannot run, where only its schedule shows it."""
 
 
 Batch = Sequence[tuple[int, Mapping[str, Any]]]

@@ -213,7 +213,7 @@ class Found:
             self.left_out[reason] = known + found if known else found
 
 
-Tell = Callable[[Found], None]
+OnRound = Callable[[Found], None]
 """Called after each round."""
 
 
@@ -224,7 +224,7 @@ def best_plans(
     *,
     top: int,
     workers: Workers,
-    tell: Tell = lambda found: None,
+    on_round: OnRound = lambda found: None,
     known: Mapping[tuple[int, int], Outcome] | None = None,
 ) -> Found:
     """The best `top` plans, exactly. `known` are outcomes of an earlier search, by survey and plan.
@@ -237,7 +237,7 @@ def best_plans(
         for reason, left in each.space.left_out.items():
             found.leave_out(reason, left.count, left.example)
     try:
-        _search(found, workers, tell, started)
+        _search(found, workers, on_round, started)
         found.complete = True
     except KeyboardInterrupt:
         pass
@@ -245,7 +245,7 @@ def best_plans(
     return found
 
 
-def _search(found: Found, workers: Workers, tell: Tell, started: float) -> None:
+def _search(found: Found, workers: Workers, on_round: OnRound, started: float) -> None:
     found.time_floors = [_time_floors(each, workers) for each in found.surveys]
     floors = [_values(found.objective, own, times) for own, times in zip(found.surveys, found.time_floors, strict=True)]
     values = np.concatenate(floors)
@@ -261,7 +261,7 @@ def _search(found: Found, workers: Workers, tell: Tell, started: float) -> None:
         plans = list(zip(survey_of[chosen].tolist(), number_of[chosen].tolist(), strict=True))
         price_plans(found, plans, workers)
         found.seconds = time.monotonic() - started
-        tell(found)
+        on_round(found)
     slower = int(len(order) - found.priced)
     if slower:
         example = order[-1]

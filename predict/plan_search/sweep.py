@@ -60,7 +60,7 @@ def parse_vary(texts: Sequence[str], of: Kind[Any, Any], option: str = OPTION) -
         raise UserError(f"{OPTION}: {', '.join(twice)} is given twice; give all its values at once")
     rows = math.prod(len(each.values) or 1 for each in varied)
     if rows > MOST_ROWS:
-        raise UserError(told(option, f"{rows:,} combinations are more than {MOST_ROWS:,}; vary fewer values at once"))
+        raise UserError(naming(option, f"{rows:,} combinations are more than {MOST_ROWS:,}; vary fewer values at once"))
     return tuple(varied)
 
 
@@ -85,7 +85,7 @@ def _require_automatic(paths: Sequence[str], of: Kind[Any, Any]) -> None:
         )
 
 
-def told(option: str, problem: str) -> str:
+def naming(option: str, problem: str) -> str:
     """A problem after the option that it is a fault of; alone where there is none, as in a search, whose values a config may give."""
     return f"{option}: {problem}" if option else problem
 
@@ -261,7 +261,7 @@ def swept_row(
     except (ConfigError, InfeasibleError) as error:
         reason = str(error)
         for path in settings:
-            reason = reason.replace(f"{SET}: {path}", told(option, path))
+            reason = reason.replace(f"{SET}: {path}", naming(option, path))
         return SweptRow(settings=settings, prediction=None, reason=reason, fits=not isinstance(error, InfeasibleError))
     misfit = of.misfit(prediction)
     return SweptRow(settings=settings, prediction=prediction, reason=misfit, fits=not misfit)
@@ -271,7 +271,7 @@ def _none_can_run(rows: Sequence[SweptRow[Any]], option: str) -> UserError:
     first = ", ".join(f"{path}={value}" for path, value in rows[0].settings.items())
     which = "the only combination" if len(rows) == 1 else f"none of {len(rows):,} combinations can run; the first"
     kind_of_error = ConfigError if any(row.fits for row in rows) else InfeasibleError
-    return kind_of_error(told(option, f"{which}, {first}, cannot run:\n{rows[0].reason}"))
+    return kind_of_error(naming(option, f"{which}, {first}, cannot run:\n{rows[0].reason}"))
 
 
 def swept_space(
@@ -375,7 +375,7 @@ def require_objective(of: Kind[Any, Any], name: str | None, price: str | None) -
     if not name:
         return
     if not of.orders:
-        raise UserError("--objective: goes with serving configs; omit it")
+        raise UserError("--objective: applies only to serving configs; omit it")
     if name == MONEY and name in of.orders and not price:
         other = default_objective(of, price)
         raise UserError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def schedule(
     overrides: Sequence[str] = (),
     *,
     schedules: str | None = None,
-    stage_times: Path | None = None,
+    stage_times: Path | str | None = None,
     pp: int = 1,
     vpp: int = 1,
     microbatches: int = 1,
@@ -87,7 +87,7 @@ def schedule(
         return _of_run(run, schedules, memory_limit, blocking)
     if stage_times is not None:
         try:
-            table, source = read_stage_times(stage_times), str(stage_times)
+            table, source = read_stage_times(Path(stage_times)), str(stage_times)
         except UserError as error:
             raise type(error)("\n".join(f"--stage-times: {line}" for line in str(error).splitlines())) from None
     else:
@@ -128,7 +128,11 @@ def names_of(schedules: str) -> list[str]:
 
 
 def _of_numbers(pp: int, vpp: int, times: Mapping[str, Any]) -> tuple[StageTable, str]:
-    """The table of equal stages, and its times in words."""
+    """The table of equal stages, and its times in words. UserError for a time of another name."""
+    known = [each.name for each in fields(ChunkTimes) if each.name != "blocking"]
+    if unknown := [name for name in times if name not in known]:
+        near = did_you_mean(unknown[0], known) or f"; give {', '.join(known)}"
+        raise UserError(f"times: {shown(unknown[0])} is not a time of a chunk{near}")
     table = StageTable(ranks=pp, chunks=vpp, times=ChunkTimes(**times))
     return table, ", ".join(f"{name.replace('_', ' ')} {time:g}" for name, time in times.items())
 

@@ -38,7 +38,7 @@ from sampling.units import GB, SECOND_US
 # Columns that the long tables of training and of RL steps share, their units, and the note on what times rest on.
 
 LEAST = 0.0005
-"""Share of the times from which on a source is told."""
+"""Share of the times from which on a source is reported."""
 SHARED = """
 model commit device n_cards ep tp pp sp cp seq_prompt seq_response global_batch micro_batch param_gb optim_gb activation_gb kv_gb
 buffer_gb flops_required t_compute t_memory t_comm t_step tokens_per_s tokens_per_s_per_card mfu calibration_note
@@ -178,8 +178,8 @@ def _figures(prediction: Prediction) -> dict[str, Any]:
 
 
 def _classes(ledger: Mapping[str, float]) -> dict[str, float]:
-    """µs by what bounds the work: matrix products, attention and recomputed layers compute; communication; waiting and host; all
-    else moves memory."""
+    """µs by what bounds the work: compute (matrix products, attention and recomputed layers), communication, idle (waiting and host), and
+    memory, which all else moves."""
     of_class = dict.fromkeys(("t_compute", "t_memory", "t_comm", "t_idle"), 0.0)
     for heading, time_us in ledger.items():
         of_class[_class_of(heading)] += time_us

@@ -305,7 +305,7 @@ def search(
     max_memory: float = 1.0,
     max_gpus: int | None = None,
     min_interval_overlap: float | None = None,
-    tokens: str | None = None,
+    tokens: str | float | None = None,
     price: str | None = None,
     front: bool = False,
     save: Path | str | None = None,
@@ -350,19 +350,19 @@ def whole_search(
 
     ConfigError and UserError for bad input, InfeasibleError where no plan is legal and fits, with the smallest change that helps.
     """
-    told = listener or Listener()
+    heard_by = listener or Listener()
     questions = _allowed(config, overrides, search_options)
     with Workers(search_options.backend, address=search_options.address, jobs=search_options.jobs) as workers:
-        surveys = _surveys(questions, search_options, estimate, told)
-        found = _searched(surveys, search_options, estimate, workers, told)
+        surveys = _surveys(questions, search_options, estimate, heard_by)
+        found = _searched(surveys, search_options, estimate, workers, heard_by)
         if not found.best:
             if not found.complete:
                 raise KeyboardInterrupt
             raise what_blocks(found, config, overrides, search_options.clusters, max_memory=search_options.max_memory)
         made = answer(
             found,
-            tokens=parse_tokens(search_options.tokens) if search_options.tokens else None,
-            price=parse_price(search_options.price) if search_options.price else None,
+            tokens=None if search_options.tokens is None else parse_tokens(search_options.tokens),
+            price=None if search_options.price is None else parse_price(search_options.price),
             min_overlap=search_options.min_interval_overlap,
         )
         if not (search_options.front and found.complete):
@@ -410,10 +410,12 @@ def _searched(
     if known:
         listener.taken_over(len(known))
 
-    def tell(found: Found) -> None:
+    def on_round(found: Found) -> None:
         if search_options.save:
             save(search_options.save, surveys, found.known)
         listener.round(found)
 
     objective = OBJECTIVES[search_options.objective]
-    return best_plans(surveys, objective, estimate, top=search_options.top, workers=workers, tell=tell, known=known)
+    return best_plans(
+        surveys, objective, estimate, top=search_options.top, workers=workers, on_round=on_round, known=known
+    )

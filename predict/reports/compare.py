@@ -81,7 +81,7 @@ def _verdict(difference: Difference) -> str:
     uneven = (
         ""
         if first == other
-        else f"; steps of {other:,} tokens beside {first:,}, whose times are told per {first:,} tokens"
+        else f"; steps of {other:,} tokens beside {first:,}, whose times are given per {first:,} tokens"
     )
     return f"{how}; {sure}{uneven}"
 
@@ -106,18 +106,20 @@ def _step(differences: Sequence[Difference], names: Sequence[str]) -> Table:
         key=lambda heading: -max(abs(changes.get(heading, 0.0)) for changes in ledger),
     )
     small = LEAST_SHARE * first.median_us
-    told = [
+    listed = [
         heading
         for heading in headings
         if max(first.breakdown_us.get(heading, 0.0), *(abs(changes.get(heading, 0.0)) for changes in ledger)) >= small
     ]
-    for heading in told:
+    for heading in listed:
         cells = _cells([changes.get(heading, 0.0) for changes in ledger], first.median_us)
         table.add_row(heading, duration(first.breakdown_us.get(heading, 0.0)), *cells)
-    rest_us = first.median_us - sum(first.breakdown_us.get(heading, 0.0) for heading in told)
-    rest = [total - sum(changes.get(name, 0.0) for name in told) for total, changes in zip(totals, ledger, strict=True)]
+    rest_us = first.median_us - sum(first.breakdown_us.get(heading, 0.0) for heading in listed)
+    rest = [
+        total - sum(changes.get(name, 0.0) for name in listed) for total, changes in zip(totals, ledger, strict=True)
+    ]
     if max(abs(time_us) for time_us in (rest_us, *rest)) > ROUNDING * first.median_us:
-        table.add_row(counted(len(headings) - len(told), "other"), duration(rest_us), *_cells(rest, first.median_us))
+        table.add_row(counted(len(headings) - len(listed), "other"), duration(rest_us), *_cells(rest, first.median_us))
     table.add_row("step", duration(first.median_us), *_cells(totals, first.median_us), style="bold")
     return table
 

@@ -85,7 +85,7 @@ def _per_second(rate: float) -> str:
 def in_words(unknowns: Mapping[str, float]) -> str:
     """The unknowns that widen the interval most, each with the interval that it would leave by itself."""
     wide = [(name, math.expm1(width)) for name, width in unknowns.items()][:MOST_UNKNOWNS]
-    return "by " + " · ".join(f"{name} ±{share:.0%}" for name, share in wide if share >= 0.005)
+    return " · ".join(f"{name} ±{share:.0%}" for name, share in wide if share >= 0.005)
 
 
 def _sources(prediction: Prediction) -> Iterator[str]:

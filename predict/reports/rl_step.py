@@ -67,7 +67,7 @@ def rl_memory_text(step: RlStep) -> RenderableType:
         "",
         *rl_memory_parts(memory),
         "",
-        *map(escape, last_lines(actor.provenance, analytic=actor.is_analytic)),
+        *map(escape, last_lines(actor.provenance, analytic=actor.is_analytic, listed="its hardware file has them")),
     )
 
 

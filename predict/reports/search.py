@@ -100,7 +100,7 @@ def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
     from rich.console import Group
     from rich.markup import escape
 
-    told = (
+    notes = (
         *_closed(answer),
         *_training(answer.plans[0]),
         *_at_risk(answer.plans),
@@ -111,7 +111,7 @@ def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
         *_provenance_lines(answer),
         escape(_question(answer)),
         _ranking(answer),
-        *map(escape, told),
+        *map(escape, notes),
     ]
     if answer.measured_us:
         parts += ["", *map(escape, _measured(answer))]
@@ -127,23 +127,23 @@ def _provenance_lines(answer: Answer) -> list[str]:
 
 
 def _question(answer: Answer) -> str:
-    """The run that is asked about, by what all its plans have in common."""
+    """The run that is searched, by what all its plans have in common."""
     runs = [plan.prediction.run for plan in answer.plans]
     first = runs[0]
-    told = [f"{first.name}: {first.model.name}"]
+    parts = [f"{first.name}: {first.model.name}"]
     for unit, values in (
         ("sequences per step", {run.batch.global_ for run in runs}),
         ("tokens each", {run.batch.seq_len for run in runs}),
     ):
         if len(values) == 1:
-            told.append(f"{values.pop():,} {unit}")
+            parts.append(f"{values.pop():,} {unit}")
     for shared in ({run.precision for run in runs}, {f"as {run.execution.framework} runs it" for run in runs}):
-        told += shared if len(shared) == 1 else ()
-    return ", ".join(told)
+        parts += shared if len(shared) == 1 else ()
+    return ", ".join(parts)
 
 
 def _varying(plans: Sequence[RankedPlan]) -> list[str]:
-    """The searched keys, first those of the degrees; keys that have one value in all plans are told once, above the table."""
+    """The searched keys, first those of the degrees; keys that have one value in all plans are printed once, above the table."""
     paths = list(dict.fromkeys(path for plan in plans for path in plan.settings))
     return [path for path in paths if len({str(plan.settings.get(path)) for plan in plans}) > 1]
 
@@ -211,7 +211,7 @@ def _ties(answer: Answer) -> Iterator[str]:
         return
     many = counted(len(answer.tied), "other plan")
     yield f"{many} (marked =) may be as good as the best by {objective.meaning}: {how}."
-    yield f"To tell them apart: {answer.experiment}."
+    yield f"To separate them: {answer.experiment}."
 
 
 def _measured(answer: Answer) -> Iterator[str]:

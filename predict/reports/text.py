@@ -184,7 +184,7 @@ def notes_on_prices(cluster: Cluster, execution: Execution, provenance: Provenan
     if analytic:
         none = "" if provenance["samples"] is None else f"No samples for profile {cluster.profile!r} cover this run: "
         notes.append(
-            f"{none}kernels and links of {cluster.gpu.name} by stated priors (shares of peak: {_efficiencies(cluster, execution)})"
+            f"{none}kernels and links of {cluster.gpu.name} are priced at shares of its peaks: {_efficiencies(cluster, execution)}"
         )
     if provenance.get("calibration"):
         notes.append(_calibrated(provenance))
@@ -200,9 +200,14 @@ def _sentence(note: str) -> str:
     return note[:1].upper() + note[1:]
 
 
-def last_lines(provenance: Provenance, *, analytic: bool, full: bool = False) -> list[str]:
+LISTED_BY_ONE_BATCH = "list them with `predict one-batch … --sources`"
+
+
+def last_lines(
+    provenance: Provenance, *, analytic: bool, full: bool = False, listed: str = LISTED_BY_ONE_BATCH
+) -> list[str]:
     """The samples and the benchmark that the times come from; the sources of the hardware's figures where there are none, which
-    are counted, or with `full` listed."""
+    are counted, or with `full` listed. `listed` says where else they are."""
     lines = [] if analytic or provenance["samples"] is None else [_samples_line(provenance["samples"])]
     lines += _device_lines(provenance.get("device", {}))
     if "benchmark" in provenance:
@@ -211,9 +216,7 @@ def last_lines(provenance: Provenance, *, analytic: bool, full: bool = False) ->
         cited = provenance["sources"].items()
         lines += ["sources:", *(f"  {figure}: {source}" for figure, source in cited)]
     elif not lines:
-        lines.append(
-            f"sources: {len(provenance['sources'])} cited figures of {provenance['hardware']}; list them with `predict one-batch … --sources`"
-        )
+        lines.append(f"sources: {len(provenance['sources'])} cited figures of {provenance['hardware']}; {listed}")
     return lines
 
 
@@ -265,7 +268,7 @@ def _sources_with_rows(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _efficiencies(cluster: Cluster, execution: Execution) -> str:
     shares = dict(cluster.gpu.efficiency)
     shares["gemm"] = execution.gemm_efficiency or shares["gemm"]
-    return ", ".join(f"{name} {value:g}" for name, value in shares.items())
+    return ", ".join(f"{'links' if name == 'wire' else name} {value:g}" for name, value in shares.items())
 
 
 def _calibrated(provenance: Provenance) -> str:

@@ -273,9 +273,9 @@ def _leave_replicas(given: Incoming, overrides: Sequence[str], of_files: Sequenc
 
 
 def _section(document: Values) -> tuple[RlSection | None, list[Fault]]:
-    values = document.pop(NAME, None)
+    is_given, values = NAME in document, document.pop(NAME, None)
     if not isinstance(values, dict):
-        problem = "missing; give it" if values is None else f"{shown(values)} is not a mapping; give one"
+        problem = f"{shown(values)} is not a mapping; give one" if is_given else "missing; give it"
         return None, [
             Fault(path=NAME, problem=f"{problem}, with prompts, prompt, prompt_max, response and response_max")
         ]

@@ -172,10 +172,15 @@ PRIORS: Mapping[str, float] = {
     "exposed": 0.15,
 }
 """Standard deviation of each term's logarithm about 0: half of what clusters that nobody described spread by, since few runs also differ
-for reasons that no term names (on published sources, the full widths lead three runs astray more often). Products of a long run
-over a short one 1.12 ± 0.05; eager over fused passes 1.35 ± 0.3; bus bandwidth of nodes with GPUs of one name, a quarter; launching a
-layer 1.0 to 1.3 ms in one software stack; waiting 0.3 to 1 % a doubling of the ranks (STRAGGLERS); `exposed` is assumed. Networks are
-not halved: they range from one card of 1.2 GB/s per node to one of 50 GB/s per GPU."""
+for reasons that no term names (on published sources, the full widths lead three runs astray more often).
+
+- products: those of a long run over a short one, 1.12 ± 0.05
+- memory_bound: eager over fused passes, 1.35 ± 0.3
+- in_node: bus bandwidth of nodes with GPUs of one name, a quarter
+- between_nodes: not halved, from one card of 1.2 GB/s per node to one of 50 GB/s per GPU
+- launch: 1.0 to 1.3 ms for a layer in one software stack
+- stragglers: waiting 0.3 to 1 % a doubling of the ranks (STRAGGLERS)
+- exposed: assumed"""
 NETWORK = "between_nodes"
 NETWORKS: Mapping[float, float] = {0.36: 0.8, PRIORS[NETWORK]: 0.2}
 """Standard deviation of a network as its hardware file states it, which is the deviation of collectives between nodes that nobody

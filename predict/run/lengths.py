@@ -16,7 +16,8 @@ from sampling.files.faults import shown
 
 PACKED, SORTED, PADDED = "packed", "sorted", "max"
 FORMS = "constant:N, uniform:LOW..HIGH, lognormal:MEDIAN,SIGMA, lognormal:mean=N,p90=N or file:PATH"
-PATTERN = r"|constant:\d+|uniform:\d+\.\.\d+|lognormal:\d+(\.\d+)?,\d+(\.\d+)?|lognormal:mean=\d+(\.\d+)?,p90=\d+(\.\d+)?|file:.+"
+PATTERN = r"constant:\d+|uniform:\d+\.\.\d+|lognormal:\d+(\.\d+)?,\d+(\.\d+)?|lognormal:mean=\d+(\.\d+)?,p90=\d+(\.\d+)?|file:.+"
+OPTIONAL_PATTERN = f"|{PATTERN}"
 Z90 = NormalDist().inv_cdf(0.9)
 """Standard deviations from the median to the 90th percentile of a normal distribution."""
 MOST_SEQUENCES = 2**17

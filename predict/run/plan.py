@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from predict.run.lengths import FORMS, PACKED, PADDED, PATTERN, SORTED
+from predict.run.lengths import FORMS, OPTIONAL_PATTERN, PACKED, PADDED, SORTED
 from predict.schedules.building import MOST_CHUNKS, MOST_RANKS
 from sampling.files.schema import Key, one_of
 
@@ -101,7 +101,7 @@ class Batch:
     """Sequences of one microbatch on one replica; `unknown` for the powers of two that fill the pipeline and fit in memory."""
     seq_len: Annotated[int, Key(maximum=MOST_TOKENS)]
     """Tokens per sequence; with `lengths`, of the longest."""
-    lengths: Annotated[str, Key(pattern=PATTERN, meaning=FORMS)] = ""
+    lengths: Annotated[str, Key(pattern=OPTIONAL_PATTERN, meaning=FORMS)] = ""
     """Lengths of the real sequences: `constant:N`, `uniform:LOW..HIGH`, `lognormal:MEDIAN,SIGMA` (of the logarithm), read at their
     quantiles, or `file:PATH` with one length per line; empty where all are `seq_len` long. Longer ones are cut to `seq_len`."""
     padding: Annotated[str, one_of(PADDED, PACKED, SORTED)] = PADDED

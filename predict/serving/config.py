@@ -69,14 +69,17 @@ ONE_OF_TWO = (
 
 def without_replaced(load: Mapping[str, Any], options: frozenset[str]) -> dict[str, Any]:
     """The keys of a load, but for those of the config in whose place a file is given as an option; `options` are the keys that are."""
-    if "file" not in options:
+    if "file" not in options or not load["file"]:
         replaced = {other for one, other in ONE_OF_TWO if one in options and load[one] and other not in options}
         return {key: value for key, value in load.items() if key not in replaced}
     return {key: value for key, value in load.items() if key in OF_FILE or key in options or not _is_known(key)}
 
 
 def load_key_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
-    """Keys that would change nothing next to others."""
+    """Keys that would change nothing next to others, and a rate at which no request arrives."""
+    is_rate_0 = type(load.get("rate")) in (int, float) and load["rate"] == 0
+    if is_rate_0 and not load.get("concurrency") and not load.get("file"):
+        yield Fault(path="load.rate", problem="0 is out of range; give a number above 0, or load.concurrency")
     if load.get("file"):
         for key in load:
             if key not in OF_FILE and _is_known(key):

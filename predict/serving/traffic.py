@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from predict.run.lengths import FORMS, PATTERN, real_lengths
+from predict.run.lengths import FORMS, OPTIONAL_PATTERN, real_lengths
 from regressors.features.arrays import Floats, Ints
 from sampling.errors import UserError
 from sampling.files.schema import Key
 from sampling.units import SECOND_US
 
 Arrivals = Literal["poisson", "constant"]
-Lengths = Annotated[str, Key(pattern=PATTERN, meaning=FORMS)]
+Lengths = Annotated[str, Key(pattern=OPTIONAL_PATTERN, meaning=FORMS)]
 SEED = 20
 """Seed of the draws, so that equal traffic gives equal results."""
 
@@ -112,8 +112,8 @@ MOST_QUANTILES = 4096
 def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
     """The requests of a load. UserError for a load without a rate or a concurrency, or with both, and for too many requests."""
     if bool(load.rate) == bool(load.concurrency):
-        given = "neither rate nor concurrency is given" if not load.rate else "both rate and concurrency are given"
-        raise UserError(f"load: {given}; give one of them")
+        given = "both load.rate and load.concurrency are" if load.rate else "neither load.rate nor load.concurrency is"
+        raise UserError(f"load: {given} above 0; give one of them")
     draw = np.random.default_rng(seed)
     count = _count(load)
     if count > MOST_REQUESTS:

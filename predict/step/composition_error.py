@@ -88,7 +88,10 @@ def published_spread(run: TrainingRun) -> float:
 def unknowns(run: TrainingRun) -> dict[str, float]:
     """The unknowns of steps of this kind: half-widths in log time at 90 %."""
     framework = run.execution.framework
-    terms = {"how calls add up to a step": DENSE_STEP.value, f"framework {framework}": framework_spread(framework)}
+    terms = {
+        "composition of calls into a step": DENSE_STEP.value,
+        f"framework {framework}": framework_spread(framework),
+    }
     if unpublished := machine_error(run):
         terms[f"no published runs on {run.cluster.gpu.architecture}"] = unpublished
     if run.model.experts:

@@ -19,12 +19,12 @@ from predict.serving.kernels import with_launches
 from predict.serving.latency import latency_of
 from predict.serving.server import PRECISIONS, Server, ServerPlacement, cluster_of, engine_settings
 from predict.serving.simulate import serve
+from predict.serving.stages import ANALYTIC, Milliseconds
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
 from predict.serving.traffic import Load, traffic_of
+from predict.truth_table import columns_of, read_declared
 from predict.validation.compared import Compared, Refused, grouped, scores
-from predict.validation.serving_rows import ANALYTIC, Milliseconds
-from predict.validation.truth_table import columns_of, read_declared
 from sampling.errors import SamplesError, UserError
 from sampling.files.disk import is_missing
 from sampling.files.faults import shown

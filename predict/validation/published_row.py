@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from predict.truth_table import Cells, Columns, number_of, read_cells
 from predict.validation.truth_columns import RUNS
-from predict.validation.truth_table import Cells, Columns, number_of, read_cells
 from sampling.files.schema import LARGEST as LARGEST_SIZE
 
 LARGEST = 1e15

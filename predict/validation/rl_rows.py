@@ -14,9 +14,9 @@ from predict.config.document import Document
 from predict.model.shipped import shipped_model
 from predict.rl.config import RlRun, load_rl
 from predict.rl.section import ASYNC, CHUNKS, COLOCATED, ONE_STEP_OFF
+from predict.truth_table import columns_of, header_of
 from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
 from predict.validation.published_runs import hardware_of, nodes_of
-from predict.validation.truth_table import columns_of, header_of
 from sampling.errors import ConfigError
 from sampling.files.schema import Key
 from sampling.hardware.cluster import hardware_facts

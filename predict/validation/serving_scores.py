@@ -11,21 +11,20 @@ from typing import Annotated, Any
 from predict.interval import Interval
 from predict.serialise import each_picked, picked, version_of
 from predict.serving.coefficients import chosen_coefficients
+from predict.serving.fit_stages import SUB, Case
 from predict.serving.simulate import capacity_per_s
+from predict.serving.stages import Stage, read_stages
+from predict.truth_table import columns_of, read_declared
 from predict.validation.closed_loops import closed_loop_json, compared_loops, read_closed_loops
 from predict.validation.compared import Compared, Refused, Scores, grouped, scores
 from predict.validation.serving import (
     FIGURES,
-    SUB,
-    Case,
     ComparedStage,
     ServingComparison,
     Transfer,
     replayed,
     transferred,
 )
-from predict.validation.serving_rows import Stage, read_stages
-from predict.validation.truth_table import columns_of, read_declared
 from sampling.files.disk import is_missing
 from sampling.files.schema import Key
 from sampling.progress import progress_display

@@ -162,8 +162,8 @@ def _require_known(what: Sequence[str]) -> None:
         if name in WORDS and len(what) > 1:
             raise UserError(f"{name}: cannot be combined with other names; give it in a command of its own")
         if name not in WORDS and not Path(name).suffix and not Path(name).exists():
-            near = did_you_mean(name, WORDS) or "."
-            raise UserError(f"{name}: is not one of {', '.join(WORDS)}, nor the path of a config{near}")
+            near = did_you_mean(name, WORDS) or "; check the path"
+            raise UserError(f"{name}: there is no such file, and it is not one of {', '.join(WORDS)}{near}")
 
 
 def _kind_of_configs(named: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from predict.config.json_schema import key_schema
 from predict.huggingface.families.family import MOST_LAYERS
-from predict.validation.truth_table import columns_of
+from predict.truth_table import columns_of
 from sampling.files.schema import Count, Key, field_docs, one_of
 
 NORM = r"(RMS|rms|Layer|layer)[ _-]?(Norm|norm)"

@@ -90,11 +90,16 @@ def summaries(scored: Sequence[Scored]) -> list[dict[str, Any]]:
     for group in dict.fromkeys(of.group for of in scored):
         for split in SPLITS:
             found = [of.scores[split] for of in scored if of.group == group and split in of.scores]
-            told = [score for score in found if score.rows >= FEW_ROWS]
-            scores = [score for score in told if score.raw_xgboost is not None] or told
+            judged = [score for score in found if score.rows >= FEW_ROWS]
+            scores = [score for score in judged if score.raw_xgboost is not None] or judged
             if found:
                 rows.append(
-                    {"group": list(group), "split": split, "operators": len(scores), "few_rows": len(found) - len(told)}
+                    {
+                        "group": list(group),
+                        "split": split,
+                        "operators": len(scores),
+                        "few_rows": len(found) - len(judged),
+                    }
                     | {"mape_by_time": _by_time(scores)}
                     | {name: _known(scores, name, np.mean) for name in AVERAGED}
                     | {name: _known(scores, name, np.sum) for name in TOTALLED}
@@ -130,7 +135,7 @@ def as_text(content: Row) -> RenderableType:
 
 
 def one_line(content: Row) -> str:
-    """The number of time models, and the mean of their errors on shapes that they have not seen, where enough rows tell."""
+    """The number of time models, and the mean of their errors on shapes that they have not seen, where there are enough rows."""
     count = len({row["operator"] for row in content["operators"]})
     unseen = [row["mape"] for row in content["summary"] if row["split"] == "shape" and row["mape"] is not None]
     error = f"mean error {np.mean(unseen):.1f} % on unseen shapes" if unseen else "too few rows to judge their error"

@@ -14,8 +14,8 @@ Source = Literal["measured", "extrapolated", "transferred", "analytic"]
 class Times:
     """One call's time in microseconds: median, a 90 % interval, and the source.
 
-    `measured`: inside the domain of the samples; `extrapolated`: a fitted model outside it; `transferred`: learnt on
-    another device; `analytic`: speed of light with stated efficiencies. `state`: whether the device's clocks are those of a
+    `measured` is inside the domain of the samples, `extrapolated` a fitted model outside it, `transferred` learnt on
+    another device, and `analytic` the speed of light with stated efficiencies. `state`: whether the device's clocks are those of a
     short measurement or of a long run.
     """
 

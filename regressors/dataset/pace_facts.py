@@ -21,7 +21,7 @@ MOST = math.log(2)
 UNSEEN_MEMORY = 2.0
 """Autocorrelation over that seen in a session, whose own mean hides the slow part. Of Ornstein-Uhlenbeck paths with a memory of 40 to 180 s
 and sessions of 150 to 900 s, 79 to 92 % of later moments then lie within the half-width (64 to 86 % without); of a memory of 600 s in
-150 s, 66 %: nothing seen tells of it."""
+150 s, 66 %: nothing measured shows it."""
 LEAST_MOMENTS = 2.0
 """Fewest independent moments that a session counts as, however slowly its pace moved."""
 

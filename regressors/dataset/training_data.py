@@ -50,7 +50,7 @@ class TrainingData:
 
     `terms` [rows, terms] and `features` [rows, features] follow `schema`; `spread_below` and `spread_above` are the log
     standard deviations of the repeats on either side of their median `time_us`; rows with equal `shape` digests are the
-    same call. `codes` [rows, fields] are the calls' own fields as numbers; `fields` tells for each whether it is a number.
+    same call. `codes` [rows, fields] are the calls' own fields as numbers; `fields` states for each whether it is a number.
     """
 
     key: ModelKey

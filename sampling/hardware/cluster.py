@@ -34,8 +34,8 @@ __all__ = [
 class Gpu:
     """One rank's device. On a CPU this is the rank's share of the cores, and `threads` says how many.
 
-    `peak_tflops` is dense matrix throughput by dtype; `memory_gb_per_s` what one rank can draw; `cache_mib` the last-level
-    cache; `multiprocessors` SMs or compute units. `memory_gib` are GiB: makers write GB for them, and a driver keeps up to
+    `peak_tflops` is dense matrix throughput by dtype, `memory_gb_per_s` what one rank can draw, `cache_mib` the last-level
+    cache, `multiprocessors` SMs or compute units. `memory_gib` are GiB: makers write GB for them, and a driver keeps up to
     1 % to itself. `sources` cites each figure of the description, the links' and the usual GPUs a node included.
     """
 

@@ -83,7 +83,7 @@ def _restoring(device: torch.device, pool: tuple[int, int]) -> Iterator[None]:
         yield
     except BaseException:
         torch.cuda.set_stream(stream)
-        with suppress(RuntimeError):  # the capture's error, told once more
+        with suppress(RuntimeError):  # the capture's error, raised once more
             torch.cuda.synchronize(device)
         generator.graphsafe_set_state(before)
         for give_back in (torch._C._cuda_endAllocateToPool, torch._C._cuda_releasePool):

@@ -47,7 +47,7 @@ def time_launching(phase: TimedPhase) -> Launch:
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """Captures phases as graphs. A kind of call that cannot be captured is told once by `say`, and not tried again.
+    """Captures phases as graphs. A kind of call that cannot be captured is reported once by `say`, and not tried again.
 
     A call that lacks the memory says nothing about the others of its kind, which are smaller or find more of it.
     """

@@ -11,7 +11,7 @@ from sampling.speed_of_light import physical_bound_us
 from sampling.timing.timer import Timing
 
 MEDIAN_ERROR_LIMIT = 0.15
-"""Largest relative half-width of a median's 95 % interval: beyond it a roofline tells more than the row."""
+"""Largest relative half-width of a median's 95 % interval: beyond it a roofline is more accurate than the row."""
 
 CPU_TIME_LOAD_LIMIT = 0.60
 """Limit of other processes' load where the thread's own CPU time is counted: they then only take cache and bandwidth."""

@@ -39,7 +39,7 @@ def unnoted(call: Call) -> AbstractContextManager[None]:
 
 
 def untold(call: Call, reason: str) -> None:
-    """Tells nobody of a call that is left out."""
+    """Reports no call that is left out."""
 
 
 def time_requests(

@@ -39,9 +39,9 @@ PLACEHOLDERS = {
     "trace.json.gz",
     "FILE",
     "CONFIG",
-    "bench.json",
-    "traces",
-    "memory.json",
+    "out/bench.json",
+    "out/traces",
+    "out/memory.json",
     "train.log",
 }
 """Words for files that the reader has and this clone has not."""
@@ -57,6 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A place that looks like the clone, into which commands may write."""
     place = tmp_path_factory.mktemp("reader")
     (place / "data").mkdir()
+    (place / "out").mkdir()
     for path in (ROOT / "configs", ROOT / "docs", *(ROOT / "data").iterdir()):
         if path != (ROOT / RUNS).parent:
             (place / path.relative_to(ROOT)).symlink_to(path)

@@ -27,7 +27,7 @@ MINUTES = (
 )
 SHOWN = {command for page in pages() for command in shown_commands(page)}
 """Commands of the documentation, which are run as its readers would."""
-READERS = {"bench.json", "both", "traces", "rank0.json.gz", "train.log"}
+READERS = {"out/bench.json", "both", "out/traces", "rank0.json.gz", "train.log"}
 """Words of examples that need a file of the reader's, or train for real."""
 
 
@@ -48,6 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working directory that looks like the clone, into which examples may write."""
     for name in ("configs", "data", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "out").mkdir()
     shutil.copy(ROOT / "docs" / "examples" / "stages.json", tmp_path)
     monkeypatch.chdir(tmp_path)
 

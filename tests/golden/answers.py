@@ -123,7 +123,7 @@ def answer(command_line: str) -> Answer:
 
 @cache
 def commit() -> str:
-    """The commit checked out; a word that no answer has where git tells none."""
+    """The commit checked out; a word that no answer has where git knows none."""
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "no commit"
 

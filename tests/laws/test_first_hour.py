@@ -59,6 +59,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory, warm_python: Path) -> Path:
         "from pathlib import Path\n\nfrom sampling.hardware import this_device\n\n"
         f"this_device.CPUINFO = Path({str(place / 'cpuinfo')!r})\n"
     )
+    (place / "out").mkdir()
     programs = place / ".venv" / "bin"
     programs.mkdir(parents=True)
     for name, program in (("python", warm_python), ("predict", f"{warm_python} -m predict")):

@@ -66,9 +66,10 @@ def test_models_older_than_their_samples_are_stale(own: Path, command: Command) 
     manifest["sessions"].append({**manifest["sessions"][-1], "id": 99, "date": "2030-01-01"})
     file.write_text(json.dumps(manifest))
     captured = command.run("doctor", code=3)
-    assert "mine: 1 of its sampling sessions are newer" in captured.err
-    assert "run `make train-regressors PROFILE=mine`" in captured.err
-    assert "2030-01-01" in captured.out and "To mend:" in captured.out
+    report = " ".join(captured.out.split())
+    assert report.count("mine: 1 of its sampling sessions are newer") == 1
+    assert "run `make train-regressors PROFILE=mine`" in report and "2030-01-01" in report and "To mend:" in report
+    assert "1 fault to mend" in captured.err
 
 
 def test_models_that_are_damaged_missing_or_of_another_format_are_told(own: Path) -> None:

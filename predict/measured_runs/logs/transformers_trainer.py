@@ -15,7 +15,7 @@ from predict.measured_runs.steady_state import LoggedStep
 
 FRAMEWORK = "transformers Trainer"
 BAR = re.compile(r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[(?:(\d+):)?(\d+):(\d+)<")
-TOLD = re.compile(r"\{'(?:loss|train_runtime)':")
+FIGURES = re.compile(r"\{'(?:loss|train_runtime)':")
 SHORTEST_S = 20
 """Seconds of a stretch: the bar states whole ones, so that a stretch is known to 5 %."""
 LEAST_PER_S = 0.01
@@ -32,7 +32,7 @@ def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
         if found := BAR.match(line):
             done, whole, hours, minutes, seconds = (int(each or 0) for each in found.groups())
             bars.setdefault(whole, []).append((done, 3600 * hours + 60 * minutes + seconds))
-        elif TOLD.search(line):
+        elif FIGURES.search(line):
             stated = True
             summary = _summary(line) or summary
     if not stated:  # a bar may be anyone's

@@ -163,7 +163,7 @@ def _heading_of_messages(one: Counted) -> str:
     return DP if isinstance(one.call, GradientCell) else one.call.HEADING or TP
 
 
-# Terms of a replay: the ledger of the asked step, each time by its origin, and the interval that the origins leave.
+# Terms of a replay: the ledger of the replayed step, each time by its origin, and the interval that the origins leave.
 
 REST = "rest of the trace"
 """Heading of what the traced step takes beyond its calls and schedule: standing still, waiting at its end, and what no term explains."""
@@ -241,7 +241,7 @@ def half_width(terms: Sequence[ReplayedTerm], *, same_run: bool, pace_doubt: flo
     """Half-width in log time, at 90 %, of a replayed step: repeats, and beside them each kind of doubtful time, whose
     errors go together and move the step by that time's share of all but waiting. In the traced run what is carried over
     is as sure as a repeat. `pace_doubt` is the standard deviation in log time of the pace that all modelled operators
-    share, `spread` the one of the traced run's steps about one another, by which a drifting machine moves the asked run
+    share, `spread` the one of the traced run's steps about one another, by which a drifting machine moves the replayed run
     too."""
     spent = [(term.name, origin, time_us) for term in terms for origin, time_us in term.by_origin_us.items()]
     shifts_us: dict[str, float] = defaultdict(float)
@@ -276,16 +276,17 @@ MODELLED_HOST = (
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """A question asked of a trace: the traced step, what the models alone say of the asked one, and the replay."""
+    """A traced step, what the models alone predict for the step in question, and its replay."""
 
     traced: TracedStep
     traced_us: float
     """The traced step without its profiler, as `predict explain` has it."""
     modelled: Prediction
     replayed: Prediction
-    """The asked step at the trace's prices, without `carried_us`."""
+    """The step in question at the trace's prices, without `carried_us`."""
     same_run: bool
-    """Whether the asked run is the traced one, but for the factors of the question; its replay is then the traced step by construction."""
+    """Whether the run in question is the traced one, but for the factors of the question; its replay is then the
+    traced step by construction."""
     rest_us: float
     """What the traced step takes beyond its calls and schedule; below 0 where it takes less."""
 
@@ -332,7 +333,7 @@ def what_if(
     """Replay the step of a config that a trace, or a folder of them, shows, as `overrides` change it. `kernels` are factors on times by
     heading; links are `link_speed` times as fast; `log` is the step without the profiler, as for `explain`.
 
-    UserError for a heading or for messages that the asked step does not have, and for a trace of another run.
+    UserError for a heading or for messages that the step in question does not have, and for a trace of another run.
     """
     traced_run, asked_run = load(config), load(config, overrides)
     measured = read_measured(Path(trace), traced_run)
@@ -376,7 +377,7 @@ def _settings(run: TrainingRun) -> tuple[object, ...]:
 
 
 def _for_other_layers(factors: TraceFactors, traced: TrainingRun, asked: TrainingRun, *, pace: float) -> TraceFactors:
-    """The factors as far as they hold for the asked run's ranks and layers."""
+    """The factors as far as they hold for the ranks and layers of the run in question."""
     alike = (traced.plan.tp > 1) == (asked.plan.tp > 1) or not asked.execution.whole_layers
     carried = factors if alike else factors.in_other_layers()
     return carried if asked.cluster.threads == traced.cluster.threads else carried.on_other_threads(pace)
@@ -388,8 +389,8 @@ def _at(run: TrainingRun, factors: TraceFactors) -> Prediction:
 
 
 def _require_headings(asked: TraceFactors, modelled: Prediction) -> None:
-    """UserError for a heading whose time no factor moves: one that follows from the plan, or that the asked step does not have; and for
-    other links where nothing is sent."""
+    """UserError for a heading whose time no factor moves: one that follows from the plan, or that the step in question does not have;
+    and for other links where nothing is sent."""
     unmoved = {BUBBLE: FOLLOWING, STRAGGLERS: FOLLOWING} | ({} if asked.host_us else {HOST: MODELLED_HOST})
     step = predicted_step(modelled)
     if asked.links != 1 and not any(step.messages_us.values()):

@@ -28,7 +28,7 @@ def report(
     configs: Sequence[Path | str],
     overrides: Sequence[str] = (),
     *,
-    tokens: str | None = None,
+    tokens: str | float | None = None,
     price: str | None = None,
 ) -> Page:
     """One page of the steps of configs, side by side, or of one with its throughput at other lengths; `.html` is the page.
@@ -39,7 +39,7 @@ def report(
     kinds = [kind_of(config) for config in configs]
     if RL not in kinds:
         predictions = [estimate(load(config, overrides), require_fit=False) for config in configs]
-        costs = [days(each, tokens, price=price) if tokens else None for each in predictions]
+        costs = [None if tokens is None else days(each, tokens, price=price) for each in predictions]
         content = report_content(configs, overrides, predictions, costs)
         return Page(html=report_page(content, title=" and ".join(each.run.name for each in predictions)))
     if others := [str(config) for config, kind in zip(configs, kinds, strict=True) if kind != RL]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from predict import estimate, load
 from predict.config.document import Config
@@ -13,6 +13,11 @@ from predict.reports.traces.chakra import save_chakra
 from predict.reports.traces.chrome import save_step_trace
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
+from sampling.errors import UserError
+from sampling.files.faults import shown
+
+Format = Literal["chrome", "chakra"]
+FORMATS = get_args(Format)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,11 +35,13 @@ def trace(
     overrides: Sequence[str] = (),
     *,
     output: Path | str,
-    format: Literal["chrome", "chakra"] = "chrome",  # noqa: A002
+    format: Format = "chrome",  # noqa: A002
     every_gpu: bool = False,
 ) -> WrittenTrace:
     """Write the predicted step of a config as a Chrome trace (.json or .json.gz), or as execution traces of MLCommons Chakra, a folder with
     a file per pipeline rank, or with `every_gpu` per GPU, and the groups. ConfigError lists every fault of the config."""
+    if format not in FORMATS:
+        raise UserError(f"--format: {shown(format)} is not known; give one of {', '.join(FORMATS)}")
     prediction, place = estimate(load(config, overrides), require_fit=False), Path(output)
     if format == "chakra":
         return WrittenTrace(prediction=prediction, files=tuple(save_chakra(prediction, place, every_gpu=every_gpu)))

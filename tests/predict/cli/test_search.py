@@ -72,7 +72,9 @@ def test_the_function_gives_what_the_command_prints(command: Command) -> None:
     printed = command.json("search", str(config), *options, *told)
     assert answer_json(made) | {"seconds": 0} == printed | {"seconds": 0}
     assert all(plan.ratio.tied for plan in made.plans)
-    assert printed["left_out"]["apart: the interval of its time overlaps the best one's by less than was asked for"]
+    assert printed["left_out"][
+        "apart: the interval of its time overlaps the best one's by less than --min-interval-overlap"
+    ]
     assert [best["overlap"] for best in printed["best"]] == sorted(
         (best["overlap"] for best in printed["best"]), reverse=True
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import predict
-from predict.convert.megatron import read_script
+from predict.convert.megatron_script import read_script
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
 
@@ -158,6 +158,10 @@ def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None
     [
         ("run.toml", "[model\n", "not valid TOML"),
         ("run.sh", "echo hello\n", "holds no arguments"),
+        ("notes.md", "predict x --set a=1 --json\n", r"none of its settings \(set, json\) is one of Megatron-LM's"),
+        ("pyproject.toml", '[project]\nname = "x"\n', "none of its settings .* is one of torchtitan's"),
+        ("config.json", '{"hidden_size": 8, "model_type": "llama"}', "none of its settings .* is one of DeepSpeed's"),
+        ("serve.yml", "model: llama3-8b\nload: {rate: 1}\n", "is a serving config, not a file of another tool"),
         ("run.yml", "model: llama3-8b\ncluster: this-machine\nbatch: {}\n", "is a run config already"),
         ("run.toml", '[model]\nname = "flux"\nflavor = "dev"\n', "'flux-dev' is not a shipped model"),
     ],

@@ -124,7 +124,7 @@ def test_an_interrupted_search_keeps_the_best_so_far() -> None:
         raise KeyboardInterrupt
 
     surveyed = survey(thinned(0), max_memory=1.0)
-    found = best_plans([surveyed], OBJECTIVES["time"], estimate, top=TOP, workers=Workers(jobs=1), tell=interrupt)
+    found = best_plans([surveyed], OBJECTIVES["time"], estimate, top=TOP, workers=Workers(jobs=1), on_round=interrupt)
     assert not found.complete
     assert found.priced == len(found.ranked) + found.misfits > 0
     assert found.best[0] == min(found.ranked, key=lambda ranked: ranked.key)

@@ -102,6 +102,8 @@ def test_all_faults_at_once(small: Path) -> None:
         ("rl.passes.max_tokens=64", "rl.passes.max_tokens: 64 tokens"),
         ("rl.passes={micro: 2, max_tokens: 512}", "rl.passes.micro: 2 sequences"),
         ("rl.response=file:none.txt", "none.txt"),
+        ("rl.response=''", "rl.response: '' is not allowed"),
+        ("rl=null", "rl: null is not a mapping"),
         ("model.num_hidden_layer=3", "did you mean 'num_hidden_layers'"),
     ):
         with pytest.raises(ConfigError, match=part.replace("[", r"\[")):

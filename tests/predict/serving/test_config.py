@@ -38,6 +38,15 @@ def test_a_load_beyond_the_positions_is_refused(settings: tuple[str, ...], fault
         load_serving(CONFIG, settings)
 
 
+def test_a_rate_of_0_is_out_of_range_where_no_loop_is_closed() -> None:
+    with pytest.raises(
+        ConfigError, match=r"load\.rate: 0 is out of range; give a number above 0, or load\.concurrency"
+    ):
+        load_serving(CONFIG, ["load.rate=0"])
+    assert load_serving(CONFIG, ["load.rate=0", "load.concurrency=4"]).load.concurrency == 4
+    assert load_serving(CONFIG, ["load.file=''"]).load.rate == load_serving(CONFIG).load.rate
+
+
 def test_a_request_of_a_file_beyond_the_positions_is_named(tmp_path: Path) -> None:
     (tmp_path / "requests.csv").write_text("arrival_s,prompt,output\n5,100,10\n9,100,10\n1,8000,300\n")
     with pytest.raises(ConfigError, match=r"load\.file: request 3 has 8,000 tokens of prompt and 300 of answer"):

@@ -16,11 +16,11 @@ from predict.huggingface.config_json import load_model
 from predict.rl.phases import FACTORS, FITTED_TO, TERMS, Factors, sync_time, tensor_count
 from predict.rl.section import ASYNC
 from predict.rl.step import scaled_step, unscaled_step
+from predict.truth_table import faults_of_cells
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.rl import PHASES, ComparedPhase, ComparedStep, compare, predict_rows, rl_json, summary
 from predict.validation.rl_fit import Observed, factors_without, fitted_factors, fitted_half_width, refit
 from predict.validation.rl_rows import LIKELY_MEANS, STEPS, cut_mean, lognormal_of, read_rl_rows, rl_runs_of
-from predict.validation.truth_table import faults_of_cells
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Link
 from tests.predict.command import Command

@@ -15,13 +15,14 @@ import pytest
 from predict.reports.text import show
 from predict.reports.validation import serving_validation_text
 from predict.serving.coefficients import Client, Coefficients, coefficients_json, shipped_coefficients
+from predict.serving.fit_stages import fitted_coefficients
 from predict.serving.fitting import first_token_us
 from predict.serving.latency import latency_of
 from predict.serving.simulate import serve
+from predict.serving.stages import Stage, read_stages
 from predict.serving.step_model import FORMULA, PUBLISHED
 from predict.serving.traffic import traffic_of
-from predict.validation.serving import ServingComparison, fitted_coefficients, replayed, transferred
-from predict.validation.serving_rows import Stage, read_stages
+from predict.validation.serving import ServingComparison, replayed, transferred
 from predict.validation.serving_scores import capacities
 from sampling.errors import ConfigError, SamplesError
 from sampling.hardware.cluster import hardware_named

@@ -13,7 +13,7 @@ from predict.layers.mixture import Mixture
 from predict.model.spec import LayerKind, ModelSpec
 from predict.serving.server import USUAL, Server, ServerPlacement, cluster_of, engine_settings
 from predict.serving.traffic import Load
-from predict.validation.truth_table import columns_of, read_declared
+from predict.truth_table import columns_of, read_declared
 from sampling.files.faults import Fault
 from sampling.files.schema import Key, one_of
 from sampling.hardware.cluster import hardware_named

@@ -10,9 +10,9 @@ from pathlib import Path
 from predict.serving.coefficients import Coefficients
 from predict.serving.config import load_serving
 from predict.serving.fit_own_server import fitted_to_log, fitted_to_requests, is_step_log
+from predict.serving.fit_stages import fitted_coefficients
+from predict.serving.stages import FILE, read_stages
 from predict.serving.step_model import step_model
-from predict.validation.serving import fitted_coefficients
-from predict.validation.serving_rows import read_stages
 from sampling.errors import UserError
 
 MOST_OFF = math.log(2)
@@ -20,7 +20,7 @@ MOST_OFF = math.log(2)
 
 
 def serving_fit(
-    traces: Sequence[Path],
+    traces: Sequence[Path | str],
     overrides: Sequence[str] = (),
     *,
     config: Path | str | None = None,
@@ -30,9 +30,12 @@ def serving_fit(
     """The coefficients of a step model, fitted to a folder of serving_experiments.csv, or to files of requests or of steps of the server
     of a serving config. `source` says what the runs are, and is kept with the coefficients.
 
-    UserError for files that do not go together, and for a fit that is of no use.
+    UserError for files of several kinds, and for a fit that is of no use.
     """
-    found = _of_files(traces, overrides, config, model, source) if config else _of_stages(traces, model, source)
+    paths = [Path(each) for each in traces]
+    if not paths:
+        raise UserError(f"TRACES: none are given; give the folder of {FILE}, or files of one server with its config")
+    found = _of_files(paths, overrides, config, model, source) if config else _of_stages(paths, model, source)
     if found.half_width > MOST_OFF:
         raise UserError(
             f"TRACES: what is left out of the fit differs from it by a factor of {math.exp(found.half_width):.3g} (at most {math.exp(MOST_OFF):.0f}): these are "

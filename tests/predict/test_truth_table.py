@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from predict.run.execution import DISPATCHERS
+from predict.serving.stages import read_stages
+from predict.truth_table import as_ours, faults_of_cells
 from predict.validation.closed_loops import read_closed_loops
 from predict.validation.compared import Refused
 from predict.validation.memory import compare_memory
@@ -19,9 +21,7 @@ from predict.validation.published_models import model_of
 from predict.validation.published_row import PublishedRow, read_rows
 from predict.validation.published_runs import candidates
 from predict.validation.rl_rows import read_rl_rows
-from predict.validation.serving_rows import read_stages
 from predict.validation.truth_columns import RUNS
-from predict.validation.truth_table import as_ours, faults_of_cells
 from sampling.errors import SamplesError
 from sampling.files.csv_table import csv_table
 from sampling.files.places import PACKAGE

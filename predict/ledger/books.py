@@ -11,6 +11,7 @@ from predict.ledger.communication import CommunicationBook, communication_book
 from predict.ledger.compute import ComputeBook, StepItem, compute_book, step_items
 from predict.ledger.constants_in_use import constants_in_use
 from predict.ledger.conventions import megatron_of, palm_of
+from predict.ledger.peak_shares import PeakShare, peak_shares
 from predict.ledger.schedule import ScheduleBook, schedule_book
 from predict.ledger.verl_flops import verl, verl_peak_flops_per_us
 from predict.memory.estimate import MemoryEstimate
@@ -141,6 +142,7 @@ class Ledger:
 
     prediction: Prediction
     compute: ComputeBook
+    peak_shares: tuple[PeakShare, ...]
     memory: MemoryBook
     communication: CommunicationBook
     schedule: ScheduleBook
@@ -182,6 +184,7 @@ def ledger_of(prediction: Prediction) -> Ledger:
     return Ledger(
         prediction=prediction,
         compute=compute,
+        peak_shares=peak_shares(run, compute.operators),
         memory=MemoryBook(estimate=prediction.memory),
         communication=communication_book(run, items),
         schedule=schedule,

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from predict.ledger.books import CalibrationBook, Ledger, MemoryBook
 from predict.ledger.communication import CommunicationBook
 from predict.ledger.compute import ComputeBook, OperatorTime, PartOfStep
+from predict.ledger.peak_shares import PeakShare
 from predict.ledger.schedule import ScheduleBook
 from predict.reports.memory import memory_json, summary
 from predict.reports.text import account_table, escape, fact, first_lines_of, head, run_text, stacked, step_fact, table
 from predict.serialise import as_json, each_picked, picked, versioned
+from predict.workload.layer import ACCUMULATION, FUSED_SHARE
 from sampling.files.faults import counted
 from sampling.number_text import duration, gib, percent, plain, significant
 from sampling.units import GIB
@@ -33,6 +35,7 @@ SHOWN_FIELDS = ("m", "n", "k", "batch", "seq_len", "heads", "tokens", "hidden", 
 ENTRY: Mapping[str, tuple[str, ...]] = {
     "parts": ("part", "layer"),
     "operators": ("heading", "operator", "phase", "recompute", "fields"),
+    "peak_shares": ("heading", "dtype"),
     "messages": ("heading", "kind", "group", "carries", "size_bytes", "ranks"),
     "ranks": ("rank",),
     "layers": ("unit", "recompute"),
@@ -70,7 +73,9 @@ def ledger_text(ledger: Ledger) -> RenderableType:
         _parts(ledger.compute),
         "",
         _operators(ledger.compute, step_us),
+        *_accumulation(ledger),
         "",
+        *_peak_shares(ledger.peak_shares),
         *_memory(ledger.memory),
         "",
         *_communication(ledger.communication, step_us),
@@ -163,6 +168,37 @@ def _operators(book: ComputeBook, step_us: float) -> Table:
             "÷ bound": lambda each: "" if each.over_bound is None else f"{each.over_bound:.2f}",
         },
     )
+
+
+def _accumulation(ledger: Ledger) -> list[str]:
+    """A remark on gradients that are added up in the products of the weights, which no pass of its own reads."""
+    run = ledger.prediction.run
+    in_products = run.execution.fuse_gradients and run.plan.zero < 2
+    if not (in_products and any(each.heading == ACCUMULATION for each in ledger.compute.operators)):
+        return []
+    return [
+        f"  {ACCUMULATION}: the weights' products add to the gradients of earlier microbatches themselves; counted is what they take longer, "
+        f"{FUSED_SHARE:g} of the traffic, and all of that of experts"
+    ]
+
+
+def _peak_shares(shares: Sequence[PeakShare]) -> list[RenderableType]:
+    """The share of the peak that kernels are given, and what shapes, starts and the clocks of a long run leave of it."""
+    if not shares:
+        return []
+    made = table(
+        "  share of the peak: stated for the largest calls, over the time of a long run, and reached with these shapes",
+        shares,
+        {"": lambda each: each.heading, "dtype": lambda each: each.dtype},
+        {
+            "stated": lambda each: "" if each.stated is None else f"{each.stated:.1%}",
+            "long run": lambda each: f"÷ {each.clocks:g}",
+            "reached": lambda each: f"{each.reached:.1%}",
+            "backward": lambda each: "" if each.backward is None else f"{each.backward:.2f} × forward",
+        },
+        {"kernel": lambda each: each.kernel},
+    )
+    return [made, ""]
 
 
 def _shape(operator: OperatorTime) -> str:
@@ -286,6 +322,7 @@ def ledger_json(ledger: Ledger) -> dict[str, Any]:
             | {
                 "parts": [_part(part, compute) for part in compute.parts],
                 "operators": [_operator(operator) for operator in compute.operators],
+                "peak_shares": each_picked(ledger.peak_shares, "*"),
                 "total_us": compute.total_us,
             },
             "memory": _memory_json(ledger.memory),

@@ -209,7 +209,7 @@ def _phases(step: RlStep) -> Table:
             "90 % interval": lambda phase: durations(phase.time.low_us, phase.time.high_us),
             "GPUs": lambda phase: str(phase.gpus),
             "FLOPs": lambda phase: quantity(of.flops) if (of := phase.mfu.get("palm")) and of.flops else "",
-            "MFU": lambda phase: _mfu(phase, "palm"),
+            "MFU by palm": lambda phase: _mfu(phase, "palm"),
             "MFU by verl": lambda phase: _mfu(phase, "verl"),
         },
     )

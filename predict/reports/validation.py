@@ -398,6 +398,7 @@ def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
         *_apart(content["summary_in_sample"], "in-sample: times that a term of the prediction was read from"),
         "",
         _rl_rows(rows),
+        *(f"{row['row_id']}: {escape(row['doubt'])}" for row in rows if row.get("doubt")),
         *(
             ["", f"faster placement predicted in {order['right']:.0%} of {counted(order['pairs'], 'pair')}"]
             if order and order["pairs"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import log
 from pathlib import Path
@@ -22,7 +22,7 @@ from predict.serialise import picked, version_of
 from predict.validation.compared import Compared, mean_or_none, scores
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_runs import nodes_of
-from predict.validation.rl_fit import Observed, agreeing, factors_without, refit
+from predict.validation.rl_fit import Observed, agreeing, doubts, factors_without, refit
 from predict.validation.rl_rows import is_of_transfers, read_rl_rows, rl_runs_of
 from sampling.errors import UserError
 from sampling.hardware.cluster import hardware_facts, known_hardware, load_cluster
@@ -77,6 +77,8 @@ class ComparedStep:
     open_length: bool = False
     """No mean length of responses is published, so that the prediction is taken over likely ones."""
     reason: str = ""
+    doubt: str = ""
+    """What contradicts itself in the row's published times."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -107,14 +109,15 @@ def predict_rows(rows: Sequence[PublishedRow], estimate: Estimate, progress: Pro
 
 def compare(rows: Sequence[PublishedRow], predicted: PredictedRows) -> list[ComparedStep]:
     """Every row next to its prediction, or refused. A row of a source that the factors were fitted to takes those of the others."""
-    without = factors_without(predicted.fitted(rows))
+    without, doubted = factors_without(predicted.fitted(rows)), doubts(rows)
     found = []
     for row in rows:
         if row.row_id in predicted.reasons:
             found.append(ComparedStep(row=row, phases={}, reason=predicted.reasons[row.row_id]))
             continue
         factors = without.get(row.text("source_id"), FACTORS)
-        found.append(_compared(row, agreeing(row, rows, predicted.steps, factors), factors))
+        compared = _compared(row, agreeing(row, rows, predicted.steps, factors), factors)
+        found.append(replace(compared, doubt=doubted.get(row.row_id, "")))
     return found
 
 
@@ -198,6 +201,7 @@ def _row_json(one: ComparedStep, columns: Mapping[str, str]) -> dict[str, Any]:
         **{name: row.text(column) for name, column in columns.items()},
         "gpus": row.number(columns["gpus"]),
         "reason": one.reason or None,
+        "doubt": one.doubt or None,
         "open_length": one.open_length,
         "phases": {name: phase_json(phase) for name, phase in one.phases.items()},
     }

@@ -11,6 +11,7 @@ import numpy as np
 
 from predict.rl.phases import FACTORS, PASSES, UPDATES, Factors, moved_in, moving_time, reward_us
 from predict.rl.step import RlStep, both_done_us, scaled_step
+from predict.validation.compared import grouped
 from predict.validation.published_row import PublishedRow
 from regressors.features.arrays import Floats
 
@@ -79,18 +80,21 @@ def factors_without(observed: Sequence[Observed]) -> dict[str, Factors]:
 
 
 def fitted_half_width(observed: Sequence[Observed]) -> float:
-    """The least half-width, in steps of 0.01, at which nine in ten rows have their published step in its interval, each by the factors
-    fitted without its source; rows that are one run count once together."""
-    without, weights = factors_without(observed), Counter(one.run for one in observed)
+    """The least half-width, in steps of 0.01, at which nine in ten rows of each source have their published step in its interval, each by
+    the factors fitted without its source; rows that are one run count once together. The worst source decides, since one that nobody has
+    seen may be like it."""
+    without = factors_without(observed)
+    by_source = grouped(observed, lambda one: one.source).values()
 
-    def held(half_width: float) -> float:
-        inside = 0.0
-        for one in observed:
+    def held(rows: Sequence[Observed], half_width: float) -> float:
+        weights, inside = Counter(one.run for one in rows), 0.0
+        for one in rows:
             time = scaled_step(one.step, replace(without[one.source], half_width=half_width)).time
-            inside += (time.covers(one.measured_us("step"))) / weights[one.run]
+            inside += time.covers(one.measured_us("step")) / weights[one.run]
         return inside / len(weights)
 
-    return next((width for width in HALF_WIDTHS if held(width) >= HELD), HALF_WIDTHS[-1])
+    fits = (width for width in HALF_WIDTHS if all(held(rows, width) >= HELD for rows in by_source))
+    return next(fits, HALF_WIDTHS[-1])
 
 
 def refit(observed: Sequence[Observed]) -> Factors | None:
@@ -151,3 +155,32 @@ def _misses(row: PublishedRow, likely: Sequence[RlStep], factors: Factors) -> Fl
     if not seconds:
         return None
     return np.array([abs(log(phase.time.median_us / (1e6 * seconds))) for phase in phases if phase])
+
+
+# Times of a table that contradict each other.
+
+
+def doubts(rows: Sequence[PublishedRow]) -> dict[str, str]:
+    """`row_id` → what is wrong with a printed update: it is part of its step, so that it cannot be longer; perhaps two rows of one task
+    have each other's."""
+    found = {}
+    for row in rows:
+        step, update = row.number("step_s"), row.number("update_actor_s")
+        if not step or not update or update <= step:
+            continue
+        found[row.row_id] = f"update_actor_s: {update:g} s are longer than the step, {step:g} s"
+        for other in rows:
+            if other.row_id != row.row_id and _task(other) == _task(row) and _fits_better(other, update, step):
+                swapped = f"{row.row_id} and {other.row_id} look swapped in the table: each adds up to its step with the other's"
+                found[row.row_id] += f"; those of {swapped}"
+                found[other.row_id] = f"update_actor_s: those of {swapped}"
+    return found
+
+
+def _fits_better(other: PublishedRow, update: float, step: float) -> bool:
+    """Whether another row adds up to its step better with this update, and its own is no longer than this `step`."""
+    own, whole = other.number("update_actor_s"), other.number("step_s")
+    if not own or not whole or own > step:
+        return False
+    rest = sum(other.number(name) or 0.0 for name in ("gen_s", "old_log_prob_s", "ref_s"))
+    return bool(rest) and abs(rest + update - whole) < abs(rest + own - whole)

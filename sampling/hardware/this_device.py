@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -99,13 +101,42 @@ def detect_hardware() -> str:
         return "cpu"
     properties = torch.cuda.get_device_properties(0)
     name, entries = properties.name, _entries_by_name()
-    if found := entries.get(name) or _of_the_same_chip(
-        name, properties.total_memory / GIB, properties.multi_processor_count
-    ):
+    memory_gib, multiprocessors = properties.total_memory / GIB, properties.multi_processor_count
+    if found := entries.get(name):
+        return found
+    if found := _of_the_same_chip(name, memory_gib, multiprocessors):
+        _report_taken(name, found)
         return found
     raise SamplesError(
         f"this machine has a {name!r}, which the catalogue does not describe{did_you_mean(name, entries) or '.'} "
-        f"{how_to_describe('NAME')}; its device_name is {name!r}. --hardware takes the name or the path"
+        f"{_of_slice(name, memory_gib, multiprocessors)}{how_to_describe('NAME')}; its device_name is {name!r}. --hardware takes the name "
+        "or the path"
+    )
+
+
+@cache
+def _report_taken(name: str, entry: str) -> None:
+    """Reports what was assumed of a device on stderr, once."""
+    print(
+        f"this machine's {name!r} is taken for {entry}: the same chip, with as much memory and as many multiprocessors; --hardware names "
+        "another",
+        file=sys.stderr,
+    )
+
+
+MIG = re.compile(r" MIG [\w.]+$")
+
+
+def _of_slice(name: str, memory_gib: float, multiprocessors: int) -> str:
+    """The figures that the file of a MIG slice takes over from the device that it is part of, and their shares; '' for a whole device."""
+    entry = hardware_named(MIG.sub("", name)) if MIG.search(name) else ""
+    if not entry:
+        return ""
+    whole = hardware_facts(entry)
+    return (
+        f"It is a part of {entry} with {multiprocessors} of {whole.multiprocessors} multiprocessors and {memory_gib:.1f} of "
+        f"{whole.memory_gib:g} GiB: peak_tflops are {multiprocessors / whole.multiprocessors:.2f} of those there, memory_gb_per_s and cache_mib "
+        f"{memory_gib / whole.memory_gib:.2f}, and gpus_per_node is 1, since slices have no links. "
     )
 
 

@@ -56,6 +56,16 @@ FLASH_1 = 2.0
 FLASH_2 = ("fa2", "flash", "flash_attn", "efficient")
 """Names of kernels of FlashAttention-2's generation: torch's flash and efficient backends, and the package flash_attn."""
 
+BEST = {"ampere": "FlashAttention-2", "hopper": "FlashAttention-3 or cuDNN", "blackwell": "cuDNN"}
+IN_WORDS = {
+    "fa1": "FlashAttention 1",
+    "fa2": "FlashAttention-2",
+    "fa3": "FlashAttention-3",
+    "cudnn": "cuDNN",
+    "triton": "FlashAttention in Triton",
+    "unfused": "two products with softmax between them",
+}
+
 WIDTH = 0.3
 """Log half-width at 90 %: 0.23–0.44 by source and GPU on AIConfigurator."""
 BACKWARD_WIDTH = 0.1
@@ -114,6 +124,11 @@ def _backward_ratio(call: Attention, architecture: str) -> float:
     keys = min(call.window or call.seq_len, call.seq_len)
     hopper = ATTENTION_BACKWARD_HOPPER.value if architecture == "hopper" else BACKWARD_ELSEWHERE
     return BACKWARD.get(architecture, hopper) * products * (1 + BACKWARD_SHORT / keys)
+
+
+def kernel_in_words(kernel: str, architecture: str) -> str:
+    """The kernel of attention that a run's times stand for."""
+    return IN_WORDS.get(kernel) or BEST.get(architecture, "the device's best")
 
 
 def slowdown_of(kernel: str, architecture: str) -> float:

@@ -9,9 +9,12 @@ import pytest
 from predict import estimate, load
 from predict.ledger import conventions
 from predict.ledger.books import Ledger, ledger_of
+from predict.ledger.compute import step_items
 from predict.ledger.constants_in_use import USES
-from predict.prices.published_constants import published_constants
+from predict.prices.published_constants import ATTENTION_BACKWARD_HOPPER, published_constants
+from sampling.collectives.kinds import Collective
 from sampling.files.places import CONFIGS
+from sampling.speed_of_light import physical_bound_us
 
 DENSE, MIXTURE = "llama3-70b-64xh100.yml", "deepseek-v3-1024xh100.yml"
 ONE_CHUNK = ("plan.vpp=1", "plan.schedule=1f1b")
@@ -73,6 +76,16 @@ def test_messages_between_ranks_and_replicas_are_those_of_the_breakdown(ledger: 
         assert exposed_us.get(heading, 0.0) == pytest.approx(breakdown_us[heading], rel=REL, abs=1e-3)
 
 
+def test_no_row_is_below_what_compute_bandwidth_and_links_allow(ledger: Ledger) -> None:
+    run = ledger.prediction.run
+    for operator in ledger.compute.operators:
+        assert operator.over_bound is None or operator.over_bound >= 1 - REL, operator
+    for each in step_items(ledger.prediction):
+        if isinstance(each.item.call, Collective) and each.item.phase:
+            bound_us = each.calls * physical_bound_us(each.item.call, each.item.phase, run.cluster)
+            assert each.alone_us >= bound_us * (1 - REL), each.item
+
+
 def test_memory_terms_add_up_to_the_peak(ledger: Ledger) -> None:
     assert sum(ledger.memory.terms_bytes.values()) == pytest.approx(ledger.prediction.memory.point_bytes, rel=REL)
 
@@ -109,6 +122,19 @@ def test_calls_of_the_forward_do_the_required_flops() -> None:
     for line in ledger.compute.operators:
         flops += line.flops * gpus * (line.phase == "forward")
     assert flops == pytest.approx(sum(part.forward_flops for part in ledger.compute.parts), rel=1e-3)
+
+
+def test_the_share_of_the_peak_is_what_shapes_and_clocks_leave() -> None:
+    products, attention = _ledger(DENSE).peak_shares
+    assert (products.heading, products.stated, products.clocks) == ("gemm", 0.87, 1.12)
+    assert products.reached == pytest.approx(0.87 / 1.12, rel=0.04)
+    assert attention.kernel == "FlashAttention-3 or cuDNN"
+    assert attention.backward == pytest.approx(ATTENTION_BACKWARD_HOPPER.value * (1 + 215 / 8192), rel=0.01)
+    burst = _ledger(DENSE, "execution.clocks=burst", "execution.attention=fa2").peak_shares
+    assert [one.clocks for one in burst] == [1.0, 1.0]
+    assert burst[1].kernel == "FlashAttention-2"
+    assert burst[1].reached < attention.reached
+    assert _ledger("demo.yml").peak_shares == ()
 
 
 def test_expert_gradients_stand_apart() -> None:

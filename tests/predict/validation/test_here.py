@@ -29,7 +29,7 @@ from predict.validation.sessions import keep, runs_of_this_gpu
 from sampling.errors import SamplesError, UserError
 from sampling.files.places import DATA_VARIABLE
 from sampling.hardware import this_device
-from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.cluster import device_names, hardware_facts
 from sampling.units import GIB
 from tests.predict.command import Command
 from tests.predict.measurement.measured_steps import measured
@@ -281,16 +281,34 @@ def device(name: str, memory_gib: float, multiprocessors: int) -> SimpleNamespac
     ],
 )
 def test_a_gpu_is_known_by_its_chip_memory_and_multiprocessors(
-    monkeypatch: pytest.MonkeyPatch, name: str, memory_gib: float, multiprocessors: int, entry: str
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    memory_gib: float,
+    multiprocessors: int,
+    entry: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device(name, memory_gib, multiprocessors))
+    this_device._report_taken.cache_clear()
     if entry:
         assert this_device.detect_hardware() == entry
+        known = name in device_names(entry)
+        assert (f"'{name}' is taken for {entry}" in capsys.readouterr().err) != known
     else:
         with pytest.raises(SamplesError, match=r"does not describe.*did you mean"):
             this_device.detect_hardware()
+
+
+def test_a_slice_is_refused_with_the_figures_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: device("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 19.6, 42)
+    )
+    with pytest.raises(SamplesError, match=r"part of a100-40gb with 42 of 108 multiprocessors and 19\.6 of 40 GiB"):
+        this_device.detect_hardware()
 
 
 def test_rows_of_another_gpu_keep_no_figures(gpu: Gpu, tmp_path: Path, command: Command) -> None:

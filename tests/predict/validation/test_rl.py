@@ -19,7 +19,7 @@ from predict.rl.step import scaled_step, unscaled_step
 from predict.truth_table import faults_of_cells
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.rl import PHASES, ComparedPhase, ComparedStep, compare, predict_rows, rl_json, summary
-from predict.validation.rl_fit import Observed, factors_without, fitted_factors, fitted_half_width, refit
+from predict.validation.rl_fit import Observed, doubts, factors_without, fitted_factors, fitted_half_width, refit
 from predict.validation.rl_rows import LIKELY_MEANS, STEPS, cut_mean, lognormal_of, read_rl_rows, rl_runs_of
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Link
@@ -111,7 +111,7 @@ def test_responses_that_are_all_cut_are_constant() -> None:
 
 def test_figures_over_rows(tmp_path: Path, command: Command) -> None:
     step = scaled_step(unscaled_step(rl_runs_of(row())[0], predict.estimate), FACTORS)
-    exact = {"step_s": f"{step.time.median_us / 1e6}", "gen_s": f"{step.phases[0].time.median_us / 2e6}"}
+    exact = {"step_s": f"{step.time.median_us / 1e6}", "gen_s": f"{step.phases[0].time.median_us / 4e6}"}
     table = [ROW | exact, ROW | {"row_id": "A2", "model": "Nobody-7B"}]
     path = tmp_path / "steps.csv"
     with path.open("w", newline="") as file:
@@ -122,7 +122,7 @@ def test_figures_over_rows(tmp_path: Path, command: Command) -> None:
     assert found["version"] == 1
     assert set(found["summary"]) == set(PHASES)
     assert found["summary"]["step"] == {"rows": 1, "mean": pytest.approx(0, abs=1e-9), "median": pytest.approx(0, abs=1e-9), "bias": pytest.approx(0, abs=1e-9), "coverage": 1.0}  # fmt: skip
-    assert found["summary"]["gen"]["mean"] == pytest.approx(1.0)
+    assert found["summary"]["gen"]["mean"] == pytest.approx(3.0)
     assert found["summary"]["gen"]["coverage"] == 0.0
     assert "Nobody-7B" in found["rows"][1]["reason"]
     assert re.search(r" 1  A2 +model: Nobody-7B", command.text("validate", "rl", "--truth", str(path)))
@@ -174,6 +174,18 @@ def test_the_half_width_is_the_least_that_holds_nine_in_ten_runs_of_sources_left
     found = refit(observed)
     assert found is not None and found.half_width == width
     assert refit(observed[:1]) is None
+
+
+def test_updates_that_two_rows_seem_to_have_of_each_other_are_doubted() -> None:
+    whole = row(row_id="A1", gen_s="60", old_log_prob_s="10", update_actor_s="25", step_s="100")
+    late = row(row_id="A2", update_actor_s="30", step_s="28", n_gpus="16")
+    found = doubts([whole, late, row(row_id="A3", update_actor_s="20", step_s="28", model="Llama-3.1-8B")])
+    assert set(found) == {"A1", "A2"}
+    assert found["A2"].startswith(
+        "update_actor_s: 30 s are longer than the step, 28 s; those of A2 and A1 look swapped"
+    )
+    assert "swapped" not in doubts([late])["A2"]
+    assert doubts([whole]) == {}
 
 
 def test_a_length_that_is_open_is_what_other_rows_of_the_source_agree_with() -> None:

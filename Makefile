@@ -21,17 +21,17 @@ WITH_TORCH = $(shell for python in $(PYTHON) $(BIN)/python; do \
 	$$python -c 'import importlib.util as u; exit(not u.find_spec("torch"))' 2>/dev/null && echo $$python && exit; done; echo $(PYTHON))
 READY   := .venv/.ready
 
-.PHONY: help setup demo sample gpu-session import train-regressors predict measure validate serve bench bench-accuracy bench-published tables reference test golden check format clean
+.PHONY: help setup demo sample gpu-session import train-regressors predict measure validate serve bench bench-accuracy bench-published tables reference test golden wheel trust check format clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## build .venv and install the project
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/pip install --quiet $(TORCH)
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint requirements-dev.txt --editable '.[dev]'
 	@touch $(READY)
 
 demo: $(READY)  ## sample this machine, learn, predict configs/runs/demo.yml, and hold it against the real step
@@ -108,6 +108,16 @@ test: $(READY)  ## run the tests, on all cores
 
 golden: $(READY)  ## hold what every command answers for every shipped config against the kept answers [WRITE=1: keep them]
 	@$(BIN)/python -m tests.golden.answers $(if $(WRITE),--write)
+
+wheel: $(READY)  ## build the wheel, the same to the byte each time, with the list of what it needs beside it [OUT=folder]
+	@$(BIN)/python -m tests.trust.supply --wheel $(or $(OUT),dist)
+
+trust: $(READY)  ## laws, damaged files, interruptions, hostile clients and the supply chain, tried as docs/explanation/trust.md says: hours
+	@$(BIN)/python -m tests.trust.laws --keep
+	@$(BIN)/python -m tests.trust.fuzz --keep
+	@$(BIN)/python -m tests.trust.interruptions --keep
+	@$(BIN)/python -m tests.trust.explorer --keep
+	@$(BIN)/python -m tests.trust.supply --keep
 
 check: $(READY)  ## format, lint, types, import layers, sizes
 	@$(BIN)/ruff format --check .

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from sampling.errors import UserError
+from sampling.files.disk import is_file
 from sampling.files.documents import read_yaml
 from sampling.files.faults import Fault, config_error
 from sampling.files.schema import Key
@@ -257,7 +258,7 @@ def require_one_kind(configs: Sequence[Any]) -> str:
         return kinds[0]
     place = next(at for at, name in enumerate(kinds) if name != TRAINING)
     other = next(config for config, name in zip(configs, kinds, strict=True) if name != kinds[place])
-    if isinstance(other, str | Path) and not Path(other).is_file():
+    if isinstance(other, str | Path) and not is_file(other):
         raise UserError(f"CONFIG: {other}: there is no such file; check the path")
     raise UserError(
         f"CONFIG: {configs[place]} is {KINDS[kinds[place]].title} and {other} is not; give configs of one kind"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from sampling.errors import UserError, in_one_line
 from sampling.extras import require_library
+from sampling.files.disk import is_file
 from sampling.files.faults import did_you_mean
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def load_module(path: Path, precision: str) -> MetaModule:
     UserError where there is no such file or name, and with the line where its code fails.
     """
     require_library("torch")
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(f"{path}: there is no such file; give a .py file with {MODULE} and {INPUTS}()")
     import torch
 

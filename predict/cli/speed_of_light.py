@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from predict import speed_of_light, step_speed_of_light
@@ -17,6 +18,8 @@ from predict.reports.bounds import (
     step_json,
     step_text,
 )
+from sampling.errors import UserError
+from sampling.files.disk import is_file
 
 DESCRIPTION = """\
 The least time that the peaks of a device leave the operators of a step, and any torch module, in three models.
@@ -25,8 +28,8 @@ unfused: every operator reads and writes memory; fused: tensors between operator
 memory and products overlap all along. Each by the rules documented (one maximum of sums) and intended (a maximum for each operator);
 a module also in the kernels that compilers would make of it. docs/how-to/speed-of-light.md says more.
 
-FILE.py is run as Python, by you and with your rights: run no file that you do not trust. Its tensors lie on torch's meta device,
-so that no weight takes memory.
+FILE.py is run as Python, by you and with your rights: run no file that you do not trust. The command says so before it does, and asks
+where stdin is a terminal. Its tensors lie on torch's meta device, so that no weight takes memory.
 """
 EXAMPLES = """\
 examples:
@@ -34,7 +37,7 @@ examples:
   predict speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch h100-sxm
   predict speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch b200 --precision fp8 --output out/results
 """
-FILE_ONLY = ("arch", "precision", "output")
+FILE_ONLY = ("arch", "precision", "output", "yes")
 ARCH, PRECISION = "h100-sxm", "bf16"
 PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8")
 
@@ -63,6 +66,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write analysis.yaml and perf_<arch>.yaml there; DIR is made if missing",
     )
+    module.add_argument("--yes", action="store_true", help="run FILE.py without asking first")
     add_json(command)
     add_settings(command)
 
@@ -77,10 +81,23 @@ def run(options: argparse.Namespace) -> None:
         return
     refuse(given(options, "overrides"), "applies only to a run config; omit it")
     require_folder("--output", options.output)
+    _agree(options.target, yes=options.yes)
     analysis = speed_of_light(options.target, arch=options.arch or ARCH, precision=options.precision or PRECISION)
     if options.output is not None:
         _write(options.output, analysis)
     print_answer(options, analysis, module_json, module_text)
+
+
+def _agree(file: str, *, yes: bool) -> None:
+    """Says that the file is run, and asks first where somebody can answer. UserError where they do not agree."""
+    if not is_file(file):
+        return
+    if yes or sys.stdin is None or not sys.stdin.isatty():
+        log(f"running {file} as Python, with your rights")
+        return
+    print(f"{file} is run as Python, with your rights. Run it? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UserError(f"{file}: not run; answer y where you trust it, or give --yes")
 
 
 def _write(folder: Path, analysis: Analysis) -> None:

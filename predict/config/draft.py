@@ -25,6 +25,7 @@ from predict.run.plan import BEST, Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.schedules.registry import names as schedule_names
 from sampling.errors import ConfigError
+from sampling.files.disk import is_file, is_missing
 from sampling.files.documents import read_json, read_yaml
 from sampling.files.faults import Fault, did_you_mean, key_name, nearest, shown
 from sampling.files.places import CONFIGS
@@ -76,7 +77,7 @@ def as_read(section: str, name: str, path: Path) -> str:
 
 def shipped_instead(section: str, name: str, path: Path) -> str:
     """The shipped name that a path of no file may stand for, such as a copied config's; nothing where the file is there."""
-    near = [] if path.exists() or not PATH.fullmatch(name) else nearest(Path(name).stem, shipped_names(section))
+    near = [] if not is_missing(path) or not PATH.fullmatch(name) else nearest(Path(name).stem, shipped_names(section))
     return f", or give a shipped {section} by its name: {' or '.join(near)}" if near else ""
 
 
@@ -221,7 +222,7 @@ class Draft:
 
     def _from_here(self, section: str, value: str) -> str:
         """Advice for a setting's path that leads somewhere from the working directory alone."""
-        if not self.is_set(section) or not Path(value).is_file():
+        if not self.is_set(section) or not is_file(value):
             return ""
         right = os.path.relpath(value, self.path.parent)
         return (
@@ -231,7 +232,7 @@ class Draft:
 
 def is_run_config(path: Path) -> bool:
     """Whether a YAML or JSON file has a section that every run config has; a file that cannot be read as either may be one."""
-    if path.exists() and path.suffix.lower() not in SUFFIXES:
+    if not is_missing(path) and path.suffix.lower() not in SUFFIXES:
         return False
     document, _ = read_yaml(path)
     return document is None or not set(REQUIRED_SECTIONS).isdisjoint(document)

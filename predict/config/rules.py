@@ -191,10 +191,16 @@ def every_rank_has_a_core(gpus_per_node: int, cores: int, hardware: str) -> Prob
         )
 
 
+LONGEST_NAME_BYTES = 200
+"""Of a folder's name, with room for what is put behind it: file systems take 255."""
+
+
 @rule("cluster.profile")
 def profile_is_a_name(profile: str) -> Problems:
     if not re.fullmatch(r"\w[\w.-]*", profile):
         yield f"{shown(profile)} is not a plain name; use letters, digits, '.', '_' and '-'"
+    elif len(profile.encode()) > LONGEST_NAME_BYTES:
+        yield f"{shown(profile)} is too long for the name of a folder; give one of {LONGEST_NAME_BYTES} bytes at most"
 
 
 # Rules of how tensor, context and data parallelism divide the model and the ranks.

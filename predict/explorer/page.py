@@ -9,9 +9,12 @@ from typing import Any
 
 from predict.config.draft import DECLARED_BY, PRECISION, SECTIONS
 from predict.model.shipped import shipped_models
-from predict.reports.page.document import as_block, page, scripts
+from predict.reports.page.document import as_block, page
 from predict.run.training_run import TrainingRun
 from sampling.files.schema import LARGEST, Key, field_docs, keys_of
+
+SCRIPT, STYLE = "explore.js", "page.css"
+"""Files that the page's server has beside it."""
 
 
 def explorer_page(first: Mapping[str, Any]) -> str:
@@ -21,9 +24,10 @@ def explorer_page(first: Mapping[str, Any]) -> str:
         f'<div class="explorer"><aside aria-label="settings"><h1>{name}</h1><div id="controls"></div></aside>\n'
         '<main><div id="about" aria-live="polite"></div><div id="tools" class="bar"></div><div id="answer"></div></main></div>\n'
         "<noscript><p>This page asks its server by a script; allow scripts to use it.</p></noscript>\n"
-        f'<script type="application/json" id="content">{as_block(first)}</script>'
+        f'<script type="application/json" id="content">{as_block(first)}</script>\n'
+        f'<script src="{SCRIPT}"></script>'
     )
-    return page(f"explore {first['config']}", body, scripts("explore"), connects=True)
+    return page(f"explore {first['config']}", f'<link rel="stylesheet" href="{STYLE}">', body)
 
 
 MOST_LISTED = 60

@@ -1,41 +1,59 @@
 """The server of the page: on this machine alone, for whoever has the address with its token.
 
-It serves the page and answers to its settings, and no file. A request with another Host, as a page of a foreign site that points its
-name at this machine would send it, or without the token is refused.
+It serves the page, its script and its style, and answers to its settings; no other file. A request with another Host, as a page of a
+foreign site that points its name at this machine would send it, or without the token is refused. So is one that takes too long to come,
+and a client above the number that is served at once.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
+import socket
+import sys
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import BoundedSemaphore, Lock, Thread
 from typing import Any
 
 from predict.explorer.answers import Explorer
-from predict.explorer.page import explorer_page
+from predict.explorer.page import SCRIPT, STYLE, explorer_page
 from predict.explorer.rl_answers import RlExplorer
 from predict.kinds import RL, kind_of
+from predict.reports.page.document import policy, scripts, style
 from sampling.errors import UserError
 
 ADDRESS = "127.0.0.1"
 MOST_BYTES = 200_000
 """Size of a request's settings."""
+MOST_CLIENTS = 100
+"""Connections that are served at once."""
+MOST_REQUEST_S = 30.0
+"""Time in which the whole of a request must come, and in which its reply must be taken."""
 HEADERS = {
     "Cache-Control": "no-store",
+    "Content-Security-Policy": policy(script="'self'", style="'self'", connect="'self'") + "; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
 
 
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
 class ExplorerServer(ThreadingHTTPServer):
     """Serves one explorer under an address with a random token; port 0 takes a free one."""
 
     daemon_threads = True
+    request_queue_size = MOST_CLIENTS
 
     def __init__(self, explorer: Explorer, port: int = 0) -> None:
         try:
@@ -45,16 +63,51 @@ class ExplorerServer(ThreadingHTTPServer):
             raise UserError(f"--port: {port} cannot be used ({reason}); give another, or 0 for a free one") from None
         self.token = secrets.token_urlsafe(18)
         self.explorer = explorer
-        self.answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        self._places = BoundedSemaphore(MOST_CLIENTS)
+        self._one_at_a_time = Lock()
+        self.files: dict[str, tuple[str, Callable[[], str]]] = {
+            "": ("text/html", lambda: explorer_page(explorer.first_page())),
+            SCRIPT: ("text/javascript", lambda: scripts("explore")),
+            STYLE: ("text/css", style),
+        }
+        self.answers: dict[str, Answer] = {
             "answer": explorer.answer,
-            "studies": explorer.studies,
-            "search": explorer.search,
+            "studies": self._alone(explorer.studies),
+            "search": self._alone(explorer.search),
             "written": explorer.written,
         }
 
     @property
     def address(self) -> str:
         return f"http://{ADDRESS}:{self.server_port}/{self.token}/"
+
+    def _alone(self, answer: Answer) -> Answer:
+        """An answer that uses every core by itself: the next one waits."""
+
+        def waits(settings: dict[str, Any]) -> dict[str, Any]:
+            with self._one_at_a_time:
+                return answer(settings)
+
+        return waits
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            with suppress(OSError):
+                request.sendall(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing of a client that left before it had its answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def explore(config: Path | str, overrides: Sequence[str] = (), *, port: int = 0) -> ExplorerServer:
@@ -70,16 +123,42 @@ def explore(config: Path | str, overrides: Sequence[str] = (), *, port: int = 0)
     return server
 
 
+class _Incoming(io.RawIOBase):
+    """Bytes that a client sends, until a moment: a timeout of the socket alone would start anew with each byte."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.until_s = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self.until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self.connection.settimeout(left_s)
+        return self.connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: ExplorerServer
     protocol_version = "HTTP/1.1"
-    timeout = 60
+
+    def setup(self) -> None:
+        super().setup()
+        self.incoming = _Incoming(self.connection)
+        self.rfile = io.BufferedReader(self.incoming)
+
+    def handle_one_request(self) -> None:
+        self.incoming.until_s = time.monotonic() + MOST_REQUEST_S
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         place = self._place()
-        if place == "":
-            text = explorer_page(self.server.explorer.first_page())
-            self._send(HTTPStatus.OK, "text/html; charset=utf-8", text)
+        if place in self.server.files:
+            kind, text = self.server.files[place]
+            self._send(HTTPStatus.OK, f"{kind}; charset=utf-8", text())
         elif place is not None:
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
 
@@ -117,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _settings(self) -> dict[str, Any] | None:
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > MOST_BYTES:
+        if not length.isdecimal() or len(length) > len(str(MOST_BYTES)) or int(length) > MOST_BYTES:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"settings take {MOST_BYTES:,} bytes at most")
             return None
         try:
@@ -129,12 +208,17 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         return settings
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuses what is no request in HTTP."""
+        self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
+
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         self.close_connection = True  # what was sent along is not read, and must not be taken for the next request
         self._send(status, "text/plain; charset=utf-8", f"{why}\n")
 
     def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
-        body = text.encode()
+        body = text.encode(errors="backslashreplace")
+        self.connection.settimeout(MOST_REQUEST_S)
         self.send_response(status)
         closing = {"Connection": "close"} if self.close_connection else {}
         for name, value in {**HEADERS, **closing, "Content-Type": kind, "Content-Length": str(len(body))}.items():

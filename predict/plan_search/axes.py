@@ -21,6 +21,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.schedules.registry import names as schedule_names
 from sampling.errors import UserError
+from sampling.files.disk import is_file
 from sampling.files.faults import config_error, did_you_mean, join
 from sampling.files.schema import Key
 from sampling.hardware.cluster import hardware_beside
@@ -198,7 +199,7 @@ def read_questions(config: Config, overrides: Sequence[str] = (), clusters: Sequ
     if clusters:
         choices = {path: choice for path, choice in choices.items() if not path.startswith("cluster.")}
         draft = replace(draft, sources={**draft.sources, "cluster": "--cluster"})
-        choices["cluster"] = [str(Path(name).absolute()) if Path(name).is_file() else name for name in clusters]
+        choices["cluster"] = [str(Path(name).absolute()) if is_file(name) else name for name in clusters]
     settings = {path: _setting_values(path, choices.pop(path)) for path in list(choices) if _is_setting(path)}
     combinations = itertools.product(*settings.values())
     return tuple(_question(draft, dict(zip(settings, chosen, strict=True)), choices) for chosen in combinations)

@@ -38,6 +38,7 @@ from predict.serving.server import (
 )
 from predict.serving.traffic import Load, Traffic, load_of, longest_of, with_known_prompts, with_mean_length
 from sampling.errors import ConfigError
+from sampling.files.disk import is_missing
 from sampling.files.documents import read_json
 from sampling.files.faults import Fault, config_error, shown
 from sampling.files.schema import build, check, keys_of, unknown_keys
@@ -263,7 +264,7 @@ def load_serving(config: Config, overrides: Sequence[str] = ()) -> ServingRun:
     )
     if load.file:
         file = path.parent / load.file
-        if not file.exists():
+        if is_missing(file):
             problem = (
                 f"{shown(load.file)} (that is {file}): there is no such file; give its path from the config's folder"
             )

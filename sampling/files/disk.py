@@ -155,6 +155,11 @@ def require_regular(path: Path, *, most_bytes: int = MOST_BYTES) -> os.stat_resu
     return state
 
 
+def is_file(path: Path | str) -> bool:
+    """Whether there is a file at a path; False for one that the system does not look up, such as a name of 300 characters."""
+    return os.path.isfile(path)  # noqa: PTH113  (Path.is_file raises for such a name)
+
+
 def is_missing(path: Path) -> bool:
     """Whether there is nothing at a path; one that cannot be looked at may be something."""
     try:

@@ -15,20 +15,9 @@ import pytest
 import yaml
 
 from sampling.store.profiles import SHIPPED
+from tests.trust.supply import built_wheel, copied_sources
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILT_FROM = (
-    "sampling",
-    "regressors",
-    "predict",
-    "configs",
-    "data",
-    "pyproject.toml",
-    "setup.py",
-    "README.md",
-    "LICENSE",
-)
-BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 MOST_BYTES = 200e6
 """Of the wheel and all that it depends on, installed."""
 RUN = {
@@ -44,18 +33,11 @@ RUN = {
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `pip install` of the wheel gives an empty environment."""
     place = tmp_path_factory.mktemp("wheel")
-    source = place / "source"
-    source.mkdir()
-    for name in BUILT_FROM:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "imported"))
-        else:
-            shutil.copy(ROOT / name, source)
+    source = copied_sources(place)
     (source / "data" / "samples" / "my-cluster").mkdir()
     (source / "data" / "samples" / "my-cluster" / "gemm.parquet").touch()
-    subprocess.run([sys.executable, "-c", BUILD, str(place)], cwd=source, check=True, capture_output=True)
     site = place / "site"
-    with zipfile.ZipFile(next(place.glob("*.whl"))) as wheel:
+    with zipfile.ZipFile(built_wheel(place, source)) as wheel:
         wheel.extractall(site)
     for name in dependencies(next(site.glob("*.dist-info")) / "METADATA"):
         _install(name, site)

@@ -123,3 +123,8 @@ def test_a_missing_file_is_not_held_against_one_that_shares_its_suffix_alone(tmp
     assert "did you mean" not in missing
     (near,) = refusal(tmp_path, config(model="./abce.json"))
     assert "did you mean 'abcd.json'?" in near
+
+
+@pytest.mark.parametrize("path", ["model", "cluster", "cluster.hardware", "plan.schedule", "cluster.profile"])
+def test_a_name_that_no_file_can_have_is_a_fault_of_its_key(tmp_path: Path, path: str) -> None:
+    assert [line for line in refusal(tmp_path, config(), f"{path}={'x' * 5000}") if path in line]

@@ -45,6 +45,9 @@ BACKWARD = {"ampere": 2.87, "blackwell": 2.9}
 BACKWARD_ELSEWHERE = 3.0
 BACKWARD_SHORT = 215.0
 """Sequence length at which the ratio is twice that: 3.46 at 1k, 3.16 at 2k, 3.01 at 4k on the A100 samples."""
+SHORTEST = 512
+"""Keys below which the ratio stays: the shortest sequences of the fit. On shorter ones the start of the kernel is most of its time, and a
+ratio that fell with their length would make a longer sequence the quicker one."""
 BACKWARD_PRODUCTS = 2.5
 """FLOPs of backward over forward if key and value heads have the same size."""
 
@@ -123,7 +126,7 @@ def _backward_ratio(call: Attention, architecture: str) -> float:
     products = (3 * scores + 2 * values) / (scores + values) / BACKWARD_PRODUCTS
     keys = min(call.window or call.seq_len, call.seq_len)
     hopper = ATTENTION_BACKWARD_HOPPER.value if architecture == "hopper" else BACKWARD_ELSEWHERE
-    return BACKWARD.get(architecture, hopper) * products * (1 + BACKWARD_SHORT / keys)
+    return BACKWARD.get(architecture, hopper) * products * (1 + BACKWARD_SHORT / max(keys, SHORTEST))
 
 
 def kernel_in_words(kernel: str, architecture: str) -> str:

@@ -7,6 +7,7 @@ function set(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "style") node.style.cssText = value;  // a content policy forbids the attribute as text
     else node.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of [children].flat(3)) if (child !== undefined && child !== null && child !== false) node.append(child);

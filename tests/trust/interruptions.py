@@ -1,0 +1,428 @@
+"""Signals at random moments of commands, and poor surroundings: `python -m tests.trust.interruptions`.
+
+After a signal the same command runs to its end: what was finished must still be there, and no file may be half written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from predict.measured_runs.records import records
+from regressors.bank.bank import Bank
+from sampling.files.places import SHIPPED_DATA
+from sampling.store.tables import iterate_samples, read_samples
+from tests.trust.table import command, show
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "configs" / "runs" / "demo.yml"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+LONGEST_S = 120.0
+GONE_S = 10.0
+"""Time in which the processes that a command started must end after it."""
+OURS = ("predict/", "sampling/", "regressors/")
+EXIT_CODES = (0, 2, 3, 4, 130, 141, -signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGXFSZ)
+PARQUET = ("gelu", "layer_norm", "residual_add")
+"""Tables of the small profile that is fitted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+    left: int = 0
+    """Processes of its session that were still there."""
+
+    @property
+    def faults(self) -> Iterator[str]:
+        """What no ending may show."""
+        if "Traceback" in self.err and any(f"{ROOT}/{each}" in self.err for each in OURS):
+            yield f"a traceback: {self.err.strip().splitlines()[-1][:120]}"
+        if self.code not in EXIT_CODES:
+            yield f"exit code {self.code}: {self.err.strip()[-200:]}"
+        if self.left:
+            yield f"{self.left} processes were left"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """A command in a folder of its own, what is laid there first, and what is wrong there afterwards."""
+
+    name: str
+    arguments: Callable[[Path], Sequence[str]]
+    prepare: Callable[[Path], object] = lambda folder: None
+    finished: Callable[[Path], int] = lambda folder: 0
+    """The number of finished things in the folder; an error where one cannot be read."""
+    works: bool = True
+    """Whether the command leaves something behind, from which the next one goes on."""
+
+
+def python(*arguments: object) -> Sequence[str]:
+    return [sys.executable, "-m", *map(str, arguments)]
+
+
+def _small_samples(folder: Path) -> None:
+    """A profile of three operators, whose models take seconds."""
+    source, place = SHIPPED_DATA / "samples" / "epyc-2-cores", folder / "data" / "samples" / "small"
+    place.mkdir(parents=True)
+    for name in ("manifest.json", *(f"{each}.parquet" for each in PARQUET)):
+        shutil.copy(source / name, place)
+
+
+def _models(folder: Path) -> int:
+    place = folder / "data" / "regressors" / "small"
+    return len(Bank.load(place).keys) if (place / "bank.npz").exists() else 0
+
+
+def _data(folder: Path) -> None:
+    (folder / "data").mkdir()
+
+
+def _rows(folder: Path) -> int:
+    place = folder / "data" / "samples" / "mine"
+    if not (place / "manifest.json").exists():
+        return 0
+    return sum(1 for _ in iterate_samples(read_samples(place)))
+
+
+def _records(folder: Path) -> int:
+    before = os.environ.get("STEPTIME_DATA")
+    os.environ["STEPTIME_DATA"] = str(folder / "data")
+    try:
+        return len(records("pod", print)) if (folder / "data" / "runs").exists() else 0
+    finally:
+        os.environ.pop("STEPTIME_DATA") if before is None else os.environ.update(STEPTIME_DATA=before)
+
+
+def _estimates(folder: Path) -> int:
+    place = folder / "kept.json"
+    return len(json.loads(place.read_text())["estimates"]) if place.exists() else 0
+
+
+SPACE = ("--set", "plan=auto", "--set", "batch.micro=auto", "--set", "cluster.hardware=h100-sxm", "--set", "cluster.nodes=2", "--set", "cluster.gpus_per_node=8", "--set", "cluster.profile=none", "--set", "batch.global=64")  # fmt: skip
+TRIALS = (
+    Trial(
+        name="sample",
+        arguments=lambda folder: python(
+            "sampling", "--profile", "mine", "--data", folder / "data", "--budget", 4, "--models", 2
+        ),
+        prepare=_data,
+        finished=_rows,
+    ),
+    Trial(
+        name="train-regressors",
+        arguments=lambda folder: python("regressors", "--profile", "small", "--data", folder / "data", "--jobs", 1),
+        prepare=_small_samples,
+        finished=_models,
+    ),
+    Trial(
+        name="search --save",
+        arguments=lambda folder: python(
+            "predict", "search", DEMO, *SPACE, "--save", folder / "kept.json", "--jobs", 2, "--json"
+        ),
+        finished=_estimates,
+    ),
+    Trial(
+        name="record",
+        arguments=lambda folder: python(
+            "predict", "record", DEMO, "--log", "1.3s", "--cluster", "pod", "--data", folder / "data"
+        ),
+        prepare=_data,
+        finished=_records,
+    ),
+    Trial(
+        name="validate",
+        arguments=lambda folder: python(
+            "predict", "validate", "published", "--truth", ROOT / "data" / "published" / "runs.csv"
+        ),
+        works=False,
+    ),
+    Trial(
+        name="gpu-session --dry-run",
+        arguments=lambda folder: python(
+            "sampling.gpu_session", "--dry-run", "--minutes", 1, "--models", 4, "--out", folder / "session"
+        ),
+        works=False,
+    ),
+)
+SHARES = {
+    "sample": 1,
+    "train-regressors": 2,
+    "search --save": 3,
+    "record": 2,
+    "validate": 1,
+    "gpu-session --dry-run": 1,
+}
+
+
+def run(
+    trial: Trial,
+    folder: Path,
+    *,
+    after_s: float | None = None,
+    by: signal.Signals = signal.SIGKILL,
+    environment: Mapping[str, str] | None = None,
+    file_kb: int = 0,
+) -> Ended:
+    """Run the command in the folder, and send it a signal after a time; with `file_kb` no file may grow larger."""
+    with (folder / "out").open("w+") as out, (folder / "err").open("w+") as err:
+        own = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(environment or {})}
+        limited = ["bash", "-c", f'ulimit -f {file_kb}; exec "$@"', "bash"] if file_kb else []
+        process = subprocess.Popen(
+            [*limited, *trial.arguments(folder)],
+            cwd=folder,
+            env=own,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        try:
+            process.wait(timeout=LONGEST_S if after_s is None else after_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(by if after_s is not None else signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=LONGEST_S)
+        left = _left(process.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for stream in (out, err):
+            stream.seek(0)
+        return Ended(code=process.returncode, out=out.read(), err=err.read(), left=left)
+
+
+def _left(session: int) -> int:
+    """Processes of a session that do not end in time."""
+    until = time.monotonic() + GONE_S
+    while (count := sum(1 for _ in _members(session))) and time.monotonic() < until:
+        time.sleep(0.05)
+    return count
+
+
+def _members(session: int) -> Iterator[int]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                yield int(stat.parent.name)
+
+
+@contextmanager
+def prepared(trial: Trial, name: str = "place") -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="trust-") as place:
+        folder = Path(place) / name
+        folder.mkdir()
+        trial.prepare(folder)
+        yield folder
+
+
+@dataclass(kw_only=True, slots=True)
+class Tried:
+    """Runs of a command, how they ended, and what was wrong."""
+
+    name: str
+    cases: int = 0
+    codes: Counter[int] = field(default_factory=Counter)
+    kept: int = 0
+    """Cases in which something was finished before the signal, and still there."""
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def cells(self) -> list[object]:
+        codes = ", ".join(f"{code} × {count}" for code, count in sorted(self.codes.items()))
+        return [self.name, self.cases, codes, self.kept, "; ".join(self.wrong[:2]) or "yes"]
+
+
+def interrupted(trial: Trial, seeds: Sequence[int], *, until: float) -> Tried:
+    """The command with a signal at random moments of it, and then once more, whole."""
+    tried = Tried(name=trial.name)
+    with prepared(trial) as folder:
+        begun = time.monotonic()
+        whole = run(trial, folder)
+        whole_s = time.monotonic() - begun
+        tried.wrong += [f"undisturbed: {fault}" for fault in whole.faults]
+        most = trial.finished(folder)
+    for seed in seeds:
+        if time.monotonic() > until:
+            break
+        draw = random.Random(f"{trial.name} {seed}")
+        by = draw.choice(SIGNALS)
+        with prepared(trial) as folder:
+            ended = run(trial, folder, after_s=draw.uniform(0.02, whole_s), by=by)
+            tried.cases += 1
+            tried.codes[ended.code] += 1
+            said = [*ended.faults, *_after(trial, folder, most)]
+            tried.kept += bool(_count(trial, folder))
+            tried.wrong += [f"seed {seed}, {by.name}: {fault}" for fault in said]
+    return tried
+
+
+def _count(trial: Trial, folder: Path) -> int:
+    with suppress(Exception):
+        return trial.finished(folder)
+    return 0
+
+
+def _after(trial: Trial, folder: Path, most: int) -> Iterator[str]:
+    """What is wrong in the folder after a signal, and after the command ran once more."""
+    try:
+        kept = trial.finished(folder)
+    except Exception as error:
+        yield f"what is left cannot be read: {error}"
+        return
+    again = run(trial, folder)
+    yield from (f"once more: {fault}" for fault in again.faults)
+    if again.code:
+        yield f"once more: exit code {again.code}: {again.err.strip()[-200:]}"
+    try:
+        now = trial.finished(folder)
+    except Exception as error:
+        yield f"after it ran once more, what is left cannot be read: {error}"
+        return
+    if now < kept or (trial.name != "sample" and now < most):
+        yield f"{kept} were finished, {now} are there, of {most}"
+
+
+# Poor surroundings.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """Something that a machine may lack."""
+
+    name: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    file_kb: int = 0
+    """Size above which no file may grow."""
+    folder: str = "place"
+    tmpfs: str = ""
+    """Options of a file system of its own, which is made where that is permitted."""
+    succeeds: bool = True
+    """Whether the command must end well all the same."""
+
+
+CLOCK = """\
+import random, time
+_real, _draw = time.time, random.Random(0)
+time.time = lambda: _real() + _draw.choice((-86400.0, -1.0, 0.0, 3600.0, 86400.0))
+"""
+SURROUNDINGS = (
+    Surroundings(name="a full disk (files of 4 kB at most)", file_kb=4, succeeds=False),
+    Surroundings(name="a full disk (a file system of 64 kB)", tmpfs="size=64k", succeeds=False),
+    Surroundings(name="a read-only folder", tmpfs="ro", succeeds=False),
+    Surroundings(name="a clock that jumps by a day", environment={"PYTHONPATH": "clock"}),
+    Surroundings(name="no HOME", environment={"HOME": ""}),
+    Surroundings(name="the C locale", environment={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
+    Surroundings(name="a path with spaces and quotes", folder='it\'s "a" place; $(x) `y`'),
+    Surroundings(name="a path with bytes that are not UTF-8", folder=os.fsdecode(b"a\xff\xfeb")),
+)
+
+
+def surrounded(trial: Trial, given: Surroundings) -> Tried:
+    """The command once in poor surroundings: it ends well, or says in words why it cannot, and leaves nothing half written."""
+    tried = Tried(name=f"{trial.name}: {given.name}")
+    with prepared(trial, given.folder) as folder:
+        environment = dict(given.environment)
+        if environment.get("PYTHONPATH") == "clock":
+            (folder / "clock").mkdir()
+            (folder / "clock" / "sitecustomize.py").write_text(CLOCK)
+            environment["PYTHONPATH"] = os.pathsep.join([str(folder / "clock"), str(ROOT)])
+        with _file_system(folder, given.tmpfs) as made:
+            if not made:
+                return tried
+            ended = run(trial, folder, environment=environment, file_kb=given.file_kb)
+            tried.cases += 1
+            tried.codes[ended.code] += 1
+            tried.wrong += ended.faults
+            if given.succeeds and ended.code:
+                tried.wrong.append(f"exit code {ended.code}: {ended.err.strip()[-200:]}")
+            try:
+                tried.kept += bool(trial.finished(folder))
+            except Exception as error:
+                tried.wrong.append(f"what is left cannot be read: {error}")
+    return tried
+
+
+@contextmanager
+def _file_system(folder: Path, options: str) -> Iterator[bool]:
+    """A file system at the data of the folder; not made where this user may not."""
+    if not options:
+        yield True
+        return
+    place = folder / "data"
+    kept = folder / "before"
+    place.mkdir(exist_ok=True)
+    shutil.copytree(place, kept)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m" if options == "ro" else options, "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode:
+        yield False
+        return
+    try:
+        shutil.copytree(kept, place, dirs_exist_ok=True)
+        if options == "ro":
+            subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True, capture_output=True)
+        yield True
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True, capture_output=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    return command(__doc__, cases=200)
+
+
+def main() -> None:
+    options = parser().parse_args()
+    begun = time.monotonic()
+    until = begun + 60 * options.minutes
+    share = options.cases / sum(SHARES.values())
+    tried = [
+        interrupted(trial, range(options.seed, options.seed + round(share * SHARES[trial.name])), until=until)
+        for trial in TRIALS
+    ]
+    poor = [surrounded(trial, given) for given in SURROUNDINGS for trial in TRIALS if time.monotonic() < until]
+    rows = [each.cells for each in (*tried, *_by_surroundings(poor)) if each.cases]
+    note = f"Seeds from {options.seed}, {(time.monotonic() - begun) / 60:.0f} minutes."
+    headings = ("command, or what it lacks", "cases", "exit codes", "with something finished", "held")
+    show("interruptions", headings, rows, note, keep=options.keep)
+    for each in (*tried, *poor):
+        print(*(f"{each.name}: {line}" for line in each.wrong), sep="\n", end="\n" if each.wrong else "")
+    sys.exit(any(each.wrong for each in (*tried, *poor)))
+
+
+def _by_surroundings(poor: Sequence[Tried]) -> Iterator[Tried]:
+    """The trials of one lack together."""
+    names = dict.fromkeys(each.name.partition(": ")[2] for each in poor)
+    for name in names:
+        own = [each for each in poor if each.name.endswith(f": {name}")]
+        yield Tried(
+            name=name,
+            cases=sum(each.cases for each in own),
+            codes=sum((each.codes for each in own), Counter()),
+            kept=sum(each.kept for each in own),
+            wrong=[f"{each.name.partition(':')[0]}: {line}" for each in own for line in each.wrong],
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Tables of what was tried, printed, and kept in docs/explanation/trust.md between `<!-- NAME -->` and `<!-- end -->`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "trust.md"
+
+
+def command(description: str | None, *, cases: int, seed: int = 0) -> argparse.ArgumentParser:
+    """The options that every one of these commands has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--cases", type=int, default=cases, help=f"how many to try (default: {cases})")
+    parser.add_argument("--seed", type=int, default=seed, help="of the first case; the others count on from it")
+    parser.add_argument("--minutes", type=float, default=60.0, help="no case begins after this time (default: 60)")
+    parser.add_argument("--keep", action="store_true", help=f"write the table into {PAGE.name}")
+    return parser
+
+
+def show(name: str, headings: Sequence[str], rows: Sequence[Sequence[object]], note: str, *, keep: bool) -> None:
+    """Print a table and, with `keep`, put it into the page with its date."""
+    lines = [" | ".join(headings), "|".join(["---", *["--:"] * (len(headings) - 1)])]
+    lines += [" | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) for row in rows]
+    text = "\n".join(f"| {line} |" for line in lines) + f"\n\n{note}"
+    print(text)
+    if keep:
+        text += f" ({datetime.datetime.now(datetime.UTC):%Y-%m-%d})"
+        pattern = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+        written, found = pattern.subn(lambda match: f"{match[1]}{text}\n{match[2]}", PAGE.read_text())
+        if found != 1:
+            raise SystemExit(f"{PAGE}: {found} blocks are named {name!r}; keep exactly one")
+        PAGE.write_text(written)

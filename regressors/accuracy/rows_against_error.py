@@ -22,10 +22,10 @@ from regressors.active.choice import Timed, Untimed, batch_rows, fill_space, nex
 from regressors.dataset.training_data import TrainingData, training_data
 from regressors.features.arrays import Floats
 from regressors.models.candidates import BLEND, fit_candidate
-from sampling.errors import SamplesError, UserError
+from sampling.command_line import exit_code_of
+from sampling.errors import SamplesError
 from sampling.importers import aiconfigurator
-from sampling.importers.gate import judge
-from sampling.importers.storing import cluster_of, sample_of_row
+from sampling.importers.storing import cluster_of, good_samples
 from sampling.importers.table import ImportRequest, Table
 from sampling.progress import progress_display
 
@@ -157,11 +157,7 @@ def published_tables(path: Path, system: str) -> dict[str, TrainingData]:
 
 def _data_of(table: Table) -> TrainingData | None:
     cluster = cluster_of(table)
-    good = [
-        sample_of_row(row)
-        for row, reason in zip(table.rows, judge(table, cluster), strict=True)
-        if not reason and row.call.fields().get("dtype") == DTYPE
-    ]
+    good = [sample for sample in good_samples(table) if sample.call.fields().get("dtype") == DTYPE]
     found = training_data((sample, cluster) for sample in good)
     return found[0] if found else None
 
@@ -190,32 +186,32 @@ def as_text(system: str, curves: Sequence[Curves]) -> Iterator[str]:
             yield f"{'':<12}chosen needs {of.ratio:.0%} of the rows that random ones need"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
         prog="python -m regressors.accuracy.rows_against_error",
         description="Rows against error on a published table, for rows chosen one batch after another and for random ones.",
     )
-    parser.add_argument(
-        "--measurements", type=Path, required=True, metavar="DIR", help="folder that holds aiconfigurator/"
-    )
-    parser.add_argument("--system", default="h100_sxm", help="whose tables (default: %(default)s)")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: all cores)"
-    )
-    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
-    options = parser.parse_args(arguments)
-    try:
-        tables = published_tables(options.measurements / aiconfigurator.SOURCE, options.system)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    curves = measure(tables, jobs=options.jobs)
-    print(
-        json.dumps(as_json(options.system, curves), indent=1)
-        if options.json
-        else "\n".join(as_text(options.system, curves))
-    )
-    return 0
+    add = made.add_argument
+    add("--measurements", type=Path, required=True, metavar="DIR", help="folder that holds aiconfigurator/")
+    add("--system", default="h100_sxm", help="whose tables (default: %(default)s)")
+    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: all cores)")
+    add("--json", action="store_true", help="machine-readable result on stdout")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    def work() -> int:
+        options = parser().parse_args(arguments)
+        curves = measure(
+            published_tables(options.measurements / aiconfigurator.SOURCE, options.system), jobs=options.jobs
+        )
+        if options.json:
+            print(json.dumps(as_json(options.system, curves), indent=1))
+        else:
+            print("\n".join(as_text(options.system, curves)))
+        return 0
+
+    return exit_code_of(work)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,7 @@ from sampling.call import Call
 from sampling.errors import UserError
 from sampling.hardware.cluster import Cluster
 from sampling.importers import aiconfigurator, estimate_train_time
-from sampling.importers import aiconfigurator as aiconfigurator_files
-from sampling.importers.gate import judge
-from sampling.importers.storing import cluster_of, sample_of_row
+from sampling.importers.storing import cluster_of, good_samples
 from sampling.importers.table import ImportRequest, Row, Table
 from sampling.store.sample import Sample
 
@@ -71,7 +69,7 @@ def published_units(data: Path) -> Iterator[Unit]:
         for table in estimate_train_time.read(ImportRequest(path=trained)):
             yield _unit(table, (table.source, _device(table)), table.name, "", table.rows)
     if configurator.is_dir():
-        for system in sorted({file.system for file in aiconfigurator_files.find(configurator)}):
+        for system in sorted({file.system for file in aiconfigurator.find(configurator)}):
             if system in aiconfigurator.SYSTEMS:
                 for table in aiconfigurator.read(ImportRequest(path=configurator, system=system)):
                     yield from _by_operator(table)
@@ -94,20 +92,15 @@ def _by_operator(table: Table) -> Iterator[Unit]:
 
 
 def _unit(table: Table, group: tuple[str, ...], operator: str, family: str, rows: Sequence[Row]) -> Unit:
-    cluster = cluster_of(table)
-    reasons = judge(Table(source=table.source, name=operator, hardware=table.hardware, rows=tuple(rows)), cluster)
-    good = [row for row, reason in zip(rows, reasons, strict=True) if not reason]
-    quarantined = len(rows) - len(good)
-    if not good:
-        return Unit(group=group, operator=operator, family=family, data=None, quarantined=quarantined)
-    samples = [sample_of_row(row) for row in good]
-    (data,) = training_data((sample, cluster) for sample in samples)
+    part = Table(source=table.source, name=operator, hardware=table.hardware, rows=tuple(rows))
+    samples, cluster = good_samples(part), cluster_of(table)
+    found = training_data((sample, cluster) for sample in samples)
     return Unit(
         group=group,
         operator=operator,
         family=family,
-        data=data,
-        quarantined=quarantined,
+        data=found[0] if found else None,
+        quarantined=len(rows) - len(samples),
         samples=samples,
         cluster=cluster,
     )

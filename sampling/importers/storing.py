@@ -147,20 +147,24 @@ def _samples(table: Table, reasons: Sequence[str], session: int, origins: Sequen
         )
 
 
-def sample_of_row(row: Row) -> Sample:
-    """A good row of a GPU's table as a sample that is not stored."""
-    return Sample(
-        call=row.call,
-        phase=row.phase,
-        threads=0,
-        busy_ranks=1,
-        time_us=row.time_us,
-        low_us=row.time_us,
-        high_us=row.time_us,
-        repeats=1,
-        quarantine="",
-        session=0,
-    )
+def good_samples(table: Table) -> list[Sample]:
+    """The good rows of a GPU's table, as samples that are not stored."""
+    return [
+        Sample(
+            call=row.call,
+            phase=row.phase,
+            threads=0,
+            busy_ranks=1,
+            time_us=row.time_us,
+            low_us=row.time_us,
+            high_us=row.time_us,
+            repeats=1,
+            quarantine="",
+            session=0,
+        )
+        for row, reason in zip(table.rows, judge(table, cluster_of(table)), strict=True)
+        if not reason
+    ]
 
 
 def _spread(times_us: list[float]) -> tuple[float, float, float]:

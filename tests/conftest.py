@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -26,6 +27,9 @@ gc.disable()
 # the many Python processes that tests start would each compile every module anew where this is set, as in containers
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# a shell's background job ignores Ctrl-C, and so would every process that tests start and interrupt
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # torch's threads wait for each other by spinning: on these tensors they only burn the cores that other workers need
 os.environ.setdefault("OMP_NUM_THREADS", "1")

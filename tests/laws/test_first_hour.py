@@ -96,8 +96,6 @@ def where_the_answer_begins(clone: Path, command: str) -> str:
 def served_page(clone: Path, command: str) -> str:
     """The first page of a command that serves until Ctrl-C, which ends it well."""
     words = shlex.split(command)
-    # the child of a shell's background job would ignore Ctrl-C, as its parents do
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(words, cwd=clone, env=environment(clone), stdout=subprocess.PIPE, text=True) as serving:
         assert serving.stdout is not None
         try:

@@ -5,14 +5,15 @@ Sizes in the JSON are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from predict.memory.advice import Advice, SmallestCluster
 from predict.memory.estimate import MemoryEstimate
-from predict.memory.peak import TERMS, PeakMoment
+from predict.memory.peak import TERMS, PeakMoment, RankMemory
 from predict.memory.state import Unit
-from predict.reports.text import escape, fact, figures_table, head, stacked, table
+from predict.reports.text import escape, fact, first_that_fits, head, stacked, table
 from predict.run.training_run import Replica
 from predict.serialise import as_json, each_picked, picked, versioned
 from sampling.files.faults import counted
@@ -78,13 +79,37 @@ def _when(when: PeakMoment) -> str:
     return f"in {when.action}, from {durations(when.start_us, when.end_us)}"
 
 
+IN_FULL = {term: (term,) for term in TERMS}
+IN_SHORT = {
+    "state": ("parameters", "gradients", "optimizer"),
+    "activations": ("activations",),
+    "other": ("working", "buffers", "slack", "device"),
+}
+"""Column of a narrow table → the terms that it adds up."""
+
+
 def _ranks(memory: MemoryEstimate) -> Table:
-    made = figures_table("  pipeline ranks at their peaks, GiB per GPU", (), ("rank", "layers", *TERMS, "peak"))
-    made.add_column("when")
-    for rank in memory.ranks:
-        terms = (gib(getattr(rank, term)) for term in TERMS)
-        made.add_row(str(rank.rank), str(rank.layers), *terms, f"[bold]{gib(rank.peak)}[/]", rank.when.action)
-    return made
+    """Each pipeline rank, with as much as the terminal has room for."""
+
+    def form(columns: Mapping[str, Sequence[str]], *, when: bool) -> Table:
+        return table(
+            "  pipeline ranks at their peaks, GiB per GPU",
+            memory.ranks,
+            {},
+            {
+                "rank": lambda rank: str(rank.rank),
+                "layers": lambda rank: str(rank.layers),
+                **{name: partial(_added, terms) for name, terms in columns.items()},
+                "peak": lambda rank: f"[bold]{gib(rank.peak)}[/]",
+            },
+            {"when": lambda rank: rank.when.action} if when else None,
+        )
+
+    return first_that_fits(form(IN_FULL, when=True), form(IN_FULL, when=False), form(IN_SHORT, when=False))
+
+
+def _added(terms: Sequence[str], rank: RankMemory) -> str:
+    return gib(sum(getattr(rank, term) for term in terms))
 
 
 def _units(memory: MemoryEstimate) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.kinds import TRAINING, kind
@@ -22,7 +22,7 @@ from predict.reports.search_columns import (
     plan_columns,
     settings_json,
 )
-from predict.reports.text import figures_table, first_lines_of
+from predict.reports.text import figures_table, first_lines_of, first_that_fits
 from predict.serialise import version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, signed_percent
@@ -30,6 +30,7 @@ from sampling.units import GIB
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 
 # The answer of a search as `predict search --json` prints it; `version` changes when a key changes its meaning.
@@ -90,6 +91,8 @@ def front_row(plan: FrontPlan) -> dict[str, Any]:
 
 MOST_OF_SAME = 3
 """Plans of the same time and memory that are named."""
+LEAST = ("J/token", "free", "MFU", "tok/s\n/GPU")
+"""Headings that a narrow terminal leaves out, the first of them first."""
 MOST_OF_FRONT = 20
 """Plans of the front that a terminal shows; the file has all."""
 
@@ -155,13 +158,18 @@ def _ranking(answer: Answer) -> RenderableType:
     gpus = len({_cluster(plan) for plan in plans}) > 1
     names = ["", *(["cluster"] if gpus else []), *map(_name, varying)]
     title = f"the best by {answer.found.objective.meaning}" + (f"; all: {in_words(same)}" if same else "")
-    table = figures_table(title, names, headings(columns))
-    for row in rows:
-        plan = row.plan
-        mark = f"{row.place}{' =' if row.tied else ''}"
-        values = [mark, *([_cluster(plan)] if gpus else []), *(_value(plan.settings.get(path)) for path in varying)]
-        table.add_row(*values, *cells(columns, row))
-    return table
+
+    def without(least: Collection[str]) -> Table:
+        kept = [column for column in columns if column.heading not in least]
+        table = figures_table(title, names, headings(kept))
+        for row in rows:
+            plan = row.plan
+            mark = f"{row.place}{' =' if row.tied else ''}"
+            values = [mark, *([_cluster(plan)] if gpus else []), *(_value(plan.settings.get(path)) for path in varying)]
+            table.add_row(*values, *cells(kept, row))
+        return table
+
+    return first_that_fits(*(without(LEAST[:count]) for count in range(len(LEAST) + 1)))
 
 
 def _name(path: str) -> str:

@@ -18,16 +18,16 @@ from sampling.hardware.cluster import Cluster
 from sampling.number_text import Show, bar, duration, durations, percent
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
 
 Row = TypeVar("Row")
 Columns = Mapping[str, Callable[[Row], str]]
 """Heading of a column → the text of a row's cell."""
-PIPE_WIDTH = 140
-LABEL = 12
-"""Characters of a fact's label with the blanks behind it."""
+PIPE_WIDTH, UNLIMITED = 140, 10_000
+INDENT, LABEL = 2, 12
+"""Blanks before a fact's label, and characters of the label with the blanks behind it."""
 
 
 def show(report: RenderableType) -> None:
@@ -38,6 +38,15 @@ def show(report: RenderableType) -> None:
 def width() -> int:
     """Columns that `show` has."""
     return console(piped_width=PIPE_WIDTH).width
+
+
+def first_that_fits(*forms: Table) -> Table:
+    """The first form of a table that is no wider than the terminal; the last where all are."""
+    from rich.measure import Measurement
+
+    place = console(piped_width=PIPE_WIDTH)
+    unlimited = place.options.update_width(UNLIMITED)
+    return next((form for form in forms if Measurement.get(place, unlimited, form).maximum <= place.width), forms[-1])
 
 
 def stacked(*parts: RenderableType) -> RenderableType:
@@ -59,9 +68,21 @@ def head(name: str, about: str) -> str:
     return f"[bold]{escape(name)}[/]  {escape(about)}"
 
 
+class Fact(str):
+    """A line that, where it is wrapped, goes on beside its label rather than under it."""
+
+    __slots__ = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        label, text = self[: INDENT + LABEL], console.render_str(self[INDENT + LABEL :], highlight=options.highlight)
+        for line in text.wrap(console, max(1, options.max_width - len(label))):
+            yield console.render_str(label, markup=False) + line
+            label = " " * len(label)
+
+
 def fact(label: str, text: str) -> str:
     """A line below the head: a label, and what there is to say under it, which may have marks of rich."""
-    return f"  {label:<{LABEL}}{text}"
+    return Fact(f"{'':{INDENT}}{label:<{LABEL}}{text}")
 
 
 def step_fact(step: Interval, more: str = "") -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from predict import one_batch
+from predict import one_batch, one_batch_memory
+from predict.reports import text
+from predict.reports.memory import memory_text
 from predict.reports.pictures.memory_plot import save_memory_plot
 from predict.reports.pictures.schedule_plot import save_plot
 from predict.reports.prediction import prediction_text
-from predict.reports.text import last_lines
+from predict.reports.text import fact, last_lines, stacked
 from sampling.files.places import CONFIGS
 
 
@@ -29,6 +33,30 @@ def test_a_source_that_brought_no_row_is_not_named() -> None:
     ]
     (line,) = last_lines(imported(measured, ratios | {"rows": 2}), analytic=False)
     assert "imported from tables, ratio from another device for GPU" in line
+
+
+# What does not fit a narrow terminal.
+
+
+def printed(report: Any, width: int) -> list[str]:
+    console = Console(width=width, file=StringIO(), highlight=False)
+    console.print(report)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text.splitlines()
+
+
+def test_a_fact_that_is_wrapped_goes_on_beside_its_label() -> None:
+    first, *others = printed(stacked(fact("interval", "[bold]composition[/] of calls · stragglers " * 3)), 40)
+    assert first.startswith("  interval    composition of calls")
+    assert len(others) > 1 and all(line.startswith(" " * 14) for line in others)
+
+
+@pytest.mark.parametrize(("width", "columns"), [(80, "state  activations  other   peak"), (120, "device   peak")])
+def test_a_narrow_terminal_has_fewer_columns(width: int, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "PIPE_WIDTH", width)
+    lines = printed(memory_text(one_batch_memory(CONFIGS / "runs" / "llama3-70b-64xh100.yml")), width)
+    (ranks,) = (line.rstrip() for line in lines if line.startswith(" rank"))
+    assert ranks.endswith(columns) and "…" not in ranks
 
 
 # Names that come from files are shown as text, whatever rich or matplotlib would make of them.

@@ -40,7 +40,7 @@ function placement(run) {
 }
 function phaseTable(run) {
   return table([["phase", (r) => r.name, null, "text"], ["bound by", (r) => r.bound_by, null, "text"], ["time", (r) => r.us, duration], ["90 % from", (r) => r.low, duration], ["to", (r) => r.high, duration], ["GPUs", (r) => r.gpus, grouped],
-    ["PFLOP", (r) => r.flops, (value) => significant(value / 1e15)], ["MFU", (r) => r.mfu, percent], ["MFU by verl", (r) => r.mfu_verl, percent]], run.waterfall, { caption: "Phases under verl's names" });
+    ["PFLOP", (r) => r.flops, (value) => significant(value / 1e15)], ["MFU by palm", (r) => r.mfu, percent], ["MFU by verl", (r) => r.mfu_verl, percent]], run.waterfall, { caption: "Phases under verl's names" });
 }
 function moments(run) {
   const found = run.memory, most = Math.max(found.capacity_bytes * 1.04, run.scale.bytes, ...found.moments.map((each) => each.peak));

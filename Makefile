@@ -82,13 +82,14 @@ serve: $(READY)  ## sample this machine, time steps of a small real server, pred
 	@$(BIN)/python -m regressors --profile this-machine --brief
 	@$(BIN)/predict validate $(SERVED)
 
-bench: $(READY)  ## speed: cold start, estimates, schedules, memory, searches, pages
+bench: $(READY)  ## speed: cold start, estimates, schedules, memory, searches, pages, fits
 	@$(BIN)/python tests/bench/start_up.py
 	@$(BIN)/python tests/bench/schedules.py
 	@$(BIN)/python tests/bench/plans.py
 	@$(BIN)/python tests/bench/memory.py
 	@$(BIN)/python tests/bench/search.py
 	@$(BIN)/python tests/bench/pages.py
+	@$(BIN)/python -m tests.bench.fit
 
 bench-accuracy: $(READY)  ## judge the time models on rows held out [MEASUREMENTS=folder of published tables]
 	@$(BIN)/predict validate samples $(if $(MEASUREMENTS),--measurements $(MEASUREMENTS))

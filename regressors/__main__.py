@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
             donor=_donor(options),
             wanted=wanted,
         )
-    _show(trained, brief=options.brief)
+    _show(trained, options)
     return 0
 
 
@@ -77,7 +78,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="processes to fit with (default: all cores)",
     )
-    parser.add_argument("--brief", action="store_true", help="print one line; the tables are in report.md")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--brief", action="store_true", help="print one line; the tables are in report.md")
+    shown.add_argument("--json", action="store_true", help="print the content of report.json")
     return parser
 
 
@@ -122,8 +125,11 @@ def _positive(text: str) -> int:
     return number
 
 
-def _show(trained: Trained, *, brief: bool) -> None:
-    if brief:
+def _show(trained: Trained, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(trained.accuracy, indent=1))
+        return
+    if options.brief:
         print(f"{one_line(trained.accuracy)} in {trained.path.parent / 'report.md'}")
         return
 

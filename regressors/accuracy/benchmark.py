@@ -17,6 +17,7 @@ from regressors.accuracy.transfer import transfers
 from regressors.accuracy.units import Unit, own_units, published_units
 from regressors.dataset.splits import SPLITS, hold_outs
 from regressors.features.arrays import Mask
+from regressors.fitting.settings_search import Best
 from sampling.call import Call
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
@@ -78,17 +79,21 @@ def score_units(units: Sequence[Unit], *, jobs: int, progress: Progress) -> list
     tasks.sort(key=lambda task: -len(task[2]))
     parallel = joblib.Parallel(n_jobs=max(1, min(jobs, len(tasks))), return_as="generator_unordered")
     scores: list[dict[str, Score]] = [{} for _ in units]
+    searched: list[dict[str, Best]] = [{} for _ in units]
     done: Iterator[Any] = parallel(joblib.delayed(_score)(*task, *_work(units[task[0]], task[1])) for task in tasks)
-    for count, (place, split, score) in enumerate(done, start=1):
+    for count, (place, split, score, bests) in enumerate(done, start=1):
         scores[place][split] = score
+        if split == SPLITS[0]:
+            searched[place] = bests
         progress(count, len(tasks), f"{units[place].operator}, {split}")
     return [
         Scored(
             group=unit.group,
             operator=unit.operator,
             scores={split: of[split] for split in SPLITS if split in of},
+            searched=bests,
         )
-        for unit, of in zip(units, scores, strict=True)
+        for unit, of, bests in zip(units, scores, searched, strict=True)
     ]
 
 
@@ -102,5 +107,7 @@ def _work(unit: Unit, split: str) -> tuple[Any, Sequence[Call], Cluster | None]:
     return unit.data, unit.calls[:MANY_PREDICTIONS] if split == SPLITS[0] else (), unit.cluster
 
 
-def _score(place: int, split: str, mask: Mask, data: Any, calls: Any, cluster: Any) -> tuple[int, str, Score]:
-    return place, split, score_without(data, mask, calls, cluster)
+def _score(
+    place: int, split: str, mask: Mask, data: Any, calls: Any, cluster: Any
+) -> tuple[int, str, Score, dict[str, Best]]:
+    return place, split, *score_without(data, mask, calls, cluster)

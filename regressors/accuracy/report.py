@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regressors.accuracy.score import Score
 from regressors.dataset.splits import SPLITS
+from regressors.fitting.settings_search import Best
+from regressors.models.tuned_trees import in_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,7 +26,7 @@ NOTE = """\
 Errors in percent on held-out rows: their mean, median and 90th percentile; *cover* is the share of rows inside the 90 %
 interval, *low* below 85 % (intervals too narrow), *wide* above 95 % (wider than they need be). *random*: a fifth of the rows; *shape*: shapes, or in published tables widths, head counts, rank counts and models,
 that the fit never saw; *extrapolation*: the largest shapes. *tuned forest*, *tuned XGBoost*: trees on the time or its logarithm,
-whichever a search inside the fitted rows prefers, used everywhere: the common practice, on the same rows. *by time*: the mean in which a table weighs as much as its rows take, since long calls make a step.
+with settings that a search prefers, used everywhere: the common practice, on the same rows. *by time*: the mean in which a table weighs as much as its rows take, since long calls make a step.
 A table with few held-out rows says nothing: it is in no mean."""
 FEW_ROWS = 6
 """Held-out rows below which one unlucky row is the mean."""
@@ -41,11 +43,12 @@ Cell = Callable[[Row], str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scored:
-    """One operator's scores by split. Operators of one `group` are averaged."""
+    """One operator's scores by split, and the settings of trees that a search found. Operators of one `group` are averaged."""
 
     group: tuple[str, ...]
     operator: str
     scores: Mapping[str, Score]
+    searched: Mapping[str, Best] = field(default_factory=dict)
 
 
 def as_json(
@@ -57,7 +60,8 @@ def as_json(
     transfers: Sequence[Row] = (),
     quarantined: Sequence[Row] = (),
 ) -> dict[str, Any]:
-    """`summary`: means over a group's operators, one row per group and split; `operators`: each of them."""
+    """`summary`: means over a group's operators, one row per group and split; `operators`: each of them; `searches`: what the search of
+    each operator's trees found."""
     return {
         "version": VERSION,
         "title": title,
@@ -70,6 +74,12 @@ def as_json(
             {"group": list(of.group), "operator": of.operator, "split": split} | asdict(score)
             for of in scored
             for split, score in of.scores.items()
+        ],
+        "searches": [
+            {"group": list(of.group), "operator": of.operator, "kind": kind}
+            | {"settings": in_words(best.settings), "log_error": best.log_error, "judged": best.judged}
+            for of in scored
+            for kind, best in of.searched.items()
         ],
         "quarantined": [dict(row) for row in quarantined if row["rows"]],
     }
@@ -168,6 +178,7 @@ def _tables(content: Row) -> list[tuple[str, list[str], list[list[str]]]]:
         ("Means", "summary", SUMMARY),
         ("To another device, by its peaks", "transfer", TRANSFER),
         ("Operators", "operators", OPERATORS),
+        ("Settings of trees, by search", "searches", SEARCHES),
         ("Rows set aside, from which nothing is learnt", "quarantined", QUARANTINED),
     ):
         rows = [[cell(row) for cell in cells.values()] for row in content[key]]
@@ -238,6 +249,14 @@ TRANSFER: Mapping[str, Cell] = {
     "p90": _number("p90"),
     "cover": _cover,
     "± in log time for 90%": _number("log_error_90", ".2f"),
+}
+SEARCHES: Mapping[str, Cell] = {
+    "measurements": _group,
+    "operator": lambda row: row["operator"],
+    "trees": lambda row: row["kind"],
+    "settings": lambda row: row["settings"],
+    "error in log time": _number("log_error", ".3f"),
+    "settings judged": lambda row: str(row["judged"] or "none: few rows"),
 }
 QUARANTINED: Mapping[str, Cell] = {
     "measurements": _group,

@@ -25,6 +25,7 @@ from regressors.fitting.selection import (
     held_out_errors,
     tried,
 )
+from regressors.fitting.settings_search import Best, SettingsSearch
 from regressors.uncertainty.intervals import half_width
 from sampling.call import Call
 from sampling.hardware.cluster import Cluster
@@ -88,7 +89,9 @@ def _percent(log_errors: Floats) -> Floats:
     return errors
 
 
-def cross_validate(data: TrainingData, candidate: str, errors: Mapping[str, HeldOut]) -> dict[str, Score]:
+def cross_validate(
+    data: TrainingData, candidate: str, errors: Mapping[str, HeldOut], search: SettingsSearch
+) -> dict[str, Score]:
     """Scores by split of an operator, from the held-out errors of all kinds; `candidate` is the one that all rows chose.
 
     No row judges a choice that it took part in: the candidate that predicts a fold is chosen again from the errors on the rows of
@@ -96,7 +99,7 @@ def cross_validate(data: TrainingData, candidate: str, errors: Mapping[str, Held
     """
     alone = {name: held_out for name, held_out in errors.items() if name in ALONE}
     unseen, beyond = _chosen_without(data, errors)
-    at_random_errors = [_at_random(data, mask, errors) for mask in at_random(len(data))]
+    at_random_errors = [_at_random(data, mask, errors, search) for mask in at_random(len(data))]
     by_split: dict[str, dict[str, Floats]] = {
         "random": {name: np.concatenate([of[name] for of in at_random_errors]) for name in (CHOICE, *alone)}
         if at_random_errors
@@ -123,10 +126,14 @@ def _chosen_without(data: TrainingData, errors: Mapping[str, HeldOut]) -> tuple[
     return unseen, beyond
 
 
-def _at_random(data: TrainingData, mask: Mask, errors: Mapping[str, HeldOut]) -> dict[str, Floats]:
+def _at_random(
+    data: TrainingData, mask: Mask, errors: Mapping[str, HeldOut], search: SettingsSearch
+) -> dict[str, Floats]:
     """Errors on the rows of the mask, of the candidate that the other rows choose and of the kinds beside it."""
     chosen = choose(errors, ~mask)
-    found = held_out_errors([chosen, *(name for name in errors if name in ALONE)], data, ~mask, mask)
+    found = held_out_errors(
+        [chosen, *(name for name in errors if name in ALONE)], data, ~mask, mask, search.settings_for(~mask)
+    )
     return {CHOICE if name == chosen else name: of_kind for name, of_kind in found.items()}
 
 
@@ -141,31 +148,35 @@ def _coverage(data: TrainingData, unseen: Floats) -> float | None:
 
 def score_without(
     data: TrainingData, held_out: Mask, calls: Sequence[Call] = (), cluster: Cluster | None = None
-) -> Score:
-    """Fit on the rows not held out, choice of candidate and intervals included, and score on the others.
+) -> tuple[Score, dict[str, Best]]:
+    """Fit on the rows not held out, choice of candidate, settings and intervals included, and score on the others; with the settings of
+    trees that were found.
 
     With `calls` and their cluster, the time to predict them is measured too, from calls to times without any cache.
     """
-    fitted, fit_s = fit_timed(subset(data, ~held_out))
+    seen = subset(data, ~held_out)
+    search = SettingsSearch(seen)
+    fitted, fit_s = fit_timed(seen, search)
     predicted = fitted.columns(data.terms[held_out], data.features[held_out], data.codes[held_out])
     log_errors = np.log(predicted.median_us / data.time_us[held_out])
     kinds = (FOREST_ALONE, XGBOOST_ALONE) if len(data) <= FOREST_ROWS else (XGBOOST_ALONE,)
-    raw = held_out_errors(kinds, data, ~held_out, held_out)
+    raw = held_out_errors(kinds, data, ~held_out, held_out, search.settings_for(np.ones(len(seen), dtype=np.bool_)))
     coverage = float((np.abs(log_errors) <= predicted.half_width).mean())
     many = [calls[place % len(calls)] for place in range(MANY_PREDICTIONS)] if calls else []
-    return replace(
+    score = replace(
         _score(data, fitted.model.candidate, log_errors, coverage, raw),
         fit_s=fit_s,
         model_bytes=model_bytes(fitted),
         predict_1_s=_seconds(fitted, many[:1], cluster),
         predict_10000_s=_seconds(fitted, many, cluster),
     )
+    return score, search.bests([ALONE[kind] for kind in kinds])
 
 
-def fit_timed(data: TrainingData) -> tuple[FittedOperator, float]:
+def fit_timed(data: TrainingData, search: SettingsSearch | None = None) -> tuple[FittedOperator, float]:
     """An operator fitted as `make train-regressors` does, and the seconds that took."""
     start = time.perf_counter()
-    fitted, _ = fit_operator(data)
+    fitted, _ = fit_operator(data, search=search)
     return fitted, time.perf_counter() - start
 
 

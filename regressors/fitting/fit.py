@@ -10,8 +10,9 @@ from regressors.bank.fitted_operator import FittedOperator
 from regressors.dataset.splits import by_shape, largest
 from regressors.dataset.training_data import TrainingData
 from regressors.features.arrays import Floats, Mask
-from regressors.fitting.selection import HeldOut, choose, compare, competing, fit_rows, held_out_errors, tried
-from regressors.models.candidates import BLEND, BOOSTED, CANDIDATES
+from regressors.fitting.selection import HeldOut, choose, compare, competing, held_out_errors, tried
+from regressors.fitting.settings_search import SettingsSearch
+from regressors.models.candidates import BLEND, BOOSTED, CANDIDATES, fit_candidate
 from regressors.models.domain import Domain, learn_domain
 from regressors.models.roofline_fit import Roofline
 from regressors.uncertainty.intervals import Intervals, calibrate
@@ -20,25 +21,31 @@ from regressors.uncertainty.sampled_times import tabulate
 
 
 def fit_operator(
-    data: TrainingData, wanted: Sequence[str] = CANDIDATES, *, beside: Sequence[str] = ()
+    data: TrainingData,
+    wanted: Sequence[str] = CANDIDATES,
+    *,
+    beside: Sequence[str] = (),
+    search: SettingsSearch | None = None,
 ) -> tuple[FittedOperator, dict[str, HeldOut]]:
     """The best of the wanted candidates fitted to all rows, with intervals from its held-out errors; and the errors of all kinds.
 
-    `beside`: kinds that are compared without being candidates.
+    `beside`: kinds that are compared without being candidates; `search`: that of the settings of trees on these rows.
     """
-    errors = compare(data, [*competing(data, wanted), *beside])
+    search = search or SettingsSearch(data)
+    errors = compare(data, [*competing(data, wanted), *beside], search)
     candidate = choose(errors, np.ones(len(data), dtype=np.bool_))
-    return _fit_candidate(data, candidate, errors[candidate]), errors
+    return _fit_candidate(data, candidate, errors[candidate], search), errors
 
 
-def _fit_candidate(data: TrainingData, candidate: str, held_out: HeldOut) -> FittedOperator:
+def _fit_candidate(data: TrainingData, candidate: str, held_out: HeldOut, search: SettingsSearch) -> FittedOperator:
     # one kind of correction errs as the mean of all does where values are new, and is fitted in half the time
     kind = BOOSTED if candidate == BLEND else candidate
 
     def errors_of(fitted: Mask, unseen: Mask) -> Floats:
-        return held_out_errors([kind], data, fitted, unseen)[kind]
+        return held_out_errors([kind], data, fitted, unseen, search.settings_for(fitted))[kind]
 
-    model = fit_rows(candidate, data, np.ones(len(data), dtype=np.bool_))
+    settings = search.settings_for(np.ones(len(data), dtype=np.bool_))
+    model = fit_candidate(candidate, data.terms, data.features, data.time_us, settings)
     novelty = learn_novelty(tuple(data.fields), tuple(data.fields.values()), data.codes, errors_of)
     intervals = _intervals(data, held_out, model.base)
     return FittedOperator(

@@ -10,18 +10,9 @@ import numpy as np
 from regressors.dataset.splits import by_shape, largest
 from regressors.dataset.training_data import TrainingData
 from regressors.features.arrays import Floats, Mask
-from regressors.models.candidates import (
-    BLEND,
-    CANDIDATES,
-    FOREST,
-    ROOFLINE,
-    TREES,
-    XGBOOST,
-    fit_candidate,
-    fit_candidates,
-)
+from regressors.fitting.settings_search import SettingsSearch
+from regressors.models.candidates import BLEND, CANDIDATES, FOREST, ROOFLINE, TREES, XGBOOST, SettingsOf, fit_candidates
 from regressors.models.domain import learn_domain
-from regressors.models.time_model import TimeModel
 
 FOREST_ALONE, XGBOOST_ALONE = "random-forest-alone", "xgboost-alone"
 ALONE: Mapping[str, str] = {FOREST_ALONE: FOREST, XGBOOST_ALONE: XGBOOST}
@@ -77,12 +68,13 @@ def competing(data: TrainingData, wanted: Sequence[str] = CANDIDATES) -> Sequenc
     return wanted
 
 
-def compare(data: TrainingData, kinds: Sequence[str]) -> dict[str, HeldOut]:
+def compare(data: TrainingData, kinds: Sequence[str], search: SettingsSearch | None = None) -> dict[str, HeldOut]:
     """Held-out errors of every kind, ALONE ones too."""
+    search = search or SettingsSearch(data)
     unseen, beyond = ({name: np.full(len(data), np.nan) for name in kinds} for _ in range(2))
     top = largest(data.shape, data.terms)
     for fold, errors in [*((fold, unseen) for fold in by_shape(data.shape)), *([(top, beyond)] if top.any() else [])]:
-        for name, of_fold in held_out_errors(kinds, data, ~fold, fold).items():
+        for name, of_fold in held_out_errors(kinds, data, ~fold, fold, search.settings_for(~fold)).items():
             errors[name][fold] = of_fold
     return {name: HeldOut(unseen=unseen[name], beyond=beyond[name]) for name in kinds}
 
@@ -105,15 +97,13 @@ def choose(errors: Mapping[str, HeldOut], rows: Mask) -> str:
     return best
 
 
-def fit_rows(candidate: str, data: TrainingData, rows: Mask) -> TimeModel:
-    return fit_candidate(candidate, data.terms[rows], data.features[rows], data.time_us[rows])
-
-
-def held_out_errors(kinds: Sequence[str], data: TrainingData, fitted: Mask, held_out: Mask) -> dict[str, Floats]:
-    """log(prediction / time) on the held-out rows, by kind, each fitted to the rows `fitted`."""
+def held_out_errors(
+    kinds: Sequence[str], data: TrainingData, fitted: Mask, held_out: Mask, settings: SettingsOf
+) -> dict[str, Floats]:
+    """log(prediction / time) on the held-out rows, by kind, each fitted to the rows `fitted`, trees with these settings."""
     terms, features = data.terms[fitted], data.features[fitted]
     candidates = list(dict.fromkeys(ALONE.get(kind, kind) for kind in kinds))
-    models = fit_candidates(candidates, terms, features, data.time_us[fitted])
+    models = fit_candidates(candidates, terms, features, data.time_us[fitted], settings)
     trees = [name for name in kinds if name in TREES]
     within = learn_domain(terms, features, models[trees[0]].base.time_us(terms)) if trees else None
 

@@ -7,6 +7,7 @@ on the time itself, tuned, are the common practice: they compete with the roofli
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from regressors.models.roofline_fit import fit_roofline
 from regressors.models.smooth import Smooth, fit_smooth
 from regressors.models.time_model import TimeModel, correction_inputs
 from regressors.models.trees import FlatTrees, from_forest, from_xgboost
-from regressors.models.tuned_trees import TunedTrees, fit_boosted, fit_forest
+from regressors.models.tuned_trees import BOOSTERS, FORESTS, Settings, fit_tuned
 
 ROOFLINE, BLEND, FOREST, XGBOOST = "roofline", "blend", "random-forest", "xgboost"
 SMOOTH, EXTRA_TREES, BOOSTED = "hybrid-smooth", "hybrid-extratrees", "hybrid-xgboost"
@@ -27,17 +28,31 @@ few held-out rows would choose."""
 BLENDED = (SMOOTH, EXTRA_TREES, BOOSTED)
 """The corrections that are averaged, since they err in different places."""
 BLENDED_LARGE = (EXTRA_TREES, BOOSTED)
+DRAWN: Mapping[str, Sequence[Settings]] = {FOREST: FORESTS, XGBOOST: BOOSTERS}
+"""The settings of trees on the time itself that a search chooses from."""
+USUAL: Mapping[str, Settings] = {name: drawn[0] for name, drawn in DRAWN.items()}
+"""The libraries' own settings, on the logarithm of the time: those of tables too small to search on."""
+SettingsOf: TypeAlias = Callable[[str], Settings]
+"""Kind of trees on the time itself → its settings."""
 SMOOTH_ROWS = 2000
 """Rows from which on the smooth correction is not fitted: it has too few centres to add anything."""
 
 
-def fit_candidate(candidate: str, terms: Floats, features: Floats, time_us: Floats) -> TimeModel:
+def fit_candidate(
+    candidate: str, terms: Floats, features: Floats, time_us: Floats, settings: SettingsOf = USUAL.__getitem__
+) -> TimeModel:
     """Fit one kind to terms [rows, terms], features [rows, features] and times [rows]."""
-    return fit_candidates([candidate], terms, features, time_us)[candidate]
+    return fit_candidates([candidate], terms, features, time_us, settings)[candidate]
 
 
-def fit_candidates(candidates: Sequence[str], terms: Floats, features: Floats, time_us: Floats) -> dict[str, TimeModel]:
-    """Fit several kinds; a component that several of them use is fitted once."""
+def fit_candidates(
+    candidates: Sequence[str],
+    terms: Floats,
+    features: Floats,
+    time_us: Floats,
+    settings: SettingsOf = USUAL.__getitem__,
+) -> dict[str, TimeModel]:
+    """Fit several kinds, trees on the time itself with these settings; a component that several of them use is fitted once."""
     base = fit_roofline(terms, time_us)
     inputs = correction_inputs(base, terms, features)
     ratio = np.log(time_us / base.time_us(terms))
@@ -52,7 +67,7 @@ def fit_candidates(candidates: Sequence[str], terms: Floats, features: Floats, t
     }
     for name in candidates:
         if name in TREES:
-            tuned = TUNED[name](features, time_us)
+            tuned = fit_tuned(settings(name), features, time_us)
             models[name] = TimeModel(candidate=name, base=base, learnt=(tuned.trees,), target=tuned.target)
     return models
 
@@ -83,4 +98,3 @@ CORRECTIONS: Mapping[str, Callable[[Floats, Floats], FlatTrees | Smooth]] = {
     EXTRA_TREES: _extra_trees,
     BOOSTED: _boosted,
 }
-TUNED: Mapping[str, Callable[[Floats, Floats], TunedTrees]] = {FOREST: fit_forest, XGBOOST: fit_boosted}

@@ -46,14 +46,25 @@ def capacity(rows: int) -> Capacity:
     return next((size for limit, size in CAPACITIES if rows < limit), LARGEST)
 
 
-def boost(inputs: Floats, target: Floats, *, eta: float | None = None, max_depth: int | None = None) -> xgboost.Booster:
-    """XGBoost fitted to inputs [rows, features] and a target [rows]; a larger step takes as many fewer rounds."""
+MOST_ETA = 0.5
+"""Largest step of boosting in few rounds; beyond, it fits another model."""
+
+
+def boost(
+    inputs: Floats, target: Floats, given: Mapping[str, float | int] | None = None, *, share: float = 1.0
+) -> xgboost.Booster:
+    """XGBoost fitted to inputs [rows, features] and a target [rows], with the `given` settings in place of the capacity's.
+
+    A larger step takes as many fewer rounds; a `share` of the rounds takes as much larger steps, but none above MOST_ETA.
+    """
     import xgboost
 
     size = capacity(len(inputs))
-    settings: dict[str, Any] = {**size.boosting, "eta": eta or size.eta, "min_child_weight": 2, "nthread": 1}
-    if max_depth:
-        settings["max_depth"] = max_depth
+    settings: dict[str, Any] = {**size.boosting, "eta": size.eta, "min_child_weight": 2, "nthread": 1} | dict(
+        given or {}
+    )
+    settings["eta"] = max(settings["eta"], min(MOST_ETA, settings["eta"] / share))
+    rounds = round(size.boosting_rounds * size.eta / settings["eta"])
     settings |= {"base_score": float(target.mean()), "seed": RANDOM_STATE}
     data = xgboost.DMatrix(inputs, label=target, nthread=1)
-    return xgboost.train(settings, data, num_boost_round=round(size.boosting_rounds * size.eta / settings["eta"]))
+    return xgboost.train(settings, data, num_boost_round=rounds)

@@ -1,14 +1,14 @@
-"""Random forests and XGBoost on the time itself, tuned by search: the common practice, as rivals and as candidates.
+"""Random forests and XGBoost on the time itself, with searched settings: the common practice, as rivals and as candidates.
 
-Every fit searches its settings by cross-validation inside the rows that it is given, so a held-out row never chooses them.
+`regressors.fitting.settings_search` chooses among the settings drawn here, on rows that the choice is not scored on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from itertools import product
-from typing import Generic, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,43 +21,68 @@ from regressors.models.trees import FlatTrees, from_forest, from_xgboost
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForestSettings:
-    """A forest's target, the share of the features that a split may look at, and the fewest rows of a leaf: the settings that matter
-    most (Probst, Wright and Boulesteix, WIREs 9, e1301, 2019)."""
+    """Settings of a random forest, named as scikit-learn names them: those that matter most (Probst, Wright and Boulesteix, WIREs 9,
+    e1301, 2019), and the target."""
 
     target: Target
     max_features: float
     min_samples_leaf: int
+    max_samples: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoostingSettings:
-    """The target of boosting, its step and its depth, which matter most (Probst, Boulesteix and Bischl, JMLR 20:53, 2019); None: that
-    of the capacity."""
+    """Settings of XGBoost by its own names: those that matter most (Probst, Boulesteix and Bischl, JMLR 20:53, 2019), and the target.
+
+    Rounds shrink as the step `eta` grows.
+    """
 
     target: Target
-    eta: float | None
-    max_depth: int | None
+    eta: float
+    max_depth: int
+    min_child_weight: int
+    subsample: float
+    colsample_bytree: float
+    reg_lambda: float
 
 
-S = TypeVar("S", ForestSettings, BoostingSettings)
+Settings: TypeAlias = ForestSettings | BoostingSettings
 
-FOREST_GRID = [
-    ForestSettings(target=target, max_features=max_features, min_samples_leaf=min_samples_leaf)
-    for target, max_features, min_samples_leaf in product((Target.LOG_TIME, Target.TIME), (1.0, 1 / 3), (1, 3))
-]
-"""scikit-learn's own settings first."""
-BOOSTING_GRID = [
-    BoostingSettings(target=target, eta=eta, max_depth=max_depth)
-    for target, eta, max_depth in product((Target.LOG_TIME, Target.TIME), (0.3, None), (None, 3))
-]
-"""XGBoost's own step first. Rounds shrink as the step grows."""
-TRIES = 4
-"""Settings tried: the first of the grid, and others drawn from it at random (Bergstra and Bengio, JMLR 13, 2012)."""
-INNER_FOLDS = 3
-SEARCH_ROWS = 200
-"""Most rows to search on, so that a large table takes about as long as a small one."""
-SEARCH_TREES = 8
-"""Trees of a forest while searching: enough to rank settings, in a fraction of the time."""
+TARGETS = (Target.LOG_TIME, Target.TIME)
+FOREST_SPACE: Mapping[str, Sequence[float]] = {
+    "max_features": (1.0, 0.7, 0.5, 1 / 3),
+    "min_samples_leaf": (1, 2, 3, 5),
+    "max_samples": (1.0, 0.8, 0.6),
+}
+BOOSTING_SPACE: Mapping[str, Sequence[float]] = {
+    "eta": (0.3, 0.2, 0.1, 0.05),
+    "max_depth": (6, 2, 3, 4, 10),
+    "min_child_weight": (1, 2, 5),
+    "subsample": (1.0, 0.8, 0.6),
+    "colsample_bytree": (1.0, 0.7, 0.5),
+    "reg_lambda": (1.0, 0.1, 10.0),
+}
+"""The libraries' own settings first."""
+DRAWN = 18
+"""Settings drawn from a space at random (Bergstra and Bengio, JMLR 13, 2012), each judged on both targets."""
+
+
+def draws(kind: type[ForestSettings] | type[BoostingSettings], space: Mapping[str, Sequence[Any]]) -> list[Settings]:
+    """The first settings of the space and DRAWN - 1 others, with either target; the same in every fit."""
+    every = [*product(*space.values())]
+    others = 1 + np.random.default_rng(RANDOM_STATE).permutation(len(every) - 1)
+    drawn = [every[int(place)] for place in (0, *others[: DRAWN - 1])]
+    return [kind(target=target, **dict(zip(space, values, strict=True))) for values in drawn for target in TARGETS]
+
+
+FORESTS = draws(ForestSettings, FOREST_SPACE)
+BOOSTERS = draws(BoostingSettings, BOOSTING_SPACE)
+
+
+def in_words(settings: Settings) -> str:
+    """`log-time, max_features 0.33, …`: the target and each setting."""
+    named = (f"{field.name} {getattr(settings, field.name):.2g}" for field in fields(settings)[1:])
+    return ", ".join([settings.target, *named])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,96 +93,89 @@ class TunedTrees:
     target: Target
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Learner:
-    """A fitted ensemble: predictions by its own library, which is quick while searching, and the trees to keep."""
-
-    predict: Callable[[Floats], Floats]
-    export: Callable[[], FlatTrees]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Kind(Generic[S]):
-    """A kind of ensemble: its grid, and its fit while searching and at last."""
-
-    grid: Sequence[S]
-    search: Callable[[S, Floats, Floats], _Learner]
-    fit: Callable[[S, Floats, Floats], _Learner]
-
-
-def fit_forest(inputs: Floats, time_us: Floats) -> TunedTrees:
-    """A random forest fitted to inputs [rows, features] and times [rows]."""
-    return _tuned(_Kind(grid=FOREST_GRID, search=_grow_few, fit=_grow), inputs, time_us)
-
-
-def fit_boosted(inputs: Floats, time_us: Floats) -> TunedTrees:
-    """XGBoost fitted to inputs [rows, features] and times [rows]."""
-    return _tuned(_Kind(grid=BOOSTING_GRID, search=_boost, fit=_boost), inputs, time_us)
-
-
-def draws(grid: Sequence[S]) -> list[S]:
-    """The first settings of the grid and TRIES - 1 others, the same in every fit."""
-    others: NDArray[np.int64] = 1 + np.random.default_rng(RANDOM_STATE).permutation(len(grid) - 1)
-    return [grid[int(place)] for place in (0, *others[: TRIES - 1])]
-
-
-def _tuned(kind: _Kind[S], inputs: Floats, time_us: Floats) -> TunedTrees:
-    rows, times_us = _merged(inputs, time_us)
-    settings = _best(kind, rows, times_us)
-    return TunedTrees(
-        trees=kind.fit(settings, rows, encoded(settings.target, times_us)).export(), target=settings.target
+def fit_tuned(settings: Settings, inputs: Floats, time_us: Floats) -> TunedTrees:
+    """The ensemble of these settings fitted to inputs [rows, features] and times [rows]; equal rows count as one."""
+    rows, times_us, _ = merged(inputs, time_us)
+    target = encoded(settings.target, times_us)
+    trees = (
+        _forest(settings, rows, target)
+        if isinstance(settings, ForestSettings)
+        else from_xgboost(boost(rows, target, _given(settings)))
     )
+    return TunedTrees(trees=trees, target=settings.target)
 
 
-def _merged(inputs: Floats, time_us: Floats) -> tuple[Floats, Floats]:
-    """Equal rows as one, with the geometric mean of their times: repeats of a shape would be learnt and tested on at once."""
+def merged(inputs: Floats, time_us: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
+    """Equal rows as one, with the geometric mean of their times, and the place of each row among them: repeats of a shape would be
+    learnt and tested on at once."""
     rows, which = np.unique(inputs, axis=0, return_inverse=True)
     which = which.reshape(-1)
-    return rows, np.exp(np.bincount(which, weights=np.log(time_us)) / np.bincount(which))
+    return rows, np.exp(np.bincount(which, weights=np.log(time_us)) / np.bincount(which)), which
 
 
-def _best(kind: _Kind[S], inputs: Floats, time_us: Floats) -> S:
-    """The drawn settings with the least mean absolute log error over INNER_FOLDS folds of at most SEARCH_ROWS rows."""
-    tried = draws(kind.grid)
-    order = np.random.default_rng(RANDOM_STATE).permutation(len(inputs))[:SEARCH_ROWS]
-    if len(order) < INNER_FOLDS:
-        return tried[0]
-    fold = np.arange(len(order)) % INNER_FOLDS
-
-    def error_of(settings: S, fitted: NDArray[np.intp], held_out: NDArray[np.intp]) -> float:
-        learner = kind.search(settings, inputs[fitted], encoded(settings.target, time_us[fitted]))
-        predicted_us = decoded(settings.target, learner.predict(inputs[held_out]))
-        return float(np.abs(np.log(predicted_us / time_us[held_out])).sum())
-
-    def error(settings: S) -> float:
-        return sum(error_of(settings, order[fold != number], order[fold == number]) for number in range(INNER_FOLDS))
-
-    return min(tried, key=error)
+def judged_us(settings: Settings, share: float, inputs: Floats, time_us: Floats, asked: Floats) -> Floats:
+    """Times [asked rows] by an ensemble of a `share` of the usual trees, which is quick to fit and ranks settings alike."""
+    target = encoded(settings.target, time_us)
+    fitted = (
+        _few_trees(settings, share, inputs, target, asked)
+        if isinstance(settings, ForestSettings)
+        else _few_rounds(settings, share, inputs, target, asked)
+    )
+    return decoded(settings.target, fitted)
 
 
-def _grow_few(settings: ForestSettings, inputs: Floats, target: Floats) -> _Learner:
-    return _grow(settings, inputs, target, trees=SEARCH_TREES)
+def _given(settings: BoostingSettings) -> dict[str, Any]:
+    return {name: value for name, value in asdict(settings).items() if name != "target"}
 
 
-def _grow(settings: ForestSettings, inputs: Floats, target: Floats, trees: int | None = None) -> _Learner:
+def _drawn_rows(settings: ForestSettings, rows: int) -> int:
+    return max(1, round(settings.max_samples * rows))
+
+
+def _forest(settings: ForestSettings, inputs: Floats, target: Floats) -> FlatTrees:
     from sklearn.ensemble import RandomForestRegressor
 
     size = capacity(len(inputs))
     forest = RandomForestRegressor(
-        n_estimators=trees or size.trees,
+        n_estimators=size.trees,
         max_leaf_nodes=size.leaves,
         max_features=settings.max_features,
         min_samples_leaf=settings.min_samples_leaf,
+        max_samples=_drawn_rows(settings, len(inputs)),
         random_state=RANDOM_STATE,
         n_jobs=1,
-    ).fit(inputs, target)
-    return _Learner(predict=forest.predict, export=lambda: from_forest(forest))
+    )
+    return from_forest(forest.fit(inputs, target))
 
 
-def _boost(settings: BoostingSettings, inputs: Floats, target: Floats) -> _Learner:
+def _few_trees(settings: ForestSettings, share: float, inputs: Floats, target: Floats, asked: Floats) -> Floats:
+    """Trees one by one on rows drawn with replacement: a forest of scikit-learn's checks its inputs again for every tree, which
+    takes longer than a small tree does."""
+    import sklearn
+    from sklearn.tree import DecisionTreeRegressor
+
+    size = capacity(len(inputs))
+    random = np.random.default_rng(RANDOM_STATE)
+    rows, wanted = inputs.astype(np.float32), asked.astype(np.float32)
+    total = np.zeros(len(asked))
+    trees = max(1, round(share * size.trees))
+    with sklearn.config_context(skip_parameter_validation=True, assume_finite=True):
+        for number in range(trees):
+            drawn = random.integers(0, len(rows), _drawn_rows(settings, len(rows)))
+            tree = DecisionTreeRegressor(
+                max_leaf_nodes=size.leaves if len(rows) > size.leaves else None,
+                max_features=settings.max_features,
+                min_samples_leaf=settings.min_samples_leaf,
+                random_state=number,
+            )
+            weights = np.bincount(drawn, minlength=len(rows)).astype(np.float64)
+            total += tree.fit(rows, target, sample_weight=weights, check_input=False).predict(wanted, check_input=False)
+    return total / trees
+
+
+def _few_rounds(settings: BoostingSettings, share: float, inputs: Floats, target: Floats, asked: Floats) -> Floats:
     import xgboost
 
-    booster = boost(inputs, target, eta=settings.eta, max_depth=settings.max_depth)
-    return _Learner(
-        predict=lambda rows: booster.predict(xgboost.DMatrix(rows, nthread=1)), export=lambda: from_xgboost(booster)
-    )
+    booster = boost(inputs, target, _given(settings), share=share)
+    predicted: Floats = booster.predict(xgboost.DMatrix(asked, nthread=1)).astype(np.float64)
+    return predicted

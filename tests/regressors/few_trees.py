@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from regressors.fitting.settings_search import Rung
+from regressors.models.candidates import DRAWN
 from regressors.models.capacity import FEW
 
 TREES, ROUNDS, ETA = 6, 12, 0.5
@@ -17,9 +19,10 @@ TREES, ROUNDS, ETA = 6, 12, 0.5
 
 @contextmanager
 def few_trees() -> Iterator[None]:
-    """Ensembles have a few trees, boosted in a few large steps."""
+    """Ensembles have a few trees, boosted in a few large steps, and their search of settings judges two."""
     small = replace(FEW, trees=TREES, boosting_rounds=ROUNDS, eta=ETA)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regressors.models.capacity.CAPACITIES", ((sys.maxsize, small),))
-        patch.setattr("regressors.models.tuned_trees.SEARCH_TREES", 2)
+        patch.setattr("regressors.fitting.settings_search.RUNGS", (Rung(rows=100, share=0.3, folds=3, kept=1),))
+        patch.setattr("regressors.fitting.settings_search.DRAWN", {kind: drawn[:2] for kind, drawn in DRAWN.items()})
         yield

@@ -20,6 +20,7 @@ from regressors.fitting.selection import (
     choose,
     competing,
 )
+from regressors.fitting.settings_search import SettingsSearch
 from regressors.models.candidates import BLEND, CANDIDATES, FOREST, ROOFLINE, TREES, XGBOOST
 from regressors.uncertainty.sampled_times import noise_between_samplings, tabulate
 from sampling.call import Call
@@ -64,7 +65,7 @@ def test_repeats_of_one_shape_are_one_shape() -> None:
     data = sampled([Product(m=512, n=512, k=512)] * 10, noise=0.02)
     fitted, held_out = fit_operator(data)
     assert len(fitted.sampled_times.shape) == 1
-    assert [*cross_validate(data, fitted.model.candidate, held_out)] == ["random"]
+    assert [*cross_validate(data, fitted.model.candidate, held_out, SettingsSearch(data))] == ["random"]
 
 
 def test_impossible_times_are_refused() -> None:
@@ -183,7 +184,7 @@ def test_a_fold_is_scored_with_the_choice_of_the_others() -> None:
         for fold in folds[place::2]:
             unseen[fold] = 0.0
         errors[name] = HeldOut(unseen=unseen, beyond=np.where(top, unseen, np.nan))
-    scores = cross_validate(data, choose(errors, np.ones(len(data), dtype=np.bool_)), errors)
+    scores = cross_validate(data, choose(errors, np.ones(len(data), dtype=np.bool_)), errors, SettingsSearch(data))
     best = min(float(np.abs(np.expm1(of.unseen)).mean()) for of in errors.values())
     assert scores["shape"].mape > 100 * best
 
@@ -192,7 +193,7 @@ def test_the_report_names_the_rivals_that_are_not_candidates() -> None:
     data = sampled(random_products(30, seed=0), truth=roofline_time, noise=0.02)
     assert [*rivals(data)] == [*ALONE] == [FOREST_ALONE, XGBOOST_ALONE]
     fitted, errors = fit_operator(data, (ROOFLINE,), beside=rivals(data))
-    scores = cross_validate(data, fitted.model.candidate, errors)
+    scores = cross_validate(data, fitted.model.candidate, errors, SettingsSearch(data))
     for score in scores.values():
         assert score.candidate == ROOFLINE
         assert score.raw_forest is not None

@@ -3,12 +3,14 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from regressors.__main__ import main
 from regressors.bank.artifact import load
 from regressors.bank.bank import Bank
+from regressors.features.arrays import Floats
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.store.journal import append_to_journal, fold_journal
@@ -52,7 +54,12 @@ def test_samples_become_a_bank_and_a_report(tmp_path: Path, capsys: pytest.Captu
     assert "gemm" in output.out
     assert "fitting: 1 of 1" in output.err
     directory = tmp_path / "regressors" / "toy"
-    assert sorted(path.name for path in directory.iterdir()) == ["bank.npz", "report.json", "report.md"]
+    assert sorted(path.name for path in directory.iterdir()) == [
+        ".searches.json",
+        "bank.npz",
+        "report.json",
+        "report.md",
+    ]
     report = json.loads((directory / "report.json").read_text())
     assert [row["rows"] for row in report["quarantined"]] == [8]
     # three random fifths of 8 rows, every row in one of the folds of shapes, the largest fifth
@@ -70,6 +77,31 @@ def test_samples_become_a_bank_and_a_report(tmp_path: Path, capsys: pytest.Captu
     assert unseen is not None
     assert sampled.median_us == pytest.approx(10 + 256**3 / 1e4, rel=0.02)
     assert sampled.median_us < unseen.median_us
+
+
+def test_a_second_fit_takes_the_settings_that_the_first_one_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_samples(tmp_path)
+    arguments = ["--profile", "toy", "--data", str(tmp_path), "--jobs", "1", "--json"]
+    kept = tmp_path / "regressors" / "toy" / ".searches.json"
+
+    def reported() -> dict[str, Any]:
+        assert main(arguments) == 0
+        return {**json.loads(capsys.readouterr().out), "date": ""}
+
+    def refused(*_: object) -> Floats:
+        raise AssertionError("settings were judged again")
+
+    first, content = reported(), kept.read_bytes()
+    assert [(row["kind"], row["judged"]) for row in first["searches"]] == [("random-forest", 2), ("xgboost", 2)]
+    assert all(row["log_error"] > 0 and "max_" in row["settings"] for row in first["searches"])
+    with monkeypatch.context() as patch:
+        patch.setattr("regressors.fitting.settings_search.judged_us", refused)
+        assert reported() == first
+    kept.write_bytes(content[:-10])
+    assert reported() == first
+    assert kept.read_bytes() == content
 
 
 def test_brief_is_one_line_that_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,9 @@
-"""Trees on the time itself: their settings are searched inside the rows they are given."""
+"""Trees as flat arrays, and trees on the time itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 from regressors.features.arrays import Floats
 from regressors.models.target import Target, decoded
 from regressors.models.trees import from_forest, from_xgboost
-from regressors.models.tuned_trees import BOOSTING_GRID, FOREST_GRID, TRIES, TunedTrees, draws, fit_boosted, fit_forest
+from regressors.models.tuned_trees import BOOSTERS, FORESTS, Settings, fit_tuned, in_words, judged_us
 
 
 def problem(rows: int = 300, columns: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -63,42 +63,56 @@ def test_a_row_is_predicted_the_same_alone_and_among_others() -> None:
     assert [flat.predict(inputs[[row]]).item() for row in range(len(inputs))] == flat.predict(inputs).tolist()
 
 
-Fit: TypeAlias = Callable[[Floats, Floats], TunedTrees]
-FITS = [fit_forest, fit_boosted]
-
-
 def wide_range(rows: int) -> tuple[Floats, Floats]:
     """Times over six decades, growing by a constant factor a step."""
     inputs = np.random.default_rng(0).uniform(0, 20, size=(rows, 2))
     return inputs, np.exp2(inputs[:, 0])
 
 
-def test_the_drawn_settings_begin_with_the_defaults_and_hold_both_targets() -> None:
-    forests, boosted = draws(FOREST_GRID), draws(BOOSTING_GRID)
-    assert len(forests) == len(boosted) == TRIES
-    assert (forests[0], boosted[0]) == (FOREST_GRID[0], BOOSTING_GRID[0])
-    assert {of.target for of in forests} == {of.target for of in boosted} == {Target.TIME, Target.LOG_TIME}
+@pytest.mark.parametrize("drawn", [FORESTS, BOOSTERS])
+def test_the_drawn_settings_begin_with_the_defaults_and_hold_both_targets_of_each(drawn: Sequence[Settings]) -> None:
+    assert len({in_words(settings) for settings in drawn}) == len(drawn) >= 30
+    for log_time, time in zip(drawn[::2], drawn[1::2], strict=True):
+        assert (log_time.target, time.target) == (Target.LOG_TIME, Target.TIME)
+        assert replace(log_time, target=Target.TIME) == time
+    assert in_words(FORESTS[0]) == "log-time, max_features 1, min_samples_leaf 1, max_samples 1"
+    assert in_words(BOOSTERS[0]).startswith("log-time, eta 0.3, max_depth 6, min_child_weight 1, subsample 1,")
 
 
-@pytest.mark.parametrize("fit", FITS)
-def test_the_search_finds_the_target_that_errs_less(fit: Fit) -> None:
-    inputs, time_us = wide_range(60)
-    assert fit(inputs, time_us).target == Target.LOG_TIME
-
-
-@pytest.mark.parametrize("fit", FITS)
-def test_repeats_of_a_row_are_one_row(fit: Fit) -> None:
-    """Left apart, they would be learnt and tested on at once, and the search would prefer whatever remembers best."""
+@pytest.mark.parametrize("settings", [FORESTS[0], BOOSTERS[0]])
+def test_repeats_of_a_row_are_one_row(settings: Settings) -> None:
+    """Left apart, they would weigh more than others, and be in a tree and out of it at once."""
     inputs, time_us = wide_range(30)
-    once = fit(inputs, time_us)
-    thrice = fit(np.tile(inputs, (3, 1)), np.tile(time_us, 3))
+    once = fit_tuned(settings, inputs, time_us)
+    thrice = fit_tuned(settings, np.tile(inputs, (3, 1)), np.tile(time_us, 3))
     logs = [np.log(decoded(of.target, of.trees.predict(inputs))) for of in (once, thrice)]
     assert np.abs(logs[0] - logs[1]).mean() < 0.01
 
 
-@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("settings", [*FORESTS[:2], *BOOSTERS[:2]])
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_few_rows_give_positive_times(fit: Fit, rows: int) -> None:
+def test_few_rows_give_positive_times(settings: Settings, rows: int) -> None:
     inputs, time_us = wide_range(rows)
-    tuned = fit(inputs, time_us)
+    tuned = fit_tuned(settings, inputs, time_us)
     assert (decoded(tuned.target, tuned.trees.predict(inputs - 100)) > 0).all()
+
+
+@pytest.mark.parametrize("settings", [FORESTS[0], BOOSTERS[0]])
+def test_the_quick_ensemble_of_a_search_errs_much_as_the_whole_one(settings: Settings) -> None:
+    inputs, time_us = wide_range(200)
+    fitted, asked = slice(150), slice(150, None)
+    tuned = fit_tuned(settings, inputs[fitted], time_us[fitted])
+    whole = np.log(decoded(tuned.target, tuned.trees.predict(inputs[asked])) / time_us[asked])
+    quick = np.log(judged_us(settings, 0.2, inputs[fitted], time_us[fitted], inputs[asked]) / time_us[asked])
+    assert np.abs(quick).mean() == pytest.approx(np.abs(whole).mean(), rel=1.0)
+
+
+@pytest.mark.parametrize("settings", FORESTS[2:6])
+def test_the_quick_forest_follows_its_settings(settings: Settings) -> None:
+    """scikit-learn's own forest, of as many trees, errs about the same."""
+    inputs, time_us = wide_range(300)
+    fitted, asked = slice(200), slice(200, None)
+    tuned = fit_tuned(settings, inputs[fitted], time_us[fitted])
+    whole = np.log(decoded(tuned.target, tuned.trees.predict(inputs[asked])) / time_us[asked])
+    quick = np.log(judged_us(settings, 1.0, inputs[fitted], time_us[fitted], inputs[asked]) / time_us[asked])
+    assert np.abs(quick).mean() == pytest.approx(np.abs(whole).mean(), rel=0.3)

@@ -56,13 +56,13 @@ def test_what_was_sampled_is_judged_beside_itself_carried_over() -> None:
 
 
 def test_figures_of_the_hardware_move_the_step_of_an_rl_config() -> None:
-    config = CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml"
-    found = predict.sensitivity(config)
+    config, few = CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml", "rl.n=4"
+    found = predict.sensitivity(config, [few])
     gains = {each.name: each.gain for each in found.figures}
     assert gains["memory_gb_per_s"] > 0.03, "generation reads weights and caches"
     assert all(gain >= -1e-9 for gain in gains.values())
     eager = next(each for each in found.settings if each.name == "rl.rollout.enforce_eager")
-    alone = predict.rl_step(config, ["rl.rollout.enforce_eager=true"])
+    alone = predict.rl_step(config, [few, "rl.rollout.enforce_eager=true"])
     assert eager.step_us == pytest.approx(alone.time.median_us)
 
 

@@ -209,8 +209,8 @@ def _in_our_words(key: Key | None, text: str, separator: str) -> str:
 def faults_of_header(names: tuple[str, ...], columns: Columns) -> Iterator[str]:
     """Columns that a table of this kind needs and lacks, unknown ones, and those given twice."""
     own = [columns.other_names.get(name, name) for name in names]
-    required = [key.name for key in columns.keys.values() if key.required]
-    if lacking := [name for name in (*required, *columns.needed) if name not in own]:
+    needed = [name for name, key in columns.keys.items() if key.required or name in columns.needed]
+    if lacking := [name for name in needed if name not in own]:
         yield f"lacks the columns {', '.join(lacking)}; give {columns.what}"
     known = [*columns.keys, *columns.other_names, *columns.unread_names]
     unknown = [name for name in names if name not in known and not name.startswith("_")]

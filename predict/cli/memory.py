@@ -47,8 +47,8 @@ from sampling.extras import require_library
 DESCRIPTION = """\
 Predict the memory of each pipeline rank: state, live activations by the run's own schedule, the action in progress, buffers.
 
-FITS, AT RISK (only the upper bound does not fit) or OOM (the expected peak does not fit). Where it does not fit, single
-changes that make it fit are listed with their cost in step time.
+FITS (in 95 % of runs or more), OOM (in 5 % or less) or AT RISK (between). Where it does not fit, single changes that make it
+fit are listed with their cost in step time.
 """
 EXAMPLES = """\
 examples:

@@ -11,6 +11,7 @@ from predict.huggingface.families.family import MOST_LAYERS
 from predict.model.spec import ModelSpec
 from predict.rank.share import padded_vocabulary
 from predict.run.execution import WHOLE_LAYERS, Execution
+from predict.run.frameworks import framework_names, memory_profile
 from predict.run.lengths import PADDED
 from predict.run.plan import BEST, Plan
 from predict.run.stages import split_layers
@@ -173,6 +174,30 @@ def recipe_needs_fp8(fp8_recipe: str, precision: str) -> Problems:
         yield (
             f"{fp8_recipe} is a way to scale fp8 products, but precision is {precision}; remove it, or set precision to fp8"
         )
+
+
+@rule("execution.fp8_weights")
+def fp8_weights_need_fp8(fp8_weights: str, precision: str, framework: str) -> Problems:
+    if fp8_weights and precision != "fp8":
+        yield f"{fp8_weights} is a way to hold the weights of fp8 products, but precision is {precision}; remove it"
+    elif fp8_weights and not _has_transformer_engine(framework):
+        yield f"{fp8_weights} is Transformer Engine's, whose products {framework} does not run; remove it"
+
+
+@rule("execution.master_dtype")
+def leaner_masters_are_of_bf16_weights(master_dtype: str, precision: str, framework: str) -> Problems:
+    if master_dtype in ("", "fp32"):
+        return
+    if precision not in ("bf16", "fp8"):
+        yield f"{master_dtype} is a master of bf16 weights, but precision is {precision}; remove it"
+    elif not _has_transformer_engine(framework):
+        yield f"{master_dtype} is of Transformer Engine's optimizer, which {framework} does not run; remove it"
+
+
+def _has_transformer_engine(framework: str) -> bool:
+    """Whether a framework's layers run in Transformer Engine; True for names that the rule of frameworks reports."""
+    others = framework == WHOLE_LAYERS or framework not in framework_names()
+    return others or memory_profile(framework).transformer_engine
 
 
 @rule("cluster.cores")

@@ -104,7 +104,15 @@ TOOLS: Mapping[str, Writer] = {
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "train": ("global_batch_size", "micro_batch_size"),
     "comm_overlap": ("tp_comm_overlap", "overlap_moe_expert_parallel_comm"),
-    "optimizer": ("optimizer", "clip_grad"),
+    "optimizer": (
+        "optimizer",
+        "clip_grad",
+        "use_precision_aware_optimizer",
+        "main_params_dtype",
+        "exp_avg_dtype",
+        "exp_avg_sq_dtype",
+    ),
+    "mixed_precision": ("fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag"),
     "ddp": (
         "use_distributed_optimizer",
         "overlap_grad_reduce",

@@ -18,7 +18,7 @@ from predict.convert.arguments import (
     size,
     write_settings,
 )
-from predict.run.execution import IN_TURN
+from predict.run.execution import IN_TURN, MOMENT_DTYPES, PRIMARY, REMAINDER
 from predict.run.plan import Plan
 from predict.run.stages import split_layers, stages_in
 from predict.run.training_run import TrainingRun
@@ -262,6 +262,36 @@ def _read_recipe(given: Arguments) -> str:
     return "" if recipe == RECIPES[0] else recipe
 
 
+def _fp8_weights(value: str, run: TrainingRun) -> Mapping[str, Any]:
+    in_blocks = {"reuse_grad_buf_for_mxfp8_param_ag": True} if run.execution.fp8_recipe == "mxfp8" else {}
+    return {"fp8_param_gather": True} | in_blocks if value == PRIMARY else {}
+
+
+def _masters(value: str, run: TrainingRun) -> Mapping[str, Any]:
+    """The precision-aware optimizer, which keeps remainders of fp32 masters unless their dtype is fp16."""
+    if value in ("", "fp32"):
+        return {}
+    return {"use_precision_aware_optimizer": True} | ({"main_params_dtype": "fp16"} if value == "fp16" else {})
+
+
+def _read_masters(given: Arguments) -> str | None:
+    if not given.switch("use_precision_aware_optimizer") or given.switch("fp16"):
+        return None
+    return "fp16" if given.text("main_params_dtype", "fp32") == "fp16" else REMAINDER
+
+
+def _moments(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
+    if value in ("", "fp32"):
+        return {}
+    takes_others = run.execution.master_dtype not in ("", "fp32")
+    return {"exp_avg_dtype": value, "exp_avg_sq_dtype": value} if takes_others else None
+
+
+def _read_moments(given: Arguments) -> str | None:
+    first, second = (given.text(f"exp_avg{end}_dtype", "fp32") for end in ("", "_sq"))
+    return first if first == second != "fp32" and first in MOMENT_DTYPES else None
+
+
 def _parameters(value: bool, run: TrainingRun) -> Mapping[str, Any] | None:
     """The switch, which Megatron-LM refuses without the distributed optimizer, and unless gradients overlap too."""
     if not value or not run.plan.zero:
@@ -399,6 +429,13 @@ EXECUTION: tuple[Setting, ...] = (
     setting("execution.attention", write=_attention, read=_read_attention),
     setting("execution.gradient_dtype", write=_gradients, read=_read_gradients),
     setting("execution.fp8_recipe", write=_recipe, read=_read_recipe),
+    setting(
+        "execution.fp8_weights",
+        write=_fp8_weights,
+        read=lambda given: PRIMARY if given.switch("fp8_param_gather") else None,
+    ),
+    setting("execution.master_dtype", write=_masters, read=_read_masters),
+    setting("execution.moment_dtype", write=_moments, read=_read_moments),
     setting("execution.loss_scaling", write=_scaling, read=lambda given: given.switch("fp16")),
     setting("execution.clip_gradients", write=_clip, read=lambda given: given.number("clip_grad", 1.0) > 0),
     setting(

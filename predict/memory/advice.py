@@ -13,6 +13,8 @@ from typing import Any
 
 from predict.config.rules import broken_rules
 from predict.memory.estimate import MemoryEstimate, Verdict, memory_of
+from predict.memory.state import is_primary_fp8, takes_gradients_as_they_are
+from predict.run.execution import EXPANDABLE, PRIMARY, REMAINDER
 from predict.run.frameworks import memory_profile_of
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun, one_replica
@@ -24,11 +26,11 @@ from sampling.files.faults import as_written, config_error
 
 Settings = Mapping[str, Any]
 """Values by config key, for example `plan.tp`."""
-SECTIONS = ("plan", "batch", "cluster")
+SECTIONS = ("plan", "batch", "cluster", "execution")
 
 
 def changed(run: TrainingRun, settings: Settings) -> TrainingRun:
-    """The run with other values of `plan`, `batch` and `cluster`. ConfigError where they break a rule of the config."""
+    """The run with other values of `plan`, `batch`, `cluster` and `execution`. ConfigError where they break a rule of the config."""
     sections = {
         section: replace(
             getattr(run, section),
@@ -65,7 +67,9 @@ class Advice:
     settings: tuple[str, ...]
     """Arguments of --set."""
     verdict: str
+    fits_probability: float
     point_bytes: float
+    point_bytes_before: float
     step_us: float
     step_us_before: float
 
@@ -83,17 +87,18 @@ def advise(memory: MemoryEstimate, step_us: StepTime, *, step_us_before: float) 
     """The changes that make a predicted run fit, cheapest first; empty if it fits already or if no single change is enough.
 
     `step_us_before` is the step time of the run itself; `step_us` is called for changed runs only.
-    For a run that is OOM, changes that only reach AT RISK are given if none reaches FITS.
+    For a run that is not expected to fit, changes that only make it more likely to fit than not are given if none reaches FITS.
     """
     if memory.verdict == "FITS":
         return ()
     run = memory.run
     candidates = [list(_candidates(run, kind, changes, memory.safety_margin)) for kind, changes in _kinds(run).items()]
-    for verdict in ("FITS", "AT RISK") if memory.verdict == "OOM" else ("FITS",):
+    for least in ("FITS",) if memory.feasible else ("FITS", "AT RISK"):
         found = []
         for of_kind in candidates:
-            fitting = (each for each in of_kind if each.memory.verdict == verdict)
-            found += _best_of(advice for each in fitting if (advice := _timed(each, step_us, step_us_before)))
+            fitting = (each for each in of_kind if each.memory.verdict == least and each.memory.feasible)
+            timed = (_timed(each, step_us, step_us_before, memory.point_bytes) for each in fitting)
+            found += _best_of(advice for advice in timed if advice)
         if found:
             return tuple(sorted(found, key=lambda advice: advice.step_us))
     return ()
@@ -124,7 +129,7 @@ def _candidates(run: TrainingRun, kind: str, changes: list[Settings], safety_mar
         yield _Candidate(kind=kind, settings=settings, memory=memory)
 
 
-def _timed(candidate: _Candidate, step_us: StepTime, step_us_before: float) -> Advice | None:
+def _timed(candidate: _Candidate, step_us: StepTime, step_us_before: float, point_bytes_before: float) -> Advice | None:
     memory = candidate.memory
     try:
         after_us = step_us(memory.run)
@@ -134,7 +139,9 @@ def _timed(candidate: _Candidate, step_us: StepTime, step_us_before: float) -> A
         kind=candidate.kind,
         settings=tuple(f"{key}={as_written(value)}" for key, value in candidate.settings.items()),
         verdict=memory.verdict,
+        fits_probability=memory.fits_probability,
         point_bytes=memory.point_bytes,
+        point_bytes_before=point_bytes_before,
         step_us=after_us,
         step_us_before=step_us_before,
     )
@@ -143,6 +150,7 @@ def _timed(candidate: _Candidate, step_us: StepTime, step_us_before: float) -> A
 def _kinds(run: TrainingRun) -> dict[str, list[Settings]]:
     """The steps of each kind of change, the smallest first."""
     return {
+        **_leaner(run),
         "recompute": _recompute(run.plan),
         "smaller microbatch": _microbatch(run.batch),
         "tensor parallelism": _tensor(run),
@@ -150,6 +158,19 @@ def _kinds(run: TrainingRun) -> dict[str, list[Settings]]:
         "pipeline parallelism": _pipeline(run.plan),
         SCHEDULE: _schedules(run),
     }
+
+
+def _leaner(run: TrainingRun) -> dict[str, list[Settings]]:
+    """Leaner ways to hold the same numbers, by what they are called; those of Transformer Engine's optimizer and weights where the
+    framework has them."""
+    profile, kinds = memory_profile_of(run), dict[str, list[Settings]]()
+    if run.precision == "fp8" and profile.transformer_engine and not is_primary_fp8(run, profile):
+        kinds["fp8 primary weights"] = [{"execution.fp8_weights": PRIMARY}]
+    if run.precision == "bf16" and profile.transformer_engine and not takes_gradients_as_they_are(run, profile):
+        kinds["16-bit remainders of the master weights"] = [{"execution.master_dtype": REMAINDER}]
+    if run.cluster.gpu.kind != "cpu" and (run.execution.allocator or profile.allocator) != EXPANDABLE:
+        kinds["expandable segments"] = [{"execution.allocator": EXPANDABLE}]
+    return kinds
 
 
 def _recompute(plan: Plan) -> list[Settings]:

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 
 from predict.layers.head import logits_of_loss
 from predict.layers.saved_tensors import Sizes
-from predict.memory.state import FP32, StateBytes, bytes_per_parameter
+from predict.memory.state import StateBytes, update_bytes
 from predict.rank.share import RankShare, weight_bytes
+from predict.run.execution import EXPANDABLE
 from predict.run.memory_profile import Buffer, MemoryProfile
 from predict.run.training_run import TrainingRun
 from sampling.cells.matrices import Shape
@@ -25,6 +26,9 @@ RESERVED_OVER_ALLOCATED = 1.048
 """Mean of 37 Megatron-Core runs on B200 that state both figures (SimuMax: 1.03 to 1.09)."""
 RESERVED_WIDTH = 0.042
 """Distance from that mean to the largest of those runs."""
+EXPANDABLE_OVER_ALLOCATED, EXPANDABLE_WIDTH = 1.02, 0.02
+"""The same of expandable segments; assumed: what is not in use can be mapped elsewhere, in pages of 2 and 20 MiB (torch,
+CUDACachingAllocator.cpp, ExpandableSegment), so that what stays unused is pages that are used in part."""
 CONTEXT_BYTES, CONTEXT_WIDTH = 0.6e9, 0.3e9
 """CUDA context with the kernels of torch and its libraries: 0.3 to 0.9 GB by device and libraries; an assumption, not measured
 here, hence the width."""
@@ -42,7 +46,7 @@ TE_BLAS_BYTES = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 TE_BLAS_ELSEWHERE_BYTES = 4 * MIB
 """Transformer Engine's own workspace, in addition to torch's (cpp_extensions/gemm.py, `get_cublas_workspace_size_bytes`)."""
 TE_USER_BUFFER_STREAMS = 3
-"""Its workspaces where products overlap with tensor-parallel collectives (module/base.py, `initialize_ub`)."""
+"""Its further workspaces where products overlap with tensor-parallel collectives (cpp_extensions/gemm.py, `get_cublas_workspace`)."""
 TE_GROUPED_STREAMS = 4
 """Streams of its grouped products, each with a further workspace (`get_num_cublas_streams`)."""
 DEEPEP_CHANNELS, DEEPEP_PEERS, DEEPEP_CHUNK, DEEPEP_RDMA_CHUNK = 10, 8, 288, 128
@@ -73,15 +77,14 @@ def left_between_steps(run: TrainingRun, profile: MemoryProfile, state: StateByt
     take their input from another stage.
 
     Megatron-Core: each of those chunks holds the input of its last microbatch, and the gradient of that input
-    (transformer_block.py, `set_input_tensor`). In fp16 the master weights hold fp32 gradients until the next step
+    (transformer_block.py, `set_input_tensor`). The master weights hold the fp32 copies of 16-bit gradients until the next step
     (optimizer.py, `_copy_model_grads_to_main_grads`).
     """
     if not profile.megatron_core:
         return 0.0
     rank = RankShare(run=run)
     inputs = 2.0 * received_inputs * rank.item_bytes * rank.rows * run.model.hidden
-    copies = state.optimizer / bytes_per_parameter(run, profile).optimizer * FP32 if run.precision == "fp16" else 0.0
-    return inputs + copies
+    return inputs + update_bytes(run, profile, state)
 
 
 def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ...]:
@@ -140,6 +143,8 @@ def slack_of(run: TrainingRun, profile: MemoryProfile) -> tuple[float, float]:
         return 0.0, 0.0
     if profile.fragmentation is not None and run.plan.tp > 1:
         return profile.fragmentation, profile.fragmentation
+    if (run.execution.allocator or profile.allocator) == EXPANDABLE:
+        return EXPANDABLE_OVER_ALLOCATED - 1, EXPANDABLE_WIDTH
     return RESERVED_OVER_ALLOCATED - 1, RESERVED_WIDTH
 
 
@@ -214,7 +219,7 @@ def _transformer_engine(run: TrainingRun, profile: MemoryProfile) -> Buffer:
     size = 0.0
     if profile.transformer_engine and gpu.kind != "cpu":
         user_buffers = run.plan.tp > 1 and run.execution.overlap_tp == "pipelined"
-        workspaces = TE_USER_BUFFER_STREAMS if user_buffers else 1
+        workspaces = 1 + (TE_USER_BUFFER_STREAMS if user_buffers else 0)
         workspaces += TE_GROUPED_STREAMS if experts is not None and run.execution.expert_products == PER_EXPERT else 0
         size = workspaces * float(TE_BLAS_BYTES.get(gpu.architecture, TE_BLAS_ELSEWHERE_BYTES))
     source = (

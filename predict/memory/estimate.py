@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -47,9 +48,10 @@ if TYPE_CHECKING:
 DRIVER_SHARE = 0.0052
 """Share of a GPU's memory that its driver keeps: nvidia-smi shows 81,559 of 81,920 MiB on an H100, 183,359 of 184,320 on a B200."""
 SAFETY_MARGIN = 0.05
-"""Share of the expected peak by which the terms themselves may be off."""
+"""Share of the expected peak by which the terms themselves may be off, upwards in 5 % of runs and downwards in as many."""
 
 Verdict = Literal["FITS", "AT RISK", "OOM"]
+Z95 = NormalDist().inv_cdf(0.95)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,8 @@ class MemoryEstimate:
 
     @property
     def upper_bytes(self) -> float:
-        """The expected peak with its safety margin and the widths of buffers and slack, which are independent of each other."""
+        """The peak that 95 % of runs stay below: the expected one with its safety margin and the widths of buffers and slack, which
+        are independent of each other."""
         return self.point_bytes + math.hypot(self.safety_margin * self.point_bytes, self.worst.width)
 
     @property
@@ -86,20 +89,33 @@ class MemoryEstimate:
         return self.capacity_bytes - self.point_bytes
 
     @property
+    def fits_probability(self) -> float:
+        """The probability that the peak stays within the capacity."""
+        return probability_of(self.point_bytes, self.upper_bytes, self.capacity_bytes)
+
+    @property
     def verdict(self) -> Verdict:
         return verdict_of(self.point_bytes, self.upper_bytes, self.capacity_bytes)
 
     @property
     def feasible(self) -> bool:
-        """Whether the expected peak fits, be it at risk."""
-        return self.verdict != "OOM"
+        """Whether the expected peak fits, so that the run is more likely to fit than not."""
+        return self.point_bytes <= self.capacity_bytes
+
+
+def probability_of(point_bytes: float, upper_bytes: float, capacity_bytes: float) -> float:
+    """The probability of a peak within the capacity, where 95 % of peaks stay below the upper bound and half of them below the point."""
+    if upper_bytes <= point_bytes:
+        return float(point_bytes <= capacity_bytes)
+    return NormalDist(point_bytes, (upper_bytes - point_bytes) / Z95).cdf(capacity_bytes)
 
 
 def verdict_of(point_bytes: float, upper_bytes: float, capacity_bytes: float) -> Verdict:
-    """OOM if the expected peak does not fit, AT RISK if only the upper bound does not."""
-    if point_bytes > capacity_bytes:
-        return "OOM"
-    return "AT RISK" if upper_bytes > capacity_bytes else "FITS"
+    """FITS with a probability of 95 % or more, OOM with one of 5 % or less: where the upper bound fits, and where not even as far
+    below the expected peak as that bound lies above it."""
+    if upper_bytes <= capacity_bytes:
+        return "FITS"
+    return "OOM" if 2 * point_bytes - upper_bytes > capacity_bytes else "AT RISK"
 
 
 def capacity_bytes(gpu: Gpu) -> float:

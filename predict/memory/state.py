@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from predict.layers.latent import LatentAttention
 from predict.model.spec import DENSE, LayerKind
 from predict.rank.groups import Groups
 from predict.rank.share import (
@@ -21,6 +22,7 @@ from predict.rank.share import (
     padded_vocabulary,
     weight_bytes,
 )
+from predict.run.execution import PRIMARY
 from predict.run.memory_profile import MemoryProfile
 from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
@@ -165,14 +167,51 @@ class StateBytes:
         return self.parameters + self.gradients + self.optimizer
 
 
+SCALE_BLOCK = 32
+"""Values of MXFP8 that share a scale of one byte (OCP Microscaling Formats 1.0, table 1)."""
+IN_BLOCKS = ("blockwise", "mxfp8")
+"""Scalings whose rows and columns are quantised apart."""
+ANY_LAYOUT = ("blackwell",)
+"""Architectures whose fp8 products take matrices that are scaled as a whole in any layout (Transformer Engine,
+common/transformer_engine.cpp, nvte_is_non_tn_fp8_gemm_supported: compute capability 10); others need a transpose for the backward."""
+
+
+def fp8_weight_bytes(run: TrainingRun) -> float:
+    """Bytes per weight in fp8 as its products need it: one copy of its rows and one of its columns, the transpose, or the first alone."""
+    recipe = run.execution.fp8_recipe
+    copies = 1 if recipe not in IN_BLOCKS and run.cluster.gpu.architecture in ANY_LAYOUT else 2
+    return copies * (1 + 1 / SCALE_BLOCK if recipe == "mxfp8" else 1.0)
+
+
+def is_primary_fp8(run: TrainingRun, profile: MemoryProfile) -> bool:
+    """Whether the layers' weights are kept in fp8 alone."""
+    stated = run.execution.fp8_weights
+    by_recipe = (run.execution.fp8_recipe or "tensorwise") in profile.fp8_primary
+    return run.precision == "fp8" and (stated == PRIMARY if stated else by_recipe)
+
+
+def takes_gradients_as_they_are(run: TrainingRun, profile: MemoryProfile) -> bool:
+    """Whether the optimizer reads 16-bit gradients and keeps leaner masters. Of fp8 weights, those with delayed scaling alone
+    (Megatron-Core, optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8)."""
+    leaner = (run.execution.master_dtype or profile.master_dtype) != "fp32"
+    return leaner and (run.precision == "bf16" or (run.precision == "fp8" and run.execution.fp8_recipe == "delayed"))
+
+
+def moment_bytes(run: TrainingRun, profile: MemoryProfile) -> int:
+    """Bytes of one moment of a parameter."""
+    is_latent = isinstance(run.model.attention, LatentAttention)
+    usual = (profile.latent_moment_dtype if is_latent else "") or profile.moment_dtype
+    return DTYPE_BYTES[run.execution.moment_dtype or usual]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BytesPerParameter:
     """Bytes before any sharding. `copies` are copies of the weights that every rank keeps whole under any sharding."""
 
-    weights: int
+    weights: float
     gradients: int
     optimizer: int
-    copies: int = 0
+    copies: float = 0.0
 
 
 def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: bool = True) -> BytesPerParameter:
@@ -182,15 +221,23 @@ def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: 
     if run.execution.whole_layers:
         # plain torch: gradients and both moments have the dtype of the weights
         return BytesPerParameter(weights=item, gradients=item, optimizer=moments * item)
+    kept = moments * moment_bytes(run, profile)
     if item == FP32:
-        return BytesPerParameter(weights=item, gradients=FP32, optimizer=moments * FP32)
+        return BytesPerParameter(weights=item, gradients=FP32, optimizer=kept)
     gradients = profile.gradient_bytes(run)
-    copies = profile.fp8_weight_copies_bytes if is_layers and run.precision == "fp8" else 0
+    if profile.fp32_shards and run.plan.zero == 3 and run.execution.master_weights:
+        return BytesPerParameter(weights=FP32, gradients=gradients, optimizer=kept)
+    weights, copies = float(item), 0.0
+    if is_layers and is_primary_fp8(run, profile):
+        weights = fp8_weight_bytes(run)
+    elif is_layers and run.precision == "fp8" and profile.fp8_weight_copies:
+        copies = fp8_weight_bytes(run)
     if not run.execution.master_weights:
-        return BytesPerParameter(weights=item, gradients=gradients, optimizer=moments * item, copies=copies)
-    if profile.fp32_shards and run.plan.zero == 3:
-        return BytesPerParameter(weights=FP32, gradients=gradients, optimizer=moments * FP32)
-    return BytesPerParameter(weights=item, gradients=gradients, optimizer=(1 + moments) * FP32, copies=copies)
+        return BytesPerParameter(weights=weights, gradients=gradients, optimizer=moments * item, copies=copies)
+    # an fp16 master, or what a bf16 weight lacks of an fp32 one, has 16 bits
+    is_lean = takes_gradients_as_they_are(run, profile) and weights == item
+    master = item if is_lean else FP32
+    return BytesPerParameter(weights=weights, gradients=gradients, optimizer=master + kept, copies=copies)
 
 
 def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> StateBytes:
@@ -210,6 +257,8 @@ def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups:
     """The whole weights of a unit, which ZeRO-3 gathers before its forward and again before its backward."""
     if run.plan.zero < 3 or _stays_gathered(run, profile, unit):
         return 0.0
+    if unit.role == "layer" and is_primary_fp8(run, profile):
+        return fp8_weight_bytes(run) * _sharded_elements(unit.weights, groups)
     scaled_whole = run.precision == "fp8" and run.execution.fp8_recipe in ("", "tensorwise")
     in_fp8 = profile.fp8_gather and scaled_whole and unit.role == "layer"
     return float((DTYPE_BYTES["fp8"] if in_fp8 else weight_bytes(run)) * _sharded_elements(unit.weights, groups))
@@ -250,6 +299,8 @@ def head_gradient_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit) ->
 def update_bytes(run: TrainingRun, profile: MemoryProfile, state: StateBytes) -> float:
     """Working set of the optimizer's step: an fp32 copy of the 16-bit gradients, where a framework makes one. Fused Adam works
     in place."""
-    if not profile.fp32_update_copies or run.precision != "fp16":
+    if not profile.fp32_update_copies or takes_gradients_as_they_are(run, profile):
         return 0.0
-    return state.optimizer / bytes_per_parameter(run, profile).optimizer * FP32
+    kept = run.precision if profile.gradients == "deepspeed-zero" else run.execution.gradient_dtype
+    is_wide = DTYPE_BYTES[kept] == FP32
+    return 0.0 if is_wide else state.optimizer / bytes_per_parameter(run, profile).optimizer * FP32

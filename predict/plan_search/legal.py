@@ -61,6 +61,8 @@ BROKEN: Mapping[str, str] = {
     "load_is_of_the_experts": "the load is not that of the model's experts",
     "hardware_has_the_precision": "the device does not compute in this precision",
     "recipe_needs_fp8": "a recipe of fp8 at another precision",
+    "fp8_weights_need_fp8": "a way to hold fp8 weights at another precision, or without Transformer Engine",
+    "leaner_masters_are_of_bf16_weights": "lean master weights at another precision, or without Transformer Engine",
     "cores_are_of_a_cpu": "cores are given for a GPU",
     "every_rank_has_a_core": "the machine has fewer cores than ranks",
     "profile_is_a_name": "the profile is not a plain name",

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from predict.memory.estimate import MemoryEstimate, MemoryModel, Verdict, memory_of, verdict_of
+from predict.memory.estimate import MemoryEstimate, MemoryModel, Verdict, memory_of, probability_of, verdict_of
 from predict.reduced_benchmark.benchmark_file import MemoryBenchmark
 from predict.run.training_run import TrainingRun
 
@@ -64,6 +64,9 @@ class RestoredMemory:
     def verdict(self, capacity_bytes: float) -> Verdict:
         return verdict_of(self.point_bytes, self.upper_bytes, capacity_bytes)
 
+    def fits_probability(self, capacity_bytes: float) -> float:
+        return probability_of(self.point_bytes, self.upper_bytes, capacity_bytes)
+
     def sizes(self) -> Iterator[tuple[str, float]]:
         """The terms in bytes that are above 0."""
         return ((name, size) for name, size in self.terms.items() if name.endswith("_bytes") and size > 0)
@@ -75,6 +78,7 @@ class RestoredMemory:
             "capacity_bytes": capacity_bytes,
             "headroom_bytes": capacity_bytes - self.point_bytes,
             "verdict": self.verdict(capacity_bytes),
+            "fits_probability": self.fits_probability(capacity_bytes),
             "terms": dict(self.terms),
         }
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from predict.memory.advice import Advice, SmallestCluster
-from predict.memory.estimate import MemoryEstimate
+from predict.memory.estimate import MemoryEstimate, probability_of
 from predict.memory.peak import TERMS, PeakMoment, RankMemory
 from predict.memory.state import Unit
 from predict.reports.text import escape, fact, first_that_fits, head, stacked, table
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 COLOURS = {"FITS": "green", "AT RISK": "yellow", "OOM": "red"}
 MOST_ADVICE = 4
 NO_CHANGE = "no single change of recomputation, microbatch, tp, ZeRO, pp or schedule"
-VERDICT = "point_bytes upper_bytes capacity_bytes headroom_bytes verdict"
+VERDICT = "point_bytes upper_bytes capacity_bytes headroom_bytes verdict fits_probability"
 """What the JSON of other answers has of an estimate."""
 
 
@@ -40,6 +40,7 @@ def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> Render
         ),
         "",
         fact("verdict", verdict_text(memory.verdict, memory.point_bytes, memory.upper_bytes, memory.capacity_bytes)),
+        *([fact("turned by", turning_text(advice[0]))] if advice else []),
         fact("headroom", f"{size(left)}{'' if left >= 0 else ' (does not fit)'}"),
         fact(
             "peak",
@@ -61,16 +62,29 @@ def summary(memory: MemoryEstimate) -> str:
     of_capacity = f"{size(abs(left))} {'free' if left >= 0 else 'too much'}"
     return (
         f"{size(memory.point_bytes)} per GPU expected on pipeline rank {memory.worst.rank}, of {size(memory.capacity_bytes)}: "
-        f"{memory.verdict} ({of_capacity})"
+        f"{memory.verdict} ({of_capacity}; {likelihood(memory.fits_probability)})"
     )
 
 
 def verdict_text(verdict: str, point_bytes: float, upper_bytes: float, capacity_bytes: float) -> str:
-    """The verdict, coloured, with the expected peak, its upper bound and the capacity."""
+    """The verdict, coloured, with its probability, the expected peak, its upper bound and the capacity."""
     return (
-        f"[bold {COLOURS[verdict]}]{verdict}[/]   {size(point_bytes)} expected, {size(upper_bytes)} at most, "
-        f"of {size(capacity_bytes)}"
+        f"[bold {COLOURS[verdict]}]{verdict}[/]   {likelihood(probability_of(point_bytes, upper_bytes, capacity_bytes))}: "
+        f"{size(point_bytes)} expected, {size(upper_bytes)} at most, of {size(capacity_bytes)}"
     )
+
+
+def likelihood(fits_probability: float) -> str:
+    """The probability of fitting in whole percent, with less than 1 % and more than 99 % called so."""
+    if fits_probability < 0.01:
+        return "fits in less than 1 % of runs"
+    return f"fits in {'more than 99' if fits_probability > 0.99 else f'{100 * fits_probability:.0f}'} % of runs"
+
+
+def turning_text(advice: Advice) -> str:
+    """The change that would turn the verdict, and what it frees."""
+    freed = advice.point_bytes_before - advice.point_bytes
+    return f"{advice.kind} (frees {size(freed)}): {advice_line(advice)}"
 
 
 def _when(when: PeakMoment) -> str:
@@ -179,9 +193,10 @@ def misfit(memory: MemoryEstimate, *, point_bytes: float | None = None) -> str:
     too_much = peak - memory.capacity_bytes
     if too_much <= 0:
         return ""
+    chance = f"; {likelihood(memory.fits_probability)}" if point_bytes is None and memory.verdict == "AT RISK" else ""
     return (
         f"{memory.run.name} needs {size(peak)} per GPU on its fullest pipeline rank, and {memory.run.cluster.gpu.name} has "
-        f"{size(memory.capacity_bytes)} ({size(too_much)} too much)"
+        f"{size(memory.capacity_bytes)} ({size(too_much)} too much{chance})"
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.memory.advice import Advice
-from predict.reports.memory import NO_CHANGE, VERDICT, advice_line, headlines, misfit, smallest_in_words, summary
+from predict.reports.memory import NO_CHANGE, VERDICT, headlines, misfit, smallest_in_words, summary, turning_text
 from predict.reports.text import (
     account_table,
     escape,
@@ -48,7 +48,7 @@ def prediction_text(
     not fit. `advice` are changes that would make it fit; without `notes` what the step rests on is shown elsewhere."""
     run = prediction.run
     rate, per_gpu = prediction.tokens_per_second, prediction.tokens_per_second_per_gpu
-    fits_with = advice_line(advice[0]) if advice else NO_CHANGE
+    fits_with = turning_text(advice[0]) if advice else NO_CHANGE
     sources = last_lines(prediction.provenance, analytic=prediction.is_analytic, full=full_sources)
     return stacked(
         *headlines([misfit(prediction.memory)]),

@@ -44,7 +44,7 @@ def memory_report_json(
         content["benchmark"] = of_benchmark = restored.to_json(memory.capacity_bytes)
         if mode == "benchmark":
             content |= {key: value for key, value in of_benchmark.items() if key != "terms"}
-            content["feasible"] = content["verdict"] != "OOM"
+            content["feasible"] = restored.point_bytes <= memory.capacity_bytes
     if formula:
         content["primus"] = primus_json(_primus(memory))
     return content

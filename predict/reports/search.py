@@ -194,7 +194,7 @@ def _training(best: RankedPlan) -> Iterator[str]:
 
 def _at_risk(plans: Sequence[RankedPlan]) -> Iterator[str]:
     if any(plan.prediction.memory.verdict == "AT RISK" for plan in plans):
-        yield "at risk: the expected peak of the memory fits, but not with its safety margin and the widths of buffers and slack."
+        yield "at risk: the expected peak of the memory fits, but with a probability of less than 95 %."
 
 
 def _same(plans: Sequence[RankedPlan]) -> Iterator[str]:

@@ -144,6 +144,7 @@ def plan_columns(*, with_cost: bool) -> Columns[PlacedPlan]:
             write=lambda size: f"{size / GIB:.1f}",
         ),
         Column(key="verdict", heading="fits", value=lambda row: row.prediction.memory.verdict, write=str.lower),
+        Column(key="fits_probability", value=lambda row: row.prediction.memory.fits_probability),
         Column(key="tied", value=lambda row: row.tied),
         Column(key="overlap", value=lambda row: row.plan.ratio.overlap),
         Column(key="same", value=lambda row: [settings_json(settings) for settings in row.plan.same]),

@@ -22,8 +22,15 @@ from predict.reports.compared import (
 )
 from predict.reports.text import Columns, escape, figures_table, stacked, table
 from predict.run.calibration_terms import Posterior
+from predict.serialise import as_json
 from predict.validation.compared import Compared, Refused
-from predict.validation.memory import MemoryComparison, MemoryOutcome, memory_classes, memory_summary
+from predict.validation.memory import (
+    MemoryComparison,
+    MemoryOutcome,
+    memory_classes,
+    memory_reliability,
+    memory_summary,
+)
 from predict.validation.published import ComparedRun, Comparison, configurations
 from predict.validation.published_scores import PairOrder, SourceResult, beside_constant_mfu, classes, summary
 from predict.validation.ranking import LEAST_TIMED
@@ -183,6 +190,8 @@ def published_memory_text(comparisons: Sequence[MemoryOutcome]) -> RenderableTyp
             OF,
             figures,
         ),
+        "",
+        reliability_table(as_json(memory_reliability(comparisons))),
     )
 
 
@@ -227,7 +236,19 @@ def ranking_text(content: Mapping[str, Any]) -> RenderableType:
         _over_groups("the rule of four lines, and plans at random", groups, mean, others),
         "",
         RANKING_NOTE,
+        "",
+        reliability_table(content["reliability"]),
         *rest,
+    )
+
+
+def reliability_table(bins: Sequence[Mapping[str, Any]]) -> Table:
+    """The bins of a reliability: of a calibrated prediction, as many plans fit as were predicted to."""
+    return table(
+        "probability of fitting in memory: predicted beside what ran",
+        bins,
+        {"probability": lambda row: f"{row['low']:.0%} to {row['high']:.0%}"},
+        {**counts({"plans": "plans"}), **shares({"predicted": "predicted", "ran": "fitted"})},
     )
 
 

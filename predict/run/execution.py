@@ -36,6 +36,12 @@ EXPOSED_TIME = Key(minimum=0.4, maximum=2.5)
 rows of another CPU may be off; on rows of the device itself a calibration's priors keep them near 1."""
 DISPATCHERS = ("alltoall", "allgather", "deepep", "hybridep")
 RECIPES = ("", "tensorwise", "delayed", "rowwise", "blockwise", "mxfp8")
+COPIES, PRIMARY = "copies", "primary"
+REMAINDER = "remainder"
+MASTER_DTYPES = ("fp32", "fp16", REMAINDER)
+MOMENT_DTYPES = ("fp32", "bf16", "fp16", "fp8")
+EXPANDABLE = "expandable"
+ALLOCATORS = ("segments", EXPANDABLE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +104,17 @@ class Execution:
     """adamw, or muon for the matrices."""
     master_weights: bool = True
     """The optimizer keeps fp32 weights in addition to those that are trained with."""
+    fp8_weights: Annotated[str, one_of("", COPIES, PRIMARY)] = ""
+    """How fp8 products find the layers' weights: as fp8 `copies` that stand next to 16-bit weights, or as the weights themselves
+    (`primary`: Megatron's fp8_param_gather); empty for what the framework's recipes do."""
+    master_dtype: Annotated[str, one_of("", *MASTER_DTYPES)] = ""
+    """Dtype of the master weights: fp32, fp16, or the 16 bits of an fp32 number that a bf16 weight lacks (`remainder`), the latter two by
+    an optimizer that takes 16-bit gradients as they are (Megatron's use_precision_aware_optimizer); empty for the framework's."""
+    moment_dtype: Annotated[str, one_of("", *MOMENT_DTYPES)] = ""
+    """Dtype of the optimizer's moments; empty for the framework's."""
+    allocator: Annotated[str, one_of("", *ALLOCATORS)] = ""
+    """How torch's allocator takes memory from the device: in segments of fixed size, or in expandable ones (PYTORCH_CUDA_ALLOC_CONF:
+    expandable_segments), which leave less of it unused; empty for the framework's."""
     clip_gradients: bool = True
     """The step ends with the norm of all gradients."""
     loss_scaling: bool = False

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
+from predict.run.execution import ALLOCATORS, MASTER_DTYPES, MOMENT_DTYPES, RECIPES
 from predict.run.training_run import TrainingRun
-from sampling.files.schema import Key, Text
+from sampling.files.schema import Key, Text, one_of
 from sampling.hardware.cluster import DTYPE_BYTES
 
 
@@ -35,6 +36,9 @@ LOSSES: Mapping[str, Mapping[int, LossBytes]] = {
     # torch's `loss_parallel` over logits that tp divides, copied by `.float()`: logits, their shifted copy and its exponentials in the
     # forward; the log-softmax, the one-hot gradient, exponentials and sum in the backward (torch, distributed/tensor/parallel/loss.py)
     "loss-parallel": {2: LossBytes(kept=4, forward=14, backward=16), 4: LossBytes(kept=4, forward=12, backward=16)},
+    # Transformer Engine's cross-entropy: the logits alone are kept, and the backward writes their gradient over them
+    # (transformer_engine/pytorch/cross_entropy.py)
+    "transformer-engine": {size: LossBytes(kept=size, forward=size, backward=size) for size in (2, 4)},
     # a compiled cross-entropy: the logits alone are kept, and the backward writes their gradient straight from them (torch's developers
     # in Dao-AILab/quack, issue 48: nothing for the forward, the gradient of its input for the backward)
     "compiled": {2: LossBytes(kept=2, forward=2, backward=4), 4: LossBytes(kept=4, forward=4, backward=8)},
@@ -149,12 +153,22 @@ class MemoryProfile:
     """Under ZeRO-3 the shards are the fp32 weights that the optimizer updates; a 16-bit weight exists while it is gathered."""
     fp8_gather: bool = False
     """ZeRO-3 gathers the layers' weights in fp8 where tensors are scaled as a whole."""
-    fp8_weight_copies_bytes: int = 0
-    """Bytes per weight of the copies that fp8 products keep, whole on every rank."""
+    fp8_weight_copies: bool = False
+    """fp8 products keep fp8 copies of the weights, whole on every rank (`state.fp8_weight_bytes`)."""
+    fp8_primary: tuple[Annotated[str, one_of(*RECIPES)], ...] = ()
+    """Scalings of fp8 under which the layers' weights are kept in fp8 alone, unless `execution.fp8_weights` says otherwise."""
+    master_dtype: Annotated[str, one_of(*MASTER_DTYPES)] = "fp32"
+    """Dtype of the master weights, unless `execution.master_dtype` says otherwise."""
+    moment_dtype: Annotated[str, one_of(*MOMENT_DTYPES)] = "fp32"
+    """Dtype of the optimizer's moments, unless `execution.moment_dtype` says otherwise."""
+    latent_moment_dtype: Annotated[str, one_of("", *MOMENT_DTYPES)] = ""
+    """The same of models with latent attention, if that differs."""
+    allocator: Annotated[str, one_of(*ALLOCATORS)] = "segments"
+    """How torch's allocator takes memory, unless `execution.allocator` says otherwise."""
     dummy_gradients: bool = False
     """A product adds to the main gradient where `execution.fuse_gradients` is set, and autograd gets a dummy of the weight's shape."""
     fp32_update_copies: bool = False
-    """The optimizer's step makes an fp32 copy of its share of the gradients in fp16 runs."""
+    """The optimizer's step makes an fp32 copy of its share of 16-bit gradients."""
     fragmentation: float | None = None
     """Slack of the allocator over activations, working sets and buffers under tensor parallelism; None for its mean over all tensors
     (`buffers.slack_of`)."""

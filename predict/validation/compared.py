@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, Generic, TypeVar
 
@@ -117,3 +118,46 @@ def mean_over_sources(values: Iterable[tuple[str, float]]) -> float:
     """The mean of values by source. A source weighs by the square root of its values: a long sweep of one stack does not speak for all."""
     by_source = [[value for _, value in own] for own in grouped(values, lambda pair: pair[0]).values()]
     return fmean(map(fmean, by_source), [math.sqrt(len(own)) for own in by_source])
+
+
+# Predicted probabilities of fitting in memory beside what ran and what ran out of it: reliability.
+
+BIN_EDGES = (0.0, 0.05, 0.35, 0.65, 0.95, 1.0)
+"""The first bin is the verdict OOM, the last FITS, and AT RISK lies in three between them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReliabilityBin:
+    """Plans whose predicted probability lies between two edges: those of a calibrated prediction fit as often as predicted."""
+
+    low: float
+    high: float
+    plans: int
+    predicted: float | None
+    """Mean of the probabilities; None without plans."""
+    fitted: float | None
+    """Share of the plans that ran."""
+
+
+def reliability(plans: Iterable[tuple[float, bool]]) -> list[ReliabilityBin]:
+    """The bins of plans, each its predicted probability and whether it ran."""
+    known = list(plans)
+    return [
+        _bin(low, high, [plan for plan in known if _is_in(plan[0], low, high)]) for low, high in pairwise(BIN_EDGES)
+    ]
+
+
+def _is_in(probability: float, low: float, high: float) -> bool:
+    """The verdicts take their own edges: 5 % is OOM and 95 % FITS."""
+    above = probability >= low if low in (0.0, BIN_EDGES[-2]) else probability > low
+    return above and (probability < high if high == BIN_EDGES[-2] else probability <= high)
+
+
+def _bin(low: float, high: float, plans: Sequence[tuple[float, bool]]) -> ReliabilityBin:
+    return ReliabilityBin(
+        low=low,
+        high=high,
+        plans=len(plans),
+        predicted=mean_or_none(probability for probability, _ in plans),
+        fitted=mean_or_none(ran for _, ran in plans),
+    )

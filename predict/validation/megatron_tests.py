@@ -6,6 +6,7 @@ after the step and the largest since the start.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,11 +18,11 @@ from predict.layers.dense import Dense
 from predict.layers.mixture import Mixture
 from predict.layers.registry import mixer_of_text
 from predict.model.spec import LayerKind, ModelSpec
-from predict.run.execution import IN_TURN
+from predict.run.execution import COPIES, IN_TURN, PRIMARY
 from predict.run.training_run import TrainingRun
 from predict.validation.published_models import sparse_layers
 from predict.validation.published_row import NotExpressibleError, PublishedRow
-from predict.validation.published_runs import hardware_of
+from predict.validation.published_runs import counted_ends, hardware_of, modules_of
 from predict.validation.published_software import precision_of
 from sampling.errors import ConfigError
 from sampling.operators.experts import PER_EXPERT
@@ -103,21 +104,36 @@ def _experts(row: PublishedRow) -> Mixture | None:
 
 def _cluster(row: PublishedRow) -> dict[str, Any]:
     """One node, whatever the test ran on: a network moves no tensors' bytes."""
-    return {"hardware": hardware_of(row), "nodes": 1, "gpus_per_node": row.integer("n_gpus")}
+    ranks = row.integer("tp") * row.integer("pp") * row.integer("cp")
+    return {"hardware": hardware_of(row), "nodes": 1, "gpus_per_node": ranks * _replicas(row)}
+
+
+def _replicas(row: PublishedRow) -> int:
+    """The replicas of a test: as stated, as its GPUs make them, or the fewest that its experts fold into."""
+    ranks, in_stage = row.integer("tp") * row.integer("pp") * row.integer("cp"), row.integer("tp") * row.integer("cp")
+    if row.text("dp") or row.text("n_gpus"):
+        return row.integer("dp", row.gpus() // ranks)
+    if not row.number("experts"):
+        raise NotExpressibleError("n_gpus: not stated, nor dp, and no experts say how many GPUs there are at least")
+    return math.lcm(row.integer("ep") * _etp(row), in_stage) // in_stage
+
+
+def _etp(row: PublishedRow) -> int:
+    """Without the flag, experts are divided as the other weights are (Megatron-LM, arguments.py)."""
+    return row.integer("etp", row.integer("tp"))
 
 
 def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
-    degrees = {name: row.integer(name) for name in ("tp", "pp", "cp", "ep", "vpp")} | {"dp": row.integer("dp", 1)}
+    degrees = {name: row.integer(name) for name in ("tp", "pp", "cp", "ep", "vpp")} | {"dp": _replicas(row)}
     plan: dict[str, Any] = degrees | {
-        # without the flag, experts are divided as the other weights are (Megatron-LM, arguments.py)
-        "etp": row.integer("etp", degrees["tp"]) if model.experts else 1,
+        "etp": _etp(row) if model.experts else 1,
         "sp": degrees["tp"] > 1 and row.integer("seq_parallel", 0, least=0) == 1,
         "schedule": "interleaved-1f1b" if degrees["vpp"] > 1 else "1f1b",
         "zero": _zero(row) if degrees["dp"] * degrees["cp"] > 1 else 0,
         "recompute": row.text("recompute") or "none",
     }
     if plan["recompute"] == "selective" and row.text("recompute_modules"):
-        plan["recompute_modules"] = row.text("recompute_modules")
+        plan["recompute_modules"] = modules_of(row.text("recompute_modules"))
     if plan["recompute"] == "full":
         plan |= {"recompute_method": row.text("recompute_method"), "recompute_layers": row.integer("recompute_layers")}
     instances = int(_flag(row, "num-distributed-optimizer-instances") or 1)
@@ -126,6 +142,8 @@ def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
     for key, (flag, read) in PLAN_FLAGS.items():
         if text := _flag(row, flag):
             plan[key] = read(text)
+    if not plan.keys() & PLAN_FLAGS.keys():
+        plan |= counted_ends(model, degrees["pp"] * degrees["vpp"])
     return plan
 
 
@@ -133,6 +151,8 @@ PLAN_FLAGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "first_stage_layers": ("decoder-first-pipeline-num-layers", int),
     "last_stage_layers": ("decoder-last-pipeline-num-layers", int),
     "layout": ("pipeline-model-parallel-layout", str),
+    "count_embedding": ("account-for-embedding-in-pipeline-split", int),
+    "count_loss": ("account-for-loss-in-pipeline-split", int),
 }
 """Keys of `plan`, and the flags of Megatron-LM that set them."""
 
@@ -149,11 +169,13 @@ def _execution(row: PublishedRow) -> dict[str, Any]:
         raise NotExpressibleError(f"attention_backend: {backend} is not one of {', '.join(filter(None, BACKENDS))}")
     local = row.text("transformer_impl") == "local"  # its core attention is two products
     in_bf16 = _flag(row, "grad-reduce-in-bf16") == "1"
+    fp8_weights = (PRIMARY if _flag(row, "fp8-param-gather") == "1" else COPIES) if row.text("fp8_recipe") else ""
     return {
         "framework": "megatron-local" if local else "megatron-core",
         "attention": "unfused" if local else BACKENDS[backend],
         "fuse_gradients": _flag(row, "no-gradient-accumulation-fusion") != "1",
         "gradient_dtype": "bf16" if in_bf16 else "fp16" if "fp16" in row.text("precision").lower() else "fp32",
+        "fp8_weights": fp8_weights,
         "optimizer": "muon" if row.text("optimizer") == "muon" else "adamw",
         "dropout": _has_dropout(row),
         "overlap_tp": "pipelined" if _flag(row, "tp-comm-overlap") == "1" else "none",

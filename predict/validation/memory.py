@@ -13,9 +13,9 @@ from predict import estimate
 from predict.interval import Interval
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.memory.peak import RankMemory
-from predict.serialise import picked, version_of
+from predict.serialise import as_json, picked, version_of
 from predict.validation import megatron_tests
-from predict.validation.compared import Compared, Refused, grouped, scores
+from predict.validation.compared import Compared, Refused, ReliabilityBin, grouped, reliability, scores
 from predict.validation.megatron_tests import is_megatron_test
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_runs import candidates
@@ -50,12 +50,18 @@ class MemoryComparison(Compared):
 
     row: MeasuredMemory
     verdict: str
+    fits_probability: float
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the figure was measured above the device's memory."""
+        capacity = self.row.run.number("gpu_mem_gb")
+        return capacity is not None and self.measured > capacity * GIB
 
     @property
     def wrongly_fits(self) -> bool:
-        """Whether FITS was predicted for a figure that was measured above the device's memory."""
-        capacity = self.row.run.number("gpu_mem_gb")
-        return self.verdict == "FITS" and capacity is not None and self.measured > capacity * GIB
+        """Whether FITS was predicted for such a figure."""
+        return self.verdict == "FITS" and self.exceeds
 
 
 MemoryOutcome: TypeAlias = MemoryComparison | Refused[MeasuredMemory]
@@ -109,6 +115,7 @@ def _compare_one(row: PublishedRow) -> MemoryOutcome:
         measured=memory.size,
         predicted=Interval.exactly(math.exp(fmean(math.log(_peak(each, counter)) for each in estimates))),
         verdict=max((each.verdict for each in estimates), key=("FITS", "AT RISK", "OOM").index),
+        fits_probability=fmean(each.fits_probability for each in estimates),
     )
 
 
@@ -131,6 +138,7 @@ def _compare_test(row: PublishedRow) -> Iterator[MemoryOutcome]:
             measured=memory.size or math.nan,
             predicted=Interval.exactly(predicted[memory.figure]),
             verdict=found.verdict,
+            fits_probability=found.fits_probability,
         )
 
 
@@ -182,12 +190,19 @@ def figures(key: list[str], comparisons: Sequence[MemoryComparison]) -> dict[str
     }
 
 
+def memory_reliability(comparisons: Sequence[MemoryOutcome]) -> list[ReliabilityBin]:
+    """The reliability of the probabilities, of each run once: one that stayed within its device's memory fitted."""
+    peaks = [one for one in _predicted(comparisons) if one.row.figure == PEAK]
+    return reliability((one.fits_probability, not one.exceeds) for one in peaks)
+
+
 def memory_json(comparisons: Sequence[MemoryOutcome]) -> dict[str, Any]:
     return {
         "version": version_of("validate-memory"),
         "rows": [_row_json(one) for one in comparisons],
         "summary": memory_summary(comparisons),
         "classes": memory_classes(comparisons),
+        "reliability": as_json(memory_reliability(comparisons)),
     }
 
 
@@ -201,5 +216,5 @@ def _row_json(one: MemoryOutcome) -> dict[str, Any]:
         "counter": one.row.counter,
         "predicted_bytes": compared and compared.predicted.median,
         "measured_bytes": one.row.size,
-        **picked(compared, "error verdict"),
+        **picked(compared, "error verdict fits_probability"),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,12 @@ class PublishedRow:
         if number is None or number != round(number) or not least <= number <= most:
             raise NotExpressibleError(f"{column}: {self.text(column) or 'not published'}")
         return round(number)
+
+    def gpus(self) -> int:
+        """The GPUs of the run: as published, or as its degrees make them."""
+        if self.text("dp") and not self.text("n_gpus"):
+            return math.prod(map(self.integer, ("tp", "pp", "cp", "dp")))
+        return self.integer("n_gpus")
 
     @property
     def measured_us(self) -> float | None:

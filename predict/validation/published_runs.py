@@ -179,7 +179,7 @@ def nodes_of(gpus: int, node_size: int) -> dict[str, int]:
 
 
 def _cluster(row: PublishedRow, hardware: str) -> dict[str, Any]:
-    gpus, node_size = row.integer("n_gpus"), row.integer("gpus_per_node")
+    gpus, node_size = row.gpus(), row.integer("gpus_per_node")
     if "NVL72" in row.text("intra_node"):
         node_size = hardware_facts(hardware).gpus_per_node
     cluster: dict[str, Any] = {
@@ -236,7 +236,7 @@ def _unknown(row: PublishedRow, model: ModelSpec) -> Iterator[str]:
 
 def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
     degree = {name: row.integer(name) for name in ("tp", "pp", "cp", "ep", "etp")}
-    ranks, gpus = degree["tp"] * degree["pp"] * degree["cp"], row.integer("n_gpus")
+    ranks, gpus = degree["tp"] * degree["pp"] * degree["cp"], row.gpus()
     dp = row.integer("dp", gpus // ranks)
     if model.experts and dp * ranks * degree["ep"] == gpus:
         dp = gpus // ranks  # some tables count the ranks that hold the same experts
@@ -303,10 +303,13 @@ def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
         return {"layout": layout[1]}
     if framework in MODULES_AFTER_LAYERS:
         return {"count_embedding": 1, "count_loss": MODULES_AFTER_LAYERS[framework]}
-    if model.layers % stages and (model.layers + 2) % stages == 0:
-        # embedding and head each take a layer's place, as such a count of layers is chosen for
-        return {"count_embedding": 1, "count_loss": 1}
-    return {}
+    return counted_ends(model, stages)
+
+
+def counted_ends(model: ModelSpec, stages: int) -> dict[str, int]:
+    """Embedding and head each take a layer's place where a count of layers is chosen for that."""
+    fits_with_ends = model.layers % stages and (model.layers + 2) % stages == 0
+    return {"count_embedding": 1, "count_loss": 1} if fits_with_ends else {}
 
 
 def _recompute(row: PublishedRow, layers_per_chunk: float) -> dict[str, Any]:
@@ -320,9 +323,14 @@ def _recompute(row: PublishedRow, layers_per_chunk: float) -> dict[str, Any]:
     if text == "selective" and of_torch:
         return _share_of_layers(row, layers_per_chunk) or {"recompute": "ops"}
     if text == "selective":
-        named = row.text("recompute_modules") or (modules[1] if modules else "core_attn")
+        named = modules_of(row.text("recompute_modules")) or (modules[1] if modules else "core_attn")
         return {"recompute": "selective", "recompute_modules": named}
     return {"recompute": "full" if not text and "maxtext" in row.text("framework").lower() else "none"}
+
+
+def modules_of(text: str) -> str:
+    """Recomputed modules, separated by commas, from a list with spaces or commas between."""
+    return ",".join(re.split(r"[\s,]+", text.strip()))
 
 
 def _method(row: PublishedRow) -> dict[str, Any]:
@@ -350,7 +358,7 @@ def _share_of_layers(row: PublishedRow, layers_per_chunk: float) -> dict[str, An
 
 def _batch(row: PublishedRow) -> dict[str, int]:
     """Sequences a step, and those of a microbatch, each from the other and the accumulation steps where not stated."""
-    replicas = row.integer("n_gpus") // (row.integer("tp") * row.integer("pp") * row.integer("cp"))
+    replicas = row.gpus() // (row.integer("tp") * row.integer("pp") * row.integer("cp"))
     total = row.integer("gbs", replicas * row.integer("mbs", 1) * row.integer("grad_accum", 0, least=0)) or row.integer(
         "gbs"
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from predict.model.spec import ModelSpec
-from predict.run.execution import DISPATCHERS
+from predict.run.execution import DISPATCHERS, EXPANDABLE, PRIMARY
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.truth_columns import NO_GRAPHS, WHOLE_GRAPH
 
@@ -102,6 +102,9 @@ def unstated_settings(row: PublishedRow, model: ModelSpec, architecture: str) ->
     return exchange, exchange | overlapped
 
 
+MIXTURE_RECIPES_SINCE = "2026-04"
+"""Month from which Megatron-LM has recipes of mixtures of its own (examples/moe_recipes): in all of them, fp8 weights are kept in fp8
+alone (fp8_param_gather), and torch's allocator has expandable segments."""
 LOSS_COMPILED_SINCE = "2025-04"
 """Month from which torchtitan compiles the loss with the model (pull request 1033)."""
 
@@ -128,12 +131,27 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
         settings["fuse_loss"] = compiled and stack_of(row) >= LOSS_COMPILED_SINCE
     if stack := stack_of(row):
         settings["stack"] = stack
+    return settings | _optimizer(row) | _of_mixture_recipes(row)
+
+
+def _of_mixture_recipes(row: PublishedRow) -> dict[str, Any]:
+    """The memory of Megatron-LM's own recipes of mixtures."""
+    is_one = "megatron-lm" in row.text("framework").lower() and row.number("experts")
+    if not is_one or stack_of(row) < MIXTURE_RECIPES_SINCE:
+        return {}
+    return {"allocator": EXPANDABLE} | ({"fp8_weights": PRIMARY} if precision_of(row)[0] == "fp8" else {})
+
+
+def _optimizer(row: PublishedRow) -> dict[str, Any]:
+    """The optimizer, and the dtypes of gradients and moments, where the row states them."""
+    notes = row.text("notes").lower()
+    settings = {"optimizer": "muon"} if row.text("optimizer") == "muon" else {}
     if "fp32 grad" in row.text("precision"):
         settings["gradient_dtype"] = "fp32"
-    elif "PURE" in row.text("zero_fsdp"):
+    elif "PURE" in row.text("zero_fsdp") or "bf16 main gradients" in notes:
         settings["gradient_dtype"] = "bf16"
-    if row.text("optimizer") == "muon":
-        settings["optimizer"] = "muon"
+    if re.search(r"bf16 (optimizer |main gradients and )?moments", notes):
+        settings["moment_dtype"] = "bf16"
     return settings
 
 
@@ -153,7 +171,7 @@ def _graphs(text: str) -> str:
 def _dispatch(row: PublishedRow) -> str:
     """The published exchange of tokens; without one, the exchange of Megatron-Bridge's recipes where experts span nodes."""
     stated = next((name for name in DISPATCHERS if name in row.text("moe_dispatch").lower()), "")
-    in_node = row.integer("n_gpus") if "NVL72" in row.text("intra_node") else row.integer("gpus_per_node")
+    in_node = row.gpus() if "NVL72" in row.text("intra_node") else row.integer("gpus_per_node")
     spans = row.integer("ep") * row.integer("etp") > in_node
     recent = "megatron-bridge" in row.text("framework").lower() and stack_of(row) >= PER_NODE_SINCE
     return stated or ("deepep" if spans and recent else "")

@@ -18,7 +18,7 @@ from predict.plan_search.options import OBJECTIVES
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
 from predict.serialise import as_json, version_of
-from predict.validation.compared import Compared, grouped, mean_or_none, scores
+from predict.validation.compared import Compared, grouped, mean_or_none, reliability, scores
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_runs import candidates
 from predict.validation.published_scores import DISTINCT
@@ -41,7 +41,7 @@ KERNELS = ("attn_kernel", "rms_kernel", "recompute")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredPlan(Compared):
-    """One plan. Its measured time, in µs, is infinite where it ran out of memory; a verdict other than OOM says that it fits."""
+    """One plan. Its measured time, in µs, is infinite where it ran out of memory."""
 
     row: PublishedRow
     settings: tuple[Settings, ...]
@@ -49,6 +49,7 @@ class MeasuredPlan(Compared):
     contender: Contender
     """The plan as a search compares it with others."""
     verdict: Verdict
+    fits_probability: float
 
     @property
     def ran(self) -> bool:
@@ -56,7 +57,8 @@ class MeasuredPlan(Compared):
 
     @property
     def said_to_fit(self) -> bool:
-        return self.verdict != "OOM"
+        """Whether it is said to be more likely to fit than not."""
+        return self.fits_probability >= 0.5
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -101,6 +103,7 @@ def _plan(row: PublishedRow) -> MeasuredPlan:
         contender=contender(nearest, OBJECTIVES["time"]),
         # a setting that is not published may be the one that fits
         verdict=min((one.memory.verdict for one in estimates), key=VERDICTS.index),
+        fits_probability=max(one.memory.fits_probability for one in estimates),
     )
 
 
@@ -378,12 +381,15 @@ def mean_over_groups(groups: Sequence[GroupScores]) -> dict[str, float | None]:
     return {name: mean_or_none(one[name] for one in figures if one[name] is not None) for name in MEANS}
 
 
-def ranking_json(groups: Sequence[GroupScores], small: int, left_out: Sequence[str]) -> dict[str, Any]:
-    """Fractions, not percent; null where there is nothing to judge."""
+def ranking_json(
+    groups: Sequence[GroupScores], small: int, left_out: Sequence[str], plans: Iterable[MeasuredPlan] = ()
+) -> dict[str, Any]:
+    """Fractions, not percent; null where there is nothing to judge. `plans` are those of all groups."""
     return {
         "version": version_of("validate-ranking"),
         "summary": mean_over_groups(groups),
         "groups": [_group_json(one) for one in groups],
+        "reliability": as_json(reliability((plan.fits_probability, plan.ran) for plan in plans)),
         "smaller_groups": small,
         "left_out": list(left_out),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -297,7 +298,8 @@ def _ranking(what: Sequence[str], options: ValidationOptions, report: Report) ->
         plans, left_out = measured_plans(rows, progress)
     if options.widths:
         return Validated(answer="plan-setting", found=learn_plan_setting(plans), as_json=plan_setting_json)
-    return Validated(answer="ranking", found=ranking_json(*judged(plans), left_out))
+    found = ranking_json(*judged(plans), left_out, chain.from_iterable(plans.values()))
+    return Validated(answer="ranking", found=found)
 
 
 def _serving(what: Sequence[str], options: ValidationOptions, report: Report) -> Validated:

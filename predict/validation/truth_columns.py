@@ -130,8 +130,9 @@ class TruthRow:
     """Device: a name of `configs/hardware`, as `H100` or `A100-SXM4-80GB`."""
     gpu_mem_gb: float | None = None
     """GB of memory per GPU, where the device comes with several. Blank: as its name says, else 80."""
-    n_gpus: int
-    """GPUs of the run."""
+    n_gpus: int | None = None
+    """GPUs of the run. Blank: `tp` · `pp` · `cp` · `dp`, where `dp` is stated; of a test of Megatron-LM the fewest that its experts
+    fold into."""
     gpus_per_node: Annotated[int, Key(maximum=MOST_PER_NODE)] = 8
     """GPUs per node."""
     intra_node: str = ""
@@ -270,6 +271,7 @@ RUNS = columns_of(
     "a CSV file of published runs",
     other_names=OTHER_NAMES,
     not_read=NOT_READ,
+    needed=("n_gpus",),
     see="`predict schema --truth` describes the columns",
 )
 

@@ -40,6 +40,10 @@ def allocated(told: Prediction) -> float:
     return told.memory.worst.allocated
 
 
+def reserved(told: Prediction) -> float:
+    return told.memory.worst.reserved
+
+
 def exposed(heading: str) -> Metric:
     return lambda told: told.breakdown_us.get(heading, 0.0)
 
@@ -156,6 +160,10 @@ EXECUTION_KNOBS = [
     execution("optimizer", "adamw", "muon", True, exposed("optimizer")),
     execution("master_weights", True, False, False, optimizer),
     execution("clip_gradients", True, False, False, exposed("optimizer")),
+    execution("fp8_weights", "copies", "primary", False, allocated, precision="fp8"),
+    execution("master_dtype", "fp32", "remainder", False, allocated),
+    execution("moment_dtype", "fp32", "bf16", False, allocated),
+    execution("allocator", "segments", "expandable", False, reserved),
     execution("loss_scaling", False, True, True, exposed("optimizer"), precision="fp16"),
     execution("step_overhead_us", 0, 50_000, True),
     execution("overlap_gradients", True, False, True, exposed("dp_exposed"), plan__dp=8),

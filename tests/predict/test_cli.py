@@ -117,7 +117,7 @@ def test_the_smallest_cluster_of_the_answer_is_not_one_that_does_not_fit(command
         f"smallest    {smallest.gpus} GPUs on {smallest.nodes} nodes for this tp, pp and cp: dp {smallest.dp}, fewer replicas do not"
         in text
     )
-    assert "fits with   --set " in text
+    assert "fits with   " in text and "(frees " in text
 
 
 def test_names_in_the_headline_are_text() -> None:

@@ -195,14 +195,14 @@ def plan_row(label: str, prediction: Prediction) -> dict[str, Any]:
         {"label": label}
         | picked(prediction, "step_us=step_time tokens_per_second_per_gpu mfu bubble=bubble_fraction")
         | {"communication": communication_share(prediction)}
-        | picked(prediction.memory, "memory_bytes=point_bytes headroom_bytes verdict")
+        | picked(prediction.memory, "memory_bytes=point_bytes headroom_bytes verdict fits_probability")
         | {"gpus": prediction.run.cluster.world_size}
     )
 
 
 def with_front(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows, each with `front`: whether no other that fits is as fast with less memory: the Pareto front of the two."""
-    fitting = [row for row in rows if row["verdict"] != "OOM"]
+    fitting = [row for row in rows if row["headroom_bytes"] >= 0]
     return [{**row, "front": row in fitting and not any(_beats(other, row) for other in fitting)} for row in rows]
 
 

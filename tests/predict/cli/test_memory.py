@@ -18,7 +18,7 @@ from tests.predict.command import Command
 DEMO = str(CONFIGS / "runs" / "demo.yml")
 LARGE = str(CONFIGS / "runs" / "llama3-70b-64xh100.yml")
 HEAVY = ("--set", "plan.cp=1", "--set", "plan.dp=4")
-"""Whole sequences on every rank, which is more than fits."""
+"""Whole sequences on every rank, of which the expected peak does not fit."""
 SEVERAL_CHUNKS = ("interleaved-1f1b", "interleaved-zb", "looped-bfs")
 
 
@@ -42,7 +42,7 @@ def test_json_is_stable_and_adds_up(command: Command) -> None:
         assert rank["peak"] == pytest.approx(sum(rank[term] for term in TERMS))
         assert rank["when"]["start_us"] < rank["when"]["end_us"]
     assert content["point_bytes"] == max(rank["peak"] for rank in content["ranks"])
-    assert content["verdict"] == "OOM"
+    assert content["verdict"] == "AT RISK" and 0.05 < content["fits_probability"] < 0.5
     steps = [advice["step_us"] for advice in content["advice"]]
     assert steps and steps == sorted(steps)
 

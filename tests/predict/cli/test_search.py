@@ -66,9 +66,9 @@ def test_what_a_tool_lacks_is_said_once_for_all_winners(capsys: pytest.CaptureFi
 def test_the_function_gives_what_the_command_prints(command: Command) -> None:
     config = CONFIGS / "runs" / "llama3-70b-64xh100.yml"
     opened = ["plan=auto", "plan.pp=4", "plan.tp=4..8", "plan.cp=[1,2]", "plan.recompute=none"]
-    made = search(config, opened, top=8, min_interval_overlap=0.6, jobs=1)
+    made = search(config, opened, top=8, min_interval_overlap=0.8, jobs=1)
     options = [text for setting in opened for text in ("--set", setting)]
-    told = ["--top", "8", "--min-interval-overlap", "0.6", "--jobs", "1"]
+    told = ["--top", "8", "--min-interval-overlap", "0.8", "--jobs", "1"]
     printed = command.json("search", str(config), *options, *told)
     assert answer_json(made) | {"seconds": 0} == printed | {"seconds": 0}
     assert all(plan.ratio.tied for plan in made.plans)

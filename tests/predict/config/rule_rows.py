@@ -145,6 +145,25 @@ ROWS = [
         model=MOE,
     ),
     row("recipe_needs_fp8", {"execution__fp8_recipe": "rowwise"}, "execution.fp8_recipe", {"precision": "fp8"}),
+    row("fp8_weights_need_fp8", {"execution__fp8_weights": "primary"}, "execution.fp8_weights", {"precision": "fp8"}),
+    row(
+        "fp8_weights_need_fp8",
+        {"execution__fp8_weights": "primary", "execution__framework": "torchtitan", "precision": "fp8"},
+        "execution.fp8_weights",
+        {"execution__framework": "nemo"},
+    ),
+    row(
+        "leaner_masters_are_of_bf16_weights",
+        {"execution__master_dtype": "remainder", "precision": "fp16"},
+        "execution.master_dtype",
+        {"precision": "bf16"},
+    ),
+    row(
+        "leaner_masters_are_of_bf16_weights",
+        {"execution__master_dtype": "fp16", "execution__framework": "fsdp"},
+        "execution.master_dtype",
+        {"execution__framework": "megatron-core"},
+    ),
     row(
         "load_is_of_the_experts",
         {"plan__dp": 8, "plan__ep": 8, "execution__expert_load": "3,1"},

@@ -74,3 +74,14 @@ def test_a_run_at_risk_is_advised_what_surely_fits(too_large: TrainingRun) -> No
     at_risk = replace(memory, capacity_bytes=memory.point_bytes * 1.01)
     assert at_risk.verdict == "AT RISK"
     assert all(advice.verdict == "FITS" for advice in advise(at_risk, step_us, step_us_before=step_us(too_large)))
+
+
+def test_leaner_ways_to_hold_the_same_numbers_are_advised() -> None:
+    tight = {"plan__tp": 4, "plan__sp": True, "plan__pp": 4, "plan__dp": 2, "plan__zero": 1, "batch__seq_len": 3584}
+    run = made("llama3-70b", precision="fp8", **tight)
+    primary = next(advice for advice in advice_for(run) if advice.kind == "fp8 primary weights")
+    assert primary.settings == ("execution.fp8_weights=primary",)
+    weights = memory_of(run).worst.parameters - memory_of(with_advice(run, primary)).worst.parameters
+    assert primary.point_bytes_before - primary.point_bytes == pytest.approx(1.048 * weights)
+    kinds = {advice.kind for advice in advice_for(made("llama3-70b", **tight))}
+    assert "16-bit remainders of the master weights" in kinds

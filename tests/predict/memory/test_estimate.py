@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from predict import estimate
 from predict.memory.advice import changed, smallest_cluster
 from predict.memory.buffers import communicators_of, device_buffers
-from predict.memory.estimate import MemoryEstimate, MemoryModel, capacity_bytes, memory_of, verdict_of
+from predict.memory.estimate import MemoryEstimate, MemoryModel, capacity_bytes, memory_of, probability_of, verdict_of
 from predict.memory.peak import peak_of_order
 from predict.run.frameworks import memory_profile_of
 from predict.run.training_run import TrainingRun
@@ -35,10 +35,18 @@ def allocated(run: TrainingRun) -> float:
 
 @pytest.mark.parametrize(
     ("point", "upper", "verdict"),
-    [(70, 79, "FITS"), (80, 80, "FITS"), (79, 81, "AT RISK"), (81, 90, "OOM"), (582, 600, "OOM")],
+    [(70, 79, "FITS"), (80, 80, "FITS"), (79, 81, "AT RISK"), (81, 90, "AT RISK"), (81, 81, "OOM"), (90, 99, "OOM")],
 )
-def test_verdicts(point: float, upper: float, verdict: str) -> None:
+def test_verdicts_are_those_of_the_probability(point: float, upper: float, verdict: str) -> None:
     assert verdict_of(point, upper, 80) == verdict
+    probability = probability_of(point, upper, 80)
+    assert verdict == ("FITS" if probability >= 0.95 else "OOM" if probability <= 0.05 else "AT RISK")
+
+
+def test_half_of_the_runs_fit_whose_expected_peak_is_the_capacity() -> None:
+    assert probability_of(80, 84, 80) == 0.5
+    assert probability_of(80, 84, 84) == pytest.approx(0.95)
+    assert probability_of(80, 84, 76) == pytest.approx(0.05)
 
 
 def test_what_does_not_fit_is_never_told_to_fit() -> None:

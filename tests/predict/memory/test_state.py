@@ -98,12 +98,22 @@ def test_experts_shard_over_their_own_group() -> None:
     assert state.optimizer == pytest.approx(12 * (weights.dense / 16 + weights.experts / 2))
 
 
-BYTES: list[tuple[dict[str, Any], tuple[int, int, int, int]]] = [
+BYTES: list[tuple[dict[str, Any], tuple[float, int, int, float]]] = [
     ({}, (2, 4, 12, 0)),
     ({"execution__gradient_dtype": "bf16"}, (2, 2, 12, 0)),
     ({"execution__master_weights": False}, (2, 4, 4, 0)),
     ({"execution__optimizer": "muon"}, (2, 4, 8, 0)),
     ({"precision": "fp8"}, (2, 4, 12, 2)),
+    ({"precision": "fp8", "cluster__hardware": "b200"}, (2, 4, 12, 1)),
+    ({"precision": "fp8", "cluster__hardware": "b200", "execution__fp8_recipe": "mxfp8"}, (2, 4, 12, 2 * 33 / 32)),
+    ({"precision": "fp8", "execution__fp8_weights": "primary"}, (2, 4, 12, 0)),
+    ({"precision": "fp8", "execution__fp8_weights": "primary", "cluster__hardware": "b200"}, (1, 4, 12, 0)),
+    ({"precision": "fp8", "execution__framework": "nemo"}, (2, 2, 12, 0)),
+    ({"precision": "fp8", "execution__framework": "nemo", "execution__fp8_recipe": "blockwise"}, (2, 2, 12, 2)),
+    ({"precision": "fp8", "execution__framework": "nemo", "execution__fp8_weights": "copies"}, (2, 2, 12, 2)),
+    ({"execution__framework": "nemo"}, (2, 2, 10, 0)),
+    ({"execution__master_dtype": "fp16", "execution__moment_dtype": "bf16"}, (2, 4, 6, 0)),
+    ({"execution__moment_dtype": "fp8"}, (2, 4, 6, 0)),
     ({"precision": "tf32"}, (4, 4, 8, 0)),
     ({"execution__framework": "megatron-deepspeed", "precision": "fp16"}, (2, 2, 12, 0)),
     ({"execution__framework": "megatron-deepspeed"}, (2, 6, 12, 0)),
@@ -114,8 +124,15 @@ BYTES: list[tuple[dict[str, Any], tuple[int, int, int, int]]] = [
 
 @pytest.mark.parametrize(("settings", "expected"), BYTES)
 def test_bytes_a_parameter_follow_the_precision_and_the_framework(
-    settings: dict[str, Any], expected: tuple[int, int, int, int]
+    settings: dict[str, Any], expected: tuple[float, int, int, float]
 ) -> None:
     run = made("llama3-8b", **settings)
     each = bytes_per_parameter(run, memory_profile_of(run))
     assert (each.weights, each.gradients, each.optimizer, each.copies) == expected
+
+
+def test_recipes_of_latent_attention_keep_16_bit_moments() -> None:
+    run = made("deepseek-v3", execution__framework="nemo", plan__dp=8, plan__ep=8)
+    assert bytes_per_parameter(run, memory_profile_of(run)).optimizer == 2 + 2 + 2
+    stated = made("deepseek-v3", execution__framework="nemo", execution__moment_dtype="fp32", plan__dp=8, plan__ep=8)
+    assert bytes_per_parameter(stated, memory_profile_of(stated)).optimizer == 2 + 4 + 4

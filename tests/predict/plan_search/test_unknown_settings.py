@@ -41,7 +41,7 @@ def test_unknown_keys_have_the_usual_values_that_fit(overrides: list[str], expec
 
 
 def test_experts_spread_as_far_as_memory_needs() -> None:
-    assert _values(DEEPSEEK, ["plan.ep=unknown"]) == {"plan.ep": [32]}
+    assert _values(DEEPSEEK, ["plan.ep=unknown"]) == {"plan.ep": [16]}
     within_a_node = _values(DEEPSEEK, [*SMALL, "batch={global: 64, micro: 1, seq_len: 4096}"])["plan.ep"]
     assert within_a_node and max(within_a_node) <= 8
 

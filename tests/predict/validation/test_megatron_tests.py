@@ -70,6 +70,14 @@ def test_a_test_is_read_by_its_own_flags() -> None:
         ({"tp": "2", "dp": "1", "seq_parallel": "1"}, "sp", True),
         ({"recompute": "full", "recompute_method": "uniform", "recompute_layers": "1"}, "recompute", "full"),
         ({"vpp": "", "notes": "decoder-last-pipeline-num-layers=2; x=1"}, "last_stage_layers", 2),
+        ({"layers": "6", "vpp": "2"}, "count_embedding", 1),
+        ({"layers": "31", "notes": "account-for-loss-in-pipeline-split=1"}, "count_loss", 1),
+        (
+            {"recompute": "selective", "recompute_modules": "layernorm mlp moe_act"},
+            "recompute_modules",
+            "layernorm,mlp,moe_act",
+        ),
+        ({"n_gpus": ""}, "dp", 2),
     ],
 )
 def test_each_flag_of_the_plan_is_read(changes: dict[str, str], key: str, value: object) -> None:
@@ -84,6 +92,8 @@ def test_each_flag_of_the_plan_is_read(changes: dict[str, str], key: str, value:
         ({"notes": "grad-reduce-in-bf16=1"}, "gradient_dtype", "bf16"),
         ({"precision": "FP16"}, "gradient_dtype", "fp16"),
         ({"precision": "FP8", "fp8_recipe": "blockwise"}, "fp8_recipe", "blockwise"),
+        ({"precision": "FP8", "fp8_recipe": "tensorwise"}, "fp8_weights", "copies"),
+        ({"precision": "FP8", "fp8_recipe": "delayed", "notes": "fp8-param-gather=1"}, "fp8_weights", "primary"),
         ({"optimizer": "muon"}, "optimizer", "muon"),
         ({}, "dropout", True),
         ({"position": "rope"}, "dropout", False),
@@ -125,6 +135,11 @@ def test_experts_are_divided_by_tp_unless_a_flag_says_otherwise() -> None:
     assert read(**divided, etp="1").plan.etp == 1
 
 
+def test_gpus_that_are_not_stated_are_the_fewest_that_experts_fold_into() -> None:
+    divided = MIXTURE | {"tp": "2", "dp": "", "n_gpus": "", "seq_parallel": "1", "ep": "4"}
+    assert (read(**divided).plan.dp, read(**divided, etp="1").plan.dp) == (4, 2)
+
+
 def test_latent_attention_is_read_by_its_ranks() -> None:
     latent = read(mla="q 192 kv 64 nope 16 rope 8 v 16").model.attention
     assert isinstance(latent, LatentAttention)
@@ -135,7 +150,7 @@ def test_latent_attention_is_read_by_its_ranks() -> None:
     ("changes", "why"),
     [
         ({"kind": "hybrid"}, "kind: hybrid: Mamba"),
-        ({"n_gpus": ""}, "n_gpus: not published"),
+        ({"n_gpus": "", "dp": ""}, "n_gpus: not stated, nor dp"),
         ({"vocab_padded": ""}, "vocab_padded: not published"),
         ({"attention_backend": "magic"}, "attention_backend: magic is not one of fused, flash, unfused"),
         (MIXTURE | {"moe_layer_freq": "([0]*2+[1]*29)"}, "is not a list of 32 layers"),

@@ -37,6 +37,7 @@ def plan(measured: float | None, predicted: float, verdict: Verdict = "FITS", **
         predicted=Interval(median=predicted, low=0.9 * predicted, high=1.1 * predicted),
         contender=Contender(value=predicted, repeats=0.05),
         verdict=verdict,
+        fits_probability={"FITS": 0.97, "AT RISK": 0.7, "OOM": 0.01}[verdict],
     )
 
 

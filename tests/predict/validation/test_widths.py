@@ -78,6 +78,7 @@ def group(source: str, error: float) -> list[MeasuredPlan]:
             predicted=Interval(median=value, low=value, high=value),
             contender=Contender(value=value, per_setting=PLAN_SETTING.value, settings=(place,)),
             verdict="FITS",
+            fits_probability=0.99,
         )
         for place, value in enumerate(predicted)
     ]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from predict.checkup import GIVES, Checkup, doctor
+from predict.checkup import GIVES, Checkup, Profile, doctor
 from predict.cli.options import add_data, add_json, print_answer
-from predict.reports.text import escape, stacked
+from predict.reports.text import escape, first_that_fits, stacked
 from sampling.errors import SamplesError
 from sampling.files.faults import counted
 
@@ -58,17 +58,32 @@ def _lines(found: Checkup) -> Iterator[str]:
 
 
 def _profiles(found: Checkup) -> RenderableType:
-    table = Table(title="profiles", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for name in ("profile", "whose", "device", "rows", "set aside", "sampled", "fitted", "pace within"):
-        table.add_column(name, justify="right" if name in ("rows", "set aside") else "left")
-    for each in found.profiles:
-        here = each.name + (" (answers runs here)" if each.name == found.runs_here_use else "")
-        on_this = " (this CPU)" if each.device == found.cpu else ""
-        counts = ("not counted" if count is None else f"{count:,}" for count in (each.rows, each.set_aside))
-        pace = "not read" if each.pace_half_width is None else f"±{math.expm1(each.pace_half_width):.0%}"
-        cells = (here, each.kind, f"{each.device}{on_this}", *counts, each.sampled or "no", each.fitted or "no", pace)
-        table.add_row(*map(escape, cells))
-    return table
+    """The profiles, with as much of each as the terminal has room for."""
+    rows = [_cells(found, each) for each in found.profiles]
+
+    def without(*left_out: str) -> Table:
+        table = Table(title="profiles", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+        names = [name for name in HEADINGS if name not in left_out]
+        for name in names:
+            table.add_column(name, justify="right" if name in ("rows", "set aside") else "left")
+        for cells in rows:
+            table.add_row(*(escape(cells[name]) for name in names))
+        return table
+
+    return first_that_fits(without(), without("whose", "set aside"), without("whose", "set aside", "device"))
+
+
+HEADINGS = ("profile", "whose", "device", "rows", "set aside", "sampled", "fitted", "pace within")
+
+
+def _cells(found: Checkup, each: Profile) -> dict[str, str]:
+    """A profile's text under each of HEADINGS."""
+    here = each.name + (" (answers runs here)" if each.name == found.runs_here_use else "")
+    on_this = " (this CPU)" if each.device == found.cpu else ""
+    counts = ("not counted" if count is None else f"{count:,}" for count in (each.rows, each.set_aside))
+    pace = "not read" if each.pace_half_width is None else f"±{math.expm1(each.pace_half_width):.0%}"
+    cells = (here, each.kind, f"{each.device}{on_this}", *counts, each.sampled or "no", each.fitted or "no", pace)
+    return dict(zip(HEADINGS, cells, strict=True))
 
 
 def _verdict(found: Checkup) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from predict.interval import Interval
 from predict.ledger.training_cost import TIMES, TrainingCost
 from predict.reports.memory import headlines, misfit
-from predict.reports.text import escape, first_lines_of, run_text, stacked
+from predict.reports.text import escape, fact, first_lines_of, head, run_text, stacked
 from predict.serialise import version_of
 from predict.step.prediction import Prediction
 from sampling.number_text import DIGITS, duration, significant
@@ -75,14 +75,14 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
     lines = [
         *headlines([misfit(prediction.memory)]),
         *first_lines_of(prediction),
-        f"[bold]{escape(run.name)}[/]  {escape(run_text(run))}",
+        head(run.name, run_text(run)),
         "",
-        f"  tokens      {tokens_text(cost.tokens)} in {cost.steps:,} steps of {duration(step.median_us)}",
-        f"  days        [bold]{span_text(cost.days)}[/]",
-        f"  GPU-hours   {span_text(cost.gpu_hours)}",
-        *([f"  cost        {escape(money_text(cost.cost, cost.currency))}"] if cost.cost else []),
-        f"  energy      {energy}",
-        f"  goodput     {goodput_text(cost, known)}",
+        fact("tokens", f"{tokens_text(cost.tokens)} in {cost.steps:,} steps of {duration(step.median_us)}"),
+        fact("days", f"[bold]{span_text(cost.days)}[/]"),
+        fact("GPU-hours", span_text(cost.gpu_hours)),
+        *([fact("cost", escape(money_text(cost.cost, cost.currency)))] if cost.cost else []),
+        fact("energy", energy),
+        fact("goodput", goodput_text(cost, known)),
         "  in brackets: the 90 % interval, from the step time alone",
     ]
     return stacked(*lines)

@@ -46,7 +46,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory, warm_python: Path) -> Path:
     for kind in ("samples", "regressors"):
         shutil.copytree(ROOT / "data" / kind / SHIPPED, place / "data" / kind / SHIPPED)
     shutil.copytree(ROOT / "data" / "published", place / "data" / "published", ignore=shutil.ignore_patterns(f"{OWN}*"))
-    for name in ("Makefile", "pyproject.toml", "README.md"):
+    for name in ("Makefile", "pyproject.toml", "requirements-dev.txt", "README.md"):
         shutil.copy(ROOT / name, place / name)
     for name, changes in SMALLER.items():
         text = (place / name).read_text()

@@ -268,20 +268,31 @@ def offline(lines: Sequence[str]) -> tuple[list[str], str]:
 
 
 def audit() -> str:
-    """What pip-audit says of the lock, or why it cannot."""
+    """Findings of pip-audit for the lock, or why there are none to be had."""
     program = shutil.which("pip-audit")
     if program is None:
         return "not asked: no pip-audit here (pip install pip-audit)"
-    asked = [program, "--requirement", str(LOCK), "--no-deps", "--disable-pip", "--progress-spinner", "off"]
+    asked = [
+        program,
+        "--requirement",
+        str(LOCK),
+        "--no-deps",
+        "--disable-pip",
+        "--progress-spinner",
+        "off",
+        "--format",
+        "json",
+    ]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=600)
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    if done.returncode == 0:
-        return "no known vulnerability"
-    return (
-        f"not asked: {lines[-1][:120]}"
-        if "Traceback" in done.stderr or not done.stdout
-        else f"{len(lines) - 2} findings"
-    )
+    try:
+        packages = json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError):
+        return f"not asked: {(done.stderr.strip().splitlines() or ['no answer'])[-1][:120]}"
+    known = [each for each in packages if "skip_reason" not in each]
+    faulty = [each["name"] for each in known if each["vulns"]]
+    if not known:
+        return f"not asked: the index here knows no vulnerabilities of any of {len(packages)} packages"
+    return f"findings for {', '.join(faulty)}" if faulty else f"none in {len(known)} of {len(packages)} packages"
 
 
 def checks() -> Iterator[tuple[str, str, bool]]:
@@ -297,7 +308,8 @@ def checks() -> Iterator[tuple[str, str, bool]]:
         ", ".join(others) or f"none of {len(locked().splitlines()) - 3}",
         not others,
     )
-    yield "pip-audit of the lock", found if (found := audit()) else "", "findings" not in found
+    found = audit()
+    yield "known vulnerabilities (pip-audit of the lock)", found, not found.startswith("findings")
     reached, said = offline((*OFFLINE, *TRAINED))
     ran = said.count("\n$ ") + said.startswith("$ ")
     yield (

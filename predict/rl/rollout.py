@@ -21,11 +21,11 @@ from predict.serving.server import EngineSettings, Server, ServerPlacement
 from predict.serving.simulate import Served, serve
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import BOUND, Stepper, stepper
-from predict.serving.traffic import Traffic
+from predict.serving.traffic import MOST_REQUESTS, Traffic
 from regressors.features.arrays import Floats, Ints
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
-from sampling.errors import InfeasibleError
+from sampling.errors import InfeasibleError, UserError
 from sampling.hardware.cluster import Cluster, Gpu
 
 FILLING, MEASURED = 3, 3
@@ -249,6 +249,11 @@ def _streams(rl: RlRun, replicas: int, steps: float) -> list[Traffic]:
     """The requests of each engine, all there at the start, of `steps` steps."""
     samples, n = rl.samples, rl.section.n
     of_step = len(samples.prompt)
+    if steps * of_step > MOST_REQUESTS:
+        raise UserError(
+            f"rl.prompts: the engines generate {steps * of_step:,.0f} responses for a step, more than the {MOST_REQUESTS:,} that are simulated; "
+            "give fewer, or a smaller rl.n, rl.staleness or rl.rollout.round_prompts"
+        )
     places = np.arange(round(steps * of_step))
     chunked = rl.section.rollout.dispatch == CHUNKS
     engine = places % of_step * replicas // of_step if chunked else places % replicas

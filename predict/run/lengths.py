@@ -13,6 +13,7 @@ from statistics import NormalDist
 
 from sampling.errors import ConfigError, UserError
 from sampling.files.faults import shown
+from sampling.files.schema import LARGEST
 
 PACKED, SORTED, PADDED = "packed", "sorted", "max"
 FORMS = "constant:N, uniform:LOW..HIGH, lognormal:MEDIAN,SIGMA, lognormal:mean=N,p90=N or file:PATH"
@@ -70,7 +71,8 @@ def require_one_length(real: RealSequences | None, doing: str) -> None:
 
 
 def real_lengths(text: str, count: int, folder: Path) -> tuple[int, ...]:
-    """`count` lengths of a distribution, ascending: its quantiles at the middles of `count` equal shares.
+    """`count` lengths of a distribution, ascending: its quantiles at the middles of `count` equal shares, each cut to the largest number
+    of tokens that a config may state.
 
     ConfigError, without a key's path, for a distribution that is not valid and a file that cannot be read; `folder` is where its path
     starts.
@@ -79,7 +81,7 @@ def real_lengths(text: str, count: int, folder: Path) -> tuple[int, ...]:
         raise ConfigError(f"{count:,} sequences are too many to lay out one by one; give {MOST_SEQUENCES:,} at most")
     kind, _, values = text.partition(":")
     quantile = _file_quantile(folder / values) if kind == "file" else QUANTILES[kind](values)
-    return tuple(max(1, round(quantile((place + 0.5) / count))) for place in range(count))
+    return tuple(max(1, round(min(quantile((place + 0.5) / count), LARGEST))) for place in range(count))
 
 
 def _constant(values: str) -> Quantile:

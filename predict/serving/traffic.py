@@ -122,6 +122,10 @@ def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
         )
     prompt, output = (_lengths(load, of, count, draw) for of in ("prompt", "output"))
     group, shared = np.full(count, -1), np.zeros(count, dtype=np.int64)
+    if load.distinct_prompts > MOST_REQUESTS:
+        raise UserError(
+            f"load.distinct_prompts: {load.distinct_prompts:,} are more than {MOST_REQUESTS:,}; omit it where each request has its own prompt"
+        )
     if load.distinct_prompts:
         group = draw.integers(load.distinct_prompts, size=count)
         prompt = _lengths(load, "prompt", load.distinct_prompts, draw)[group]

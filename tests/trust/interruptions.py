@@ -271,6 +271,7 @@ def interrupted(trial: Trial, seeds: Sequence[int], *, until: float) -> Tried:
             said = [*ended.faults, *_after(trial, folder, most)]
             tried.kept += bool(_count(trial, folder))
             tried.wrong += [f"seed {seed}, {by.name}: {fault}" for fault in said]
+            print(f"{trial.name} seed {seed}: {by.name}, exit code {ended.code}", *said, file=sys.stderr, flush=True)
     return tried
 
 
@@ -388,7 +389,9 @@ def _file_system(folder: Path, options: str) -> Iterator[bool]:
 
 
 def parser() -> argparse.ArgumentParser:
-    return command(__doc__, cases=200)
+    made = command(__doc__, cases=200)
+    made.add_argument("--trial", choices=SHARES, action="append", help="this command alone; may be repeated")
+    return made
 
 
 def main() -> None:
@@ -396,11 +399,12 @@ def main() -> None:
     begun = time.monotonic()
     until = begun + 60 * options.minutes
     share = options.cases / sum(SHARES.values())
+    trials = [trial for trial in TRIALS if not options.trial or trial.name in options.trial]
     tried = [
         interrupted(trial, range(options.seed, options.seed + round(share * SHARES[trial.name])), until=until)
-        for trial in TRIALS
+        for trial in trials
     ]
-    poor = [surrounded(trial, given) for given in SURROUNDINGS for trial in TRIALS if time.monotonic() < until]
+    poor = [surrounded(trial, given) for given in SURROUNDINGS for trial in trials if time.monotonic() < until]
     rows = [each.cells for each in (*tried, *_by_surroundings(poor)) if each.cases]
     note = f"Seeds from {options.seed}, {(time.monotonic() - begun) / 60:.0f} minutes."
     headings = ("command, or what it lacks", "cases", "exit codes", "with something finished", "held")

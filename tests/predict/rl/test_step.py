@@ -14,7 +14,7 @@ from predict.rl.phases import FACTORS, TERMS, TRAINING
 from predict.rl.rollout import rollout_server
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.stepper import stepper
-from sampling.errors import ConfigError
+from sampling.errors import ConfigError, UserError
 from sampling.files.places import CONFIGS
 from tests.predict.command import Command
 from tests.predict.rl.small_steps import median, phase_of, step_of
@@ -291,3 +291,8 @@ def test_draws_differ_about_the_quantiles(small: Path, command: Command) -> None
     assert found["step_us"]["p50"] == same.percentiles_us("step")["p50"]
     assert "over 2 draws of the lengths" in command.text("rl-step", str(small), "--draws", "2")
     assert main(["rl-step", str(small), "--draws", "0"]) == 2
+
+
+def test_more_responses_than_can_be_simulated_are_refused(small: Path) -> None:
+    with pytest.raises(UserError, match=r"rl\.prompts: the engines generate .* responses for a step"):
+        step_of(small, "rl.rollout.round_prompts=1000000000")

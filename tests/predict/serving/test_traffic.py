@@ -12,7 +12,7 @@ from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.stepper import stepper
 from predict.serving.traffic import Load, traffic_of
-from sampling.errors import ConfigError
+from sampling.errors import ConfigError, UserError
 from tests.predict.serving.servers import CONFIG
 
 BY_MEAN = "lognormal:mean=600,p90=1200"
@@ -83,3 +83,9 @@ def test_uneven_answers_wait_longer_at_the_tail() -> None:
 def test_lengths_that_cannot_be(settings: list[str], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         load_serving(CONFIG, settings)
+
+
+def test_lengths_and_prompts_without_end_are_cut_or_refused() -> None:
+    assert real_lengths(f"constant:{'9' * 30}", 2, Path()) == real_lengths("lognormal:1e9,9", 2, Path())[1:] * 2
+    with pytest.raises(UserError, match=r"load\.distinct_prompts: 1,000,000,000 are more than"):
+        traffic_of(Load(rate=1, duration_s=10, prompt=10, output=10, distinct_prompts=10**9))

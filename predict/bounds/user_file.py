@@ -152,7 +152,7 @@ def export(made: MetaModule, path: Path) -> torch.export.ExportedProgram:
     with contextlib.redirect_stdout(sys.stderr), _quiet(), torch.device("meta"):
         try:
             return torch.export.export(made.module, made.positional, made.named, strict=False)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(_why(error, path)) from error
 
 
@@ -169,7 +169,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _why(error: Exception, path: Path) -> str:
+def _why(error: BaseException, path: Path) -> str:
     where = line_of_error(error, path) or str(path)
     operation = _operation(error, where)
     if _is_data_dependent(error):
@@ -182,7 +182,7 @@ def _is_data_dependent(error: BaseException) -> bool:
     return bool(re.search(r"data.dependent|DynamicOutputShape|meta tensors|unbacked", texts, re.IGNORECASE))
 
 
-def _operation(error: Exception, where: str) -> str:
+def _operation(error: BaseException, where: str) -> str:
     """The operation that torch names, else the source of the line."""
     named = getattr(error, "func", None) or re.search(r"aten[.:]+([\w.]+)", str(error))
     if named is not None:

@@ -105,7 +105,7 @@ def _records(folder: Path) -> int:
     before = os.environ.get("STEPTIME_DATA")
     os.environ["STEPTIME_DATA"] = str(folder / "data")
     try:
-        return len(records("pod", print)) if (folder / "data" / "runs").exists() else 0
+        return len(records("pod", print)) if [*(folder / "data" / "runs").glob("pod/*.json")] else 0
     finally:
         os.environ.pop("STEPTIME_DATA") if before is None else os.environ.update(STEPTIME_DATA=before)
 

@@ -47,6 +47,10 @@ CASES = {
         forward("self.a(x)", INPUT, parts="self.a = nn.Linear(7, 3)"),
         r"module.py:10: `return self.a\(x\)`",
     ),
+    "an exit": (
+        forward("sys.exit(0)", INPUT, parts="global sys; import sys"),
+        r"module.py:10: `return sys.exit\(0\)` cannot be exported: SystemExit",
+    ),
     "a graph of its own": (
         forward("torch.cond(x.sum() > 0, lambda y: y * 2, lambda y: y - 1, (x,))", INPUT),
         r"module.py:10: cond is not read",

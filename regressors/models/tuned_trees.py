@@ -169,7 +169,8 @@ def _few_trees(settings: ForestSettings, share: float, inputs: Floats, target: F
                 random_state=number,
             )
             weights = np.bincount(drawn, minlength=len(rows)).astype(np.float64)
-            total += tree.fit(rows, target, sample_weight=weights, check_input=False).predict(wanted, check_input=False)
+            fitted = tree.fit(rows, target, sample_weight=weights, check_input=False)
+            total += fitted.tree_.predict(wanted).reshape(-1)
     return total / trees
 
 

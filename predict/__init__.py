@@ -36,12 +36,11 @@ if TYPE_CHECKING:
     from predict.measurement.benchmark import benchmark
     from predict.measurement.measure import measure
     from predict.memory.advice import Advice
-    from predict.memory.estimate import MemoryEstimate
     from predict.plan_search.compare import compare
     from predict.plan_search.default_plan import default_config
     from predict.plan_search.needed_calls import calls
     from predict.plan_search.sensitivity import sensitivity
-    from predict.plan_search.sweep import rl_search, search_combinations, sweep
+    from predict.plan_search.sweep import sweep
     from predict.plan_search.timed_schedules import schedule
     from predict.plan_search.unknown_settings import likely_steps
     from predict.plan_search.whole_search import search
@@ -90,13 +89,11 @@ __all__ = [
     "record",
     "report",
     "rl_ledger",
-    "rl_search",
     "rl_step",
     "rl_step_draws",
     "schedule",
     "schema",
     "search",
-    "search_combinations",
     "sensitivity",
     "serving_answer",
     "serving_fit",
@@ -131,7 +128,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.plan_search.default_plan": ("default_config",),
     "predict.plan_search.needed_calls": ("calls",),
     "predict.plan_search.sensitivity": ("sensitivity",),
-    "predict.plan_search.sweep": ("rl_search", "search_combinations", "sweep"),
+    "predict.plan_search.sweep": ("sweep",),
     "predict.plan_search.timed_schedules": ("schedule",),
     "predict.plan_search.unknown_settings": ("likely_steps",),
     "predict.plan_search.whole_search": ("search",),
@@ -159,8 +156,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, for `help(predict)`, and what is loaded."""
-    return sorted({*globals(), *__all__})
+    """The public names."""
+    return __all__
 
 
 @checked
@@ -252,12 +249,17 @@ def one_batch_predict(config: Config, overrides: Sequence[str] = ()) -> float:
 
 
 @checked
-def one_batch_memory(config: Config, overrides: Sequence[str] = ()) -> MemoryEstimate:
-    """The memory of each pipeline rank, the expected peak, its upper bound, and whether it fits.
+def one_batch_memory(config: Config, overrides: Sequence[str] = ()) -> Any:
+    """The memory of each pipeline rank, the expected peak, its upper bound, and whether it fits: a `MemoryEstimate`.
 
-    For `plan.schedule: best`, under the fastest schedule that fits; where none fits, under the one with the smallest peak.
+    For `plan.schedule: best`, under the fastest schedule that fits; where none fits, under the one with the smallest peak. Of an RL config
+    the `RlMemory` of a GPU while it generates and while it updates; of a serving config the room of its cache.
     """
-    return estimate(load(config, overrides), require_fit=False).memory
+    from predict.kinds import ServerOptions, kind, kind_of
+
+    of = kind(kind_of(config))
+    predict = of.predictor(partial(estimate, require_fit=False), ServerOptions())
+    return of.memory(predict(of.load(config, overrides)))
 
 
 @checked

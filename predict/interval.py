@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Self
 
 from regressors.bank.times import Source, Times
 
@@ -30,7 +31,7 @@ class Interval:
         return cls(median=value, low=value, high=value)
 
     @classmethod
-    def from_log(cls, median: float, half_width: float) -> Interval:
+    def from_log(cls, median: float, half_width: float) -> Self:
         """The interval of a half-width in log, at 90 %, about a median."""
         factor = math.exp(half_width)
         return cls(median=median, low=median / factor, high=median * factor)

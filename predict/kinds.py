@@ -10,22 +10,22 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from sampling.errors import UserError
 from sampling.files.disk import is_file
-from sampling.files.documents import read_yaml
 from sampling.files.faults import Fault, config_error
-from sampling.files.schema import Key
-from sampling.hardware.cluster import Cluster
+
+if TYPE_CHECKING:
+    from predict.interval import Interval
+    from sampling.files.schema import Key
+    from sampling.hardware.cluster import Cluster
 
 TRAINING, SERVING, RL = "training", "serving", "rl"
 Run = TypeVar("Run")
 Predicted = TypeVar("Predicted")
 Values = Mapping[str, Any]
 """Key path → value."""
-Estimate = Callable[..., Any]
-"""The path from a loaded training run to its prediction, which RL steps take too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +72,8 @@ KINDS: Mapping[str, KindFacts] = {
 
 def kind_of(config: object) -> str:
     """The kind of a config by its sections, TRAINING for one that cannot be read."""
+    from sampling.files.documents import read_yaml
+
     document = read_yaml(Path(config))[0] if isinstance(config, str | Path) else getattr(config, "content", config)
     return next(
         (name for name in (RL, SERVING) if isinstance(document, Mapping) and KINDS[name].section in document), TRAINING
@@ -105,6 +107,7 @@ class Order(Generic[Predicted]):
 
     meaning: str
     value: Callable[[Predicted], float]
+    needs_price: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,8 +151,8 @@ class Kind(ABC, Generic[Run, Predicted]):
     name: ClassVar[str]
     columns: ClassVar[str]
     """Names of the long table's columns, between blanks; those of varied keys follow."""
-    orders: ClassVar[Mapping[str, Order[Any]]] = {}
-    """Objective → what predictions are ordered by."""
+    orders: ClassVar[Mapping[str, Order[Any]]]
+    """Objective → what predictions are ordered by, the usual one first."""
     measures: ClassVar[Mapping[str, Measure[Any]]]
     """Key in JSON → a figure that changes of the hardware and of settings move; changes are ranked by the first."""
     can_be_auto: ClassVar[tuple[str, ...]] = ()
@@ -170,12 +173,17 @@ class Kind(ABC, Generic[Run, Predicted]):
         """The keys that may vary."""
 
     @abstractmethod
-    def predictor(self, estimate: Estimate, of_servers: ServerOptions) -> Callable[[Run], Predicted]:
-        """The function from a run to its prediction. UserError for options that cannot be."""
+    def predictor(self, estimate: Callable[[Any], Any], of_servers: ServerOptions) -> Callable[[Run], Predicted]:
+        """The function from a run to its prediction; `estimate` predicts training runs, which RL steps have too. UserError for options
+        that cannot be."""
 
     @abstractmethod
     def row(self, predicted: Predicted) -> dict[str, Any]:
         """A prediction's cells of the long table."""
+
+    @abstractmethod
+    def memory(self, predicted: Predicted) -> Any:
+        """The memory of a prediction's GPUs, as `predict memory` reports it; of a server, the room of its cache."""
 
     @abstractmethod
     def settings(self, predicted: Predicted) -> Values:
@@ -213,22 +221,14 @@ class Kind(ABC, Generic[Run, Predicted]):
         """The key that another tool's name stands for; any other as it is."""
         return path
 
-    def content(self, config: Any, overrides: Sequence[str]) -> Values:
-        """The content of a config under settings, whose values may be choices; for a kind of which every combination is predicted."""
-        raise UserError(f"{KINDS[self.name].title}: its combinations are too many to predict each; use predict.search")
-
-    def opened(self, content: Values, overrides: Sequence[str]) -> dict[str, Any]:
-        """The keys that a search opens where a config leaves none open, with their choices."""
-        return {}
-
     def automatic(
-        self, config: Any, content: Values, overrides: Sequence[str], varied: Values, wanted: Collection[str]
+        self, config: Any, overrides: Sequence[str], varied: Values, wanted: Collection[str]
     ) -> dict[str, tuple[Any, ...]]:
         """The values of each key that may be `auto`, as those of `wanted` are; `varied` has those of the other keys that vary."""
         return {}
 
     def completing(
-        self, config: Any, content: Values, overrides: Sequence[str], varied: Values, automatic: Collection[str]
+        self, config: Any, overrides: Sequence[str], varied: Values, automatic: Collection[str]
     ) -> Callable[[Values], Values | None]:
         """The function from a combination to its settings, with those that follow from it; None for one that is not possible."""
         return lambda values: values
@@ -236,6 +236,26 @@ class Kind(ABC, Generic[Run, Predicted]):
     def not_read(self, predicted: Predicted) -> Values:
         """Arguments of another tool's in the config that change nothing here."""
         return {}
+
+
+class EnumeratedKind(Kind[Run, Predicted]):
+    """A kind whose search predicts every combination of what a config leaves open."""
+
+    @abstractmethod
+    def content(self, config: Any, overrides: Sequence[str]) -> Values:
+        """The content of a config under settings, whose values may be choices."""
+
+    @abstractmethod
+    def opened(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """The keys that a search opens where a config leaves none open, with their choices."""
+
+    @abstractmethod
+    def ratio(self, best: Predicted, other: Predicted, objective: str) -> Any:
+        """The `plan_search.ties.Ratio` of what an objective orders by, of another prediction to the best one; common errors cancel."""
+
+    @abstractmethod
+    def rate_ratio(self, first: Predicted, other: Predicted) -> Interval:
+        """The ratio of what is done per second, of another prediction over the first; common errors cancel."""
 
 
 def refuse_server_options(of_servers: ServerOptions) -> None:

@@ -53,6 +53,9 @@ FORMATS: Mapping[str, Format] = {
     ),
     "serving-step": FIRST,
     "serving-sweep": FIRST,
+    "serving-search": Format(
+        version=2, changes={2: "`best`, `left_out` and `space` as in `search`, in place of the rows of a sweep"}
+    ),
     "serving-compare": FIRST,
     "rl-step": FIRST,
     "rl-compare": FIRST,
@@ -66,7 +69,12 @@ FORMATS: Mapping[str, Format] = {
     "learn-plan-setting": FIRST,
     "measure-rl": FIRST,
     "record": FIRST,
-    "rl-search": FIRST,
+    "rl-search": Format(
+        version=2,
+        changes={
+            2: "`left_out` and `space` are counts, as in `search`; `varied` is what `space` was, `step_time_us` what `step_us` was"
+        },
+    ),
     "rl-sweep": FIRST,
     "served": FIRST,
     "validate": FIRST,

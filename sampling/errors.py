@@ -93,6 +93,15 @@ class Checks:
             check(*given, **named)
 
 
+@contextmanager
+def naming(option: str) -> Iterator[None]:
+    """Put the option that named a file in front of each line of a UserError about it."""
+    try:
+        yield
+    except UserError as error:
+        raise type(error)("\n".join(f"{option}: {line}" for line in str(error).splitlines())) from None
+
+
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, UserError)
 """Errors of reading a line, or an event, that no session wrote whole."""
 

@@ -52,7 +52,6 @@ def test_the_public_names_are_sorted_and_there() -> None:
         (lambda: predict.report(str(DEMO)), "configs: .* is not allowed; give a list of paths"),
         (lambda: predict.compare(DEMO, DEMO, overrides={"plan.tp": 2}), "give a list of KEY=VALUE"),  # type: ignore[arg-type]
         (lambda: predict.schema("runs"), "give one of training, rl, serving, truth"),  # type: ignore[arg-type]
-        (lambda: predict.rl_search(DEMO), "use predict.search"),
     ],
 )
 def test_an_argument_of_a_wrong_type_is_refused_with_what_to_give(call: Callable[[], object], problem: str) -> None:

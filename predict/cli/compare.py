@@ -10,12 +10,9 @@ from predict.cli.options import (
     add_overrides,
     add_serving_questions,
     add_step_model,
-    naming,
     print_json,
 )
 from predict.cli.sweep import progress_of_combinations, server_options
-from predict.kinds import TRAINING, kind, require_one_kind
-from sampling.errors import Checks, UserError
 
 EXAMPLES = """\
 examples:
@@ -41,34 +38,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    if len(options.configs) == 1:
-        raise UserError(f"CONFIG: {options.configs[0]} alone has nothing beside it; give two or more run configs")
     from predict import estimate
-    from predict.plan_search.compare import differences
-    from predict.reports.compare import compare_json, compare_text, side_by_side_json, side_by_side_text
+    from predict.plan_search.compare import predicted
+    from predict.reports.compare import compare_json, compare_text
     from predict.reports.text import show
 
-    of = kind(require_one_kind(options.configs))
-    runs, found = [], []
-    with Checks() as checks:
-        with checks.one():
-            predict = of.predictor(estimate, server_options(options))
-        for config in options.configs:
-            with checks.one():
-                runs.append(of.load(config, options.overrides))
-    with progress_of_combinations("compare", of) as progress:
-        for run in runs:
-            with naming(run.name):
-                found.append(predict(run))
-            if progress:
-                progress(len(found), len(runs))
-    if of.name == TRAINING:
-        from_first = differences(found[0], found[1:])
-        if options.json:
-            print_json(compare_json(from_first))
-        else:
-            show(compare_text(from_first))
-    elif options.json:
-        print_json(side_by_side_json(of, found))
+    with progress_of_combinations("compare", options.configs[0]) as progress:
+        of, found = predicted(options.configs, options.overrides, server_options(options), estimate, progress)
+    if options.json:
+        print_json(compare_json(of, found))
     else:
-        show(side_by_side_text(of, [run.name for run in runs], found))
+        show(compare_text(of, found))

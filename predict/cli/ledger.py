@@ -17,7 +17,7 @@ from predict.cli.options import (
     refuse,
 )
 from predict.kinds import RL, kind_of
-from predict.plan_search.sweep import as_csv
+from predict.plan_search.long_table import as_csv
 from predict.reports.ledger import COLUMNS, ledger_json, ledger_rows, ledger_text
 from predict.reports.rl_ledger import rl_ledger_json, rl_ledger_rows, rl_ledger_text
 

@@ -19,7 +19,6 @@ from predict.cli.options import (
     loaded,
     log,
     log_not_read,
-    naming,
     print_answer,
     print_json,
     refuse,
@@ -41,7 +40,7 @@ from predict.reports.restored_memory import memory_report_json, memory_report_te
 from predict.reports.rl_step import rl_memory_json, rl_memory_text, rl_misfit
 from predict.reports.text import show, with_provenance
 from predict.run.training_run import TrainingRun
-from sampling.errors import Checks, UserError
+from sampling.errors import Checks, UserError, naming
 from sampling.extras import require_library
 
 DESCRIPTION = """\

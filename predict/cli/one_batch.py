@@ -17,7 +17,6 @@ from predict.cli.options import (
     given,
     loaded,
     log,
-    naming,
     print_answer,
     print_json,
     refuse,
@@ -29,7 +28,7 @@ from predict.reports.memory import headlines, misfit
 from predict.reports.prediction import prediction_text, predictions_json, side_by_side
 from predict.reports.text import show, with_provenance
 from predict.step.prediction import Prediction
-from sampling.errors import UserError
+from sampling.errors import UserError, naming
 
 if TYPE_CHECKING:
     from predict.measurement.pace import Pace

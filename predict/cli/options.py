@@ -15,7 +15,7 @@ from predict.config.overrides import flag
 from predict.reports.text import show
 from predict.run.calibration_file import calibrated_by
 from predict.run.training_run import TrainingRun
-from sampling.errors import Checks, InfeasibleError, UserError
+from sampling.errors import Checks, InfeasibleError, UserError, naming
 from sampling.files.disk import require_place, write_atomically
 from sampling.files.disk import require_suffix as require_ending
 from sampling.files.places import OWN_DATA_IN_WORDS
@@ -175,15 +175,6 @@ def require_output(option: str, path: Path | None, suffixes: Any) -> None:
         if path is not None and path != Path() and not path.is_dir():
             checks.run(require_suffix, option, path, suffixes)
         checks.run(require_writable, option, path)
-
-
-@contextmanager
-def naming(option: str) -> Iterator[None]:
-    """Put the option that named a file in front of each line of a UserError about it."""
-    try:
-        yield
-    except UserError as error:
-        raise type(error)("\n".join(f"{option}: {line}" for line in str(error).splitlines())) from None
 
 
 def require_writable(option: str, path: Path | None) -> None:

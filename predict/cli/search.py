@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from predict import launch_arguments
+from predict import estimate
 from predict.cli.made_config import log_part_of_node
 from predict.cli.options import (
     add_coefficients,
@@ -31,26 +29,25 @@ from predict.cli.options import (
     require_writable,
     write_file,
 )
-from predict.cli.sweep import progress_of_combinations, server_options
-from predict.convert.launch import TOOLS
-from predict.kinds import KINDS, TRAINING, Kind, ServerOptions, kind, kind_of, refuse_server_options
+from predict.cli.sweep import server_options
+from predict.config.document import Config
+from predict.convert.launch import TOOLS, launch_files
+from predict.kinds import KINDS, TRAINING, EnumeratedKind, ServerOptions, kind, kind_of, refuse_server_options
+from predict.ledger.training_cost import require_paid
 from predict.plan_search.answer import Answer
-from predict.plan_search.options import BACKENDS, OBJECTIVE_NAMES
+from predict.plan_search.first_answer import FirstAnswer
+from predict.plan_search.options import BACKENDS, OBJECTIVES, SearchOptions, not_of_plans
 from predict.plan_search.search import Found, in_words
-from predict.plan_search.whole_search import FirstAnswer, Listener
+from predict.plan_search.sweep import opened_space, require_objective
+from predict.plan_search.whole_search import Listener
 from sampling.errors import Checks, UserError
 from sampling.files.faults import counted
 from sampling.number_text import duration
 from sampling.progress import Progress, progress_display
 
-if TYPE_CHECKING:
-    from predict.config.document import Document
-    from predict.plan_search.options import SearchOptions
-
-
 OF_TRAINING_PLANS = (
     *("gpus", "batch", "cluster", "max_gpus", "min_interval_overlap", "tokens", "pareto", "write", "report"),
-    *("measure", "why", "save", "jobs", "address", "max_memory", "backend"),
+    *("measure", "save", "jobs", "address", "max_memory", "backend"),
 )
 """Options that only a search of training plans has."""
 TABLES = (".csv", ".json")
@@ -122,7 +119,7 @@ def _add_best(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--objective",
         metavar="NAME",
-        help=f"what is least in the best plan (mfu: most), per token: {', '.join(OBJECTIVE_NAMES)} (default: time); of servers: cost (the "
+        help=f"what is least in the best plan (mfu: most), per token: {', '.join(OBJECTIVES)} (default: time); of servers: cost (the "
         "default with --price), gpu-time (the default without), rate, e2e, ttft or tpot",
     )
     group.add_argument("--top", type=int, default=20, metavar="N", help="plans in the answer (default: 20)")
@@ -176,86 +173,73 @@ def _add_work(group: argparse._ActionsContainer) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    kind_name = kind_of(options.config)
-    if kind_name == TRAINING:
-        _search_plans(options)
-    else:
-        _search_combinations(options, kind(kind_name))
-
-
-def _search_combinations(options: argparse.Namespace, of: Kind[Any, Any]) -> None:
-    """Predict every combination of the config's open keys and print the best."""
-    from predict import estimate
-    from predict.plan_search.sweep import default_objective, long_table, opened_space, require_objective, search_all
-    from predict.reports.sweep import search_json, search_text
-    from predict.reports.text import show
-    from sampling.hardware.this_device import code_version
-
-    objective = options.objective or default_objective(of, options.price)
-    with Checks() as checks:
-        with checks.one():
-            refuse(
-                given(options, *OF_TRAINING_PLANS),
-                f"does not go with {KINDS[of.name].title}, of which every combination is predicted; omit it",
-            )
-        checks.run(require_positive, options, "top")
-        checks.run(require_objective, of, objective, options.price)
-        with checks.one():
-            space = opened_space(options.config, options.overrides, estimate, server_options(options))
-    with progress_of_combinations("search", of) as progress:
-        found = search_all(space, objective, progress)
-    log_not_read(of.not_read(found.predictions[0]))
-    if options.json:
-        print_json(search_json(found, long_table(found, commit=code_version()), top=options.top))
-    else:
-        show(search_text(found, top=options.top, objective=objective))
-
-
-def _search_plans(options: argparse.Namespace) -> None:
-    """Find the best plans of all that a run config leaves open, and print and write them."""
-    from predict import estimate
     from predict.plan_search.whole_search import whole_search
+    from predict.reports.search import answer_json, answer_text
+    from predict.reports.text import show
 
-    with Checks() as checks:
-        checks.run(_check_results, options)
-        checks.run(refuse_server_options, ServerOptions(slo=options.slo, coefficients=options.coefficients))
-        with checks.one():
-            search_options = _search_options(options)
-        with checks.one():
-            config = _config(options)
+    config, search_options = _checked(options)
     with on_stderr() as listener:
         answer = whole_search(config, options.overrides, search_options, estimate, listener)
-    complete = answer.found.complete
-    if options.measure and complete:
-        answer = measured(answer, options.measure)
-    _print(options, answer)
-    if not complete:
+    log_not_read(kind(answer.kind).not_read(answer.ranked[0].prediction))
+    if isinstance(answer, Answer):
+        answer = _with_results(options, answer)
+    if options.json:
+        print_json(answer_json(answer, why=options.why))
+    else:
+        show(answer_text(answer, why=options.why))
+    if not answer.complete:
         raise KeyboardInterrupt
 
 
+def _checked(options: argparse.Namespace) -> tuple[Config, SearchOptions]:
+    """The config and the options of its search; UserError, before any work, with every fault of these and of what is written."""
+    of = kind(kind_of(options.config))
+    is_training = of.name == TRAINING
+    config: Config = options.config
+    with Checks() as checks:
+        if is_training:
+            checks.run(_check_results, options)
+            checks.run(refuse_server_options, ServerOptions(slo=options.slo, coefficients=options.coefficients))
+        else:
+            with checks.one():
+                refuse(given(options, *OF_TRAINING_PLANS), not_of_plans(KINDS[of.name].title))
+        checks.run(require_objective, of, options.objective, options.price)
+        with checks.one():
+            search_options = _search_options(options, step_model="" if is_training else options.model or "")
+        with checks.one():
+            if is_training:
+                config = _run_config(options)
+            elif isinstance(of, EnumeratedKind):
+                opened_space(of, config, options.overrides, estimate, server_options(options))
+    return config, search_options
+
+
 def _check_results(options: argparse.Namespace) -> None:
-    """UserError, before any work, with every fault of the options that say what is measured and written."""
+    """UserError with every fault of the options that say what is measured and written."""
     with Checks() as checks:
         checks.run(require_positive, options, "batch", "measure")
         checks.run(require_folder, "--write", options.write)
         checks.run(require_output, "--pareto", options.pareto, TABLES)
         checks.run(require_output, "--report", options.report, PAGES)
         checks.run(require_writable, "--save", options.save)
+        checks.run(require_paid, options.tokens, options.price)
 
 
-def _search_options(options: argparse.Namespace) -> SearchOptions:
+def _search_options(options: argparse.Namespace, *, step_model: str) -> SearchOptions:
     """The options of the search; UserError with every one that cannot be."""
-    from predict.plan_search.options import SearchOptions
-
-    chosen = {name: getattr(options, name) for name in ("objective", "max_memory", "backend")}
+    chosen = {name: getattr(options, name) for name in ("max_memory", "backend")}
     return SearchOptions(
         **{name: value for name, value in chosen.items() if value is not None},
+        objective=options.objective,
         top=options.top,
         max_gpus=options.max_gpus,
         min_interval_overlap=options.min_interval_overlap,
         clusters=tuple(options.cluster),
         tokens=options.tokens,
         price=options.price,
+        slo=tuple(options.slo),
+        model=step_model,
+        coefficients=options.coefficients,
         front=options.pareto is not None,
         save=options.save,
         jobs=options.jobs,
@@ -263,7 +247,7 @@ def _search_options(options: argparse.Namespace) -> SearchOptions:
     )
 
 
-def _config(options: argparse.Namespace) -> Path | Document:
+def _run_config(options: argparse.Namespace) -> Config:
     if options.config is not None:
         refuse(
             given(options, "model", "gpus", "batch"),
@@ -281,9 +265,14 @@ def _config(options: argparse.Namespace) -> Path | Document:
     return made
 
 
-def _print(options: argparse.Namespace, answer: Answer) -> None:
+def _with_results(options: argparse.Namespace, answer: Answer) -> Answer:
+    """The answer with what is measured of it; its files are written."""
+    if options.measure and answer.complete:
+        from predict.measurement.real_step import measured_plans
+
+        answer = measured_plans(answer, options.measure, log)
     if options.write:
-        write_winners(options.write, answer)
+        _write_winners(options.write, answer)
     if answer.front is not None:
         from predict.reports.search import front_file
 
@@ -294,46 +283,20 @@ def _print(options: argparse.Namespace, answer: Answer) -> None:
 
         title = f"{answer.plans[0].prediction.run.name}: plans found"
         write_file("--report", options.report, report_page(search_content(answer), title=title))
-    if options.json:
-        from predict.reports.search import answer_json
-
-        print_json(answer_json(answer, why=options.why))
-        return
-    from predict.reports.search import answer_text
-    from predict.reports.text import show
-
-    show(answer_text(answer, why=options.why))
+    return answer
 
 
-ROUNDS = 3
-"""Turns in which plans are measured, so that a slow spell of the machine falls on all alike."""
-
-
-def measured(answer: Answer, count: int) -> Answer:
-    """The answer with the measured steps of its first plans."""
-    from predict.measurement.real_step import measure_interleaved
-    from predict.measurement.requirements import require_measurable
-
-    runs, refusals = {}, []
-    for place, plan in enumerate(answer.plans, 1):
-        run = replace(plan.prediction.run, name=f"plan {place}")
-        try:
-            require_measurable(run, "torch")
-        except UserError as error:
-            refusals.append(str(error))
-            continue
-        runs[place] = run
-        if len(runs) == count:
-            break
-    for refusal in refusals:
-        log(f"left out: {refusal}")
-    if not runs:  # what the search found is worth more than a refusal
-        return answer
-    results = measure_interleaved(
-        [(run, "torch") for run in runs.values()], rounds=ROUNDS, steps_per_round=None, progress=log
-    )
-    medians = {place: result.median_us for place, result in zip(runs, results, strict=True) if result}
-    return replace(answer, measured_us=tuple(medians.get(place) for place in range(1, max(runs) + 1)))
+def _write_winners(directory: Path, answer: Answer) -> None:
+    """Write each winner as a config and as arguments of other tools; what the tools do not express is said on stderr, once however many
+    plans it is true of."""
+    written = launch_files([plan.question.config(plan.settings) for plan in answer.plans])
+    for name, text in written.files.items():
+        write_file("--write", directory / name, text)
+    many = counted(len(answer.plans), "plan")
+    log(f"--write: {many} in {directory}, each as a run config and in a folder as arguments of {', '.join(TOOLS)}")
+    for line, plans in written.not_expressed.items():
+        some = "" if plans == len(answer.plans) else f" ({counted(plans, 'plan')} of {many})"
+        log(f"not expressed by {line}{some}")
 
 
 # Progress of `predict search` on stderr.
@@ -368,6 +331,9 @@ class _OnStderr(Listener):
     def taken_over(self, estimates: int) -> None:
         log(f"--save: {estimates:,} estimates of an earlier search are taken over")
 
+    def combination(self, done: int, count: int) -> None:
+        self.progress(done, count, "")
+
     def round(self, found: Found) -> None:
         enough = len(found.ranked) >= found.top  # before that, no plan's floor rules it out
         total = max(found.candidates, found.priced) if enough else found.priced + found.top
@@ -381,42 +347,3 @@ def _best_in_words(found: Found) -> str:
     rate = found.priced / found.seconds if found.seconds else 0.0
     settings = found.surveys[best.survey].space.settings(best.outcome.number)
     return f"{rate:.0f} plans/s, best so far {duration(best.outcome.step_us)}: {in_words(settings)}"
-
-
-# The files of a search's winners: run configs, and launch arguments of other tools.
-
-OPTION = "--write"
-
-
-def write_winners(directory: Path, answer: Answer) -> None:
-    """Each winner as a run config, `01.yml`, and its launch arguments for each tool in the folder `01`; what the tools do not
-    express is said on stderr, once however many plans it is true of."""
-    digits = len(str(len(answer.plans)))
-    not_expressed: Counter[str] = Counter()
-    for place, plan in enumerate(answer.plans, 1):
-        name = f"{place:0{digits}}"
-        config = directory / f"{name}.yml"
-        write_file(OPTION, config, plan.question.config(plan.settings).as_yaml())
-        not_expressed.update(_write_arguments(config, directory / name))
-    many = counted(len(answer.plans), "plan")
-    log(f"{OPTION}: {many} in {directory}, each as a run config and in a folder as arguments of {', '.join(TOOLS)}")
-    for line, plans in not_expressed.items():
-        log(
-            f"not expressed by {line}"
-            + ("" if plans == len(answer.plans) else f" ({counted(plans, 'plan')} of {many})")
-        )
-
-
-def _write_arguments(config: Path, folder: Path) -> list[str]:
-    """Notes on what each tool leaves out of the config; a tool that cannot run it at all has no file."""
-    lines = []
-    for tool in TOOLS:
-        try:
-            written = launch_arguments(config, tool)
-        except UserError as error:
-            lines.append(f"{tool}, which has no file: {error}")
-            continue
-        for name, text in written.files.items():
-            write_file(OPTION, folder / name, text)
-        lines += [f"{tool}: {each}" for each in written.not_expressed]
-    return lines

@@ -20,7 +20,7 @@ from predict.cli.options import (
     require_output,
     writing,
 )
-from predict.kinds import Kind, ServerOptions, kind, kind_of
+from predict.kinds import ServerOptions, kind, kind_of
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 from sampling.progress import progress_display
@@ -55,26 +55,27 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--vary", action="append", default=[], metavar="KEY=VALUES", help="a key and its values; may be repeated"
     )
     command.add_argument("--output", type=Path, metavar="FILE", help="write the long table: .csv or .parquet")
+    command.add_argument(
+        "--objective",
+        metavar="NAME",
+        help="print the best first, by what `predict search --objective` takes: time, cost, memory, energy or mfu of training runs; throughput "
+        "of RL steps; gpu-time (per request at the rate that is carried), cost (money per output token there, with --price), rate (that rate), "
+        "e2e, ttft or tpot of servers",
+    )
     of_serving = command.add_argument_group("of a serving config")
     add_serving_questions(of_serving)
     add_step_model(of_serving)
-    of_serving.add_argument(
-        "--objective",
-        metavar="NAME",
-        help="print the best first: gpu-time (per request at the rate that is carried), cost (money per output token there, with --price), "
-        "rate (that rate), e2e, ttft or tpot",
-    )
     add_json(command)
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.plan_search.sweep import columns, long_table, write_table
+    from predict.plan_search.long_table import columns, long_table, write_table
     from predict.reports.sweep import sweep_json, sweep_text
     from predict.reports.text import show
     from sampling.hardware.this_device import code_version
 
     space = _checked_space(options)
-    with progress_of_combinations("sweep", space.kind) as progress:
+    with progress_of_combinations("sweep", options.config) as progress:
         found = space.rows(progress)
     log_not_read(space.kind.not_read(found.predictions[0]))
     if options.objective:
@@ -117,10 +118,10 @@ def server_options(options: argparse.Namespace) -> ServerOptions:
 
 
 @contextmanager
-def progress_of_combinations(label: str, of: Kind[Any, Any]) -> Iterator[Progress | None]:
+def progress_of_combinations(label: str, config: str) -> Iterator[Progress | None]:
     """Yields a function to call with the number of combinations that are predicted, and of all; None where they take no time to speak
     of and nobody looks."""
-    if not (of.shows_progress or sys.stderr.isatty()):
+    if not (kind(kind_of(config)).shows_progress or sys.stderr.isatty()):
         yield None
         return
     with progress_display(label) as shown:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-TRAINING, SERVING, RL = "training", "serving", "rl"
+from predict.kinds import RL, SERVING, TRAINING
+
 ALL_KINDS = (TRAINING, SERVING, RL)
 
 

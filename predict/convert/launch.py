@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from predict.config.document import Config
+from predict.config.document import Config, Document
 from predict.config.load import load
 from predict.convert import deepspeed, torchtitan
 from predict.convert import megatron_script as text
@@ -42,6 +44,35 @@ def arguments_of(run: TrainingRun, tool: str) -> LaunchArguments:
         raise UserError("plan.schedule: best is chosen by time; name the schedule, as in --set plan.schedule=1f1b")
     require_one_length(run.real, "another tool")
     return TOOLS[tool](run)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchFiles:
+    """Files of several configs for every tool."""
+
+    files: Mapping[str, str]
+    """Path inside a folder → text: each config as `01.yml`, and its arguments for each tool in the folder `01`."""
+    not_expressed: Mapping[str, int]
+    """What a tool leaves out → the number of configs that it is true of; a tool that cannot run a config at all has no file."""
+
+
+def launch_files(configs: Sequence[Document]) -> LaunchFiles:
+    """The configs as files, numbered in their order, and their launch arguments for every tool."""
+    files: dict[str, str] = {}
+    not_expressed: Counter[str] = Counter()
+    digits = len(str(len(configs)))
+    for place, config in enumerate(configs, 1):
+        name = f"{place:0{digits}}"
+        files[f"{name}.yml"] = config.as_yaml()
+        for tool in TOOLS:
+            try:
+                written = launch_arguments(replace(config, name=name), tool)
+            except UserError as error:
+                not_expressed[f"{tool}, which has no file: {error}"] += 1
+                continue
+            files |= {f"{name}/{file}": text for file, text in written.files.items()}
+            not_expressed.update(f"{tool}: {each}" for each in written.not_expressed)
+    return LaunchFiles(files=files, not_expressed=not_expressed)
 
 
 def _megatron_lm(run: TrainingRun) -> LaunchArguments:

@@ -11,14 +11,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from predict import estimate, load, search
+from predict import estimate, load
 from predict.config.document import Document
 from predict.config.draft import read_draft
 from predict.config.load import read_sections, replicas_that_follow
 from predict.config.overrides import as_settings
 from predict.config.replicas import DECIDE_DP
 from predict.explorer.page import Control, controls
+from predict.plan_search.options import SearchOptions
 from predict.plan_search.sensitivity import neighbours
+from predict.plan_search.whole_search import search_plans
 from predict.reports.page.content import page_content, plans_of_answer, plans_of_neighbours, search_facts, studies
 from predict.reports.page.run_view import answer_view
 from sampling.errors import UserError
@@ -166,7 +168,8 @@ class Explorer:
         return {"run": studies(self.config, options, prediction), "plans": plans}
 
     def _search(self, settings: Settings) -> dict[str, Any]:
-        answer = search(self.config, [*self.overrides, *as_settings(settings), *OPEN], top=TOP, jobs=self.jobs)
+        overrides = [*self.overrides, *as_settings(settings), *OPEN]
+        answer = search_plans(self.config, overrides, SearchOptions(top=TOP, jobs=self.jobs), estimate)
         return {
             "plans": plans_of_answer(answer),
             "search": search_facts(answer),

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from predict import rl_search, rl_step
+from predict import estimate, rl_step
 from predict.config.document import Document
 from predict.config.draft import read_draft
 from predict.config.load import read_sections
 from predict.explorer.answers import REPLICAS, TOP, Explorer, Settings, as_options
 from predict.explorer.page import Control, controls, section_controls
-from predict.plan_search.sweep import SweptRow, SweptRows
-from predict.reports.page.content import page_content, with_front
+from predict.plan_search.answer import RankedPrediction
+from predict.plan_search.options import SearchOptions
+from predict.plan_search.rl import KIND
+from predict.plan_search.whole_search import search_combinations
+from predict.reports.page.content import page_content, search_facts, with_front
 from predict.reports.page.rl import LIVE, rl_answer_view
 from predict.rl.config import document_of, load_rl, training_document
 from predict.rl.section import COLOCATED, NAME
@@ -73,11 +76,12 @@ class RlExplorer(Explorer):
         kept = {
             path: value for path, value in settings.items() if path not in opened and (apart or path not in FOLLOWS)
         }
-        answer = rl_search(self.config, [*self._options(kept)[0], *(f"{path}=auto" for path in opened)])
+        overrides = [*self._options(kept)[0], *(f"{path}=auto" for path in opened)]
+        answer = search_combinations(KIND, self.config, overrides, SearchOptions(top=TOP), estimate)
         return {
-            "plans": _rows(answer),
-            "search": _facts(answer),
-            "settings": [dict(each.settings) for each in answer.best[:TOP]],
+            "plans": with_front([_row(place, one) for place, one in enumerate(answer.best, 1)]),
+            "search": search_facts(answer) | {"objective": answer.meaning},
+            "settings": [dict(each.settings) for each in answer.best],
         }
 
     def _written(self, settings: Settings) -> dict[str, Any]:
@@ -89,42 +93,19 @@ class RlExplorer(Explorer):
         return {"yaml": text, "set": as_options(options)}
 
 
-def _rows(answer: SweptRows[RlStep]) -> list[dict[str, Any]]:
-    return with_front([_row(place, one) for place, one in enumerate(answer.best[:TOP], 1)])
-
-
-def _row(place: int, one: SweptRow[RlStep]) -> dict[str, Any]:
-    assert one.step is not None  # those that can run have one
-    memory, actor = one.step.memory, one.step.phase("update_actor")
+def _row(place: int, one: RankedPrediction[RlStep]) -> dict[str, Any]:
+    step, memory, actor = one.prediction, one.prediction.memory, one.prediction.phase("update_actor")
     return {
         "label": str(place),
         "settings": ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in one.settings.items()),
-        "step_us": as_json(one.step.time),
-        "tokens_per_second_per_gpu": one.step.tokens_per_second_per_gpu,
+        "step_us": as_json(step.time),
+        "tokens_per_second_per_gpu": step.tokens_per_second_per_gpu,
         "mfu": actor and actor.mfu["palm"].mfu,
-        "bubble": one.step.actor.bubble_fraction,
+        "bubble": step.actor.bubble_fraction,
         "communication": None,
         "memory_bytes": memory.worst.peak,
         "headroom_bytes": memory.capacity - memory.worst.peak,
         "verdict": "FITS" if memory.fits else "OOM",
-        "gpus": one.step.rl.gpus,
+        "gpus": step.rl.gpus,
         "own": place == 1,
-    }
-
-
-def _facts(answer: SweptRows[RlStep]) -> dict[str, Any]:
-    """The number of combinations that a search looked at, and its reasons for leaving others out."""
-    every = len(answer.best) + len(answer.left_out)
-    reasons: dict[str, int] = {}
-    for one in answer.left_out:
-        line = one.reason.splitlines()[0].partition(" needs ")[0]
-        reasons[line] = reasons.get(line, 0) + 1
-    objective = "tokens per second and GPU"
-    return {
-        "plans": every,
-        "legal": every,
-        "priced": every,
-        "objective": objective,
-        "complete": True,
-        "left_out": reasons,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from predict.measurement.requirements import Implementation, require_gpu_of, req
 from predict.measurement.system_noise import others_shares_here, usage_of
 from predict.measurement.turns import KeptRounds, in_turns
 from predict.measurement.worker import run_in_processes
+from predict.plan_search.answer import Answer
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.number_text import duration
@@ -172,3 +174,34 @@ def mean_known(losses: Sequence[float]) -> float:
     """Mean over the ranks that know the loss; the others hold NaN."""
     known = [loss for loss in losses if not math.isnan(loss)]
     return sum(known) / len(known) if known else math.nan
+
+
+# The first plans of a search, measured in turns.
+
+ROUNDS = 3
+"""Turns in which plans are measured, so that a slow spell of the machine falls on all alike."""
+
+
+def measured_plans(answer: Answer, count: int, report: Callable[[str], None]) -> Answer:
+    """The answer with the measured steps of its first `count` plans that can be measured here; `report` is called with the reason why
+    others cannot."""
+    runs, refusals = {}, []
+    for place, plan in enumerate(answer.plans, 1):
+        run = replace(plan.prediction.run, name=f"plan {place}")
+        try:
+            require_measurable(run, "torch")
+        except UserError as error:
+            refusals.append(str(error))
+            continue
+        runs[place] = run
+        if len(runs) == count:
+            break
+    for refusal in refusals:
+        report(f"left out: {refusal}")
+    if not runs:  # what the search found is worth more than a refusal
+        return answer
+    results = measure_interleaved(
+        [(run, "torch") for run in runs.values()], rounds=ROUNDS, steps_per_round=None, progress=report
+    )
+    medians = {place: result.median_us for place, result in zip(runs, results, strict=True) if result}
+    return replace(answer, measured_us=tuple(medians.get(place) for place in range(1, max(runs) + 1)))

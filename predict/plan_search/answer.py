@@ -1,139 +1,25 @@
-"""The ranked plans of a search, each with its whole prediction, its cost and its ratio to the best."""
+"""The answer of a search: the ranked plans of a training run, or combinations of another kind of config, each with its whole prediction and
+its ratio to the best."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from predict.interval import Interval, width_of_ratio, without_cause
+from predict.kinds import TRAINING, EnumeratedKind, Values
 from predict.ledger.training_cost import Price, TrainingCost, training_cost
 from predict.plan_search.axes import Question
-from predict.plan_search.options import Objective
+from predict.plan_search.legal import LeftOut
 from predict.plan_search.pricing import Workers
 from predict.plan_search.search import LONGEST_ROUND, SLOWER, Found, Ranked, in_words, price_plans
-from predict.prices.published_constants import PLAN_SETTING
+from predict.plan_search.sweep import SweptRows
+from predict.plan_search.ties import Contender, Ratio, contender, experiment, ratio
 from predict.run.model_flops import tokens_per_step
-from predict.run.training_run import TrainingRun
-from predict.step.composition_error import published_spread
-from predict.step.interval import CallKind, kind_shifts
 from predict.step.prediction import Prediction
 from regressors.features.arrays import Floats
-
-# Ties: plans whose times cannot be distinguished, by the interval of their ratio.
-#
-# Two plans of one model on one cluster share most of what their intervals hold. One kind of call that is slower than predicted slows
-# both, each by its own share of the step, so that only the difference of the shares is left in the ratio; and of the composition
-# errors, whose terms add in quadrature, only those terms that the plans do not share. Each setting in which the plans differ adds
-# an error of its own (PLAN_SETTING), as much smaller as samples make the composition error. What remains adds in quadrature, with
-# the noise of repeated measurements.
-
-REPEATS = 0.02
-"""Half-width in log time by which two measurements of one run on the same nodes differ: 0.1 to 2 % in published repeats."""
-DIVIDING = ("tp", "sp", "pp", "vpp", "cp", "cp_method", "ep", "etp", "zero", "shard", "recompute", "recompute_modules")
-"""Settings of the plan that divide the work or repeat it; the schedule follows from vpp."""
-MOST_OF_IT = 0.5
-"""Share of a ratio's variance from which on one kind of call is what to time."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio(Interval):
-    """The figure that plans are ranked by, of a plan over that of the best one, with its 90 % bounds."""
-
-    widest: CallKind | None
-    """The kind of call whose error moves the ratio most, if any does."""
-    share: float
-    """The share of the ratio's variance that it makes."""
-
-    @property
-    def tied(self) -> bool:
-        """Whether the plan may be the better one."""
-        return self.low <= 1.0
-
-    @property
-    def overlap(self) -> float:
-        """Share by which the intervals of the two plans overlap once their common errors are taken out: 1 where their medians are
-        the same, 0 from where they only touch, which is where the plan is no longer tied."""
-        if self.median <= 1.0:
-            return 1.0
-        width = self.half_width_log
-        return max(0.0, 1 - math.log(self.median) / width) if width else 0.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Contender:
-    """A plan's figure, and its errors as shares of it."""
-
-    value: float
-    half_widths: Mapping[CallKind, float] = field(default_factory=dict)
-    """Half-width of each kind of call, signed: positive where a slower kind makes a slower step, as all but noise does."""
-    composition_error: float = 0.0
-    repeats: float = 0.0
-    per_setting: float = 0.0
-    """Error for each setting in which another plan differs."""
-    settings: tuple[Any, ...] = ()
-    """Those that divide the work or change how it runs; in the same order for all plans."""
-
-
-def contender(prediction: Prediction, objective: Objective) -> Contender:
-    """A prediction as a contender; one for memory has no errors of times."""
-    value = float(objective.value(prediction.run, us_per_token(prediction), prediction.memory.point_bytes))
-    if not objective.timed:
-        return Contender(value=value)
-    shifts = kind_shifts(prediction.timeline.order, prediction.ranks)
-    return Contender(
-        value=value,
-        half_widths={kind: (above - below) / 2 / prediction.median_us for kind, (below, above) in shifts.items()},
-        composition_error=prediction.composition_error,
-        repeats=REPEATS,
-        per_setting=PLAN_SETTING.value * prediction.composition_error / published_spread(prediction.run),
-        settings=_setting_values(prediction.run),
-    )
-
-
-def _setting_values(run: TrainingRun) -> tuple[Any, ...]:
-    """dp is not among them, which the others leave; nor is what evens out the stages."""
-    batch = (run.batch.global_, run.batch.micro, run.batch.seq_len)
-    plan = tuple(getattr(run.plan, name) for name in DIVIDING)
-    return (run.cluster.gpu.name, run.cluster.nodes, run.precision, *batch, *plan, *astuple(run.execution))
-
-
-def us_per_token(prediction: Prediction) -> float:
-    return prediction.median_us / tokens_per_step(prediction.run)
-
-
-def ratio(best: Contender, other: Contender) -> Ratio:
-    """The ratio of another plan to the best one."""
-    kinds = {*best.half_widths, *other.half_widths}
-    left = {kind: other.half_widths.get(kind, 0.0) - best.half_widths.get(kind, 0.0) for kind in sorted(kinds)}
-    own_terms = without_cause(other.composition_error, best.composition_error)
-    differing = sum(own != others for own, others in zip(other.settings, best.settings, strict=True))
-    of_settings = max(best.per_setting, other.per_setting) * math.sqrt(differing)
-    width = width_of_ratio(other.repeats, own_terms, of_settings, *left.values())
-    found = Interval.from_log(other.value / best.value, width)
-    widest = max(left, key=lambda kind: abs(left[kind]), default=None)
-    return Ratio(
-        median=found.median,
-        low=found.low,
-        high=found.high,
-        widest=widest,
-        share=left[widest] ** 2 / width**2 if widest and width else 0.0,
-    )
-
-
-def experiment(nearest: Ratio, place: int) -> str:
-    """The experiment that would distinguish the best plan from a tied one, which is at `place` of the ranking."""
-    if nearest.widest is None or nearest.share < MOST_OF_IT:
-        return f"measure plans 1 and {place}, 20 steps each: their uncertainty is spread over many kinds of calls"
-    name, phase = nearest.widest
-    return (
-        f"sample {name} ({phase}) in the shapes of plans 1 and {place}: its error makes {nearest.share:.0%} of the uncertainty "
-        "between them (`predict calls` lists the shapes)"
-    )
-
 
 # The front of time, memory and GPUs: plans of which none other is better in one of the three and no worse in the others.
 #
@@ -217,16 +103,79 @@ def _is_dominated(own: Floats, priced: Floats) -> bool:
 APART = "apart: the interval of its time overlaps the best one's by less than --min-interval-overlap"
 
 
+Predicted = TypeVar("Predicted")
+Predicted_co = TypeVar("Predicted_co", covariant=True)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class RankedPlan:
+class RankedPrediction(Generic[Predicted_co]):
+    """One of the best predictions."""
+
+    settings: Values
+    """Key path → value of the keys that were searched."""
+    prediction: Predicted_co
+    ratio: Ratio
+    """What they are ranked by, over that of the best one."""
+
+
+class SearchAnswer(Protocol[Predicted_co]):
+    """The answer of a search of any kind of config."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the config's kind."""
+
+    @property
+    def ranked(self) -> Sequence[RankedPrediction[Predicted_co]]:
+        """The best, the best first."""
+
+    @property
+    def objective(self) -> str:
+        """The name of what is best."""
+
+    @property
+    def meaning(self) -> str:
+        """The same in words."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether what is best follows from times, whose errors it then has."""
+
+    @property
+    def experiment(self) -> str:
+        """The one that would separate the best from the nearest that is tied with it; empty where none is known."""
+
+    @property
+    def space(self) -> Mapping[str, int]:
+        """The numbers of plans, of those that are `legal`, that `fit`, and that were `priced` in full."""
+
+    @property
+    def left_out(self) -> Mapping[str, LeftOut]:
+        """Reason → the plans that it leaves out."""
+
+    @property
+    def seconds(self) -> float:
+        """The time that the search took."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it ended by itself."""
+
+
+def tied(answer: SearchAnswer[Any]) -> Sequence[RankedPrediction[Any]]:
+    """Those that may be as good as the best one."""
+    return [plan for plan in answer.ranked[1:] if plan.ratio.tied]
+
+
+# Plans of a training run.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RankedPlan(RankedPrediction[Prediction]):
     """One of the best plans."""
 
-    settings: Mapping[str, Any]
-    """Key path → value of the keys that were searched."""
     question: Question
     """The one it is a plan of; its `config` writes the plan's."""
-    prediction: Prediction
-    ratio: Ratio
     same: tuple[Mapping[str, Any], ...]
     """The keys, with their values, in which other plans of the same time and memory differ from it."""
     cost: TrainingCost | None
@@ -243,12 +192,14 @@ class RankedPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Answer:
-    """The answer of a search. `plans` are the best, the best first."""
+    """The answer of a search for plans. `plans` are the best, the best first."""
 
     found: Found
     plans: tuple[RankedPlan, ...]
     experiment: str
     """The one that would separate the best plan from the nearest that is tied with it; empty where none is."""
+    faster_at_risk: tuple[RankedPlan, ...] = ()
+    """Better plans that may not fit, and stand behind so many that fit surely and may be as good that they are not among `plans`."""
     front: tuple[FrontPlan, ...] | None = None
     """The front of time, memory and GPUs; None unless it was asked for."""
     measured_us: tuple[float | None, ...] = ()
@@ -265,29 +216,68 @@ class Answer:
         return measured[0] / least - 1 if measured and measured[0] and least else None
 
     @property
-    def tied(self) -> Sequence[RankedPlan]:
-        return [plan for plan in self.plans[1:] if plan.ratio.tied]
+    def kind(self) -> str:
+        return TRAINING
+
+    @property
+    def ranked(self) -> Sequence[RankedPlan]:
+        return self.plans
+
+    @property
+    def objective(self) -> str:
+        return self.found.objective.name
+
+    @property
+    def meaning(self) -> str:
+        return self.found.objective.meaning
+
+    @property
+    def timed(self) -> bool:
+        return self.found.objective.timed
+
+    @property
+    def space(self) -> Mapping[str, int]:
+        surveys = self.found.surveys
+        plans, legal = sum(own.space.plans for own in surveys), sum(own.legal for own in surveys)
+        return {"plans": plans, "legal": legal, "fit": self.found.fit, "priced": self.found.priced}
+
+    @property
+    def left_out(self) -> Mapping[str, LeftOut]:
+        return self.found.left_out
+
+    @property
+    def seconds(self) -> float:
+        return self.found.seconds
+
+    @property
+    def complete(self) -> bool:
+        return self.found.complete
 
 
 def answer(
-    found: Found, *, tokens: float | None = None, price: Price | None = None, min_overlap: float | None = None
+    found: Found,
+    *,
+    top: int,
+    tokens: float | None = None,
+    price: Price | None = None,
+    min_overlap: float | None = None,
 ) -> Answer:
-    """The answer of a search; `tokens` and `price` are those of a whole training. With `min_overlap`, plans whose interval
-    overlaps the best one's by less are left out."""
-    predictions = [found.estimate(found.run(ranked)) for ranked in found.best]
-    contenders = [contender(each, found.objective) for each in predictions]
-    ratios = [ratio(contenders[0], own) for own in contenders]
-    plans = tuple(
+    """The answer of a search, with the best `top` plans; `tokens` and `price` are those of a whole training. With `min_overlap`, plans
+    whose interval overlaps the best one's by less are left out."""
+    every = _sure_before_tied([_Estimated.of(found, alike) for alike in found.alike[: found.top]])
+    best = every[0].contender
+    considered = [
         RankedPlan(
-            settings=_settings(found, ranked),
-            question=found.surveys[ranked.survey].space.question,
-            prediction=prediction,
-            ratio=own,
-            same=tuple(_differing(_settings(found, other), _settings(found, ranked)) for other in others),
-            cost=_cost(prediction, tokens, price),
+            settings=_settings(found, each.ranked),
+            question=found.surveys[each.ranked.survey].space.question,
+            prediction=each.prediction,
+            ratio=ratio(best, each.contender),
+            same=tuple(_differing(_settings(found, other), _settings(found, each.ranked)) for other in each.others),
+            cost=_cost(each.prediction, tokens, price),
         )
-        for (ranked, *others), prediction, own in zip(found.alike[: found.top], predictions, ratios, strict=True)
-    )
+        for each in every
+    ]
+    plans = considered[:top]
     kept = tuple(
         plan for plan in plans if min_overlap is None or (plan.ratio.tied and plan.ratio.overlap >= min_overlap)
     )
@@ -297,7 +287,47 @@ def answer(
             APART, len(plans) - len(kept), f"an overlap of {apart.ratio.overlap:.2f}: {in_words(apart.settings)}"
         )
     tied = [(place, plan.ratio) for place, plan in enumerate(kept, 1) if place > 1 and plan.ratio.tied]
-    return Answer(found=found, plans=kept, experiment=experiment(tied[0][1], tied[0][0]) if tied else "")
+    return Answer(
+        found=found,
+        plans=kept,
+        experiment=experiment(tied[0][1], tied[0][0]) if tied else "",
+        faster_at_risk=tuple(plan for plan in considered[top:] if plan.ratio.median < 1),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Estimated:
+    """A plan of a search with its full estimate, and the `others` that are equal to it."""
+
+    ranked: Ranked
+    others: Sequence[Ranked]
+    prediction: Prediction
+    contender: Contender
+
+    @classmethod
+    def of(cls, found: Found, alike: Sequence[Ranked]) -> _Estimated:
+        prediction = found.estimate(found.run(alike[0]))
+        return cls(
+            ranked=alike[0],
+            others=alike[1:],
+            prediction=prediction,
+            contender=contender(prediction, found.objective),
+        )
+
+    @property
+    def fits_surely(self) -> bool:
+        return self.prediction.memory.verdict == "FITS"
+
+
+def _sure_before_tied(plans: Sequence[_Estimated]) -> list[_Estimated]:
+    """The plans, the best first; of those that may be as good as the first, the ones that fit surely stand before the others."""
+    tied = [ratio(plans[0].contender, each.contender).tied for each in plans]
+    return [
+        plan
+        for _, plan in sorted(
+            zip(tied, plans, strict=True), key=lambda pair: (not pair[0], pair[0] and not pair[1].fits_surely)
+        )
+    ]
 
 
 def _settings(found: Found, ranked: Ranked) -> Mapping[str, Any]:
@@ -312,3 +342,60 @@ def _cost(prediction: Prediction, tokens: float | None, price: Price | None) -> 
     if tokens is None:
         return None
     return training_cost(prediction.run, prediction.step_time, tokens=tokens, price=price)
+
+
+# Combinations of another kind of config, every one of which is predicted.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class RankedRows(Generic[Predicted]):
+    """The answer of a search that predicts every combination. `best` are the best ones, the best first."""
+
+    swept: SweptRows[Predicted]
+    """All combinations, the best first, and then those that cannot be chosen."""
+    objective: str
+    best: tuple[RankedPrediction[Predicted], ...]
+    seconds: float
+    complete: bool = True
+    timed: bool = True
+    experiment: str = ""
+
+    @property
+    def kind(self) -> str:
+        return self.swept.kind.name
+
+    @property
+    def ranked(self) -> Sequence[RankedPrediction[Predicted]]:
+        return self.best
+
+    @property
+    def meaning(self) -> str:
+        return self.swept.kind.orders[self.objective].meaning
+
+    @property
+    def space(self) -> Mapping[str, int]:
+        rows, predicted, fit = len(self.swept.rows), len(self.swept.predictions), len(self.swept.best)
+        return {"plans": rows, "legal": predicted, "fit": fit, "priced": predicted}
+
+    @property
+    def left_out(self) -> Mapping[str, LeftOut]:
+        found: dict[str, LeftOut] = {}
+        for row in self.swept.left_out:
+            reason = row.reason.splitlines()[0].partition(" needs ")[0]
+            one = LeftOut(count=1, example=f"{row.reason}: {in_words(row.settings)}")
+            found[reason] = found[reason] + one if reason in found else one
+        return found
+
+
+def ranked_rows(
+    of: EnumeratedKind[Any, Predicted], swept: SweptRows[Predicted], objective: str, *, top: int, seconds: float
+) -> RankedRows[Predicted]:
+    """The best of combinations by an objective of their kind."""
+    ordered = swept.ordered(objective)
+    predicted = [(row.settings, row.prediction) for row in ordered.best[:top] if row.prediction is not None]
+    first = predicted[0][1]
+    best = (
+        RankedPrediction(settings=settings, prediction=each, ratio=of.ratio(first, each, objective))
+        for settings, each in predicted
+    )
+    return RankedRows(swept=ordered, objective=objective, best=tuple(best), seconds=seconds)

@@ -1,34 +1,57 @@
-"""The difference of two runs, term by term: what each heading of the step, and each term of memory, adds or saves."""
+"""Predictions of one kind beside the first: the settings that differ and the ratio of what is done per second; of training runs what each
+heading of the step, and each term of memory, adds or saves too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from predict import one_batch
+from predict import estimate
 from predict.config.document import Config
+from predict.interval import Interval
+from predict.kinds import EnumeratedKind, Kind, ServerOptions, Values, kind, require_one_kind
 from predict.memory.peak import TERMS
-from predict.plan_search.answer import contender, ratio
 from predict.plan_search.options import OBJECTIVES
+from predict.plan_search.ties import contender, ratio
 from predict.run.execution import OF_MIXTURES
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
+from predict.step.scheduling import Estimate
+from sampling.errors import Checks, UserError, naming
 
 SECTIONS = ("plan", "batch", "execution")
+Predicted = TypeVar("Predicted")
+Progress = Callable[[int, int], None]
+"""Called with the number of configs that are predicted, and of all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class Beside(Generic[Predicted]):
+    """A prediction `other` beside the first: `BesideFirst`, or of training runs `Difference`."""
+
+    first: Predicted
+    other: Predicted
+    settings: Mapping[str, tuple[Any, Any]]
+    """Key path → its values in the two, where they differ."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BesideFirst(Beside[Predicted]):
+    """An RL step, or a server, beside the first."""
+
+    rate_ratio: Interval
+    """Tokens trained on per second and GPU, or the rate that is carried, over that of the first, without the errors that both share."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference(Beside[Prediction]):
     """A run `other` beside the first. Changes are other minus first: µs by heading, which add up to that of the step,
     and bytes of the worst pipeline rank by term, which add up to that of its peak. Times are those of `per_tokens`, the
     tokens of the first's step."""
 
-    first: Prediction
-    other: Prediction
-    settings: Mapping[str, tuple[Any, Any]]
-    """Key path → its values in the two, where they differ."""
     change_us: Mapping[str, float]
     memory_bytes: Mapping[str, float]
 
@@ -62,9 +85,66 @@ class Difference:
         return first[0] <= other[1] and other[0] <= first[1]
 
 
-def compare(first: Config, *others: Config, overrides: Sequence[str] = ()) -> tuple[Difference, ...]:
-    """The differences of configs from the first: settings, the step heading by heading, and memory term by term."""
-    return differences(one_batch(first, overrides), [one_batch(other, overrides) for other in others])
+def compare(
+    *configs: Config,
+    overrides: Sequence[str] = (),
+    slo: Sequence[str] = (),
+    price: str | None = None,
+    model: str = "",
+    coefficients: Path | str | None = None,
+) -> Sequence[Any]:
+    """Two or more configs of one kind, each but the first beside the first.
+
+    `.settings` are those that differ. Of training runs it is a `Difference`, with the step heading by heading and memory term by term; of
+    RL steps and servers it has the `.rate_ratio` with its bounds. `slo`, `price`, `model` and `coefficients` are of servers, as in
+    `serving_answer`. UserError for configs of several kinds, or for one alone.
+    """
+    of_servers = ServerOptions(slo=slo, price=price, model=model, coefficients=coefficients)
+    of, found = predicted(configs, overrides, of_servers, estimate)
+    return beside_first(of, found)
+
+
+def predicted(
+    configs: Sequence[Config],
+    overrides: Sequence[str],
+    of_servers: ServerOptions,
+    estimate: Estimate,
+    progress: Progress | None = None,
+) -> tuple[Kind[Any, Any], Sequence[Any]]:
+    """The kind of configs, and the prediction of each. UserError with every fault."""
+    if len(configs) < 2:
+        alone = f"{configs[0]} alone has nothing beside it" if configs else "missing"
+        raise UserError(f"CONFIG: {alone}; give two or more run configs")
+    of = kind(require_one_kind(configs))
+    runs, found = [], []
+    with Checks() as checks:
+        with checks.one():
+            predict = of.predictor(estimate, of_servers)
+        for config in configs:
+            with checks.one():
+                runs.append(of.load(config, overrides))
+    for run in runs:
+        with naming(run.name):
+            found.append(predict(run))
+        if progress:
+            progress(len(found), len(runs))
+    return of, found
+
+
+def beside_first(of: Kind[Any, Any], found: Sequence[Any]) -> Sequence[Any]:
+    """Predictions of a kind, each but the first beside the first."""
+    first, *others = found
+    if not isinstance(of, EnumeratedKind):
+        return differences(first, others)
+    return [
+        BesideFirst(
+            first=first,
+            other=other,
+            settings=differing(of.settings(first), of.settings(other)),
+            rate_ratio=of.rate_ratio(first, other),
+        )
+        for other in others
+    ]
 
 
 def differences(first: Prediction, others: Sequence[Prediction]) -> tuple[Difference, ...]:
@@ -106,7 +186,7 @@ def _settings(first: TrainingRun, other: TrainingRun) -> dict[str, tuple[Any, An
     return {path: values for path, values in found.items() if path.removeprefix("execution.") not in OF_MIXTURES}
 
 
-def differing(first: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differing(first: Values, other: Values) -> dict[str, tuple[Any, Any]]:
     """Key path → its values in the two, where they differ."""
     return {path: (first[path], other[path]) for path in first if first[path] != other[path]}
 

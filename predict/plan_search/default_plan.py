@@ -115,8 +115,8 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
 
     enough = _enough(asked, fits)
     fix = f"give {enough}" if enough else "take a device with more memory"
-    peak = f"{smallest / GIB:,.1f} GiB per GPU by the smallest of its plans"
-    raise InfeasibleError(f"{OPTION}: {spec.name} does not fit on {asked}, where it needs {peak}; {fix}")
+    need = f", where the smallest plan of its rule needs {_in_words(smallest)}" if smallest else ""
+    raise InfeasibleError(f"{OPTION}: {spec.name} does not fit on {asked}{need}; {fix}")
 
 
 def open_config(model: str, gpus: str, *, batch: int | None = None, overrides: Sequence[str] = ()) -> Document:
@@ -157,13 +157,13 @@ def _spec(model: str, gpus: Gpus, overrides: Sequence[str]) -> ModelSpec:
 
 def _first_fitting(
     model: str, spec: ModelSpec, gpus: Gpus, given: Mapping[str, int], overrides: Sequence[str]
-) -> tuple[Document | None, float]:
-    """The first config that fits, or None; and the smallest peak of those that do not, in bytes, 0 where there is none.
+) -> tuple[Document | None, MemoryEstimate | None]:
+    """The first config that fits, or None; and the memory of the one that needs least, where none fits.
 
     ConfigError where the settings leave no plan, or the rules of a config refuse every one, with the faults of the first.
     """
     refusal: ConfigError | None = None
-    peaks: list[float] = []
+    needs: list[MemoryEstimate] = []
     for plan in _plans(spec, gpus, given):
         document = _document(model, gpus, plan=plan, batch=_batch(spec, plan, given))
         try:
@@ -172,12 +172,19 @@ def _first_fitting(
             refusal = refusal or error
             continue
         if memory.verdict == "FITS":
-            return document, 0.0
-        peaks.append(memory.upper_bytes)
-    if not peaks:
+            return document, None
+        needs.append(memory)
+    if not needs:
         degrees = ", ".join(f"{key}={value}" for key, value in given.items() if key.startswith("plan."))
         raise refusal or ConfigError(f"{OPTION}: {gpus} do not divide among {degrees}; change either")
-    return None, min(peaks, default=0.0)
+    return None, min(needs, key=lambda memory: memory.upper_bytes)
+
+
+def _in_words(memory: MemoryEstimate) -> str:
+    """`158.7 GiB per GPU by its full estimate, 168.8 with a probability of 95 %, of 79.6`."""
+    sizes = (memory.point_bytes, memory.upper_bytes, memory.capacity_bytes)
+    peak, upper, capacity = (f"{size / GIB:,.1f}" for size in sizes)
+    return f"{peak} GiB per GPU by its full estimate, {upper} with a probability of 95 %, of {capacity}"
 
 
 def _memory(run: TrainingRun) -> MemoryEstimate:

@@ -7,23 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from predict.kinds import ServerOptions
 from predict.run.model_flops import model_flops_per_token
 from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError
 from sampling.files.faults import did_you_mean, shown
 
-ObjectiveName = Literal["time", "cost", "memory", "energy", "mfu"]
 Backend = Literal["processes", "dask", "ray"]
-OBJECTIVE_NAMES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
+OF_PLANS = (
+    *("max_memory", "max_gpus", "min_interval_overlap", "clusters", "tokens", "front", "save"),
+    *("jobs", "backend", "address"),
+)
+"""Options that only a search of training plans has."""
+
+
+def not_of_plans(title: str) -> str:
+    """Why the options of a search of training plans are refused beside another kind of config."""
+    return f"does not apply to {title}, of which every combination is predicted; omit it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchOptions:
     """A search as its user asks for it. UserError, naming the option of the command, for what cannot be or does not go together."""
 
-    objective: ObjectiveName = "time"
-    """What is least in the best plan (mfu: most); per token."""
+    objective: str | None = None
+    """What is best, by its name; None for what is usual."""
     top: int = 20
     """Plans in the answer."""
     max_memory: float = 1.0
@@ -38,6 +47,10 @@ class SearchOptions:
     """Tokens of a whole training whose cost is reported, as `2T`."""
     price: str | None = None
     """Price of a GPU or node, as `2.5/gpu-h`."""
+    slo: tuple[str, ...] = ()
+    model: str = ""
+    coefficients: Path | str | None = None
+    """Questions on servers, as `kinds.ServerOptions` has them."""
     front: bool = False
     """Whether the front of time, memory and GPUs is found too."""
     save: Path | None = None
@@ -53,10 +66,9 @@ class SearchOptions:
             for name in ("top", "max_gpus", "jobs"):
                 checks.run(self._check_positive, name)
             for check in (
-                self._check_names,
+                self._check_backend,
                 self._check_memory,
                 self._check_overlap,
-                self._check_cost,
                 self._check_address,
             ):
                 checks.run(check)
@@ -66,14 +78,21 @@ class SearchOptions:
         if value is not None and value < 1:
             raise UserError(f"--{name.replace('_', '-')}: {value} is not a positive number; give 1 or more")
 
-    def _check_names(self) -> None:
-        for option, value, names in (
-            ("--objective", self.objective, OBJECTIVE_NAMES),
-            ("--backend", self.backend, BACKENDS),
-        ):
-            if value not in names:
-                near = did_you_mean(value, names) or f"; give one of {', '.join(names)}"
-                raise UserError(f"{option}: {shown(value)} is unknown{near}")
+    @property
+    def of_servers(self) -> ServerOptions:
+        return ServerOptions(slo=self.slo, price=self.price, model=self.model, coefficients=self.coefficients)
+
+    def require_no_plans(self, title: str) -> None:
+        """UserError for options that only a search of training plans has; `title` is what is searched instead."""
+        usual = SearchOptions()
+        if given := [name for name in OF_PLANS if getattr(self, name) != getattr(usual, name)]:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UserError(f"{flags}: {not_of_plans(title)}")
+
+    def _check_backend(self) -> None:
+        if self.backend not in BACKENDS:
+            near = did_you_mean(self.backend, BACKENDS) or f"; give one of {', '.join(BACKENDS)}"
+            raise UserError(f"--backend: {shown(self.backend)} is unknown{near}")
 
     def _check_memory(self) -> None:
         if not 0 < self.max_memory <= 1:
@@ -90,11 +109,6 @@ class SearchOptions:
     def _check_address(self) -> None:
         if self.address and self.backend == "processes":
             raise UserError("--address: processes of this machine have none; give --backend dask or ray too")
-
-    def _check_cost(self) -> None:
-        from predict.ledger.training_cost import require_paid
-
-        require_paid(self.tokens, self.price)
 
 
 # Objectives: what plans are ranked by, each with the floor that no plan undercuts.

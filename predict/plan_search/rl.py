@@ -8,21 +8,23 @@ of the actor; `peak_gb` is that of the fullest moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import partial
 from math import ceil
 from typing import Any, ClassVar
+
+import numpy as np
 
 from predict.config.choices import AUTO
 from predict.config.document import Config, path_of
 from predict.config.draft import SECTIONS, read_draft
 from predict.config.load import read_sections
 from predict.config.overrides import as_settings
-from predict.config.replicas import INSIDE_A_REPLICA, replicas_left
+from predict.config.replicas import DECIDE_DP, INSIDE_A_REPLICA, replicas_left
+from predict.interval import Interval, width_of_ratio
 from predict.kinds import (
     RL,
-    Estimate,
-    Kind,
+    EnumeratedKind,
     Measure,
     Order,
     ServerOptions,
@@ -34,6 +36,7 @@ from predict.kinds import (
 from predict.ledger.waterfall import COMPUTE, MEMORY
 from predict.plan_search.compare import settings_of
 from predict.plan_search.sweep import SweptRow, swept_row
+from predict.plan_search.ties import REPEATS, Contender, Ratio, ratio, setting_error, setting_values
 from predict.plan_search.training import SHARED, calibration_note, switched_execution
 from predict.rl.aliases import leaves, resolved
 from predict.rl.books import COMMUNICATED, WAITED, RlLedger
@@ -41,17 +44,17 @@ from predict.rl.config import RlRun, document_of, load_rl, training_document
 from predict.rl.memory import RlMemory
 from predict.rl.phases import NAMES
 from predict.rl.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection, Rollout
-from predict.rl.step import RlStep, estimate_rl
+from predict.rl.step import RlStep, both_done_us, estimate_rl
 from predict.run.execution import Execution
 from predict.run.lengths import scaled_lengths
 from predict.run.training_run import TrainingRun
+from predict.step.scheduling import Estimate
 from sampling.files.schema import Key, keys_of
 from sampling.hardware.cluster import Cluster
 from sampling.units import GB, GIB, SECOND_US
 
 PLACEMENT, STALENESS = f"{NAME}.placement", f"{NAME}.staleness"
 TP, GPUS = f"{NAME}.rollout.tp", f"{NAME}.rollout.gpus"
-DECIDE_DP = (*(f"plan.{key}" for key in INSIDE_A_REPLICA), "cluster.nodes", "cluster.gpus_per_node", GPUS, PLACEMENT)
 UNSPLIT = {PLACEMENT: COLOCATED, GPUS: 0, STALENESS: 0}
 CLASSES = {"compute": COMPUTE, "memory": MEMORY, "comm": COMMUNICATED, "idle": WAITED}
 """End of a column's name → the class of headings that it has."""
@@ -62,7 +65,7 @@ peak_gb capacity_gb verdict reason
 """Columns beside those shared and those of phases, which are named t_ and verl's name; `reason` says why a combination cannot run."""
 
 
-class RlKind(Kind[RlRun, RlStep]):
+class RlKind(EnumeratedKind[RlRun, RlStep]):
     """Steps of reinforcement learning.
 
     With `auto`, placements are colocated and one step off, engines' degrees powers of two within a node, and the GPUs of engines any
@@ -73,7 +76,7 @@ class RlKind(Kind[RlRun, RlStep]):
     columns = f"{SHARED} {' '.join(f't_{name}' for name in NAMES)} {OURS}"
     orders: ClassVar[Mapping[str, Order[RlStep]]] = {
         "throughput": Order(
-            meaning="tokens trained on per second and GPU", value=lambda step: -step.tokens_per_second_per_gpu
+            meaning="tokens trained on per second and GPU", value=lambda step: 1 / step.tokens_per_second_per_gpu
         )
     }
     measures: ClassVar[Mapping[str, Measure[RlStep]]] = {
@@ -99,6 +102,9 @@ class RlKind(Kind[RlRun, RlStep]):
 
     def row(self, predicted: RlStep) -> dict[str, Any]:
         return {**_setup(predicted), **_figures(predicted), **_memory(predicted.memory)}
+
+    def memory(self, predicted: RlStep) -> RlMemory:
+        return predicted.memory
 
     def settings(self, predicted: RlStep) -> Values:
         of_base = settings_of(predicted.rl.base)
@@ -135,14 +141,27 @@ class RlKind(Kind[RlRun, RlStep]):
     def not_read(self, predicted: RlStep) -> Values:
         return predicted.rl.not_read
 
+    def ratio(self, best: RlStep, other: RlStep, objective: str) -> Ratio:
+        """The ratio of their times per token. Trainer, engines and weight sync of steps of one model on one GPU have common errors, as
+        kinds of call have in plans of training."""
+        contenders = [contender(each, self.orders[objective].value(each)) for each in (best, other)]
+        if best.rl.base.model == other.rl.base.model and best.rl.base.cluster.gpu == other.rl.base.cluster.gpu:
+            return ratio(*contenders)
+        apart = width_of_ratio(best.time.half_width_log, other.time.half_width_log)
+        return Ratio.from_log(contenders[1].value / contenders[0].value, apart)
+
+    def rate_ratio(self, first: RlStep, other: RlStep) -> Interval:
+        """Tokens trained on per second and GPU."""
+        return self.ratio(first, other, "throughput").dividing(1.0)
+
     def content(self, config: Any, overrides: Sequence[str]) -> Values:
         return document_of(config, overrides)[0]
 
-    def opened(self, content: Values, overrides: Sequence[str]) -> dict[str, Any]:
+    def opened(self, overrides: Sequence[str]) -> dict[str, Any]:
         return {TP: AUTO}
 
     def automatic(
-        self, config: Any, content: Values, overrides: Sequence[str], varied: Values, wanted: Collection[str]
+        self, config: Any, overrides: Sequence[str], varied: Values, wanted: Collection[str]
     ) -> dict[str, tuple[Any, ...]]:
         first = {path: values[0] for path, values in varied.items()}
         first |= {path: {TP: 1, PLACEMENT: COLOCATED, GPUS: 0}[path] for path in wanted}
@@ -156,19 +175,42 @@ class RlKind(Kind[RlRun, RlStep]):
         }
 
     def completing(
-        self, config: Any, content: Values, overrides: Sequence[str], varied: Values, automatic: Collection[str]
+        self, config: Any, overrides: Sequence[str], varied: Values, automatic: Collection[str]
     ) -> Callable[[Values], Values | None]:
         """dp takes the ranks that are left where other degrees or the machines vary and it does not; engines that take turns with the
         trainer have no GPUs of their own."""
-        if not any(path in varied for path in DECIDE_DP):
+        if not any(path in varied for path in (*DECIDE_DP, GPUS, PLACEMENT)):
             return lambda values: values
         splits = GPUS in automatic
         sections = _sections(config, overrides)
-        given = content.get(NAME, {}).get("placement", COLOCATED)
+        given = self.content(config, overrides).get(NAME, {}).get("placement", COLOCATED)
         return partial(_completed, sections, splits, given if isinstance(given, str) and given != AUTO else COLOCATED)
 
 
 KIND = RlKind()
+
+
+def contender(step: RlStep, value: float) -> Contender:
+    """A step as a contender: each side of it is slower as its interval says, and slows the step by its share of it."""
+    engines, trainer, weights = step.generating, step.training, step.sync
+
+    def until_sync_us(engines_us: float, trainer_us: float) -> float:
+        return float(both_done_us(step.rl.section, np.array(engines_us), np.array(trainer_us)))
+
+    slower_us = {
+        "engines": [until_sync_us(each, trainer.median_us) for each in (engines.low_us, engines.high_us)],
+        "trainer": [until_sync_us(engines.median_us, each) for each in (trainer.low_us, trainer.high_us)],
+        "weights": [weights.low_us, weights.high_us],
+    }
+    section = step.rl.section
+    beside = (getattr(section, each.name) for each in fields(section) if each.name != "rollout")
+    return Contender(
+        value=value,
+        half_widths={(side, "step"): (high - low) / 2 / step.time.median_us for side, (low, high) in slower_us.items()},
+        repeats=REPEATS,
+        per_setting=setting_error(step.actor),
+        settings=(*setting_values(step.rl.base), *beside, *astuple(section.rollout)),
+    )
 
 
 def _changed(rl: RlRun, change: Callable[[TrainingRun], TrainingRun]) -> RlRun:

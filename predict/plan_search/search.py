@@ -56,26 +56,18 @@ class Survey:
     """Bytes per GPU, by plan."""
     capacity_bytes: float
     """What a plan may take of the device."""
-    nearest: Mapping[str, Any] | None
-    """The settings of the legal plan that needs least memory, where none may fit."""
-    nearest_bytes: float = 0.0
 
 
 def survey(legal: Space, *, max_memory: float) -> Survey:
     """The survey of the legal plans, in which a plan may take the share `max_memory` of the device's memory."""
     capacity = capacity_bytes(legal.question.base.cluster.gpu) * max_memory
     space = legal
-    nearest: Mapping[str, Any] | None = None
-    nearest_bytes = 0.0
     floors = np.zeros(len(space.rows))
     for measure, reason in ((state_floors, STATE), (memory_floors, FLOOR)):
         if not len(space.rows):
             break
         floors = measure(space)
         fits = floors <= capacity
-        if not fits.any():
-            least = int(floors.argmin())
-            nearest, nearest_bytes = space.settings(least), float(floors[least])
         if not fits.all():
             space = _without(space, fits, floors, reason, capacity)
         floors = floors[fits]
@@ -84,8 +76,6 @@ def survey(legal: Space, *, max_memory: float) -> Survey:
         legal=len(legal.rows),
         memory_floors=floors,
         capacity_bytes=capacity,
-        nearest=nearest,
-        nearest_bytes=nearest_bytes,
     )
 
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from predict.config.choices import AUTO
 from predict.config.document import path_of, read_config
 from predict.interval import Interval, width_of_ratio
-from predict.kinds import SERVING, Estimate, Kind, Measure, Order, ServerOptions, Setting, Values, settings_of_section
-from predict.plan_search.answer import Contender, Ratio, ratio
-from predict.plan_search.sweep import MONEY
+from predict.kinds import SERVING, EnumeratedKind, Measure, Order, ServerOptions, Setting, Values, settings_of_section
+from predict.plan_search.ties import REPEATS, Ratio
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ServingRun, load_serving, read_serving
+from predict.serving.kv_cache import CacheRoom
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import Questions, ServerAnswer, TokenCost, answer, binding_text, questions_of
 from predict.serving.server import EngineSettings, ServerPlacement
 from predict.serving.stepper import Stepper
+from predict.step.scheduling import Estimate
 from sampling.errors import Checks, UserError
 from sampling.files.schema import Key, keys_of
 from sampling.hardware.cluster import Cluster, hardware_beside, hardware_facts
@@ -49,14 +51,24 @@ def carried(found: ServerAnswer) -> Interval:
     return rate
 
 
-def carried_ratio(first: ServerAnswer, other: ServerAnswer) -> Ratio:
-    """The rate that the other carries over that of the first. Their errors count as independent: between measured
-    servers of one model on one GPU they differ as much as between any two (docs/explanation/accuracy-of-servers.md), so
-    that none of them cancels."""
-    rates = [carried(each) for each in (first, other)]
-    apart = width_of_ratio(*(rate.half_width_log for rate in rates if rate.low))
-    values = [Contender(value=rate.median, repeats=apart) for rate in rates]
-    return ratio(*values)
+def width_apart(first: ServerAnswer, other: ServerAnswer, of: Callable[[ServerAnswer], Interval]) -> float:
+    """Half-width in log at 90 % of the ratio of a figure of two servers, without what is common to both.
+
+    Of one model on one GPU an architecture without fitted weights, terms that no measurement covers and rows of another CPU move both
+    alike. Errors of the fitted weights do not: between measured servers of one model on one GPU that differ in settings, they differ as
+    much as between any two (docs/explanation/accuracy-of-servers.md). One server beside itself has the noise of repeated measurements
+    alone.
+    """
+    if KIND.settings(first) == KIND.settings(other):
+        return REPEATS
+    servers = [each.server.run.server for each in (first, other)]
+    is_alike = servers[0].model == servers[1].model and servers[0].cluster.gpu == servers[1].cluster.gpu
+    widths = []
+    for each in (first, other):
+        stepper, interval = each.server.stepper, of(each)
+        share = stepper.coefficients.half_width / stepper.half_width if is_alike and stepper.half_width else 1.0
+        widths.append(share * interval.half_width_log if interval.low else 0.0)
+    return width_of_ratio(*widths)
 
 
 def per_gpu(found: ServerAnswer) -> float:
@@ -76,15 +88,22 @@ def money(found: ServerAnswer) -> float:
 
 
 def _mean_us(found: ServerAnswer, figure: str) -> float:
-    return float(getattr(found.outcomes[0].latency, figure).mean_us)
+    return mean_latency(found, figure).median_us
+
+
+def mean_latency(found: ServerAnswer, figure: str) -> Interval:
+    """The mean latency of the load, with its bounds."""
+    one = found.outcomes[0]
+    median, low, high = (float(getattr(each, figure).mean_us) for each in (one.latency, one.low, one.high))
+    return Interval(median=median, low=low, high=high)
 
 
 ORDERS: Mapping[str, Order[ServerAnswer]] = {
-    MONEY: Order(meaning="money per million output tokens at the rate that is carried", value=money),
+    "cost": Order(meaning="money per million output tokens at the rate that is carried", value=money, needs_price=True),
     "gpu-time": Order(
         meaning="GPU time per request at the rate that is carried", value=lambda found: 1 / per_gpu(found)
     ),
-    "rate": Order(meaning="requests per second that a server carries", value=lambda found: -carried(found).median),
+    "rate": Order(meaning="requests per second that a server carries", value=lambda found: 1 / carried(found).median),
     **{
         name: Order(meaning=f"mean {name.upper()}", value=lambda found, name=name: _mean_us(found, name))  # type: ignore[misc]
         for name in FIGURES
@@ -92,7 +111,7 @@ ORDERS: Mapping[str, Order[ServerAnswer]] = {
 }
 
 
-class ServingKind(Kind[ServingRun, ServerAnswer]):
+class ServingKind(EnumeratedKind[ServingRun, ServerAnswer]):
     """Servers under a load."""
 
     name = SERVING
@@ -128,6 +147,9 @@ class ServingKind(Kind[ServingRun, ServerAnswer]):
     def row(self, predicted: ServerAnswer) -> dict[str, Any]:
         return _cells(predicted)
 
+    def memory(self, predicted: ServerAnswer) -> CacheRoom:
+        return predicted.server.room
+
     def settings(self, predicted: ServerAnswer) -> Values:
         run, server = predicted.server.run, predicted.server.run.server
         sections: Mapping[str, Any] = {"placement": server.placement, "engine": server.engine, "load": run.load}
@@ -154,10 +176,19 @@ class ServingKind(Kind[ServingRun, ServerAnswer]):
         yield from settings_of_section("placement", run.server.placement, keys_of(ServerPlacement))
         yield from settings_of_section("engine", run.server.engine, keys_of(EngineSettings), but=OF_ENGINES)
 
+    def ratio(self, best: ServerAnswer, other: ServerAnswer, objective: str) -> Ratio:
+        value = ORDERS[objective].value
+        figure = partial(mean_latency, figure=objective) if objective in FIGURES else carried
+        return Ratio.from_log(value(other) / value(best), width_apart(best, other, figure))
+
+    def rate_ratio(self, first: ServerAnswer, other: ServerAnswer) -> Interval:
+        """The rate that is carried."""
+        return Interval.from_log(carried(other).median / carried(first).median, width_apart(first, other, carried))
+
     def content(self, config: Any, overrides: Sequence[str]) -> Values:
         return read_serving(config, overrides)[0].content
 
-    def opened(self, content: Values, overrides: Sequence[str]) -> dict[str, Any]:
+    def opened(self, overrides: Sequence[str]) -> dict[str, Any]:
         given = read_config({})
         given.put_settings(overrides, ())
         placement = given.content.get("placement")
@@ -169,10 +200,10 @@ class ServingKind(Kind[ServingRun, ServerAnswer]):
         return {TP: AUTO}
 
     def automatic(
-        self, config: Any, content: Values, overrides: Sequence[str], varied: Values, wanted: Collection[str]
+        self, config: Any, overrides: Sequence[str], varied: Values, wanted: Collection[str]
     ) -> dict[str, tuple[Any, ...]]:
         """Tensor parallelism in powers of two up to the largest node of the devices that a config names."""
-        given = varied.get("hardware", content.get("hardware"))
+        given = varied.get("hardware") or self.content(config, overrides).get("hardware")
         names = given if isinstance(given, list | tuple) else [given]
         facts = [hardware_facts(hardware_beside(str(each), path_of(config))) for each in names if each]
         most = max((each.gpus_per_node for each in facts), default=1)

@@ -1,155 +1,22 @@
-"""Every combination of some keys' values of a config of any kind: those that `--vary` gives, or that a config leaves open.
-
-A combination that cannot run keeps its reason.
-"""
+"""Combinations of some keys' values of a config of any kind, each with its prediction or the reason why it cannot run."""
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
-import math
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from predict import estimate
-from predict.config.choices import AUTO, SUFFIXES, is_choice, values_of
 from predict.config.document import Config, name_of
 from predict.config.overrides import OPTION as SET
-from predict.config.overrides import as_settings, parse_overrides
-from predict.kinds import KINDS, Estimate, Kind, ServerOptions, Values, kind, kind_of
+from predict.config.overrides import as_settings
+from predict.kinds import KINDS, EnumeratedKind, Kind, ServerOptions, Values, kind, kind_of
+from predict.plan_search.varied import OPTION, Varied, combinations, opened, parse_vary, with_option
 from predict.step.prediction import Prediction
+from predict.step.scheduling import Estimate
 from sampling.errors import Checks, ConfigError, InfeasibleError, UserError
-from sampling.files.disk import replacing, write_atomically
 from sampling.files.faults import did_you_mean, shown
-from sampling.files.schema import Key
-
-if TYPE_CHECKING:
-    from predict.rl.step import RlStep
-
-# The keys that vary, each with its values, and the settings of every combination.
-
-OPTION = "--vary"
-MOST_ROWS = 100_000
-MONEY = "cost"
-"""The objective that needs a price."""
-WITH_SUFFIX = re.compile(r"(\d+)([kKM])")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Varied:
-    """One key and its values; none where the kind of config chooses them."""
-
-    path: str
-    values: tuple[Any, ...]
-
-
-def parse_vary(texts: Sequence[str], of: Kind[Any, Any], option: str = OPTION) -> tuple[Varied, ...]:
-    """The keys of `batch.seq_len=2k..128k` and `batch.micro=1,2,4`. UserError, with a line for each text that is wrong: one that is not
-    KEY=VALUES, an unknown key or an empty range; and for a key given twice, or more than MOST_ROWS rows."""
-    varied: list[Varied] = []
-    with Checks() as checks:
-        for text in texts:
-            with checks.one():
-                varied.append(_varied(text, of, option))
-    if twice := [path for path, times in Counter(each.path for each in varied).items() if times > 1]:
-        raise UserError(f"{OPTION}: {', '.join(twice)} is given twice; give all its values at once")
-    rows = math.prod(len(each.values) or 1 for each in varied)
-    if rows > MOST_ROWS:
-        raise UserError(naming(option, f"{rows:,} combinations are more than {MOST_ROWS:,}; vary fewer values at once"))
-    return tuple(varied)
-
-
-def _varied(text: str, of: Kind[Any, Any], option: str) -> Varied:
-    settings, faults = parse_overrides([text])
-    if faults or not settings:
-        raise UserError(f"{OPTION}: {shown(text)} is not KEY=VALUES; write for example batch.micro=1,2,4")
-    path, written = of.resolved(settings[0].path), settings[0].value
-    key = of.key(path)
-    if key is None:
-        raise _unknown_key(path, of)
-    if written == AUTO and of.can_be_auto:
-        _require_automatic([path], of)
-        return Varied(path=path, values=())
-    return Varied(path=path, values=_values(path, written, key, option))
-
-
-def _require_automatic(paths: Sequence[str], of: Kind[Any, Any]) -> None:
-    if wrong := [path for path in paths if path not in of.can_be_auto]:
-        raise UserError(
-            f"{', '.join(wrong)}: auto is for {', '.join(of.can_be_auto)}; give values, as in [1, 2] or 1..8"
-        )
-
-
-def naming(option: str, problem: str) -> str:
-    """A problem after the option that it is a fault of; alone where there is none, as in a search, whose values a config may give."""
-    return f"{option}: {problem}" if option else problem
-
-
-def combinations(varied: Sequence[Varied]) -> Iterator[Values]:
-    """Key path → value of each combination; the last key changes fastest."""
-    for values in itertools.product(*(each.values for each in varied)):
-        yield dict(zip((each.path for each in varied), values, strict=True))
-
-
-def _unknown_key(path: str, of: Kind[Any, Any]) -> UserError:
-    """The error for a key that does not vary, with the nearest that does."""
-    section, _, name = path.partition(".")
-    homes = [each for each in of.paths() if each.partition(".")[2] == (name or section)]
-    near = f"; did you mean {shown(homes[0])}?" if homes else did_you_mean(path, of.paths())
-    title = KINDS[of.name].title
-    return UserError(
-        f"{OPTION}: {shown(path)} is not a key of {title}{near or '; docs/reference/config.md lists them'}"
-    )
-
-
-def opened(of: Kind[Any, Any], config: Any, overrides: Sequence[str]) -> tuple[tuple[Varied, ...], list[str]]:
-    """The keys that a config and its settings leave open, as lists, ranges or `auto`, and the other settings."""
-    content = of.content(config, overrides)
-    choices = {path: value for path in of.paths() if is_choice(value := _value_at(content, path))}
-    _require_automatic([path for path, value in choices.items() if value == AUTO], of)
-    others = [text for text in overrides if not _opens(text, of)]
-    choices = choices or of.opened(content, others)
-    return parse_vary(as_settings(choices), of, option=""), others
-
-
-def _value_at(content: Any, path: str) -> Any:
-    """The value at a dotted path; None where there is none."""
-    for name in path.split("."):
-        content = content.get(name) if isinstance(content, Mapping) else None
-    return content
-
-
-def _opens(text: str, of: Kind[Any, Any]) -> bool:
-    """Whether a setting leaves its key open."""
-    settings, faults = parse_overrides([text])
-    return not faults and is_choice(settings[0].value) and of.resolved(settings[0].path) in of.paths()
-
-
-def _values(path: str, written: Any, key: Key, option: str) -> tuple[Any, ...]:
-    if isinstance(written, str) and not (is_choice(written) and ".." in written):
-        listed = key.kind == "string" and key.pattern and "," in written and not written.startswith("[")
-        if listed and not key.malformed(written):  # a text that is a list by itself, such as a layout
-            return (written,)
-        written = [_value(part.strip(), key) for part in written.split(",") if part.strip()]
-    elif not isinstance(written, list | str):
-        written = [] if written is None else [written]
-    return values_of(f"{option} {path}".strip(), written, key)
-
-
-def _value(text: str, key: Key) -> Any:
-    """One value of a list, as YAML has it, or a size such as 4k."""
-    if found := WITH_SUFFIX.fullmatch(text):
-        return int(found[1]) * SUFFIXES[found[2]]
-    value = parse_overrides([f"a.b={text}"])[0][0].value
-    return text if key.kind == "string" and not isinstance(value, str) else value
-
-
-# Combinations of some keys' values, each with what is predicted for it or the reason why there is nothing.
 
 Predicted = TypeVar("Predicted")
 Progress = Callable[[int, int], None]
@@ -233,7 +100,7 @@ class SweepSpace(Generic[Predicted]):
             if progress is not None:
                 progress(len(rows), len(settings))
         if all(row.prediction is None for row in rows):
-            raise _none_can_run(rows, self.option)
+            raise none_can_run(rows, self.option)
         return SweptRows(kind=self.kind, name=name_of(self.config), varied=varied, rows=tuple(rows))
 
     def _predicted(self, settings: Values) -> Predicted:
@@ -242,13 +109,12 @@ class SweepSpace(Generic[Predicted]):
     def _combinations(self) -> tuple[tuple[Varied, ...], list[Values]]:
         """The keys with their values, those included that the kind chooses, and the settings of each combination."""
         varied, automatic = self.varied, [each.path for each in self.varied if not each.values]
-        content = self.kind.content(self.config, self.overrides) if self.kind.can_be_auto else {}
         given = {each.path: each.values for each in varied if each.values}
         if automatic:
-            chosen = self.kind.automatic(self.config, content, self.overrides, given, automatic)
+            chosen = self.kind.automatic(self.config, self.overrides, given, automatic)
             varied = tuple(each if each.values else replace(each, values=chosen[each.path]) for each in varied)
             given = {each.path: each.values for each in varied}
-        complete = self.kind.completing(self.config, content, self.overrides, given, automatic)
+        complete = self.kind.completing(self.config, self.overrides, given, automatic)
         return varied, [settings for values in combinations(varied) if (settings := complete(values)) is not None]
 
 
@@ -261,17 +127,17 @@ def swept_row(
     except (ConfigError, InfeasibleError) as error:
         reason = str(error)
         for path in settings:
-            reason = reason.replace(f"{SET}: {path}", naming(option, path))
+            reason = reason.replace(f"{SET}: {path}", with_option(option, path))
         return SweptRow(settings=settings, prediction=None, reason=reason, fits=not isinstance(error, InfeasibleError))
     misfit = of.misfit(prediction)
     return SweptRow(settings=settings, prediction=prediction, reason=misfit, fits=not misfit)
 
 
-def _none_can_run(rows: Sequence[SweptRow[Any]], option: str) -> UserError:
+def none_can_run(rows: Sequence[SweptRow[Any]], option: str) -> UserError:
     first = ", ".join(f"{path}={value}" for path, value in rows[0].settings.items())
     which = "the only combination" if len(rows) == 1 else f"none of {len(rows):,} combinations can run; the first"
     kind_of_error = ConfigError if any(row.fits for row in rows) else InfeasibleError
-    return kind_of_error(naming(option, f"{which}, {first}, cannot run:\n{rows[0].reason}"))
+    return kind_of_error(with_option(option, f"{which}, {first}, cannot run:\n{rows[0].reason}"))
 
 
 def swept_space(
@@ -293,10 +159,14 @@ def swept_space(
 
 
 def opened_space(
-    config: Config, overrides: Sequence[str], estimate: Estimate, of_servers: ServerOptions | None = None
+    of: EnumeratedKind[Any, Any],
+    config: Config,
+    overrides: Sequence[str],
+    estimate: Estimate,
+    of_servers: ServerOptions | None = None,
 ) -> SweepSpace[Any]:
-    """The space of all that a config of which every combination is predicted leaves open. UserError with every fault."""
-    of, others, predict = kind(kind_of(config)), overrides, estimate
+    """The space of all that a config leaves open. UserError with every fault."""
+    others, predict = overrides, estimate
     varied: tuple[Varied, ...] = ()
     with Checks() as checks:
         with checks.one():
@@ -328,99 +198,20 @@ def sweep(
     return swept_space(config, vary, overrides, estimate, of_servers).rows(progress)
 
 
-def search_combinations(
-    config: Config,
-    overrides: Sequence[str] = (),
-    *,
-    objective: str | None = None,
-    slo: Sequence[str] = (),
-    price: str | None = None,
-    model: str = "",
-    coefficients: Path | str | None = None,
-    progress: Progress | None = None,
-) -> SweptRows[Any]:
-    """The best RL steps, or servers, of all that a config leaves open, each combination predicted.
-
-    `.best` are those that can run, best first, each with its `settings` and `prediction`, `.left_out` the others with the reason.
-    `progress` is called with how many are done, and of how many. ConfigError and UserError for bad input; InfeasibleError where none can
-    run.
-    """
-    of_servers = ServerOptions(slo=slo, price=price, model=model, coefficients=coefficients)
-    space = opened_space(config, overrides, estimate, of_servers)
-    require_objective(space.kind, objective, price)
-    return search_all(space, objective or default_objective(space.kind, price), progress)
-
-
-def rl_search(config: Config, overrides: Sequence[str] = (), *, progress: Progress | None = None) -> SweptRows[RlStep]:
-    """The best steps of all that an RL config leaves open: keys of rl, plan and cluster that are lists or ranges, and for the split of
-    the GPUs `auto`; as from `search_combinations`, `.prediction` being the step."""
-    return search_combinations(config, overrides, progress=progress)
-
-
-def search_all(space: SweepSpace[Predicted], objective: str, progress: Progress | None = None) -> SweptRows[Predicted]:
-    """Every combination of a space, the best first; InfeasibleError where none can be chosen."""
-    found = space.rows(progress)
-    if not found.best:
-        raise _none_can_run([row for row in found.rows if not row.fits], space.option)
-    return found.ordered(objective)
-
-
 def default_objective(of: Kind[Any, Any], price: str | None) -> str:
     """The first objective of a kind, money only with a price."""
-    return next(name for name in of.orders if price or name != MONEY)
+    return next(name for name, order in of.orders.items() if price or not order.needs_price)
 
 
 def require_objective(of: Kind[Any, Any], name: str | None, price: str | None) -> None:
     """UserError for an objective that the kind does not have, and for money without a price."""
     if not name:
         return
-    if not of.orders:
-        raise UserError("--objective: applies only to serving configs; omit it")
-    if name == MONEY and name in of.orders and not price:
-        other = default_objective(of, price)
-        raise UserError(
-            f"--objective: {MONEY} needs a price; give --price too, as in --price 2.5/gpu-h, or take {other}"
-        )
     if name not in of.orders:
         near = did_you_mean(name, of.orders) or f"; give one of {', '.join(of.orders)}"
         raise UserError(f"--objective: {shown(name)} does not order {KINDS[of.name].plural}{near}")
-
-
-# The long table: one row a combination, with figures in SI units under plain names, as CSV or Parquet takes them.
-
-
-def columns(found: SweptRows[Any]) -> list[str]:
-    """The names of the columns: those of the kind, and a column for each varied key that has none of them."""
-    return list(dict.fromkeys([*found.kind.columns.split(), *(each.path for each in found.varied)]))
-
-
-def long_table(found: SweptRows[Any], *, commit: str) -> list[dict[str, Any]]:
-    """The rows, each with every column; None where there is no figure. `commit` is the version of this program."""
-    empty = dict.fromkeys(columns(found))
-    rows = []
-    for row in found.rows:
-        values = {each.path: row.settings[each.path] for each in found.varied}
-        cells = {**found.kind.row(row.prediction), "commit": commit} if row.prediction is not None else {}
-        rows.append({**empty, **values, **cells, "reason": row.reason})
-    return rows
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def write_table(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
-    """Write the rows: Parquet where the name ends so, which needs pyarrow, else CSV."""
-    if path.suffix.lower() != ".parquet":
-        write_atomically(path, as_csv(rows, names).encode())
-        return
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.table({name: [row[name] for row in rows] for name in names})
-    with replacing(path) as temporary:
-        pyarrow.parquet.write_table(table, temporary)
+    if of.orders[name].needs_price and not price:
+        other = default_objective(of, price)
+        raise UserError(
+            f"--objective: {name} needs a price; give --price too, as in --price 2.5/gpu-h, or take {other}"
+        )

@@ -15,9 +15,9 @@ from predict.config.draft import PRECISION, SECTIONS
 from predict.config.load import load
 from predict.kinds import (
     TRAINING,
-    Estimate,
     Kind,
     Measure,
+    Order,
     ServerOptions,
     Setting,
     Values,
@@ -25,12 +25,16 @@ from predict.kinds import (
     settings_of_section,
 )
 from predict.ledger.waterfall import COMMUNICATION, COMPUTE, IDLE, class_of
+from predict.memory.estimate import MemoryEstimate
 from predict.plan_search.compare import settings_of
+from predict.plan_search.options import OBJECTIVES, Objective
+from predict.plan_search.ties import us_per_token
 from predict.run.calibration_terms import Posterior
 from predict.run.execution import Execution
 from predict.run.model_flops import model_flops_per_step
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
+from predict.step.scheduling import Estimate
 from sampling.files.schema import Key
 from sampling.hardware.cluster import Cluster
 from sampling.units import GB, SECOND_US
@@ -64,11 +68,21 @@ WHOLE = ("model", "cluster")
 """Sections that a name stands for."""
 
 
+def _order(objective: Objective) -> Order[Prediction]:
+    """The order of a search's objective."""
+
+    def value(prediction: Prediction) -> float:
+        return float(objective.value(prediction.run, us_per_token(prediction), prediction.memory.point_bytes))
+
+    return Order(meaning=objective.meaning, value=value)
+
+
 class TrainingKind(Kind[TrainingRun, Prediction]):
     """Training steps. dp takes the ranks that are left where the plan's other degrees or the nodes vary and it does not."""
 
     name = TRAINING
     columns = SHARED + OURS
+    orders: ClassVar[Mapping[str, Order[Prediction]]] = {name: _order(each) for name, each in OBJECTIVES.items()}
     measures: ClassVar[Mapping[str, Measure[Prediction]]] = {
         "step_us": Measure(title="step time", value=lambda prediction: prediction.median_us)
     }
@@ -96,6 +110,9 @@ class TrainingKind(Kind[TrainingRun, Prediction]):
 
     def row(self, predicted: Prediction) -> dict[str, Any]:
         return {**_setup(predicted), **_figures(predicted)}
+
+    def memory(self, predicted: Prediction) -> MemoryEstimate:
+        return predicted.memory
 
     def settings(self, predicted: Prediction) -> Values:
         return settings_of(predicted.run)

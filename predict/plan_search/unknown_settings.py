@@ -138,13 +138,13 @@ class LikelySteps:
 
     predictions: tuple[Prediction, ...]
     unknown: tuple[str, ...]
-    unstated: float = 0.0
+    unknown_settings_width: float = 0.0
     """Half-width in log time at 90 % of what is open too, and the runs do not differ in."""
 
     @cached_property
     def step_time(self) -> Interval:
         """The step time with the 90 % interval of all runs."""
-        return equally_likely([one.step_time for one in self.predictions], self.unstated)
+        return equally_likely([one.step_time for one in self.predictions], self.unknown_settings_width)
 
     @property
     def middle(self) -> Prediction:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from predict.kinds import RL, SERVING, Kind
+from predict.kinds import RL, SERVING, TRAINING, Kind
 from predict.memory.peak import TERMS
-from predict.plan_search.compare import Difference, differing, setting_text
-from predict.plan_search.serving import carried, carried_cost, carried_ratio, money, per_gpu
+from predict.plan_search.compare import BesideFirst, Difference, beside_first, setting_text
+from predict.plan_search.serving import carried, carried_cost, money, per_gpu
 from predict.reports.money import amount_text
-from predict.reports.rl_step import rl_step_json
+from predict.reports.rl_step import notes_on_steps, rl_step_json
 from predict.reports.serving import answer_json
 from predict.reports.serving_step import coefficients_line, notes_on_answers
 from predict.reports.sweep import rate_in_words
@@ -38,7 +38,19 @@ ROUNDING = 1e-9
 """Share of the step below which a sum of floats is nothing."""
 
 
-def compare_text(differences: Sequence[Difference]) -> RenderableType:
+def compare_text(of: Kind[Any, Any], found: Sequence[Any]) -> RenderableType:
+    """Predictions of a kind, each but the first beside the first."""
+    beside = beside_first(of, found)
+    return differences_text(beside) if of.name == TRAINING else _side_by_side_text(of, beside)
+
+
+def compare_json(of: Kind[Any, Any], found: Sequence[Any]) -> dict[str, Any]:
+    """The same as JSON."""
+    beside = beside_first(of, found)
+    return differences_json(beside) if of.name == TRAINING else _side_by_side_json(of, beside)
+
+
+def differences_text(differences: Sequence[Difference]) -> RenderableType:
     """The runs, what differs in their settings, the step heading by heading, and memory term by term."""
     from rich.console import Group
 
@@ -75,7 +87,8 @@ def _verdict(difference: Difference) -> str:
     how = f"{_more(difference.speed)} tokens/s"
     sure = "their 90 % intervals overlap" if difference.overlap else "beyond their 90 % intervals"
     if bounds := difference.speed_bounds:
-        tied = ", so they may be equally fast" if bounds[0] <= 1 <= bounds[1] else ""
+        is_same = not difference.settings and difference.speed == 1
+        tied = f", so they {'are' if is_same else 'may be'} equally fast" if bounds[0] <= 1 <= bounds[1] else ""
         sure = f"90 %: {_more(bounds[0])} to {_more(bounds[1])}, as errors common to both cancel{tied}"
     first, other = difference.per_tokens, tokens_per_step(difference.other.run)
     uneven = (
@@ -152,7 +165,7 @@ def _sizes(changes: Sequence[float], of: float) -> Iterator[str]:
         yield signed_percent(size_bytes / of)
 
 
-def compare_json(differences: Sequence[Difference]) -> dict[str, Any]:
+def differences_json(differences: Sequence[Difference]) -> dict[str, Any]:
     """The first run and each other with its changes: times in µs, those of changes per `per_tokens` tokens, sizes in bytes."""
     return {
         "version": version_of("compare"),
@@ -191,20 +204,36 @@ Figure = tuple[str, Callable[[Any], float | None], Callable[[Any], str]]
 """Name, value and form of a row."""
 
 
-def side_by_side_text(kind: Kind[Any, Any], names: Sequence[str], found: Sequence[Any]) -> RenderableType:
-    """The settings that differ, and a column for each config with the change from the first."""
-    first, report = found[0], SIDE_BY_SIDE[kind.name]
-    lines = []
-    for name, other in zip(names[1:], found[1:], strict=True):
-        changes = differing(kind.settings(first), kind.settings(other))
-        words = ", ".join(f"{path} {setting_text(one)} → {setting_text(its)}" for path, (one, its) in changes.items())
+def _side_by_side_text(of: Kind[Any, Any], beside: Sequence[BesideFirst[Any]]) -> RenderableType:
+    """The settings that differ, a column for each config with the change from the first, and how they compare."""
+    first, report = beside[0].first, SIDE_BY_SIDE[of.name]
+    found = [first, *(each.other for each in beside)]
+    names, lines = [of.run_of(each).name for each in found], []
+    for name, each in zip(names[1:], beside, strict=True):
+        words = ", ".join(
+            f"{path} {setting_text(one)} → {setting_text(its)}" for path, (one, its) in each.settings.items()
+        )
         lines.append(escape(f"{names[0]} → {name}: {words or 'the same settings'}"))
     table = figures_table("", ("",), [escape(name) for name in names])
     for name, value, write in report.figures(first):
         values = [value(one) for one in found]
         if any(each is not None for each in values):
             table.add_row(name, *_with_changes(values, write))
-    return stacked(*report.before(found), *lines, table, *report.after(names, found))
+    ratios = [
+        escape(_ratio_text(report.does, names[0], name, each)) for name, each in zip(names[1:], beside, strict=True)
+    ]
+    return stacked(
+        *report.before(found), *lines, table, "", *report.intervals(found), *ratios, *report.after(names, found)
+    )
+
+
+def _ratio_text(does: str, first: str, name: str, beside: BesideFirst[Any]) -> str:
+    ratio = beside.rate_ratio
+    words = f"{name} {does.format(significant(ratio.median), first)} (90 %: {significant(ratio.low)} to {significant(ratio.high)})"
+    if not ratio.covers(1.0):
+        return words
+    is_same = not beside.settings and ratio.median == 1
+    return f"{words}, so they {'are equal' if is_same else 'may be equal'}"
 
 
 def _with_changes(values: Sequence[float | None], write: Callable[[Any], str]) -> Iterator[str]:
@@ -233,19 +262,23 @@ def _figures_of_servers(first: ServerAnswer) -> Iterator[Figure]:
         yield name, money, lambda amount: amount_text(amount, cost.currency)
 
 
-def _after_servers(names: Sequence[str], found: Sequence[ServerAnswer]) -> Iterator[str]:
-    """The intervals of their capacities, the ratios of what they carry, and which of them are overloaded."""
+def _intervals_of_servers(found: Sequence[ServerAnswer]) -> Iterator[str]:
+    """The intervals of their capacities."""
     intervals = ", ".join(f"{significant(one.capacity.low)} to {significant(one.capacity.high)}" for one in found)  # type: ignore[union-attr]
-    yield from ("", f"90 % intervals of capacity: {intervals} requests/s")
-    for name, other in zip(names[1:], found[1:], strict=True):
-        ratio = carried_ratio(found[0], other)
-        bounds = f"90 %: {significant(ratio.low)} to {significant(ratio.high)}"
-        words = f"{name} carries {significant(ratio.median)} times what {names[0]} does ({bounds})"
-        yield escape(f"{words}, so they may carry the same" if ratio.low <= 1 <= ratio.high else words)
+    yield f"90 % intervals of capacity: {intervals} requests/s"
+
+
+def _after_servers(names: Sequence[str], found: Sequence[ServerAnswer]) -> Iterator[str]:
+    """Those that are overloaded, and the model of their steps."""
     for name, one in zip(names, found, strict=True):
         if one.outcomes[0].grows:
             yield f"{escape(name)}: OVERLOADED, its times depend on how long the load lasts"
     yield escape(coefficients_line(found[0].server.stepper))
+
+
+def _intervals_of_rl_steps(found: Sequence[RlStep]) -> Iterator[str]:
+    """The intervals of the steps."""
+    yield f"90 % intervals of the step: {', '.join(durations(one.time.low_us, one.time.high_us) for one in found)}"
 
 
 def _figures_of_rl_steps(first: RlStep) -> Iterator[Figure]:
@@ -262,20 +295,36 @@ class SideBySide:
     """The parts of a comparison that differ between RL steps and servers."""
 
     figures: Callable[[Any], Iterator[Figure]]
-    before: Callable[[Sequence[Any]], Sequence[str]] = lambda found: ()
+    before: Callable[[Sequence[Any]], Sequence[str]]
+    """Lines above: what the figures rest on."""
+    intervals: Callable[[Sequence[Any]], Iterator[str]]
+    does: str
+    """What the ratio is of, with places for it and for the first config."""
     after: Callable[[Sequence[str], Sequence[Any]], Iterator[str]] = lambda names, found: iter(())
 
 
 SIDE_BY_SIDE: Mapping[str, SideBySide] = {
-    RL: SideBySide(figures=_figures_of_rl_steps),
-    SERVING: SideBySide(figures=_figures_of_servers, before=notes_on_answers, after=_after_servers),
+    RL: SideBySide(
+        figures=_figures_of_rl_steps,
+        before=notes_on_steps,
+        intervals=_intervals_of_rl_steps,
+        does="trains on {} times the tokens per second and GPU of {}",
+    ),
+    SERVING: SideBySide(
+        figures=_figures_of_servers,
+        before=notes_on_answers,
+        intervals=_intervals_of_servers,
+        does="carries {} times what {} does",
+        after=_after_servers,
+    ),
 }
 
 
-def side_by_side_json(kind: Kind[Any, Any], found: Sequence[Any]) -> dict[str, Any]:
-    """The content of `predict rl-step --json`, or of `predict serving --find-capacity --json`, for each in their order; of servers also
-    what each but the first carries over the first."""
-    if kind.name == RL:
-        return versioned("rl-compare", {"steps": [rl_step_json(step) for step in found]})
-    ratios = each_picked((carried_ratio(found[0], other) for other in found[1:]), "median low high")
+def _side_by_side_json(of: Kind[Any, Any], beside: Sequence[BesideFirst[Any]]) -> dict[str, Any]:
+    """The content of `predict rl-step --json`, or of `predict serving --find-capacity --json`, for each in their order; and what each but
+    the first does per second over the first: a ratio with its bounds, in which common errors cancel."""
+    found = [beside[0].first, *(each.other for each in beside)]
+    ratios = each_picked((each.rate_ratio for each in beside), "median low high")
+    if of.name == RL:
+        return versioned("rl-compare", {"steps": [rl_step_json(step) for step in found], "throughput_ratios": ratios})
     return versioned("serving-compare", {"servers": [answer_json(one) for one in found], "carried_ratios": ratios})

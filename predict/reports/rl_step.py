@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.reports.ledger import quantity
@@ -193,10 +195,23 @@ def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
     )
 
 
-def rests_on(step: RlStep) -> str:
-    """The sources of the phases' times with their shares, the largest first; `assumed` are factors, priors and settings."""
-    shares = sorted(RlLedger(step=step).sources.items(), key=lambda source: -source[1])
-    return " · ".join(f"{share:.1%} {source}" for source, share in shares if share >= LEAST)
+def rests_on(*steps: RlStep) -> str:
+    """The sources of the phases' times with their shares, of several steps the least and the most, the largest first; `assumed` are
+    factors, priors and settings."""
+    sources = [RlLedger(step=step).sources for step in steps]
+    shares = {name: [each.get(name, 0.0) for each in sources] for name in dict.fromkeys(itertools.chain(*sources))}
+    ordered = sorted(shares.items(), key=lambda source: -max(source[1]))
+    return " · ".join(f"{_range(of)} {source}" for source, of in ordered if max(of) >= LEAST)
+
+
+def _range(shares: Sequence[float]) -> str:
+    least, most = f"{min(shares):.1%}", f"{max(shares):.1%}"
+    return most if least == most else f"{least[:-1]} to {most}"
+
+
+def notes_on_steps(steps: Sequence[RlStep]) -> list[str]:
+    """The first lines of several steps that are printed together, and what they rest on."""
+    return [*first_lines_of(*(step.actor for step in steps)), f"rests on: {rests_on(*steps)}"]
 
 
 def _phases(step: RlStep) -> Table:

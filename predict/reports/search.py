@@ -1,29 +1,30 @@
-"""The answer of a search for a reader in a terminal."""
+"""The answer of a search of any kind of config, in a terminal and as JSON."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predict.kinds import TRAINING, kind
-from predict.plan_search.answer import Answer, FrontPlan, RankedPlan
-from predict.plan_search.search import SHORT, Found, in_words
+from predict.kinds import RL, SERVING, TRAINING, kind
+from predict.plan_search.answer import Answer, FrontPlan, RankedPlan, RankedPrediction, RankedRows, SearchAnswer, tied
+from predict.plan_search.long_table import as_csv
+from predict.plan_search.search import SHORT, in_words
 from predict.reports.money import ASSUMED_GOODPUT, goodput_text, tokens_text
 from predict.reports.search_columns import (
     Columns,
-    PlacedPlan,
+    Placed,
     as_content,
     cells,
-    common_to_all,
     headings,
+    of_predictions,
     plan_columns,
+    ranked,
     settings_json,
 )
-from predict.reports.text import figures_table, first_lines_of, first_that_fits
-from predict.serialise import version_of
+from predict.reports.sweep import REPORTS, count_text, reasons_text
+from predict.reports.text import escape, figures_table, first_lines_of, first_that_fits, stacked
+from predict.serialise import versioned
 from sampling.files.faults import counted
 from sampling.number_text import duration, signed_percent
 from sampling.units import GIB
@@ -35,47 +36,60 @@ if TYPE_CHECKING:
 
 # The answer of a search as `predict search --json` prints it; `version` changes when a key changes its meaning.
 
+FORMATS = {TRAINING: "search", RL: "rl-search", SERVING: "serving-search"}
 
-def answer_json(answer: Answer, *, why: bool = False) -> dict[str, Any]:
-    """Times in µs, sizes in bytes, shares as fractions; with `why`, an example of each reason."""
-    found, (rows, columns) = answer.found, _placed(answer)
+
+def answer_json(answer: SearchAnswer[Any], *, why: bool = False) -> dict[str, Any]:
+    """The answer of any kind of config. Times in µs, sizes in bytes, shares as fractions; with `why`, an example of each reason."""
+    rows, columns = _placed(answer)
+    best = [as_content(columns, row) for row in rows]
+    if len(best) > 1:
+        best[0]["tied"] = bool(tied(answer))
     content: dict[str, Any] = {
-        "version": version_of("search"),
-        "objective": found.objective.name,
-        "space": space_json(found),
-        "seconds": found.seconds,
-        "complete": found.complete,
-        "best": [as_content(columns, row) for row in rows],
-        "experiment": answer.experiment or None,
-        "left_out": {reason: left.count for reason, left in found.left_out.items()},
+        **_facts_of_rows(answer),
+        "objective": answer.objective,
+        "space": answer.space,
+        "seconds": answer.seconds,
+        "complete": answer.complete,
+        "best": best,
+        "left_out": {reason: left.count for reason, left in answer.left_out.items()},
+        **_results_of_plans(answer, best),
     }
-    if answer.plans and len(answer.plans) > 1:
-        content["best"][0]["tied"] = bool(answer.tied)
-    if answer.front is not None:
-        content["pareto"] = [front_row(plan) for plan in answer.front]
-    if answer.measured_us:
-        for best, measured_us in zip(content["best"], answer.measured_us, strict=False):
-            best["measured_us"] = measured_us
-        content["regret"] = answer.regret
     if why:
-        content["why"] = {reason: left.example for reason, left in found.left_out.items()}
-    return content
+        content["why"] = {reason: left.example for reason, left in answer.left_out.items()}
+    return versioned(FORMATS[answer.kind], content)
 
 
-def space_json(found: Found) -> dict[str, int]:
-    return {
-        "plans": sum(own.space.plans for own in found.surveys),
-        "legal": sum(own.legal for own in found.surveys),
-        "fit": found.fit,
-        "priced": found.priced,
-    }
+def _facts_of_rows(answer: SearchAnswer[Any]) -> Mapping[str, Any]:
+    """The config and its varied keys, of a search that predicts every combination."""
+    if not isinstance(answer, RankedRows):
+        return {}
+    varied = {each.path: each.values for each in answer.swept.varied}
+    return {**REPORTS[answer.kind].head(answer.swept), "varied": varied}
 
 
-def _placed(answer: Answer) -> tuple[list[PlacedPlan], Columns[PlacedPlan]]:
-    """The plans with their places, and the columns of their figures."""
-    rows = [PlacedPlan(place=place, plan=plan) for place, plan in enumerate(answer.plans, 1)]
-    common = common_to_all(kind(TRAINING), lambda row: row.prediction)
-    return rows, [*plan_columns(with_cost=rows[0].plan.cost is not None), *common]
+def _results_of_plans(answer: SearchAnswer[Any], best: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
+    """The results that only a search of training plans has; measured steps are put beside the `best`."""
+    if not isinstance(answer, Answer):
+        return {}
+    found: dict[str, Any] = {"experiment": answer.experiment or None}
+    if answer.front is not None:
+        found["pareto"] = [front_row(plan) for plan in answer.front]
+    if answer.measured_us:
+        for plan, measured_us in zip(best, answer.measured_us, strict=False):
+            plan["measured_us"] = measured_us
+        found["regret"] = answer.regret
+    return found
+
+
+def _placed(answer: SearchAnswer[Any]) -> tuple[list[Placed[Any]], Columns[Placed[Any]]]:
+    """The best with their places, and the columns of their figures."""
+    rows = [Placed(place=place, plan=plan) for place, plan in enumerate(answer.ranked, 1)]
+    if isinstance(answer, Answer):
+        own = plan_columns(with_cost=answer.plans[0].cost is not None)
+    else:
+        own = of_predictions(REPORTS[answer.kind].columns(rows[0].prediction))
+    return rows, ranked(kind(answer.kind), own)
 
 
 def front_row(plan: FrontPlan) -> dict[str, Any]:
@@ -97,36 +111,46 @@ MOST_OF_FRONT = 20
 """Plans of the front that a terminal shows; the file has all."""
 
 
-def answer_text(answer: Answer, *, why: bool = False) -> RenderableType:
-    """The rows that the best plan rests on, the ranking, the ties and what would separate them, the front where it was asked for,
-    and the plans left out by reason."""
-    from rich.console import Group
-    from rich.markup import escape
+def answer_text(answer: SearchAnswer[Any], *, why: bool = False) -> RenderableType:
+    """The rows that the best rest on, the ranking, the ties, and what is left out by reason."""
+    return _plans_text(answer, why=why) if isinstance(answer, Answer) else _rows_text(answer)
 
+
+def _plans_text(answer: Answer, *, why: bool) -> RenderableType:
+    """Training plans: what would separate the ties too, and the front where it was asked for."""
     notes = (
         *_closed(answer),
         *_training(answer.plans[0]),
-        *_at_risk(answer.plans),
+        *_at_risk(answer),
         *_same(answer.plans),
         *_ties(answer),
     )
     parts: list[RenderableType] = [
-        *_provenance_lines(answer),
+        *first_lines_of(answer.plans[0].prediction),
         escape(_question(answer)),
-        _ranking(answer),
+        _ranking(answer, several_clusters=len({_cluster(plan) for plan in answer.plans}) > 1),
         *map(escape, notes),
     ]
     if answer.measured_us:
         parts += ["", *map(escape, _measured(answer))]
     if answer.front is not None:
         parts += ["", _front(answer.front)]
-    parts += ["", *map(escape, _summary(answer.found, why=why))]
-    return Group(*parts)
+    return stacked(*parts, "", *map(escape, _summary(answer, why=why)))
 
 
-def _provenance_lines(answer: Answer) -> list[str]:
-    best = answer.plans[0].prediction
-    return first_lines_of(best)
+def _rows_text(answer: SearchAnswer[Any]) -> RenderableType:
+    """Combinations of another kind of config."""
+    assert isinstance(answer, RankedRows)
+    report, predictions = REPORTS[answer.kind], [row.prediction for row in answer.best]
+    notes = [escape(line) for line in report.after(predictions, None)]
+    return stacked(
+        *report.before(predictions),
+        escape(count_text(answer.swept)),
+        _ranking(answer),
+        *map(escape, _ties(answer)),
+        *reasons_text(answer.swept),
+        *(["", *notes] if notes else []),
+    )
 
 
 def _question(answer: Answer) -> str:
@@ -145,19 +169,18 @@ def _question(answer: Answer) -> str:
     return ", ".join(parts)
 
 
-def _varying(plans: Sequence[RankedPlan]) -> list[str]:
-    """The searched keys, first those of the degrees; keys that have one value in all plans are printed once, above the table."""
+def _varying(plans: Sequence[RankedPrediction[Any]]) -> list[str]:
+    """The searched keys, first those of the degrees; keys that have one value in all plans are named once, above the table."""
     paths = list(dict.fromkeys(path for plan in plans for path in plan.settings))
     return [path for path in paths if len({str(plan.settings.get(path)) for plan in plans}) > 1]
 
 
-def _ranking(answer: Answer) -> RenderableType:
-    plans, (rows, columns) = answer.plans, _placed(answer)
+def _ranking(answer: SearchAnswer[Any], *, several_clusters: bool = False) -> RenderableType:
+    plans, (rows, columns) = answer.ranked, _placed(answer)
     varying = _varying(plans)
     same = {path: value for path, value in plans[0].settings.items() if path not in varying}
-    gpus = len({_cluster(plan) for plan in plans}) > 1
-    names = ["", *(["cluster"] if gpus else []), *map(_name, varying)]
-    title = f"the best by {answer.found.objective.meaning}" + (f"; all: {in_words(same)}" if same else "")
+    names = ["", *(["cluster"] if several_clusters else []), *map(_name, varying)]
+    title = escape(f"the best by {answer.meaning}" + (f"; all: {in_words(same)}" if same else ""))
 
     def without(least: Collection[str]) -> Table:
         kept = [column for column in columns if column.heading not in least]
@@ -165,7 +188,8 @@ def _ranking(answer: Answer) -> RenderableType:
         for row in rows:
             plan = row.plan
             mark = f"{row.place}{' =' if row.tied else ''}"
-            values = [mark, *([_cluster(plan)] if gpus else []), *(_value(plan.settings.get(path)) for path in varying)]
+            cluster = [_cluster(plan)] if several_clusters else []
+            values = [mark, *cluster, *(escape(_value(plan.settings.get(path))) for path in varying)]
             table.add_row(*values, *cells(kept, row))
         return table
 
@@ -177,10 +201,10 @@ def _name(path: str) -> str:
 
 
 def _value(value: Any) -> str:
-    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _cluster(plan: RankedPlan) -> str:
+def _cluster(plan: RankedPrediction[Any]) -> str:
     cluster = plan.prediction.run.cluster
     return f"{cluster.world_size} × {cluster.gpu.name}"
 
@@ -192,9 +216,19 @@ def _training(best: RankedPlan) -> Iterator[str]:
         yield f"GPU-hours and what follows them are for {tokens_text(cost.tokens)} tokens; {goodput_text(cost, f'{ASSUMED_GOODPUT}; {other}')}."
 
 
-def _at_risk(plans: Sequence[RankedPlan]) -> Iterator[str]:
-    if any(plan.prediction.memory.verdict == "AT RISK" for plan in plans):
-        yield "at risk: the expected peak of the memory fits, but with a probability of less than 95 %."
+def _at_risk(answer: Answer) -> Iterator[str]:
+    if answer.faster_at_risk:
+        first = answer.faster_at_risk[0]
+        free = f"{first.prediction.memory.headroom_bytes / GIB:.1f} GiB free"
+        yield (
+            f"Not listed: {counted(len(answer.faster_at_risk), 'plan')} at risk of not fitting, better by up to {1 - first.ratio.median:.1%}, "
+            f"such as {in_words(first.settings)} ({duration(first.prediction.median_us)} per step, {free})."
+        )
+    if any(plan.prediction.memory.verdict == "AT RISK" for plan in answer.plans):
+        yield (
+            "at risk: the expected peak of the memory fits, but with a probability of less than 95 %; plans that may be as good as the best "
+            "and are not at risk stand before them."
+        )
 
 
 def _same(plans: Sequence[RankedPlan]) -> Iterator[str]:
@@ -206,20 +240,20 @@ def _same(plans: Sequence[RankedPlan]) -> Iterator[str]:
             yield f"Plan {place} stands for {counted(len(plan.same), 'other')} of the same time and memory, with {others}{more}."
 
 
-def _ties(answer: Answer) -> Iterator[str]:
-    objective = answer.found.objective
+def _ties(answer: SearchAnswer[Any]) -> Iterator[str]:
     how = (
-        "judged by the 90 % interval of the ratio of their times, in which errors common to both cancel"
-        if objective.timed
+        "judged by the 90 % interval of their ratio, in which errors common to both cancel"
+        if answer.timed
         else "the same within rounding"
     )
-    if not answer.tied:
-        if len(answer.plans) > 1:
-            yield f"No other plan may be as good as the best one by {objective.meaning} ({how})."
+    if not tied(answer):
+        if len(answer.ranked) > 1:
+            yield f"No other plan may be as good as the best one by {answer.meaning} ({how})."
         return
-    many = counted(len(answer.tied), "other plan")
-    yield f"{many} (marked =) may be as good as the best by {objective.meaning}: {how}."
-    yield f"To separate them: {answer.experiment}."
+    many = counted(len(tied(answer)), "other plan")
+    yield f"{many} (marked =) may be as good as the best by {answer.meaning}: {how}."
+    if answer.experiment:
+        yield f"To separate them: {answer.experiment}."
 
 
 def _measured(answer: Answer) -> Iterator[str]:
@@ -254,8 +288,8 @@ def _closed(answer: Answer) -> Iterator[str]:
         )
 
 
-def _summary(found: Found, *, why: bool) -> Iterator[str]:
-    space = space_json(found)
+def _summary(answer: Answer, *, why: bool) -> Iterator[str]:
+    found, space = answer.found, answer.space
     misfits = f", {found.misfits:,} of which do not fit," if found.misfits else ""
     yield (
         f"{counted(space['plans'], 'plan')}, {space['legal']:,} legal, {space['fit'] + found.misfits:,} may fit in memory, {space['priced']:,} "
@@ -279,9 +313,4 @@ def front_file(front: Sequence[FrontPlan], suffix: str) -> str:
     rows = [front_row(plan) for plan in front]
     if suffix == ".json":
         return json.dumps(rows, indent=1) + "\n"
-    text = io.StringIO()
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return as_csv(rows, list(dict.fromkeys(name for row in rows for name in row)))

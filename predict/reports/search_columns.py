@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from predict.interval import Interval
 from predict.kinds import Kind
-from predict.plan_search.answer import RankedPlan
-from predict.plan_search.serving import carried_cost, per_gpu
+from predict.plan_search.answer import RankedPlan, RankedPrediction
+from predict.plan_search.serving import FIGURES, carried_cost, mean_latency, per_gpu
 from predict.reports.money import amount_text
+from predict.rl.books import RlLedger
 from predict.rl.step import RlStep
 from predict.serialise import as_json, picked
-from predict.serving.questions import ServerAnswer
+from predict.serving.questions import ServerAnswer, binding_text
 from predict.step.prediction import Prediction
 from sampling.number_text import duration, durations, significant
 from sampling.units import GIB
@@ -54,35 +56,54 @@ def headings(columns: Columns[Any]) -> list[str]:
     return [column.heading for column in columns if column.heading]
 
 
-def common_to_all(
-    kind: Kind[Any, Any], prediction_of: Callable[[Any], Any] = lambda row: row
-) -> tuple[Column[Any], ...]:
-    """COMMON as columns of rows of the kind, which `prediction_of` takes a row's prediction from."""
-
-    def of_long_table(column: Column[Mapping[str, Any]]) -> Callable[[Any], Any]:
-        return lambda row: column.value(kind.row(prediction_of(row)))
-
-    return tuple(replace(each, value=of_long_table(each)) for each in COMMON)
-
-
-# Plans of training.
+Plan = TypeVar("Plan", bound=RankedPrediction[Any])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlacedPlan:
-    """A plan of a search and its place, from 1."""
+class Placed(Generic[Plan]):
+    """One of the best of a search and its place, from 1."""
 
     place: int
-    plan: RankedPlan
+    plan: Plan
 
     @property
-    def prediction(self) -> Prediction:
+    def prediction(self) -> Any:
         return self.plan.prediction
 
     @property
     def tied(self) -> bool:
         """Whether it may be as good as the first."""
         return self.place > 1 and self.plan.ratio.tied
+
+
+PlacedPlan = Placed[RankedPlan]
+FIRST: Columns[Placed[Any]] = (
+    Column(key="rank", value=lambda row: row.place),
+    Column(key="settings", value=lambda row: row.plan.settings),
+)
+LAST: Columns[Placed[Any]] = (
+    Column(key="tied", value=lambda row: row.tied),
+    Column(key="overlap", value=lambda row: row.plan.ratio.overlap),
+    Column(key="ratio", value=lambda row: picked(row.plan.ratio, "median low high")),
+)
+
+
+def ranked(kind: Kind[Any, Any], own: Columns[Placed[Any]]) -> Columns[Placed[Any]]:
+    """The columns of a search's result: the place and the settings, those of the kind, how the plan compares with the best, and COMMON."""
+    common = (_lifted(each, lambda row: kind.row(row.prediction)) for each in COMMON)
+    return (*FIRST, *own, *LAST, *common)
+
+
+def of_predictions(columns: Columns[Any]) -> Columns[Placed[Any]]:
+    """Columns of predictions as those of a search's result."""
+    return [_lifted(each, lambda row: row.prediction) for each in columns]
+
+
+def _lifted(column: Column[Any], of: Callable[[Placed[Any]], Any]) -> Column[Placed[Any]]:
+    return replace(column, value=lambda row: column.value(of(row)))
+
+
+# Plans of training.
 
 
 def settings_json(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +135,6 @@ def plan_columns(*, with_cost: bool) -> Columns[PlacedPlan]:
     """
     energy = "" if with_cost else "J/token"
     return (
-        Column(key="rank", value=lambda row: row.place),
         Column(key="plan", value=lambda row: settings_json(row.plan.settings)),
         Column(key="cluster", value=_cluster),
         Column(
@@ -145,10 +165,7 @@ def plan_columns(*, with_cost: bool) -> Columns[PlacedPlan]:
         ),
         Column(key="verdict", heading="fits", value=lambda row: row.prediction.memory.verdict, write=str.lower),
         Column(key="fits_probability", value=lambda row: row.prediction.memory.fits_probability),
-        Column(key="tied", value=lambda row: row.tied),
-        Column(key="overlap", value=lambda row: row.plan.ratio.overlap),
         Column(key="same", value=lambda row: [settings_json(settings) for settings in row.plan.same]),
-        Column(key="ratio", value=lambda row: picked(row.plan.ratio, "median low high")),
         Column(
             key="energy_j_per_token",
             heading=energy,
@@ -212,7 +229,9 @@ def _phase(name: str) -> Column[RlStep]:
 
 RL_STEPS: Columns[RlStep] = (
     Column(heading="GPUs", value=_gpus),
-    Column(key="step_us", heading="step", value=lambda step: step.time, write=lambda time: duration(time.median_us)),
+    Column(
+        key="step_time_us", heading="step", value=lambda step: step.time, write=lambda time: duration(time.median_us)
+    ),
     Column(heading="90 %", value=lambda step: step.time, write=lambda time: durations(time.low_us, time.high_us)),
     Column(
         key="tokens_per_second_per_gpu",
@@ -224,10 +243,17 @@ RL_STEPS: Columns[RlStep] = (
     *map(_phase, SIDE),
     Column(key="wait_gen_us", heading="trainer waits", value=lambda step: step.wait_gen_us, write=duration),
     Column(key="idle_gen_us", heading="engines wait", value=lambda step: step.idle_gen_us, write=duration),
+    Column(key="memory_bytes", value=lambda step: step.memory.worst.peak),
+    Column(key="verdict", value=lambda step: step.memory.verdict),
     Column(heading="fits", value=lambda step: "yes" if step.memory.fits else "NO"),
+    Column(key="sources", value=lambda step: RlLedger(step=step).sources),
 )
 
-# Servers, whose JSON is the long table's.
+# Servers.
+
+
+def _rate(rate: Interval) -> str:
+    return significant(rate.median)
 
 
 def _rates(rate: Interval) -> str:
@@ -235,9 +261,10 @@ def _rates(rate: Interval) -> str:
 
 
 KEPT: Columns[Any] = (
-    Column(heading="keeps", value=lambda found: found.kept.rate.median, write=significant),
+    Column(key="slo_rps", heading="keeps", value=lambda found: found.kept.rate, write=_rate),
     Column(heading="90 %", value=lambda found: found.kept.rate, write=_rates),
     Column(heading="limit", value=lambda found: ", ".join(one.title for one in found.kept.binding) or "queue"),
+    Column(key="slo_binding", value=lambda found: binding_text(found.kept)),
 )
 """Columns of the rate that keeps the objectives."""
 
@@ -247,7 +274,11 @@ def server_columns(first: ServerAnswer) -> Columns[ServerAnswer]:
     cost = carried_cost(first)
     return (
         Column(heading="GPUs", value=lambda found: found.server.run.server.placement.gpus),
-        Column(heading="at once", value=lambda found: found.server.at_once, write="{:,}".format),
+        Column(
+            key="requests_at_once", heading="at once", value=lambda found: found.server.at_once, write="{:,}".format
+        ),
+        *(Column(key=f"{name}_us", value=partial(mean_latency, figure=name)) for name in FIGURES),
+        Column(key="overloaded", value=lambda found: found.outcomes[0].grows),
         Column(
             heading="E2E", value=lambda found: _unless_growing(found, duration(_latency(found).e2e.mean_us)) or GROWS
         ),
@@ -257,10 +288,10 @@ def server_columns(first: ServerAnswer) -> Columns[ServerAnswer]:
             value=lambda found: _unless_growing(found, duration(_latency(found).ttft.percentiles_us[90])),
         ),
         Column(heading="TPOT", value=lambda found: _latency(found).tpot.mean_us, write=duration),
-        Column(heading="capacity", value=lambda found: found.capacity.median, write=significant),
+        Column(key="capacity_rps", heading="capacity", value=lambda found: found.capacity, write=_rate),
         *(KEPT if first.kept else (Column(heading="90 %", value=lambda found: found.capacity, write=_rates),)),
-        Column(heading="per GPU", value=per_gpu, write=significant),
-        *((Column(heading="per M out", value=carried_cost, write=_per_million),) if cost else ()),
+        Column(key="per_gpu_rps", heading="per GPU", value=per_gpu, write=significant),
+        *((Column(key="carried_cost", heading="per M out", value=carried_cost, write=_per_million),) if cost else ()),
     )
 
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from predict.kinds import RL, SERVING, TRAINING
 from predict.plan_search.serving import carried_cost
 from predict.plan_search.sweep import SweptRow, SweptRows
+from predict.reports.rl_step import notes_on_steps
 from predict.reports.search_columns import (
     RL_STEPS,
     STEPS,
     Columns,
-    as_content,
     cells,
-    common_to_all,
     headings,
     server_columns,
 )
@@ -43,18 +42,19 @@ class RowsReport:
     """Whether the headings of varied keys are their whole paths."""
     before: Callable[[Sequence[Any]], Sequence[str]] = lambda found: ()
     """Lines above the table."""
-    after: Callable[[Sequence[Any], str], Iterator[str]] = lambda found, ordered_by: iter(
-        [ordered_by] * bool(ordered_by)
+    after: Callable[[Sequence[Any], str | None], Iterator[str]] = lambda found, ordered_by: iter(
+        [ordered_by] if ordered_by else []
     )
-    """Lines below it, the order of the rows among them."""
+    """Lines below it, the order of the rows among them, '' for that of --vary; None where another line has it."""
 
 
-def _notes_on_servers(found: Sequence[ServerAnswer], ordered_by: str) -> Iterator[str]:
+def _notes_on_servers(found: Sequence[ServerAnswer], ordered_by: str | None) -> Iterator[str]:
     """The load that all have, the order, and the meaning of the columns."""
     first = found[0]
     loads = dict.fromkeys(load_line(one.outcomes[0].load) for one in found)
     yield from (f"load: {load}" for load in loads if len(loads) == 1)
-    yield ordered_by or "in the order of --vary"
+    if ordered_by is not None:
+        yield ordered_by or "in the order of --vary"
     if first.kept:
         yield f"keeps: the highest rate with {objectives_text(first.kept.objectives)}; limit: what fails above it"
     yield f"per GPU: requests per second at {rate_in_words(first)}"
@@ -81,7 +81,12 @@ REPORTS: Mapping[str, RowsReport] = {
         whole_paths=True,
         before=lambda found: first_lines_of(*found),
     ),
-    RL: RowsReport(columns=lambda first: RL_STEPS, head=lambda found: {"run": found.name}, format="rl-sweep"),
+    RL: RowsReport(
+        columns=lambda first: RL_STEPS,
+        head=lambda found: {"run": found.name},
+        format="rl-sweep",
+        before=notes_on_steps,
+    ),
     SERVING: RowsReport(
         columns=server_columns,
         head=_head_of_servers,
@@ -94,27 +99,20 @@ REPORTS: Mapping[str, RowsReport] = {
 
 def sweep_text(found: SweptRows[Any], objective: str | None = None) -> RenderableType:
     """A row per combination that is predicted, ordered by the objective where there is one, then why others cannot run."""
-    return _text(found, [row for row in found.rows if row.prediction is not None], objective, ())
-
-
-def search_text(found: SweptRows[Any], *, top: int, objective: str) -> RenderableType:
-    """The best combinations, and why others cannot be chosen."""
-    common = common_to_all(found.kind)
-    return _text(found, found.best[:top], objective, common)
-
-
-def _text(
-    found: SweptRows[Any], rows: Sequence[SweptRow[Any]], objective: str | None, common: Columns[Any]
-) -> RenderableType:
+    rows = [row for row in found.rows if row.prediction is not None]
     report, predictions = REPORTS[found.kind.name], [row.prediction for row in rows]
-    columns = [*report.columns(predictions[0]), *common]
-    title = f"{found.name}: {counted(len(found.rows), 'combination')}, {len(found.best)} can run"
-    table = figures_table(escape(title), (), (*_titles(found, report), *headings(columns)))
+    columns = report.columns(predictions[0])
+    table = figures_table(escape(count_text(found)), (), (*_titles(found, report), *headings(columns)))
     for row in rows:
         table.add_row(*map(escape, _values(found, row)), *cells(columns, row.prediction))
     ordered_by = f"the best first, by {found.kind.orders[objective].meaning}" if objective else ""
     notes = [escape(line) for line in report.after(predictions, ordered_by)]
-    return stacked(*report.before(predictions), table, *_reasons(found), *(["", *notes] if notes else []))
+    return stacked(*report.before(predictions), table, *reasons_text(found), *(["", *notes] if notes else []))
+
+
+def count_text(found: SweptRows[Any]) -> str:
+    """The number of combinations, and of those that can run."""
+    return f"{found.name}: {counted(len(found.rows), 'combination')}, {len(found.best)} can run"
 
 
 def _titles(found: SweptRows[Any], report: RowsReport) -> list[str]:
@@ -128,7 +126,7 @@ def _values(found: SweptRows[Any], row: SweptRow[Any]) -> list[str]:
     return [str(row.settings[each.path]) for each in found.varied]
 
 
-def _reasons(found: SweptRows[Any]) -> Iterator[str]:
+def reasons_text(found: SweptRows[Any]) -> Iterator[str]:
     """The combinations that cannot run, each reason once; of those that do not fit, the least that one of them needs."""
     cannot_run: dict[str, list[str]] = {}
     misfits: dict[str, list[str]] = {}
@@ -151,26 +149,4 @@ def sweep_json(found: SweptRows[Any], rows: Sequence[Mapping[str, Any]]) -> dict
     return versioned(
         report.format,
         {**report.head(found), "varied": {each.path: each.values for each in found.varied}, "rows": rows},
-    )
-
-
-def search_json(found: SweptRows[Any], rows: Sequence[Mapping[str, Any]], *, top: int) -> dict[str, Any]:
-    """The best of a search: of servers the long table's rows, with those that cannot run at the end."""
-    common = common_to_all(found.kind)
-    if found.kind.name == SERVING:
-        shown = [
-            {**cells_of, **(as_content(common, row.prediction) if row.prediction else {})}
-            for row, cells_of in zip(found.rows, rows, strict=True)
-        ]
-        return sweep_json(found, [*shown[: len(found.best)][:top], *shown[len(found.best) :]])
-    return versioned(
-        "rl-search",
-        {
-            "space": {each.path: each.values for each in found.varied},
-            "best": [
-                {"settings": row.settings, **as_content((*RL_STEPS, *common), row.prediction)}
-                for row in found.best[:top]
-            ],
-            "left_out": [picked(row, "settings reason") for row in found.left_out],
-        },
     )

@@ -31,12 +31,13 @@ from predict.rl.phases import (
 from predict.rl.plain_torch import plain_reward, plain_sync
 from predict.rl.rollout import Rollout, gen_phase, rollout_of
 from predict.rl.section import ASYNC, COLOCATED, RlSection
-from predict.rl.training import Estimate, forward_pass, pass_run, update
+from predict.rl.training import forward_pass, pass_run, update
 from regressors.features.arrays import Floats
 from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
     from predict.step.prediction import Prediction
+    from predict.step.scheduling import Estimate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

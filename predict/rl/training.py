@@ -25,6 +25,7 @@ from sampling.hardware.cluster import Gpu
 
 if TYPE_CHECKING:
     from predict.step.prediction import Prediction
+    from predict.step.scheduling import Estimate
 
 
 def laid_out_pass(
@@ -99,7 +100,6 @@ def _figure(
     return PhaseMfu(flops=flops, mfu=flops / (peak * time_us) if time_us else None)
 
 
-Estimate = Callable[[TrainingRun], "Prediction"]
 WAITING: Mapping[str, Sequence[str]] = {
     "communication": ("tp", "cp", "ep", "fsdp", "dp_exposed", "p2p"),
     "pipeline": ("pp_bubble", "stragglers"),

@@ -77,15 +77,19 @@ class Stepper:
         """Factors on the time of steps. Three things make the interval wider: an architecture that the coefficients
         were not fitted to; terms that no measurement covers; and rows of another CPU under the shipped coefficients.
         Coefficients fitted to a server of one's own hold the difference between the CPUs already."""
+        return Interval.from_log(1.0, self.half_width)
+
+    @cached_property
+    def half_width(self) -> float:
+        """Log half-width at 90 % of those factors."""
         known = self.coefficients.is_of_architecture(self.server.cluster.gpu.architecture)
         elsewhere = self._rows_are_of_another_cpu and self.coefficients == shipped_coefficients(KERNELS.name)
-        width = width_of_server(
+        return width_of_server(
             self.coefficients.half_width,
             0.0 if known else UNMEASURED_WIDTH,
             self.unmeasured_width,
             ANOTHER_CPU if elsewhere else 0.0,
         )
-        return Interval.from_log(1.0, width)
 
     @property
     def unmeasured(self) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def _compare_one(row: PublishedRow, profile: str, calibration: Posterior | None)
         found = candidates(row, profile)
         runs = [calibrated(run, calibration) if calibration else run for run in found.runs]
         likely = LikelySteps(
-            predictions=tuple(map(estimate, runs)), unknown=found.unknown, unstated=unstated_recipe(runs)
+            predictions=tuple(map(estimate, runs)), unknown=found.unknown, unknown_settings_width=unstated_recipe(runs)
         )
     except (NotExpressibleError, InfeasibleError) as error:
         return Refused(row=row, why=str(error))

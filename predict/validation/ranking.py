@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 from predict import estimate
 from predict.interval import equally_likely
 from predict.memory.estimate import Verdict
-from predict.plan_search.answer import Contender, contender, ratio
 from predict.plan_search.options import OBJECTIVES
+from predict.plan_search.ties import Contender, contender, ratio
 from predict.run.execution import Execution
 from predict.run.plan import Batch, Plan
 from predict.serialise import as_json, version_of

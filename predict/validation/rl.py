@@ -17,8 +17,8 @@ from predict.model.spec import ModelSpec
 from predict.rl.phases import FACTORS, FITTED_TO, Factors, in_sample, sync_time
 from predict.rl.section import COLOCATED
 from predict.rl.step import RlStep, scaled_step, unscaled_step
-from predict.rl.training import Estimate
 from predict.serialise import picked, version_of
+from predict.step.scheduling import Estimate
 from predict.validation.compared import Compared, mean_or_none, scores
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_runs import nodes_of

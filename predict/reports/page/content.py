@@ -11,15 +11,14 @@ from predict import estimate, load
 from predict.config.document import Config
 from predict.kinds import TRAINING, kind
 from predict.ledger.training_cost import TrainingCost
-from predict.plan_search.answer import Answer
+from predict.plan_search.answer import Answer, SearchAnswer
 from predict.plan_search.compare import differences
 from predict.plan_search.rl import LONGEST, LengthMap, N
 from predict.plan_search.search import in_words
 from predict.plan_search.sensitivity import neighbours, sensitivity_of_run
 from predict.plan_search.sweep import Sweep, SweptRow, SweptRun, swept_space
-from predict.reports.compare import compare_json
+from predict.reports.compare import differences_json
 from predict.reports.page.run_view import communication_share, run_view
-from predict.reports.search import space_json
 from predict.reports.search_columns import settings_json
 from predict.reports.sensitivity import sensitivity_json
 from predict.rl.step import RlStep
@@ -128,11 +127,10 @@ def search_content(answer: Answer) -> dict[str, Any]:
     return page_content([view], plans_of_answer(answer)) | {"search": search_facts(answer)}
 
 
-def search_facts(answer: Answer) -> dict[str, Any]:
+def search_facts(answer: SearchAnswer[Any]) -> dict[str, Any]:
     """The number of plans that a search looked at, by what, and its reasons for leaving others out."""
-    found = answer.found
-    left_out = {reason: left.count for reason, left in found.left_out.items()}
-    return space_json(found) | picked(found, "objective=objective.name complete") | {"left_out": left_out}
+    left_out = {reason: left.count for reason, left in answer.left_out.items()}
+    return {**answer.space, **picked(answer, "objective complete"), "left_out": left_out}
 
 
 def page_content(runs: Sequence[dict[str, Any]], plans: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
@@ -157,7 +155,7 @@ def studies(config: Config, overrides: Sequence[str], prediction: Prediction) ->
 def _differences(predictions: Sequence[Prediction]) -> dict[str, Any]:
     if len(predictions) < 2:
         return {}
-    return {"comparison": compare_json(differences(predictions[0], predictions[1:]))}
+    return {"comparison": differences_json(differences(predictions[0], predictions[1:]))}
 
 
 def plans_of_neighbours(own: Prediction, neighbours: Iterable[SweptRun]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from predict import import_config, load, one_batch, search
+from predict.plan_search.answer import Answer
 from predict.reports.search import answer_json
 from predict.run.training_run import TrainingRun
 from sampling.errors import InfeasibleError, UserError
@@ -66,9 +67,10 @@ def test_what_a_tool_lacks_is_said_once_for_all_winners(capsys: pytest.CaptureFi
 def test_the_function_gives_what_the_command_prints(command: Command) -> None:
     config = CONFIGS / "runs" / "llama3-70b-64xh100.yml"
     opened = ["plan=auto", "plan.pp=4", "plan.tp=4..8", "plan.cp=[1,2]", "plan.recompute=none"]
-    made = search(config, opened, top=8, min_interval_overlap=0.8, jobs=1)
+    made = search(config, opened, top=8, min_interval_overlap=0.95, jobs=1)
+    assert isinstance(made, Answer)
     options = [text for setting in opened for text in ("--set", setting)]
-    told = ["--top", "8", "--min-interval-overlap", "0.8", "--jobs", "1"]
+    told = ["--top", "8", "--min-interval-overlap", "0.95", "--jobs", "1"]
     printed = command.json("search", str(config), *options, *told)
     assert answer_json(made) | {"seconds": 0} == printed | {"seconds": 0}
     assert all(plan.ratio.tied for plan in made.plans)
@@ -147,7 +149,7 @@ def test_measured_plans_are_held_against_the_ranking_and_others_passed_over(
         if run.name == "plan 2":
             raise UserError(f"{run.name} cannot be measured: {run.plan.schedule}")
 
-    monkeypatch.setattr("predict.measurement.requirements.require_measurable", require)
+    monkeypatch.setattr("predict.measurement.real_step.require_measurable", require)
     found = answer(command, "--top", "4", "--measure", "3")
     assert [plan["measured_us"] for plan in found["best"]] == [2.1e6, None, 2e6, None]
     assert found["regret"] == pytest.approx(0.05)

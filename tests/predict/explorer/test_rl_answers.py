@@ -6,6 +6,9 @@ import pytest
 
 import predict
 from predict.explorer.rl_answers import RlExplorer
+from predict.plan_search.options import SearchOptions
+from predict.plan_search.rl import KIND
+from predict.plan_search.whole_search import search_combinations
 
 SMALL = """\
 model: llama3-8b
@@ -46,9 +49,9 @@ def test_controls_are_the_keys_and_faults_stand_beside_them(explorer: RlExplorer
     assert "heat map" in explorer.studies({})["faults"][""]
 
 
-def test_the_best_split_is_that_of_rl_search(explorer: RlExplorer) -> None:
+def test_the_best_split_is_that_of_the_search(explorer: RlExplorer) -> None:
     found = explorer.search({"rl.n": 2})
     auto = ["rl.n=2", *(f"rl.{key}=auto" for key in ("placement", "rollout.gpus", "rollout.tp"))]
-    best = predict.rl_search(explorer.config, auto).best
+    best = search_combinations(KIND, explorer.config, auto, SearchOptions(), predict.estimate).best
     assert found["settings"][0] == dict(best[0].settings)
     assert found["search"]["plans"] == 8

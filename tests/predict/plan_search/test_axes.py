@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from predict.kinds import TRAINING, kind
-from predict.plan_search.sweep import MOST_ROWS, combinations, parse_vary
+from predict.plan_search.varied import MOST_ROWS, combinations, parse_vary
 from sampling.errors import UserError
 
 RUNS = kind(TRAINING)

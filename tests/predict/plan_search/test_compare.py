@@ -8,7 +8,8 @@ import pytest
 
 import predict
 from predict.plan_search.compare import setting_text
-from predict.reports.compare import compare_json
+from predict.reports.compare import differences_json
+from sampling.errors import UserError
 from sampling.files.places import CONFIGS
 
 RUNS = CONFIGS / "runs"
@@ -36,7 +37,7 @@ def test_times_are_told_per_tokens_of_the_first_run(tmp_path: Path) -> None:
     assert difference.step_change_us == pytest.approx(larger / 2 - first)
     assert larger - first > 0 > difference.step_change_us  # the same tokens fill the pipeline better
     assert sum(difference.change_us.values()) == pytest.approx(difference.step_change_us)
-    assert compare_json([difference])["per_tokens"] == 128 * 8192
+    assert differences_json([difference])["per_tokens"] == 128 * 8192
 
 
 def test_a_run_does_not_differ_from_itself() -> None:
@@ -66,3 +67,8 @@ def test_settings_of_mixtures_are_told_of_mixtures_alone(source: Path, told: boo
     (difference,) = predict.compare(source, other)
     assert "execution.framework" in difference.settings
     assert any("expert" in path or "permute" in path for path in difference.settings) == told
+
+
+def test_one_config_alone_is_refused() -> None:
+    with pytest.raises(UserError, match="has nothing beside it; give two or more"):
+        predict.compare(DENSE)

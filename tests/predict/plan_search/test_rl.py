@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import predict
 from predict.cli import main
-from predict.plan_search.rl import length_map
+from predict.plan_search.answer import RankedRows
+from predict.plan_search.rl import KIND, length_map
 from predict.plan_search.sweep import SweptRows, opened_space
+from predict.plan_search.ties import REPEATS
+from predict.plan_search.whole_search import Listener
 from predict.rl.step import RlStep
 from sampling.errors import ConfigError, InfeasibleError, UserError
 from tests.predict.command import Command
@@ -30,32 +34,45 @@ AUTO = ("rl.placement=auto", "rl.rollout.gpus=auto", "rl.rollout.tp=[2, 4]")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rl") / "small.yml"
     path.write_text(SMALL)
+    path.with_name("other.yml").write_text(SMALL.replace("n: 4", "n: 2"))
     return path
 
 
 def found(config: Path, *settings: str) -> SweptRows[RlStep]:
     """Every combination of the open keys."""
-    return opened_space(config, settings, predict.estimate).rows()
+    return opened_space(KIND, config, settings, predict.estimate).rows()
+
+
+def searched(config: Path, *settings: str, listener: Listener | None = None) -> RankedRows[RlStep]:
+    answer = predict.search(config, settings, listener=listener)
+    assert isinstance(answer, RankedRows)
+    return answer
 
 
 def test_every_combination_is_predicted_and_the_best_comes_first(small: Path) -> None:
-    done: list[tuple[int, int]] = []
-    answer = predict.rl_search(small, AUTO, progress=lambda *told: done.append(told))
-    assert done == [(each, 4) for each in range(1, 5)]
-    steps = [one.step for one in answer.best if one.step]
-    assert len(answer.best) + len(answer.left_out) == 4
+    class Done(Listener):
+        seen: ClassVar[list[tuple[int, int]]] = []
+
+        def combination(self, done: int, count: int) -> None:
+            self.seen.append((done, count))
+
+    answer = searched(small, *AUTO, listener=Done())
+    assert Done.seen == [(each, 4) for each in range(1, 5)]
+    steps = [one.prediction for one in answer.best]
+    assert len(answer.best) + sum(left.count for left in answer.left_out.values()) == 4 == answer.space["plans"]
     per_gpu = [step.tokens_per_second_per_gpu for step in steps]
     assert per_gpu == sorted(per_gpu, reverse=True)
     for one in answer.best:
         alone = predict.rl_step(small, [f"{path}={json.dumps(value)}" for path, value in one.settings.items()])
-        assert one.step and one.step.time == alone.time
+        assert one.prediction.time == alone.time
+    first, *others = (one.ratio for one in answer.best)
+    assert first.median == 1 and all(ratio.low < ratio.median < ratio.high for ratio in others)
     assert {step.rl.gpus for step in steps} == {16}
 
 
 def test_settings_reach_into_a_model_that_is_named(small: Path) -> None:
-    settings = ("rl.rollout.tp=[2]", "model.num_hidden_layers=16")
-    (best,) = predict.rl_search(small, settings).best
-    assert best.step and best.step.rl.base.model.layers == 16
+    (best,) = searched(small, "rl.rollout.tp=[2]", "model.num_hidden_layers=16").best
+    assert best.prediction.rl.base.model.layers == 16
 
 
 def test_lengths_and_counts_about_the_config_are_mapped(small: Path) -> None:
@@ -100,12 +117,17 @@ def test_wrong_choices_are_refused(small: Path) -> None:
     with pytest.raises(ConfigError, match=r"rl\.prompts"):
         found(small, "rl.rollout.tp=[1]", "rl.prompts=0")
     with pytest.raises(InfeasibleError, match="memory"):
-        predict.rl_search(small, ["rl.rollout.tp=[1]", "plan.zero=0", "rl.rollout.memory_share=0.9"])
+        searched(small, "rl.rollout.tp=[1]", "plan.zero=0", "rl.rollout.memory_share=0.9")
+    with pytest.raises(UserError, match=r"--max-memory, --jobs: does not apply to an RL config"):
+        predict.search(small, ["rl.rollout.tp=[2]"], max_memory=0.5, jobs=1)
 
 
 def test_the_commands_print_and_write(small: Path, tmp_path: Path, command: Command) -> None:
     content = command.json("search", str(small), "--set", "rl.rollout.tp=[2]")
-    assert content["best"][0]["settings"] == {"rl.rollout.tp": 2}
+    (best,) = content["best"]
+    assert (best["rank"], best["settings"], best["tied"]) == (1, {"rl.rollout.tp": 2}, False)
+    assert best["step_time_us"]["low"] < best["step_time_us"]["median"] < best["step_time_us"]["high"]
+    assert content["space"] == {"plans": 1, "legal": 1, "fit": 1, "priced": 1}
     table = tmp_path / "rl.csv"
     assert main(["sweep", str(small), "--vary", "rl.n=2,4", "--output", str(table)]) == 0
     rows = list(csv.DictReader(table.open()))
@@ -127,3 +149,19 @@ def test_a_slow_trainer_fills_the_queue_and_a_slow_engine_empties_it(small: Path
     assert 0 < fast_trainer.staleness <= 2 and fast_trainer.waiting == 0
     assert predict.rl_step(small).queue.staleness == 0
     assert predict.rl_step(small, ["rl.placement=one_step_off", "rl.rollout.gpus=8"]).queue.staleness == 1
+
+
+def test_a_step_equals_itself_and_common_errors_cancel(small: Path) -> None:
+    same, other = predict.compare(small, small, small.with_name("other.yml"))
+    assert same.rate_ratio.median == 1
+    assert same.rate_ratio.half_width_log == pytest.approx(REPEATS)
+    alone = [step.time.half_width_log for step in (other.first, other.other)]
+    assert REPEATS < other.rate_ratio.half_width_log < min(alone)
+
+
+def test_comparison_states_what_it_rests_on_and_its_ratio(small: Path, command: Command) -> None:
+    shown = command.run("compare", str(small), str(small)).out
+    assert "rests on: " in shown
+    assert "trains on 1.00 times the tokens per second and GPU of small" in shown and "so they are equal" in shown
+    for words in (["search", str(small), "--set", "rl.rollout.tp=[2,4]"], ["sweep", str(small), "--vary", "rl.n=2,4"]):
+        assert "rests on: " in command.run(*words).out

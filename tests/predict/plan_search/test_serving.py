@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
-from math import log, sqrt
+from math import hypot, log
 from pathlib import Path
 
 import pytest
 
 import predict
-from predict.kinds import SERVING, ServerOptions, kind
-from predict.plan_search.serving import ORDERS
-from predict.plan_search.sweep import SweptRows, opened, swept_space
+from predict.kinds import ServerOptions
+from predict.plan_search.serving import KIND, ORDERS, carried
+from predict.plan_search.sweep import SweptRows, swept_space
+from predict.plan_search.ties import REPEATS
+from predict.plan_search.varied import opened
 from predict.serving.coefficients import coefficients_json, shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
@@ -38,7 +40,7 @@ def swept(vary: list[str], settings: tuple[str, ...] = (), slo: tuple[str, ...] 
 
 def opened_keys(config: Path, settings: list[str]) -> tuple[dict[str, tuple[object, ...]], list[str]]:
     """The open keys with their values, none for those of `auto`, and the other settings."""
-    varied, others = opened(kind(SERVING), config, settings)
+    varied, others = opened(KIND, config, settings)
     return {each.path: each.values for each in varied}, others
 
 
@@ -107,8 +109,19 @@ def test_a_key_with_one_value_by_a_setting_is_not_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("hardware", "most"), [("GB200", 64), ("GH200", 1), (["GB200", "H100"], 64)])
 def test_auto_goes_up_to_the_gpus_of_a_node(hardware: str | list[str], most: int) -> None:
-    chosen = kind(SERVING).automatic(CONFIG, {"hardware": hardware}, (), {}, ["placement.tp"])
+    chosen = KIND.automatic(CONFIG, (), {"hardware": hardware}, ["placement.tp"])
     assert chosen["placement.tp"][-1] == most
+
+
+def test_fitted_weights_alone_are_independent_between_servers_of_one_model() -> None:
+    """That no weight was fitted to an architecture moves both alike."""
+    first, other = swept(["placement.tp=1,2"], (*SMALL, "hardware=B200")).predictions
+    stepper = first.server.stepper
+    assert stepper.half_width > stepper.coefficients.half_width > 0
+    share = stepper.coefficients.half_width / stepper.half_width
+    widths = [share * carried(each).half_width_log for each in (first, other)]
+    assert KIND.rate_ratio(first, other).half_width_log == pytest.approx(hypot(*widths))
+    assert KIND.rate_ratio(first, first).half_width_log == pytest.approx(REPEATS)
 
 
 def test_unknown_keys_are_told_with_the_nearest() -> None:
@@ -124,13 +137,12 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, command: Command) -> 
     assert [(row["tp"], row["n_cards"], row["reason"]) for row in rows] == [("1", "1", ""), ("2", "2", "")]
     assert float(rows[1]["e2e_s"]) < float(rows[0]["e2e_s"])
     searched = ["search", str(CONFIG), "--set", "placement.tp=[1, 2]", *options(SMALL)]
-    (best,) = command.json(*searched, "--objective", "tpot", "--top", "1")["rows"]
-    assert best["placement.tp"] == 2
+    (best,) = command.json(*searched, "--objective", "tpot", "--top", "1")["best"]
+    assert best["settings"] == {"placement.tp": 2}
     compared = command.json("compare", str(CONFIG), str(CONFIG), *options(SMALL))
     (between,) = compared["carried_ratios"]
-    own_bounds = [compared["servers"][0]["capacity_rps"][bound] for bound in ("low", "median", "high")]
     assert between["median"] == 1
-    assert log(between["high"]) == pytest.approx(log(own_bounds[2] / own_bounds[0]) / sqrt(2), rel=1e-9)
+    assert log(between["high"]) == pytest.approx(REPEATS)  # one server beside itself
     own = tmp_path / "own.json"
     own.write_text(json.dumps(coefficients_json(replace(FORMULA, source="my own"))))
     for asked in (swept, searched, ["compare", str(CONFIG), str(CONFIG), *options(SMALL)]):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import predict
-from predict.plan_search.sweep import Sweep, as_csv, columns, long_table, write_table
+from predict.plan_search.long_table import as_csv, columns, long_table, write_table
+from predict.plan_search.sweep import Sweep
 from predict.plan_search.training import OURS, SHARED, calibration_note
 from predict.run.calibration_terms import CalibratedRun, Calibration, Posterior
 from sampling.errors import ConfigError

@@ -9,7 +9,7 @@ import pytest
 
 from predict.interval import Interval
 from predict.memory.estimate import Verdict
-from predict.plan_search.answer import Contender
+from predict.plan_search.ties import Contender
 from predict.validation.published_row import PublishedRow
 from predict.validation.ranking import (
     MeasuredPlan,

@@ -48,9 +48,9 @@ class ReferenceTimes:
         self._meter.read_if_due()
 
     def medians_us(self) -> dict[Resource, float]:
-        """The median time of each reference call over all readings."""
+        """The median time of each reference call over all readings, on the slowest rank: a step waits for it."""
         return {
-            resource: statistics.median(one.time_us for one in self._readings if one.resource == resource)
+            resource: statistics.median(one.slowest_us for one in self._readings if one.resource == resource)
             for resource in dict.fromkeys(one.resource for one in self._readings)
         }
 

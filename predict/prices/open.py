@@ -24,7 +24,7 @@ from predict.prices.conditions import (
 )
 from predict.prices.cost_model import CostModel
 from predict.prices.kernels import operator_us
-from predict.prices.pace import AtPace
+from predict.prices.pace import AtPace, pace_facts_of, pace_spread
 from predict.prices.price_list import PriceList
 from predict.prices.sample_provenance import (
     ANOTHER_CPU,
@@ -172,7 +172,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         "sources": dict(cluster.gpu.sources),
     }
     conditions, floors = opening.conditions, {}
-    slowdown, transfer_error, pace_spread, origin = None, 0.0, 0.0, "sampled"
+    slowdown, transfer_error, spread, origin = None, 0.0, 0.0, "sampled"
     if directory.is_dir():
         bank = open_bank(directory)
         _require_like_hardware(bank, cluster)
@@ -180,10 +180,10 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         sampled_on = bank.facts["provenance"]["device"].get("name", "an unnamed device")
         if is_another_cpu(cluster, sampled_on):
             fitted, transfer_error, origin = AnotherCpu(bank), ANOTHER_CPU, "transferred"
-        elif opening.paces:
-            fitted = AtPace(bank, dict(opening.paces))
         else:
-            pace_spread = bank.facts.get("pace", {}).get(str(cluster.gpus_per_node), {}).get("half_width", 0.0)
+            paces = dict(opening.paces)
+            fitted = AtPace(bank, paces) if paces else bank
+            spread = pace_spread(pace_facts_of(bank.facts, cluster), paces)
         models.insert(0, WithinSamples(fitted, CollectiveCorrection(bank), bank.facts.get("attention_kernel", "")))
         slowdown = sampled_contention_slowdown(bank, cluster)
         facts = sampled_facts(bank, cluster)
@@ -204,7 +204,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         cluster,
         profile_error=known_error(directory.name, on_cpu=cluster.gpu.kind == "cpu"),
         transfer_error=transfer_error,
-        pace_spread=pace_spread,
+        pace_spread=spread,
         conditions=conditions,
         launch_floors=floors,
         sampled_contention=slowdown,

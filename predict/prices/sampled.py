@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import NormalDist, fmean
 from typing import Any, ClassVar
 
 from predict.interval import Interval
@@ -79,7 +80,7 @@ def _slower(time: Times, slowdown: float) -> Times:
 
 
 LEAST_ROWS = 5
-"""Validation runs below which their quantile says nothing."""
+"""Validation runs below which their errors say nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,9 +94,13 @@ class ValidationFile:
 
     def contradictions(self) -> Iterator[Fault]:
         for index, row in enumerate(self.rows):
-            error = row.get("error") if isinstance(row, Mapping) else None
-            if not isinstance(error, int | float) or not -1 < error < math.inf:
-                yield Fault(path=f"rows[{index}].error", problem=f"{shown(error)} is not a relative error above -1")
+            errors = {"error": None, **row} if isinstance(row, Mapping) else {"error": None}
+            for name in ("error", "error_at_pace"):
+                error = errors.get(name, 0.0)
+                if not isinstance(error, int | float) or not -1 < error < math.inf:
+                    yield Fault(
+                        path=f"rows[{index}].{name}", problem=f"{shown(error)} is not a relative error above -1"
+                    )
 
 
 def known_error(profile: str, *, on_cpu: bool) -> float | None:
@@ -111,7 +116,8 @@ def validation_path(profile: str, home: Path | None = None) -> Path:
 
 
 def profile_error(profile: str) -> float | None:
-    """Half-width in log time at 90 %: the conformal quantile of |log error| over the profile's validation runs.
+    """Half-width in log time at 90 %: Student's prediction interval, about zero, by the errors of the profile's validation runs, of each at
+    the pace beside it where that was read: how far the machine's pace moves is known by itself (`predict.prices.pace`).
 
     None with fewer than LEAST_ROWS runs. Raises SamplesError for a damaged file.
     """
@@ -120,7 +126,17 @@ def profile_error(profile: str) -> float | None:
         return None
     fix = f"restore the file, or write it anew with `predict validate {OWN} --profile {profile} --keep`"
     rows = read(ValidationFile, path, error=SamplesError, fix=fix).rows
-    errors = sorted(abs(math.log1p(row["error"])) for row in rows)
+    errors = [math.log1p(row.get("error_at_pace", row["error"])) for row in rows]
     if len(errors) < LEAST_ROWS:
         return None
-    return errors[min(len(errors) - 1, math.ceil(0.9 * (len(errors) + 1)) - 1)]
+    return students_95(len(errors)) * math.sqrt(fmean(error**2 for error in errors) * (1 + 1 / len(errors)))
+
+
+def students_95(freedom: int) -> float:
+    """The 95 % quantile of Student's t, by its expansion about the normal's (Abramowitz and Stegun 26.7.5): to 0.2 % from 5 degrees of
+    freedom on."""
+    z = NormalDist().inv_cdf(0.95)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3

@@ -192,7 +192,7 @@ def _choose(kinds: _Kinds, name: str, count: int, cluster: Cluster) -> tuple[lis
     phase = rows[0].phase
     calls = [*(row.call for row in rows), *(request.call for request in [*lacking, *needed])]
     terms, features = _matrices([price(call, phase, cluster) for call in calls])
-    time_us = np.array([row.time_us for row in rows])
+    time_us = np.array([row.time_us * row.pace for row in rows])
     timed = Timed(terms=terms[: len(rows)], features=features[: len(rows)], time_us=time_us)
     untimed, named = (
         Untimed(terms=terms[rows_of], features=features[rows_of], cost_s=_seconds(terms[rows_of], timed, of, cluster))

@@ -25,7 +25,8 @@ from sampling.choosing.contradictions import FAR_PACE, STEADY_ROWS
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.attention import Attention
-from sampling.store.pace import PaceLog, read_log
+from sampling.store.pace import read_log
+from sampling.store.paced_rows import at_their_pace, followed_log
 from sampling.store.profiles import read_manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
@@ -110,10 +111,11 @@ def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
 
     samples = list(iterate_samples(read_samples(directory)))
     learnt = in_one_state([sample for sample in samples if not sample.quarantine])
-    good = [(sample, cluster_of(sample.threads, sample.busy_ranks)) for sample in learnt]
-    if not good:
+    rows = [(sample, cluster_of(sample.threads, sample.busy_ranks)) for sample in learnt]
+    if not rows:
         raise SamplesError(f"{directory}: no good samples; run `make sample PROFILE={directory.name}`")
-    log = PaceLog(read_log(directory))
+    log = followed_log(read_log(directory), rows)
+    good = [(sample, cluster) for sample, (_, cluster) in zip(at_their_pace(log, rows), rows, strict=True)]
     return Profile(
         operators=training_data(good, donors, log.disturbance),
         pace=pace_facts(log, good),

@@ -11,8 +11,8 @@ import json
 import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -21,7 +21,6 @@ from sampling.call import Call, Phase
 from sampling.errors import UNREADABLE
 from sampling.hardware.cluster import Cluster
 from sampling.store.sample import Sample
-from sampling.store.tables import iterate_samples, read_samples, write_table
 
 Resource: TypeAlias = Literal["compute", "memory", "wire"]
 RESOURCES: tuple[Resource, ...] = get_args(Resource)
@@ -103,10 +102,29 @@ def pace_of(call: Call, phase: Phase, cluster: Cluster, paces: Mapping[Resource,
     return 1 / sum(share / paces.get(resource, 1.0) for resource, share in shares.items())
 
 
-class PaceLog:
-    """The readings of a profile, by reference call."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Response:
+    """How far calls follow a reference: by the share `within` of a change of its pace up to `reach`, in log, and in full beyond it."""
 
-    def __init__(self, readings: Iterable[Reading]) -> None:
+    within: float = 1.0
+    reach: float = 0.0
+
+    def __call__(self, pace: float) -> float:
+        """The pace at which calls run where the reference shows this one."""
+        change = math.log(pace)
+        seen = min(self.reach, max(-self.reach, change))
+        return math.exp(change - (1 - self.within) * seen)
+
+
+Responses: TypeAlias = Mapping[tuple[int, Resource], Response]
+"""The responses by busy ranks and resource (`sampling.store.pace_response`)."""
+
+
+class PaceLog:
+    """The readings of a profile, by reference call, and how far calls follow them: in full where `responses` has no entry."""
+
+    def __init__(self, readings: Iterable[Reading], responses: Responses | None = None) -> None:
+        self.responses = responses or {}
         by_key: dict[Key, list[Reading]] = {}
         for reading in sorted(readings, key=lambda reading: reading.at_s):
             by_key.setdefault(reading.key, []).append(reading)
@@ -135,16 +153,8 @@ class PaceLog:
                 found.append(named | {"readings": len(paces), "pace": median, "low": low, "high": high})
         return found
 
-    def at_rows(self, samples: Iterable[Sample], cluster_of: Callable[[Sample], Cluster]) -> list[Sample]:
-        """The rows with the pace of the machine at each; 1 for calls that no reference covers, and for rows of an unknown moment."""
-        return [replace(sample, pace=self._at(sample, cluster_of(sample))) for sample in samples]
-
-    def _at(self, sample: Sample, cluster: Cluster) -> float:
-        if sample.at_s is None:
-            return 1.0
-        found = self.beside(sample.busy_ranks, sample.call.group_size)
-        paces = {resource: series.pace_at(sample.at_s) for resource, series in found.items()}
-        return pace_of(sample.call, sample.phase, cluster, paces)
+    def response(self, busy_ranks: int, resource: Resource) -> Response:
+        return self.responses.get((busy_ranks, resource), Response())
 
     def beside(self, busy_ranks: int, group: int = 1) -> dict[Resource, Series]:
         """The readings with as many busy ranks, by resource: of the collective over a group of this size where there is one."""
@@ -154,26 +164,31 @@ class PaceLog:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """The readings of one reference call in the order of time: the moment of each, its time (the slowest rank's), its session.
-    The time at the reference pace is the median over all moments, since most are quiet; `disturbance` is the mean of repeats over their
-    undisturbed time."""
+    """The readings of one reference call in the order of time: the moment of each, its time in the mean over the ranks and on the slowest,
+    its session. The time at the reference pace is the median over all moments, since most are quiet, and that of the slowest rank is more
+    by as much as in the quarter of the moments in which no rank straggles; `disturbance` is the mean of repeats over their undisturbed
+    time."""
 
     at_s: Sequence[float]
     time_us: Sequence[float]
     slowest_us: Sequence[float]
     sessions: Sequence[int]
     reference_us: float
+    slowest_reference_us: float
     disturbance: float
 
     @classmethod
     def of(cls, readings: Sequence[Reading]) -> Series:
+        reference_us = statistics.median(reading.time_us for reading in readings)
+        waits = sorted(reading.slowest_us / reading.time_us for reading in readings)
         factors = sorted(reading.mean_us / reading.time_us for reading in readings)
         return cls(
             at_s=[reading.at_s for reading in readings],
             time_us=[reading.time_us for reading in readings],
             slowest_us=[reading.slowest_us for reading in readings],
             sessions=[reading.session for reading in readings],
-            reference_us=statistics.median(reading.time_us for reading in readings),
+            reference_us=reference_us,
+            slowest_reference_us=reference_us * waits[len(waits) // 4],
             disturbance=statistics.fmean(factors[: math.ceil(QUIETER_READINGS * len(factors))]),
         )
 
@@ -183,14 +198,3 @@ class Series:
         near = range(max(0, after - AROUND), min(len(self.at_s), after + AROUND))
         nearest = sorted(near, key=lambda place: abs(self.at_s[place] - at_s))[:AROUND]
         return self.reference_us / statistics.median(self.time_us[place] for place in nearest)
-
-
-def write_paces(directory: Path, cluster_of: Callable[[Sample], Cluster]) -> PaceLog:
-    """Give every row of a profile the pace at its moment, by all readings so far; the tables that change are written."""
-    log = PaceLog(read_log(directory))
-    for name, table in read_samples(directory).items() if log.series else ():
-        rows = list(iterate_samples({name: table}))
-        paced = log.at_rows(rows, cluster_of)
-        if paced != rows:
-            write_table(directory, name, paced)
-    return log

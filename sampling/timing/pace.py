@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sampling.call import Call
@@ -22,7 +22,6 @@ from sampling.store.pace import MOST_DISTURBED, Reading, Resource
 from sampling.timing.stopwatch import Stopwatch
 from sampling.timing.timer import Ranks, combined, quiet_repeats
 from sampling.torch_work.build import build
-from sampling.torch_work.workload_protocols import Workload
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +74,6 @@ class PaceMeter:
     stopwatch_of: Callable[[Call], Stopwatch]
     """The clock by which the session times a call."""
     calls: Mapping[Resource, Call]
-    _workloads: dict[Resource, Workload] = field(default_factory=dict)
     _last_s: float = -math.inf
 
     def read_if_due(self) -> None:
@@ -85,7 +83,7 @@ class PaceMeter:
 
     def read(self) -> None:
         for resource, call in self.calls.items():
-            by_rank = self._times(resource, call)
+            by_rank = self._times(call)
             each_us = [statistics.median(quiet_repeats(times)) for times in by_rank]
             time_us = statistics.fmean(each_us)
             self.keep(
@@ -104,12 +102,11 @@ class PaceMeter:
             )
         self._last_s = time.monotonic()
 
-    def _times(self, resource: Resource, call: Call) -> list[list[float]]:
+    def _times(self, call: Call) -> list[list[float]]:
         """µs of the call's repeats now on each rank, all at once; of a collective, which ends on all of them together, those of the
         slowest."""
-        if resource not in self._workloads:
-            self._workloads[resource] = build(call, self.device)
-        workload, stopwatch = self._workloads[resource], self.stopwatch_of(call)
+        # built anew: where its memory happens to lie changes its time by a per cent, which many readings average out
+        workload, stopwatch = build(call, self.device), self.stopwatch_of(call)
 
         def repeat() -> float:
             workload.prepare("forward")

@@ -27,13 +27,13 @@ import predict
 from predict.interval import Interval
 from predict.prices.cost_model import CostModel
 from predict.prices.open import SpeedOfLight
-from predict.prices.pace import AtPace
+from predict.prices.pace import AtPace, pace_spread
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
 from predict.workload.decompose import requests_of_runs
 from regressors.bank import artifact
 from regressors.bank.bank import Bank
-from regressors.dataset.pace_facts import mix_of, pace_half_width
+from regressors.dataset.pace_facts import pace_facts
 from regressors.dataset.training_data import training_data
 from regressors.features.digests import hardware_digest
 from regressors.fitting.fit import fit_operator
@@ -41,7 +41,8 @@ from regressors.models.candidates import ROOFLINE
 from sampling.choosing.tasks import missing
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.readings import OTHERS_LIMIT
-from sampling.store.pace import PaceLog, Reading
+from sampling.store.pace import PaceLog, Reading, Response
+from sampling.store.paced_rows import at_their_pace, followed_log
 from sampling.store.sample import Sample
 from sampling.timing.pace import PaceMeter, reference_calls
 from sampling.timing.time_calls import time_requests
@@ -83,28 +84,30 @@ def simulate(kind: str, seed: int) -> Outcome:
     run = demo()
     machine = SyntheticMachine(cluster=run.cluster, disturbance=kind, seed=seed)
     samples, readings = session(machine, run)
-    log = PaceLog(readings)
-    paced = log.at_rows(samples, lambda sample: machine.cluster)
-    good = [(sample, machine.cluster) for sample in paced if not sample.quarantine]
+    rows = [(sample, machine.cluster) for sample in samples if not sample.quarantine]
+    log = followed_log(readings, rows)
+    good = [(sample, machine.cluster) for sample in at_their_pace(log, rows)]
     bank = fitted(machine, good, log)
-    spread = pace_half_width(log, machine.ranks, mix_of(good))
+    of_pace = pace_facts(log, good)[str(machine.ranks)]
     measured_us, beside = measured(machine, run)
     paces = {
-        resource: series.reference_us
-        / statistics.median(reading.time_us for reading in beside if reading.resource == resource)
-        for resource, series in log.beside(machine.ranks).items()
+        resource: Response(**response)(
+            of_pace["reference_us"][resource]
+            / statistics.median(reading.slowest_us for reading in beside if reading.resource == resource)
+        )
+        for resource, response in of_pace["response"].items()
     }
     return Outcome(
         seed=seed,
         measured_us=measured_us,
-        predicted=step(run, bank, pace_spread=spread),
-        at_its_pace=step(run, AtPace(bank, paces)),
+        predicted=step(run, bank, pace_spread(of_pace, {})),
+        at_its_pace=step(run, AtPace(bank, paces), pace_spread(of_pace, paces)),
     )
 
 
-def step(run: TrainingRun, model: CostModel, *, pace_spread: float = 0.0) -> Interval:
-    """The step composed of a model's times, of whose composition nothing is unknown."""
-    prices = PriceList([model, SpeedOfLight()], run.cluster, profile_error=0.0, pace_spread=pace_spread)
+def step(run: TrainingRun, model: CostModel, spread: float = 0.0) -> Interval:
+    """The step composed of a model's times, of whose composition nothing but the pace is unknown, by the half-width `spread`."""
+    prices = PriceList([model, SpeedOfLight()], run.cluster, profile_error=0.0, pace_spread=spread)
     return predict.estimate(run, prices=prices).step_time
 
 

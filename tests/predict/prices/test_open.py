@@ -26,9 +26,21 @@ def write(path: Path, errors: list[Any]) -> None:
     path.write_text(json.dumps({"version": 1, "rows": [{"error": error} for error in errors], "summary": {}}))
 
 
-def test_it_is_the_largest_error_of_a_few_runs(kept: Path) -> None:
-    write(kept, [0.02, -0.1, 0.01, 0.03, 0.05])
-    assert module.profile_error("mine") == pytest.approx(-math.log(0.9))
+def test_it_is_students_interval_of_the_errors(kept: Path) -> None:
+    write(kept, [0.02, -0.02] * 4)
+    # 1.8595 is the 95 % quantile of Student's t with 8 degrees of freedom
+    assert module.profile_error("mine") == pytest.approx(1.8595 * 0.02 * math.sqrt(9 / 8), rel=0.002)
+
+
+def test_an_error_that_the_pace_of_the_machine_made_does_not_count(kept: Path) -> None:
+    rows = [{"error": -0.3, "error_at_pace": 0.01} for _ in range(8)]
+    kept.write_text(json.dumps({"version": 1, "rows": rows, "summary": {}}))
+    assert module.profile_error("mine") == pytest.approx(1.8595 * 0.01 * math.sqrt(9 / 8), rel=0.01)
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(5, 2.015), (10, 1.8125), (30, 1.6973)])
+def test_the_expansion_gives_the_tables_of_students_t(freedom: int, quantile: float) -> None:
+    assert module.students_95(freedom) == pytest.approx(quantile, rel=0.003)
 
 
 def test_too_few_runs_show_no_error(kept: Path) -> None:

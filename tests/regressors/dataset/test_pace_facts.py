@@ -23,9 +23,25 @@ def log_of(log_paces: np.ndarray, every_s: float = 10.0) -> PaceLog:
     return PaceLog(reading(every_s * place, 100.0 * math.exp(-value)) for place, value in enumerate(log_paces))
 
 
-def test_the_spread_of_a_pace_without_memory_is_that_of_its_readings() -> None:
-    found = np.random.default_rng(0).normal(0.0, 0.05, 200)
-    assert pace_half_width(log_of(found), 2, MIX) == pytest.approx(1.645 * 0.05, rel=0.2)
+def wander(memory_s: float, deviation: float, moments: int, seed: int) -> np.ndarray:
+    """An Ornstein-Uhlenbeck path, a value each ten seconds."""
+    random, kept = np.random.default_rng(seed), math.exp(-10 / memory_s)
+    path = [random.normal(0, deviation)]
+    while len(path) < moments:
+        path.append(kept * path[-1] + random.normal(0, deviation * math.sqrt(1 - kept**2)))
+    return np.array(path)
+
+
+def test_nine_in_ten_later_moments_lie_within_the_spread_of_a_session_that_is_long_beside_the_memory() -> None:
+    covered, reaches = [], []
+    for seed in range(20):
+        path = wander(60, 0.05, 400, seed)
+        reach = pace_half_width(log_of(path[:60]), 2, MIX)
+        reaches.append(reach)
+        later = path[100:] - np.median(path[:60])
+        covered.append(float(np.mean(np.abs(later) <= reach)))
+    assert np.mean(covered) > 0.85
+    assert np.median(reaches) < 2 * 1.645 * 0.05
 
 
 def test_a_pace_that_moved_slowly_through_a_short_session_may_go_farther() -> None:
@@ -34,8 +50,8 @@ def test_a_pace_that_moved_slowly_through_a_short_session_may_go_farther() -> No
     assert pace_half_width(log_of(slow), 2, MIX) > 1.5 * pace_half_width(log_of(found), 2, MIX)
 
 
-def test_a_steady_pace_has_no_spread_and_few_readings_tell_none() -> None:
-    assert pace_half_width(log_of(np.zeros(50)), 2, MIX) == 0.0
+def test_a_steady_pace_has_hardly_a_spread_and_two_moments_show_none() -> None:
+    assert pace_half_width(log_of(np.zeros(50)), 2, MIX) < 0.01
     assert pace_half_width(log_of(np.zeros(2)), 2, MIX) == 0.0
     assert pace_facts(PaceLog([]), [(ROW, CLUSTER)]) == {}
 

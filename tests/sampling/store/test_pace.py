@@ -14,7 +14,8 @@ from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.store.journal import append_to_journal, fold_journal
-from sampling.store.pace import LOG, PaceLog, Reading, Resource, append_reading, read_log, resource_shares, write_paces
+from sampling.store.pace import LOG, PaceLog, Reading, Resource, append_reading, read_log, resource_shares
+from sampling.store.paced_rows import at_their_pace, write_paces
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 
@@ -63,7 +64,7 @@ def slowing() -> list[Reading]:
 
 def test_the_pace_of_a_row_is_that_of_its_own_mix_at_its_moment() -> None:
     rows = [ROW, replace(ROW, at_s=10.0), replace(ROW, at_s=None)]
-    slow, quiet, unknown = (row.pace for row in PaceLog(slowing()).at_rows(rows, of_this_machine))
+    slow, quiet, unknown = (row.pace for row in at_their_pace(PaceLog(slowing()), [(row, CLUSTER) for row in rows]))
     share = resource_shares(ROW.call, "forward", CLUSTER)["compute"]
     assert slow == pytest.approx(1 / (1.5 * share + 1 - share))
     assert (quiet, unknown) == (1.0, 1.0)

@@ -63,7 +63,7 @@ def _reach(
     return float(np.quantile(np.abs(np.log(paces)), SEEN))
 
 
-def _expected(beside: Mapping[str, Series]) -> Floats:
+def _expected(beside: Mapping[Resource, Series]) -> Floats:
     """The responses before rows are seen [resources]: the share of a change of SMALL_CHANGE or of the readings' own wander, whichever is
     more, that is not noise from one reading to the next (by von Neumann's ratio) in a median of AROUND of them."""
     found = []

@@ -37,7 +37,7 @@ class AtPace:
 
 
 def pace_facts_of(facts: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:
-    """What a profile's facts say of the pace with as many busy ranks as a node of the cluster has; empty without readings."""
+    """The facts of a profile about the pace with as many busy ranks as a node of the cluster has; empty without readings."""
     found: Mapping[str, Any] = facts.get("pace", {}).get(str(cluster.gpus_per_node), {})
     return found
 

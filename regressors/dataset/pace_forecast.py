@@ -1,4 +1,4 @@
-"""How far the pace of a machine lies from its reference pace at a later moment, by the paces that its sessions saw.
+"""A forecast of the pace: how far it lies from the reference pace at a later moment, by the paces that the sessions saw.
 
 The logarithm of the pace is taken for a level with a wander about it that forgets (an Ornstein-Uhlenbeck process), read with noise.
 Neither the size of the wander nor its memory is known: a quiet session may be a calm machine or the calm of a slow one. The forecast

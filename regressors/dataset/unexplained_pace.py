@@ -1,4 +1,4 @@
-"""What the readings of the machine's pace leave unexplained: how far all rows of a moment are off together at their pace.
+"""The part of the machine's pace that its readings leave unexplained: how far all rows of a moment are off together at their pace.
 
 Rows of one call at several moments are brought to the reference pace by the readings beside them. Where rows of other calls at the same
 moment are off the same way, the readings missed a part of the pace; so will the readings beside a step.
@@ -41,8 +41,8 @@ class Unexplained:
 
 
 def unexplained(rows: Sequence[tuple[Sample, Cluster]]) -> Unexplained:
-    """By the products of the residuals of two rows of one moment and different calls, as a constant and a part that grows with both paces;
-    neither is negative. A pair counts by the time of its rows, since steps are made of the long ones."""
+    """The covariance of two rows of one moment and different calls, as a constant and a part that grows with both paces; neither is
+    negative. A pair counts by the time of its rows, since steps are made of the long ones."""
     by_call: dict[Any, list[Sample]] = {}
     for sample, _ in rows:
         if sample.at_s is not None:

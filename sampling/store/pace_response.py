@@ -1,4 +1,4 @@
-"""How much of a change of the reference calls' pace the rows show: their response, by resource.
+"""The response of rows to the reference calls: how much of a change of their pace the rows show, by resource.
 
 A reference is one short call. Where another process shares a core, or a collective waits for a thread, its time may double while
 calls of milliseconds hardly move. Rows of one call at several moments show what a change of the readings is worth: their times are

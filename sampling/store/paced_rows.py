@@ -35,7 +35,7 @@ def _pace_at(log: PaceLog, sample: Sample, cluster: Cluster) -> float:
 
 
 def write_paces(directory: Path, cluster_of: Callable[[Sample], Cluster]) -> PaceLog:
-    """Give every row of a profile the pace at its moment, by all readings so far, which are returned; the tables that change are written."""
+    """Give every row of a profile the pace at its moment, by all readings so far, which are returned; tables that change are written."""
     readings = read_log(directory)
     if not readings:
         return PaceLog([])

@@ -104,7 +104,7 @@ def pace_of(call: Call, phase: Phase, cluster: Cluster, paces: Mapping[Resource,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Response:
-    """The part of a reference's change of pace that calls follow: the share `within` of a change up to `reach`, in log, and all beyond it."""
+    """The part of a reference's change of pace that calls follow: the share `within` up to `reach`, in log, all beyond it."""
 
     within: float = 1.0
     reach: float = 0.0

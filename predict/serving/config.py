@@ -170,6 +170,8 @@ def _beyond(server: Server) -> str:
 # Tokens of a step compared with the requests that it serves.
 
 PATH = "engine.max_num_batched_tokens"
+MOST_STEP_TOKENS = 2**22
+"""Tokens of one step up to which its times are tabulated: a hundred times those of an engine set to large steps."""
 
 
 def step_token_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
@@ -185,6 +187,10 @@ def step_token_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
             f"lower engine.max_num_seqs to {tokens:,}"
         )
         faults.append(Fault(path=PATH, problem=problem))
+    if tokens > MOST_STEP_TOKENS:
+        faults.append(
+            Fault(path=PATH, problem=f"{tokens:,} is more than {MOST_STEP_TOKENS:,}; give the tokens of one step")
+        )
     longest = longest_request(model, engine)
     if not engine.chunked_prefill and not engine.never_preempts and tokens < longest:
         limit = "engine.max_model_len" if engine.max_model_len else f"the positions of {model.name}"

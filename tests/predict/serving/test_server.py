@@ -109,6 +109,10 @@ def test_coefficients_of_other_engines_and_devices_are_less_certain() -> None:
     ("settings", "fault"),
     [
         (
+            ("engine.max_num_batched_tokens=2147483647",),
+            "2,147,483,647 is more than 4,194,304; give the tokens of one step",
+        ),
+        (
             ("engine.max_num_batched_tokens=64",),
             "64 is less than engine.max_num_seqs, 128, and each of those sequences takes a token of every step; raise it, or lower engine.max_num_seqs to 64",
         ),

@@ -25,7 +25,7 @@ STDOUT_CLOSED = 128 + 13
 """The exit code by which a shell reports a program that SIGPIPE (13) ended, which is how `yes | head -1` ends."""
 OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
 """Errors of a path that a user gave, such as one in a folder that they may not enter, wherever a command meets it."""
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted") -> int:

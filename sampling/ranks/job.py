@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sampling.call import Phase
-from sampling.files.disk import scratch_folder
+from sampling.files.disk import naming_the_disk, scratch_folder
 from sampling.hardware.cluster import Machine, hardware_facts
 from sampling.ranks.launch import launch
 
@@ -91,7 +91,8 @@ def run_on_local_ranks(job: Job, meanwhile: Callable[[], None], *, lock: int | N
     threads = max(1, cores // job.ranks_per_node) if hardware_facts(job.hardware).kind == "cpu" else 0
     with scratch_folder("job") as scratch:
         job_file = scratch / "job.json"
-        job_file.write_text(json.dumps(asdict(job)))
+        with naming_the_disk(job_file):
+            job_file.write_text(json.dumps(asdict(job)))
         launch(
             ["-m", "sampling.ranks.worker", str(job_file)],
             name=f"sampling on {job.label} (rows kept so far stay; run again to go on)",

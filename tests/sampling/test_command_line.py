@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,12 @@ def test_a_full_disk_ends_a_rehearsal_with_its_error() -> None:
     command = f'{sys.executable} -c "{REHEARSAL}" > /dev/full'
     done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2 and done.stderr.startswith("error: stdout: No space left")
+
+
+def test_a_file_that_may_not_grow_ends_a_command_with_its_error(tmp_path: Path) -> None:
+    command = f"ulimit -f 4; {sys.executable} -m predict one-batch {DEMO} --json > {tmp_path}/out"
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("error: stdout: File too large")
 
 
 def test_a_stdout_that_was_never_open_is_no_error() -> None:

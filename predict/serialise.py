@@ -83,6 +83,7 @@ FORMATS: Mapping[str, Format] = {
     "validate-own-rl": FIRST,
     "validate-published": FIRST,
     "validate-ranking": FIRST,
+    "validate-recipes": FIRST,
     "validate-rl": FIRST,
     "validate-serving": FIRST,
 }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from predict.cli.options import add_check, add_json, add_settings, check_fit, log, print_answer
 from predict.reports.learnt import left_out_text, plan_setting_text, widths_text
 from predict.reports.memory import misfit
+from predict.reports.recipes import recipes_text
 from predict.reports.validation import (
     published_memory_text,
     published_text,
@@ -36,6 +37,7 @@ samples        the time models on rows held out; its tables are kept in benchmar
 published      training steps that others printed: those that ship, or the rows of --truth
 memory         measured peaks of memory in --truth
 ranking        the order of the measured plans in --truth, and which of them run out of memory
+recipes        the tuned plans in --truth beside the best that a search finds for the same job
 serving        measured serving runs in the folder --truth
 rl             published steps of reinforcement learning in --truth
 """
@@ -78,7 +80,7 @@ def _add_truth(command: argparse.ArgumentParser) -> None:
         "--truth",
         type=Path,
         metavar="FILE",
-        help="published, memory, ranking, rl: a CSV file of measured runs, one per row; serving: the folder of serving_experiments.csv",
+        help="published, memory, ranking, recipes, rl: a CSV file of measured runs, one per row; serving: the folder of serving_experiments.csv",
     )
     command.add_argument(
         "--model",
@@ -160,6 +162,7 @@ TEXTS: Mapping[str, Callable[[Any], RenderableType]] = {
     "memory": published_memory_text,
     "ranking": ranking_text,
     "plan-setting": plan_setting_text,
+    "recipes": recipes_text,
     "serving": serving_validation_text,
     "rl": rl_validation_text,
     "runs": lambda found: validation_text(found.rows, notes_on(found.predictions), _misfits(found.predictions)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from predict.config.document import Config, Document
 from predict.config.draft import CONTENTS, FILES, PRECISION, SECTIONS, Draft, Values, read_draft, shipped_file
 from predict.config.load import made_run, read_sections
 from predict.model.spec import ModelSpec
+from predict.plan_search.compare import settings_of
 from predict.run.frameworks import offered
 from predict.run.lengths import require_one_length
 from predict.run.plan import BEST
@@ -176,7 +177,7 @@ class Question:
     """The base's values by the names under which rules ask for them."""
     axes: tuple[Axis, ...]
     document: Document
-    """The config without the axes, whose paths mean the same from any folder."""
+    """The config without the axes, whose paths mean the same from any folder; empty for a run that was made without one."""
 
     def config(self, settings: Mapping[str, Any]) -> Document:
         """The run config of one of its plans, by the values of the axes."""
@@ -203,6 +204,24 @@ def read_questions(config: Config, overrides: Sequence[str] = (), clusters: Sequ
     settings = {path: _setting_values(path, choices.pop(path)) for path in list(choices) if _is_setting(path)}
     combinations = itertools.product(*settings.values())
     return tuple(_question(draft, dict(zip(settings, chosen, strict=True)), choices) for chosen in combinations)
+
+
+def question_of(run: TrainingRun) -> Question:
+    """The question of the other plans for a run that was made without a config: the keys that a search opens where a config leaves them
+    out, and those of the plan that the run does not leave at their defaults. The run's own value is among the values of each."""
+    own = settings_of(run)
+    choices: dict[str, Any] = dict.fromkeys(LEFT_OUT, AUTO)
+    changed = [path for path in own if path.startswith("plan.") and own[path] != KEYS[path].default]
+    choices |= {path: [KEYS[path].default, own[path]] for path in changed if path not in choices}
+    model = {each.name: getattr(run.model, each.name) for each in fields(run.model)} | {"model": run.model}
+    return Question(
+        base=run,
+        values={path.rpartition(".")[2]: value for path, value in own.items()} | model,
+        axes=tuple(
+            replace(axis, values=tuple(dict.fromkeys((*axis.values, own[axis.path])))) for axis in _axes(run, choices)
+        ),
+        document=Document(name=run.name, content={}),
+    )
 
 
 def stands_for_several(config: Config, overrides: Sequence[str] = ()) -> bool:

@@ -103,6 +103,11 @@ def in_words(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{path.partition('.')[2]} {as_written(value)}" for path, value in settings.items())
 
 
+def settings_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their keys; those outside the plan under their whole paths."""
+    return {path.removeprefix("plan."): value for path, value in settings.items()}
+
+
 FIRST_ROUND, LONGEST_ROUND = 8, 256
 """Plans of the first round, which brings the first answer, and of a late one; each round is twice as long as the one before."""
 BATCH = 8

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from predict.kinds import RL, SERVING, TRAINING, kind
 from predict.plan_search.answer import Answer, FrontPlan, RankedPlan, RankedPrediction, RankedRows, SearchAnswer, tied
 from predict.plan_search.long_table import as_csv
-from predict.plan_search.search import SHORT, in_words
+from predict.plan_search.search import SHORT, in_words, settings_json
 from predict.reports.money import ASSUMED_GOODPUT, goodput_text, tokens_text
 from predict.reports.search_columns import (
     Columns,
@@ -20,7 +20,6 @@ from predict.reports.search_columns import (
     of_predictions,
     plan_columns,
     ranked,
-    settings_json,
 )
 from predict.reports.sweep import REPORTS, count_text, reasons_text
 from predict.reports.text import escape, figures_table, first_lines_of, first_that_fits, stacked

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from predict.interval import Interval
 from predict.kinds import Kind
 from predict.plan_search.answer import RankedPlan, RankedPrediction
+from predict.plan_search.search import settings_json
 from predict.plan_search.serving import FIGURES, carried_cost, mean_latency, per_gpu
 from predict.reports.money import amount_text
 from predict.rl.books import RlLedger
@@ -104,11 +105,6 @@ def _lifted(column: Column[Any], of: Callable[[Placed[Any]], Any]) -> Column[Pla
 
 
 # Plans of training.
-
-
-def settings_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by their keys; those outside the plan under their whole paths."""
-    return {path.removeprefix("plan."): value for path, value in settings.items()}
 
 
 def _cluster(row: PlacedPlan) -> dict[str, Any]:

@@ -136,10 +136,29 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
 
 def _of_mixture_recipes(row: PublishedRow) -> dict[str, Any]:
     """The memory of Megatron-LM's own recipes of mixtures."""
-    is_one = "megatron-lm" in row.text("framework").lower() and row.number("experts")
-    if not is_one or stack_of(row) < MIXTURE_RECIPES_SINCE:
+    if not _is_mixture_recipe(row):
         return {}
     return {"allocator": EXPANDABLE} | ({"fp8_weights": PRIMARY} if precision_of(row)[0] == "fp8" else {})
+
+
+def _is_mixture_recipe(row: PublishedRow) -> bool:
+    is_one = "megatron-lm" in row.text("framework").lower() and row.number("experts")
+    return bool(is_one) and stack_of(row) >= MIXTURE_RECIPES_SINCE
+
+
+VENDORS = re.compile("megatron-bridge|nemo|primus")
+"""Frameworks whose published runs are their vendors' performance recipes: NVIDIA's Megatron-Bridge and NeMo, AMD's Primus."""
+
+
+def is_tuned(row: PublishedRow) -> bool:
+    """Whether the row's publisher tuned its plan: where its notes say tuned, and in vendors' performance recipes, unless the notes say
+    that the recipe is a functional one. Of Megatron-LM's recipes of mixtures, benchmarks are those that force the balance of experts."""
+    notes = row.text("notes").lower()
+    if re.search(r"\bfunctional recipe\b", notes):
+        return False
+    of_vendor = VENDORS.search(row.text("framework").lower()) is not None
+    is_benchmark = _is_mixture_recipe(row) and "forced balance" in notes
+    return of_vendor or is_benchmark or re.search(r"\btuned\b", notes) is not None
 
 
 def _optimizer(row: PublishedRow) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from predict.validation.published import validate_published
 from predict.validation.published_row import read_rows
 from predict.validation.published_scores import published_json
 from predict.validation.ranking import judged, measured_plans, ranking_json
+from predict.validation.recipes import judge_recipes, recipes_json, tuned_rows
 from predict.validation.rl import validate_rl
 from predict.validation.rl_here import measured_rl_json, validate_rl_here
 from predict.validation.serving_scores import validate_serving
@@ -302,6 +303,15 @@ def _ranking(what: Sequence[str], options: ValidationOptions, report: Report) ->
     return Validated(answer="ranking", found=found)
 
 
+def _recipes(what: Sequence[str], options: ValidationOptions, report: Report) -> Validated:
+    rows = tuned_rows(read_rows(_truth(options)))
+    with progress_display("searching") as progress:
+        found = judge_recipes(rows, progress)
+    if len(found) < len(rows):
+        report(f"interrupted: {len(found)} of {len(rows)} recipes are judged")
+    return Validated(answer="recipes", found=found, as_json=recipes_json)
+
+
 def _serving(what: Sequence[str], options: ValidationOptions, report: Report) -> Validated:
     return Validated(answer="serving", found=validate_serving(_truth(options), options.model, options.coefficients))
 
@@ -335,6 +345,7 @@ SOURCES: Mapping[str, Source] = {
     "ranking": Source(
         _ranking, ("truth", "widths"), truth="a CSV file of measured plans, those out of memory with status oom"
     ),
+    "recipes": Source(_recipes, ("truth",), truth="a CSV file of published runs, tuned ones among them"),
     "serving": Source(_serving, ("truth", "model", "coefficients"), truth="the folder of serving_experiments.csv"),
     "rl": Source(_rl, ("truth",), truth="a CSV file of published RL steps, one per row"),
     "runs": Source(_runs, ("overrides", "keep", "profile", "check"), title="RUN-CONFIG"),

@@ -53,7 +53,8 @@ class TruthRow:
     kind: Annotated[str, one_of("dense", "moe", "mla", "hybrid")] = ""
     """Kind of model; `hybrid` is refused."""
     notes: str = ""
-    """Remarks, shown next to the largest errors."""
+    """Remarks, shown next to the largest errors; `tuned`, or `functional recipe`, says whether `predict validate recipes` takes the row.
+    Rows of Megatron-Bridge, NeMo and Primus are tuned unless they say otherwise."""
 
     test_case: str = ""
     """A test of Megatron-LM, where a row is one."""

@@ -14,12 +14,11 @@ from predict.ledger.training_cost import TrainingCost
 from predict.plan_search.answer import Answer, SearchAnswer
 from predict.plan_search.compare import differences
 from predict.plan_search.rl import LONGEST, LengthMap, N
-from predict.plan_search.search import in_words
+from predict.plan_search.search import in_words, settings_json
 from predict.plan_search.sensitivity import neighbours, sensitivity_of_run
 from predict.plan_search.sweep import Sweep, SweptRow, SweptRun, swept_space
 from predict.reports.compare import differences_json
 from predict.reports.page.run_view import communication_share, run_view
-from predict.reports.search_columns import settings_json
 from predict.reports.sensitivity import sensitivity_json
 from predict.rl.step import RlStep
 from predict.run.training_run import TrainingRun

@@ -1,4 +1,4 @@
-"""Keys that a sweep varies: how values are written, and what is refused."""
+"""Keys that vary: how a sweep's values are written, what is refused, and the space around a run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+import predict
 from predict.kinds import TRAINING, kind
+from predict.plan_search.axes import LEFT_OUT, question_of
+from predict.plan_search.compare import settings_of
 from predict.plan_search.varied import MOST_ROWS, combinations, parse_vary
 from sampling.errors import UserError
+from sampling.files.places import CONFIGS
 
 RUNS = kind(TRAINING)
 WRITTEN: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -64,3 +68,16 @@ def test_a_key_is_given_once_and_combinations_are_bounded() -> None:
 def test_the_last_key_changes_fastest() -> None:
     varied = parse_vary(["batch.micro=1,2", "plan.tp=4,8"], RUNS)
     assert [tuple(each.values()) for each in combinations(varied)] == [(1, 4), (1, 8), (2, 4), (2, 8)]
+
+
+def test_the_space_around_a_run_has_its_own_value_of_every_key() -> None:
+    changes = [
+        "plan.recompute=selective",
+        "plan.recompute_modules=layernorm,mlp",
+        "plan.count_loss=1",
+        "plan.count_embedding=1",
+    ]
+    run = predict.load(CONFIGS / "runs" / "llama3-70b-64xh100.yml", changes)
+    own, question = settings_of(run), question_of(run)
+    assert {axis.path for axis in question.axes} >= {*LEFT_OUT, "plan.recompute_modules", "plan.count_loss"}
+    assert all(own[axis.path] in axis.values for axis in question.axes)

@@ -1,0 +1,176 @@
+"""Published, tuned plans beside the best plan that a search finds for the same job: `predict validate recipes`.
+
+The job is the model, the cluster, the batch, the precision and the framework's settings; the plan is free. The published plan is in the
+space of the search, so that the best plan is slower than it only where the published plan is said not to fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, TypeAlias
+
+from predict import estimate
+from predict.plan_search.axes import question_of
+from predict.plan_search.compare import Difference, differences
+from predict.plan_search.legal import legal_plans
+from predict.plan_search.options import OBJECTIVES
+from predict.plan_search.pricing import Workers
+from predict.plan_search.search import best_plans, settings_json, survey
+from predict.plan_search.ties import Ratio, contender, ratio
+from predict.serialise import each_picked, version_of
+from predict.step.prediction import Prediction
+from predict.validation.compared import Refused, grouped, mean_or_none
+from predict.validation.published_models import model_of
+from predict.validation.published_row import NotExpressibleError, PublishedRow
+from predict.validation.published_runs import candidates
+from predict.validation.published_software import COMPLETE, completeness, is_tuned, stack_of
+from sampling.errors import InfeasibleError
+from sampling.progress import Progress
+
+CONFIGURATION = (
+    "model", "layers", "hidden", "seq_len", "task", "gpu", "gpu_mem_gb", "n_gpus", "precision",
+    "tp", "pp", "vpp", "dp", "cp", "ep", "etp", "seq_parallel", "zero_fsdp", "mbs", "gbs", "recompute",
+)  # fmt: skip
+"""Columns that agree where rows repeat one plan of one job, with other software: the newest of these rows counts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BestPlan:
+    """The fastest plan of a search that is more likely to fit than not."""
+
+    settings: Mapping[str, Any]
+    """Key path → value of the keys that were searched."""
+    beside: Difference
+    """The best plan beside the published one."""
+    ratio: Ratio
+    """The published plan's time over the best one's, with 90 % bounds that leave out the errors that both share."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """A published plan as predicted, and the best plan for the same job; None where no plan is said to fit."""
+
+    row: PublishedRow
+    published: Prediction
+    best: BestPlan | None
+
+    @property
+    def best_us(self) -> float | None:
+        return self.best.beside.other.median_us if self.best else None
+
+    @property
+    def gain(self) -> float | None:
+        """Predicted time of the published plan over that of the best."""
+        return self.published.median_us / self.best_us if self.best_us else None
+
+    @property
+    def plan(self) -> Mapping[str, Any] | None:
+        return settings_json(self.best.settings) if self.best else None
+
+    @property
+    def offered(self) -> bool:
+        """Whether the search may choose the published plan: it is more likely to fit than not."""
+        return self.published.memory.feasible
+
+
+RecipeOutcome: TypeAlias = Recipe | Refused[PublishedRow]
+
+
+def tuned_rows(rows: Sequence[PublishedRow]) -> list[PublishedRow]:
+    """The complete rows whose plans their publisher tuned; of rows that agree in CONFIGURATION, the newest."""
+    tuned = [row for row in rows if row.text("status") in ("", "ok") and is_tuned(row) and _is_complete(row)]
+    repeats = grouped(tuned, lambda row: tuple(map(row.text, CONFIGURATION))).values()
+    return [max(same, key=lambda row: (stack_of(row), row.text("date"))) for same in repeats]
+
+
+def _is_complete(row: PublishedRow) -> bool:
+    try:
+        sparse = bool(row.number("experts") if row.text("layers") else model_of(row).experts)
+        return completeness(row, sparse=sparse) == COMPLETE
+    except NotExpressibleError:
+        return False
+
+
+def judge_recipes(
+    rows: Sequence[PublishedRow], progress: Progress = lambda done, total, name: None
+) -> list[RecipeOutcome]:
+    """The recipes of rows, each with the best plan of its job. Ctrl-C ends it early, with those that are done, if there are any."""
+    judged: list[RecipeOutcome] = []
+    with Workers() as workers:
+        try:
+            for row in rows:
+                judged.append(_outcome(row, workers))
+                progress(len(judged), len(rows), row.row_id)
+        except KeyboardInterrupt:
+            if not judged:
+                raise
+    return judged
+
+
+def _outcome(row: PublishedRow, workers: Workers) -> RecipeOutcome:
+    try:
+        return _recipe(row, workers)
+    except (NotExpressibleError, InfeasibleError) as error:
+        return Refused(row=row, why=str(error))
+
+
+def _recipe(row: PublishedRow, workers: Workers) -> Recipe:
+    """The recipe of a row; of several runs that the row may stand for, the one whose time is in the middle."""
+    predictions = sorted(map(estimate, candidates(row).runs), key=lambda one: one.median_us)
+    published = predictions[(len(predictions) - 1) // 2]
+    own = survey(legal_plans(question_of(published.run)), max_memory=1.0)
+    objective = OBJECTIVES["time"]
+    found = best_plans([own], objective, estimate, top=1, workers=workers)
+    if not found.complete:
+        raise KeyboardInterrupt
+    if not found.best:
+        return Recipe(row=row, published=published, best=None)
+    (best,) = found.best
+    (beside,) = differences(published, [estimate(found.run(best))])
+    best_plan = BestPlan(
+        settings=own.space.settings(best.outcome.number),
+        beside=beside,
+        ratio=ratio(contender(beside.other, objective), contender(published, objective)),
+    )
+    return Recipe(row=row, published=published, best=best_plan)
+
+
+def exploited(recipes: Sequence[Recipe]) -> list[Recipe]:
+    """The recipes whose gain lies above the interval of its ratio, the largest gain first: there the search exploits an error of the
+    model, as a plan that was tuned on the machine leaves no such gain."""
+    beyond = [one for one in recipes if one.best and not one.best.ratio.tied]
+    return sorted(beyond, key=lambda one: -(one.gain or 0.0))
+
+
+def recipes_summary(recipes: Sequence[Recipe]) -> dict[str, Any]:
+    """The figures of recipes; gains and ties are those of published plans that the search may choose."""
+    chosen = [one for one in recipes if one.offered and one.best]
+    gains = [one.gain for one in chosen if one.gain is not None]
+    return {
+        "rows": len(recipes),
+        "out_of_memory": sum(one.published.memory.verdict == "OOM" for one in recipes),
+        "gain_median": median(gains) if gains else None,
+        "gain_worst": max(gains, default=None),
+        "gain_least": min(gains, default=None),
+        "tied_share": mean_or_none(one.best.ratio.tied for one in chosen if one.best),
+    }
+
+
+def expressed(outcomes: Sequence[RecipeOutcome]) -> list[Recipe]:
+    """The recipes without the rows that cannot be expressed as a run."""
+    return [one for one in outcomes if isinstance(one, Recipe)]
+
+
+def recipes_json(outcomes: Sequence[RecipeOutcome]) -> dict[str, Any]:
+    recipes = expressed(outcomes)
+    return {
+        "version": version_of("validate-recipes"),
+        "summary": recipes_summary(recipes),
+        "rows": each_picked(
+            recipes,
+            "row_id=row.row_id verdict=published.memory.verdict fits_probability=published.memory.fits_probability "
+            "published_us=published.median_us best_us gain best=plan",
+        ),
+    }

@@ -1,0 +1,169 @@
+"""Published, tuned plans beside what a search finds for the same job: the rows that count, and gains as errors of the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from predict.plan_search.axes import question_of
+from predict.plan_search.legal import legal_plans
+from predict.plan_search.search import Found, best_plans
+from predict.validation import recipes
+from predict.validation.compared import Refused
+from predict.validation.published_row import read_rows
+from predict.validation.recipes import Recipe, exploited, judge_recipes, recipes_json, recipes_summary, tuned_rows
+from tests.predict.command import Command
+from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
+
+SMALL = DENSE | {
+    "row_id": "good",
+    "model": "small",
+    "layers": "8",
+    "hidden": "2048",
+    "heads": "16",
+    "vocab": "32000",
+    "gated_mlp": "1",
+    "attn": "MHA",
+    "gpu": "H100",
+    "n_gpus": "4",
+    "framework": "NeMo (Megatron-Core)",
+    "precision": "bf16",
+    "date": "26.02",
+    "tp": "1",
+    "mbs": "4",
+    "gbs": "16",
+    "recompute": "none",
+    "step_time_s": "0.3",
+}
+SLOW = SMALL | {"row_id": "slow", "pp": "4", "vpp": "1", "recompute": "full"}
+"""A plan whose pipeline mostly waits: no one tunes it like this."""
+LARGE = SMALL | {"row_id": "large", "layers": "80", "hidden": "8192", "heads": "64"}
+"""A model that four GPUs do not hold."""
+KEYS = {"row_id", "verdict", "fits_probability", "published_us", "best_us", "gain", "best"}
+
+
+def judged(*rows: dict[str, str]) -> list[recipes.RecipeOutcome]:
+    return judge_recipes([row(**each) for each in rows])
+
+
+def recipe(**cells: str) -> Recipe:
+    (found,) = judged(SMALL | cells)
+    assert isinstance(found, Recipe)
+    return found
+
+
+def test_the_newest_of_each_complete_tuned_plan_counts(tmp_path: Path) -> None:
+    rows = [
+        SMALL,
+        SMALL | {"row_id": "newer", "date": "26.04"},
+        SMALL | {"row_id": "other plan", "tp": "2"},
+        SMALL | {"row_id": "incomplete", "recompute": ""},
+        SMALL | {"row_id": "out of memory", "status": "oom", "mbs": "2"},
+        SMALL | {"row_id": "functional", "gbs": "8", "notes": "natural routing, functional recipe"},
+        DENSE | {"row_id": "a sweep's"},
+        DENSE | {"row_id": "tuned", "mbs": "2", "notes": "a tuned recipe"},
+        MIXTURE | {"row_id": "benchmark", "recompute": "none", "framework": "Megatron-LM", "date": "2026-06", "notes": "forced balance"},
+    ]  # fmt: skip
+    taken = [each.row_id for each in tuned_rows(read_rows(written(tmp_path / "runs.csv", *rows)))]
+    assert taken == ["newer", "other plan", "tuned", "benchmark"]
+
+
+@pytest.mark.parametrize("cells", [{}, {"tp": "2", "mbs": "2"}, {"pp": "2", "vpp": "2", "recompute": "selective"}])
+def test_the_best_plan_is_never_slower_than_a_published_one_that_fits(cells: dict[str, str]) -> None:
+    found = recipe(**cells)
+    assert found.published.memory.verdict == "FITS"
+    assert found.gain is not None
+    assert found.gain >= 1
+
+
+def test_a_published_plan_that_only_its_own_row_names_is_in_the_space() -> None:
+    """Recomputed modules, a layout and a microbatch that a search without them does not try."""
+    cells = {
+        "pp": "2",
+        "vpp": "1",
+        "mbs": "1",
+        "gbs": "12",
+        "recompute": "selective",
+        "recompute_detail": "modules=layernorm,mlp",
+    }
+    found = recipe(**cells, pp_schedule="1F1B layout=Et*4|t*4L")
+    run = found.published.run
+    assert run.plan.layout
+    space = legal_plans(question_of(run))
+    assert (run.plan, run.batch) in [(one.plan, one.batch) for one in map(space.run, range(len(space.rows)))]
+    assert found.gain is not None
+    assert found.gain >= 1
+
+
+def test_a_gain_above_the_interval_is_an_error_of_the_model_that_is_exploited() -> None:
+    good, slow = judged(SMALL, SLOW)
+    assert isinstance(good, Recipe)
+    assert isinstance(slow, Recipe)
+    assert exploited([good, slow]) == [slow]
+    assert slow.best is not None
+    assert slow.best.ratio.low > 1
+    assert slow.best.beside.settings["plan.pp"] == (4, 1)
+    assert recipes_summary([good, slow])["tied_share"] == 0.5
+
+
+def test_gains_are_those_of_plans_that_may_fit() -> None:
+    found = [one for one in judged(SMALL, LARGE) if isinstance(one, Recipe)]
+    assert found[1].published.memory.verdict == "OOM"
+    assert found[1].best is None
+    summary = recipes_summary(found)
+    assert (summary["rows"], summary["out_of_memory"]) == (2, 1)
+    assert summary["gain_least"] == summary["gain_worst"] == found[0].gain
+    assert recipes_json(found)["rows"][1]["best"] is None
+
+
+def test_the_content_is_as_promised(tmp_path: Path, command: Command) -> None:
+    table = written(tmp_path / "runs.csv", SMALL, SLOW, SMALL | {"row_id": "fp4", "precision": "NVFP4"})
+    content = command.json("validate", "recipes", "--truth", str(table))
+    assert set(content) == {"version", "summary", "rows"}
+    assert set(content["summary"]) == {"rows", "out_of_memory", "gain_median", "gain_worst", "gain_least", "tied_share"}
+    assert [each["row_id"] for each in content["rows"]] == ["good", "slow"]
+    assert all(set(each) == KEYS for each in content["rows"])
+    assert {"tp", "pp", "batch.micro"} <= set(content["rows"][0]["best"])
+    assert content["rows"][0]["gain"] == pytest.approx(
+        content["rows"][0]["published_us"] / content["rows"][0]["best_us"]
+    )
+
+
+def test_the_text_names_the_terms_that_differ_and_the_rows_that_are_left_out(tmp_path: Path, command: Command) -> None:
+    table = written(tmp_path / "runs.csv", SLOW, SMALL | {"row_id": "fp4", "precision": "NVFP4"})
+    text = " ".join(command.text("validate", "recipes", "--truth", str(table)).split())
+    assert "the search exploits an error of the model" in text
+    assert "plan.pp 4 → 1" in text
+    assert "NVFP4 products are not modelled" in text
+
+
+def test_a_table_without_tuned_plans_says_so(tmp_path: Path, command: Command) -> None:
+    table = written(tmp_path / "runs.csv", DENSE)
+    assert "no complete row of a tuned recipe to judge" in command.text("validate", "recipes", "--truth", str(table))
+
+
+def test_an_interrupted_search_keeps_the_recipes_that_are_done(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[Found] = []
+
+    def until_the_second(*arguments: Any, **options: Any) -> Found:
+        if searched:
+            raise KeyboardInterrupt
+        searched.append(best_plans(*arguments, **options))
+        return searched[0]
+
+    monkeypatch.setattr(recipes, "best_plans", until_the_second)
+    table = written(tmp_path / "runs.csv", SMALL, SLOW)
+    ended = command.run("validate", "recipes", "--truth", str(table), "--json")
+    assert '"good"' in ended.out
+    assert '"slow"' not in ended.out
+    assert "interrupted: 1 of 2 recipes are judged" in ended.err
+
+
+def test_a_row_that_cannot_be_expressed_is_refused_with_the_reason() -> None:
+    (found,) = judged(SMALL | {"precision": "NVFP4"})
+    assert isinstance(found, Refused)
+    assert found.why == "precision: NVFP4 products are not modelled"

@@ -47,11 +47,8 @@ def pace_spread(of_pace: Mapping[str, Any], paces: Mapping[Resource, float]) -> 
     disturbances of calls add up; without paces also how far that at a moment lies from the reference pace."""
     if not of_pace:
         return 0.0
-    left, mix, disturbance = (
-        Unexplained(**of_pace.get("unexplained", {})),
-        of_pace.get("mix", {}),
-        of_pace["disturbance"],
-    )
+    left = Unexplained(**of_pace.get("unexplained", {}))
+    mix, disturbance = of_pace.get("mix", {}), of_pace["disturbance"]
     disturbed = sum(share * (disturbance.get(resource, 1.0) - 1) for resource, share in mix.items())
     of_moment = of_pace["half_width"] if not paces else 0.0
     slowing = sum(share / paces.get(resource, 1.0) for resource, share in mix.items()) or 1.0

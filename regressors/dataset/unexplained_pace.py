@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from regressors.features.arrays import Floats, Indices
 from sampling.hardware.cluster import Cluster
 from sampling.store.sample import Sample
 
@@ -20,6 +21,8 @@ TOGETHER_S = 10.0
 """Seconds within which rows count as of one moment."""
 MOST_RESIDUAL = 0.3
 """Distance in log from the other rows of its call beyond which a row counts as at this distance."""
+MOST_BESIDE = 100
+"""Rows of a moment that a row is compared with, so that the pairs of a long session fit in memory."""
 LIKE_A_NORMAL = 1.645
 """Half-width at 90 % over the standard deviation."""
 
@@ -46,22 +49,18 @@ def unexplained(rows: Sequence[tuple[Sample, Cluster]]) -> Unexplained:
     by_call: dict[Any, list[Sample]] = {}
     for sample, _ in rows:
         if sample.at_s is not None:
-            by_call.setdefault((sample.call, sample.phase), []).append(sample)
+            by_call.setdefault(sample.key, []).append(sample)
     again = [of for of in by_call.values() if len(of) > 1]
     if len(again) < 2:
         return Unexplained()
-    # the mean over n rows takes a part of each with it
-    residual = np.concatenate(
-        [np.sqrt(len(of) / (len(of) - 1)) * (each - each.mean()) for of in again for each in (_log_us(of),)]
-    ).clip(-MOST_RESIDUAL, MOST_RESIDUAL)
+    residual = np.concatenate([_residual(of) for of in again])
     of_call = np.repeat(np.arange(len(again)), [len(of) for of in again])
     flat = [sample for of in again for sample in of]
-    at_s = np.array([sample.at_s for sample in flat], dtype=np.float64)
     log_pace = np.log([sample.pace for sample in flat])
     time_us = np.array([sample.time_us for sample in flat])
-    first, second = np.triu_indices(len(flat), 1)
-    together = (np.abs(at_s[first] - at_s[second]) <= TOGETHER_S) & (of_call[first] != of_call[second])
-    first, second = first[together], second[together]
+    first, second = _pairs(np.array([sample.at_s for sample in flat], dtype=np.float64))
+    of_two = of_call[first] != of_call[second]
+    first, second = first[of_two], second[of_two]
     if not len(first):
         return Unexplained()
     from scipy.optimize import nnls
@@ -72,5 +71,19 @@ def unexplained(rows: Sequence[tuple[Sample, Cluster]]) -> Unexplained:
     return Unexplained(at_reference=math.sqrt(found[0]), by_log_pace=math.sqrt(found[1]))
 
 
-def _log_us(rows: Sequence[Sample]) -> np.ndarray:
-    return np.log([sample.time_us * sample.pace for sample in rows])
+def _residual(rows: Sequence[Sample]) -> Floats:
+    """The distance in log of each row of a call, at the reference pace, from their mean, which takes a part of each with it."""
+    log_us = np.log([sample.time_us * sample.pace for sample in rows])
+    scale = math.sqrt(len(rows) / (len(rows) - 1))
+    return np.clip(scale * (log_us - log_us.mean()), -MOST_RESIDUAL, MOST_RESIDUAL)
+
+
+def _pairs(at_s: Floats) -> tuple[Indices, Indices]:
+    """The places of the two rows of each pair that is of one moment [pairs], each row with at most MOST_BESIDE that follow it."""
+    order = np.argsort(at_s, kind="stable")
+    ordered = at_s[order]
+    after = np.searchsorted(ordered, ordered + TOGETHER_S, side="right") - np.arange(1, len(at_s) + 1)
+    count = np.minimum(after, MOST_BESIDE)
+    first = np.repeat(np.arange(len(at_s)), count)
+    ahead = np.arange(len(first)) - np.repeat(np.cumsum(count) - count, count)
+    return order[first], order[first + 1 + ahead]

@@ -76,7 +76,13 @@ def read_log(directory: Path) -> list[Reading]:
 def _reading(line: str) -> Reading | None:
     try:
         reading = Reading(**json.loads(line))
-        sound = reading.resource in RESOURCES and reading.time_us > 0 and math.isfinite(reading.at_s)
+        times_us = (reading.time_us, reading.slowest_us, reading.mean_us)
+        sound = (
+            reading.resource in RESOURCES
+            and math.isfinite(reading.at_s)
+            and all(0 < time_us < math.inf for time_us in times_us)
+            and all(isinstance(value, int) for value in (reading.session, reading.busy_ranks, reading.ranks))
+        )
     except UNREADABLE:
         return None
     return reading if sound else None

@@ -9,11 +9,11 @@ rows follow the readings, 0 where the readings move by themselves. What goes bey
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster
 from sampling.store.pace import AROUND, RESOURCES, PaceLog, Resource, Response, Responses, Series, resource_shares
 from sampling.store.sample import Sample
@@ -35,13 +35,14 @@ Floats = NDArray[np.float64]
 
 
 def responses(log: PaceLog, rows: Iterable[tuple[Sample, Cluster]]) -> Responses:
-    """The responses by busy ranks and resource of rows that each come with the machine that they were taken on."""
-    by_ranks: dict[int, dict[tuple[Call, Phase], list[tuple[Sample, Cluster]]]] = {}
+    """The responses by busy ranks and resource of rows that each come with the machine that they were taken on; none for rows without
+    readings beside them."""
+    read = {busy_ranks for _, busy_ranks, _ in log.series}
+    by_ranks: dict[int, dict[Any, list[tuple[Sample, Cluster]]]] = {}
     for row in rows:
         sample = row[0]
-        if sample.at_s is not None and not sample.quarantine:
-            of_ranks = by_ranks.setdefault(sample.busy_ranks, {})
-            of_ranks.setdefault((sample.call, sample.phase), []).append(row)
+        if sample.busy_ranks in read and sample.at_s is not None and not sample.quarantine:
+            by_ranks.setdefault(sample.busy_ranks, {}).setdefault(sample.key, []).append(row)
     found = {}
     for busy_ranks, by_call in by_ranks.items():
         expected = _expected(log.beside(busy_ranks))
@@ -55,7 +56,7 @@ def responses(log: PaceLog, rows: Iterable[tuple[Sample, Cluster]]) -> Responses
 def _reach(
     log: PaceLog, busy_ranks: int, resource: Resource, calls: Sequence[Sequence[tuple[Sample, Cluster]]]
 ) -> float:
-    """The change of a reference's pace, in log, that all but SEEN of the rows stay below."""
+    """The change of a reference's pace, in log, below which the share SEEN of the rows stays."""
     series = log.beside(busy_ranks).get(resource)
     if series is None:
         return 0.0

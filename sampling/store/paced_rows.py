@@ -39,10 +39,13 @@ def write_paces(directory: Path, cluster_of: Callable[[Sample], Cluster]) -> Pac
     readings = read_log(directory)
     if not readings:
         return PaceLog([])
-    tables = {name: list(iterate_samples({name: table})) for name, table in read_samples(directory).items()}
-    log = followed_log(readings, [(row, cluster_of(row)) for rows in tables.values() for row in rows])
+    tables = {
+        name: [(row, cluster_of(row)) for row in iterate_samples({name: table})]
+        for name, table in read_samples(directory).items()
+    }
+    log = followed_log(readings, [row for rows in tables.values() for row in rows])
     for name, rows in tables.items():
-        paced = at_their_pace(log, [(row, cluster_of(row)) for row in rows])
-        if paced != rows:
+        paced = at_their_pace(log, rows)
+        if paced != [row for row, _ in rows]:
             write_table(directory, name, paced)
     return log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -50,3 +51,12 @@ def test_what_grows_with_the_distance_of_the_pace_widens_work_at_that_pace_alone
 
 def test_rows_of_one_moment_show_nothing() -> None:
     assert unexplained([(ROW, CLUSTER)]).half_width(0.3) == 0.0
+
+
+def test_the_pairs_of_many_rows_of_one_moment_take_little_memory() -> None:
+    rows = [(replace(ROW, call=call, at_s=0.0), CLUSTER) for _ in range(700) for call in CALLS]
+    tracemalloc.start()
+    assert unexplained(rows).half_width(0.3) < 1e-6
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 50e6

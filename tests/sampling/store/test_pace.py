@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -121,7 +122,15 @@ def test_rows_in_the_tables_get_their_pace_again_when_readings_are_added(tmp_pat
 
 def test_a_log_cut_short_or_foreign_is_read_as_far_as_it_is_sound(tmp_path: Path) -> None:
     good = asdict(reading(1.0, 100.0))
-    lines = [json.dumps(good), json.dumps(good | {"time_us": -1}), json.dumps({"at_s": 1}), "[]", json.dumps(good)[:30]]
+    unsound = [
+        {"time_us": -1},
+        {"slowest_us": math.nan},
+        {"mean_us": math.inf},
+        {"at_s": math.nan},
+        {"busy_ranks": "two"},
+    ]
+    lines = [json.dumps(good), *(json.dumps(good | each) for each in unsound)]
+    lines += [json.dumps({"at_s": 1}), "[]", json.dumps(good)[:30]]
     (tmp_path / LOG).write_text("\n".join(lines))
     assert read_log(tmp_path) == [reading(1.0, 100.0)]
 

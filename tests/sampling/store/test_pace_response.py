@@ -57,3 +57,15 @@ def test_without_a_call_timed_twice_readings_that_are_mostly_noise_count_less() 
     noisy = [replace(each, time_us=100 * math.exp(random.normal(0, 0.2))) for each in slowing()]
     assert responses(PaceLog(noisy), [(ROW, CLUSTER)])[2, "compute"].within < 0.4
     assert responses(PaceLog(slowing()), [(ROW, CLUSTER)])[2, "compute"].within > 0.95
+
+
+def test_rows_of_a_call_with_other_threads_are_of_another_call() -> None:
+    readings, rows = session(1.0)
+    slower = [(replace(row, threads=2, time_us=2 * row.time_us), cluster) for row, cluster in rows]
+    one, both = (responses(PaceLog(readings), each)[2, "compute"].within for each in (rows, rows + slower))
+    assert both == pytest.approx(one, abs=0.01)
+
+
+def test_rows_beside_which_nothing_was_read_have_no_response() -> None:
+    assert responses(PaceLog([]), [(ROW, CLUSTER)]) == {}
+    assert responses(PaceLog(slowing()), [(replace(ROW, busy_ranks=1), CLUSTER)]) == {}

@@ -228,14 +228,15 @@ def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: 
     if profile.fp32_shards and run.plan.zero == 3 and run.execution.master_weights:
         return BytesPerParameter(weights=FP32, gradients=gradients, optimizer=kept)
     weights, copies = float(item), 0.0
-    if is_layers and is_primary_fp8(run, profile):
+    in_fp8_alone = is_layers and is_primary_fp8(run, profile)
+    if in_fp8_alone:
         weights = fp8_weight_bytes(run)
     elif is_layers and run.precision == "fp8" and profile.fp8_weight_copies:
         copies = fp8_weight_bytes(run)
     if not run.execution.master_weights:
         return BytesPerParameter(weights=weights, gradients=gradients, optimizer=moments * item, copies=copies)
     # an fp16 master, or what a bf16 weight lacks of an fp32 one, has 16 bits
-    is_lean = takes_gradients_as_they_are(run, profile) and weights == item
+    is_lean = takes_gradients_as_they_are(run, profile) and not in_fp8_alone
     master = item if is_lean else FP32
     return BytesPerParameter(weights=weights, gradients=gradients, optimizer=master + kept, copies=copies)
 
@@ -301,6 +302,5 @@ def update_bytes(run: TrainingRun, profile: MemoryProfile, state: StateBytes) ->
     in place."""
     if not profile.fp32_update_copies or takes_gradients_as_they_are(run, profile):
         return 0.0
-    kept = run.precision if profile.gradients == "deepspeed-zero" else run.execution.gradient_dtype
-    is_wide = DTYPE_BYTES[kept] == FP32
-    return 0.0 if is_wide else state.optimizer / bytes_per_parameter(run, profile).optimizer * FP32
+    each = bytes_per_parameter(run, profile)
+    return 0.0 if each.gradients >= FP32 else state.optimizer / each.optimizer * FP32

@@ -80,6 +80,12 @@ def test_masters_hold_fp32_copies_of_16_bit_gradients_until_the_next_step(dtype:
     assert MemoryModel(made("llama3-8b", **sharded)).baseline(0).left_behind == 0
 
 
+@pytest.mark.parametrize(("precision", "copied"), [("fp16", True), ("bf16", False)])
+def test_zero_copies_fp16_gradients_and_adds_up_those_of_bf16_in_fp32_at_once(precision: str, copied: bool) -> None:
+    run = made("llama3-8b", execution__framework="megatron-deepspeed", precision=precision)
+    assert bool(MemoryModel(run).baseline(0).update_working) is copied
+
+
 def test_an_optimizer_that_takes_16_bit_gradients_makes_no_copies() -> None:
     lean = {"execution__gradient_dtype": "bf16", "execution__master_dtype": "remainder"}
     assert MemoryModel(made("llama3-8b", plan__dp=4, plan__zero=1, **lean)).baseline(0).left_behind == 0

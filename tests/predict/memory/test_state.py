@@ -108,6 +108,15 @@ BYTES: list[tuple[dict[str, Any], tuple[float, int, int, float]]] = [
     ({"precision": "fp8", "cluster__hardware": "b200", "execution__fp8_recipe": "mxfp8"}, (2, 4, 12, 2 * 33 / 32)),
     ({"precision": "fp8", "execution__fp8_weights": "primary"}, (2, 4, 12, 0)),
     ({"precision": "fp8", "execution__fp8_weights": "primary", "cluster__hardware": "b200"}, (1, 4, 12, 0)),
+    (
+        {
+            "precision": "fp8",
+            "execution__fp8_recipe": "delayed",
+            "execution__fp8_weights": "primary",
+            "execution__master_dtype": "remainder",
+        },
+        (2, 4, 12, 0),
+    ),
     ({"precision": "fp8", "execution__framework": "nemo"}, (2, 2, 12, 0)),
     ({"precision": "fp8", "execution__framework": "nemo", "execution__fp8_recipe": "blockwise"}, (2, 2, 12, 2)),
     ({"precision": "fp8", "execution__framework": "nemo", "execution__fp8_weights": "copies"}, (2, 2, 12, 2)),

@@ -264,7 +264,7 @@ def answer(
 ) -> Answer:
     """The answer of a search, with the best `top` plans; `tokens` and `price` are those of a whole training. With `min_overlap`, plans
     whose interval overlaps the best one's by less are left out."""
-    every = _sure_before_tied([_Estimated.of(found, alike) for alike in found.alike[: found.top]])
+    every = sure_first([Estimated.of(found, alike) for alike in found.alike[: found.top]])
     best = every[0].contender
     considered = [
         RankedPlan(
@@ -296,7 +296,7 @@ def answer(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Estimated:
+class Estimated:
     """A plan of a search with its full estimate, and the `others` that are equal to it."""
 
     ranked: Ranked
@@ -305,7 +305,7 @@ class _Estimated:
     contender: Contender
 
     @classmethod
-    def of(cls, found: Found, alike: Sequence[Ranked]) -> _Estimated:
+    def of(cls, found: Found, alike: Sequence[Ranked]) -> Estimated:
         prediction = found.estimate(found.run(alike[0]))
         return cls(
             ranked=alike[0],
@@ -319,15 +319,10 @@ class _Estimated:
         return self.prediction.memory.verdict == "FITS"
 
 
-def _sure_before_tied(plans: Sequence[_Estimated]) -> list[_Estimated]:
-    """The plans, the best first; of those that may be as good as the first, the ones that fit surely stand before the others."""
-    tied = [ratio(plans[0].contender, each.contender).tied for each in plans]
-    return [
-        plan
-        for _, plan in sorted(
-            zip(tied, plans, strict=True), key=lambda pair: (not pair[0], pair[0] and not pair[1].fits_surely)
-        )
-    ]
+def sure_first(plans: Sequence[Estimated]) -> list[Estimated]:
+    """The plans, the best first; down to the last that may be as good as the first, those that fit surely stand before the others."""
+    last = max(place for place, each in enumerate(plans) if ratio(plans[0].contender, each.contender).tied)
+    return [*sorted(plans[: last + 1], key=lambda plan: not plan.fits_surely), *plans[last + 1 :]]
 
 
 def _settings(found: Found, ranked: Ranked) -> Mapping[str, Any]:

@@ -167,12 +167,16 @@ def load(
     """The run of a config, by its path or as `default_config` makes it, with `plan.tp=2`-like `overrides`; on `target_nodes` nodes, with
     its global batch shared among as many replicas as they hold. A run that is loaded stays as it is.
 
-    ConfigError lists every fault; UserError names the nearest node counts where the batch does not divide.
+    ConfigError lists every fault; UserError names the nearest node counts where the batch does not divide, and refuses changes of a run
+    that is loaded.
     """
     from predict.config.load import load as load_config
     from predict.run.training_run import TrainingRun, settings_for_nodes
 
     if isinstance(config, TrainingRun):
+        if overrides or target_nodes is not None:
+            given = "overrides" if overrides else "target_nodes"
+            raise UserError(f"{given}: {config.name} is loaded and stays as it is; give its config in place of the run")
         return config
     run = load_config(config, overrides)
     if target_nodes is None:

@@ -82,6 +82,16 @@ def test_a_prediction_has_what_renderers_show() -> None:
         prediction.median_us = 0.0  # type: ignore[misc]
 
 
+def test_a_loaded_run_stays_as_it_is() -> None:
+    run = predict.load(DEMO)
+    assert predict.load(run) is run
+    assert predict.schedule(run, schedules="afab,1f1b").run is not None
+    with pytest.raises(UserError, match="overrides: demo is loaded and stays as it is; give its config"):
+        predict.one_batch(run, ["plan.tp=2"])
+    with pytest.raises(UserError, match="target_nodes: demo is loaded"):
+        predict.load(run, target_nodes=2)
+
+
 def test_overrides_and_nodes_change_the_loaded_run() -> None:
     assert predict.load(DEMO, ["plan.pp=1", "plan.tp=2"]).plan.tp == 2
     large = predict.load(CONFIGS / "runs" / "llama3-70b-64xh100.yml", target_nodes=16)

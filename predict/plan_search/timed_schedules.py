@@ -83,7 +83,8 @@ def schedule(
     """
     if config is not None:
         # whatever schedule the config has, those asked for are timed
-        run = load(config, [*overrides, *([f"plan.schedule={BEST}"] if schedules else [])])
+        replaced = schedules and not isinstance(config, TrainingRun)
+        run = load(config, [*overrides, *([f"plan.schedule={BEST}"] if replaced else [])])
         return _of_run(run, schedules, memory_limit, blocking)
     if stage_times is not None:
         try:

@@ -105,7 +105,7 @@ def _row(place: int, one: RankedPrediction[RlStep]) -> dict[str, Any]:
         "communication": None,
         "memory_bytes": memory.worst.peak,
         "headroom_bytes": memory.capacity - memory.worst.peak,
-        "verdict": "FITS" if memory.fits else "OOM",
+        "verdict": memory.verdict,
         "gpus": step.rl.gpus,
         "own": place == 1,
     }

@@ -36,11 +36,6 @@ class SweptRow(Generic[Predicted]):
     """Whether the reason is not one of memory, or of another limit of the machines."""
 
     @property
-    def step(self) -> Predicted | None:
-        """The prediction, of which an RL config's is a step."""
-        return self.prediction
-
-    @property
     def chosen(self) -> Predicted | None:
         """The prediction of a combination that can run and fits."""
         return None if self.reason else self.prediction

@@ -52,10 +52,11 @@ class Ended:
     @property
     def faults(self) -> Iterator[str]:
         """What no ending may show."""
-        if "Traceback" in self.err and any(f"{ROOT}/{each}" in self.err for each in OURS):
-            yield f"a traceback: {self.err.strip().splitlines()[-1][:120]}"
+        err = self.err.replace(f"{ROOT}/", "").strip()
+        if "Traceback" in err and any(f'File "{each}' in err for each in OURS):
+            yield f"a traceback: {err.splitlines()[-1][:120]}"
         if self.code not in EXIT_CODES:
-            yield f"exit code {self.code}: {self.err.strip()[-200:]}"
+            yield f"exit code {self.code}: {err[-200:]}"
         if self.left:
             yield f"{self.left} processes were left"
 

@@ -131,7 +131,7 @@ def _training_by_hand(content: Content, varied: Mapping[str, Sequence[Any]]) -> 
             found = predict.one_batch(content, as_settings({**settings, "plan.dp": dp})) if dp and not rest else None
         except UserError:
             continue
-        if found and found.memory.verdict != "OOM":
+        if found and found.memory.feasible:
             yield found.median_us
 
 

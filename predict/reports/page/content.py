@@ -87,14 +87,15 @@ def rl_heat_map_view(found: LengthMap) -> dict[str, Any]:
 
 def _rl_cell(one: SweptRow[RlStep]) -> dict[str, Any]:
     cell: dict[str, Any] = {"sequence": one.settings[LONGEST], "microbatch": one.settings[N]}
-    if one.step is None:
+    step = one.prediction
+    if step is None:
         return cell | {"reason": one.reason}
-    actor = one.step.phase("update_actor")
+    actor = step.phase("update_actor")
     return (
         cell
-        | picked(one.step, "tokens_per_second_per_gpu")
+        | picked(step, "tokens_per_second_per_gpu")
         | {"mfu": actor and actor.mfu["palm"].mfu}
-        | picked(one.step, "step_us=time.median_us memory_bytes=memory.worst.peak verdict=memory.verdict")
+        | picked(step, "step_us=time.median_us memory_bytes=memory.worst.peak verdict=memory.verdict")
     )
 
 

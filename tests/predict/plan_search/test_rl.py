@@ -82,8 +82,8 @@ def test_lengths_and_counts_about_the_config_are_mapped(small: Path) -> None:
     assert set(settings) == {(length, n) for length in (32, 64, 128, 256) for n in (2, 4, 8)}
     longest = settings[256, 4]
     assert longest.settings["rl.response"] == "constant:256" and longest.settings["rl.max_tokens"] == 64 + 256
-    assert longest.step is not None
-    own = settings[128, 4].step
+    assert longest.prediction is not None
+    own = settings[128, 4].prediction
     assert own is not None and own.time == predict.rl_step(small, ["rl.max_tokens=256"]).time
     lengths = small.with_name("lengths.txt")
     lengths.write_text("100 120")

@@ -13,18 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from regressors.dataset.device_facts import Z_90
 from regressors.features.arrays import Floats, Indices
 from sampling.hardware.cluster import Cluster
+from sampling.store.pace_response import MOST_RESIDUAL
 from sampling.store.sample import Sample
 
 TOGETHER_S = 10.0
 """Seconds within which rows count as of one moment."""
-MOST_RESIDUAL = 0.3
-"""Distance in log from the other rows of its call beyond which a row counts as at this distance."""
 MOST_BESIDE = 100
 """Rows of a moment that a row is compared with, so that the pairs of a long session fit in memory."""
-LIKE_A_NORMAL = 1.645
-"""Half-width at 90 % over the standard deviation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +35,7 @@ class Unexplained:
 
     def half_width(self, log_pace: float) -> float:
         """Half-width in log time at 90 % of work at a pace with this logarithm."""
-        return LIKE_A_NORMAL * math.hypot(self.at_reference, self.by_log_pace * log_pace)
+        return Z_90 * math.hypot(self.at_reference, self.by_log_pace * log_pace)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -73,7 +73,8 @@ def _residual(rows: Sequence[Sample]) -> Floats:
     """The distance in log of each row of a call, at the reference pace, from their mean, which takes a part of each with it."""
     log_us = np.log([sample.time_us * sample.pace for sample in rows])
     scale = math.sqrt(len(rows) / (len(rows) - 1))
-    return np.clip(scale * (log_us - log_us.mean()), -MOST_RESIDUAL, MOST_RESIDUAL)
+    residual: Floats = np.clip(scale * (log_us - log_us.mean()), -MOST_RESIDUAL, MOST_RESIDUAL)
+    return residual
 
 
 def _pairs(at_s: Floats) -> tuple[Indices, Indices]:

@@ -31,7 +31,7 @@ from sampling.progress import Progress
 
 CONFIGURATION = (
     "model", "layers", "hidden", "seq_len", "task", "gpu", "gpu_mem_gb", "n_gpus", "precision",
-    "tp", "pp", "vpp", "dp", "cp", "ep", "etp", "seq_parallel", "zero_fsdp", "mbs", "gbs", "recompute",
+    "tp", "pp", "vpp", "cp", "ep", "etp", "mbs", "gbs", "recompute", "recompute_detail",
 )  # fmt: skip
 """Columns that agree where rows repeat one plan of one job, with other software: the newest of these rows counts."""
 

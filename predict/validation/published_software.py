@@ -107,12 +107,17 @@ MIXTURE_RECIPES_SINCE = "2026-04"
 alone (fp8_param_gather), and torch's allocator has expandable segments."""
 LOSS_COMPILED_SINCE = "2025-04"
 """Month from which torchtitan compiles the loss with the model (pull request 1033)."""
+FUSED_ATTENTION_SINCE = "2024-09"
+"""Month from which NVIDIA's launcher of NeMo leaves attention to Transformer Engine's choice; until then it sets NVTE_FUSED_ATTN to 0,
+so that FlashAttention-2 runs (NeMo-Framework-Launcher, launcher_scripts/conf/config.yaml, pull request 422 of 29 August 2024)."""
 
 
 def settings_of(row: PublishedRow) -> dict[str, Any]:
     settings = _kernels(row)
     if framework_of(row) == "gpt-neox" and "unfused" not in row.text("attn"):
         settings["attention"] = "best"  # a fused kernel, which one is not published
+    if framework_of(row) == "nemo" and "" < stack_of(row) < FUSED_ATTENTION_SINCE:
+        settings = {"attention": "fa2"} | settings
     flags = row.text("overlap_flags").lower()
     if "synchronous p2p" in row.text("pp_schedule"):
         settings["overlap_p2p"] = False

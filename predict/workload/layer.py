@@ -88,7 +88,8 @@ def launchings_of_end(rank: RankShare, end: End) -> Mapping[Phase, Launching]:
 RECOMPUTE, ACCUMULATION = "recompute", "gradient_accumulation"
 FUSED_SHARE = 0.35
 """Share of the traffic of adding to a gradient that the weight's own product takes longer by, if it adds: 0.36 on the A100 PCIe and
-0.24 to 0.39 on the B200 in SimuMax's samples of products that accumulate in fp32, over forward ones of the same size."""
+0.24 to 0.39 on the B200 in SimuMax's samples of products that accumulate in fp32, over forward ones of the same size; 0.20 to 0.31 of
+the traffic of 16-bit sums in those that accumulate in bf16 on the B200."""
 Sharded = Callable[[RankShare, Weights, Calls], tuple[OverlappedCommunication, ...]]
 """Communication of a layer's sharded weights that overlaps with the calls of a phase."""
 

@@ -159,6 +159,20 @@ def test_the_month_of_the_software_is_that_of_its_container(date: str, stack: st
     assert stack_of(row(date=date)) == stack
 
 
+@pytest.mark.parametrize(
+    ("given", "kernel"),
+    [
+        ({"date": "2024-08-26"}, "fa2"),
+        ({"date": "2024-09-02"}, "best"),
+        ({"date": ""}, "best"),
+        ({"date": "2024-08-26", "attn_kernel": "megatron"}, "unfused"),
+        ({"date": "2024-08-26", "framework": "Megatron-LM"}, "best"),
+    ],
+)
+def test_nemos_launcher_ran_flash_attention_2_until_september_2024(given: dict[str, str], kernel: str) -> None:
+    assert candidates(row(**BRIDGE | {"framework": "NeMo"} | given)).runs[0].execution.attention == kernel
+
+
 def test_a_recent_recipe_that_is_silent_may_be_overlapped_and_graphed() -> None:
     open_row = row(**BRIDGE | {"date": "26.08", "recompute": "", "gpu": "B200"})
     found = candidates(open_row)

@@ -21,13 +21,16 @@ from sampling.errors import UserError
 from tests.predict.command import Command
 from tests.predict.measured_runs.calibration_runs import CONFIG, run, step_us
 
+WIDE_GRADIENTS = "execution.gradient_dtype=fp32"
+"""With them a step depends on the network by enough for a calibration to find it."""
 OFF = "further off than the terms of a calibration may stand for"
 
 
 def measured(factors: Sequence[float]) -> list[MeasuredRun]:
     """Runs that took these times what is predicted of them."""
     runs = [
-        run("plan.schedule=1f1b", "plan.vpp=1", f"batch.global={64 * place}") for place in range(1, len(factors) + 1)
+        run("plan.schedule=1f1b", "plan.vpp=1", f"batch.global={64 * place}", WIDE_GRADIENTS)
+        for place in range(1, len(factors) + 1)
     ]
     return [
         MeasuredRun(name=f"run {place}", runs=(one,), measured_us=factor * step_us(one))
@@ -180,7 +183,15 @@ def test_a_network_may_be_far_slower_where_more_than_one_run_says_so() -> None:
     found = fit(agreed)
     assert reach(found) is None
     assert found.terms.between_nodes > 7
-    in_a_node = run("cluster.nodes=1", "plan.dp=1", "plan.pp=1", "plan.schedule=1f1b", "plan.vpp=1", "batch.global=64")
+    in_a_node = run(
+        "cluster.nodes=1",
+        "plan.dp=1",
+        "plan.pp=1",
+        "plan.schedule=1f1b",
+        "plan.vpp=1",
+        "batch.global=64",
+        WIDE_GRADIENTS,
+    )
     beside = [*measured([1.4]), MeasuredRun(name="in a node", runs=(in_a_node,), measured_us=step_us(in_a_node))]
     within = reach(fit(beside))
     assert within is not None

@@ -106,7 +106,7 @@ def test_a_slower_network_since_march_is_told_and_explained(command: Command) ->
     """Three plans that depend on the network by different amounts, the last half on one that takes twice as long."""
     for setting in ("batch.global=128", "batch.global=16", "plan.dp=16"):
         more = ["plan.tp=4", "plan.pp=1", "plan.cp=1"] if setting == "plan.dp=16" else []
-        run = load(CONFIG, ["plan.schedule=1f1b", "plan.vpp=1", setting, *more])
+        run = load(CONFIG, ["plan.schedule=1f1b", "plan.vpp=1", "execution.gradient_dtype=fp32", setting, *more])
         prediction = estimate(run, require_fit=False)
         slower = estimate(scaled(run, Calibration(between_nodes=2.0)), require_fit=False).median_us
         for day in range(1, 9):

@@ -188,7 +188,8 @@ def survives(project: Path, mutant: Mutant, tests: Sequence[str]) -> bool:
     sound = file.read_text()
     file.write_text(mutant.source)
     try:
-        asked = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+        # -B: bytecode is kept by second and size, so that of the sound file would pass for a mutant's of the same length
+        asked = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
         return subprocess.run(asked, cwd=project, capture_output=True, timeout=LONGEST_S, check=False).returncode == 0
     except subprocess.TimeoutExpired:
         return False

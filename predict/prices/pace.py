@@ -17,7 +17,7 @@ from sampling.store.pace import Resource, Response, pace_of
 
 DISTURBANCE_WIDTH = 0.3
 """Share of what disturbed repeats add to a step that is not known: a reference is disturbed as often as calls are, not equally much.
-Assumed."""
+Assumed, with the heavy tails of `tests/bench/synthetic_machine.py` in sight."""
 
 
 @dataclass(frozen=True, slots=True)

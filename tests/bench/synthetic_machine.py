@@ -1,4 +1,4 @@
-"""Predictions of a machine whose true times are known: `python -m tests.bench.synthetic_machine [SEEDS] [KIND …]`.
+"""Predictions of a machine whose true times are known: `python -m tests.bench.synthetic_machine [SEEDS or FIRST-LAST] [KIND …]`.
 
 For each kind of disturbance and each seed the real timer samples the calls of the demo's step on a synthetic machine, the real fit
 learns from the rows, and the real step is composed of them; then the step is measured at later moments, as `predict validate` does.
@@ -184,13 +184,14 @@ def read_pace(machine: SyntheticMachine) -> list[Reading]:
 
 
 def main() -> None:
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    first, _, last = (sys.argv[1] if len(sys.argv) > 1 else "0-199").partition("-")
+    seeds = range(int(first), int(last) + 1) if last else range(int(first))
     kinds = sys.argv[2:] or list(DISTURBANCES)
-    print(f"seeds 0 to {seeds - 1} of each kind: errors of the median step, and coverage of its 90 % interval")
+    print(f"seeds {seeds[0]} to {seeds[-1]} of each kind: errors of the median step, and coverage of its 90 % interval")
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for kind in kinds:
             start = time.monotonic()
-            outcomes = list(pool.map(simulate, repeat(kind), range(seeds), chunksize=5))
+            outcomes = list(pool.map(simulate, repeat(kind), seeds, chunksize=5))
             errors = np.array([each.error for each in outcomes])
             whole = np.array([each.predicted.median_us / each.measured_us - 1 for each in outcomes])
             width = np.median([each.predicted.half_width_log for each in outcomes])

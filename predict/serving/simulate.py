@@ -15,8 +15,8 @@ from predict.serving.kv_cache import BlockPool
 from predict.serving.requests import in_closed_loop
 from predict.serving.server import EngineSettings
 from predict.serving.step_table import StepTable
-from predict.serving.traffic import Load, Traffic, traffic_of
-from regressors.features.arrays import Floats
+from predict.serving.traffic import Chains, Load, Traffic, traffic_of
+from regressors.features.arrays import Floats, Ints
 from sampling.errors import InfeasibleError
 from sampling.files.machine_code import compiled, pays
 from sampling.units import SECOND_US
@@ -49,6 +49,8 @@ class Served:
     preemptions: int
     chunk_tokens: float
     """Prompt tokens that were computed."""
+    found_tokens: float
+    """Prompt tokens that requests found in the cache when they were first scheduled."""
 
 
 def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Traffic, *, traced: int = 0) -> Served:
@@ -61,18 +63,19 @@ def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Tr
     as_form = np.asarray if machine_code else _as_list
     requests, rules, state = (
         _requests(engine, pool, traffic, as_form),
-        _rules(engine, pool.blocks, table, traffic),
+        rules_of(engine, pool.blocks, table, traffic),
         _state(engine, pool.blocks, traffic, as_form),
     )
     record = loop.Record(
         start_us=as_form(np.full(len(traffic), -1.0)),
         first_us=as_form(np.full(len(traffic), -1.0)),
         last_us=as_form(np.full(len(traffic), -1.0)),
+        found=as_form(np.zeros(len(traffic), dtype=np.int64)),
         trace=as_form(np.zeros((traced, loop.TRACE_COLUMNS))),
-        totals=as_form(np.zeros(loop.TOTALS)),
+        totals=as_form(np.zeros(loop.PULLED + 1)),
     )
     run = _compiled_play() if machine_code else loop.play
-    if not run(requests, rules, _table(table, as_form), state, record):
+    if not run(requests, rules, _no_levels(as_form), table_of(table, as_form), state, record):
         raise RuntimeError("the engine's loop came to a halt before all requests were served")
     return _served(traffic, requests, state, record)
 
@@ -95,12 +98,19 @@ def _requests(engine: EngineSettings, pool: BlockPool, traffic: Traffic, as_form
     if traffic.in_flight:
         arrival[traffic.in_flight :] = np.inf
     beside = pool.beside(traffic.prompt + traffic.output, engine.block_size)
-    return loop.Requests(
-        *map(as_form, (arrival, traffic.prompt, traffic.output, traffic.shared, traffic.group, beside))
-    )
+    columns = (arrival, traffic.prompt, traffic.output, *segments_of(traffic.all_chains, engine.block_size))
+    return loop.Requests(*map(as_form, (*columns, np.zeros_like(beside), beside)))
 
 
-def _rules(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic) -> loop.Rules:
+def segments_of(chains: Chains, block: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Chains in whole blocks: places of the requests' first segments, segments, blocks before each, and blocks of each."""
+    start, end = (tokens // block for tokens in (chains.begins, chains.ends))
+    return chains.first, chains.segment, start, end - start
+
+
+def rules_of(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic, **between: Any) -> loop.Rules:
+    """The limits of an engine; `between` are those that only one of several engines has."""
+    alone: dict[str, Any] = {"own_nodes": traffic.all_chains.count, "hands_on": 0, "distance": 0, "overlap": 0.0, "coupled": 0}
     return loop.Rules(
         most_running=engine.max_num_seqs,
         most_tokens=engine.max_num_batched_tokens,
@@ -113,10 +123,17 @@ def _rules(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traff
         whole_prompt=int(table.whole_prompt),
         reserving=int(engine.never_preempts),
         window=table.window,
+        **(alone | between),
     )
 
 
-def _table(table: StepTable, as_form: Any) -> loop.Table:
+def _no_levels(as_form: Any) -> loop.Levels:
+    """The one level of a pool that there is not."""
+    times, nodes = np.zeros(1), np.zeros(1, dtype=np.int64)
+    return loop.Levels(*map(as_form, (times, times, nodes, nodes, nodes, nodes)))
+
+
+def table_of(table: StepTable, as_form: Any) -> loop.Table:
     sums_us = np.zeros(loop.SUMS)
     sums_us[loop.CHUNKS] = table.request_us
     sums_us[loop.TOKENS] = table.prefill_token_us
@@ -135,27 +152,62 @@ def _table(table: StepTable, as_form: Any) -> loop.Table:
 
 
 def _state(engine: EngineSettings, blocks: int, traffic: Traffic, as_form: Any) -> loop.State:
-    count, groups = len(traffic), int(traffic.group.max()) + 2
+    count, segments = len(traffic), traffic.all_chains.count
     numbers = np.zeros(loop.COUNTERS, dtype=np.int64)
-    numbers[loop.FREE] = blocks
+    numbers[loop.FREE] = numbers[loop.UNUSED] = blocks
+    numbers[loop.ENDS] = segments + count
+    numbers[loop.LENT] = -1
     numbers[loop.NEXT_CLOSED] = traffic.in_flight or count
+    nodes = (segments, segments + count + 1)
+    state = state_of(engine, count, nodes, numbers, (), as_form)
+    return state._replace(following=as_form(np.append(np.arange(1, count), -1)))
 
-    def zeros(size: int) -> Any:
+
+def state_of(
+    engine: EngineSettings,
+    count: int,
+    nodes: tuple[int, int],
+    numbers: Ints,
+    each: tuple[int, ...],
+    as_form: Any,
+    *,
+    levels: int = 1,
+) -> loop.State:
+    """The state of engines before `count` requests: of one, or of as many as `each` says. `nodes` are those of segments, and all: with the
+    requests' own, and those that end an order."""
+    most = engine.max_num_seqs
+
+    def zeros(*size: int) -> Any:
         return as_form(np.zeros(size, dtype=np.int64))
 
+    order = np.arange(nodes[1])
     return loop.State(
         computed=zeros(count),
         made=zeros(count),
         held=zeros(count),
+        base=zeros(count),
         room=zeros(count),
-        joined=as_form(np.full(count, -1, dtype=np.int64)),
-        running=zeros(engine.max_num_seqs),
-        chunk=zeros(engine.max_num_seqs),
-        waiting=zeros(engine.max_num_seqs + 1),
-        holders=zeros(groups),
-        kept_until=zeros(groups),
+        joined=zeros(count),
+        builds=zeros(count),
+        following=as_form(np.full(count, -1)),
+        running=zeros(*each, most),
+        chunk=zeros(*each, most),
+        waiting=zeros(*each, most + 1),
+        pulling=zeros(*each, most),
+        ended=zeros(*each, most),
+        ready=as_form(np.full(count, loop.NEVER)),
+        source=as_form(np.full(count, -1)),
+        began=as_form(np.zeros(count)),
+        wanted=zeros(*each, levels),
+        links=as_form(np.zeros((*each, levels))),
+        sending=as_form(np.zeros(each or 1)),
+        holders=zeros(nodes[0]),
+        kept=zeros(nodes[1]),
+        earlier=as_form(order),
+        later=as_form(order.copy()),
+        clock=as_form(np.zeros((*each, 3))),
         numbers=as_form(numbers),
-        sums=as_form(np.zeros(loop.SUMS)),
+        sums=as_form(np.zeros((*each, loop.SUMS))),
     )
 
 
@@ -175,6 +227,7 @@ def _served(traffic: Traffic, requests: loop.Requests, state: loop.State, record
         most_blocks=int(totals[loop.MOST_BLOCKS]),
         preemptions=int(state.numbers[loop.PREEMPTED]),
         chunk_tokens=totals[loop.CHUNK_TOKENS],
+        found_tokens=float(np.sum(record.found)),
     )
 
 

@@ -22,6 +22,31 @@ SEED = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Chains:
+    """Tokens that requests have in common, as a tree of prompts: each request's leading tokens are a chain of its segments."""
+
+    first: Ints
+    """Place in `segment` of each request's first segment; one element more than there are requests."""
+    segment: Ints
+    begins: Ints
+    """Tokens of a sequence before each segment."""
+    ends: Ints
+    """Tokens up to its end."""
+
+    @property
+    def count(self) -> int:
+        """Segments."""
+        return len(self.begins)
+
+    def chosen(self, places: Ints) -> Chains:
+        """The chains of the requests at these places."""
+        counts = np.diff(self.first)[places]
+        first = np.concatenate(([0], np.cumsum(counts)))
+        within = np.arange(first[-1]) - np.repeat(first[:-1], counts)
+        return replace(self, first=first, segment=self.segment[np.repeat(self.first[places], counts) + within])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Traffic:
     """Requests in order of arrival, one element each."""
 
@@ -34,6 +59,8 @@ class Traffic:
     """Leading tokens of the prompt that all requests of the same group have in common."""
     group: Ints
     """Identity of the shared tokens; −1 for none."""
+    chains: Chains | None = None
+    """Shared tokens as a tree, in place of the groups' ones."""
     in_flight: int = 0
     """Requests in flight of a closed loop, in which the others arrive as these end; 0 for an open one."""
     place: Ints | None = None
@@ -55,6 +82,18 @@ class Traffic:
 
     def __len__(self) -> int:
         return len(self.arrival_us)
+
+    @property
+    def all_chains(self) -> Chains:
+        """The tree of shared tokens; a group is a segment of its own."""
+        if self.chains:
+            return self.chains
+        known = self.group >= 0
+        group = self.group[known]
+        ends = np.zeros(int(self.group.max()) + 1, dtype=np.int64)
+        ends[group] = self.shared[known]
+        first = np.concatenate(([0], np.cumsum(known)))
+        return Chains(first=first, segment=group, begins=np.zeros_like(ends), ends=ends)
 
     @property
     def span_s(self) -> float:
@@ -212,7 +251,8 @@ def every(traffic: Traffic, replicas: int) -> Traffic:
     """Every so many-th request, as a balancer that takes its replicas in turn gives the first of them."""
     names = ("arrival_us", "prompt", "output", "shared", "group", "place")
     columns = {name: column[::replicas] for name in names if (column := getattr(traffic, name)) is not None}
-    return replace(traffic, **columns)
+    chains = traffic.chains and traffic.chains.chosen(np.arange(len(traffic))[::replicas])
+    return replace(traffic, **columns, chains=chains)
 
 
 def _count(load: Load) -> int:

@@ -50,10 +50,12 @@ def serve_for_real(run: ServingRun, config: Path | str, overrides: Sequence[str]
     cluster = run.server.cluster
     found = _run(run, config, overrides, "load")
     times = {name: np.array(found[f"{name}_us"]) for name in ("arrival", "start", "first", "last")}
+    traffic = replace(run.traffic or traffic_of(run.load), arrival_us=times["arrival"])
+    computed = float(sum(tokens for step in found["steps"] for tokens, _ in step["chunks"]))
     durations = np.array([step["end_us"] - step["start_us"] for step in found["steps"]])
     sizes = np.array([len(step["chunks"]) + len(step["decodes"]) for step in found["steps"]])
     served = Served(
-        traffic=replace(run.traffic or traffic_of(run.load), arrival_us=times["arrival"]),
+        traffic=traffic,
         start_us=times["start"],
         first_us=times["first"],
         last_us=times["last"],
@@ -64,7 +66,8 @@ def serve_for_real(run: ServingRun, config: Path | str, overrides: Sequence[str]
         mean_blocks=0.0,
         most_blocks=0,
         preemptions=found["preemptions"],
-        chunk_tokens=float(sum(tokens for step in found["steps"] for tokens, _ in step["chunks"])),
+        chunk_tokens=computed,
+        found_tokens=max(0.0, float(traffic.prompt.sum()) - computed),
     )
     return ServedLoad(
         name=run.name,

@@ -55,6 +55,14 @@ def test_preemption_takes_the_last_and_computes_all_its_tokens_again() -> None:
     assert steps(found, CHUNKS, TOKENS, DECODES) == [(2, 62, 0), (0, 0, 2), (0, 0, 1), (0, 0, 1), (1, 33, 0), (0, 0, 1)]
 
 
+def test_a_preempted_request_finds_its_own_blocks_until_they_are_reused() -> None:
+    # of its two blocks of 16 the first request takes one, the last; the other is found again
+    found = served((0, 31, 4), (0, 31, 4), blocks=4)
+    assert steps(found, CHUNKS, TOKENS, DECODES)[4] == (1, 33 - 16, 0)
+    # with a block to spare nothing of it is lost but the tokens outside of whole blocks
+    assert steps(served((0, 31, 4), (0, 31, 4), (0, 1, 1), blocks=5), TOKENS)[-2] == (1,)
+
+
 @pytest.mark.parametrize(("prompt", "computed"), [(48, 16), (50, 2), (49, 1)])
 def test_a_known_prompt_computes_what_is_not_in_whole_blocks_and_its_last_token(prompt: int, computed: int) -> None:
     found = served((0, prompt, 1), (1000, prompt, 1), shared=prompt)

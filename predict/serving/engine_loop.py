@@ -77,8 +77,8 @@ class Rules(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """Where keys and values are found other than in the engine's cache: level 0 is a pool that computed them, the others are tiers of
-    slower memory. One element each."""
+    """Places other than the engine's cache where keys and values are found, one element each: level 0 is a pool that computed them, the
+    others are tiers of slower memory."""
 
     token_us: Any
     """µs to bring the keys and values of a token."""
@@ -239,7 +239,7 @@ def take_beside(state: State, i: int, blocks: int) -> None:
 
 
 def known_segments(requests: Requests, rules: Rules, state: State, i: int) -> tuple[int, int, int, int]:
-    """What a request finds of its chain: blocks, those of them that nobody holds, segments to hold, and how many are known in full.
+    """Findings of a request in its chain: blocks, those of them that nobody holds, segments to hold, and how many are known in full.
 
     It computes the others for all, but for those that another request is computing just now: from there on its blocks are its own.
     """
@@ -368,7 +368,8 @@ def keep_in_tier(levels: Levels, state: State, level: int, node: int, blocks: in
 def known_elsewhere(
     requests: Requests, rules: Rules, levels: Levels, state: State, i: int, found: int, most: int
 ) -> int:
-    """Tokens up to which a request can have its keys and values, `found` in the cache; at most `most`. State.wanted has those of each level."""
+    """Tokens up to which a request can have its keys and values, `found` of them in the cache, at most `most`. State.wanted has those of
+    each level."""
     wanted, block = state.wanted, rules.block
     for level in range(len(wanted)):
         wanted[level] = 0

@@ -110,7 +110,13 @@ def segments_of(chains: Chains, block: int) -> tuple[Ints, Ints, Ints, Ints]:
 
 def rules_of(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic, **between: Any) -> loop.Rules:
     """The limits of an engine; `between` are those that only one of several engines has."""
-    alone: dict[str, Any] = {"own_nodes": traffic.all_chains.count, "hands_on": 0, "distance": 0, "overlap": 0.0, "coupled": 0}
+    alone: dict[str, Any] = {
+        "own_nodes": traffic.all_chains.count,
+        "hands_on": 0,
+        "distance": 0,
+        "overlap": 0.0,
+        "coupled": 0,
+    }
     return loop.Rules(
         most_running=engine.max_num_seqs,
         most_tokens=engine.max_num_batched_tokens,

@@ -9,7 +9,7 @@ from typing import Any
 
 from predict.huggingface.families.family import MOST_LAYERS
 from predict.model.spec import ModelSpec
-from predict.rank.share import padded_vocabulary
+from predict.rank.share import WIDER, padded_vocabulary
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import framework_names, memory_profile
 from predict.run.lengths import PADDED
@@ -18,6 +18,7 @@ from predict.run.stages import split_layers
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, divisors, near_multiples, shown
 from sampling.hardware.cluster import hardware_facts
+from sampling.hardware.hardware_file import ELEMENT_BYTES, PEAK_OF, Hardware
 
 # Rules across keys, and the check of all of them.
 #
@@ -164,8 +165,25 @@ def load_is_of_the_experts(expert_load: str, model: ModelSpec) -> Problems:
 @rule("precision")
 def hardware_has_the_precision(precision: str, hardware: str) -> Problems:
     facts = hardware_facts(hardware)
-    if precision not in facts.peak_tflops:
-        yield f"{facts.name} does not compute in {precision}; set one of {', '.join(facts.peak_tflops)}"
+    if precision not in (computed := _precisions_of(facts)):
+        yield f"{facts.name} does not compute in {precision}; set one of {', '.join(computed)}"
+
+
+def _precisions_of(facts: Hardware) -> list[str]:
+    """Precisions of products on a device; only NVIDIA's multiply NVFP4."""
+    named = [name for name in ELEMENT_BYTES if PEAK_OF.get(name, name) in facts.peak_tflops]
+    return [name for name in named if name != "nvfp4" or facts.kind == "cuda"]
+
+
+RUNS_ON: Mapping[str, tuple[str, ...]] = {"fa3": ("hopper",), "fa4": ("hopper", "blackwell")}
+"""Architectures whose instructions a kernel is written for (github.com/Dao-AILab/flash-attention, README)."""
+
+
+@rule("execution.attention")
+def hardware_runs_the_kernel(attention: str, hardware: str) -> Problems:
+    architecture = hardware_facts(hardware).architecture
+    if architecture not in RUNS_ON.get(attention, (architecture,)):
+        yield f"{attention} runs on {' and '.join(RUNS_ON[attention])}, not on {architecture}; set best, or another kernel"
 
 
 @rule("execution.fp8_recipe")
@@ -467,7 +485,7 @@ def all_layers_are_recomputed(recompute_method: str, recompute: str, framework: 
 
 @rule("precision")
 def layers_have_one_dtype(precision: str, framework: str) -> Problems:
-    yield from _refused(framework, precision in ("fp8", "tf32"), f"{precision} asks for {precision} products")
+    yield from _refused(framework, precision in WIDER, f"{precision} asks for {precision} products")
 
 
 @rule("model.model_type")

@@ -12,6 +12,7 @@ from typing import Any
 
 from predict.config.aliases import alias_of
 from predict.convert.arguments import Arguments, Setting, Statement, read_settings, setting, size, write_settings
+from predict.rank.share import WIDER, held_dtype
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
 from predict.run.training_run import TrainingRun
@@ -117,7 +118,7 @@ def _refuse(run: TrainingRun, statement: Statement) -> None:
         ),
         "plan.schedule": (plan.vpp > 1, plan.schedule, "DeepSpeed's pipeline engine runs 1F1B"),
         "plan.shard": (bool(plan.shard) and plan.zero != 3, plan.shard, "MiCS needs ZeRO stage 3"),
-        "precision": (run.precision in ("fp8", "tf32"), run.precision, "DeepSpeed's config has bf16, fp16 and fp32"),
+        "precision": (run.precision in WIDER, run.precision, "DeepSpeed's config has bf16, fp16 and fp32"),
         "plan.etp": (plan.etp not in (1, plan.tp), plan.etp, "experts are split as attention is, or not at all"),
         "execution.attention": (
             execution.attention not in ("fa2", "unfused"),
@@ -156,7 +157,7 @@ def _read_replicas(given: Arguments) -> dict[str, Any]:
 
 def _write_dtypes(run: TrainingRun, statement: Statement) -> None:
     statement.say(**{ACCUMULATED: run.execution.gradient_dtype})
-    wide = {"fp8": "bf16"}.get(run.precision, run.precision)
+    wide = held_dtype(run)
     if wide in HALVES:
         statement.say(**{f"{wide}.enabled": True})
 

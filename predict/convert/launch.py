@@ -182,14 +182,14 @@ LACKING: Mapping[str, tuple[str, str]] = {
     "no_async_tensor_model_parallel_allreduce": ("execution.overlap_tp", "Megatron-Bridge has no such switch"),
 }
 """Arguments that Megatron-Bridge lacks → the key path that is lost, and why."""
-PRECISIONS: Mapping[str, str] = {"bf16": "bf16_mixed", "fp16": "fp16_mixed"}
+PRECISIONS: Mapping[str, str] = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "nvfp4": "bf16_with_nvfp4_mixed"}
 FP8_PRECISIONS: Mapping[str, str] = {
     "tensorwise": "bf16_with_fp8_current_scaling_mixed",
     "delayed": "bf16_with_fp8_delayed_scaling_mixed",
     "mxfp8": "bf16_with_mxfp8_mixed",
     "blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
 }
-OF_PRECISION = ("bf16", "fp16", "fp8_format", "fp8_recipe")
+OF_PRECISION = ("bf16", "fp16", "fp8_format", "fp8_recipe", "fp4_format", "fp4_recipe")
 
 
 def refuse_lacking(run: TrainingRun, statement: Statement) -> None:

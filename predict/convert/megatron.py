@@ -205,6 +205,7 @@ PRECISIONS: Mapping[str, Mapping[str, Any]] = {
     "fp16": {"fp16": True},
     "bf16": {"bf16": True},
     "fp8": {"bf16": True, "fp8_format": "hybrid"},
+    "nvfp4": {"bf16": True, "fp4_format": "e2m1", "fp4_recipe": "nvfp4"},
 }
 
 
@@ -459,6 +460,8 @@ def write_execution(run: TrainingRun, statement: Statement) -> None:
         statement.cannot("execution.attention", run.execution.attention, why)
     if run.precision == "tf32":
         statement.cannot("precision", run.precision, "written as fp32; allow tf32 in torch")
+    if run.precision == "mxfp4":
+        statement.cannot("precision", run.precision, "Transformer Engine trains in four bits as nvfp4 alone")
     statement.say(**PRECISIONS.get(run.precision, {}))
 
 
@@ -469,5 +472,7 @@ def read_execution(given: Arguments) -> dict[str, Any]:
 
 def read_precision(given: Arguments) -> str:
     wide = "fp16" if given.switch("fp16") else "bf16" if given.switch("bf16") else "fp32"
+    if given.text("fp4_format", "") == "e2m1" and given.text("fp4_recipe", "nvfp4") == "nvfp4":
+        return "nvfp4"
     is_fp8 = given.text("fp8_format", given.text("fp8", "")) in ("e4m3", "hybrid")
     return "fp8" if is_fp8 else wide

@@ -169,7 +169,7 @@ def rotary(rank: RankShare, heads: int, width: int) -> Works:
 def core_calls(
     rank: RankShare, heads: int, kv_heads: int, head_dim: int, *, window: int = 0, value_dim: int = 0
 ) -> Works:
-    """Attention itself; a rank of cp does an even share of it."""
+    """Attention itself; a rank of cp does an even share of it, in a ring as one piece for each of its ranks (`_in_ring`)."""
     batch, execution = rank.run.batch, rank.execution
     if execution.attention == "unfused":
         return _unfused(rank, heads, head_dim, value_dim or head_dim)
@@ -183,9 +183,28 @@ def core_calls(
         causal=True,
         window=_window(window, batch.seq_len),
         value_dim=value_dim,
-        kernel="" if execution.attention == "best" else execution.attention,
+        kernel=execution.attention_kernel,
     )
-    return tuple((call, share / rank.plan.cp) for call, share in attended(rank.run, attention, window=window))
+    calls = attended(rank.run, attention, window=window)
+    if rank.plan.cp > 1 and rank.plan.cp_method == "ring" and not window:
+        return _in_ring(rank, calls)
+    return tuple((call, share / rank.plan.cp) for call, share in calls)
+
+
+RESCALED_PASSES = 3
+"""Passes over the output in which a further piece of a ring joins it: both are read, and one is written."""
+
+
+def _in_ring(rank: RankShare, calls: tuple[tuple[AttentionCall, float], ...]) -> Works:
+    """The pieces of a ring: a rank's queries over its own keys, and then over as many pairs with the keys of each other rank, since each
+    rank holds an early and a late chunk; what they leave is rescaled to one output (Transformer Engine,
+    attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVP2P)."""
+    cp = rank.plan.cp
+    pieces = tuple((replace(call, seq_len=-(-call.seq_len // cp)), share * cp) for call, share in calls)
+    first = calls[0][0]
+    output = rank.item_bytes * rank.tokens * first.heads * first.value_head_dim
+    joining = Stream(dtype=rank.dtype, size_bytes=RESCALED_PASSES * output)
+    return (*pieces, (joining, cp - 1))
 
 
 def attended(run: TrainingRun, whole: AttentionCall, *, window: int = 0) -> tuple[tuple[AttentionCall, float], ...]:

@@ -1,5 +1,5 @@
-"""The load of the ranks that hold experts: balanced, as a trained router leaves it, by a power law, or by a count of how often each
-expert is chosen."""
+"""The load of the ranks that hold experts: balanced, measured, as a trained router leaves it, by a power law, or by a count of how often
+each expert is chosen."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from math import comb
 from statistics import NormalDist
 
 from predict.model.spec import Experts
-from predict.run.execution import NATURAL
-from sampling.arithmetic.expert_rows import BALANCED, exponent_of
+from predict.run.execution import NATURAL, UNTOUCHED
+from sampling.arithmetic.expert_rows import BALANCED, POWER_LAW, exponent_of
 
 BUSIEST_EXPERT = 0.62
 """Excess of the most loaded expert over the mean under an auxiliary loss: MaxVio of models with 64 experts is 0.72 and 0.52 (Wang et al.,
 arXiv 2408.15664, table 2; a bias per expert in place of the loss leaves 0.04 over the whole run, more in each batch)."""
 EXPERTS_THERE = 64
+UNTOUCHED_MOST = 2.2
+"""Steps of a router that nothing balances over those of a forced one: 1.0, 1.04 and 2.2 in three publications (pith-train, issue 79;
+marin, issue 7668)."""
 
 
 def busiest_rank(load: str, experts: Experts, ep: int) -> float:
@@ -24,6 +27,8 @@ def busiest_rank(load: str, experts: Experts, ep: int) -> float:
     `load` is one of
 
     - balanced;
+    - a number, measured;
+    - untouched: nothing is known of a router that nothing balances but how far published ones went;
     - natural: the loads of experts spread independently of each other, so that a rank with many evens them out;
     - power_law_A: ranks hold the experts in turns, the most popular first;
     - how often each expert is chosen (`5,3,1,…`), in the order in which ranks hold them.
@@ -32,6 +37,10 @@ def busiest_rank(load: str, experts: Experts, ep: int) -> float:
     """
     if load == BALANCED:
         return 1.0
+    if load == UNTOUCHED:
+        return min(float(ep), math.sqrt(UNTOUCHED_MOST))
+    if is_number(load):
+        return min(float(ep), max(1.0, float(load)))
     if load == NATURAL:
         spread = BUSIEST_EXPERT / _highest_of(EXPERTS_THERE)
         return min(float(ep), 1 + _highest_of(ep) * spread / math.sqrt(experts.count / ep))
@@ -70,7 +79,11 @@ def _capped(weights: list[float], most: float) -> list[float]:
 def distribution_on_rank(load: str) -> str:
     """The distribution over the experts of one rank, as the grouped product takes it; counts and natural routing decide the load of
     ranks alone."""
-    return BALANCED if "," in load or load == NATURAL else load
+    return load if load.startswith(POWER_LAW) else BALANCED
+
+
+def is_number(load: str) -> bool:
+    return load.replace(".", "", 1).isdigit()
 
 
 @lru_cache(maxsize=256)

@@ -16,6 +16,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from predict.step.priced_rank import stragglers_factor
 from sampling.arithmetic.operator import Operator
+from sampling.hardware.hardware_file import BLOCK_SCALED_BYTES
 from sampling.operators.attention import Attention
 from sampling.operators.experts import PER_EXPERT, GroupedGemm
 
@@ -58,7 +59,7 @@ class Used:
         """Whether attention of a kernel, on one of these architectures, has no sample."""
         return self.architecture in architectures and any(
             isinstance(call, Attention)
-            and (kernel in call.kernel if kernel != "fa2" else call.kernel in (*FLASH_2, "fa1", "fa2"))
+            and (kernel in call.kernel if kernel != "fa2" else call.kernel in (*FLASH_2, "fa1", "flex"))
             and (phase != "forward" or not backward)
             and call.head_dim > above_head
             for call, phase in self.priors
@@ -128,18 +129,24 @@ USES: Mapping[str, Callable[[Used], bool]] = {
     "MIXTURE_STEP": lambda used: used.has_prior_share and used.run.model.experts is not None,
     "UNSTATED_RECIPE": lambda used: False,  # a config states its recipe
     "STRAGGLERS": lambda used: stragglers_factor(used.run) > 1,
+    "REPLICA_CONTENTION": lambda used: any(
+        rank.exposed_reduction_us or rank.exposed_all_gather_us for rank in used.prediction.ranks
+    ),
     "EAGER": lambda used: used.eager_passes(),
     "FP8_SHARE": lambda used: used.product_in("fp8"),
+    "FP4_SHARE": lambda used: any(used.product_in(dtype) for dtype in BLOCK_SCALED_BYTES),
     "SUSTAINED_WIDTH": lambda used: used.run.execution.clocks == "sustained" and bool(used.products),
     "ROWWISE_FP8": lambda used: (
         used.run.execution.fp8_recipe == "rowwise" and any(call.dtype == "fp8" for call in used.products)
     ),
-    "FA2_HOPPER": lambda used: used.attention("fa2", "hopper", "blackwell"),
+    "FA2_HOPPER": lambda used: used.attention("fa2", "hopper"),
+    "FA2_BLACKWELL": lambda used: used.attention("fa2", "blackwell"),
     "ATTENTION_BACKWARD_HOPPER": lambda used: used.attention("", "hopper", backward=True),
     "LAUNCH_FLOOR_WIDTH": lambda used: used.launch_floor_width(),
     "PLAN_SETTING": lambda used: False,  # a step by itself is not a ratio
     "PIPELINED_TP": lambda used: used.run.execution.overlap_tp == "pipelined" and used.run.plan.tp > 1,
     "LAUNCH_FLOOR_2021": lambda used: used.stated("launch_floor_us", "LAUNCH_FLOOR_2021"),
+    "PRIME_RL_STEP": lambda used: used.stated("step_overhead_us", "PRIME_RL_STEP"),
     "EXPERT_LAUNCH": lambda used: (
         used.run.model.experts is not None
         and used.run.execution.cuda_graphs != "full"
@@ -152,6 +159,7 @@ USES: Mapping[str, Callable[[Used], bool]] = {
     ),
     "SUSTAINED_HOPPER": lambda used: used.sustained("SUSTAINED_HOPPER", "hopper"),
     "SUSTAINED_BLACKWELL": lambda used: used.sustained("SUSTAINED_BLACKWELL", "blackwell"),
+    "SUSTAINED_MI350X": lambda used: used.sustained("SUSTAINED_MI350X", "cdna4"),
     "SUSTAINED_500_W": lambda used: used.sustained("SUSTAINED_500_W", "hopper"),
     "TORCHTITAN_SPREAD": lambda used: used.spread("TORCHTITAN_SPREAD"),
     "MEGATRON_2021_SPREAD": lambda used: used.spread("MEGATRON_2021_SPREAD"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from predict.ledger.compute import OperatorTime
 from predict.prices.kernels.attention import kernel_in_words
-from predict.prices.published_constants import FP8_SHARE
+from predict.prices.kernels.products import share_of_wide
 from predict.run.execution import Execution
 from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
@@ -60,7 +60,7 @@ def _share(run: TrainingRun, heading: str, dtype: str, members: list[OperatorTim
         reached=sum(each.flops for each in members)
         / (gpu.peak_flops_per_us(dtype) * sum(each.total_us for each in members)),
         backward=_backward(members),
-        kernel=kernel_in_words(execution.attention, gpu.architecture) if heading == "attention" else "",
+        kernel=kernel_in_words(execution.attention_kernel, gpu.architecture) if heading == "attention" else "",
     )
 
 
@@ -69,7 +69,7 @@ def _stated(heading: str, dtype: str, gpu: Gpu, execution: Execution) -> float |
         return gpu.efficiency["attention"]
     if heading != "gemm":
         return None
-    return (execution.gemm_efficiency or gpu.efficiency["gemm"]) * (FP8_SHARE.value if dtype == "fp8" else 1.0)
+    return (execution.gemm_efficiency or gpu.efficiency["gemm"]) * share_of_wide(dtype)
 
 
 def _backward(members: list[OperatorTime]) -> float | None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from predict.config.rules import broken_rules
 from predict.memory.estimate import MemoryEstimate, Verdict, memory_of
-from predict.memory.state import is_primary_fp8, takes_gradients_as_they_are
+from predict.memory.state import takes_gradients_as_they_are
+from predict.rank.share import is_primary_fp8
 from predict.run.execution import EXPANDABLE, PRIMARY, REMAINDER
 from predict.run.frameworks import memory_profile_of
 from predict.run.plan import Batch, Plan
@@ -164,7 +165,7 @@ def _leaner(run: TrainingRun) -> dict[str, list[Settings]]:
     """Leaner ways to hold the same numbers, by what they are called; those of Transformer Engine's optimizer and weights where the
     framework has them."""
     profile, kinds = memory_profile_of(run), dict[str, list[Settings]]()
-    if run.precision == "fp8" and profile.transformer_engine and not is_primary_fp8(run, profile):
+    if run.precision == "fp8" and profile.transformer_engine and not is_primary_fp8(run):
         kinds["fp8 primary weights"] = [{"execution.fp8_weights": PRIMARY}]
     if run.precision == "bf16" and profile.transformer_engine and not takes_gradients_as_they_are(run, profile):
         kinds["16-bit remainders of the master weights"] = [{"execution.master_dtype": REMAINDER}]

@@ -16,13 +16,13 @@ from predict.rank.share import (
     RankShare,
     Weights,
     embedding_weights,
+    is_primary_fp8,
     joining_weights,
     layer_weights,
     output_weights,
     padded_vocabulary,
     weight_bytes,
 )
-from predict.run.execution import PRIMARY
 from predict.run.memory_profile import MemoryProfile
 from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
@@ -183,13 +183,6 @@ def fp8_weight_bytes(run: TrainingRun) -> float:
     return copies * (1 + 1 / SCALE_BLOCK if recipe == "mxfp8" else 1.0)
 
 
-def is_primary_fp8(run: TrainingRun, profile: MemoryProfile) -> bool:
-    """Whether the layers' weights are kept in fp8 alone."""
-    stated = run.execution.fp8_weights
-    by_recipe = (run.execution.fp8_recipe or "tensorwise") in profile.fp8_primary
-    return run.precision == "fp8" and (stated == PRIMARY if stated else by_recipe)
-
-
 def takes_gradients_as_they_are(run: TrainingRun, profile: MemoryProfile) -> bool:
     """Whether the optimizer reads 16-bit gradients and keeps leaner masters. Of fp8 weights, those with delayed scaling alone
     (Megatron-Core, optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8)."""
@@ -228,7 +221,7 @@ def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: 
     if profile.fp32_shards and run.plan.zero == 3 and run.execution.master_weights:
         return BytesPerParameter(weights=FP32, gradients=gradients, optimizer=kept)
     weights, copies = float(item), 0.0
-    in_fp8_alone = is_layers and is_primary_fp8(run, profile)
+    in_fp8_alone = is_layers and is_primary_fp8(run)
     if in_fp8_alone:
         weights = fp8_weight_bytes(run)
     elif is_layers and run.precision == "fp8" and profile.fp8_weight_copies:
@@ -258,7 +251,7 @@ def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups:
     """The whole weights of a unit, which ZeRO-3 gathers before its forward and again before its backward."""
     if run.plan.zero < 3 or _stays_gathered(run, profile, unit):
         return 0.0
-    if unit.role == "layer" and is_primary_fp8(run, profile):
+    if unit.role == "layer" and is_primary_fp8(run):
         return fp8_weight_bytes(run) * _sharded_elements(unit.weights, groups)
     scaled_whole = run.precision == "fp8" and run.execution.fp8_recipe in ("", "tensorwise")
     in_fp8 = profile.fp8_gather and scaled_whole and unit.role == "layer"

@@ -60,6 +60,7 @@ BROKEN: Mapping[str, str] = {
     "shared_experts_hide_the_exchange": "the model lacks the experts that would hide the exchange",
     "load_is_of_the_experts": "the load is not that of the model's experts",
     "hardware_has_the_precision": "the device does not compute in this precision",
+    "hardware_runs_the_kernel": "the kernel of attention is not written for this device",
     "recipe_needs_fp8": "a recipe of fp8 at another precision",
     "fp8_weights_need_fp8": "a way to hold fp8 weights at another precision, or without Transformer Engine",
     "leaner_masters_are_of_bf16_weights": "lean master weights at another precision, or without Transformer Engine",

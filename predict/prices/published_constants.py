@@ -109,6 +109,16 @@ STRAGGLERS = PublishedConstant(
     moves="the step, by this share for each doubling of the ranks",
     scope="global",
 )
+REPLICA_CONTENTION = PublishedConstant(
+    value=0.3,
+    low=0.1,
+    high=0.6,
+    source="MLPerf Training v5.1, Llama-3.1-8B on 8 to 512 GPUs, whose one microbatch has as much communication between replicas as it "
+    "can hide: 0.3 to 0.5; mixtures and dense models of other sources agree with 0.1 to 0.5 alike; upper bound: FSDP's (Lee et al., "
+    "arXiv 2507.03114)",
+    moves="what a hidden reduction of gradients, or gathering of weights, between replicas costs the work beside it, as a share of its time",
+    scope="global",
+)
 EAGER = PublishedConstant(
     value=1.35,
     low=1.05,
@@ -125,6 +135,15 @@ FP8_SHARE = PublishedConstant(
     "runs imply; AIConfigurator's serving kernels reach 0.72 without their quantisation pass; upper bound assumed",
     moves="products in fp8: their best share of the peak over that of bf16; Blackwell, without fp8 samples, alike",
     scope="global",
+)
+FP4_SHARE = PublishedConstant(
+    value=0.77,
+    low=0.7,
+    high=0.86,
+    source="fp8's share, since cuBLAS multiplies NVFP4 up to 2.3 times as fast as fp8 (NVIDIA, Boosting Matrix Multiplication Speed and "
+    "Flexibility with cuBLAS 12.9, 2025); Megatron-Bridge's runs with it are 4 % fast and MLPerf Training v5.1's 8 % slow; bounds: what "
+    "either source alone asks for",
+    moves="products in four bits: their best share of the peak over that of bf16, without bringing their operands to four bits",
 )
 SUSTAINED_WIDTH = PublishedConstant(
     value=0.05,
@@ -145,8 +164,17 @@ FA2_HOPPER = PublishedConstant(
     value=1.7,
     low=1.5,
     high=1.9,
-    source="published H100 runs with FlashAttention-2 against the best kernel; Blackwell by analogy: it uses neither one's instructions; bounds assumed",
-    moves="attention of FlashAttention-2 on Hopper and Blackwell, over FlashAttention-3",
+    source="published H100 runs with FlashAttention-2 against the best kernel; bounds assumed",
+    moves="attention of FlashAttention-2 on Hopper, over FlashAttention-3",
+)
+FA2_BLACKWELL = PublishedConstant(
+    value=2.6,
+    low=2.1,
+    high=2.9,
+    source="by instructions: FlashAttention-2 multiplies with mma.sync, which a multiprocessor of Blackwell runs at Hopper's rate per clock; "
+    "so FlashAttention-2 gains over an H100 the multiprocessors and the clock alone, 148 · 1.965 over 132 · 1.755 GHz (CUDA device "
+    "properties), where the best kernel gains 0.53 · 2250 over 0.625 · 989 TFLOP/s (b200.yml, h100-sxm.yml)",
+    moves="attention of FlashAttention-2 on Blackwell, over cuDNN's",
 )
 ATTENTION_BACKWARD_HOPPER = PublishedConstant(
     value=3.2,
@@ -200,6 +228,15 @@ EXPERT_LAUNCH = PublishedConstant(
     scope="framework",
     place="configs/frameworks/megatron-core.yml: execution.expert_launch_us",
 )
+PRIME_RL_STEP = PublishedConstant(
+    value=250000,
+    low=200000,
+    high=350000,
+    source="published fine-tuning of 0.6B and 4B on 1 and 8 GPUs: what a step takes beyond its layers, at 8k and at 16k tokens alike",
+    moves="µs of a step of prime-rl's trainer beside its layers",
+    scope="framework",
+    place="configs/frameworks/prime-rl.yml: execution.step_overhead_us",
+)
 BLACKWELL_PRODUCTS = PublishedConstant(
     value=0.77,
     low=0.69,
@@ -226,6 +263,14 @@ SUSTAINED_BLACKWELL = PublishedConstant(
     moves="16-bit products of long runs on Blackwell, by the power of the board",
     scope="global",
     place="configs/hardware/b200.yml: sustained.bf16",
+)
+SUSTAINED_MI350X = PublishedConstant(
+    value=1.12,
+    low=1.0,
+    high=1.2,
+    source="MLPerf Training v5.1, Llama-3.1-8B in fp8: 1.23 of the time of an MI355X, of the same chip at 1,400 W, whose peak is 1.09; bounds assumed",
+    moves="products of long runs on MI350X, by the power of the board",
+    place="configs/hardware/mi350x.yml: sustained.bf16",
 )
 SUSTAINED_500_W = PublishedConstant(
     value=1.4,

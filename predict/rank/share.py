@@ -8,21 +8,29 @@ from functools import cached_property, lru_cache
 
 from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.groups import Groups, groups_of
-from predict.run.execution import Execution
+from predict.run.execution import PRIMARY, Execution
+from predict.run.frameworks import memory_profile
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
-from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.hardware.cluster import BLOCK_SCALED_BYTES, DTYPE_BYTES
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import NORMS, Dropout, ResidualAdd
 
-WIDER = {"fp8": "bf16", "tf32": "fp32"}
+WIDER = {"fp8": "bf16", "tf32": "fp32", **dict.fromkeys(BLOCK_SCALED_BYTES, "bf16")}
 """Dtype of everything but the matrix products, where only those are in the run's precision."""
 
 
 def held_dtype(run: TrainingRun) -> str:
     """The dtype in which layers hold their weights."""
     return WIDER.get(run.precision, run.precision)
+
+
+def is_primary_fp8(run: TrainingRun) -> bool:
+    """Whether the layers' weights are kept, and gathered, in fp8 alone."""
+    stated = run.execution.fp8_weights
+    by_recipe = (run.execution.fp8_recipe or "tensorwise") in memory_profile(run.execution.framework).fp8_primary
+    return run.precision == "fp8" and (stated == PRIMARY if stated else by_recipe)
 
 
 def weight_bytes(run: TrainingRun) -> int:

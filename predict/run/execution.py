@@ -22,9 +22,13 @@ OF_MIXTURES = (
     "expert_load",
 )
 """Settings that move a mixture of experts alone."""
-ATTENTION_KERNELS = ("best", "fa1", "fa2", "fa3", "cudnn", "triton", "unfused")
+ATTENTION_KERNELS = ("best", "fa1", "fa2", "fa3", "fa4", "cudnn", "sdpa", "flex", "triton", "unfused")
+CUDNN_IN_TORCH = "2025-08"
+"""Month of torch 2.8, from which scaled_dot_product_attention takes cuDNN's kernel first on Hopper and Blackwell
+(aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention), before which FlashAttention-2 is its first."""
 IN_TURN = "in_turn"
 NATURAL = "natural"
+UNTOUCHED = "untouched"
 PRODUCT_TIME = Key(minimum=0.3, maximum=3.0)
 MEMORY_TIME = Key(minimum=0.3, maximum=3.0)
 IN_NODE_TIME = Key(minimum=0.3, maximum=4.0)
@@ -52,7 +56,8 @@ class Execution:
     """The framework whose settings hold where none is given: `torch` times whole layers of this project's own plain modules,
     the others are made of operators. Default: torch on a CPU, else megatron-core."""
     attention: Annotated[str, one_of(*ATTENTION_KERNELS)] = "best"
-    """Attention kernel: the device's best, one by name, or `unfused` (two products with softmax between them)."""
+    """Attention kernel: the device's best, one by name, `sdpa` (the one that torch's scaled_dot_product_attention takes, by the month in
+    `stack`), or `unfused` (two products with softmax between them)."""
     elementwise: Annotated[str, one_of("fused", "eager")] = "fused"
     """`fused` activations, rotary embedding and LayerNorms, or one `eager` kernel after the other."""
     fuse_rms_norm: bool = True
@@ -163,11 +168,12 @@ class Execution:
     split_p2p: bool = True
     """Each tensor-parallel rank sends its share of an activation, and the receivers gather it."""
     expert_load: Annotated[
-        str, one_of("balanced", NATURAL, pattern=r"power_law_\d+(\.\d+)?|\d+(\.\d+)?(,\s*\d+(\.\d+)?)+")
+        str, one_of("balanced", NATURAL, UNTOUCHED, pattern=r"power_law_\d+(\.\d+)?|\d+(\.\d+)?(,\s*\d+(\.\d+)?)*")
     ] = "balanced"
     """How tokens fall on experts: balanced, as benchmarks force it (Megatron's moe_router_force_load_balancing); natural, as a trained
-    router with an auxiliary loss leaves it; power_law_A; or how often each is chosen, separated by commas. The first two are
-    `experts.routing: forced` and `natural` too."""
+    router with an auxiliary loss leaves it; untouched, as a router does that nothing balances; power_law_A; the measured load of the
+    busiest rank of ep over the mean, as 1.4, which is `experts.load: 1.4` too; or how often each expert is chosen, separated by commas.
+    The first two are `experts.routing: forced` and `natural` too."""
     stragglers: bool = False
     """Ranks wait for the slowest of them, and wait longer the more ranks there are."""
 
@@ -175,6 +181,12 @@ class Execution:
     def reduced_dtype(self) -> str:
         """Dtype in which gradients cross the network."""
         return self.reduction_dtype or self.gradient_dtype
+
+    @property
+    def attention_kernel(self) -> str:
+        """The kernel of attention by its own name; empty for the device's best."""
+        named = {"best": "", "sdpa": "fa2" if "" < self.stack < CUDNN_IN_TORCH else "cudnn"}
+        return named.get(self.attention, self.attention)
 
     @property
     def whole_layers(self) -> bool:

@@ -18,7 +18,7 @@ from predict.schedules.engine.order import Order
 from predict.schedules.order_files import is_order_file
 from sampling.errors import ConfigError
 from sampling.files.schema import one_of
-from sampling.hardware.cluster import DTYPE_BYTES, Cluster
+from sampling.hardware.cluster import ELEMENT_BYTES, Cluster
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +34,8 @@ class TrainingRun:
     """How the run is spread over the ranks."""
     batch: Batch
     """The sequences of one step."""
-    precision: Annotated[str, one_of(*DTYPE_BYTES)]
-    """Dtype of weights and activations; with fp8 and tf32 the dtype of the layers' matrix products."""
+    precision: Annotated[str, one_of(*ELEMENT_BYTES)]
+    """Dtype of weights and activations; with tf32, fp8, nvfp4 and mxfp4 the dtype of the layers' matrix products."""
     execution: Execution = field(default_factory=Execution)
     """How a framework runs the plan."""
     order: Order | None = field(default=None, repr=False)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from predict.interval import width_of_step, without_cause
-from predict.layers.routing import busiest_rank
+from predict.layers.routing import UNTOUCHED_MOST, busiest_rank
 from predict.prices.price_list import Prices
 from predict.prices.published_constants import DENSE_STEP, MIXTURE_STEP
 from predict.run.calibration_file import scaled
 from predict.run.calibration_terms import NINETY, TERMS, Calibration, Posterior, prior_covariance
+from predict.run.execution import UNTOUCHED
 from predict.run.frameworks import framework_spread
 from predict.run.plan import BEST
 from predict.run.stages import layers_of_ranks
@@ -110,7 +111,8 @@ def particulars(run: TrainingRun) -> dict[str, float]:
     terms = {"stragglers": stragglers_factor(run) - 1, "uneven pipeline stages": UNEVEN_SHARE * _unevenness(run)}
     if run.model.experts:
         skew = busiest_rank(run.execution.expert_load, run.model.experts, run.plan.ep)
-        terms["skew of the experts"] = SKEW_SHARE * math.log(skew)
+        untouched = run.execution.expert_load == UNTOUCHED
+        terms["skew of the experts"] = math.log(UNTOUCHED_MOST) / 2 if untouched else SKEW_SHARE * math.log(skew)
     return terms
 
 

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.prices.conditions import CONTENTION_SLOWDOWN
 from predict.prices.kernels.memory_bound import Time
 from predict.prices.price_list import Prices
-from predict.prices.published_constants import STRAGGLERS
+from predict.prices.published_constants import REPLICA_CONTENTION, STRAGGLERS
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.costs import ChunkTimes
 from predict.schedules.engine.order import CHUNK, KIND, KINDS, ActionKind, Order, Placement, Rows
@@ -54,7 +53,9 @@ class PricedRank:
     reduction_share: float
     all_gather_share: float
     optimizer: Bucket
-    contention_slowdown: float = CONTENTION_SLOWDOWN
+    exposed_bucket_share: float = 0.0
+    """Share of both in the bucket that nothing hides."""
+    contention_slowdown: float = REPLICA_CONTENTION.value
     exposed_time: float = 1.0
     """Factor on what is exposed of overlapped communication, from a calibration."""
     blocks_on_sends: bool = False
@@ -80,7 +81,7 @@ class PricedRank:
         """The part that does not fit these windows; each may be a column of many ranks' windows."""
         if not self.reduction_share:
             return reduction_us
-        hidden_us = reduction_us
+        hidden_us = reduction_us * (1 - self.exposed_bucket_share)
         for share, window_us in windows:
             late_us = reduction_us * share - window_us * self.reduction_share
             hidden_us = least(hidden_us, reduction_us - late_us)
@@ -92,10 +93,11 @@ class PricedRank:
         return self.exposed_all_gather_of(all_gather_us) if all_gather_us else 0.0
 
     def exposed_all_gather_of(self, all_gather_us: Time) -> Time:
-        """The part of a parameter gather of `all_gather_us` that is longer than the first forward."""
+        """The part of a parameter gather of `all_gather_us` that is longer than the first forward, and its first bucket."""
         if not self.all_gather_share:
             return all_gather_us
-        forward_us = least(all_gather_us, all_gather_us * 0 + self.forward_us * self.all_gather_share)
+        hidden_us = all_gather_us * (1 - self.exposed_bucket_share)
+        forward_us = least(hidden_us, all_gather_us * 0 + self.forward_us * self.all_gather_share)
         return self._exposed(all_gather_us, forward_us)
 
     def _exposed(self, communication_us: Time, hidden_us: Time) -> Time:
@@ -212,7 +214,8 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices, chunks: Mappin
         reduction_share=float(execution.overlap_gradients),
         all_gather_share=float(execution.overlap_parameters),
         optimizer=blocks.of_calls(rank.end.optimizer),
-        contention_slowdown=CONTENTION_SLOWDOWN if sampled is None else sampled,
+        exposed_bucket_share=rank.end.exposed_bucket_share,
+        contention_slowdown=REPLICA_CONTENTION.value if sampled is None else sampled,
         exposed_time=execution.exposed_time,
         blocks_on_sends=not execution.overlap_p2p,
     )

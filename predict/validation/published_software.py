@@ -8,6 +8,7 @@ from typing import Any
 
 from predict.model.spec import ModelSpec
 from predict.run.execution import DISPATCHERS, EXPANDABLE, PRIMARY
+from predict.run.frameworks import framework_settings
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.truth_columns import NO_GRAPHS, WHOLE_GRAPH
 
@@ -16,7 +17,7 @@ def precision_of(row: PublishedRow) -> tuple[str, str]:
     """The dtype of products, and the way fp8 is scaled."""
     text = row.text("precision").lower()
     if "fp4" in text:
-        raise NotExpressibleError(f"precision: {row.text('precision')} products are not modelled")
+        return ("mxfp4" if "mx" in text else "nvfp4"), ""
     if "fp8" in text or "float8" in text:
         if "mx" in text:
             return "fp8", "mxfp8"
@@ -35,6 +36,9 @@ FRAMEWORKS: tuple[tuple[str, str], ...] = (
     ("megatron-bridge", "nemo"),
     ("torchtitan", "torchtitan"),
     ("maxtext", "maxtext"),
+    ("prime-?rl", "prime-rl"),
+    ("pith-?train", "pith-train"),
+    ("nanochat", "nanochat"),
     ("fsdp1.*compile", "fsdp1-compile"),
     ("fsdp.*compile", "fsdp-compile"),
     ("fsdp", "fsdp"),
@@ -116,6 +120,8 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
     settings = _kernels(row)
     if framework_of(row) == "gpt-neox" and "unfused" not in row.text("attn"):
         settings["attention"] = "best"  # a fused kernel, which one is not published
+    if not stack_of(row) and framework_settings(framework_of(row), "").get("attention") == "sdpa":
+        settings = {"attention": "fa2"} | settings  # undated runs are taken for older ones than torch 2.8
     if framework_of(row) == "nemo" and "" < stack_of(row) < FUSED_ATTENTION_SINCE:
         settings = {"attention": "fa2"} | settings
     flags = row.text("overlap_flags").lower()
@@ -129,6 +135,8 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
         settings["cuda_graphs"] = _graphs(graphs)
     if dispatch := _dispatch(row):
         settings["dispatch"] = dispatch
+    if framework_of(row) == "pith-train" and row.number("experts"):
+        settings["overlap_ep"] = "microbatch"
     if "torchtitan" in row.text("framework").lower():
         compiled = "compile" in row.text("framework").lower()
         # torch.nn.RMSNorm is several kernels until torch 2.9
@@ -204,10 +212,18 @@ def _dispatch(row: PublishedRow) -> str:
 ATTENTION_KERNELS: Mapping[str, Mapping[str, Any]] = {
     "flash": {"attention": "fa1"},
     "flash2": {"attention": "fa2"},
+    "flash3": {"attention": "fa3"},
+    "flash4": {"attention": "fa4"},
+    "te": {"attention": "best"},
+    "cudnn": {"attention": "cudnn"},
+    "sdpa": {"attention": "sdpa"},
+    "flex": {"attention": "flex"},
+    "triton": {"attention": "triton"},
     "megatron": {"attention": "unfused"},
     "torch": {"attention": "unfused", "fuse_softmax": False},
 }
-"""Kernels as a column `attn_kernel` names them: FlashAttention 1 and 2, two products with Megatron's fused softmax or torch's own."""
+"""Kernels as a column `attn_kernel` names them: FlashAttention 1 to 4, those of Transformer Engine, cuDNN, torch, FlexAttention and Triton,
+and two products with Megatron's fused softmax or torch's own."""
 
 
 def _kernels(row: PublishedRow) -> dict[str, Any]:

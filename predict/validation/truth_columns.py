@@ -98,7 +98,9 @@ class TruthRow:
     `mla`, `sliding window 128`. Blank: full attention."""
     mla: str = ""
     """Ranks and widths of latent attention, as `q 1536 kv 512 nope 128 rope 64 v 128`."""
-    attn_kernel: Annotated[str, one_of("flash2", "flash", "megatron", "torch")] = ""
+    attn_kernel: Annotated[
+        str, one_of("flash", "flash2", "flash3", "flash4", "te", "cudnn", "sdpa", "flex", "triton", "megatron", "torch")
+    ] = ""
     """Attention kernel: FlashAttention 2 or 1, else two products with Megatron's fused or torch's plain softmax between them. Blank:
     the framework's. Without a `framework` it says aa-scaling."""
     rms_kernel: bool | None = None

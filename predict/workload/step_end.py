@@ -14,6 +14,7 @@ from predict.rank.share import (
     embedding_weights,
     head_weights,
     held_dtype,
+    is_primary_fp8,
     layer_weights,
     padded_vocabulary,
     summed,
@@ -30,7 +31,7 @@ from sampling.call import Call, Counted, Phase
 from sampling.cells.data_parallel import GradientCell, ShardedAdamW
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import DTYPE_BYTES
-from sampling.operators.gemm import Gemm
+from sampling.operators.gemm import Gemm, is_scaled, scaling_bytes
 from sampling.operators.memory_bound import Stream
 from sampling.operators.optimizer import AdamW, GradientScale
 
@@ -51,6 +52,9 @@ class StepEnd:
     parameter_all_gather: Calls
     """Sharded weights back to every replica, which the first forward may hide."""
     optimizer: Calls
+    exposed_bucket_share: float = 0.0
+    """Share of the gradients, and of the gathered weights, in the bucket that nothing hides: the last to be reduced, whose gradients are
+    ready as the backward ends, and the first to be gathered, which the forward waits for."""
 
     def by_purpose(self) -> tuple[Calls, ...]:
         return (
@@ -100,23 +104,40 @@ class _ShardedEnds:
 
     run: TrainingRun
     _of_stages: dict[tuple[Stage, ...], StepEnd] = field(default_factory=dict)
-    _of_weights: dict[Weights, StepEnd] = field(default_factory=dict)
+    _of_weights: dict[tuple[Weights, Weights, bool], StepEnd] = field(default_factory=dict)
 
     def of(self, stages: tuple[Stage, ...]) -> StepEnd:
         if stages not in self._of_stages:
-            self._of_stages[stages] = self._with(sharded_weights_of(self.run, stages))
+            of_layers = layer_weights_of(self.run, stages)
+            weights = of_layers + end_weights_of(self.run, stages)
+            self._of_stages[stages] = self._with(weights, of_layers, any(stage.first for stage in stages))
         return self._of_stages[stages]
 
-    def _with(self, weights: Weights) -> StepEnd:
-        if weights not in self._of_weights:
-            self._of_weights[weights] = StepEnd(
+    def _with(self, weights: Weights, of_layers: Weights, embeds: bool) -> StepEnd:
+        key = weights, of_layers, embeds
+        if key not in self._of_weights:
+            self._of_weights[key] = StepEnd(
                 blocking_reduction=(),
                 shared_weights_reduction=(),
                 gradient_reduction=sharded_gradient_reduction(self.run, weights),
-                parameter_all_gather=parameter_all_gather(self.run, weights),
-                optimizer=sharded_optimizer(self.run, weights),
+                parameter_all_gather=parameter_all_gather(self.run, weights, of_layers),
+                optimizer=(*sharded_optimizer(self.run, weights), *narrow_weights(self.run, of_layers)),
+                exposed_bucket_share=_exposed_bucket_share(self.run, weights) if embeds else 0.0,
             )
-        return self._of_weights[weights]
+        return self._of_weights[key]
+
+
+BUCKET_ELEMENTS, BUCKET_ELEMENTS_A_REPLICA = 40_000_000, 1_000_000
+"""Elements of a bucket of gradients at least, and for each replica (Megatron-Core, distributed_data_parallel.py: bucket_size)."""
+
+
+def _exposed_bucket_share(run: TrainingRun, weights: Weights) -> float:
+    """The bucket that the embedding closes, half filled by the layers before it; where layers are sharded one by one, a layer's own
+    communication stands for it."""
+    if run.plan.zero >= 2 or not weights.total:
+        return 0.0
+    bucket = max(BUCKET_ELEMENTS, BUCKET_ELEMENTS_A_REPLICA * groups_of(run).replicas.ranks)
+    return min(1.0, (embedding_weights(run.model, run.plan).total + bucket / 2) / weights.total)
 
 
 _sharded = KeptByRun(_ShardedEnds, MOST_KEPT)
@@ -143,7 +164,8 @@ def shared_weights_reduction(run: TrainingRun, placement: Placement, rank: int, 
         calls += (_pair_all_reduce(run, _table_bytes(run), 0, run.plan.pp - 1),)
     if placement.chain_count > 1:
         # of two opposite chains, ranks r and p − 1 − r hold copies of the same two stages
-        size = DTYPE_BYTES[run.precision] * _elements(run, stages)
+        dtype = run.precision if run.execution.whole_layers else run.execution.reduced_dtype
+        size = DTYPE_BYTES[dtype] * _elements(run, stages)
         calls += (_pair_all_reduce(run, size, rank, run.plan.pp - 1 - rank),)
     return calls
 
@@ -249,14 +271,25 @@ def plain_optimizer(run: TrainingRun, weights: RankWeights) -> Calls:
 # the shards are gathered.
 
 FP32 = DTYPE_BYTES["fp32"]
+SHARDED_WEIGHTS = 3
+"""ZeRO stage that shards the weights themselves."""
 NEWTON_SCHULZ_STEPS = 5
 """Steps of Muon's orthogonalisation (Jordan et al., 2024), each of three products: X·Xᵀ, its square, and their sum times X."""
 
 
 def sharded_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
     """All that a rank holds."""
+    return layer_weights_of(run, stages) + end_weights_of(run, stages)
+
+
+def layer_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
     counts = [each for stage in stages for each in stage.counts.items()]
-    weights = summed(layer_weights(run.model, run.plan, kind) * count for kind, count in counts)
+    return summed(layer_weights(run.model, run.plan, kind) * count for kind, count in counts)
+
+
+def end_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
+    """Those of embedding and head."""
+    weights = Weights()
     for stage in stages:
         if stage.first:
             weights += embedding_weights(run.model, run.plan)
@@ -296,12 +329,14 @@ def _casts(run: TrainingRun, weights: Weights) -> Calls:
     return (Counted(call=call, phase="forward"),)
 
 
-def parameter_all_gather(run: TrainingRun, weights: Weights) -> Calls:
-    """Sharded weights, updated, back to every replica."""
+def parameter_all_gather(run: TrainingRun, weights: Weights, of_layers: Weights) -> Calls:
+    """Sharded weights, updated, back to every replica; those of the layers in fp8 where they are kept so."""
     if run.plan.zero in (0, 3):
         return ()
     size, groups = weight_bytes(run), groups_of(run)
-    return (*groups.shard.all_gather(size * weights.dense), *groups.expert_shard.all_gather(size * weights.experts))
+    of_layer = DTYPE_BYTES["fp8"] if is_primary_fp8(run) else size
+    dense = size * (weights.dense - of_layers.dense) + of_layer * of_layers.dense
+    return (*groups.shard.all_gather(dense), *groups.expert_shard.all_gather(of_layer * weights.experts))
 
 
 def sharded_optimizer(run: TrainingRun, weights: Weights) -> Calls:
@@ -328,6 +363,16 @@ def sharded_optimizer(run: TrainingRun, weights: Weights) -> Calls:
     if execution.optimizer == "muon":
         calls += _orthogonalisation(run, own)
     return calls
+
+
+def narrow_weights(run: TrainingRun, of_layers: Weights) -> Calls:
+    """Bringing the layers' weights, whole on every rank, to fewer bits by rows and by columns, once a step, where they are gathered in
+    16 bits and stay over the microbatches (Transformer Engine, module/base.py, get_weight_workspace)."""
+    stays = run.plan.zero < SHARDED_WEIGHTS and is_scaled(run.precision)
+    if not stays or is_primary_fp8(run) or not of_layers.total:
+        return ()
+    size = of_layers.total * scaling_bytes(run.precision)
+    return (Counted(call=Stream(dtype=held_dtype(run), size_bytes=max(1, round(size))), phase="forward"),)
 
 
 def _shard(run: TrainingRun, weights: Weights, groups: Groups) -> int:

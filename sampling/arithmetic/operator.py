@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from sampling.arithmetic.arrays import all_zero, ceil, common_divisor, log2, smaller
 from sampling.call import Call, Counted, Phase
-from sampling.hardware.cluster import DTYPE_BYTES, Cluster
+from sampling.hardware.cluster import DTYPE_BYTES, ELEMENT_BYTES, Cluster
 from sampling.units import MIB
 
 # Share of a GPU's streaming bandwidth that the kernels of a memory-bound operator reach, where nothing was sampled.
@@ -135,6 +135,11 @@ class Operator(Call):
     def item_bytes(self) -> int:
         return DTYPE_BYTES[self.dtype]
 
+    @property
+    def operand_bytes(self) -> float:
+        """Bytes of an element of a product's operands, with its share of the scales."""
+        return ELEMENT_BYTES[self.dtype]
+
     def terms(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
         gpu = cluster.gpu
         terms = {f"{self.KIND}_memory": self.bytes_moved(phase) / gpu.bytes_per_us()}
@@ -161,7 +166,7 @@ def physics_features(call: Call, phase: Phase, cluster: Cluster) -> dict[str, fl
         if isinstance(value, bool):
             features[name] = float(value)
         elif name == "dtype":
-            features["dtype_width"] = float(DTYPE_BYTES[value])
+            features["dtype_width"] = float(ELEMENT_BYTES[value])
         elif isinstance(value, str):
             if value:
                 features[f"{name}={value}"] = 1.0

@@ -14,10 +14,23 @@ from sampling.errors import ConfigError
 from sampling.files.faults import did_you_mean, shown
 from sampling.files.places import CONFIGS
 from sampling.files.schema import Key, Text, read
-from sampling.hardware.hardware_file import DTYPE_BYTES, GbPerS, Hardware, LatencyUs, Link, keys_in_words, read_hardware
+from sampling.hardware.hardware_file import (
+    BLOCK_SCALED_BYTES,
+    DTYPE_BYTES,
+    ELEMENT_BYTES,
+    PEAK_OF,
+    GbPerS,
+    Hardware,
+    LatencyUs,
+    Link,
+    keys_in_words,
+    read_hardware,
+)
 
 __all__ = [
+    "BLOCK_SCALED_BYTES",
     "DTYPE_BYTES",
+    "ELEMENT_BYTES",
     "Cluster",
     "Gpu",
     "Link",
@@ -65,10 +78,11 @@ class Gpu:
 
     def peak_flops_per_us(self, dtype: str) -> float:
         """FLOPs per microsecond at the dense peak; ConfigError for a dtype that the device lacks."""
-        if dtype not in self.peak_tflops:
+        peak = PEAK_OF.get(dtype, dtype)
+        if peak not in self.peak_tflops:
             known = ", ".join(self.peak_tflops)
             raise ConfigError(f"precision: {self.name} has no {dtype} peak (it has {known}); use one of those")
-        return self.peak_tflops[dtype] * 1e6
+        return self.peak_tflops[peak] * 1e6
 
     def bytes_per_us(self) -> float:
         return self.memory_gb_per_s * 1e3
@@ -233,8 +247,9 @@ def hardware_named(text: str, memory_gb: float | None = None) -> str:
 
 
 def _chip(entry: str) -> tuple[str, str]:
-    """The first word of an entry's name, and the generation, which sets an RTX 4090 apart from a 5090."""
-    return entry.partition("-")[0], _facts_of_entry(entry).architecture
+    """The series of an entry's name, an RTX board's with its number, and the generation."""
+    series = re.match(r"rtx-(pro-)?\w+|\w+", entry)
+    return series[0] if series else entry, _facts_of_entry(entry).architecture
 
 
 def hardware_facts(hardware: str) -> Hardware:

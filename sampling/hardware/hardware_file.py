@@ -12,6 +12,12 @@ from sampling.files.schema import Key, Text, keys_of, read
 
 DTYPE_BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 """tf32 stands for matrix products of fp32 tensors on tensor cores, so its elements have fp32's size."""
+BLOCK_SCALED_BYTES: Mapping[str, float] = {"nvfp4": 0.5 + 1 / 16, "mxfp4": 0.5 + 1 / 32}
+"""Bytes of an element with its share of a block's scale: 16 elements have one in NVFP4, 32 in MXFP4 (OCP Microscaling Formats 1.0)."""
+ELEMENT_BYTES: Mapping[str, float] = {**DTYPE_BYTES, **BLOCK_SCALED_BYTES}
+"""Bytes of an element of the dtypes in which matrix products are computed."""
+PEAK_OF: Mapping[str, str] = dict.fromkeys(BLOCK_SCALED_BYTES, "fp4")
+"""Name of a dtype's peak in a hardware file, where it is not the dtype's own."""
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"]
 Work = Literal["gemm", "attention", "elementwise", "wire"]
 Share: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1, meaning="a share of the peak")]

@@ -55,7 +55,7 @@ class GroupedGemm(Operator):
         return self._bytes(phase, experts=experts_with_rows(self.groups, self.rows, self.distribution))
 
     def _bytes(self, phase: Phase, *, experts: float) -> float:
-        one_product = self.item_bytes * (self.rows * (self.k + self.n) + experts * self.n * self.k)
+        one_product = self.operand_bytes * (self.rows * (self.k + self.n) + experts * self.n * self.k)
         return one_product * (2 if phase == "backward" else 1)
 
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:

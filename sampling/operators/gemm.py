@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,9 +15,23 @@ from sampling.arithmetic.operator import (
     wave_features,
 )
 from sampling.call import Phase, register
-from sampling.hardware.cluster import Cluster
+from sampling.hardware.cluster import DTYPE_BYTES, ELEMENT_BYTES, Cluster
 
 LEAST_OUTPUT_BYTES = 2
+READS: Mapping[str, int] = {"fp8": 1, "nvfp4": 2, "mxfp4": 1}
+"""Times that a 16-bit matrix is read on its way to a dtype whose products need scales: NVFP4's rest on the largest magnitude of all, which
+is found first (NVIDIA, Pretraining Large Language Models with NVFP4, arXiv 2509.25149, section 4)."""
+
+
+def is_scaled(dtype: str) -> bool:
+    """Whether products of this dtype take operands with scales, which kernels before them make."""
+    return dtype in READS
+
+
+def scaling_bytes(dtype: str) -> float:
+    """Bytes that move for each element of a 16-bit matrix on its way to such a dtype, by rows and, for the gradient of the weight, by
+    columns (Transformer Engine, common/cast)."""
+    return READS[dtype] * DTYPE_BYTES["bf16"] + 2 * ELEMENT_BYTES[dtype]
 
 
 @register
@@ -46,10 +61,10 @@ class Gemm(Operator):
         sizes = {"y": self.m * self.n, "x": self.m * self.k, "weight": self.n * self.k}
         every = sum(sizes.values())
         # a product of fp8 matrices is written in 16 bits
-        wider = max(0, LEAST_OUTPUT_BYTES - self.item_bytes)
+        wider = max(0, LEAST_OUTPUT_BYTES - self.operand_bytes)
         made = {"forward": "y", "backward_input": "x", "backward_weight": "weight"}
         written = sizes[made[phase]] if phase in made else sizes["x"] + sizes["weight"]
-        return 1.0 * (self.item_bytes * every * (2 if phase == "backward" else 1) + wider * written)
+        return 1.0 * (self.operand_bytes * every * (2 if phase == "backward" else 1) + wider * written)
 
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:
         return {

@@ -42,8 +42,13 @@ MEMORY_GB = {
     "mi300x": 192,
     "mi325x": 256,
     "mi355x": 288,
+    "a6000": 48,
+    "a10g": 24 * 15 / 16,
+    "l4": 24 * 15 / 16,
+    "mi350x": 288,
     "rtx-4090": 24,
     "rtx-5090": 32,
+    "rtx-pro-6000": 96,
 }
 """What the makers state."""
 SPARSE_BF16 = {
@@ -65,8 +70,13 @@ SPARSE_BF16 = {
     "mi300x": 2614.9,
     "mi325x": 2614.9,
     "mi355x": 5033.2,
+    "a6000": 309.7,
+    "a10g": 140,
+    "l4": 242,
+    "mi350x": 4613.8,
     "rtx-4090": 330.4,
     "rtx-5090": 419,
+    "rtx-pro-6000": 1007.6,
 }
 """What the makers state with two of four weights zero: twice the dense peak, and a usual slip."""
 GPUS = sorted(MEMORY_GB)

@@ -13,6 +13,7 @@ from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.memory_bound import joined_us
 from predict.prices.published_constants import (
     ATTENTION_BACKWARD_HOPPER,
+    FA2_BLACKWELL,
     FA2_HOPPER,
     TRITON_AMPERE,
     TRITON_HOPPER,
@@ -56,6 +57,9 @@ TRITON_HEAD = 64
 """Largest head whose backward in Triton keeps to its registers (github.com/Dao-AILab/flash-attention, flash_attn_triton.py)."""
 FLASH_1 = 2.0
 """FlashAttention 1's time over FlashAttention-2's: 1.7 to 3.0 on an A100 (Dao, arXiv 2307.08691, section 4.1)."""
+FLEX_FORWARD, FLEX_BACKWARD = 1 / 0.9, 1 / 0.85
+"""FlexAttention's time over FlashAttention-2's (PyTorch, FlexAttention: The Flexibility of PyTorch with the Performance of
+FlashAttention, 2024: 90 % of its speed forward and 85 % backward, on an A100)."""
 FLASH_2 = ("fa2", "flash", "flash_attn", "efficient")
 """Names of kernels of FlashAttention-2's generation: torch's flash and efficient backends, and the package flash_attn."""
 
@@ -64,6 +68,8 @@ IN_WORDS = {
     "fa1": "FlashAttention 1",
     "fa2": "FlashAttention-2",
     "fa3": "FlashAttention-3",
+    "fa4": "FlashAttention-4",
+    "flex": "FlexAttention",
     "cudnn": "cuDNN",
     "triton": "FlashAttention in Triton",
     "unfused": "two products with softmax between them",
@@ -96,6 +102,7 @@ def attention_us(call: Attention, phase: Phase, gpu: Gpu) -> tuple[float, float]
         width += UNLIKE_WIDTH
     if phase != "forward":
         us *= _backward_ratio(call, gpu.architecture)
+        us *= FLEX_BACKWARD / FLEX_FORWARD if call.kernel == "flex" else 1.0
         if "triton" in call.kernel and call.head_dim > TRITON_HEAD:
             us *= TRITON_LARGE_HEAD_BACKWARD.value
         width += BACKWARD_WIDTH
@@ -143,6 +150,8 @@ def slowdown_of(kernel: str, architecture: str) -> float:
         return FLASH_1 * slower.get("fa2", 1.0)
     if kernel in FLASH_2:
         return slower.get("fa2", 1.0)
+    if kernel == "flex":
+        return FLEX_FORWARD * slower.get("fa2", 1.0)
     return slower["triton"] if "triton" in kernel else 1.0
 
 
@@ -150,8 +159,10 @@ def _slower_families(architecture: str) -> Mapping[str, float]:
     """The slower families of kernels, as published H100, B200 and A100 runs show them."""
     if architecture == "ampere":
         return {"triton": TRITON_AMPERE.value}
-    if architecture in ("hopper", "blackwell"):
+    if architecture == "hopper":
         return {"fa2": FA2_HOPPER.value, "triton": TRITON_HOPPER.value}
+    if architecture == "blackwell":
+        return {"fa2": FA2_BLACKWELL.value, "triton": TRITON_HOPPER.value}
     return SLOWDOWN_ELSEWHERE
 
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.memory_bound import joined_us
-from predict.prices.published_constants import FP8_EXPERT_KERNELS, FP8_SHARE
+from predict.prices.published_constants import FP4_SHARE, FP8_EXPERT_KERNELS, FP8_SHARE
 from sampling.arithmetic.expert_rows import BALANCED
 from sampling.call import Phase
-from sampling.hardware.cluster import Gpu
+from sampling.hardware.cluster import BLOCK_SCALED_BYTES, Gpu
 from sampling.operators.experts import IN_GRAPH, PER_EXPERT, UNTUNED, GroupedGemm
-from sampling.operators.gemm import BatchedGemm, Gemm
+from sampling.operators.gemm import READS, BatchedGemm, Gemm, is_scaled, scaling_bytes
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
 TILE_EDGE_COST = 0.083
@@ -46,6 +46,8 @@ SMALL_WIDTH = 0.25
 """Addition times the start's share of the time (half-widths are 0.35–0.5 for sides below 512)."""
 FP8_WIDTH = 0.35
 """Addition for fp8: half-widths are 0.40–0.65 on AIConfigurator, whose kernels differ by 1.5×."""
+FP4_WIDTH = 0.4
+"""Addition for four bits, of whose products in training nobody published samples. Assumed: a little more than fp8's."""
 BATCHED_SLOWDOWN: Mapping[str, tuple[float, float]] = {"ampere": (1.25, 1.07)}
 """Compute time of a batch of products over the compute time of one product's tiles: where the result is larger than either factor, as
 scores and their gradients are, and elsewhere. Estimating training time on the A100: 1.22 to 1.30, and 1.06 to 1.08; on the GH200 1.0."""
@@ -62,14 +64,21 @@ def gemm_us(call: Gemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     """y[m, n] = x[m, k]·Wᵀ; backward-input has k products [m, n]·[n, k], backward-weight [n, m]·[m, k]."""
     m, n, k, dtype = call.m, call.n, call.k, call.dtype
     if phase == "forward":
-        us = product_us(m, n, k, 1, dtype, call.item_bytes, gpu)
+        us = product_us(m, n, k, 1, dtype, call.operand_bytes, gpu) + _to_fp4_us(m * k, dtype, gpu)
         return us, product_width(us, dtype, gpu)
     us = 0.0
     if phase != "backward_weight":
-        us += product_us(m, k, n, 1, dtype, call.item_bytes, gpu, BACKWARD_SHARE)
+        us += product_us(m, k, n, 1, dtype, call.operand_bytes, gpu, BACKWARD_SHARE) + _to_fp4_us(m * n, dtype, gpu)
     if phase != "backward_input":
-        us += product_us(n, k, m, 1, dtype, call.item_bytes, gpu, BACKWARD_SHARE)
+        us += product_us(n, k, m, 1, dtype, call.operand_bytes, gpu, BACKWARD_SHARE)
     return us, product_width(us, dtype, gpu)
+
+
+def _to_fp4_us(elements: int, dtype: str, gpu: Gpu) -> float:
+    """Bringing inputs, or the gradients of outputs, to four bits; that of plain products in fp8 is in their share of the peak."""
+    if dtype not in BLOCK_SCALED_BYTES:
+        return 0.0
+    return START_US * READS[dtype] + elements * scaling_bytes(dtype) / (MEMORY_SHARE * gpu.bytes_per_us())
 
 
 @formula_of(BatchedGemm)
@@ -94,7 +103,7 @@ def product_us(
     inner: int,
     products: int,
     dtype: str,
-    item_bytes: int,
+    item_bytes: float,
     gpu: Gpu,
     slowdown: float = 1.0,
 ) -> float:
@@ -138,13 +147,19 @@ def product_width(us: float, dtype: str, gpu: Gpu) -> float:
 
 def stack_width(dtype: str, gpu: Gpu) -> float:
     """Addition to the half-width for dtypes and architectures on which software stacks differ most."""
-    width = FP8_WIDTH if dtype == "fp8" else 0.0
+    width = FP4_WIDTH if dtype in BLOCK_SCALED_BYTES else FP8_WIDTH if dtype == "fp8" else 0.0
     return width + BLACKWELL_WIDTH if gpu.architecture == "blackwell" else width
 
 
 def best_flops_per_us(dtype: str, gpu: Gpu) -> float:
-    share = gpu.efficiency["gemm"] * (FP8_SHARE.value if dtype == "fp8" else 1.0)
-    return gpu.peak_flops_per_us(dtype) * share
+    return gpu.peak_flops_per_us(dtype) * gpu.efficiency["gemm"] * share_of_wide(dtype)
+
+
+def share_of_wide(dtype: str) -> float:
+    """Best share of the dtype's peak over that of 16-bit products."""
+    if dtype in BLOCK_SCALED_BYTES:
+        return FP4_SHARE.value
+    return FP8_SHARE.value if dtype == "fp8" else 1.0
 
 
 def overlapped_us(compute_us: float, memory_us: float) -> float:
@@ -160,9 +175,6 @@ EXPERT_US = 4.0
 (A100 PCIe and B200, bf16, 128 to 9,832 rows per expert): mean error 9 %, without bias."""
 PER_EXPERT_WIDTH = 0.25
 """Log half-width at 90 % on those products."""
-QUANTISED_BYTES = 4
-"""Bytes that quantising one 16-bit element moves: it is read, and written in fp8 by rows and, for the weight gradient, by columns
-(Transformer Engine, GroupedLinear: the inputs in forward, the outputs' gradients in backward)."""
 
 
 def per_expert_us(call: GroupedGemm, phase: Phase, gpu: Gpu) -> float:
@@ -194,19 +206,20 @@ def _per_expert_weight_gradient_us(call: GroupedGemm, gpu: Gpu) -> float:
 
 
 def _starts_us(call: GroupedGemm, busy: int) -> float:
-    kernels = FP8_EXPERT_KERNELS.value if call.dtype == "fp8" and call.kernel != IN_GRAPH else 1
+    kernels = FP8_EXPERT_KERNELS.value if is_scaled(call.dtype) and call.kernel != IN_GRAPH else 1
     return EXPERT_US * kernels * busy
 
 
 def _quantised_us(call: GroupedGemm, width: int, gpu: Gpu) -> float:
-    if call.dtype != "fp8":
+    """Scaling the inputs in forward, the outputs' gradients in backward (Transformer Engine, GroupedLinear)."""
+    if not is_scaled(call.dtype):
         return 0.0
-    return QUANTISED_BYTES * call.rows * width / (MEMORY_SHARE * gpu.bytes_per_us())
+    return scaling_bytes(call.dtype) * call.rows * width / (MEMORY_SHARE * gpu.bytes_per_us())
 
 
 def grouped_memory_us(call: GroupedGemm, busy: int, gpu: Gpu) -> float:
     """The time in which a grouped product's rows, and the weights of its busy experts, are moved."""
-    moved = call.item_bytes * (call.rows * (call.k + call.n) + busy * call.n * call.k)
+    moved = call.operand_bytes * (call.rows * (call.k + call.n) + busy * call.n * call.k)
     return moved / (MEMORY_SHARE * gpu.bytes_per_us())
 
 

@@ -165,6 +165,12 @@ ROWS = [
         {"execution__framework": "megatron-core"},
     ),
     row(
+        "hardware_runs_the_kernel",
+        {"execution__attention": "fa3", "cluster": {"hardware": "b200", "profile": "nowhere"}},
+        "execution.attention",
+        {"execution__attention": "fa4", "execution__framework": "megatron-core"},
+    ),
+    row(
         "load_is_of_the_experts",
         {"plan__dp": 8, "plan__ep": 8, "execution__expert_load": "3,1"},
         "execution.expert_load",

@@ -109,6 +109,7 @@ def test_the_routing_of_experts_is_their_load(tmp_path: Path, routing: str, load
     skewed = {**mixture, "execution": {**framework, "expert_load": "power_law_1.2"}}
     with pytest.raises(ConfigError, match=r"experts.routing: '?.*, but execution.expert_load .* is 'power_law_1.2'"):
         loaded(tmp_path, {**skewed, "experts": {"routing": routing}})
+    assert loaded(tmp_path, mixture, ["experts.load=1.4"]).execution.expert_load == "1.4"
     with pytest.raises(ConfigError, match=r"experts.routng: unknown key; .* 'routing'"):
         loaded(tmp_path, {**mixture, "experts": {"routng": routing}})
 

@@ -10,7 +10,14 @@ from statistics import fmean, mean
 import pytest
 
 from predict.layers.mixture import Mixture
-from predict.layers.routing import BUSIEST_EXPERT, EXPERTS_THERE, busiest_rank, expected_places
+from predict.layers.routing import (
+    BUSIEST_EXPERT,
+    EXPERTS_THERE,
+    UNTOUCHED_MOST,
+    busiest_rank,
+    distribution_on_rank,
+    expected_places,
+)
 from predict.memory.buffers import exchange_buffer
 from predict.validation.published_row import PublishedRow
 from predict.validation.published_software import is_routed_naturally
@@ -177,3 +184,13 @@ def test_the_expected_busiest_rank_is_that_of_drawn_loads(ep: int) -> None:
 def test_a_row_that_says_so_is_routed_naturally() -> None:
     rows = ({"routing": "natural"}, {"notes": "natural routing, real data"}, {"notes": "forced balance"}, {})
     assert [is_routed_naturally(PublishedRow(cells=cells)) for cells in rows] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(("load", "ep", "busiest"), [("1.4", 8, 1.4), ("1", 8, 1.0), ("9", 8, 8.0), ("0.5", 8, 1.0)])
+def test_a_measured_load_is_that_of_the_busiest_rank_and_no_more_than_all(load: str, ep: int, busiest: float) -> None:
+    assert busiest_rank(load, EXPERTS, ep) == busiest
+    assert distribution_on_rank(load) == "balanced"
+
+
+def test_a_router_that_nothing_balances_is_between_those_that_were_published() -> None:
+    assert 1 < busiest_rank("untouched", EXPERTS, 8) < UNTOUCHED_MOST

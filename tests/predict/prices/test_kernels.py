@@ -147,15 +147,45 @@ def test_the_stated_efficiencies_move_the_result(knob: str, call: Operator) -> N
 
 def test_kernels_of_attention_are_ordered() -> None:
     gpu = gpu_of("h100-sxm")
-    best, third, cudnn, second, triton = (
+    best, third, fourth, cudnn, second, flex, triton = (
         operator_us(replace(ATTENTION, kernel=kernel), "forward", gpu)[0]
-        for kernel in ("", "fa3", "cudnn", "fa2", "triton")
+        for kernel in ("", "fa3", "fa4", "cudnn", "fa2", "flex", "triton")
     )
-    assert best == third == cudnn
+    assert best == third == fourth == cudnn
     assert second == pytest.approx(1.7 * third)
+    assert flex == pytest.approx(second / 0.9)
     assert triton == pytest.approx(2.1 * third)
     ampere = gpu_of("a100-80gb")
     assert operator_us(replace(ATTENTION, kernel="fa2"), "forward", ampere) == operator_us(ATTENTION, "forward", ampere)
+
+
+def test_flash_attention_2_is_as_fast_on_blackwell_as_its_multiprocessors_and_clock_make_it() -> None:
+    """It has none of the instructions of either architecture: 148 SMs at 1.965 GHz over 132 at 1.755."""
+    ours, theirs = (
+        operator_us(replace(ATTENTION, seq_len=16384, kernel="fa2"), "forward", gpu_of(name))[0]
+        for name in ("b200", "h100-sxm")
+    )
+    assert theirs / ours == pytest.approx(148 * 1.965 / (132 * 1.755), rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", ["nvfp4", "mxfp4"])
+def test_four_bits_gain_less_than_their_peak_and_little_on_small_products(dtype: str) -> None:
+    gpu = gpu_of("b200")
+
+    def gain(side: int) -> float:
+        of_fp8, of_fp4 = (Gemm(dtype=each, m=side, n=side, k=side) for each in ("fp8", dtype))
+        return operator_us(of_fp8, "backward", gpu)[0] / operator_us(of_fp4, "backward", gpu)[0]
+
+    assert gain(512) < gain(2048) < gain(16384) < 2.0
+    assert gain(16384) > 1.3
+
+
+def test_the_largest_magnitude_costs_nvfp4_a_pass_more_than_mxfp4() -> None:
+    of_nvfp4, of_mxfp4 = (
+        operator_us(Gemm(dtype=dtype, m=8192, n=4096, k=4096), "forward", gpu_of("b200"))[0]
+        for dtype in ("nvfp4", "mxfp4")
+    )
+    assert of_nvfp4 > of_mxfp4
 
 
 @pytest.mark.parametrize(("head", "slower"), [(64, 1.0), (112, 1.4), (128, 1.4)])

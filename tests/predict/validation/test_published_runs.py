@@ -101,7 +101,8 @@ def test_the_norm_kernel_is_a_setting(tmp_path: Path) -> None:
 
 def test_an_unknown_kernel_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        NotExpressibleError, match="attn_kernel: 'flash9' is not known; give one of flash2, flash, megatron, torch"
+        NotExpressibleError,
+        match="attn_kernel: 'flash9' is not known; give one of flash, flash2, flash3, flash4, te, cudnn, sdpa, flex, triton, megatron, torch",
     ):
         run_of(tmp_path, attn_kernel="flash9")
 

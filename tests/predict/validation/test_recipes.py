@@ -136,7 +136,7 @@ def test_the_text_names_the_terms_that_differ_and_the_rows_that_are_left_out(tmp
     text = " ".join(command.text("validate", "recipes", "--truth", str(table)).split())
     assert "the search exploits an error of the model" in text
     assert "plan.pp 4 → 1" in text
-    assert "NVFP4 products are not modelled" in text
+    assert "does not compute in nvfp4" in text
 
 
 def test_a_table_without_tuned_plans_says_so(tmp_path: Path, command: Command) -> None:
@@ -166,4 +166,4 @@ def test_an_interrupted_search_keeps_the_recipes_that_are_done(
 def test_a_row_that_cannot_be_expressed_is_refused_with_the_reason() -> None:
     (found,) = judged(SMALL | {"precision": "NVFP4"})
     assert isinstance(found, Refused)
-    assert found.why == "precision: NVFP4 products are not modelled"
+    assert found.why.startswith("precision: NVIDIA H100-SXM5-80GB does not compute in nvfp4; set one of ")

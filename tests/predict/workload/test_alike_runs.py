@@ -63,9 +63,11 @@ def test_shared_ends_are_those_of_the_run_alone(model: str, settings: dict[str, 
     run = made(model, 8, **settings)
     for stages in stages_of_ranks(run):
         end, weights = step_ends(run)(stages, ()), step_end.sharded_weights_of(run, stages)
+        of_layers = step_end.layer_weights_of(run, stages)
         assert end.gradient_reduction == step_end.sharded_gradient_reduction(run, weights)
-        assert end.parameter_all_gather == step_end.parameter_all_gather(run, weights)
+        assert end.parameter_all_gather == step_end.parameter_all_gather(run, weights, of_layers)
         assert end.optimizer == step_end.sharded_optimizer(run, weights)
+        assert 0 <= end.exposed_bucket_share < 1
 
 
 def forward(run: TrainingRun) -> Block:

@@ -205,7 +205,8 @@ def test_a_context_parallel_rank_does_its_share_of_attention_and_not_the_square_
         )
 
     alone, shared = attention(1), attention(cp)
-    assert shared == pytest.approx([whole / cp for whole in alone], rel=1e-12)
+    # each piece of a ring has its own diagonal
+    assert shared == pytest.approx([whole / cp for whole in alone], rel=cp / 4096)
 
 
 def test_what_context_parallelism_exchanges_follows_from_its_method() -> None:

@@ -161,9 +161,7 @@ def __dir__() -> list[str]:
 
 
 @checked
-def load(
-    config: Config | TrainingRun, overrides: Sequence[str] = (), *, target_nodes: int | None = None
-) -> TrainingRun:
+def load(config: Config, overrides: Sequence[str] = (), *, target_nodes: int | None = None) -> TrainingRun:
     """The run of a config, by its path or as `default_config` makes it, with `plan.tp=2`-like `overrides`; on `target_nodes` nodes, with
     its global batch shared among as many replicas as they hold. A run that is loaded stays as it is.
 
@@ -171,13 +169,8 @@ def load(
     that is loaded.
     """
     from predict.config.load import load as load_config
-    from predict.run.training_run import TrainingRun, settings_for_nodes
+    from predict.run.training_run import settings_for_nodes
 
-    if isinstance(config, TrainingRun):
-        if overrides or target_nodes is not None:
-            given = "overrides" if overrides else "target_nodes"
-            raise UserError(f"{given}: {config.name} is loaded and stays as it is; give its config in place of the run")
-        return config
     run = load_config(config, overrides)
     if target_nodes is None:
         return run
@@ -230,9 +223,7 @@ def estimate(
 
 
 @checked
-def one_batch(
-    config: Config | TrainingRun, overrides: Sequence[str] = (), *, require_measured: bool = False
-) -> Prediction:
+def one_batch(config: Config, overrides: Sequence[str] = (), *, require_measured: bool = False) -> Prediction:
     """Predict one training step of a config.
 
     ConfigError lists every fault of the config; SamplesError is for damaged regressors or, with `require_measured`, for work

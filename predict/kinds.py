@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TRAINING, SERVING, RL = "training", "serving", "rl"
 Run = TypeVar("Run")
 Predicted = TypeVar("Predicted")
+Loaded = TypeVar("Loaded", bound="LoadedRun")
 Values = Mapping[str, Any]
 """Key path → value."""
 
@@ -37,10 +38,17 @@ class KindFacts:
     """Things that are predicted."""
     section: str
     """The top-level section that no other kind of config has."""
-    advice: str
-    """What a config with that section is, and the commands that take it."""
+    command: str
+    """The command that predicts one."""
+    others: str = "; `predict --help` lists what else takes one"
+    """Where the other commands are found that take one."""
     home: str
     """The module of the kind's class, whose instance is KIND."""
+
+    @property
+    def advice(self) -> str:
+        """The kind of a config with that section, and the commands that take it, for messages."""
+        return f"makes this {self.title}; predict it with `predict {self.command}`{self.others}"
 
 
 KINDS: Mapping[str, KindFacts] = {
@@ -48,32 +56,52 @@ KINDS: Mapping[str, KindFacts] = {
         title="an RL config",
         plural="RL steps",
         section="rl",
-        advice="makes this an RL config; predict it with `predict rl-step`, or give it to memory, ledger, report, plot, explore, search, "
-        "sweep, sensitivity or calls, to compare with RL configs alone, or, if it is for this machine's CPU, to measure or validate",
+        command="rl-step",
         home="predict.plan_search.rl",
     ),
     SERVING: KindFacts(
         title="a serving config",
         plural="servers",
         section="load",
-        advice="makes this a serving config; predict it with `predict serving`, or give it to search, sweep, sensitivity or calls, to "
-        "compare with serving configs alone, or, if it is for this machine's CPU, to measure or validate",
+        command="serving",
         home="predict.plan_search.serving",
     ),
     TRAINING: KindFacts(
-        title="a run config",
+        title="a training config",
         plural="steps",
         section="batch",
-        advice="makes this a training config; predict it with `predict one-batch`",
+        command="one-batch",
+        others="",  # most commands do
         home="predict.plan_search.training",
     ),
 }
+
+
+class LoadedRun:
+    """A run of any kind that is read from its config."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    name: str
+
+
+def as_loaded(config: object, wanted: type[Loaded], overrides: Sequence[str]) -> Loaded | None:
+    """A run that is loaded already, as it is; None for a config that is to be read. UserError for settings that would change the run."""
+    if not isinstance(config, wanted):
+        return None
+    if overrides:
+        raise UserError(
+            f"overrides: {config.name} is loaded and stays as it is, so {', '.join(overrides)} cannot be set; give its config in place of the run"
+        )
+    return config
 
 
 def kind_of(config: object) -> str:
     """The kind of a config by its sections, TRAINING for one that cannot be read."""
     from sampling.files.documents import read_yaml
 
+    if isinstance(config, LoadedRun):
+        return config.kind
     document = read_yaml(Path(config))[0] if isinstance(config, str | Path) else getattr(config, "content", config)
     return next(
         (name for name in (RL, SERVING) if isinstance(document, Mapping) and KINDS[name].section in document), TRAINING
@@ -280,6 +308,5 @@ def require_one_kind(configs: Sequence[Any]) -> str:
     other = next(config for config, name in zip(configs, kinds, strict=True) if name != kinds[place])
     if isinstance(other, str | Path) and not is_file(other):
         raise UserError(f"CONFIG: {other}: there is no such file; check the path")
-    raise UserError(
-        f"CONFIG: {configs[place]} is {KINDS[kinds[place]].title} and {other} is not; give configs of one kind"
-    )
+    first, second = (each.name if isinstance(each, LoadedRun) else each for each in (configs[place], other))
+    raise UserError(f"CONFIG: {first} is {KINDS[kinds[place]].title} and {second} is not; give configs of one kind")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -10,8 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sampling.errors import ConfigError, SamplesError
-from sampling.files.csv_table import CsvTable, read_csv_table
-from sampling.files.disk import NotReadError, is_missing
+from sampling.files.disk import NotReadError, is_missing, read_text
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.schema import Key, build, keys_of
 
@@ -148,7 +149,7 @@ def read_cells(path: Path, columns: Columns, option: str = "--truth") -> list[Ce
     if is_missing(path):
         raise ConfigError(f"{option}: {path}: there is no such file; give {columns.what}")
     try:
-        table = read_csv_table(path)
+        table = csv_table(read_text(path))
     except NotReadError as error:
         raise SamplesError(f"{option}: {path} cannot be read ({error}); give {columns.what}") from None
     if not table.rows:
@@ -182,7 +183,7 @@ def read_declared(path: Path, cls: type[Row], columns: Columns, option: str = "-
 def header_of(path: Path) -> tuple[str, ...]:
     """The names of a table's columns; none where it cannot be read."""
     try:
-        return read_csv_table(path).names
+        return csv_table(read_text(path)).names
     except NotReadError:
         return ()
 
@@ -256,3 +257,48 @@ def value_of(key: Key, text: str) -> bool | int | float | str:
     if number is None:
         return text
     return int(number) if key.kind == "integer" and number.is_integer() else number
+
+
+# Tables of text: commas, semicolons, tabs or bars between cells, any ends of lines, with or without a byte-order mark.
+
+BYTE_ORDER_MARK = "\ufeff"
+SEPARATORS = (",", ";", "\t", "|")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CsvTable:
+    """The cells of a table, without the spaces around them. Lines and columns without any text are left out."""
+
+    names: tuple[str, ...]
+    """The header."""
+    rows: tuple[tuple[str, ...], ...]
+    """The rows below it, each as long as its line: not always as long as the header."""
+    separator: str
+
+    def stated(self, row: tuple[str, ...]) -> dict[str, str]:
+        """Column → text of a row's cells that are not blank."""
+        return {name: cell for name, cell in zip(self.names, row, strict=False) if cell}
+
+
+def csv_table(text: str) -> CsvTable:
+    """The table that a text holds; its separator is the one that parts the header into the most columns. NotReadError for a text that
+    is not a table, such as one where a quote is never closed."""
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    header = text.lstrip().partition("\n")[0]
+    separator = max(SEPARATORS, key=lambda each: len(_split(header, each)[0]))
+    lines = [[cell.strip() for cell in line] for line in _split(text, separator)]
+    lines = [line for line in lines if any(line)]
+    if not lines:
+        return CsvTable(names=(), rows=(), separator=separator)
+    width = max((len(lines[0]), *(len(line) for line in lines)))
+    while width and not any(line[width - 1] for line in lines if len(line) >= width):
+        width -= 1  # spreadsheets write columns that were used once
+    names, *rows = (tuple(line[:width]) for line in lines)
+    return CsvTable(names=names, rows=tuple(rows), separator=separator)
+
+
+def _split(text: str, separator: str) -> list[list[str]]:
+    try:
+        return list(csv.reader(io.StringIO(text, newline=None), delimiter=separator, strict=True)) or [[]]
+    except csv.Error as error:
+        raise NotReadError(f"is not a table of text ({error}); give a CSV file") from None

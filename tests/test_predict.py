@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import predict
+from predict import kinds
+from predict.kinds import RL, SERVING, TRAINING
 from predict.memory.advice import smallest_cluster
 from predict.prices import open as prices_module
 from predict.schedules import order_files, registry
@@ -23,6 +25,13 @@ from sampling.files.places import CONFIGS
 from tests.predict.workload.parallel_runs import made
 
 DEMO = CONFIGS / "runs" / "demo.yml"
+OF_KIND = {
+    TRAINING: DEMO,
+    SERVING: CONFIGS / "serving" / "this-machine" / "quiet.yml",
+    RL: CONFIGS / "rl" / "this-machine" / "grpo.yml",
+}
+OPEN = {TRAINING: "batch.micro=1,2", SERVING: "load.rate=1,2", RL: "rl.n=2,4"}
+"""Keys of each kind that vary."""
 
 
 def test_the_public_names_are_sorted_and_there() -> None:
@@ -86,10 +95,25 @@ def test_a_loaded_run_stays_as_it_is() -> None:
     run = predict.load(DEMO)
     assert predict.load(run) is run
     assert predict.schedule(run, schedules="afab,1f1b").run is not None
-    with pytest.raises(UserError, match="overrides: demo is loaded and stays as it is; give its config"):
+    with pytest.raises(
+        UserError, match=r"overrides: demo is loaded and stays as it is, so plan\.tp=2 cannot be set; give its config"
+    ):
         predict.one_batch(run, ["plan.tp=2"])
-    with pytest.raises(UserError, match="target_nodes: demo is loaded"):
+    with pytest.raises(UserError, match="demo is loaded and stays as it is"):
         predict.load(run, target_nodes=2)
+
+
+@pytest.mark.parametrize("kind", [TRAINING, SERVING, RL])
+def test_a_loaded_run_of_any_kind_is_taken_where_a_config_is_read_once(kind: str) -> None:
+    run = kinds.kind(kind).load(OF_KIND[kind], [])
+    first, *others = predict.compare(run, OF_KIND[kind])
+    assert others == [] and first.settings == {}
+    assert predict.sensitivity(run).settings == ()
+    assert predict.one_batch_memory(run)
+    with pytest.raises(UserError, match="stays as it is"):
+        predict.sweep(run, [OPEN[kind]])
+    with pytest.raises(UserError, match=r"it is a loaded run of .* config; give the config itself"):
+        predict.search(run)
 
 
 def test_overrides_and_nodes_change_the_loaded_run() -> None:

@@ -149,7 +149,7 @@ class StepBounds:
         return sum(each.predicted_us for each in self.operators)
 
 
-def step_speed_of_light(config: Config | TrainingRun, overrides: Sequence[str] = ()) -> StepBounds:
+def step_speed_of_light(config: Config, overrides: Sequence[str] = ()) -> StepBounds:
     """The operators of a config's step next to the least time that the device's peaks leave them, worst ratio first. Communication, idle
     time and launches are not among them."""
     prediction = one_batch(config, overrides)

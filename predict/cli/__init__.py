@@ -55,7 +55,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     subcommands = predict.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         own = subcommands.add_parser(
-            command.name, help=command.purpose, formatter_class=argparse.RawDescriptionHelpFormatter
+            command.name, help=command.help, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         if words is None or command.name in words:
             _complete(own, command)

@@ -6,7 +6,7 @@ import argparse
 
 from predict import days, estimate
 from predict.cli.options import add_check, add_config, add_json, check_fit, loaded, print_json
-from predict.ledger.training_cost import asked_training
+from predict.ledger.training_cost import whole_training
 from predict.reports.memory import misfit
 from predict.reports.money import days_json, days_text
 from predict.reports.text import show
@@ -37,7 +37,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     with Checks() as checks:
-        checks.run(asked_training, options.tokens, price=options.price, goodput=options.goodput)
+        checks.run(whole_training, options.tokens, price=options.price, goodput=options.goodput)
         with checks.one():
             run = loaded(options)
     prediction = estimate(run)

@@ -21,6 +21,11 @@ class Command(NamedTuple):
     """Its function in `predict`, where that is not named as the command is."""
 
     @property
+    def help(self) -> str:
+        """Its line of `predict --help`, with the kinds of config that it takes unless it takes training configs alone."""
+        return f"{self.purpose} ({', '.join(self.kinds)})" if {*self.kinds} - {TRAINING} else self.purpose
+
+    @property
     def module(self) -> str:
         return f"predict.cli.{self.name.replace('-', '_')}"
 

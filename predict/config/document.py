@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.overrides import OPTION, parse_overrides
-from sampling.errors import ConfigError
+from predict.kinds import KINDS, LoadedRun
+from sampling.errors import ConfigError, UserError
 from sampling.files.documents import read_yaml
 from sampling.files.faults import Fault, config_error, shown
 
@@ -59,8 +60,8 @@ def _written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-Config = Path | str | Mapping[str, Any] | Document
-"""A config: its file, its content as a mapping, or as it was made."""
+Config = Path | str | Mapping[str, Any] | Document | LoadedRun
+"""A config: its file, its content as a mapping, or as it was made; or the run that was loaded from one."""
 Resolve = Callable[[str, Any], tuple[str, Any]]
 """From the path and value of a setting to the key that another tool's name stands for."""
 
@@ -74,7 +75,7 @@ def path_of(config: Config) -> Path:
     """The file of a config, or for one without a file a name for it in the folder from which its paths count."""
     if isinstance(config, str | Path):
         return Path(config)
-    return Path(f"{config.name if isinstance(config, Document) else UNNAMED}.yml")
+    return Path(f"{config.name if isinstance(config, Document | LoadedRun) else UNNAMED}.yml")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +118,10 @@ def read_config(config: Config) -> Incoming:
         if content is None:
             raise config_error(faults, sources)
         return Incoming(path=Path(config), content=content, sources=sources, faults=faults)
+    if isinstance(config, LoadedRun):
+        raise UserError(
+            f"{config.name}: it is a loaded run of {KINDS[config.kind].title}; give the config itself, by its path or as a mapping"
+        )
     if not isinstance(config, Document | Mapping):
         raise ConfigError(
             f"{shown(config)} is not a config; give the path of one, a mapping of its sections, or what default_config makes"

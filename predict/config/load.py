@@ -22,6 +22,7 @@ from predict.config.draft import PRECISION, SECTIONS, Draft, Values, read_draft,
 from predict.config.replicas import are_left, replicas_left, with_replicas_left
 from predict.config.rules import broken_rules
 from predict.huggingface.config_json import ModelReading
+from predict.kinds import as_loaded
 from predict.model.spec import ModelSpec
 from predict.run.calibration_file import calibrated_by
 from predict.run.execution import Execution
@@ -98,8 +99,10 @@ def load(config: Config, overrides: Sequence[str] = ()) -> TrainingRun:
 
     Paths inside the file, and those in overrides, are relative to the file's directory, except that an order file in an
     override is relative to the current one, as that of `predict schedule --schedule` is. Raises ConfigError with a line for
-    each fault, and SamplesError for a damaged manifest of the cluster's profile.
+    each fault, and SamplesError for a damaged manifest of the cluster's profile. A run that is loaded stays as it is.
     """
+    if loaded := as_loaded(config, TrainingRun, overrides):
+        return loaded
     return _with_placeholders(config, overrides, refusals)[0]
 
 

@@ -504,8 +504,8 @@ def layers_are_plain(model: ModelSpec, framework: str) -> Problems:
     yield from _refused(framework, bool(special), f"{model.name} has layers other than plain dense ones")
 
 
-def _refused(framework: str, asked: bool, what: str) -> Problems:
-    if framework == WHOLE_LAYERS and asked:
+def _refused(framework: str, is_set: bool, what: str) -> Problems:
+    if framework == WHOLE_LAYERS and is_set:
         yield f"{what}, which execution.framework {WHOLE_LAYERS} does not model; {OTHERS}"
 
 

@@ -373,8 +373,8 @@ def _execution(read: Mapping[str, Any], hardware: str) -> dict[str, Any]:
     framework = read.get("framework", "")
     architecture = hardware_facts(hardware).architecture if hardware else ""
     usual = {**asdict(Execution()), **framework_settings(framework, architecture), "framework": ""}
-    settled = {**read, "attention": FLASH_OF.get(architecture, OLDER_FLASH)} if read.get("attention") == FLASH else read
-    return {key: value for key, value in settled.items() if value != usual[key]}
+    given = {**read, "attention": FLASH_OF.get(architecture, OLDER_FLASH)} if read.get("attention") == FLASH else read
+    return {key: value for key, value in given.items() if value != usual[key]}
 
 
 # Primus' YAML: an experiment whose module `pre_trainer` overrides a preset of Megatron-LM's or torchtitan's arguments.

@@ -167,7 +167,7 @@ class Ledger:
         return {"total": model.parameters, "active": model.active_parameters}
 
 
-def step_ledger(config: Config | TrainingRun, overrides: Sequence[str] = ()) -> Ledger:
+def step_ledger(config: Config, overrides: Sequence[str] = ()) -> Ledger:
     """The five books of a config's step, and its MFU by convention: `.account_us`, `.compute`, `.mfu`.
 
     ConfigError lists every fault of the config; SamplesError is for damaged regressors.

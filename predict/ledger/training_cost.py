@@ -41,7 +41,7 @@ class Price:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AskedTraining:
+class WholeTraining:
     """A whole training as its user asks for it."""
 
     tokens: float
@@ -49,7 +49,7 @@ class AskedTraining:
     price: Price | None
 
 
-def asked_training(tokens: str | float, *, price: str | None = None, goodput: float | None = None) -> AskedTraining:
+def whole_training(tokens: str | float, *, price: str | None = None, goodput: float | None = None) -> WholeTraining:
     """The training of --tokens, --price and --goodput; UserError with a line for each of them that is wrong."""
     with Checks() as checks:
         with checks.one():
@@ -58,13 +58,13 @@ def asked_training(tokens: str | float, *, price: str | None = None, goodput: fl
             paid = None if price is None else parse_price(price)
         with checks.one():
             share = require_share(GOODPUT if goodput is None else goodput)
-    return AskedTraining(tokens=count, goodput=share, price=paid)
+    return WholeTraining(tokens=count, goodput=share, price=paid)
 
 
 def require_paid(tokens: str | float | None, price: str | None) -> None:
     """UserError for tokens or a price that is not a positive number, or for a price without tokens; either may be left out."""
     if tokens is not None:
-        asked_training(tokens, price=price)
+        whole_training(tokens, price=price)
     elif price is not None:
         parse_price(price)
         raise UserError("--price: it needs the tokens that are paid for; give --tokens too, as in --tokens 2T")
@@ -98,7 +98,7 @@ def days(
     `price` is such as `2.5/gpu-h`; `goodput` the share of the time that goes into steps that are kept (default: GOODPUT).
     UserError for a number, a price or a share that is not valid.
     """
-    training = asked_training(tokens, price=price, goodput=goodput)
+    training = whole_training(tokens, price=price, goodput=goodput)
     return training_cost(
         prediction.run, prediction.step_time, tokens=training.tokens, goodput=training.goodput, price=training.price
     )

@@ -346,7 +346,7 @@ def require_explained(measured: Sequence[MeasuredRun], found: Fit, option: str =
     if faults := [*_contradictions(measured, found)]:
         raise UserError("\n".join(f"{option}: {each}" for each in faults))
     if found.surprise > _most_expected(len(measured)):
-        stated = ", ".join(_told(one, off) for one, off in zip(measured, found.before, strict=True))
+        stated = ", ".join(_described(one, off) for one, off in zip(measured, found.before, strict=True))
         raise UserError(
             f"{option}: {stated}: further off than the terms of a calibration may stand for; check that the config is the run's, "
             f"its cluster's GPUs and network too, and that the time is one whole step{_sample_provenance(measured)}"
@@ -375,11 +375,11 @@ def _wrong_units(measured: Sequence[MeasuredRun], before: Floats) -> Iterator[st
         gpus = one.runs[0].cluster.world_size
         if gpus >= MANY_GPUS and abs(off + math.log(gpus)) < math.log(NEAR_GPUS):
             yield (
-                f"{_told(one, off)}: about 1/{gpus} of it, as where the tokens/s of all {gpus} GPUs are taken for those of one; give "
+                f"{_described(one, off)}: about 1/{gpus} of it, as where the tokens/s of all {gpus} GPUs are taken for those of one; give "
                 "the rate per GPU, or the time of a step"
             )
         elif mistaken := unit_mistake(math.exp(off)):
-            yield f"{_told(one, off)}: about {mistaken} the time that is predicted; give it in the unit that it is in, such as 412ms"
+            yield f"{_described(one, off)}: about {mistaken} the time that is predicted; give it in the unit that it is in, such as 412ms"
 
 
 def _most_expected(runs: int) -> float:
@@ -407,6 +407,6 @@ def _contradictions(measured: Sequence[MeasuredRun], found: Fit) -> Iterator[str
     )
 
 
-def _told(one: MeasuredRun, off: float) -> str:
+def _described(one: MeasuredRun, off: float) -> str:
     predicted_us = one.measured_us * math.exp(-off)
     return f"{one.name}: measured {duration(one.measured_us)}, predicted {duration(predicted_us)}"

@@ -181,7 +181,7 @@ QUIET = TimerSettings(attempts=2)
 
 
 def benchmark(
-    config: Config | TrainingRun,
+    config: Config,
     overrides: Sequence[str] = (),
     *,
     gpus: int,

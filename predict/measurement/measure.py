@@ -14,7 +14,6 @@ from predict.measurement.real_rl import RlMeasurement, measure_rl
 from predict.measurement.real_step import measure as measure_step
 from predict.measurement.requirements import Implementation
 from predict.measurement.serving.real_server import ServedLoad, serve_for_real
-from predict.run.training_run import TrainingRun
 from predict.serving.config import load_serving
 from sampling.errors import UserError
 
@@ -22,7 +21,7 @@ Measured: TypeAlias = Measurement | RlMeasurement | ServedLoad
 
 
 def measure(
-    config: Config | TrainingRun,
+    config: Config,
     overrides: Sequence[str] = (),
     *,
     steps: int | None = None,

@@ -142,7 +142,7 @@ class MemoryModel:
     """The units, chunks and buffers of a run's pipeline ranks, from which an order of actions makes peaks."""
 
     def __init__(self, run: TrainingRun) -> None:
-        self._asked = run
+        self._given = run
         self.run = run = run.with_longest_row
         self.profile = memory_profile_of(run)
         self.units = chunks_of_ranks(run)
@@ -160,7 +160,7 @@ class MemoryModel:
         worst = max(ranks, key=lambda rank: rank.peak)
         counts = Counter(unit for rank in self.units for chunk in rank for unit in chunk.units)
         return MemoryEstimate(
-            run=self._asked,
+            run=self._given,
             memory_profile=self.profile,
             ranks=ranks,
             buffers=(*baselines[worst.rank].tensors, *self._outside_allocator),

@@ -93,7 +93,7 @@ def compare(
     model: str = "",
     coefficients: Path | str | None = None,
 ) -> Sequence[Any]:
-    """Two or more configs of one kind, each but the first beside the first.
+    """Two or more configs, or loaded runs, of one kind, each but the first beside the first.
 
     `.settings` are those that differ. Of training runs it is a `Difference`, with the step heading by heading and memory term by term; of
     RL steps and servers it has the `.rate_ratio` with its bounds. `slo`, `price`, `model` and `coefficients` are of servers, as in

@@ -100,10 +100,10 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
     `one_batch` too. UserError for an unknown model or hardware and for settings that no plan of the rule keeps;
     InfeasibleError, with the number of GPUs that would do, where none fits.
     """
-    asked = parse_gpus(gpus)
+    wanted = parse_gpus(gpus)
     given = ({"batch.global": batch} if batch else {}) | _given(overrides)
-    spec = _spec(model, asked, overrides)
-    found, smallest = _first_fitting(model, spec, asked, given, overrides)
+    spec = _spec(model, wanted, overrides)
+    found, smallest = _first_fitting(model, spec, wanted, given, overrides)
     if found is not None:
         return found
 
@@ -113,19 +113,19 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
         except ConfigError:
             return False
 
-    enough = _enough(asked, fits)
+    enough = _enough(wanted, fits)
     fix = f"give {enough}" if enough else "take a device with more memory"
     need = f", where the smallest plan of its rule needs {_in_words(smallest)}" if smallest else ""
-    raise InfeasibleError(f"{OPTION}: {spec.name} does not fit on {asked}{need}; {fix}")
+    raise InfeasibleError(f"{OPTION}: {spec.name} does not fit on {wanted}{need}; {fix}")
 
 
 def open_config(model: str, gpus: str, *, batch: int | None = None, overrides: Sequence[str] = ()) -> Document:
     """The config of a model on GPUs with the rule's sequences and precision, and its plan left open."""
-    asked = parse_gpus(gpus)
-    spec = _spec(model, asked, [text for text in overrides if not text.startswith("plan")])
+    wanted = parse_gpus(gpus)
+    spec = _spec(model, wanted, [text for text in overrides if not text.startswith("plan")])
     given = {"batch.global": batch} if batch else {}
-    sequences = _batch(spec, {"dp": asked.count}, given)
-    return _document(model, asked, plan={}, batch={key: value for key, value in sequences.items() if key != "micro"})
+    sequences = _batch(spec, {"dp": wanted.count}, given)
+    return _document(model, wanted, plan={}, batch={key: value for key, value in sequences.items() if key != "micro"})
 
 
 def _enough(short: Gpus, fits: Callable[[Gpus], bool]) -> Gpus | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from predict import estimate
 from predict.config.document import Config
-from predict.kinds import Kind, ServerOptions, kind, kind_of
+from predict.kinds import Kind, LoadedRun, ServerOptions, kind, kind_of
 from predict.plan_search.compare import setting_text
 from predict.plan_search.sweep import SweptRow, SweptRun, swept_space
 from predict.run.training_run import TrainingRun
@@ -76,11 +76,12 @@ def sensitivity(
 ) -> Sensitivities:
     """The effect on the step, or on the rate that a server carries, of 10 % more of each figure of the hardware, its links and the
     framework, and of each other value of a setting, ranked; each is predicted by itself. `slo`, `model` and `coefficients` are of servers,
-    as in `serving_answer`."""
+    as in `serving_answer`. Of a run that is loaded, the figures alone are judged."""
     of = kind(kind_of(config))
     predict = of.predictor(estimate, ServerOptions(slo=slo, model=model, coefficients=coefficients))
     run = of.load(config, overrides)
-    return sensitivity_of_run(of, run, predict, lambda setting: of.load(config, [*overrides, setting]))
+    with_setting = None if isinstance(config, LoadedRun) else lambda setting: of.load(config, [*overrides, setting])
+    return sensitivity_of_run(of, run, predict, with_setting)
 
 
 def sensitivity_of_run(

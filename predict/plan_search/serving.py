@@ -136,13 +136,13 @@ class ServingKind(EnumeratedKind[ServingRun, ServerAnswer]):
         return list(_keys())
 
     def predictor(self, estimate: Estimate, of_servers: ServerOptions) -> Callable[[ServingRun], ServerAnswer]:
-        asked, file = Questions(), of_servers.coefficients
+        questions, file = Questions(), of_servers.coefficients
         with Checks() as checks:
             with checks.one():
-                asked = replace(questions_of(of_servers.slo, of_servers.price), capacity=True)
+                questions = replace(questions_of(of_servers.slo, of_servers.price), capacity=True)
             with checks.one():
                 coefficients = chosen_coefficients(of_servers.model, Path(file) if file else None)
-        return lambda run: answer(LoadedServer(run, Stepper(run.server, coefficients)), asked)
+        return lambda run: answer(LoadedServer(run, Stepper(run.server, coefficients)), questions)
 
     def row(self, predicted: ServerAnswer) -> dict[str, Any]:
         return _cells(predicted)

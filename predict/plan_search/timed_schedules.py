@@ -61,7 +61,7 @@ class TimedSchedules:
 
 
 def schedule(
-    config: Config | TrainingRun | None = None,
+    config: Config | None = None,
     overrides: Sequence[str] = (),
     *,
     schedules: str | None = None,

@@ -31,7 +31,7 @@ from math import ceil, sqrt
 from statistics import median
 
 from predict.interval import Interval
-from predict.prices.cost_model import Asked, CostModel
+from predict.prices.cost_model import CallPhase, CostModel
 from predict.prices.kernels.memory_bound import joined_us
 from regressors.bank.times import Times
 from sampling.collectives.kinds import (
@@ -270,8 +270,8 @@ class CollectiveCorrection:
         """The ratio for the same kind of collective where it was sampled, else for all kinds."""
         for kinds in ((type(call),), KINDS):
             probes = [probe for kind in kinds for probe in _groups(kind, between, size_bytes)]
-            asked: list[Asked] = [(probe, "forward") for probe in probes]
-            answers = self.fitted.times(asked, cluster)
+            probed: list[CallPhase] = [(probe, "forward") for probe in probes]
+            answers = self.fitted.times(probed, cluster)
             ratios = [
                 time.median_us / collective_us(probe, cluster)
                 for probe, time in zip(probes, answers, strict=True)

@@ -9,10 +9,10 @@ from regressors.bank.times import Times
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster
 
-Asked = tuple[Call, Phase]
+CallPhase = tuple[Call, Phase]
 
 
 class CostModel(Protocol):
     """Times of many calls on a cluster, None where the model knows nothing of a call."""
 
-    def times(self, calls: Sequence[Asked], cluster: Cluster) -> Sequence[Times | None]: ...
+    def times(self, calls: Sequence[CallPhase], cluster: Cluster) -> Sequence[Times | None]: ...

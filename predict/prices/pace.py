@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from predict.interval import Interval, independent_causes
-from predict.prices.cost_model import Asked, CostModel
+from predict.prices.cost_model import CallPhase, CostModel
 from predict.prices.price_list import Prices
 from regressors.bank.times import Times
 from regressors.dataset.unexplained_pace import Unexplained
@@ -27,12 +27,12 @@ class AtPace:
     fitted: CostModel
     paces: Mapping[Resource, float]
 
-    def times(self, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
+    def times(self, calls: Sequence[CallPhase], cluster: Cluster) -> list[Times | None]:
         answers = self.fitted.times(calls, cluster)
-        return [time and self._at_pace(asked, time, cluster) for asked, time in zip(calls, answers, strict=True)]
+        return [time and self._at_pace(wanted, time, cluster) for wanted, time in zip(calls, answers, strict=True)]
 
-    def _at_pace(self, asked: Asked, time: Times, cluster: Cluster) -> Times:
-        call, phase = asked
+    def _at_pace(self, wanted: CallPhase, time: Times, cluster: Cluster) -> Times:
+        call, phase = wanted
         return Interval.of(time).scaled(1 / pace_of(call, phase, cluster, self.paces)).in_place_of(time)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from predict.interval import Interval
 from predict.prices.conditions import Conditions, Factor
-from predict.prices.cost_model import Asked, CostModel
+from predict.prices.cost_model import CallPhase, CostModel
 from regressors.bank.times import Times
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Counted, Phase
@@ -77,7 +77,7 @@ class Prices(Protocol):
         """Ask for everything that is not known yet, in one batch."""
 
 
-Known: TypeAlias = dict[Asked, tuple[Priced, ...]]
+Known: TypeAlias = dict[CallPhase, tuple[Priced, ...]]
 
 
 class PriceList:
@@ -154,13 +154,13 @@ class PriceList:
             return known
         if len(known) > MOST_KNOWN:
             known = self._known = {}
-        asked = dict.fromkeys(kin for one in wanted for kin in _with_kin((one.call, one.phase)))
-        unknown = [one for one in asked if one not in known]
+        family = dict.fromkeys(kin for one in wanted for kin in _with_kin((one.call, one.phase)))
+        unknown = [one for one in family if one not in known]
         # only when it is whole, so that no other thread reads a half that its other half will replace
         known.update(self._ask(unknown, known))
         return known
 
-    def _ask(self, unknown: Sequence[Asked], known: Known) -> Known:
+    def _ask(self, unknown: Sequence[CallPhase], known: Known) -> Known:
         measured, analytic = self._models[:-1], self._models[-1]
         found: Known = {}
         left = unknown
@@ -176,10 +176,10 @@ class PriceList:
         found |= self._prices(atomic, analytic.times(atomic, self._cluster))
         return found | {(call, phase): self.priced(call.parts(phase)) for call, phase in composite}
 
-    def _prices(self, asked: Sequence[Asked], answers: Sequence[Times | None]) -> Known:
+    def _prices(self, wanted: Sequence[CallPhase], answers: Sequence[Times | None]) -> Known:
         return {
             (call, phase): (Priced(call=call, phase=phase, count=1.0, time=self._under_conditions(call, time)),)
-            for (call, phase), time in zip(asked, answers, strict=True)
+            for (call, phase), time in zip(wanted, answers, strict=True)
             if time is not None
         }
 
@@ -190,15 +190,15 @@ class PriceList:
         return Interval.of(time).widened(factor.half_width).scaled(factor.value).in_place_of(time)
 
 
-def _with_kin(asked: Asked) -> tuple[Asked, ...]:
+def _with_kin(wanted: CallPhase) -> tuple[CallPhase, ...]:
     """A cell's half of a backward is asked for with the other half and the whole, against which it is checked."""
-    call, phase = asked
+    call, phase = wanted
     if phase not in HALVES or not call.parts(phase):
-        return (asked,)
-    return asked, (call, "backward"), *((call, half) for half in HALVES)
+        return (wanted,)
+    return wanted, (call, "backward"), *((call, half) for half in HALVES)
 
 
-def _split_wholes(left: Sequence[Asked], known: Mapping[Asked, tuple[Priced, ...]]) -> Known:
+def _split_wholes(left: Sequence[CallPhase], known: Mapping[CallPhase, tuple[Priced, ...]]) -> Known:
     """Both halves of a cell's backward, where only the whole was sampled, as its shares by FLOPs.
 
     Their parts would cost less than the whole does in one piece, and the split would look like a gain.

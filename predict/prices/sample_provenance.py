@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from predict.prices.cost_model import Asked, CostModel
+from predict.prices.cost_model import CallPhase, CostModel
 from regressors.bank.staleness import sessions_since
 from regressors.bank.times import Times
 from sampling.errors import SamplesError
@@ -41,7 +41,7 @@ class AnotherCpu:
 
     fitted: CostModel
 
-    def times(self, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
+    def times(self, calls: Sequence[CallPhase], cluster: Cluster) -> list[Times | None]:
         answers = self.fitted.times(calls, cluster)
         return [time and replace(time, source="transferred") for time in answers]
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from predict.interval import Interval
 from predict.prices.collectives import CollectiveCorrection
-from predict.prices.cost_model import Asked, CostModel
+from predict.prices.cost_model import CallPhase, CostModel
 from predict.prices.kernels.attention import UNLIKE_WIDTH, slowdown_of
 from predict.workload.layer import as_sampled
 from regressors.bank.times import Times
@@ -42,14 +42,14 @@ class WithinSamples:
     attention_kernel: str = ""
     """The kernel that ran in the samples of attention; empty where they do not name it: then it is taken for the device's best."""
 
-    def times(self, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
+    def times(self, calls: Sequence[CallPhase], cluster: Cluster) -> list[Times | None]:
         if cluster.gpu.kind == "cpu":
             return list(self.fitted.times(calls, cluster))
         answers = self.fitted.times([(as_sampled(call), phase) for call, phase in calls], cluster)
-        return [self._usable(asked, time, cluster) for asked, time in zip(calls, answers, strict=True)]
+        return [self._usable(wanted, time, cluster) for wanted, time in zip(calls, answers, strict=True)]
 
-    def _usable(self, asked: Asked, time: Times | None, cluster: Cluster) -> Times | None:
-        call, phase = asked
+    def _usable(self, wanted: CallPhase, time: Times | None, cluster: Cluster) -> Times | None:
+        call, phase = wanted
         if isinstance(call, DecodeAttention | GroupedGemm) and call.kernel in (UNPACKED, UNTUNED):
             return None  # no sampler has the engine's kernel, and those that it has are faster
         if time is None or not isinstance(call, Collective):
@@ -62,7 +62,7 @@ class WithinSamples:
 
     def _was_sampled(self, call: Collective, phase: Phase, cluster: Cluster) -> bool:
         """Whether the model knows the call's group, by messages of usual sizes."""
-        probes: list[Asked] = [(replace(call, size_bytes=size), phase) for size in USUAL_BYTES]
+        probes: list[CallPhase] = [(replace(call, size_bytes=size), phase) for size in USUAL_BYTES]
         return any(time and time.source == "measured" for time in self.fitted.times(probes, cluster))
 
 

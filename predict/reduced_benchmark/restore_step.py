@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from predict.interval import Interval, sum_of_calls
-from predict.prices.cost_model import Asked
+from predict.prices.cost_model import CallPhase
 from predict.prices.price_list import Priced, Prices
 from predict.prices.sample_provenance import is_another_cpu, notes_on_benchmark
 from predict.rank.blocks import Block, Blocks, OverlappedCommunication, Repeated, single
@@ -63,7 +63,7 @@ class RestoredPrices:
     def __init__(
         self,
         inner: Prices,
-        restored: Mapping[Asked, Times],
+        restored: Mapping[CallPhase, Times],
         benchmark: Mapping[str, Any],
         *,
         notes: Sequence[str] = (),
@@ -216,7 +216,7 @@ class Restoration:
         self._benchmark = benchmark
         self._inner = prices
         self._costs = unit_costs(benchmark.reduced_run(run), prices)
-        self._restored: dict[Asked, Times] = {}
+        self._restored: dict[CallPhase, Times] = {}
         self._blocks: dict[tuple[int, Phase], Block] = {}
         self._unit_of: dict[tuple[Signature, Phase], tuple[str, Phase]] = {}
         if run.execution.whole_layers:
@@ -273,7 +273,7 @@ class Restoration:
         share = total_us(self._inner.priced(overlapped.work)) / work_us
         return replace(overlapped, work=(Counted(call=whole, phase=phase, count=share),))
 
-    def _whole_calls(self, run: TrainingRun) -> Iterator[tuple[Asked, Times]]:
+    def _whole_calls(self, run: TrainingRun) -> Iterator[tuple[CallPhase, Times]]:
         for unit, call in whole_layer_calls(run).items():
             for phase in self._benchmark.times_us.get(unit, {}):
                 if phase in call.PHASES:

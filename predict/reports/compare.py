@@ -55,7 +55,7 @@ def differences_text(differences: Sequence[Difference]) -> RenderableType:
     from rich.console import Group
 
     names = _names(differences)
-    lines = [f"  {name}  {escape(_told(each))}" for name, each in zip(names, _runs(differences), strict=True)]
+    lines = [f"  {name}  {escape(_described(each))}" for name, each in zip(names, _runs(differences), strict=True)]
     for name, each in zip(names[1:], differences, strict=True):
         changes = ", ".join(
             f"{path} {setting_text(first)} → {setting_text(other)}" for path, (first, other) in each.settings.items()
@@ -74,7 +74,7 @@ def _runs(differences: Sequence[Difference]) -> list[Prediction]:
     return [differences[0].first, *(each.other for each in differences)]
 
 
-def _told(prediction: Prediction) -> str:
+def _described(prediction: Prediction) -> str:
     step = prediction.step_time
     return (
         f"{prediction.run.name}: step {duration(step.median_us)} (90 %: {durations(step.low_us, step.high_us)}), "

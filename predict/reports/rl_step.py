@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from predict.reports.ledger import quantity
-from predict.reports.memory import headlines
+from predict.reports.memory import COLOURS, headlines, likelihood
 from predict.reports.text import (
+    Columns,
     escape,
     fact,
     figures_table,
     first_lines_of,
     first_notes,
+    first_that_fits,
     head,
     last_lines,
     stacked,
@@ -58,8 +61,8 @@ def rl_memory_text(step: RlStep) -> RenderableType:
         "",
         fact(
             "verdict",
-            f"[bold]{memory.verdict}[/]   {size(worst.peak)} expected per GPU, in {worst.phase}, of {size(memory.capacity)} "
-            f"({size(abs(left))} {'free' if left >= 0 else 'too much'})",
+            f"[bold {COLOURS[memory.verdict]}]{memory.verdict}[/]   {likelihood(memory.fits_probability)}: {size(worst.peak)} expected per GPU, "
+            f"in {worst.phase}, of {size(memory.capacity)} ({size(abs(left))} {'free' if left >= 0 else 'too much'})",
         ),
         fact(
             "rests on",
@@ -89,6 +92,7 @@ def _terms(memory: RlMemory) -> Table:
             sizes = (f"{moment.terms[term] / GIB:.2f}" if term in moment.terms else "" for moment in moments)
             made.add_row(IN_WORDS.get(term, term), *sizes)
     made.add_row("peak", *(f"{moment.peak / GIB:.2f}" for moment in moments))
+    made.add_row("at most, in 95 % of runs", *(f"{moment.upper / GIB:.2f}" for moment in moments))
     return made
 
 
@@ -119,9 +123,12 @@ def rl_memory_json(memory: RlMemory) -> dict[str, Any]:
     """Bytes per GPU by term in each moment, and the bytes and µs of each way of offloaded state."""
     return versioned(
         "rl-memory",
-        picked(memory, "capacity fits")
+        picked(memory, "capacity fits verdict fits_probability")
         | {
-            "moments": {moment.phase: {**moment.terms, "peak": moment.peak} for moment in memory.moments},
+            "moments": {
+                moment.phase: {**moment.terms, **picked(moment, "peak upper fits_probability")}
+                for moment in memory.moments
+            },
             "kv_used": memory.kv_used,
             "moved": [picked(each, "phase state bytes=bytes_moved time_us=time.median_us") for each in memory.moved],
         },
@@ -215,19 +222,23 @@ def notes_on_steps(steps: Sequence[RlStep]) -> list[str]:
 
 
 def _phases(step: RlStep) -> Table:
-    return table(
-        "",
-        step.phases,
-        {"phase": lambda phase: phase.name, "bound by": lambda phase: phase.bound_by},
-        {
-            "time": lambda phase: duration(phase.time.median_us),
-            "90 % interval": lambda phase: durations(phase.time.low_us, phase.time.high_us),
-            "GPUs": lambda phase: str(phase.gpus),
-            "FLOPs": lambda phase: quantity(of.flops) if (of := phase.mfu.get("palm")) and of.flops else "",
-            "MFU by palm": lambda phase: _mfu(phase, "palm"),
-            "MFU by verl": lambda phase: _mfu(phase, "verl"),
-        },
-    )
+    """The phases, with as much as the terminal has room for."""
+    names: Columns[Phase] = {"phase": attrgetter("name"), "bound by": attrgetter("bound_by")}
+    figures: Columns[Phase] = {
+        "time": lambda phase: duration(phase.time.median_us),
+        "90 % interval": lambda phase: durations(phase.time.low_us, phase.time.high_us),
+        "GPUs": lambda phase: str(phase.gpus),
+        "FLOPs": lambda phase: quantity(of.flops) if (of := phase.mfu.get("palm")) and of.flops else "",
+        "MFU by palm": lambda phase: _mfu(phase, "palm"),
+        "MFU by verl": lambda phase: _mfu(phase, "verl"),
+    }
+
+    def without(*left_out: str) -> Table:
+        kept = [{name: cell for name, cell in each.items() if name not in left_out} for each in (names, figures)]
+        return table("", step.phases, *kept)
+
+    narrow = ("FLOPs", "MFU by verl")
+    return first_that_fits(without(), without(*narrow), without(*narrow, "GPUs", "MFU by palm", "bound by"))
 
 
 def _mfu(phase: Phase, convention: str) -> str:
@@ -260,7 +271,7 @@ def _memory(step: RlStep) -> str:
     """The fullest moments and whether they fit."""
     memory = step.memory
     moments = ", ".join(f"{moment.phase} {moment.peak / GIB:.1f}" for moment in memory.moments)
-    return f"{moments} GiB per GPU, of {memory.capacity / GIB:.1f}; the engine takes {step.engine_bytes / GIB:.1f}: {memory.verdict}"
+    return f"{moments} GiB per GPU, of {memory.capacity / GIB:.1f}; the engine takes {step.engine_bytes / GIB:.1f}: {memory.verdict} ({likelihood(memory.fits_probability)})"
 
 
 PHASE = "time_us=time gpus bound_by parts_us=parts sources mfu"

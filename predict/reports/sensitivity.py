@@ -11,6 +11,7 @@ from predict.interval import Interval
 from predict.kinds import RL, SERVING, TRAINING
 from predict.plan_search.sensitivity import Sensitivities, Sensitivity
 from predict.plan_search.serving import carried
+from predict.reports.rl_step import notes_on_steps
 from predict.reports.serving_step import notes_on_answers
 from predict.reports.text import figures_table, first_lines_of
 from predict.serialise import as_json, picked, version_of
@@ -48,7 +49,7 @@ HEADLINES: Mapping[str, Headline] = {
         analytic=lambda prediction: prediction.sources["analytic"],
         before=first_lines_of,
     ),
-    RL: Headline(interval=attrgetter("time")),
+    RL: Headline(interval=attrgetter("time"), before=lambda step: notes_on_steps([step])),
     SERVING: Headline(
         text="carries, requests/s:",
         interval=carried,

@@ -41,7 +41,7 @@ def step_text(found: ServedStep) -> RenderableType:
         fact("bound", f"{duration(steppers[0].bound_us(batch))} at the speed of light"),
         fact("rests on", sources_text(steppers[0], batch)),
         *(part for one in steppers for part in _by_model(one, batch)),
-        *(["", believed_text(steppers)] if len(steppers) > 1 else []),
+        *(["", most_certain_text(steppers)] if len(steppers) > 1 else []),
     )
 
 
@@ -74,8 +74,8 @@ def _chunks_text(batch: StepBatch) -> str:
     return f"{counted(len(batch.chunks), 'chunk')} of {tokens:,} tokens{f' over {cached:,} cached tokens' if cached else ''}{together}"
 
 
-def believed(several: Sequence[Stepper]) -> Stepper:
-    """The model to believe: of those that were fitted, the one with the narrowest interval on this server."""
+def most_certain(several: Sequence[Stepper]) -> Stepper:
+    """The model with the narrowest interval on this server, of those that were fitted."""
     fitted = [one for one in several if step_model(one.coefficients.model).is_fitted]
     return min(fitted or several, key=_width)
 
@@ -85,16 +85,16 @@ def _width(one: Stepper) -> float:
     return one.interval_factors.high - 1
 
 
-def believed_text(several: Sequence[Stepper]) -> str:
-    """Which of several models to believe, and why."""
-    best = believed(several)
+def most_certain_text(several: Sequence[Stepper]) -> str:
+    """The model to rely on among several, and why."""
+    best = most_certain(several)
     others = [
         f"{one.coefficients.model} {percent(_width(one))}{'' if step_model(one.coefficients.model).is_fitted else ', assumed'}"
         for one in several
         if one is not best
     ]
     return (
-        f"believe {best.coefficients.model}: its interval is the narrowest of the fitted models, up to {percent(_width(best))} above the step "
+        f"rely on {best.coefficients.model}: of the fitted models it has the narrowest interval, up to {percent(_width(best))} above the step "
         f"({'; '.join(others)})"
     )
 
@@ -115,7 +115,7 @@ def step_json(found: ServedStep) -> dict[str, Any]:
             "speed_of_light_us": steppers[0].bound_us(batch),
             "sources": steppers[0].sources(batch),
             "models": [_model_json(one, batch) for one in steppers],
-            "believed": believed(steppers).coefficients.model,
+            "believed": most_certain(steppers).coefficients.model,
         },
     )
 

@@ -19,7 +19,7 @@ from predict.config.json_schema import document_schema, json_schema, section_sch
 from predict.config.load import load, replicas_that_follow
 from predict.config.overrides import parse_overrides
 from predict.huggingface.config_json import load_model
-from predict.kinds import SERVING, require_kind
+from predict.kinds import RL, SERVING, LoadedRun, as_loaded, require_kind
 from predict.model.shipped import shipped_model, shipped_models
 from predict.model.spec import ModelSpec
 from predict.rl.aliases import ROOTS, VERL, fault_of, leaves, resolved
@@ -149,9 +149,10 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RlRun:
+class RlRun(LoadedRun):
     """A step of reinforcement learning: the trainer's run, whose batch is a stand-in, the section `rl`, and the samples of a step."""
 
+    kind = RL
     base: TrainingRun
     section: RlSection
     samples: Samples
@@ -163,7 +164,7 @@ class RlRun:
     """Arguments of verl's that change nothing here: name → value."""
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         return self.base.name
 
     @property
@@ -184,6 +185,8 @@ class RlRun:
 def load_rl(config: Config, overrides: Sequence[str] = ()) -> RlRun:
     """Read an RL config; `overrides` are settings such as `rl.n=8` or `plan.tp=2`, or verl's names. ConfigError has a line for
     each fault."""
+    if loaded := as_loaded(config, RlRun, overrides):
+        return loaded
     given = read_config(config)
     if NAME not in given.content:
         require_kind(given.content, (SERVING,), given.sources)

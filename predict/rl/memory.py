@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from predict.interval import Interval
-from predict.memory.estimate import Verdict
+from predict.memory.estimate import SAFETY_MARGIN, Verdict, probability_of, verdict_of
 from predict.rl.phases import NAMES
 from predict.rl.section import COLOCATED
 from predict.rl.training import moved_bytes, moved_time
@@ -44,10 +45,25 @@ class Moment:
     phase: str
     terms: Mapping[str, float]
     """Name in TERMS → its bytes; terms of 0 bytes are left out."""
+    capacity: float
+    trainer_width: float
+    """Bytes by which the trainer's buffers and slack, where they are on this GPU, may be more in 5 % of runs."""
 
     @property
     def peak(self) -> float:
         return sum(self.terms.values())
+
+    @property
+    def upper(self) -> float:
+        """The peak that 95 % of runs stay below, as of a training run. An engine sizes its cache by what it finds left, so that has no
+        error of its own."""
+        counted = self.peak - self.terms.get("kv_cache", 0.0)
+        return self.peak + math.hypot(SAFETY_MARGIN * counted, self.trainer_width)
+
+    @property
+    def fits_probability(self) -> float:
+        """The probability that the peak stays within the capacity."""
+        return probability_of(self.peak, self.upper, self.capacity)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,9 +105,19 @@ class RlMemory:
         return self.worst.peak <= self.capacity
 
     @property
+    def riskiest(self) -> Moment:
+        """The moment that is the least likely to fit; of several alike the fullest."""
+        return min(self.moments, key=lambda moment: (moment.fits_probability, -moment.peak))
+
+    @property
+    def fits_probability(self) -> float:
+        """The probability that a step fits: that of its riskiest moment, as what one is off by all are."""
+        return self.riskiest.fits_probability
+
+    @property
     def verdict(self) -> Verdict:
-        """FITS or OOM: a step has no interval of its memory."""
-        return "FITS" if self.fits else "OOM"
+        moment = self.riskiest
+        return verdict_of(moment.peak, moment.upper, self.capacity)
 
 
 def memory_of(rl: RlRun, rollout: Rollout, actor: Prediction, critic: Prediction | None) -> RlMemory:
@@ -110,12 +136,16 @@ def memory_of(rl: RlRun, rollout: Rollout, actor: Prediction, critic: Prediction
     trainer = of_actor | {"buffers": worst.device + lasting, "other_models": others + sum(of_critic.values())}
     asleep = {"engine_reserved": room.reserved} if colocated else {}
 
+    def moment(phase: str, terms: Mapping[str, float], width: float) -> Moment:
+        found = {name: terms[name] for name in TERMS if terms.get(name)}
+        return Moment(phase=phase, terms=found, capacity=actor.memory.capacity_bytes, trainer_width=width)
+
     def update(phase: str, prediction: Prediction, beside: Mapping[str, float]) -> Moment:
         terms = _at_work(prediction) | {"other_models": others + sum(beside.values())} | asleep
-        return Moment(phase=phase, terms=_nonzero(terms))
+        return moment(phase, terms, prediction.memory.worst.width)
 
     return RlMemory(
-        generating=Moment(phase=GENERATING, terms=_nonzero((trainer if colocated else {}) | engine)),
+        generating=moment(GENERATING, (trainer if colocated else {}) | engine, worst.width if colocated else 0.0),
         updating=update(UPDATING, actor, of_critic),
         updating_critic=update(UPDATING_CRITIC, critic, of_actor) if critic else None,
         capacity=actor.memory.capacity_bytes,
@@ -160,10 +190,6 @@ def _other_weights(rl: RlRun, of_actor: Mapping[str, float]) -> float:
 def _size(rl: RlRun, other: TrainingRun | None) -> float:
     """Parameters of another model over those of the actor; 0 for none."""
     return other.model.parameters / rl.base.model.parameters if other else 0.0
-
-
-def _nonzero(terms: Mapping[str, float]) -> dict[str, float]:
-    return {name: terms[name] for name in TERMS if terms.get(name)}
 
 
 def _moved(rl: RlRun, actor: Prediction, critic: Prediction | None) -> list[Moved]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from predict.kinds import TRAINING, LoadedRun
 from predict.model.spec import ModelSpec
 from predict.run.calibration_terms import Posterior
 from predict.run.execution import Execution
@@ -22,9 +23,10 @@ from sampling.hardware.cluster import ELEMENT_BYTES, Cluster
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingRun:
+class TrainingRun(LoadedRun):
     """model × cluster × plan × batch, in one precision. `name` is the config file's stem."""
 
+    kind = TRAINING
     name: str
     model: ModelSpec
     """The model: the name of a shipped one, the path of a Hugging Face config.json, or its keys."""

@@ -19,7 +19,7 @@ from predict.config.draft import as_read, shipped_file, shipped_instead
 from predict.config.json_schema import document_schema, model_schema, section_schema
 from predict.config.overrides import parse_overrides
 from predict.huggingface.config_json import override, read_model
-from predict.kinds import KINDS, RL, SERVING, TRAINING, require_kind
+from predict.kinds import KINDS, RL, SERVING, TRAINING, LoadedRun, as_loaded, require_kind
 from predict.layers.part import parts_of
 from predict.model.spec import ModelSpec
 from predict.prices.sample_provenance import require_known
@@ -209,9 +209,10 @@ Section = TypeVar("Section")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServingRun:
+class ServingRun(LoadedRun):
     """A server and its load. `name` is the config file's stem."""
 
+    kind = SERVING
     name: str
     server: Server
     gpus_per_node: int
@@ -236,6 +237,8 @@ def read_serving(config: Config, overrides: Sequence[str]) -> tuple[Incoming, li
 
 def load_serving(config: Config, overrides: Sequence[str] = ()) -> ServingRun:
     """Read a serving config; `overrides` are settings such as `load.rate=12`. ConfigError has a line for each fault."""
+    if loaded := as_loaded(config, ServingRun, overrides):
+        return loaded
     given, of_model = read_serving(config, overrides)
     path, document, sources, faults = given.path, given.content, given.sources, given.faults
     faults += unknown_keys(document, SECTIONS)

@@ -67,9 +67,9 @@ def _of_model(row: PublishedRow, run: TrainingRun) -> Iterator[str]:
         sizes["moe_layer_note"] = "as all layers sparse" if not row.text("moe_layer_freq") else ""
         sizes["shared_experts"] = "as none" if not model.experts.shared_ffn else ""
     yield from (f"{column}: {NOT_PUBLISHED} {what}" for column, what in sizes.items() if what and not row.text(column))
-    if unstated := [name for name in ("norm", "position", "linear_bias", "tied_embedding") if not row.text(name)]:
+    if blank := [name for name in ("norm", "position", "linear_bias", "tied_embedding") if not row.text(name)]:
         usual = "Llama" if model.gated else "GPT-NeoX" if is_of_neox(row) else "GPT-2"
-        yield f"{', '.join(unstated)}: {NOT_PUBLISHED} as in {usual}"
+        yield f"{', '.join(blank)}: {NOT_PUBLISHED} as in {usual}"
 
 
 def _of_cluster(row: PublishedRow, run: TrainingRun) -> Iterator[str]:

@@ -29,7 +29,7 @@ from sampling.errors import UserError
 LEVEL = 0.90
 TRIED = tuple(0.005 * step for step in range(301))
 """Half-widths in log time; the greatest stands for all beyond."""
-EVERY, FP8, MIXTURE, UNSTATED = "every step", "fp8", "mixture of experts", "unstated recipe of a mixture"
+EVERY, FP8, MIXTURE, UNKNOWN_RECIPE = "every step", "fp8", "mixture of experts", "unstated recipe of a mixture"
 LONG_KNOWN = ("ampere", "hopper")
 
 Widths = Mapping[str, float]
@@ -48,9 +48,9 @@ class Known:
     intervals: tuple[Interval, ...]
 
     def interval(self, widths: Widths) -> Interval:
-        own = [widths.get(name, 0.0) for name in (*self.unknowns, self.framework) if name != UNSTATED]
-        unstated = widths.get(UNSTATED, 0.0) if UNSTATED in self.unknowns else 0.0
-        return equally_likely([one.widened(width_of_step(*own)) for one in self.intervals], unstated)
+        own = [widths.get(name, 0.0) for name in (*self.unknowns, self.framework) if name != UNKNOWN_RECIPE]
+        of_recipe = widths.get(UNKNOWN_RECIPE, 0.0) if UNKNOWN_RECIPE in self.unknowns else 0.0
+        return equally_likely([one.widened(width_of_step(*own)) for one in self.intervals], of_recipe)
 
     def covered(self, widths: Widths) -> bool:
         return self.interval(widths).covers(self.measured_us)
@@ -110,7 +110,7 @@ def _known(one: Comparison) -> Known:
         run.cluster.gpu.architecture: run.cluster.gpu.architecture not in LONG_KNOWN,
         FP8: run.precision == "fp8",
         MIXTURE: bool(run.model.experts),
-        UNSTATED: bool(unstated_recipe(runs)),
+        UNKNOWN_RECIPE: bool(unstated_recipe(runs)),
     }
     return Known(
         source=one.source,
@@ -139,7 +139,7 @@ def _learnt(known: Sequence[Known]) -> dict[str, float]:
         _learn(name, [one for one in dense if one.unknowns[-1] == name], widths)
     for framework in sorted({one.framework for one in dense}):
         _learn(framework, [one for one in dense if one.framework == framework], widths)
-    for name in (MIXTURE, UNSTATED):
+    for name in (MIXTURE, UNKNOWN_RECIPE):
         _learn(name, [one for one in known if one.unknowns[-1] == name], widths)
     return widths
 

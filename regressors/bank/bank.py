@@ -19,8 +19,8 @@ from sampling.errors import SamplesError
 from sampling.files.disk import state_of
 from sampling.hardware.cluster import Cluster
 
-Asked: TypeAlias = tuple[Call, Phase]
-Answers: TypeAlias = dict[Asked, Times | None]
+CallPhase: TypeAlias = tuple[Call, Phase]
+Answers: TypeAlias = dict[CallPhase, Times | None]
 KEPT_BANKS = 4
 KEPT_CLUSTERS = 8
 MOST_ANSWERS = 20_000
@@ -63,7 +63,7 @@ class Bank:
         """The (call name, phase, threads) that have a model."""
         return frozenset(self._artifact.records)
 
-    def times(self, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
+    def times(self, calls: Sequence[CallPhase], cluster: Cluster) -> list[Times | None]:
         """The time of each call and phase on a rank of `cluster`; None for calls without a model.
 
         There is no model if the call, phase and thread count were not sampled, or only with other roofline terms (a layer on
@@ -72,19 +72,19 @@ class Bank:
         Raises SamplesError if an operator's features changed since the fit.
         """
         answers = self._answers_on(cluster)
-        fresh: dict[ModelKey, list[Asked]] = {}
-        for asked in dict.fromkeys(calls):
-            if asked not in answers:
-                call, phase = asked
-                fresh.setdefault(ModelKey(call.NAME, phase, cluster.threads), []).append(asked)
+        fresh: dict[ModelKey, list[CallPhase]] = {}
+        for wanted in dict.fromkeys(calls):
+            if wanted not in answers:
+                call, phase = wanted
+                fresh.setdefault(ModelKey(call.NAME, phase, cluster.threads), []).append(wanted)
         found: Answers = {}
         for key, group in fresh.items():
             found |= self._at_their_clocks(key, self._answer(key, group, cluster))
         # only now, so that no other thread takes a question that is not answered yet for one that has no answer
         answers.update(found)
-        return [answers[asked] for asked in calls]
+        return [answers[wanted] for wanted in calls]
 
-    def _answer(self, key: ModelKey, group: Sequence[Asked], cluster: Cluster) -> Answers:
+    def _answer(self, key: ModelKey, group: Sequence[CallPhase], cluster: Cluster) -> Answers:
         answers: Answers = dict.fromkeys(group)
         if key in self._artifact.records:
             try:
@@ -93,28 +93,28 @@ class Bank:
                 raise self._artifact.error(f"{key}: {error}") from None
         return answers
 
-    def _predicted(self, key: ModelKey, group: Sequence[Asked], cluster: Cluster) -> Answers:
+    def _predicted(self, key: ModelKey, group: Sequence[CallPhase], cluster: Cluster) -> Answers:
         """The answers to the calls whose roofline terms the model knows."""
         operator = self._operator(key)
         calls = [call for call, _ in group]
         priced = dict(zip(group, price_all(calls, key.phase, cluster), strict=True))
         known = [
-            asked for asked in group if operator.schema.has_terms_of(priced[asked]) or not asked[0].parts(asked[1])
+            wanted for wanted in group if operator.schema.has_terms_of(priced[wanted]) or not wanted[0].parts(wanted[1])
         ]
         if not known:
             return {}
         elsewhere = self._elsewhere(key.threads, type(calls[0]), cluster)
-        predicted = operator.predict([priced[asked] for asked in known], elsewhere=elsewhere)
+        predicted = operator.predict([priced[wanted] for wanted in known], elsewhere=elsewhere)
         if elsewhere:
             return dict(zip(known, predicted, strict=True))
         sampled = operator.look_up([shape_digest(call, phase, key.threads) for call, phase in known])
-        return {asked: own or times for asked, own, times in zip(known, sampled, predicted, strict=True)}
+        return {wanted: own or times for wanted, own, times in zip(known, sampled, predicted, strict=True)}
 
     def _at_their_clocks(self, key: ModelKey, answers: Answers) -> Answers:
         """The answers, marked as sustained where the model was fitted to sustained rows."""
         if list(key) not in self._artifact.facts.get("sustained", ()):
             return answers
-        return {asked: times and replace(times, state="sustained") for asked, times in answers.items()}
+        return {wanted: times and replace(times, state="sustained") for wanted, times in answers.items()}
 
     def _elsewhere(self, threads: int, kind: type[Call], cluster: Cluster) -> float:
         """Half-width added on another device than the sampled one; 0 if the peaks that the kind depends on are the same."""

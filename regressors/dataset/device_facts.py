@@ -47,10 +47,10 @@ def _sustained_ratios(products: Sequence[Sample]) -> dict[str, Any]:
     for row in products:
         states[row.state][row.call, row.phase, row.busy_ranks] = row.time_us
     ratios: dict[str, list[float]] = {}
-    for asked, burst_us in states["burst"].items():
-        sustained_us = states["sustained"].get(asked)
+    for timed, burst_us in states["burst"].items():
+        sustained_us = states["sustained"].get(timed)
         if sustained_us is not None and burst_us >= LONG_US:
-            ratios.setdefault(str(asked[0].fields()["dtype"]), []).append(sustained_us / burst_us)
+            ratios.setdefault(str(timed[0].fields()["dtype"]), []).append(sustained_us / burst_us)
     return {dtype: _spread(found) for dtype, found in sorted(ratios.items()) if len(found) >= LEAST_PAIRS}
 
 

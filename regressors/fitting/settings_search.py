@@ -115,8 +115,8 @@ class SettingsSearch:
 
     def _errors_of(self, kind: str, place: int, rung: Rung) -> Floats:
         """Absolute log errors [distinct rows] of the settings at a place, by models of other shapes; nan on rows beyond the rung's."""
-        asked = (kind, place, rung)
-        if asked not in self._errors:
+        trial = (kind, place, rung)
+        if trial not in self._errors:
             errors = np.full(len(self._inputs), np.nan)
             taken = self._order[: rung.rows]
             fold = self._shape[taken] % rung.folds
@@ -131,8 +131,8 @@ class SettingsSearch:
                         self._inputs[held_out],
                     )
                     errors[held_out] = np.abs(np.log(predicted_us / self._time_us[held_out]))
-            self._errors[asked] = errors
-        return self._errors[asked]
+            self._errors[trial] = errors
+        return self._errors[trial]
 
 
 def _shuffled_shapes(data: TrainingData, which: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -113,13 +113,13 @@ def merged(inputs: Floats, time_us: Floats) -> tuple[Floats, Floats, NDArray[np.
     return rows, np.exp(np.bincount(which, weights=np.log(time_us)) / np.bincount(which)), which
 
 
-def judged_us(settings: Settings, share: float, inputs: Floats, time_us: Floats, asked: Floats) -> Floats:
-    """Times [asked rows] by an ensemble of a `share` of the usual trees, which is quick to fit and ranks settings alike."""
+def judged_us(settings: Settings, share: float, inputs: Floats, time_us: Floats, unseen: Floats) -> Floats:
+    """Times [unseen rows] by an ensemble of a `share` of the usual trees, which is quick to fit and ranks settings alike."""
     target = encoded(settings.target, time_us)
     fitted = (
-        _few_trees(settings, share, inputs, target, asked)
+        _few_trees(settings, share, inputs, target, unseen)
         if isinstance(settings, ForestSettings)
-        else _few_rounds(settings, share, inputs, target, asked)
+        else _few_rounds(settings, share, inputs, target, unseen)
     )
     return decoded(settings.target, fitted)
 
@@ -148,7 +148,7 @@ def _forest(settings: ForestSettings, inputs: Floats, target: Floats) -> FlatTre
     return from_forest(forest.fit(inputs, target))
 
 
-def _few_trees(settings: ForestSettings, share: float, inputs: Floats, target: Floats, asked: Floats) -> Floats:
+def _few_trees(settings: ForestSettings, share: float, inputs: Floats, target: Floats, unseen: Floats) -> Floats:
     """Trees one by one on rows drawn with replacement: a forest of scikit-learn's checks its inputs again for every tree, which
     takes longer than a small tree does."""
     import sklearn
@@ -156,8 +156,8 @@ def _few_trees(settings: ForestSettings, share: float, inputs: Floats, target: F
 
     size = capacity(len(inputs))
     random = np.random.default_rng(RANDOM_STATE)
-    rows, wanted = inputs.astype(np.float32), asked.astype(np.float32)
-    total = np.zeros(len(asked))
+    rows, wanted = inputs.astype(np.float32), unseen.astype(np.float32)
+    total = np.zeros(len(unseen))
     trees = max(1, round(share * size.trees))
     with sklearn.config_context(skip_parameter_validation=True, assume_finite=True):
         for number in range(trees):
@@ -174,9 +174,9 @@ def _few_trees(settings: ForestSettings, share: float, inputs: Floats, target: F
     return total / trees
 
 
-def _few_rounds(settings: BoostingSettings, share: float, inputs: Floats, target: Floats, asked: Floats) -> Floats:
+def _few_rounds(settings: BoostingSettings, share: float, inputs: Floats, target: Floats, unseen: Floats) -> Floats:
     import xgboost
 
     booster = boost(inputs, target, _given(settings), share=share)
-    predicted: Floats = booster.predict(xgboost.DMatrix(asked, nthread=1)).astype(np.float64)
+    predicted: Floats = booster.predict(xgboost.DMatrix(unseen, nthread=1)).astype(np.float64)
     return predicted

@@ -4,7 +4,7 @@ Each run of configs/runs/this-machine is measured with traces, which FOLDER keep
 run, the measured ledger without its unexplained row over the step by the wall clock, the kernels' time that has an operator, the
 cost of the profiler, the rest of the trace that its calls and schedule leave, over the step, and the traced half of the steps over the
 first half, which is noise: a replay of the traced run is its step by construction. Then the error of each trace replayed as every other run
-of its model, beside that of the models alone, and whether it lies in its 90 % interval. Runs that other processes disturbed are told, and
+of its model, beside that of the models alone, and whether it lies in its 90 % interval. Runs that other processes disturbed are reported, and
 count in no mean.
 """
 

@@ -66,13 +66,13 @@ def growing(*, pp: int = 4, vpp: int = 1, microbatches: int = 256) -> TrainingRu
 
 def growth(name: str, runs: dict[int, TrainingRun]) -> None:
     """Print the time of an estimate with its interval, first and warm, over runs that differ in one size."""
-    told = []
+    timed = []
     for size, run in runs.items():
         first = _seconds(lambda run=run: estimate(run).step_time)
         warm = min(_seconds(lambda run=run: estimate(run).step_time) for _ in range(REPEATS))
-        told.append((size, first, warm))
-    shown = ", ".join(f"{size:,}: {1e3 * warm:.1f} ({1e3 * first:.1f} first)" for size, first, warm in told)
-    print(f"{name}, ms with interval: {shown}; {told[-1][2] / told[0][2]:.1f} × (at most 2)")
+        timed.append((size, first, warm))
+    shown = ", ".join(f"{size:,}: {1e3 * warm:.1f} ({1e3 * first:.1f} first)" for size, first, warm in timed)
+    print(f"{name}, ms with interval: {shown}; {timed[-1][2] / timed[0][2]:.1f} × (at most 2)")
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ def test_a_fault_stands_beside_its_control_and_the_answer_stays(visit: Opened, e
     assert page.locator("#key-plan-tp-problem").inner_text() == ""
 
 
-def test_a_hostile_value_is_told_as_text(visit: Opened, explorer: str) -> None:
+def test_a_hostile_value_is_reported_as_text(visit: Opened, explorer: str) -> None:
     page = visit(explorer).page
     page.get_by_label("model", exact=True).fill(HOSTILE)
     page.keyboard.press("Enter")

@@ -52,9 +52,11 @@ def test_kinds_add_up_to_the_whole(name: str) -> None:
 @pytest.mark.parametrize("name", TINY)
 def test_configs_as_transformers_writes_them_mean_the_same(name: str) -> None:
     written = json.loads(transformers_config(TINY[name]).to_json_string(use_diff=False))
-    told = load_model(TINY[name])
+    given = load_model(TINY[name])
     read = load_model(written)
-    assert replace(read, name=told.name, max_positions=0, mtp_layers=0) == replace(told, max_positions=0, mtp_layers=0)
+    assert replace(read, name=given.name, max_positions=0, mtp_layers=0) == replace(
+        given, max_positions=0, mtp_layers=0
+    )
 
 
 def test_every_family_has_a_config_here_or_a_test_of_its_own() -> None:
@@ -67,7 +69,7 @@ JUNK: tuple[Any, ...] = (None, 0, -1, True, "x", [], [1], [None], {}, {"a": 1}, 
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_whatever_a_key_holds_is_read_or_told(name: str) -> None:
+def test_whatever_a_key_holds_is_read_or_refused(name: str) -> None:
     config = TINY[name]
     for key in {*config, "layer_types", "mlp_only_layers", "rope_parameters", "sliding_window", "text_config", 3}:
         for value in JUNK:
@@ -75,8 +77,8 @@ def test_whatever_a_key_holds_is_read_or_told(name: str) -> None:
             override(given, "num_layers", 3)
             try:
                 assert load_model(given).parameters > 0
-            except ConfigError as told:
-                assert str(told)
+            except ConfigError as error:
+                assert str(error)
 
 
 SEQUENCES, LENGTH = 2, 24

@@ -127,7 +127,9 @@ def test_every_entry_of_the_ledger_is_explained() -> None:
 # A summary of few published rows does not replace that of many.
 
 
-def test_a_smaller_result_replaces_a_larger_one_only_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_smaller_result_replaces_a_larger_one_only_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     main = runpy.run_path(str(ROOT / "docs" / "keep_published.py"))["main"]
     path = tmp_path / "published.json"
     path.write_text(json.dumps({"rows": 2}))

@@ -12,40 +12,40 @@ DENSE, MOE, MLA = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3"
 Metric = Callable[[Prediction], float]
 
 
-def step(told: Prediction) -> float:
-    return told.step_time.median_us
+def step(predicted: Prediction) -> float:
+    return predicted.step_time.median_us
 
 
-def bubble(told: Prediction) -> float:
-    return told.bubble_fraction
+def bubble(predicted: Prediction) -> float:
+    return predicted.bubble_fraction
 
 
-def first_stage(told: Prediction) -> float:
-    return told.stages[0].forward_us
+def first_stage(predicted: Prediction) -> float:
+    return predicted.stages[0].forward_us
 
 
-def last_stage(told: Prediction) -> float:
-    return told.stages[-1].forward_us
+def last_stage(predicted: Prediction) -> float:
+    return predicted.stages[-1].forward_us
 
 
-def optimizer(told: Prediction) -> float:
-    return told.breakdown_us["optimizer"]
+def optimizer(predicted: Prediction) -> float:
+    return predicted.breakdown_us["optimizer"]
 
 
-def all_work(told: Prediction) -> float:
-    return told.breakdown_us["gemm"]
+def all_work(predicted: Prediction) -> float:
+    return predicted.breakdown_us["gemm"]
 
 
-def allocated(told: Prediction) -> float:
-    return told.memory.worst.allocated
+def allocated(predicted: Prediction) -> float:
+    return predicted.memory.worst.allocated
 
 
-def reserved(told: Prediction) -> float:
-    return told.memory.worst.reserved
+def reserved(predicted: Prediction) -> float:
+    return predicted.memory.worst.reserved
 
 
 def exposed(heading: str) -> Metric:
-    return lambda told: told.breakdown_us.get(heading, 0.0)
+    return lambda predicted: predicted.breakdown_us.get(heading, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

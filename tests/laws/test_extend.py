@@ -77,15 +77,15 @@ def test_the_import_command_knows_an_importer_and_its_rows_pass_the_gate(project
     good = [f"N,N,{1024 * m},4096,4096,bf16_r,f32_r,600000,{57.3 * m}" for m in range(1, 6)]
     impossible = "N,N,8192,4096,4096,bf16_r,f32_r,60000000,4.0"
     (project_copy / "gemm.log").write_text("\n".join((header, *good, impossible)))
-    help_text, told = with_own_tests(
+    help_text, printed = with_own_tests(
         project_copy,
         "importer",
         ("sampling", "import", "--help"),
         ("sampling", "import", "hipblaslt-bench", "gemm.log", "--system", "mi300x"),
     )
     assert "hipblaslt-bench" in help_text
-    assert "kept 5 rows (1 quarantined)" in told
-    assert "faster than the physical bound" in told
+    assert "kept 5 rows (1 quarantined)" in printed
+    assert "faster than the physical bound" in printed
     assert (project_copy / "data/imported/samples/mi300x-hipblaslt-bench/gemm.parquet").is_file()
 
 

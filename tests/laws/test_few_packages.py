@@ -44,14 +44,14 @@ def test_a_step_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "exit_code", "told"),
+    ("arguments", "exit_code", "printed"),
     [
         (["one-batch", "configs/runs/this-gpu/dense.yml", "--json"], 0, ""),
         (["measure", "configs/runs/this-gpu/dense.yml", "--json"], 2, "torch finds no GPU on this machine"),
         (["validate", "this-gpu", "--json"], 2, "torch finds no GPU on this machine"),
     ],
 )
-def test_commands_come_as_far_as_the_gpu(arguments: list[str], exit_code: int, told: str) -> None:
+def test_commands_come_as_far_as_the_gpu(arguments: list[str], exit_code: int, printed: str) -> None:
     done = without("import torch; torch.cuda.is_available = lambda: False" + PREDICT, *arguments)
     assert done.returncode == exit_code, done.stderr
-    assert told in done.stderr
+    assert printed in done.stderr

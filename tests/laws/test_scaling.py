@@ -52,7 +52,7 @@ def _pipeline_us(microbatches: int, layers: int = 8, **plan: Any) -> float:
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_as_many_microbatches_again_take_as_long_again(plan: dict[str, Any]) -> None:
     sixteen, thirty_two, sixty_four = (_pipeline_us(count, **_of(plan)) for count in (16, 32, 64))
-    # the first microbatch finds no gradients to add to, of which a backward is told as the mean
+    # the first microbatch finds no gradients to add to, so a backward is the mean of all
     assert (sixty_four - thirty_two) / (thirty_two - sixteen) == pytest.approx(2, rel=0.02)
 
 
@@ -112,7 +112,7 @@ def test_the_breakdown_adds_up_to_the_step_and_no_part_of_it_is_negative(
 ) -> None:
     model, plan = model_and_plan
     overlaps = {f"execution__overlap_{name}": overlap for name in ("gradients", "parameters", "p2p")}
-    told = estimated(
+    predicted = estimated(
         made(
             model,
             8,
@@ -125,19 +125,19 @@ def test_the_breakdown_adds_up_to_the_step_and_no_part_of_it_is_negative(
             execution__launch_floor_us=floor,
         )
     )
-    step = told.step_time.median_us
-    assert_ledger_holds(told)
-    assert 0 <= told.bubble_fraction < 1
-    assert 0 < told.mfu < 1
-    assert told.tokens_per_second == pytest.approx(64 * 4096 / step * 1e6)
+    step = predicted.step_time.median_us
+    assert_ledger_holds(predicted)
+    assert 0 <= predicted.bubble_fraction < 1
+    assert 0 < predicted.mfu < 1
+    assert predicted.tokens_per_second == pytest.approx(64 * 4096 / step * 1e6)
 
 
 @pytest.mark.parametrize("sequences", [128, 1024])
 def test_one_pipeline_rank_has_no_bubble_below_zero_by_rounding(sequences: int) -> None:
-    told = estimated(made(DENSE, 4, batch={"global": sequences, "micro": 1, "seq_len": 512}))
-    work_us = sum(time_us for name, time_us in told.breakdown_us.items() if name != BUBBLE)
-    assert told.median_us < work_us, "this batch rounds up: another one shows what is tested"
-    assert told.breakdown_us[BUBBLE] == 0.0
+    predicted = estimated(made(DENSE, 4, batch={"global": sequences, "micro": 1, "seq_len": 512}))
+    work_us = sum(time_us for name, time_us in predicted.breakdown_us.items() if name != BUBBLE)
+    assert predicted.median_us < work_us, "this batch rounds up: another one shows what is tested"
+    assert predicted.breakdown_us[BUBBLE] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_one_pipeline_rank_has_no_bubble_below_zero_by_rounding(sequences: int) 
     ids=str,
 )
 def test_a_whole_deepseek_v3_adds_up(plan: dict[str, Any]) -> None:
-    told = estimated(made(MLA, batch__global=256, **_of(plan)))
-    assert [stage.layers for stage in told.stages][:2] == [plan.get("first_stage_layers", 4), 4]
-    assert sum(stage.layers for stage in told.stages) == 61
-    assert_ledger_holds(told)
-    assert 0.02 < told.mfu < 0.6
+    predicted = estimated(made(MLA, batch__global=256, **_of(plan)))
+    assert [stage.layers for stage in predicted.stages][:2] == [plan.get("first_stage_layers", 4), 4]
+    assert sum(stage.layers for stage in predicted.stages) == 61
+    assert_ledger_holds(predicted)
+    assert 0.02 < predicted.mfu < 0.6

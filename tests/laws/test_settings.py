@@ -51,7 +51,7 @@ def test_a_setting_moves_the_estimate(knob: Knob) -> None:
     assert abs(after - before) > knob.least * max(before, after)
 
 
-def test_every_setting_is_turned_or_it_is_told_why_not() -> None:
+def test_every_setting_is_turned_or_it_the_reason_is_stated() -> None:
     named = {f"{section}__{key.name}" for section, keys in SECTIONS.items() for key in keys} | {"precision"}
     assert {knob.key for knob in KNOBS} | set(UNTURNED) == named
 
@@ -100,6 +100,6 @@ def _choices(section: str, key: str, values: tuple[str, ...], **base: Any) -> li
     ],
 )
 def test_every_choice_has_a_price(settings: dict[str, Any]) -> None:
-    told = estimated(made(DENSE, 2, **settings))
-    assert 0 < told.step_time.low_us < step(told) < told.step_time.high_us
-    assert 0 < told.mfu < 1
+    predicted = estimated(made(DENSE, 2, **settings))
+    assert 0 < predicted.step_time.low_us < step(predicted) < predicted.step_time.high_us
+    assert 0 < predicted.mfu < 1

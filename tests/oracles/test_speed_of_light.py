@@ -53,7 +53,7 @@ def test_counts_are_solars(module: str) -> None:
     }
     assert [*content["layers"]] == sorted(case["layers"], key=[*content["layers"]].index)
     for name, layer in case["layers"].items():
-        # the letters of a view are not told: it moves nothing
+        # the letters of a view are not stated: it moves nothing
         known = {key: value for key, value in layer.items() if key != "einsum_equation" or layer["unfused_elements"]}
         assert {key: content["layers"][name][key] for key in known} == known, name
 

@@ -72,7 +72,7 @@ def test_models_older_than_their_samples_are_stale(own: Path, command: Command) 
     assert "1 fault to mend" in captured.err
 
 
-def test_models_that_are_damaged_missing_or_of_another_format_are_told(own: Path) -> None:
+def test_models_that_are_damaged_missing_or_of_another_format_are_reported(own: Path) -> None:
     bank = own / "regressors" / "mine" / "bank.npz"
     bank.write_bytes(b"nothing")
     (fault,) = doctor().faults
@@ -81,7 +81,7 @@ def test_models_that_are_damaged_missing_or_of_another_format_are_told(own: Path
     assert doctor().faults == ["mine: has no time models; run `make train-regressors PROFILE=mine`"]
 
 
-def test_few_own_rows_beside_many_shipped_ones_of_the_same_cpu_are_told(
+def test_few_own_rows_beside_many_shipped_ones_of_the_same_cpu_are_reported(
     own: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     for kind in ("samples", "regressors"):

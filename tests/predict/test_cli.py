@@ -42,7 +42,7 @@ def test_colour_is_left_out_of_pipes() -> None:
     assert "\x1b[" not in done.stdout
 
 
-# Faults of a command's options: all of them are told at once.
+# Faults of a command's options: all of them are reported at once.
 
 GRPO = str(CONFIGS / "rl" / "this-machine" / "grpo.yml")
 
@@ -83,15 +83,15 @@ SERVING = str(CONFIGS / "serving" / "llama3-8b-h100.yml")
         ("one-batch --model llama3-8b --gpus 8xh100 --save-config", ".yml"),
     ],
 )
-def test_a_place_that_cannot_be_written_is_told_before_the_work(
+def test_a_place_that_cannot_be_written_is_reported_before_the_work(
     words: str, suffix: str, place: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(DATA_VARIABLE, str(SHIPPED_DATA))  # --data sets it for what follows
-    told = command.run(*words.split(), place + suffix, code=2)
-    assert told.out == ""
-    assert f"{place}{suffix}" in told.err
-    assert "cannot be written" in told.err
-    assert ".tmp" not in told.err
+    answer = command.run(*words.split(), place + suffix, code=2)
+    assert answer.out == ""
+    assert f"{place}{suffix}" in answer.err
+    assert "cannot be written" in answer.err
+    assert ".tmp" not in answer.err
 
 
 # A plan that does not fit is said to not fit before anything else, and --check gives 4, in every command that predicts.

@@ -1,4 +1,4 @@
-"""A table of measured runs: its columns are declared once, unknown ones are refused, and what is left open is told."""
+"""A table of measured runs: its columns are declared once, unknown ones are refused, and what is left open is stated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from predict.run.execution import DISPATCHERS
 from predict.serving.stages import read_stages
-from predict.truth_table import as_ours, faults_of_cells
+from predict.truth_table import as_ours, csv_table, faults_of_cells
 from predict.validation.closed_loops import read_closed_loops
 from predict.validation.compared import Refused
 from predict.validation.memory import compare_memory
@@ -23,7 +23,6 @@ from predict.validation.published_runs import candidates
 from predict.validation.rl_rows import read_rl_rows
 from predict.validation.truth_columns import RUNS
 from sampling.errors import SamplesError
-from sampling.files.csv_table import csv_table
 from sampling.files.places import PACKAGE
 from tests.predict.command import Command
 from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
@@ -82,9 +81,9 @@ def test_a_cell_that_is_not_what_its_column_holds_refuses_its_row(
 ) -> None:
     (faulty,) = read_rows(written(tmp_path / "runs.csv", DENSE | changes))
     assert faulty.fault.startswith(fault)
-    (told,) = compare([faulty])
-    assert told.why == faulty.fault
-    assert isinstance(told, Refused)
+    (stated,) = compare([faulty])
+    assert stated.why == faulty.fault
+    assert isinstance(stated, Refused)
 
 
 def test_numbers_may_be_followed_by_a_note_and_end_in_k() -> None:
@@ -93,7 +92,7 @@ def test_numbers_may_be_followed_by_a_note_and_end_in_k() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_out", "told"),
+    ("left_out", "stated"),
     [
         ({"vocab": ""}, "vocab: not published, taken as GPT-2's 50257"),
         ({"kv_heads": ""}, "kv_heads: not published, taken as heads"),
@@ -112,8 +111,8 @@ def test_numbers_may_be_followed_by_a_note_and_end_in_k() -> None:
         ),
     ],
 )
-def test_what_a_row_leaves_open_is_told_with_it(left_out: dict[str, str], told: str) -> None:
-    assert told in "; ".join(candidates(row(**left_out)).assumed)
+def test_what_a_row_leaves_open_is_reported_with_it(left_out: dict[str, str], stated: str) -> None:
+    assert stated in "; ".join(candidates(row(**left_out)).assumed)
 
 
 def test_a_row_that_states_all_leaves_nothing_open() -> None:
@@ -150,7 +149,7 @@ def test_recomputation_of_some_layers_and_attention_kernels_are_read() -> None:
     assert candidates(row(recompute="0 layers")).runs[0].plan.recompute == "none"
 
 
-def test_a_table_without_peaks_is_told(tmp_path: Path, command: Command) -> None:
+def test_a_table_without_peaks_is_reported(tmp_path: Path, command: Command) -> None:
     assert compare_memory([row()]) == []
     assert "no row states its memory" in command.text(
         "validate", "memory", "--truth", str(written(tmp_path / "runs.csv", DENSE))

@@ -304,7 +304,7 @@ def test_looking_up_needs_numpy_alone() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_a_model_whose_pool_is_missing_is_told_with_the_file() -> None:
+def test_a_model_whose_pool_is_missing_is_reported_with_the_file() -> None:
     known = artifact.load(SHIPPED_DATA / "regressors" / "epyc-2-cores")
     key = next(iter(known.records))
     with pytest.raises(SamplesError, match=r"bank\.npz: the model of .* is damaged"):

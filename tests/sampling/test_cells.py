@@ -76,7 +76,7 @@ def test_the_background_runs_until_it_is_halted_and_then_to_the_number_agreed_on
     assert len(pieces) == begun + 3
 
 
-def test_what_fails_in_the_background_is_told_in_the_foreground() -> None:
+def test_what_fails_in_the_background_is_reported_in_the_foreground() -> None:
     def fail() -> None:
         raise RuntimeError("the wire broke")
 

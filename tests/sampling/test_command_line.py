@@ -68,7 +68,7 @@ def test_a_closed_pipe_is_known_without_a_buffer_too() -> None:
     assert with_closed_reader(("predict", "one-batch", DEMO, "--json"), unbuffered=True) == (STDOUT_CLOSED, "")
 
 
-def test_a_wrong_config_into_a_closed_pipe_is_still_told() -> None:
+def test_a_wrong_config_into_a_closed_pipe_is_still_reported() -> None:
     code, errors = with_closed_reader(("predict", "one-batch", DEMO, "--set", "batch.seq_len=x"))
     assert code == 2
     assert "batch.seq_len" in errors

@@ -1,4 +1,4 @@
-"""Errors of several checks are told together."""
+"""Errors of several checks are reported together."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from sampling.errors import Checks, SamplesError, UserError
 
 
-def test_the_error_that_ends_the_checks_is_told_with_the_kept_ones() -> None:
-    with pytest.raises(SamplesError) as told, Checks() as checks:
+def test_the_error_that_ends_the_checks_is_reported_with_the_kept_ones() -> None:
+    with pytest.raises(SamplesError) as caught, Checks() as checks:
         with checks.one():
             raise SamplesError("first")
         raise UserError("second")
-    assert str(told.value) == "first\nsecond"
+    assert str(caught.value) == "first\nsecond"
 
 
 def test_a_bug_within_the_checks_stays_one() -> None:

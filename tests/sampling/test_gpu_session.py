@@ -44,7 +44,7 @@ def without(tmp_path: Path, libraries: tuple[str, ...]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
-def test_a_python_without_torch_is_told_in_one_line(arguments: list[str], tmp_path: Path) -> None:
+def test_a_python_without_torch_is_reported_in_one_line(arguments: list[str], tmp_path: Path) -> None:
     env = without(tmp_path, ("torch",))
     done = subprocess.run(command(*arguments), cwd=CLONE, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -182,7 +182,7 @@ def test_what_is_left_says_whether_it_was_asked_for(named_left: int, optional_le
     assert _left(outcome, named=True) == said
 
 
-def test_quarantined_rows_are_told_by_reason_with_what_to_do() -> None:
+def test_quarantined_rows_are_reported_by_reason_with_what_to_do() -> None:
     reasons = [
         "noisy: the median is uncertain by 20%, limit 15%",
         "other processes took 30% of the CPU, limit 10%",

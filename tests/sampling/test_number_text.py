@@ -42,7 +42,9 @@ def test_a_duration_has_three_digits_and_no_exponent(time_us: float, text: str) 
         (0.0, 7.0, "0 to 7.00 µs"),
     ],
 )
-def test_an_interval_is_told_in_one_unit_with_one_number_of_decimals(low_us: float, high_us: float, text: str) -> None:
+def test_an_interval_is_reported_in_one_unit_with_one_number_of_decimals(
+    low_us: float, high_us: float, text: str
+) -> None:
     assert durations(low_us, high_us) == text
 
 
@@ -55,5 +57,5 @@ def test_what_rounds_to_nothing_has_no_sign_and_what_is_below_it_a_minus() -> No
 
 
 def test_a_plain_number_has_no_exponent() -> None:
-    told = {1.5e9: "1,500,000,000", 1e-5: "0.00001", -0.25: "−0.25", 27.311: "27.31", -0.0: "0", 1.0: "1"}
-    assert {value: plain(value) for value in told} == told
+    texts = {1.5e9: "1,500,000,000", 1e-5: "0.00001", -0.25: "−0.25", 27.311: "27.31", -0.0: "0", 1.0: "1"}
+    assert {value: plain(value) for value in texts} == texts

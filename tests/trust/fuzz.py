@@ -97,8 +97,7 @@ def _peak_bytes() -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = command(__doc__, cases=10_000)
-    made.add_argument("--kind", choices=SHARES, action="append", help="this kind alone; may be repeated")
+    made = command(__doc__, cases=10_000, part="kind", parts=SHARES)
     made.add_argument("--here", action="store_true", help="one kind in this process, as JSON")
     return made
 

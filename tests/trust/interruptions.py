@@ -5,7 +5,6 @@ After a signal the same command runs to its end: what was finished must still be
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -389,14 +388,8 @@ def _file_system(folder: Path, options: str) -> Iterator[bool]:
         subprocess.run(["umount", "-l", str(place)], check=True, capture_output=True)
 
 
-def parser() -> argparse.ArgumentParser:
-    made = command(__doc__, cases=200)
-    made.add_argument("--trial", choices=SHARES, action="append", help="this command alone; may be repeated")
-    return made
-
-
 def main() -> None:
-    options = parser().parse_args()
+    options = command(__doc__, cases=200, part="trial", parts=SHARES).parse_args()
     begun = time.monotonic()
     until, half = begun + 60 * options.minutes, begun + 30 * options.minutes
     share = options.cases / sum(SHARES.values())

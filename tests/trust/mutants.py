@@ -5,7 +5,6 @@ Mutants are sampled from the rooms below, each tried in a copy of the project wi
 
 from __future__ import annotations
 
-import argparse
 import ast
 import random
 import shutil
@@ -197,14 +196,8 @@ def survives(project: Path, mutant: Mutant, tests: Sequence[str]) -> bool:
         file.write_text(sound)
 
 
-def parser() -> argparse.ArgumentParser:
-    made = command(__doc__, cases=40)
-    made.add_argument("--room", choices=ROOMS, action="append", help="this room alone; may be repeated")
-    return made
-
-
 def main() -> None:
-    options = parser().parse_args()
+    options = command(__doc__, cases=40, part="room", parts=ROOMS).parse_args()
     begun = time.monotonic()
     rooms = options.room or list(ROOMS)
     tried: dict[str, list[tuple[Mutant, bool]]] = {name: [] for name in rooms}

@@ -5,18 +5,22 @@ from __future__ import annotations
 import argparse
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "trust.md"
 
 
-def command(description: str | None, *, cases: int, seed: int = 0) -> argparse.ArgumentParser:
-    """The options that every one of these commands has."""
+def command(
+    description: str | None, *, cases: int, seed: int = 0, part: str = "", parts: Collection[str] = ()
+) -> argparse.ArgumentParser:
+    """The options that every one of these commands has; `part` names the one that picks some of the `parts`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--cases", type=int, default=cases, help=f"how many to try (default: {cases})")
     parser.add_argument("--seed", type=int, default=seed, help="of the first case; the others count on from it")
     parser.add_argument("--minutes", type=float, default=60.0, help="no case begins after this time (default: 60)")
+    if part:
+        parser.add_argument(f"--{part}", choices=parts, action="append", help=f"this {part} alone; may be repeated")
     parser.add_argument("--keep", action="store_true", help=f"write the table into {PAGE.name}")
     return parser
 

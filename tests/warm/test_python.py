@@ -40,7 +40,7 @@ def test_arguments_environment_and_end_are_those_of_a_process_of_its_own(
     assert said("-m", "twice", "a", PYTHONPATH=str(tmp_path)) == (7, expected, "")
     assert said("-c", "import sys; print(sys.argv, 'torch' in sys.modules)", "b") == (0, f"['-c', 'b'] {warm}\n", "")
     assert said("-c", "1 / 0") == (1, "", "ZeroDivisionError: division by zero")
-    assert said("-c", "import sys; sys.exit('told')") == (1, "", "told")
+    assert said("-c", "import sys; sys.exit('why')") == (1, "", "why")
     assert said("-c", "import os; os.kill(os.getpid(), 9)") == (-signal.SIGKILL, "", "")
 
 

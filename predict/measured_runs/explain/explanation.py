@@ -37,7 +37,6 @@ from predict.measured_runs.explain.timeline import UNNAMED
 from predict.measured_runs.explain.trace_matches_config import CallTimes, require_same_step
 from predict.measured_runs.measured_step import logged_us
 from predict.measurement.pace import Pace, pace_over
-from predict.run.training_run import TrainingRun
 from predict.serialise import version_of
 from predict.step.breakdown import HOST, P2P, TP
 from predict.step.prediction import Prediction
@@ -213,7 +212,7 @@ def _term_json(term: Term) -> dict[str, Any]:
 
 
 def explain(
-    config: Config | TrainingRun,
+    config: Config,
     overrides: Sequence[str] = (),
     *,
     trace: Path | str,

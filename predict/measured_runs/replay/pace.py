@@ -97,24 +97,24 @@ class TraceFactors:
         return bool(self.halves)
 
     @property
-    def unasked(self) -> TraceFactors:
+    def unscaled(self) -> TraceFactors:
         """The trace's own factors, without those that a question asks for."""
         return replace(self, scaled={}, links=1.0)
 
     def of(self, call: Call, way: str) -> tuple[float, str]:
         """The factor of an operator, and whether it is replayed or modelled."""
         heading = heading_of(call)
-        asked = self.scaled.get(heading, 1.0)
+        scale = self.scaled.get(heading, 1.0)
         own = self.calls.get((call, way))
         if own is not None:
-            return asked * own, REPLAYED
-        return asked * self.halves.get((heading, way), self.others), MODELLED
+            return scale * own, REPLAYED
+        return scale * self.halves.get((heading, way), self.others), MODELLED
 
     def of_messages(self, heading: str) -> tuple[float, str]:
         """The factor of messages of a heading, and whether it is replayed or modelled."""
-        asked = self.scaled.get(heading, 1.0) * self.links
+        scale = self.scaled.get(heading, 1.0) * self.links
         seen = self.messages.get(heading)
-        return (asked, MODELLED) if seen is None else (asked * seen, REPLAYED)
+        return (scale, MODELLED) if seen is None else (scale * seen, REPLAYED)
 
     def host_beside_us(self, call: Call) -> float:
         """The host's time around one run of an operator."""

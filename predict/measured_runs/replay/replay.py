@@ -57,7 +57,7 @@ class ReplayedPrices:
     def __init__(self, inner: Prices, factors: TraceFactors) -> None:
         self._inner = inner
         self.factors = factors
-        self._unasked = ReplayedPrices(inner, factors.unasked) if factors != factors.unasked else self
+        self._unscaled = ReplayedPrices(inner, factors.unscaled) if factors != factors.unscaled else self
         self._known: dict[tuple[Call, Phase], float] = {}
         self.profile_error = inner.profile_error
         self.transfer_error = inner.transfer_error
@@ -112,18 +112,18 @@ class ReplayedPrices:
         """Time of one run of a call that has parts."""
         key = unit.call, unit.phase
         if key not in self._known:
-            before = self._unasked.parts(Counted(call=unit.call, phase=unit.phase))
-            asked = self.parts(Counted(call=unit.call, phase=unit.phase))
+            before = self._unscaled.parts(Counted(call=unit.call, phase=unit.phase))
+            scaled = self.parts(Counted(call=unit.call, phase=unit.phase))
             least_us = unit.time.median_us * self._share_of_whole(unit, before)
             beyond_us = max(0.0, least_us - total_us(before))
-            self._known[key] = total_us(asked) + beyond_us * self._asked_beyond(unit, before, asked)
+            self._known[key] = total_us(scaled) + beyond_us * self._scale_beyond(unit, before, scaled)
         return self._known[key]
 
-    def _asked_beyond(self, unit: Priced, before: Sequence[Priced], asked: Sequence[Priced]) -> float:
+    def _scale_beyond(self, unit: Priced, before: Sequence[Priced], scaled: Sequence[Priced]) -> float:
         """The factor asked for on what a sampled whole takes beyond its parts: the factor of the parts that the ledger books it under."""
         places = [place for place, part in enumerate(before) if self._takes_the_rest(unit, part, before)]
         before_us = total_us([before[place] for place in places])
-        return total_us([asked[place] for place in places]) / before_us if before_us else 1.0
+        return total_us([scaled[place] for place in places]) / before_us if before_us else 1.0
 
     def _takes_the_rest(self, unit: Priced, part: Priced, parts: Sequence[Priced]) -> bool:
         """Whether the rest of a whole is the part's: a reduction's messages', else of a layer on one rank its guessed operators'."""
@@ -335,38 +335,38 @@ def what_if(
 
     UserError for a heading or for messages that the step in question does not have, and for a trace of another run.
     """
-    traced_run, asked_run = load(config), load(config, overrides)
+    traced_run, other_run = load(config), load(config, overrides)
     measured = read_measured(Path(trace), traced_run)
     measured = replace(measured, logged_us=logged_us(log, traced_run, report))
-    return replayed(traced_run, asked_run, measured, kernels=kernels, link_speed=link_speed)
+    return replayed(traced_run, other_run, measured, kernels=kernels, link_speed=link_speed)
 
 
 def replayed(
     traced_run: TrainingRun,
-    asked_run: TrainingRun,
+    other_run: TrainingRun,
     measured: TracedStep,
     *,
     kernels: Mapping[str, float] | None = None,
     link_speed: float = 1.0,
 ) -> Replay:
-    """Replay the traced step of `traced_run` as `asked_run`."""
+    """Replay the traced step of `traced_run` as `other_run`."""
     before = estimate(traced_run, require_fit=False)
     factors = fitted_factors(before, measured)
-    modelled = estimate(asked_run, require_fit=False)
+    modelled = estimate(other_run, require_fit=False)
     target_us = without_profiler(measured).step_us
     rest_us = target_us - _at(traced_run, factors).median_us
-    asked = replace(
-        _for_other_layers(factors, traced_run, asked_run, pace=target_us / before.median_us),
+    scaled = replace(
+        _for_other_layers(factors, traced_run, other_run, pace=target_us / before.median_us),
         scaled=dict(kernels or {}),
         links=1 / link_speed,
     )
-    _require_headings(asked, modelled)
+    _require_headings(scaled, modelled)
     return Replay(
         traced=measured,
         traced_us=target_us,
         modelled=modelled,
-        replayed=_at(asked_run, asked),
-        same_run=_settings(asked_run) == _settings(traced_run),
+        replayed=_at(other_run, scaled),
+        same_run=_settings(other_run) == _settings(traced_run),
         rest_us=rest_us,
     )
 
@@ -376,11 +376,11 @@ def _settings(run: TrainingRun) -> tuple[object, ...]:
     return run.model, run.cluster, run.plan, run.batch, run.precision, run.execution, run.real
 
 
-def _for_other_layers(factors: TraceFactors, traced: TrainingRun, asked: TrainingRun, *, pace: float) -> TraceFactors:
+def _for_other_layers(factors: TraceFactors, traced: TrainingRun, other: TrainingRun, *, pace: float) -> TraceFactors:
     """The factors as far as they hold for the ranks and layers of the run in question."""
-    alike = (traced.plan.tp > 1) == (asked.plan.tp > 1) or not asked.execution.whole_layers
+    alike = (traced.plan.tp > 1) == (other.plan.tp > 1) or not other.execution.whole_layers
     carried = factors if alike else factors.in_other_layers()
-    return carried if asked.cluster.threads == traced.cluster.threads else carried.on_other_threads(pace)
+    return carried if other.cluster.threads == traced.cluster.threads else carried.on_other_threads(pace)
 
 
 def _at(run: TrainingRun, factors: TraceFactors) -> Prediction:
@@ -388,18 +388,18 @@ def _at(run: TrainingRun, factors: TraceFactors) -> Prediction:
     return estimate(run, prices=prices, require_fit=False)
 
 
-def _require_headings(asked: TraceFactors, modelled: Prediction) -> None:
+def _require_headings(factors: TraceFactors, modelled: Prediction) -> None:
     """UserError for a heading whose time no factor moves: one that follows from the plan, or that the step in question does not have;
     and for other links where nothing is sent."""
-    unmoved = {BUBBLE: FOLLOWING, STRAGGLERS: FOLLOWING} | ({} if asked.host_us else {HOST: MODELLED_HOST})
+    unmoved = {BUBBLE: FOLLOWING, STRAGGLERS: FOLLOWING} | ({} if factors.host_us else {HOST: MODELLED_HOST})
     step = predicted_step(modelled)
-    if asked.links != 1 and not any(step.messages_us.values()):
+    if factors.links != 1 and not any(step.messages_us.values()):
         raise UserError(
             f"--link-speed: {modelled.run.name} sends nothing between ranks, so that no link moves its step; omit it"
         )
     known = sorted({*step.headings, HOST} - unmoved.keys())
     faults = [
-        f"{name}: {unmoved.get(name, 'not in the ledger of this step')}" for name in asked.scaled if name not in known
+        f"{name}: {unmoved.get(name, 'not in the ledger of this step')}" for name in factors.scaled if name not in known
     ]
     if faults:
         raise UserError(f"--kernel: {'; '.join(faults)}; give one of {', '.join(known)}")

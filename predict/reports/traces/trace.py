@@ -11,7 +11,6 @@ from predict import estimate, load
 from predict.config.document import Config
 from predict.reports.traces.chakra import save_chakra
 from predict.reports.traces.chrome import save_step_trace
-from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
 from sampling.files.faults import shown
@@ -31,7 +30,7 @@ class WrittenTrace:
 
 
 def trace(
-    config: Config | TrainingRun,
+    config: Config,
     overrides: Sequence[str] = (),
     *,
     output: Path | str,

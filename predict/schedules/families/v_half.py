@@ -93,28 +93,28 @@ def _solve_all(block: Block, ranks: int, microbatches: int) -> list[Rows]:
 
 
 class _Rank:
-    """The slots of one rank's legs, by leg and microbatch, and which of them are settled."""
+    """The slots of one rank's legs, by leg and microbatch, and which of them are fixed."""
 
     def __init__(self, legs: list[list[int]], *, weights: bool) -> None:
         self.slots = [list(leg) for leg in legs]
         if weights:
             self.slots.append(_weights(legs))
-        self.settled = [False] * (max(of_leg[-1] for of_leg in self.slots) + 2)
+        self.fixed = [False] * (max(of_leg[-1] for of_leg in self.slots) + 2)
         self.backwards: list[int] = []
-        """Slots of the settled backward legs, ascending."""
-        self.memory = _Memory(self.slots, len(self.settled))
+        """Slots of the fixed backward legs, ascending."""
+        self.memory = _Memory(self.slots, len(self.fixed))
 
-    def settle(self, leg: int, microbatch: int) -> None:
+    def fix(self, leg: int, microbatch: int) -> None:
         slot = self.slots[leg][microbatch]
-        self.settled[slot] = True
+        self.fixed[slot] = True
         if leg in (BACK_DOWN, BACK_UP):
             insort(self.backwards, slot)
 
     def move(self, leg: int, microbatch: int, earliest: int, limit: int) -> None:
-        """Move a leg to the first unsettled slot from `earliest` on where the memory stays within the limit."""
+        """Move a leg to the first free slot from `earliest` on where the memory stays within the limit."""
         now = self.slots[leg][microbatch]
         for slot in range(max(earliest, self.memory.earliest(leg, now, limit)), now):
-            if not self.settled[slot] and self.memory.move(leg, now, slot, limit):
+            if not self.fixed[slot] and self.memory.move(leg, now, slot, limit):
                 self.slots[leg][microbatch] = slot
                 return
 
@@ -192,7 +192,7 @@ def _move_forward(ranks: list[_Rank], *, warm_up: bool) -> None:
             here.move(leg, microbatch, _ready(ranks, rank, leg, microbatch), limit)
         if steady and leg == DOWN and microbatch == last:
             steady = False
-        here.settle(leg, microbatch)
+        here.fix(leg, microbatch)
 
 
 def _ready(ranks: list[_Rank], rank: int, leg: int, microbatch: int) -> int:

@@ -113,14 +113,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_faults_of_a_file_are_told(fault: str, tmp_path: Path) -> None:
-    text, told = FAULTS[fault]
+def test_the_faults_of_a_file_are_reported(fault: str, tmp_path: Path) -> None:
+    text, message = FAULTS[fault]
     path = tmp_path / "card.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         device_of(str(path))
 
 
-def test_a_precision_that_the_device_lacks_is_told() -> None:
+def test_a_precision_that_the_device_lacks_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"fp8: NVIDIA A100.* has no such peak"):
         device_of("a100-80gb").macs_in("fp8")

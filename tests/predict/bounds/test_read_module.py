@@ -59,9 +59,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_line_of_what_cannot_be_read_is_told(case: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    body, told = CASES[case]
-    with pytest.raises(UserError, match=told) as caught:
+def test_the_line_of_what_cannot_be_read_is_reported(
+    case: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    body, message = CASES[case]
+    with pytest.raises(UserError, match=message) as caught:
         read_module(write(tmp_path, body), "bf16")
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")

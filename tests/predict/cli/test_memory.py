@@ -26,13 +26,13 @@ def out(command: Command, *arguments: str) -> str:
     return command.text("memory", *arguments)
 
 
-def told(command: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def memory_of(command: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(out(command, *arguments, "--json"))
     return content
 
 
 def test_json_is_stable_and_adds_up(command: Command) -> None:
-    content = told(command, LARGE, *HEAVY)
+    content = memory_of(command, LARGE, *HEAVY)
     assert content["version"] == 1
     assert {"ranks", "point_bytes", "upper_bytes", "capacity_bytes", "headroom_bytes", "verdict", "advice"} <= set(
         content
@@ -48,8 +48,8 @@ def test_json_is_stable_and_adds_up(command: Command) -> None:
 
 
 def test_the_advised_settings_can_be_given_back(command: Command) -> None:
-    first = told(command, LARGE, *HEAVY)["advice"][0]
-    again = told(command, LARGE, *HEAVY, *(part for setting in first["settings"] for part in ("--set", setting)))
+    first = memory_of(command, LARGE, *HEAVY)["advice"][0]
+    again = memory_of(command, LARGE, *HEAVY, *(part for setting in first["settings"] for part in ("--set", setting)))
     assert again["verdict"] == first["verdict"] == "FITS"
     assert again["point_bytes"] == pytest.approx(first["point_bytes"])
     assert again["advice"] == []
@@ -57,8 +57,8 @@ def test_the_advised_settings_can_be_given_back(command: Command) -> None:
 
 def test_best_is_reported_and_advised_where_no_schedule_fits(command: Command) -> None:
     best = (LARGE, "--set", "plan.schedule=best", "--set", "batch.micro=16")
-    content = told(command, *best)
-    others = {name: told(command, *best, "--set", f"plan.schedule={name}") for name in SEVERAL_CHUNKS}
+    content = memory_of(command, *best)
+    others = {name: memory_of(command, *best, "--set", f"plan.schedule={name}") for name in SEVERAL_CHUNKS}
     assert content["verdict"] == "OOM" and content["advice"]
     assert content["point_bytes"] == min(other["point_bytes"] for other in others.values())
     text = command.run("memory", *best, "--check", code=4)
@@ -88,8 +88,8 @@ def test_the_picture_has_a_panel_a_rank_and_the_capacity(tmp_path: Path, command
 @pytest.mark.usefixtures("starts_warm")
 def test_a_benchmark_of_this_machine_is_saved_loaded_and_restored(command: Command, tmp_path: Path) -> None:
     file = tmp_path / "counted.json"
-    taken = told(command, DEMO, "--mode", "both", "--save-benchmark", str(file))
-    loaded = told(command, DEMO, "--load-benchmark", str(file))
+    taken = memory_of(command, DEMO, "--mode", "both", "--save-benchmark", str(file))
+    loaded = memory_of(command, DEMO, "--load-benchmark", str(file))
     assert taken["mode"] == "both" and loaded["mode"] == "benchmark"
     assert taken["benchmark"] == loaded["benchmark"]
     assert loaded["point_bytes"] == loaded["benchmark"]["point_bytes"]

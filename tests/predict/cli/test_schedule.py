@@ -78,8 +78,8 @@ def test_order_trace_and_plot_are_written_for_the_best(command: Command, tmp_pat
     assert again["makespan"] == 27.0
 
 
-def test_the_peak_until_w_is_told_beside_the_account_of_zb_auto(command: Command, tmp_path: Path) -> None:
-    """The order of zb-auto, read from a file, holds as much as is told under its name."""
+def test_the_peak_until_w_is_reported_beside_the_account_of_zb_auto(command: Command, tmp_path: Path) -> None:
+    """The order of zb-auto, read from a file, holds as much as is stated under its name."""
     path = tmp_path / "zb.csv"
     options = ["--pp", "8", "--microbatches", "32"]
     assert "zb-auto counts 50% of an activation as let go at B" in command.text(

@@ -70,8 +70,8 @@ def test_the_function_gives_what_the_command_prints(command: Command) -> None:
     made = search(config, opened, top=8, min_interval_overlap=0.95, jobs=1)
     assert isinstance(made, Answer)
     options = [text for setting in opened for text in ("--set", setting)]
-    told = ["--top", "8", "--min-interval-overlap", "0.95", "--jobs", "1"]
-    printed = command.json("search", str(config), *options, *told)
+    best_eight = ["--top", "8", "--min-interval-overlap", "0.95", "--jobs", "1"]
+    printed = command.json("search", str(config), *options, *best_eight)
     assert answer_json(made) | {"seconds": 0} == printed | {"seconds": 0}
     assert all(plan.ratio.tied for plan in made.plans)
     assert printed["left_out"][
@@ -124,7 +124,7 @@ def run(*arguments: str) -> None:
     options.run(options)
 
 
-def test_a_share_of_the_memory_that_is_too_small_is_told_with_one_that_does() -> None:
+def test_a_share_of_the_memory_that_is_too_small_is_reported_with_one_that_does() -> None:
     with pytest.raises(InfeasibleError, match=r"; raise --max-memory to 0\.\d+$") as error:
         run("--max-memory", "0.01")
     share = str(error.value).rpartition(" ")[2]

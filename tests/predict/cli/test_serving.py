@@ -11,7 +11,7 @@ import pytest
 import predict
 from predict.cli.serving import rates_of
 from predict.reports.serving import answer_json
-from predict.reports.serving_step import believed
+from predict.reports.serving_step import most_certain
 from predict.serving import StepBatch, step_time
 from predict.serving.coefficients import coefficients_json, shipped_coefficients
 from predict.serving.config import load_serving
@@ -22,7 +22,7 @@ from tests.predict.command import Command
 from tests.predict.serving.servers import CONFIG, SHORT
 
 
-def test_several_models_say_which_to_believe(tmp_path: Path, command: Command) -> None:
+def test_of_several_models_the_most_certain_is_named(tmp_path: Path, command: Command) -> None:
     """The one with the narrowest interval on the server; what is only assumed does not count."""
     server = load_serving(CONFIG).server
     shipped = [Stepper(server, shipped_coefficients(name)) for name in MODELS]
@@ -34,13 +34,13 @@ def test_several_models_say_which_to_believe(tmp_path: Path, command: Command) -
     own = tmp_path / "own.json"
     own.write_text(json.dumps(coefficients_json(replace(formula.coefficients, source="my own"))))
     elsewhere = Stepper(server, replace(kernels.coefficients, architectures=("ampere",)))
-    assert believed(shipped) is kernels
-    assert believed([kernels, sure, assumed]) is sure
-    assert believed([elsewhere, formula]) is formula
-    told = " ".join(command.text("serving-step", str(CONFIG), "--decodes", "8x500", "--model", "all").split())
-    assert "memory traffic (β3)" in told
-    assert "believe kernels: its interval is the narrowest of the fitted models, up to 7.8% above the step" in told
-    assert "published 35.0%, assumed" in told
+    assert most_certain(shipped) is kernels
+    assert most_certain([kernels, sure, assumed]) is sure
+    assert most_certain([elsewhere, formula]) is formula
+    printed = " ".join(command.text("serving-step", str(CONFIG), "--decodes", "8x500", "--model", "all").split())
+    assert "memory traffic (β3)" in printed
+    assert "rely on kernels: of the fitted models it has the narrowest interval, up to 7.8% above the step" in printed
+    assert "published 35.0%, assumed" in printed
     step = ["serving-step", str(CONFIG), "--decodes", "8x500", "--coefficients", str(own)]
     for names in ([], ["--model", "all"]):
         assert "coefficients: my own" in command.text(*step, *names)

@@ -57,9 +57,9 @@ def test_a_command_refuses_another_kind_of_config_and_names_one_that_takes_it(
     name: str, kind: str, command: Command, tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
-    told = command.refused(*words(BY_NAME[name], OF_KIND[kind]))
+    printed = command.refused(*words(BY_NAME[name], OF_KIND[kind]))
     article = "an RL" if kind == RL else f"a {kind}"
-    assert f"{article} config; predict it with `predict " in told
+    assert f"{article} config; predict it with `predict " in printed
 
 
 def test_the_help_of_all_commands_loads_none_of_them() -> None:

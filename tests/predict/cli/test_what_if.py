@@ -33,10 +33,10 @@ def test_the_changes_of_the_terms_of_a_comparison_add_up_to_that_of_the_step(com
 
 
 def test_export_and_import_config(tmp_path: Path, command: Command) -> None:
-    told = command.run("export", LLAMA, "--to", "megatron-lm", "--output", str(tmp_path))
+    answer = command.run("export", LLAMA, "--to", "megatron-lm", "--output", str(tmp_path))
     script = tmp_path / "llama3-70b-64xh100.megatron-lm.sh"
-    assert told.out == ""
-    assert "not expressed: execution.framework: 'nemo'" in told.err
+    assert answer.out == ""
+    assert "not expressed: execution.framework: 'nemo'" in answer.err
     read = ["import-config", str(script), "--set", "cluster.hardware=h100"]
     command.run(*read, "--output", str(tmp_path / "run.yml"))
     command.run("one-batch", str(tmp_path / "run.yml"))

@@ -55,7 +55,7 @@ def test_a_mapping_is_a_config_of_its_kind(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_all_faults_of_a_mapping_and_its_settings_are_told_by_their_paths(name: str) -> None:
+def test_all_faults_of_a_mapping_and_its_settings_are_reported_by_their_paths(name: str) -> None:
     settings, said = FAULTS[name]
     with pytest.raises(ConfigError) as error:
         kind(name).load({**MAPPINGS[name], "modle": "llama3-8b"}, settings)

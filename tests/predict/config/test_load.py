@@ -209,7 +209,7 @@ def test_a_model_goes_by_its_usual_names(name: str, model: str) -> None:
     assert path.stem == model
 
 
-def test_a_config_names_a_model_and_is_told_its_proper_name(tmp_path: Path) -> None:
+def test_a_config_names_a_model_and_is_given_its_proper_name(tmp_path: Path) -> None:
     assert loaded_by_name(tmp_path, model="Llama-3.1-8B").model.name == "llama3-8b"
 
 
@@ -266,7 +266,7 @@ def test_a_copied_shipped_config_is_the_same_run(tmp_path: Path) -> None:
     assert load(copy) == load(CONFIGS / "runs" / "demo.yml")
 
 
-def test_a_path_of_no_file_is_told_the_shipped_name_that_would_do(tmp_path: Path) -> None:
+def test_a_path_of_no_file_is_refused_with_the_shipped_name_that_would_do(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"model: '../models/llama3-70b.json'.*or give a shipped model .*: llama3-70b"
     ):

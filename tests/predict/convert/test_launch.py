@@ -158,7 +158,7 @@ def test_a_plan_that_a_tool_does_not_start_with_is_refused_in_a_line(
     assert not any("enable_async_tensor_parallel = true" in text for text in made_of.files.values())
 
 
-def test_deepspeed_is_told_at_which_interval_layers_are_mixtures(tmp_path: Path) -> None:
+def test_deepspeed_is_given_at_which_interval_layers_are_mixtures(tmp_path: Path) -> None:
     """Its own default makes every second layer one."""
     run = made("mixtral-8x7b", plan__dp=8, batch__global=64, **DEEP)
     files = written(run, "deepspeed", tmp_path)

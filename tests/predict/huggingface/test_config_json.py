@@ -1,4 +1,4 @@
-"""Configs of models that are wrong or not modelled: each fault is told with its place and fix."""
+"""Configs of models that are wrong or not modelled: each fault is reported with its place and fix."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def test_the_key_of_a_wrong_value_is_blamed(name: str, changes: dict[str, Any], 
         ("phi", ["an output head with a bias", "did you mean 'phi3'"]),
     ],
 )
-def test_an_unknown_architecture_is_told_with_the_nearest_and_what_is_missing(
+def test_an_unknown_architecture_is_reported_with_the_nearest_and_what_is_missing(
     model_type: str, fragments: list[str]
 ) -> None:
-    told = faults_of({"model_type": model_type, "num_experts": 3, "add_cross_attention": True})
-    assert all(fragment in told for fragment in (*fragments, "add_cross_attention: true"))
-    assert "num_experts: " not in told
+    message = faults_of({"model_type": model_type, "num_experts": 3, "add_cross_attention": True})
+    assert all(fragment in message for fragment in (*fragments, "add_cross_attention: true"))
+    assert "num_experts: " not in message
 
 
-def test_faults_of_sizes_and_of_layers_are_told_at_once() -> None:
-    told = faults_of({**TINY["qwen3"], "hidden_size": 0, "layer_types": ["linear_attention"]})
-    assert [line.split(": ")[1] for line in told.splitlines()] == ["hidden_size", "layer_types[0]"]
+def test_faults_of_sizes_and_of_layers_are_reported_at_once() -> None:
+    message = faults_of({**TINY["qwen3"], "hidden_size": 0, "layer_types": ["linear_attention"]})
+    assert [line.split(": ")[1] for line in message.splitlines()] == ["hidden_size", "layer_types[0]"]
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def test_a_noisy_run_moves_terms_less(tmp_path: Path, command: Command) -> None:
         place = tmp_path / "step.json"
         place.write_text(json.dumps({"step_time_us": times, "others_shares": [share] * 4}))
         arguments = ["calibrate", CONFIG, "--measured", str(place), "--output", str(tmp_path / "a.yml"), "--json"]
-        told = command.run(*arguments, "--dry-run")
-        return json.loads(told.out)["runs"][0]["after_us"] - step_us(one), told.err
+        answer = command.run(*arguments, "--dry-run")
+        return json.loads(answer.out)["runs"][0]["after_us"] - step_us(one), answer.err
 
     (quiet, said), (spread, spread_said), (beside, beside_said) = moved(1.05, 0.0), moved(2.5, 0.0), moved(1.05, 0.5)
     assert quiet > 3 * spread > 0
@@ -98,8 +98,8 @@ def test_a_step_of_a_cpu_whose_rows_are_anothers_moves_its_terms_and_narrows_its
     found = fit(asked)
     assert reach(found) is None
     require_explained(asked, found)
-    told = calibrated(other, posterior_of(asked, found))
-    after = estimate(told)
+    answer = calibrated(other, posterior_of(asked, found))
+    after = estimate(answer)
     assert after.median_us == pytest.approx(1.6 * before.median_us, rel=0.1)
     assert after.step_time.low_us < 1.6 * before.median_us < after.step_time.high_us
     assert after.share_left < 0.6
@@ -107,7 +107,7 @@ def test_a_step_of_a_cpu_whose_rows_are_anothers_moves_its_terms_and_narrows_its
     with pytest.raises(
         UserError, match="fitted to times from rows of another CPU, and the step's are from rows of this CPU"
     ):
-        estimate(told)
+        estimate(answer)
 
 
 def test_a_calibration_of_another_cluster_is_refused(tmp_path: Path, command: Command) -> None:
@@ -139,11 +139,11 @@ def test_runs_that_scatter_more_than_expected_leave_wider_intervals() -> None:
     require_explained(apart, found)
     assert found.scatter > 1.2
     one = apart[0].runs[0]
-    told, expected = (
+    answer, expected = (
         estimate(calibrated(one, replace(posterior_of(apart, found), scatter=scatter)))
         for scatter in (found.scatter, 1.0)
     )
-    assert told.share_left == pytest.approx(found.scatter * expected.share_left, rel=0.15)
+    assert answer.share_left == pytest.approx(found.scatter * expected.share_left, rel=0.15)
     assert expected.share_left <= 1
 
 
@@ -221,7 +221,7 @@ def test_measurements_that_cannot_be_are_refused(
     times: list[str], fault: str, tmp_path: Path, command: Command
 ) -> None:
     place = tmp_path / "a.yml"
-    told = command.refused("calibrate", CONFIG, "--measured", *times, "--output", str(place))
-    assert fault in told
-    assert ("; besides, no samples for profile" in told) is (fault == OFF)
+    answer = command.refused("calibrate", CONFIG, "--measured", *times, "--output", str(place))
+    assert fault in answer
+    assert ("; besides, no samples for profile" in answer) is (fault == OFF)
     assert not place.exists()

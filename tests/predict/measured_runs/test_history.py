@@ -102,7 +102,7 @@ def test_two_writers_do_not_meet_and_a_damaged_file_stops_no_other(data: Path, c
     assert "remove the file, or record the run anew" in command.refused("history", code=3)
 
 
-def test_a_slower_network_since_march_is_told_and_explained(command: Command) -> None:
+def test_a_slower_network_since_march_is_reported_and_explained(command: Command) -> None:
     """Three plans that depend on the network by different amounts, the last half on one that takes twice as long."""
     for setting in ("batch.global=128", "batch.global=16", "plan.dp=16"):
         more = ["plan.tp=4", "plan.pp=1", "plan.cp=1"] if setting == "plan.dp=16" else []
@@ -157,7 +157,7 @@ def test_a_change_is_found_where_it_is(shift: float) -> None:
     assert np.median(shifts) == pytest.approx(shift, abs=0.01)
 
 
-def test_a_change_too_small_to_matter_is_not_told() -> None:
+def test_a_change_too_small_to_matter_is_not_reported() -> None:
     assert changes([0.001 * (run >= 15) for run in range(25)], [0] * 25) == []
 
 

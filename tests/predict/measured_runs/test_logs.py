@@ -88,8 +88,8 @@ def test_a_measurement_of_another_run_and_a_missing_file_are_refused(tmp_path: P
         "p10 20.0 s, median 14.0 s and p90 14.0 s, which cannot be": {"step_time_us": {"median": 14e6, "p10": 2e7}},
         "its batch.seq_len is 96, the config's 8192": {"settings": {"batch.seq_len": "96"}},
     }
-    for fault, told in others.items():
-        path.write_text(json.dumps(content | told))
+    for fault, fields in others.items():
+        path.write_text(json.dumps(content | fields))
         with pytest.raises(UserError, match=fault):
             measured_step(str(path), run())
     for missing in ("../nope.log", "2026/train.log"):

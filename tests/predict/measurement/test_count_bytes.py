@@ -172,13 +172,13 @@ def test_the_run_that_was_counted_is_read_from_the_benchmark(model: str) -> None
 
 
 def test_a_benchmark_of_time_stands_without_memory() -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     def fails() -> MemoryBenchmark:
         raise UserError("model: too large")
 
-    assert unless_refused(fails, told.append) is None
-    assert told == ["memory: not benchmarked (model: too large)"]
+    assert unless_refused(fails, reported.append) is None
+    assert reported == ["memory: not benchmarked (model: too large)"]
 
 
 def test_what_cannot_fit_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:

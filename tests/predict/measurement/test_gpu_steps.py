@@ -66,7 +66,7 @@ def unread() -> Reading:
     raise AssertionError("nvidia-smi is there")
 
 
-def test_lines_are_read_and_gaps_are_told() -> None:
+def test_lines_are_read_and_gaps_are_reported() -> None:
     printed = "1755, 612.34\n1740, [N/A]\nunsupported\n[Unknown Error], 600\n17"
     assert parse(printed) == [
         Reading(clock_mhz=1755, power_w=612.34),

@@ -96,7 +96,7 @@ def test_the_prediction_has_the_phases_that_run_and_the_sampler_its_calls() -> N
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "message"),
     [
         ("rl.padding=removed", "rl.padding"),
         ("rl.reward.latency_s=1", "rl.reward.latency_s"),
@@ -108,6 +108,6 @@ def test_the_prediction_has_the_phases_that_run_and_the_sampler_its_calls() -> N
         ("plan.recompute=selective", "plan.recompute"),
     ],
 )
-def test_what_cannot_run_is_refused(setting: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=told):
+def test_what_cannot_run_is_refused(setting: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
         require_measurable_rl(load_rl(CONFIG, [*SMALL, setting]))

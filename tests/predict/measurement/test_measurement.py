@@ -21,7 +21,7 @@ def test_the_median_is_of_the_quiet_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "share", "noise", "told"),
+    ("times", "share", "noise", "line"),
     [
         ((716.0, 780.0, 1020.0, 1340.0, 1650.0, 1967.0), 0.0, SPREAD, "the steps differ widely"),
         ((716.0, 780.0, 1020.0, 1340.0, 1650.0, 1967.0), 0.5, OTHERS, "other processes disturbed most steps;"),
@@ -30,12 +30,12 @@ def test_the_median_is_of_the_quiet_steps() -> None:
     ],
 )
 def test_steps_that_differ_widely_are_noisy_beside_quiet_processes(
-    times: tuple[float, ...], share: float, noise: str, told: str
+    times: tuple[float, ...], share: float, noise: str, line: str
 ) -> None:
     result = measured(times, others_shares=(share,) * len(times))
     assert result.noise == noise
     assert (result.to_json()["noisy"], result.to_json()["noise"]) == (bool(noise), noise)
-    assert told in measurement_text(result).split("\n")[-1]
+    assert line in measurement_text(result).split("\n")[-1]
 
 
 def test_rounds_are_pooled_step_by_step() -> None:

@@ -61,7 +61,7 @@ def test_a_machine_without_grouped_products_takes_the_loop(monkeypatch: pytest.M
     assert choose_products(torch.nn.Linear(2, 2)) == ""
 
 
-def test_the_busiest_expert_is_told() -> None:
+def test_the_busiest_expert_is_reported() -> None:
     module, x = mixture(), torch.randn(1, 64, HIDDEN)
     balanced = busiest_expert(module, lambda: module(x))
     module.router.weight.data[1:] = module.router.weight.data[:1]

@@ -117,7 +117,7 @@ def test_a_gpu_is_waited_for_and_named_as_nvidia_smi_does(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("starts_warm")
-def test_the_failure_of_its_process_is_told() -> None:
+def test_the_failure_of_its_process_is_reported() -> None:
     run = gpu_run(DENSE)
     with pytest.raises(UserError, match=r"(?s)a rank failed \(rank 0\):\n.*bogus"):
         train_alone(run, steps=1, timeout_s=120, device="bogus")

@@ -15,10 +15,12 @@ from tests.predict.measurement.train_variants import run_of
 
 @pytest.mark.usefixtures("starts_warm")
 def test_measures_in_rounds_and_tells_of_them() -> None:
-    told: list[str] = []
-    (result,) = measure_interleaved([(run_of(Plan(pp=2)), "torch")], rounds=1, steps_per_round=4, progress=told.append)
-    assert len(told) == 1
-    assert told[0].startswith("measured 1 of 1: tiny llama-like ")
+    reported: list[str] = []
+    (result,) = measure_interleaved(
+        [(run_of(Plan(pp=2)), "torch")], rounds=1, steps_per_round=4, progress=reported.append
+    )
+    assert len(reported) == 1
+    assert reported[0].startswith("measured 1 of 1: tiny llama-like ")
     assert len(result.step_times_us) == 4
     assert len(result.losses) == 7
     assert result.losses[-1] < result.losses[0] - 0.05

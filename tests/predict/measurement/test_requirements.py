@@ -1,4 +1,4 @@
-"""Which runs can be measured, on a CPU and on one GPU, what the others are told, and that this machine must have the GPU."""
+"""Which runs can be measured, on a CPU and on one GPU, what is reported of the others, and that this machine must have the GPU."""
 
 from __future__ import annotations
 

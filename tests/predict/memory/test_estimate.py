@@ -49,7 +49,7 @@ def test_half_of_the_runs_fit_whose_expected_peak_is_the_capacity() -> None:
     assert probability_of(80, 84, 76) == pytest.approx(0.05)
 
 
-def test_what_does_not_fit_is_never_told_to_fit() -> None:
+def test_what_does_not_fit_never_fits() -> None:
     """A whole 70B model on one GPU of 288 GB."""
     memory = memory_of(made("llama3-70b", cluster__hardware="mi355x"))
     assert memory.point_bytes > 582e9

@@ -29,7 +29,7 @@ def test_differences_close_and_name_the_settings() -> None:
     assert difference.change_us["ep"] > 0 > difference.change_us["cp"]
 
 
-def test_times_are_told_per_tokens_of_the_first_run(tmp_path: Path) -> None:
+def test_times_are_reported_per_tokens_of_the_first_run(tmp_path: Path) -> None:
     other = tmp_path / "larger.yml"
     other.write_text(DENSE.read_text().replace("global: 128", "global: 256"))
     (difference,) = predict.compare(DENSE, other)
@@ -56,17 +56,17 @@ def test_intervals_far_apart_do_not_overlap() -> None:
     assert difference.speed_bounds is None
 
 
-def test_settings_are_told_as_a_config_writes_them() -> None:
+def test_settings_are_reported_as_a_config_writes_them() -> None:
     assert [setting_text(value) for value in (True, "", 0.5, "1f1b")] == ["true", "default", "0.5", "1f1b"]
 
 
-@pytest.mark.parametrize(("source", "told"), [(DENSE, False), (MIXTURE, True)])
-def test_settings_of_mixtures_are_told_of_mixtures_alone(source: Path, told: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("source", "is_shown"), [(DENSE, False), (MIXTURE, True)])
+def test_settings_of_mixtures_are_reported_of_mixtures_alone(source: Path, is_shown: bool, tmp_path: Path) -> None:
     other = tmp_path / source.name
     other.write_text(source.read_text().replace("framework: nemo", "framework: torchtitan"))
     (difference,) = predict.compare(source, other)
     assert "execution.framework" in difference.settings
-    assert any("expert" in path or "permute" in path for path in difference.settings) == told
+    assert any("expert" in path or "permute" in path for path in difference.settings) == is_shown
 
 
 def test_one_config_alone_is_refused() -> None:

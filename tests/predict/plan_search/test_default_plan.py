@@ -123,7 +123,7 @@ def test_gpus_that_cannot_be(gpus: str, problem: str) -> None:
         ("llama3-8b", ["plan.zero=4"], "plan.zero: 4 is out of range"),
     ],
 )
-def test_what_no_plan_keeps_is_told(model: str, overrides: list[str], problem: str) -> None:
+def test_what_no_plan_keeps_is_reported(model: str, overrides: list[str], problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         default_config(model, "8xh100", overrides=overrides)
     assert problem in str(caught.value)

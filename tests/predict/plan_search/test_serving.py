@@ -124,7 +124,7 @@ def test_fitted_weights_alone_are_independent_between_servers_of_one_model() -> 
     assert KIND.rate_ratio(first, first).half_width_log == pytest.approx(REPEATS)
 
 
-def test_unknown_keys_are_told_with_the_nearest() -> None:
+def test_unknown_keys_are_reported_with_the_nearest() -> None:
     with pytest.raises(UserError, match=r"'placement\.t' is not a key of a serving config.*'placement\.tp'"):
         swept(["placement.t=1"])
 

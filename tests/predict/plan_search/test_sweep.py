@@ -79,10 +79,10 @@ def test_csv_and_parquet_hold_the_same(sweep: Sweep, tmp_path: Path) -> None:
     assert list(parquet["t_step"].dropna()) == pytest.approx(list(text["t_step"].dropna()))
 
 
-def test_progress_is_told_for_each_row() -> None:
-    told: list[tuple[int, int]] = []
-    predict.sweep(RUN, ["batch.micro=1,2"], progress=lambda done, of: told.append((done, of)))
-    assert told == [(1, 2), (2, 2)]
+def test_progress_is_reported_for_each_row() -> None:
+    reported: list[tuple[int, int]] = []
+    predict.sweep(RUN, ["batch.micro=1,2"], progress=lambda done, of: reported.append((done, of)))
+    assert reported == [(1, 2), (2, 2)]
 
 
 def test_the_note_names_what_a_calibration_rests_on() -> None:

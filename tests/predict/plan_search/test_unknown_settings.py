@@ -61,7 +61,7 @@ def test_a_value_that_is_known_is_as_if_nothing_were_unknown() -> None:
     assert alone.step_time.median_us == pytest.approx(alone.middle.median_us)
 
 
-def test_other_faults_are_told_as_if_the_key_were_known() -> None:
+def test_other_faults_are_reported_as_if_the_key_were_known() -> None:
     with pytest.raises(ConfigError) as raised:
         likely_steps(LLAMA, ["plan.recompute=unknown", "batch.global=127"])
     assert "unknown" not in str(raised.value)

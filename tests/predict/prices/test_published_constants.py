@@ -1,4 +1,4 @@
-"""Constants read off published runs: within their bounds, used, and told in words that a reader outside of the tables knows."""
+"""Constants read off published runs: within their bounds, used, and stated in words that a reader outside of the tables knows."""
 
 from __future__ import annotations
 

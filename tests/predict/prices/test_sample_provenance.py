@@ -154,7 +154,7 @@ def test_figures_of_another_cpu_are_not_kept_as_those_of_the_shipped_rows(comman
     )
 
 
-def test_a_gpu_asked_about_with_rows_of_a_cpu_is_told_which_rows_and_what_to_name() -> None:
+def test_a_gpu_asked_about_with_rows_of_a_cpu_is_refused_with_which_rows_and_what_to_name() -> None:
     gpu = ["cluster.hardware=h100-sxm"]
     with pytest.raises(
         SamplesError, match=f"'{OWN}' is answered from {SHIPPED}, which holds samples of CPU core, not of NVIDIA H100"
@@ -168,7 +168,7 @@ def test_only_the_whole_set_of_runs_is_kept(command: Command) -> None:
     assert "--keep" in command.refused("validate", "this-machine", "--keep", "--set", "batch.micro=1")
 
 
-def test_layers_timed_on_another_cpu_than_the_rest_are_told(on_another_cpu: str) -> None:
+def test_layers_timed_on_another_cpu_than_the_rest_are_reported(on_another_cpu: str) -> None:
     cluster = one_batch(DEMO).run.cluster
     samples: dict[str, Any] = {"provenance": {"device": {"name": "Abacus 2"}}}
     assert whose_rows.notes_on_benchmark(cluster, on_another_cpu, samples) == [

@@ -11,7 +11,7 @@ import pytest
 
 from predict import estimate, load
 from predict.prices.collectives import CollectiveCorrection
-from predict.prices.cost_model import Asked
+from predict.prices.cost_model import CallPhase
 from predict.prices.open import SpeedOfLight, open_prices
 from predict.prices.price_list import HALVES, PriceList
 from predict.prices.sampled import WithinSamples
@@ -43,7 +43,7 @@ FLASH_2 = 1.7
 class Sampled:
     """A model of attention by the software's own choice alone, 100 µs whatever its shape."""
 
-    def times(self, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
+    def times(self, calls: Sequence[CallPhase], cluster: Cluster) -> list[Times | None]:
         time = Times(median_us=100.0, low_us=90.0, high_us=110.0, source="measured")
         return [time if call == OWN_CHOICE else None for call, _ in calls]
 

@@ -84,9 +84,9 @@ def test_all_faults_at_once(small: Path) -> None:
     ]
     with pytest.raises(ConfigError) as error:
         load_rl(small, wrong)
-    told = str(error.value)
+    message = str(error.value)
     for part in ("rl.placement: 'asynk'", "plan.tp", "rl.response: 'gamma:3'", "batch: follows", "did you mean 'gpus'"):
-        assert part in told
+        assert part in message
     for setting, part in (
         ("rl.rollout.tp=3", "rl.rollout.tp: 3"),
         ("rl.rollout.expert_parallel=true", "has no experts"),
@@ -115,7 +115,7 @@ def test_padding_that_is_kept_takes_no_budget_of_tokens(small: Path) -> None:
         load_rl(small, ["rl.passes.max_tokens=512", "rl.padding=kept"])
 
 
-def test_a_training_config_is_told_from_an_rl_config() -> None:
+def test_a_training_config_is_reported_from_an_rl_config() -> None:
     with pytest.raises(ConfigError) as error:
         load_rl(CONFIGS / "runs" / "demo.yml")
     (line,) = str(error.value).splitlines()

@@ -281,8 +281,14 @@ def test_draws_differ_about_the_quantiles(small: Path, command: Command) -> None
     means = [step.rl.samples.response.mean() for step in draws.steps]
     assert np.mean(means) == pytest.approx(step_of(small, *spread).rl.samples.response.mean(), rel=0.1)
     assert len(set(means)) == 5
-    told = draws.percentiles_us("gen")
-    assert draws.times_us("gen").min() <= told["p10"] < told["p50"] < told["p90"] <= draws.times_us("gen").max()
+    percentiles = draws.percentiles_us("gen")
+    assert (
+        draws.times_us("gen").min()
+        <= percentiles["p10"]
+        < percentiles["p50"]
+        < percentiles["p90"]
+        <= draws.times_us("gen").max()
+    )
     assert (draws.times_us("values") == 0).all()
     same = predict.rl_step_draws(small, draws=2)
     assert same.percentiles_us("step")["p50"] == pytest.approx(median(step_of(small), "step"), rel=1e-12)

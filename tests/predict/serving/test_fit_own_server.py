@@ -1,4 +1,4 @@
-"""Coefficients fitted to the requests that one server answered: read, fitted, and told apart from tables of many servers."""
+"""Coefficients fitted to the requests that one server answered: read, fitted, and distinguished from tables of many servers."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def test_the_servers_own_coefficients_are_found_and_used(
     true = FORMULA.table_from(server, Stepper(server, found).features, TRUE)
     own = Stepper(server, found).table
     assert own.decode_us[[4, 16, 64]] == pytest.approx(true.decode_us[[4, 16, 64]], rel=0.03)
-    told = command.json("serving", str(CONFIG), "--coefficients", str(mine), "--set", "load.duration_s=9")
-    assert told["source"].startswith("requests of") and told["notes"] == []
-    # another placement has an exchange that no request told of: a note says so, and the interval is wider
+    answer = command.json("serving", str(CONFIG), "--coefficients", str(mine), "--set", "load.duration_s=9")
+    assert answer["source"].startswith("requests of") and answer["notes"] == []
+    # another placement has an exchange that no request shows: a note says so, and the interval is wider
     step = ["serving-step", str(CONFIG), "--decodes", "8x500", "--coefficients", str(mine)]
     (note,) = command.json(*step, "--set", "placement.tp=2")["models"][0]["notes"]
     assert "are of llama3-8b on NVIDIA H100-SXM5-80GB, tp 1, bf16; the interval of another server " in note
@@ -105,7 +105,7 @@ def test_the_servers_own_coefficients_are_found_and_used(
         (lambda files: [*files, "--config", CONFIG, "--set", "engine.enforce_eager=true"], "launches hide"),
     ],
 )
-def test_a_faulty_command_is_told(
+def test_a_faulty_command_is_reported(
     arguments: Any, fault: str, answered: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serving-fit", *map(str, arguments(answered)), "--model", "formula"]) in (2, 3)
@@ -144,7 +144,7 @@ def test_times_in_another_unit_make_no_coefficients(
         ),
     ],
 )
-def test_a_faulty_file_is_told(name: str, text: str, fault: str, tmp_path: Path) -> None:
+def test_a_faulty_file_is_reported(name: str, text: str, fault: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=fault):
         read_measured_requests(tmp_path / name)

@@ -51,10 +51,10 @@ def test_all_faults_of_a_config_at_once() -> None:
     ]
     with pytest.raises(ConfigError) as error:
         load_serving(CONFIG, wrong)
-    told = str(error.value)
+    message = str(error.value)
     for part in ("placement.tp: 3", "has no experts", "load.prompt: -4", "'vllm-v1'", "load.rat", "'H1000'"):
-        assert part in told
-    assert len(told.splitlines()) == 6
+        assert part in message
+    assert len(message.splitlines()) == 6
 
 
 def test_a_cache_without_room_is_infeasible() -> None:
@@ -98,7 +98,7 @@ def test_the_queue_is_the_rate_times_the_wait() -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 4])
-def test_a_queue_that_grows_is_told_whatever_the_replicas(replicas: int) -> None:
+def test_a_queue_that_grows_is_reported_whatever_the_replicas(replicas: int) -> None:
     one = loaded(f"placement.dp={replicas}", "load.duration_s=120", "load.arrivals=constant", "engine.max_num_seqs=16")
     slow, fast = one.at_rates([share * one.capacity().median for share in (0.8, 1.1)])
     assert (slow.grows, fast.grows) == (False, True)

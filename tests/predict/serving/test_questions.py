@@ -53,7 +53,7 @@ def test_an_objective_bounds_the_mean_or_a_percentile() -> None:
     assert met_share(both, seen) == pytest.approx(0.8)
 
 
-def test_all_objectives_that_are_none_are_told_at_once() -> None:
+def test_all_objectives_that_are_none_are_reported_at_once() -> None:
     wrong = ["tft_p90=1s", "ttft_p90=1", "ttft_p0=1s", "e2e_p100=1s", "ttft_p90", "tpot_mean=-3ms"]
     with pytest.raises(UserError) as error:
         parse_objectives([*wrong, "ttft_p9=1s", "ttft_p9=2s"])

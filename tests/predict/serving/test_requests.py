@@ -47,10 +47,10 @@ def test_requests_of_a_file_are_served(tmp_path: Path, command: Command) -> None
     assert (
         served(f"load.file={lifecycle}", "load.shared_tokens=288").as_configured().served.chunk_tokens < 0.5 * 30 * 302
     )
-    told = command.text("serving", str(CONFIG), "--model", "formula", "--set", f"load.file={table}")
-    assert "30 requests of requests.csv, 5" in told
-    assert "302 tokens in and 40 out on average" in told
-    assert "poisson" not in told
+    printed = command.text("serving", str(CONFIG), "--model", "formula", "--set", f"load.file={table}")
+    assert "30 requests of requests.csv, 5" in printed
+    assert "302 tokens in and 40 out on average" in printed
+    assert "poisson" not in printed
 
 
 def recorded(tmp_path: Path, same: bool) -> str:
@@ -192,7 +192,7 @@ def test_the_results_of_a_load_generator_are_read(tmp_path: Path) -> None:
         ("a.json", "arrival", "is not JSON"),
     ],
 )
-def test_a_faulty_request_file_is_told(name: str, text: str, fault: str, tmp_path: Path) -> None:
+def test_a_faulty_request_file_is_reported(name: str, text: str, fault: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=fault):
         read_requests(tmp_path / name)

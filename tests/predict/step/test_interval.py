@@ -18,13 +18,13 @@ DENSE, MOE, MLA = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3"
 LAYERS = 8
 
 
-def _above(told: Prediction) -> float:
+def _above(predicted: Prediction) -> float:
     """Relative width above the median."""
-    return told.step_time.high_us / told.step_time.median_us - 1
+    return predicted.step_time.high_us / predicted.step_time.median_us - 1
 
 
-def _below(told: Prediction) -> float:
-    return 1 - told.step_time.low_us / told.step_time.median_us
+def _below(predicted: Prediction) -> float:
+    return 1 - predicted.step_time.low_us / predicted.step_time.median_us
 
 
 def _made(model: str = DENSE, **settings: Any) -> Prediction:
@@ -46,8 +46,8 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("model", "settings"), RUNS, ids=str)
 def test_an_interval_holds_its_median_and_more_than_the_composition_error(model: str, settings: dict[str, Any]) -> None:
-    told = _made(model, **settings)
-    time, spread = told.step_time, published_spread(told.run)
+    predicted = _made(model, **settings)
+    time, spread = predicted.step_time, published_spread(predicted.run)
     assert 0 < time.low_us < time.median_us < time.high_us
     assert time.high_us >= time.median_us * math.exp(spread)
     assert time.low_us <= time.median_us * math.exp(-spread)
@@ -86,11 +86,11 @@ def test_spreads_add_in_quadrature() -> None:
 
 
 def test_the_unknowns_say_what_makes_an_interval_wide() -> None:
-    told = _made(MOE, plan__dp=8, plan__ep=8)
-    assert next(iter(told.unknowns)) == "mixture of experts"
-    assert list(told.unknowns.values()) == sorted(told.unknowns.values(), reverse=True)
-    half_width = math.log(told.step_time.high_us / told.step_time.low_us) / 2
-    assert math.hypot(*told.unknowns.values()) == pytest.approx(half_width, rel=0.05)
+    predicted = _made(MOE, plan__dp=8, plan__ep=8)
+    assert next(iter(predicted.unknowns)) == "mixture of experts"
+    assert list(predicted.unknowns.values()) == sorted(predicted.unknowns.values(), reverse=True)
+    half_width = math.log(predicted.step_time.high_us / predicted.step_time.low_us) / 2
+    assert math.hypot(*predicted.unknowns.values()) == pytest.approx(half_width, rel=0.05)
 
 
 def test_samples_replace_the_kinds_of_step_by_validation_runs() -> None:

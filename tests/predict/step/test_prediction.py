@@ -144,12 +144,12 @@ def test_a_sampler_is_asked_for_the_whole_layers_whose_glue_steps_are_priced_wit
     subject = load(CONFIGS / "runs" / "this-gpu" / f"{config}.yml")
     asked: set[tuple[Call, Phase]] = set()
 
-    class Asked(PriceList):
+    class CallPhase(PriceList):
         def glue_us(self, whole: Counted) -> float | None:
             asked.add((whole.call, whole.phase))
             return super().glue_us(whole)
 
-    estimate(subject, prices=Asked([SpeedOfLight()], subject.cluster, profile_error=None))
+    estimate(subject, prices=CallPhase([SpeedOfLight()], subject.cluster, profile_error=None))
     assert {phase for _, phase in asked} == {"forward", "backward"}
     assert {call.fields()["compiled"] for call, _ in asked} == {compiled}
     requests = [request for of_ranks in requests_of_runs([subject]).values() for request in of_ranks]
@@ -170,7 +170,7 @@ class NoLayers(HalfKnown):
         return Times(median_us=0.0, low_us=0.0, high_us=0.0, source="measured")
 
 
-def test_measured_layers_and_analytic_ends_are_told_apart() -> None:
+def test_measured_layers_and_analytic_ends_are_distinguished() -> None:
     subject = run()
     prices = PriceList([HalfKnown(), SpeedOfLight()], subject.cluster, profile_error=0.0)
     result = estimate(subject, prices=prices)

@@ -1,4 +1,4 @@
-"""Closed loops made by known coefficients: read, predicted, and told apart where light would not be fast enough."""
+"""Closed loops made by known coefficients: read, predicted, and distinguished where light would not be fast enough."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def row(isl: int, osl: int, tpot_ms: float, **changes: Any) -> ClosedLoop:
     return ClosedLoop(isl=isl, osl=osl, concurrency=8, ttft_ms=100.0, tpot_ms=tpot_ms, **(LLAMA | changes))
 
 
-def test_a_group_that_is_faster_than_light_is_told_and_not_judged() -> None:
+def test_a_group_that_is_faster_than_light_is_reported_and_not_judged() -> None:
     # 7 GB of weights take 2.1 ms at 3.35 TB/s
     sound, too_fast = row(64, 64, 8.0), row(4000, 100, 1.5, precision="fp8")
     compared, refused = compared_loops(
@@ -63,7 +63,7 @@ def test_a_row_becomes_a_server() -> None:
     assert not row(64, 64, 1.0).server().engine.prefix_caching
 
 
-def test_faults_of_the_table_are_told_at_once(tmp_path: Path) -> None:
+def test_faults_of_the_table_are_reported_at_once(tmp_path: Path) -> None:
     assert read_closed_loops(tmp_path) == []
     line = ",".join([*LLAMA.values(), "64", "{}", "8.0", "1.0", "90.5", "{}"])
     (tmp_path / "serving_concurrency.csv").write_text(

@@ -1,4 +1,4 @@
-"""Runs of this machine, predicted and measured: noise is told and not kept, an interrupted validation goes on."""
+"""Runs of this machine, predicted and measured: noise is reported and not kept, an interrupted validation goes on."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def shown(*rows: ValidationRow) -> str:
     return captured.get()
 
 
-def test_noise_is_told_beside_the_error() -> None:
+def test_noise_is_reported_beside_the_error() -> None:
     noisy = shown(row(noise=OTHERS))
     assert re.search(r"−66\.7% .* NOISY", noisy)
     assert "NOISY: other processes disturbed most steps of a; none could be dropped: repeat" in noisy
@@ -70,12 +70,12 @@ def test_noise_is_told_beside_the_error() -> None:
 
 
 def test_noisy_runs_are_not_kept(tmp_path: Path) -> None:
-    told: list[str] = []
+    printed: list[str] = []
     path = tmp_path / "kept.json"
-    keep(path, [*[row()] * 4, row(noise=SPREAD)], of=6, report=told.append)
+    keep(path, [*[row()] * 4, row(noise=SPREAD)], of=6, report=printed.append)
     assert not path.exists()
-    assert "2 of 6 runs are noisy or have no steps" in told[0]
-    keep(path, [row()] * 5, of=6, report=told.append)
+    assert "2 of 6 runs are noisy or have no steps" in printed[0]
+    keep(path, [row()] * 5, of=6, report=printed.append)
     assert len(json.loads(path.read_text())["rows"]) == 5
 
 
@@ -93,10 +93,10 @@ def test_an_interrupted_validation_goes_on_where_it_was(
         return measured((1e5,) * steps, run=run.name, implementation=implementation)
 
     monkeypatch.setattr(real_step, "measure", measure)
-    told = command.refused("validate", DEMO, "--rounds", "3", code=130)
-    assert re.search(r"3 measurements, [0-9,]+ to [0-9,]+ s in all", told)
-    assert "s left" in told
-    assert "kept so far: 1 of 3 measurements" in told
+    printed = command.refused("validate", DEMO, "--rounds", "3", code=130)
+    assert re.search(r"3 measurements, [0-9,]+ to [0-9,]+ s in all", printed)
+    assert "s left" in printed
+    assert "kept so far: 1 of 3 measurements" in printed
     assert len([*(tmp_path / "published").iterdir()]) == 1
     assert main(["validate", DEMO, "--rounds", "3"]) == 0
     assert calls == 4  # the first, the interrupted one, and the two that were left
@@ -218,7 +218,7 @@ def test_all_are_measured_once_for_this_gpu_and_kept(gpu: Gpu, tmp_path: Path, c
     assert kept["rows"] == rows
 
 
-def test_a_failed_run_is_told_left_out_and_tried_again(gpu: Gpu, command: Command) -> None:
+def test_a_failed_run_is_reported_left_out_and_tried_again(gpu: Gpu, command: Command) -> None:
     gpu.broken = {"cudnn"}
     printed = command.run("validate", "this-gpu", code=2)
     assert "left out: cudnn: the step failed: no kernel image" in printed.err
@@ -247,14 +247,16 @@ def test_what_does_not_fit_the_gpu_is_left_out(gpu: Gpu, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("options", [[], ["--keep"]])
-def test_a_machine_without_a_gpu_is_told(options: list[str], monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+def test_a_machine_without_a_gpu_is_reported(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
     monkeypatch.setattr(requirements, "device_name", lambda: "")
     assert "torch finds no GPU on this machine; use one that has a CUDA or ROCm GPU" in command.refused(
         "validate", "this-gpu", *options
     )
 
 
-def test_an_unknown_gpu_is_told_how_to_be_described(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+def test_an_unknown_gpu_gets_advice_how_to_describe_it(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA X1")

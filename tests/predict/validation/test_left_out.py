@@ -50,7 +50,7 @@ def test_every_constant_that_moves_times_can_be_tried_and_is_itself_again(name: 
         assert moved != before
 
 
-def test_only_constants_that_move_a_row_are_told() -> None:
+def test_only_constants_that_move_a_row_are_reported() -> None:
     names = {one.name for one in judge_constants(compare([PublishedRow(cells=MIXTURE)]))}
     assert "STRAGGLERS" in names
     assert "LAUNCH_FLOOR_2021" not in names

@@ -1,4 +1,4 @@
-"""Measured memory of Megatron-LM's functional tests: what a row is read as, and how state and peak are told."""
+"""Measured memory of Megatron-LM's functional tests: what a row is read as, and how state and peak are compared."""
 
 from __future__ import annotations
 
@@ -172,13 +172,13 @@ def test_state_and_peak_are_those_of_the_last_rank() -> None:
 def test_a_family_counts_once() -> None:
     alike = [PublishedRow(cells=TEST | {"row_id": str(place)}) for place in range(3)]
     other = PublishedRow(cells=TEST | {"row_id": "b", "family": "F1", "mem_allocated_bytes": "1e12"})
-    told = [one for one in compare_memory([*alike, other]) if one.row.figure == "state"]
-    found = figures(["all"], told)
+    compared = [one for one in compare_memory([*alike, other]) if one.row.figure == "state"]
+    found = figures(["all"], compared)
     assert (found["rows"], found["families"]) == (4, 2)
-    assert found["bias_percent"] == pytest.approx(100 * (told[0].error + told[-1].error) / 2)
+    assert found["bias_percent"] == pytest.approx(100 * (compared[0].error + compared[-1].error) / 2)
 
 
-def test_large_and_small_figures_are_told_apart() -> None:
+def test_large_and_small_figures_are_distinguished() -> None:
     rows = [PublishedRow(cells=TEST), PublishedRow(cells=TEST | {"row_id": "b", "mem_allocated_bytes": "3.9e9"})]
     keys = [each["key"] for each in memory_classes(compare_memory(rows))]
     assert keys == [

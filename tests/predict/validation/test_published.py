@@ -1,4 +1,4 @@
-"""Published runs held against predictions: what a row may say, what it is translated to, how errors are told."""
+"""Published runs held against predictions: what a row may say, what it is translated to, how errors are stated."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
 
 
 def test_a_published_step_is_predicted_within_its_interval() -> None:
-    (told,) = compare([row()])
-    assert told.predicted is not None
-    assert told.covered
-    assert abs(told.error) < 0.05
+    (found,) = compare([row()])
+    assert found.predicted is not None
+    assert found.covered
+    assert abs(found.error) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_a_row_that_cannot_be_expressed_says_why(changes: dict[str, str], why: s
 
 
 def test_one_bad_row_leaves_the_others_predicted() -> None:
-    told = published_json(compare([row(tp="0"), row()]))["rows"]
-    assert [each["status"] for each in told] == ["not_expressible", "predicted"]
+    found = published_json(compare([row(tp="0"), row()]))["rows"]
+    assert [each["status"] for each in found] == ["not_expressible", "predicted"]
 
 
 @pytest.mark.parametrize("column", ["source_id", "row_id"])
@@ -75,10 +75,10 @@ def test_a_prediction_does_not_depend_on_whose_table_it_is(column: str) -> None:
 
 
 def test_unpublished_recomputation_is_a_mixture_and_widens() -> None:
-    told = candidates(PublishedRow(cells=MIXTURE))
-    assert [run.plan.recompute for run in told.runs] == ["none", "selective"]
-    assert told.assumed[0] == "recomputation was not published"
-    assert told.runs[0].execution.fp8_recipe == "mxfp8"
+    found = candidates(PublishedRow(cells=MIXTURE))
+    assert [run.plan.recompute for run in found.runs] == ["none", "selective"]
+    assert found.assumed[0] == "recomputation was not published"
+    assert found.runs[0].execution.fp8_recipe == "mxfp8"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_file_that_is_no_table_of_runs_is_refused(tmp_path: Path, content: byt
         list(read_rows(path))
 
 
-def test_the_runs_that_ship_are_told_and_what_rests_on_others(command: Command) -> None:
+def test_the_runs_that_ship_are_reported_and_what_rests_on_others(command: Command) -> None:
     captured = command.run("validate", "published", "--json")
     assert "README's first figure on published runs. Its others rest on a larger table" in captured.err
     content = json.loads(captured.out)
@@ -162,15 +162,15 @@ def test_measured_peaks_are_judged_by_their_own_counter() -> None:
         row(peak_mem_gib="40", mem_counter="guess"),
         row(),
     ]
-    told = compare_memory(peaks)
-    assert [one.row.counter for one in told] == ["allocated", "reserved", "nvidia-smi", "nvidia-smi", "guess"]
-    assert told[2].row.size == 50e9
-    assert [isinstance(one, Refused) for one in told] == [False, False, False, True, True]
-    allocated, reserved, device = (one.predicted.median for one in told[:3])
+    found = compare_memory(peaks)
+    assert [one.row.counter for one in found] == ["allocated", "reserved", "nvidia-smi", "nvidia-smi", "guess"]
+    assert found[2].row.size == 50e9
+    assert [isinstance(one, Refused) for one in found] == [False, False, False, True, True]
+    allocated, reserved, device = (one.predicted.median for one in found[:3])
     assert allocated <= reserved <= device
-    assert sum(each["rows"] for each in memory_summary(told)) == 3
+    assert sum(each["rows"] for each in memory_summary(found)) == 3
 
 
 def test_a_peak_called_fits_that_was_above_the_device_is_counted() -> None:
-    (told,) = compare_memory([row(peak_mem_gib="95", mem_note="max_allocated")])
-    assert told.wrongly_fits == (told.verdict == "FITS")
+    (found,) = compare_memory([row(peak_mem_gib="95", mem_note="max_allocated")])
+    assert found.wrongly_fits == (found.verdict == "FITS")

@@ -108,8 +108,8 @@ def test_an_unknown_kernel_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_ran_out_of_memory_has_no_time() -> None:
-    (told,) = compare([PublishedRow(cells=LAYOUT | {"status": "oom", "step_time_s": ""})])
-    assert told.why == "status: oom, so there is no time; `validate ranking` judges such rows"
+    (compared,) = compare([PublishedRow(cells=LAYOUT | {"status": "oom", "step_time_s": ""})])
+    assert compared.why == "status: oom, so there is no time; `validate ranking` judges such rows"
 
 
 # Published mixtures: what their tables say of exchange, graphs and ranks, and what stands for what they leave open.

@@ -69,31 +69,31 @@ def test_a_row_is_judged_by_what_it_states(cells: dict[str, str], expected: str)
     assert completeness(PublishedRow(cells=cells), sparse=mixture) == expected
 
 
-def test_each_class_is_told_apart() -> None:
-    told = classes(once([row(), row(recompute=""), PublishedRow(cells=MIXTURE)]))
-    assert [each["key"] for each in told] == [
+def test_each_class_is_marked() -> None:
+    scores = classes(once([row(), row(recompute=""), PublishedRow(cells=MIXTURE)]))
+    assert [each["key"] for each in scores] == [
         ["dense, complete"],
         ["dense, recompute unpublished"],
         ["MoE, recompute unpublished"],
     ]
-    assert all(each["rows"] == 1 and each["log_half_width"] > 0 for each in told)
+    assert all(each["rows"] == 1 and each["log_half_width"] > 0 for each in scores)
 
 
 def test_a_constant_mfu_takes_the_median_of_the_other_runs() -> None:
     """Three runs of one work at MFUs of 1, 2 and 4 parts: their rules are the medians 3, 2.5 and 1.5, so 3/1, 2.5/2 and 1.5/4."""
     runs = [row(row_id=str(seconds), step_time_s=str(seconds)) for seconds in (4.0, 2.0, 1.0)]
-    (told,) = beside_constant_mfu(once(runs))
+    (scores,) = beside_constant_mfu(once(runs))
     expected = (1 - 1 / 3) + (1 - 2 / 2.5) + (4 / 1.5 - 1)
-    assert told.constant_mfu_error == pytest.approx(expected / 3)
-    assert told.order_of_one_work.pairs == 3
-    assert told.order_of_one_work.constant_mfu == 1.5
+    assert scores.constant_mfu_error == pytest.approx(expected / 3)
+    assert scores.order_of_one_work.pairs == 3
+    assert scores.order_of_one_work.constant_mfu == 1.5
 
 
 def test_the_order_of_pairs_counts_those_more_than_five_percent_apart() -> None:
     runs = [row(row_id="short"), row(row_id="same", step_time_s="1.45"), row(row_id="long", gbs="8", step_time_s="2.8")]
-    (told,) = beside_constant_mfu(once(runs))
-    assert (told.order.pairs, told.order.ours, told.order.constant_mfu) == (2, 2, 2)
-    assert told.order_of_one_work.pairs == 0
+    (scores,) = beside_constant_mfu(once(runs))
+    assert (scores.order.pairs, scores.order.ours, scores.order.constant_mfu) == (2, 2, 2)
+    assert scores.order_of_one_work.pairs == 0
 
 
 def test_a_single_run_has_no_rule_beside_it() -> None:
@@ -101,7 +101,7 @@ def test_a_single_run_has_no_rule_beside_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["published", "memory", "ranking"])
-def test_a_table_of_which_nothing_can_be_judged_is_told_without_empty_tables(
+def test_a_table_of_which_nothing_can_be_judged_is_reported_without_empty_tables(
     kind: str, tmp_path: Path, command: Command
 ) -> None:
     path = written(tmp_path / "runs.csv", DENSE | {"tp": "0"})

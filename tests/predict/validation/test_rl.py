@@ -195,14 +195,14 @@ def test_a_length_that_is_open_is_what_other_rows_of_the_source_agree_with() -> 
     short, _, long = (scaled_step(unscaled_step(run, predict.estimate), FACTORS) for run in runs)
     update = short.phase("update_actor")
     assert update is not None
-    told = row(**open_row, row_id="B1", update_actor_s=f"{update.time.median_us / 1e6}")
-    alone, beside = compared(row(**open_row)), together(row(**open_row), told)[0]
+    stated = row(**open_row, row_id="B1", update_actor_s=f"{update.time.median_us / 1e6}")
+    alone, beside = compared(row(**open_row)), together(row(**open_row), stated)[0]
     assert alone.open_length
     assert alone.phases["step"].predicted.low_us == short.time.low_us
     assert alone.phases["step"].predicted.high_us == long.time.high_us
     assert beside.phases["step"].predicted.low_us == short.time.low_us
     assert beside.phases["step"].predicted.high_us < long.time.high_us
-    assert compared(told).phases["step"].predicted == alone.phases["step"].predicted  # a row has no say in its own
+    assert compared(stated).phases["step"].predicted == alone.phases["step"].predicted  # a row has no say in its own
     content = rl_json([alone])
     assert content["summary"]["step"]["rows"] == 0
     assert content["summary_of_open_lengths"]["step"]["rows"] == 1

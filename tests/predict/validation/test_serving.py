@@ -96,7 +96,7 @@ def write(stages: list[Stage], folder: Path) -> Path:
 
 
 def test_the_coefficients_are_found_again(fitted: Coefficients) -> None:
-    # β₁ cannot be told from prompts that are cached, and stays near its prior
+    # β₁ cannot be distinguished by prompts that are cached, and stays near its prior
     for name, exactness in (("beta3", 0.05), ("beta4", 0.15), ("beta1", 0.1)):
         assert fitted.values[name] == pytest.approx(TRUE[name], rel=exactness)
     assert fitted.client.first_token_us == pytest.approx(CLIENT.first_token_us, rel=0.1)
@@ -157,10 +157,10 @@ def test_the_contract_of_the_command(
     groups = {"sound": errors | {"left_out": ""}, "cached": errors | {"left_out": "some were found in a cache"}}
     content["closed_loop"] |= {"by_group": groups, "summary": errors}
     show(serving_validation_text(content))
-    told = capsys.readouterr().out
-    assert re.search(r"15 or more, less than 400 +within", told)
-    assert "cached (not judged) " in told and "sound (not judged)" not in told
-    assert told.count("no config") == 1 and re.search(r" 4  this +no config", told)
+    printed = capsys.readouterr().out
+    assert re.search(r"15 or more, less than 400 +within", printed)
+    assert "cached (not judged) " in printed and "sound (not judged)" not in printed
+    assert printed.count("no config") == 1 and re.search(r" 4  this +no config", printed)
     assert "is for the model formula" in command.refused(
         "validate", "serving", "--truth", str(truth), "--model", "kernels", "--coefficients", str(file)
     )
@@ -179,7 +179,7 @@ def test_a_table_of_requests_of_another_schema_is_refused(stages: list[Stage], t
         list(replayed(tmp_path, ServingComparison(stages[:1], shipped_coefficients("published"))))
 
 
-def test_a_stage_that_cannot_be_predicted_is_told_apart(stages: list[Stage], fitted: Coefficients) -> None:
+def test_a_stage_that_cannot_be_predicted_is_marked(stages: list[Stage], fitted: Coefficients) -> None:
     too_large, unknown = replace(stages[0], layers=400), replace(stages[0], gpu="H1000")
     comparison = ServingComparison([stages[0], too_large, unknown], replace(fitted, experiments=()))
     assert [case.stage for case in comparison.cases] == [stages[0]]
@@ -212,7 +212,7 @@ def test_a_chip_with_several_memories_is_the_one_of_the_memory_stated() -> None:
     assert hardware_named("H100", 96) == "h100-96gb"
 
 
-def test_faults_of_a_table_are_told_at_once(stages: list[Stage], tmp_path: Path) -> None:
+def test_faults_of_a_table_are_reported_at_once(stages: list[Stage], tmp_path: Path) -> None:
     wrong = replace(stages[0], output_len=-5, dtype="fp7")
     folder = write([stages[1], wrong], tmp_path)
     with pytest.raises(SamplesError) as error:
@@ -232,7 +232,7 @@ def test_faults_of_a_table_are_told_at_once(stages: list[Stage], tmp_path: Path)
         (None, r"serving_capacity\.csv"),
     ],
 )
-def test_a_faulty_table_of_capacities_is_told(
+def test_a_faulty_table_of_capacities_is_reported(
     table: str | None, fault: str, stages: list[Stage], fitted: Coefficients, tmp_path: Path
 ) -> None:
     path = tmp_path / "serving_capacity.csv"

@@ -87,13 +87,13 @@ def test_steps_of_a_config_that_has_changed_are_left_out(
     changes: tuple[str, ...], parameters: int, profile: Path, command: Command
 ) -> None:
     keep(profile, {"dense": answer(run_of("dense", *changes), 1e5, parameters=parameters)})
-    told = command.refused(*COMMAND, code=3)
-    assert "left out: dense: its config has changed since a session measured it" in told
-    assert "profile lent: its sessions measured none of" in told
+    printed = command.refused(*COMMAND, code=3)
+    assert "left out: dense: its config has changed since a session measured it" in printed
+    assert "profile lent: its sessions measured none of" in printed
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": {"dense": {"step_time_us": 3}}}', '{"a": 3}'])
-def test_a_damaged_file_is_told(text: str, profile: Path, command: Command) -> None:
+def test_a_damaged_file_is_reported(text: str, profile: Path, command: Command) -> None:
     (profile / STEPS).write_text(text)
     assert f"{STEPS}: cannot be read" in command.refused(*COMMAND, code=3)
 

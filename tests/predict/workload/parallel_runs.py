@@ -94,12 +94,12 @@ def collectives(blocks: Blocks, heading: str) -> list[tuple[str, int, float]]:
     for repeated in blocks:
         for overlapped in repeated.block.overlapped:
             if overlapped.heading == heading:
-                found += [_told(call, repeated.count) for call in overlapped.communication]
+                found += [_described(call, repeated.count) for call in overlapped.communication]
     return found
 
 
 def communication(calls: Iterable[Counted]) -> list[tuple[str, int, float]]:
-    return [_told(call, 1.0) for call in calls]
+    return [_described(call, 1.0) for call in calls]
 
 
 def how_often(blocks: Blocks, heading: str) -> dict[str, float]:
@@ -116,7 +116,7 @@ def block(of: Blocks) -> Block:
     return one.block
 
 
-def _told(call: Counted, times: float) -> tuple[str, int, float]:
+def _described(call: Counted, times: float) -> tuple[str, int, float]:
     assert isinstance(call.call, Collective)
     return call.call.NAME, call.call.size_bytes, call.count * times
 

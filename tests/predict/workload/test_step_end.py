@@ -112,11 +112,11 @@ def test_replicas_reduce_the_gradients_of_what_they_hold(
     kinds = list(run.model.kinds())
     for rank in ranks(run):
         own, kinds = tuple(kinds[: rank.layers]), kinds[rank.layers :]
-        told = communication(rank.end.gradient_reduction)
-        assert {name for name, _, _ in told} == {"all_reduce"}
+        calls = communication(rank.end.gradient_reduction)
+        assert {name for name, _, _ in calls} == {"all_reduce"}
         # a rank alone with its experts has nobody to add their gradients up with
         kept = _experts(run.model, own) // (run.plan.ep * run.plan.etp) if alone_with_experts else 0
-        assert sum(size for _, size, _ in told) == item * (_updated(rank) - kept)
+        assert sum(size for _, size, _ in calls) == item * (_updated(rank) - kept)
 
 
 def test_zero_scatters_gradients_in_fp32_and_gathers_weights_in_sixteen_bits() -> None:
@@ -170,8 +170,8 @@ def test_hybrid_sharding_keeps_as_many_copies_of_the_experts(
     (rank,) = ranks(run)
     experts = _experts(run.model, run.model.kinds()) // ep
     of_dense = 2 if shard else 1
-    told = [(call.call.NAME, call.call.fields()["ranks"]) for call in rank.end.gradient_reduction]
-    assert told[of_dense:] == expert_groups
+    calls = [(call.call.NAME, call.call.fields()["ranks"]) for call in rank.end.gradient_reduction]
+    assert calls[of_dense:] == expert_groups
     sizes = [size for _, size, _ in communication(rank.end.gradient_reduction)][of_dense:]
     copied = [4 * experts // 2] if len(expert_groups) > 1 else []
     assert sizes == ([4 * experts, *copied] if expert_groups else [])

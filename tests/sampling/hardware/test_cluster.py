@@ -1,4 +1,4 @@
-"""The cluster files that come with the project, and what a wrong one is told."""
+"""The cluster files that come with the project, and what is reported of a wrong one."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_a_file_of_hardware_is_relative_to_the_cluster_file(tmp_path: Path) -> N
         ("{hardware: cpu}", "gpus_per_node: missing"),
     ],
 )
-def test_a_wrong_cluster_file_is_told_all_that_is_wrong(tmp_path: Path, content: str, fragment: str) -> None:
+def test_a_wrong_cluster_file_is_reported_all_that_is_wrong(tmp_path: Path, content: str, fragment: str) -> None:
     path = tmp_path / "cluster.yml"
     path.write_text(content)
     with pytest.raises(ConfigError, match=rf"cluster\.yml: .*{fragment}"):
         read_cluster_file(path)
 
 
-def test_a_cluster_of_several_nodes_is_told_how_to_start_on_all(
+def test_a_cluster_of_several_nodes_is_reported_how_to_start_on_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "cluster.yml"

@@ -111,7 +111,7 @@ def test_columns_become_calls(tree: Path) -> None:
     assert tables["nccl nccl 2.29.2"].rows[0].call == AllGather(size_bytes=8192, ranks=8, ranks_per_node=8)
 
 
-def test_a_kernel_is_told_only_where_one_shape_was_timed_with_several(tmp_path: Path) -> None:
+def test_a_kernel_is_reported_only_where_one_shape_was_timed_with_several(tmp_path: Path) -> None:
     fast = {**GEMM, "kernel_source": "fast"}
     put(tmp_path, "gemm/vllm/1.0/gemm_perf", GEMM, {**GEMM, "m": 64}, fast)
     assert [row.call.fields()["kernel"] for row in tables_of(tmp_path)["gemm vllm 1.0"].rows] == ["", "", "fast"]

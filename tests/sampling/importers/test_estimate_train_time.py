@@ -44,7 +44,7 @@ def test_a_direction_that_is_no_call_of_ours_is_noted(tmp_path: Path) -> None:
     assert "no operator of ours is its dropout" in tables["dropout forward"].remarks[0]
 
 
-def test_files_of_another_kind_are_told_and_passed_over(tmp_path: Path) -> None:
+def test_files_of_another_kind_are_reported_and_passed_over(tmp_path: Path) -> None:
     operator = write(tmp_path, "res_add_fp16", "b,l,dim,F_dur(us)\n2,1024,2048,20.0\n").parent
     write(tmp_path, "optimizer_fp16", "name,mean,worst\nadam,2.0,3.0\n")
     (operator / "NVIDIAA100-SXM4-80GB.csv").write_text("operator,mape\ngelu,3.0\n")

@@ -76,7 +76,7 @@ def test_wrong_and_unchecked_results_are_flawed_and_empty_messages_left_out(tmp_
     assert table.remarks == ("1 rows left out: of 0 bytes",)
 
 
-def test_a_log_without_its_header_can_be_told_what_it_is(tmp_path: Path) -> None:
+def test_a_log_without_its_header_can_be_read_with_its_collective_named(tmp_path: Path) -> None:
     path = put(tmp_path, log("all_reduce_perf", 1, 8, SMALL, device="Strange GPU").replace("all_reduce_perf", "run"))
     with pytest.raises(SamplesError, match="--collective"):
         read(ImportRequest(path=path))

@@ -99,7 +99,7 @@ def test_a_backward_that_is_missing_is_filled_by_the_ratio_of_a_like_device_at_a
     assert {sample.origin for sample in samples(tmp_path, "h100-test")} == {"imported"}
 
 
-def test_without_a_device_that_has_both_the_gap_is_told(tmp_path: Path) -> None:
+def test_without_a_device_that_has_both_the_gap_is_reported(tmp_path: Path) -> None:
     outcomes = put(tmp_path, "h100-test", table("h100-sxm", forwards()))
     assert gaps(forwards()) == {"attention": ["backward"]}
     assert "attention backward" in outcomes[-1].table.remarks[0]
@@ -112,7 +112,7 @@ def test_a_profile_of_another_device_is_not_mixed_in(tmp_path: Path) -> None:
         put(tmp_path, "mine", table("h100-sxm", forwards()))
 
 
-def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "gh200-test", table("gh200", [*forwards(), *backwards()]))
     before = samples(tmp_path, "gh200-test")
 

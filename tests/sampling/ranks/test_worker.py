@@ -58,10 +58,10 @@ def test_the_rank_that_keeps_the_store_is_named_too_where_no_torchrun_looks_afte
     job_file.write_text(json.dumps(asdict(job_of(tmp_path, 2, REDUCE, EXCHANGE))))
     port = free_port()
     first, second = (start_rank(rank, ranks=2, port=port, arguments=[DYING, "0", str(job_file)]) for rank in (0, 1))
-    _, told = second.communicate(timeout=60)
+    _, printed = second.communicate(timeout=60)
     first.communicate(timeout=60)
     assert first.returncode < 0 < second.returncode
-    assert f"rank 0 on {socket.gethostname()} died" in told
+    assert f"rank 0 on {socket.gethostname()} died" in printed
     assert [sample.call for sample in kept(tmp_path)] == [REDUCE]
 
 
@@ -92,8 +92,11 @@ def test_rows_that_a_full_disk_keeps_out_of_the_tables_stay_in_the_journal(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patch, pytest.raises(UserError, match=r"cannot be written \(No space left") as told:
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(UserError, match=r"cannot be written \(No space left") as printed,
+    ):
         patch.setattr(pandas.DataFrame, "to_parquet", full)
         open_profile(tmp_path, profile="test", hardware="cpu")
-    assert str(tmp_path) in str(told.value)
+    assert str(tmp_path) in str(printed.value)
     assert len(kept(tmp_path)) == 4

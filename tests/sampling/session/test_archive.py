@@ -1,4 +1,4 @@
-"""The archive: bounded files, whole lines, and damage that is told."""
+"""The archive: bounded files, whole lines, and damage that is reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_line_cut_short_is_not_read_and_the_next_session_writes_on_behind_the_
 
 
 @pytest.mark.parametrize(("old", "new"), [(b"two", b"tvo"), (b'{"event"', b"\x00\x00"), (b'"check"', b'"chalk"')])
-def test_a_damaged_line_is_told_by_its_number(tmp_path: Path, old: bytes, new: bytes) -> None:
+def test_a_damaged_line_is_reported_by_its_number(tmp_path: Path, old: bytes, new: bytes) -> None:
     writer = EventWriter(tmp_path)
     for text in ("one", "two", "three"):
         writer.append({"event": "note", "text": text})

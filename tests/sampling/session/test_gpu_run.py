@@ -38,7 +38,7 @@ COPY = Request(call=Stream(dtype="bf16", size_bytes=4096), phases=("forward",))
 
 
 def run(directory: Path, *ends: int, begins: bool = True) -> SessionLog:
-    """Workers that begin a call, unless told not to, and end with these exit codes."""
+    """Workers that begin a call, unless asked not to, and end with these exit codes."""
     codes: Iterator[int] = iter(ends)
 
     def worker() -> int:
@@ -62,7 +62,7 @@ def test_the_call_with_which_a_worker_ends_is_left_out(code: int, reason: str, t
     assert log.progress.lacking(COPY) is None
 
 
-def test_a_worker_that_lost_its_device_has_told_why_itself(tmp_path: Path) -> None:
+def test_a_worker_that_lost_its_device_has_reported_why_itself(tmp_path: Path) -> None:
     assert run(tmp_path, LOST, 0, begins=False).progress.left_out == {}
 
 

@@ -204,7 +204,7 @@ def test_a_rehearsed_phase_is_not_begun_where_a_real_one_would_not_be(left_s: fl
     assert clock() < deadline_s + 1.0
 
 
-def test_a_failed_capture_is_told_once_and_costs_no_row(tmp_path: Path) -> None:
+def test_a_failed_capture_is_reported_once_and_costs_no_row(tmp_path: Path) -> None:
     plan = plan_of(models=2)
     log = rehearsal(tmp_path, plan, script=Script(uncaptured=["moe_layer"])).run()
     notes = [event["text"] for event in read_events(tmp_path) if event["event"] == "note"]

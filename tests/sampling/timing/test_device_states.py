@@ -197,7 +197,7 @@ def test_what_launching_adds_is_over_a_replayed_graph_or_over_the_waiting_device
     assert burst.exposed_us == pytest.approx(RUN_US + 400.0, abs=25)
 
 
-def test_a_kind_of_call_that_cannot_be_captured_is_told_and_not_tried_again() -> None:
+def test_a_kind_of_call_that_cannot_be_captured_is_reported_and_not_tried_again() -> None:
     notes: list[str] = []
     refused = CaptureError("operation not permitted when stream is capturing")
     captures, device = Captures(notes.append), Device(host_us=400.0, capture_error=refused)

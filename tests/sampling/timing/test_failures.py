@@ -118,9 +118,9 @@ def test_a_call_that_fails_is_left_out_and_the_next_is_timed(
     rows, notes = timed([*calls, GOOD], one_rank, left_out=lambda *each: reasons.append(each))
     assert [row.phase for row in rows if row.call.NAME == "failing"] == phases * 2
     assert [row.phase for row in rows if row.call == GOOD] == ["forward", "backward"]
-    told = "ran out of memory" if how == "memory" else "words of the error"
-    assert told in notes[0]
-    assert [call for call, reason in reasons if told in reason] == calls
+    message = "ran out of memory" if how == "memory" else "words of the error"
+    assert message in notes[0]
+    assert [call for call, reason in reasons if message in reason] == calls
     assert notes[-1].startswith("2 calls left out in all: 2 × failing")
     assert len(notes) == 2
 
@@ -132,7 +132,7 @@ def test_an_error_of_the_device_or_of_the_users_ends_the_process(how: str, one_r
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "message"),
     [
         ("CUBLAS_STATUS_NOT_SUPPORTED", "CUBLAS_STATUS_NOT_SUPPORTED"),
         ("HIPBLAS_STATUS_INVALID_VALUE", "HIPBLAS_STATUS_INVALID_VALUE"),
@@ -141,11 +141,11 @@ def test_an_error_of_the_device_or_of_the_users_ends_the_process(how: str, one_r
     ],
 )
 def test_a_product_that_the_library_refuses_is_left_out_and_a_device_that_fails_in_it_is_not(
-    status: str, told: str
+    status: str, message: str
 ) -> None:
     reason = failure(RuntimeError(f"CUDA error: {status} when calling `cublasGemmEx(handle)`"), spans_ranks=False)
-    assert told in reason
-    assert bool(reason) == bool(told)
+    assert message in reason
+    assert bool(reason) == bool(message)
 
 
 def test_phases_timed_before_an_error_of_the_device_are_kept(one_rank: Cluster) -> None:

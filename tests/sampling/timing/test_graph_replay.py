@@ -157,7 +157,9 @@ def test_a_device_that_failed_for_good_is_no_failed_capture(monkeypatch: pytest.
         replay(Work(cuda, fault))
 
 
-def test_a_capture_that_runs_out_of_memory_is_told_from_one_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_that_runs_out_of_memory_is_reported_from_one_that_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cuda = Cuda()
     cuda.install(monkeypatch)
 

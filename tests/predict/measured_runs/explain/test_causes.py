@@ -80,16 +80,16 @@ def test_the_first_cause_on_gpus_is_the_fault_that_was_edited_in(
         assert not any(each.cost_us for each in found.verdict)
 
 
-def told(tmp_path: Path, edit: Callable[[Events], list[Events]]) -> Explanation:
+def explained(tmp_path: Path, edit: Callable[[Events], list[Events]]) -> Explanation:
     return explain(prediction().run, trace=write(tmp_path, edit(device_step())))
 
 
 def test_sentences_speak_of_the_device_and_tell_bandwidth(tmp_path: Path) -> None:
-    slow = told(tmp_path / "slow", CASES["all 1.5 times"][0]).verdict[0].text
+    slow = explained(tmp_path / "slow", CASES["all 1.5 times"][0]).verdict[0].text
     assert "power or thermal limit" in slow and "threads" not in slow
-    link = told(tmp_path / "link", CASES["delayed collective"][0]).verdict[0].text
+    link = explained(tmp_path / "link", CASES["delayed collective"][0]).verdict[0].text
     assert "50.0% of the assumed speed" in link and "GB/s per rank" in link
-    alone = told(tmp_path / "alone", CASES["one rank"][0])
+    alone = explained(tmp_path / "alone", CASES["one rank"][0])
     assert "at least 50.0% of the assumed speed" in alone.verdict[0].text
 
 
@@ -105,12 +105,12 @@ def test_a_trace_of_another_plan_is_refused(tmp_path: Path) -> None:
         explain(prediction().run, trace=write(tmp_path, [sent, sent]))
 
 
-def test_a_trace_without_shapes_is_told_by_names(tmp_path: Path) -> None:
-    known = told(tmp_path / "known", lambda step: [slowed(step, attention, 3.0)] * 2)
-    bare = told(tmp_path / "bare", lambda step: [without_dims(slowed(step, attention, 3.0))] * 2)
+def test_a_trace_without_shapes_is_recognised_by_names(tmp_path: Path) -> None:
+    known = explained(tmp_path / "known", lambda step: [slowed(step, attention, 3.0)] * 2)
+    bare = explained(tmp_path / "bare", lambda step: [without_dims(slowed(step, attention, 3.0))] * 2)
     assert not bare.calls and bare.measured.headings == pytest.approx(known.measured.headings)
     assert [each.cause for each in bare.verdict] == [*(each.cause for each in known.verdict), "no_shapes"]
-    slow = told(tmp_path / "slow", lambda step: [without_dims(each) for each in slow_rank(step)])
+    slow = explained(tmp_path / "slow", lambda step: [without_dims(each) for each in slow_rank(step)])
     assert slow.verdict[0].cause == "slow_rank"
 
 
@@ -118,10 +118,10 @@ def without_dims(step: Events) -> Events:
     return [each | {"args": {k: v for k, v in each["args"].items() if k != "Input Dims"}} for each in step]
 
 
-def test_kernels_that_no_operator_launched_are_told_by_their_names(tmp_path: Path) -> None:
+def test_kernels_that_no_operator_launched_are_recognised_by_their_names(tmp_path: Path) -> None:
     """As of a replayed CUDA graph, or of libraries that call no operator of torch."""
-    known = told(tmp_path / "known", lambda step: [step] * 2)
-    graph = told(
+    known = explained(tmp_path / "known", lambda step: [step] * 2)
+    graph = explained(
         tmp_path / "graph", lambda step: [[named_kernel(each) for each in step if each["cat"] != "cpu_op"]] * 2
     )
     assert graph.measured.headings == pytest.approx(known.measured.headings)
@@ -194,7 +194,7 @@ def rank(number: int, *, forward_us: float, backward_us: float, gelu_us: float =
 
 
 @pytest.mark.parametrize(
-    ("forward_us", "backward_us", "gelu_us", "told"),
+    ("forward_us", "backward_us", "gelu_us", "explained"),
     [
         (100.0, 600.0, 10.0, []),
         (300.0, 400.0, 10.0, []),  # a forward that took longer, a backward that made up for it
@@ -203,7 +203,7 @@ def rank(number: int, *, forward_us: float, backward_us: float, gelu_us: float =
     ],
 )
 def test_a_rank_is_slow_where_its_forwards_and_backwards_together_are(
-    forward_us: float, backward_us: float, gelu_us: float, told: list[float]
+    forward_us: float, backward_us: float, gelu_us: float, explained: list[float]
 ) -> None:
     measured = TracedStep(
         ranks=(
@@ -214,4 +214,4 @@ def test_a_rank_is_slow_where_its_forwards_and_backwards_together_are(
         on_device=False,
     )
     predicted = PredictedStep(step_us=1000.0, headings={}, calls={}, messages_us={}, deviations_log={})
-    assert [finding.cost_us for finding in slow_ranks(predicted, measured)] == told
+    assert [finding.cost_us for finding in slow_ranks(predicted, measured)] == explained

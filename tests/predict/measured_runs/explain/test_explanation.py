@@ -16,7 +16,7 @@ from predict.measured_runs.explain.predicted import predicted_step
 from predict.measured_runs.explain.read_traces import read_measured
 from predict.measurement.real_step import measure
 from predict.measurement.system_noise import OTHERS
-from predict.prices.cost_model import Asked
+from predict.prices.cost_model import CallPhase
 from predict.prices.open import forget_prices
 from predict.prices.sampled import WithinSamples
 from predict.reports.explanation import explanation_report, measured_text
@@ -57,7 +57,7 @@ def test_the_first_cause_is_the_fault_that_was_put_in(
     assert sum(term.predicted_us for term in found.terms) == pytest.approx(found.predicted.step_us)
 
 
-def test_the_profilers_time_and_kernels_without_an_operator_are_told(tmp_path: Path) -> None:
+def test_the_profilers_time_and_kernels_without_an_operator_are_reported(tmp_path: Path) -> None:
     of = prediction()
     steps = step_events(of)
     last = steps[-1]
@@ -72,15 +72,15 @@ def test_the_profilers_time_and_kernels_without_an_operator_are_told(tmp_path: P
     assert sum(term.measured_us for term in found.terms) + found.unexplained_us == pytest.approx(last["dur"])
 
 
-@pytest.mark.parametrize(("noted", "told"), [(OTHERS, True), ("", False), (["spread"], False)])
-def test_a_noisy_run_says_so_in_its_header_and_after_its_causes(tmp_path: Path, noted: object, told: bool) -> None:
+@pytest.mark.parametrize(("noted", "is_noisy"), [(OTHERS, True), ("", False), (["spread"], False)])
+def test_a_noisy_run_says_so_in_its_header_and_after_its_causes(tmp_path: Path, noted: object, is_noisy: bool) -> None:
     of = prediction()
     measured = replace(read_measured(write(tmp_path, [step_events(of)]), of.run), facts={"noise": noted})
-    assert ("noise" in {finding.cause for finding in explained_step(of, measured).verdict}) is told
-    assert any("NOISY: other processes" in line for line in measured_text(measured)) is told
+    assert ("noise" in {finding.cause for finding in explained_step(of, measured).verdict}) is is_noisy
+    assert any("NOISY: other processes" in line for line in measured_text(measured)) is is_noisy
 
 
-def test_waiting_for_a_late_rank_is_told_from_the_transfer(tmp_path: Path) -> None:
+def test_waiting_for_a_late_rank_is_distinguished_from_the_transfer(tmp_path: Path) -> None:
     found = explained(tmp_path, [{"idle_us": TENTH_OF_STEP_US}, {"late_us": TENTH_OF_STEP_US}])
     messages = [rank.messages["dp_exposed"] for rank in found.measured.ranks]
     assert [each.waiting_us for each in messages] == pytest.approx([0, TENTH_OF_STEP_US])
@@ -180,16 +180,16 @@ def test_parts_of_layers_that_were_sampled_whole_alone_are_marked_and_not_accuse
     folder = write(tmp_path, [step_events(prediction(), attention=4.0)] * 2)
     known = WithinSamples.times
 
-    def layers_alone(self: WithinSamples, calls: Sequence[Asked], cluster: Cluster) -> list[Times | None]:
+    def layers_alone(self: WithinSamples, calls: Sequence[CallPhase], cluster: Cluster) -> list[Times | None]:
         found = known(self, calls, cluster)
         return [None if isinstance(call, Attention) else time for (call, _), time in zip(calls, found, strict=True)]
 
     monkeypatch.setattr(WithinSamples, "times", layers_alone)
     forget_prices()
-    told = command.json("explain", CONFIG, "--trace", str(folder))
+    is_noisy = command.json("explain", CONFIG, "--trace", str(folder))
     forget_prices()
-    assert [term["name"] for term in told["terms"] if term.get("guessed")] == ["attention"]
-    assert "attention" not in told["causes"]
+    assert [term["name"] for term in is_noisy["terms"] if term.get("guessed")] == ["attention"]
+    assert "attention" not in is_noisy["causes"]
 
 
 def test_one_rank_accuses_no_network(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def products(order: str) -> list[Slice]:
         ("WI" * 3, None),
     ],
 )
-def test_a_split_backward_is_told_by_the_order_of_products(order: str, split: bool | None) -> None:
+def test_a_split_backward_is_recognised_by_the_order_of_products(order: str, split: bool | None) -> None:
     assert splits_backward(products(order)) is split
 
 

@@ -94,10 +94,10 @@ def test_replay_and_explanation_rest_on_the_same_step_without_its_profiler(
     }
     assert products["gemm"] == pytest.approx(products["explained"], rel=0.01)
     for name in ("explain", "what-if"):
-        told = " ".join(
+        text = " ".join(
             command.text(name, CONFIG, "--trace", str(slow_trace), "--log", f"{logged.logged_us}us").split()
         )
-        assert ("is left out" if longer < 1 else "longer than the traced one: the ledger is of the traced step") in told
+        assert ("is left out" if longer < 1 else "longer than the traced one: the ledger is of the traced step") in text
 
 
 def test_a_faster_kernel_and_faster_links_shorten_the_step(slow_step: TracedStep) -> None:
@@ -123,8 +123,8 @@ def test_the_command_prints_the_replay(slow_trace: Path, command: Command) -> No
     assert sum(printed["shares"].values()) == pytest.approx(1)
     assert printed["rest_us"]["carried_over"] == pytest.approx(OTHERS_SHARE * printed["rest_us"]["traced"])
     assert sum(term["replay_us"] for term in printed["terms"]) == pytest.approx(step["replayed"])
-    told = command.text("what-if", CONFIG, "--trace", str(slow_trace))
-    assert "more than the traced step; all of that rest is carried over" in told and "samples: " in told
+    text = command.text("what-if", CONFIG, "--trace", str(slow_trace))
+    assert "more than the traced step; all of that rest is carried over" in text and "samples: " in text
     assert "NAME=FACTOR" in command.refused("what-if", CONFIG, "--trace", str(slow_trace), "--kernel", "attention")
 
 

@@ -21,7 +21,7 @@ from tests.predict.serving.servers import engine, requests, unit_table
 
 
 class Stopped:
-    """A clock that moves when it is told to."""
+    """A clock that moves on request."""
 
     waited_s = 0.0
 

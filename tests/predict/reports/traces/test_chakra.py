@@ -85,8 +85,8 @@ def node(data: bytes) -> Node:
                 made.deps.append(dep)
         else:
             assert number == 10
-            name, told = attribute(value)
-            made.attributes[name] = told
+            name, content = attribute(value)
+            made.attributes[name] = content
     return made
 
 

@@ -75,7 +75,7 @@ def test_everything_works_without_numba(account: compiled._Account, monkeypatch:
 def test_both_forms_of_many_sets_agree_to_the_bit(
     name: str, microbatches: int, account: compiled._Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The longer order is folded, and told by the pace of its last copies; the sets are timed in two whole blocks and a rest."""
+    """The longer order is folded, and continued at the pace of its last copies; the sets are timed in two whole blocks and a rest."""
     pytest.importorskip("numba")
     monkeypatch.setattr(recycling, "CACHED_BYTES", 0)
     sets = 2 * recycling.LANES + 5

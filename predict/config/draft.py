@@ -19,6 +19,7 @@ from predict.config.overrides import OPTION, Override, parse_overrides
 from predict.huggingface.config_json import ModelReading, override, own_key, read_model
 from predict.kinds import RL, SERVING, require_kind
 from predict.model.shipped import shipped_model, shipped_models
+from predict.run.adapters import Adapters
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
 from predict.run.plan import BEST, Batch, Plan
@@ -34,7 +35,13 @@ from sampling.hardware.cluster import ClusterFile, hardware_beside, hardware_fac
 
 # The sections of a run config, and the keys of each: those of the dataclass that the section becomes.
 
-DECLARED_BY: Mapping[str, type] = {"cluster": ClusterFile, "plan": Plan, "batch": Batch, "execution": Execution}
+DECLARED_BY: Mapping[str, type] = {
+    "cluster": ClusterFile,
+    "plan": Plan,
+    "batch": Batch,
+    "execution": Execution,
+    "adapters": Adapters,
+}
 """Section → the dataclass whose fields are its keys, and whose docstrings say what they mean."""
 ORDER_FILE = r".+\.([cC][sS][vV]|[jJ][sS][oO][nN])"
 SECTIONS: Mapping[str, tuple[Key, ...]] = {
@@ -42,6 +49,7 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
     "plan": with_texts(keys_of(Plan), schedule=Key(choices=lambda: (*schedule_names(), BEST), pattern=ORDER_FILE)),
     "batch": keys_of(Batch),
     "execution": with_texts(keys_of(Execution), framework=Key(choices=framework_names)),
+    "adapters": keys_of(Adapters),
 }
 PRECISION = next(key for key in keys_of(TrainingRun) if key.name == "precision")
 
@@ -90,6 +98,7 @@ CONTENTS: Mapping[str, str] = {
     "batch": NAMES["batch"],
     "precision": PRECISION.allowed(),
     "execution": f"any of {NAMES['execution']}",
+    "adapters": f"any of {NAMES['adapters']}",
 }
 """Key of the top level → its contents, in words."""
 REQUIRED_SECTIONS = ("model", "cluster", "batch")

@@ -24,6 +24,7 @@ from predict.config.rules import broken_rules
 from predict.huggingface.config_json import ModelReading
 from predict.kinds import as_loaded
 from predict.model.spec import ModelSpec
+from predict.run.adapters import Adapters
 from predict.run.calibration_file import calibrated_by
 from predict.run.execution import Execution
 from predict.run.frameworks import ON_GPUS, framework_settings
@@ -153,7 +154,7 @@ class Sections:
 def read_sections(draft: Draft) -> Sections:
     """The values of a draft, with the settings of its framework and the profile of its cluster."""
     model = draft.model()
-    values = {section: draft.section(section) for section in ("cluster", "plan", "batch")}
+    values = {section: draft.section(section) for section in ("cluster", "plan", "batch", "adapters")}
     values["cluster"] = _with_profile(draft.with_own_paths(values["cluster"]))
     values["execution"] = draft.execution(values["cluster"].get("hardware"))
     values["precision"] = draft.precision()
@@ -232,6 +233,7 @@ def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingR
         real=real,
         precision=values["precision"]["precision"],
         execution=Execution(**values["execution"]),
+        adapters=Adapters(**values["adapters"]),
         order=read_order(Path(schedule)) if is_order_file(schedule) else None,
     )
     return calibrated_by(run, Path(calibration)) if calibration else run

@@ -10,6 +10,7 @@ from typing import Any
 from predict.huggingface.families.family import MOST_LAYERS
 from predict.model.spec import ModelSpec
 from predict.rank.share import WIDER, padded_vocabulary
+from predict.run.adapters import TARGETS, unknown_targets
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import framework_names, memory_profile
 from predict.run.lengths import PADDED
@@ -146,6 +147,12 @@ def shared_experts_hide_the_exchange(overlap_ep: str, model: ModelSpec) -> Probl
         yield f"shared_expert, but {model.name} has no shared expert; set it to none or microbatch"
     elif overlap_ep == "microbatch" and not model.experts:
         yield f"{overlap_ep}, but {model.name} has no experts; set it to none"
+
+
+@rule("adapters.targets")
+def targets_are_products(targets: str) -> Problems:
+    if left := unknown_targets(targets)[1]:
+        yield f"{', '.join(left)} names no product; give any of {', '.join(TARGETS)}"
 
 
 @rule("execution.expert_load")
@@ -481,6 +488,11 @@ def all_layers_are_recomputed(recompute_method: str, recompute: str, framework: 
     yield from _refused(
         framework, recompute == "full" and recompute_method != "uniform", "block asks for block recomputation"
     )
+
+
+@rule("adapters.kind")
+def all_weights_are_trained(kind: str, framework: str) -> Problems:
+    yield from _refused(framework, kind != "none", f"{kind} asks for adapters")
 
 
 @rule("precision")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 from predict.model.spec import ModelSpec
+from predict.run.adapters import Adapters
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
 from predict.run.plan import Plan
@@ -151,6 +152,7 @@ def _settings_beyond_defaults(run: TrainingRun) -> Iterator[tuple[str, Any]]:
     own = run.execution.framework
     usual = {**asdict(Execution()), **framework_settings(own, run.cluster.gpu.architecture), "framework": own}
     yield from _differing("execution", asdict(run.execution), usual)
+    yield from _differing("adapters", asdict(run.adapters), asdict(Adapters()))
     defaults = {each.name: each.default for each in fields(ModelSpec)}
     yield from _differing("model", settings_of(run.model), defaults, besides=("name", "layer_kinds"))
 

@@ -197,14 +197,21 @@ RESCALED_PASSES = 3
 
 def _in_ring(rank: RankShare, calls: tuple[tuple[AttentionCall, float], ...]) -> Works:
     """The pieces of a ring: a rank's queries over its own keys, and then over as many pairs with the keys of each other rank, since each
-    rank holds an early and a late chunk; what they leave is rescaled to one output (Transformer Engine,
-    attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVP2P)."""
+    rank holds an early and a late chunk. They run on two streams, one piece's blocks beside the last of the other's, as those of one
+    call would; what they leave is rescaled to one output (Transformer Engine, attention/dot_product_attention/context_parallel.py,
+    AttnFuncWithCPAndKVP2P)."""
     cp = rank.plan.cp
-    pieces = tuple((replace(call, seq_len=-(-call.seq_len // cp)), share * cp) for call, share in calls)
+    pieces = tuple(_piece(call, share, cp) for call, share in calls)
     first = calls[0][0]
     output = rank.item_bytes * rank.tokens * first.heads * first.value_head_dim
     joining = Stream(dtype=rank.dtype, size_bytes=RESCALED_PASSES * output)
     return (*pieces, (joining, cp - 1))
+
+
+def _piece(whole: AttentionCall, share: float, cp: int) -> tuple[AttentionCall, float]:
+    """A rank's pieces as one call, which has the squares of a share of the whole sequence."""
+    tokens = max(1, whole.seq_len // cp)
+    return replace(whole, batch=whole.batch * cp, seq_len=tokens), share * (whole.seq_len / (cp * tokens)) ** 2
 
 
 def attended(run: TrainingRun, whole: AttentionCall, *, window: int = 0) -> tuple[tuple[AttentionCall, float], ...]:

@@ -127,6 +127,7 @@ USES: Mapping[str, Callable[[Used], bool]] = {
     ),
     "DENSE_STEP": lambda used: used.has_prior_share,
     "MIXTURE_STEP": lambda used: used.has_prior_share and used.run.model.experts is not None,
+    "ADAPTED_STEP": lambda used: used.has_prior_share and used.run.adapters.are_trained,
     "UNSTATED_RECIPE": lambda used: False,  # a config states its recipe
     "STRAGGLERS": lambda used: stragglers_factor(used.run) > 1,
     "REPLICA_CONTENTION": lambda used: any(

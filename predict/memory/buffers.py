@@ -163,7 +163,7 @@ def communicators_of(run: TrainingRun, profile: MemoryProfile) -> int:
 
 def _dummy_gradients(run: TrainingRun, profile: MemoryProfile, linear_shapes: Iterable[Shape]) -> Buffer:
     size = 0.0
-    if profile.dummy_gradients and run.execution.fuse_gradients:
+    if profile.dummy_gradients and run.execution.fuse_gradients and not run.adapters.are_trained:
         size = float(weight_bytes(run) * sum(rows * columns for rows, columns in linear_shapes))
     source = "Transformer Engine, module/base.py, get_dummy_wgrad: one per distinct shape, never freed"
     return Buffer(name="dummy gradients", size_bytes=size, width_bytes=0.0, source=source)

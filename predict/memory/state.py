@@ -11,6 +11,7 @@ from typing import Literal
 
 from predict.layers.latent import LatentAttention
 from predict.model.spec import DENSE, LayerKind
+from predict.rank.adapters import trained_at_end, trained_in_layer
 from predict.rank.groups import Groups
 from predict.rank.share import (
     RankShare,
@@ -236,6 +237,8 @@ def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: 
 
 def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> StateBytes:
     each = bytes_per_parameter(run, profile, is_layers=unit.role == "layer")
+    if run.adapters.are_trained:
+        return _state_of_frozen_unit(run, unit, groups, each)
     zero, whole = run.plan.zero, unit.weights.total
     # fractions of a parameter count as such; the padding of shards is not counted
     shard = unit.weights.dense / groups.shard.ranks + unit.weights.experts / groups.expert_shard.ranks
@@ -245,6 +248,26 @@ def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: 
         gradients=each.gradients * (shard if zero >= 2 else whole),
         optimizer=each.optimizer * (shard if zero >= 1 else whole),
     )
+
+
+def _state_of_frozen_unit(run: TrainingRun, unit: Unit, groups: Groups, each: BytesPerParameter) -> StateBytes:
+    """A unit whose weights stay as they are, without gradients and moments, and its adapters with both."""
+    zero, trained = run.plan.zero, trained_of_unit(run, unit)
+    of_base = unit.weights.dense / groups.shard.ranks + unit.weights.experts / groups.expert_shard.ranks
+    of_trained = trained.dense / groups.shard.ranks + trained.experts / groups.expert_shard.ranks
+    return StateBytes(
+        parameters=(each.weights + each.copies) * (of_base if zero >= 3 else unit.weights.total)
+        + weight_bytes(run) * trained.total,
+        gradients=each.gradients * (of_trained if zero >= 2 else trained.total),
+        optimizer=each.optimizer * (of_trained if zero >= 1 else trained.total),
+    )
+
+
+def trained_of_unit(run: TrainingRun, unit: Unit) -> Weights:
+    """The weights of a unit that are trained."""
+    if unit.kind is None:
+        return trained_at_end(run, unit.weights)
+    return trained_in_layer(run, unit.kind, unit.weights)
 
 
 def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> float:
@@ -276,14 +299,18 @@ def unreduced_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups
         return 0.0
     sent = DTYPE_BYTES[run.execution.reduced_dtype]
     made = 0 if profile.dummy_gradients and run.execution.fuse_gradients else weight_bytes(run)
-    return float((made + sent) * _sharded_elements(unit.weights, groups))
+    return float((made + sent) * _sharded_elements(trained_of_unit(run, unit), groups))
 
 
 def head_gradient_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> float:
     """Working set of the head's product in the backward, where it adds to a main gradient: an empty gradient in the dtype of
     the weights (Megatron-Core, tensor_parallel/layers.py). The input that sequence parallelism gathers again and the dummies of the
     layers' products are permanent (`buffers`)."""
-    if unit.role != "head" or not (profile.dummy_gradients and run.execution.fuse_gradients):
+    if (
+        unit.role != "head"
+        or run.adapters.are_trained
+        or not (profile.dummy_gradients and run.execution.fuse_gradients)
+    ):
         return 0.0
     rank = RankShare(run=run)
     rows = padded_vocabulary(run.model.vocab, run.plan.tp) // run.plan.tp

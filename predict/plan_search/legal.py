@@ -71,6 +71,8 @@ BROKEN: Mapping[str, str] = {
     "only_the_optimizer_is_sharded": f"the framework {WHOLE_LAYERS} does not model sharded gradients",
     "layers_are_recomputed_whole": f"the framework {WHOLE_LAYERS} recomputes whole layers alone",
     "all_layers_are_recomputed": f"the framework {WHOLE_LAYERS} recomputes all layers or none",
+    "targets_are_products": "a target of the adapters is no product",
+    "all_weights_are_trained": f"the framework {WHOLE_LAYERS} trains all weights",
     "layers_have_one_dtype": f"the framework {WHOLE_LAYERS} does not model this precision",
     "layers_are_plain": f"the framework {WHOLE_LAYERS} models plain dense layers alone",
     "no_setting_is_changed": f"the framework {WHOLE_LAYERS} runs layers as they are, and a setting would change nothing",

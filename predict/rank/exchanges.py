@@ -109,7 +109,9 @@ def exchange_of_keys(rank: RankShare, query_width: int, key_value_width: int) ->
 FSDP = "fsdp"
 
 
-def sharded_forward(rank: RankShare, weights: Weights, work: Calls) -> tuple[OverlappedCommunication, ...]:
+def sharded_forward(
+    rank: RankShare, weights: Weights, trained: Weights, work: Calls
+) -> tuple[OverlappedCommunication, ...]:
     """A layer's weights, gathered before its forward."""
     return (
         *_beside(work, (_gather(rank, weights), rank.execution.overlap_parameters)),
@@ -117,23 +119,28 @@ def sharded_forward(rank: RankShare, weights: Weights, work: Calls) -> tuple[Ove
     )
 
 
-def sharded_backward(rank: RankShare, weights: Weights, work: Calls) -> tuple[OverlappedCommunication, ...]:
+def sharded_backward(
+    rank: RankShare, weights: Weights, trained: Weights, work: Calls
+) -> tuple[OverlappedCommunication, ...]:
     """The weights, gathered again, and the gradients, summed and scattered: one after the other on the same links."""
     return (
         *_beside(
             work,
             (_gather(rank, weights), rank.execution.overlap_parameters),
-            (_scatter(rank, weights), rank.execution.overlap_gradients),
+            (_scatter(rank, trained), rank.execution.overlap_gradients),
         ),
-        *_passes(rank, weights, _gathered_bytes(rank) + _widened_bytes(rank)),
+        *_passes(rank, weights, _gathered_bytes(rank)),
+        *_passes(rank, trained, _widened_bytes(rank)),
     )
 
 
-def sharded_gradients(rank: RankShare, weights: Weights, work: Calls) -> tuple[OverlappedCommunication, ...]:
+def sharded_gradients(
+    rank: RankShare, weights: Weights, trained: Weights, work: Calls
+) -> tuple[OverlappedCommunication, ...]:
     """The gradients alone, where their half of the backward runs by itself."""
     return (
-        *_beside(work, (_scatter(rank, weights), rank.execution.overlap_gradients)),
-        *_passes(rank, weights, _widened_bytes(rank)),
+        *_beside(work, (_scatter(rank, trained), rank.execution.overlap_gradients)),
+        *_passes(rank, trained, _widened_bytes(rank)),
     )
 
 

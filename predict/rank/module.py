@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from predict.model.spec import LayerKind
 from predict.rank.blocks import Calls, OverlappedCommunication
@@ -41,10 +42,22 @@ class Module:
     works: Works
     exchanges: tuple[Exchange, ...] = ()
     part_of: str = ""
+    backward: Literal["whole", "input", "none"] = "whole"
+    """What its backward computes: all; of frozen weights the gradient of its input alone; nothing."""
 
     def calls(self, phase: Phase) -> Calls:
         """The operators of a phase; those without weights do all of their backward in its input half."""
-        return counted_in(phase, self.works)
+        if phase == "forward" or self.backward == "whole":
+            return counted_in(phase, self.works)
+        if self.backward == "none" or phase == "backward_weight":
+            return ()
+        return counted_in("backward_input", self.works)
+
+    def frozen(self, *, needs_input: bool) -> Module:
+        """The module with weights that are not trained; its exchanges in backward are those of gradients that it does not have where
+        nothing needs the gradient of its input."""
+        exchanges = self.exchanges if needs_input else tuple(replace(one, backward=()) for one in self.exchanges)
+        return replace(self, backward="input" if needs_input else "none", exchanges=exchanges)
 
     def is_among(self, names: Sequence[str]) -> bool:
         return self.name in names or (bool(self.part_of) and self.part_of in names)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from predict.interval import Interval
+from predict.run.adapters import Adapters
 from predict.run.execution import Execution
 from predict.run.frameworks import refused_by_runtime
 from predict.run.plan import Plan
@@ -162,9 +163,15 @@ def run_text(run: TrainingRun) -> str:
     if run.plan.dp > 1:
         batch += f" on each of {run.plan.dp} replicas ({run.batch.global_} per step)"
     return (
-        f"{run.model.name}, {_plan(run.plan)}, {run.plan.schedule}, {batch}, {run.precision}, "
+        f"{run.model.name}, {_adapters(run.adapters)}{_plan(run.plan)}, {run.plan.schedule}, {batch}, {run.precision}, "
         f"as {run.execution.framework} runs it"
     )
+
+
+def _adapters(adapters: Adapters) -> str:
+    if not adapters.are_trained:
+        return ""
+    return f"{adapters.kind} of rank {adapters.rank} on {adapters.targets.replace(',', ', ')}, "
 
 
 def _plan(plan: Plan) -> str:

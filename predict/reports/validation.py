@@ -32,7 +32,15 @@ from predict.validation.memory import (
     memory_summary,
 )
 from predict.validation.published import ComparedRun, Comparison, configurations
-from predict.validation.published_scores import PairOrder, SourceResult, beside_constant_mfu, classes, summary
+from predict.validation.published_scores import (
+    FEW,
+    PairOrder,
+    SourceResult,
+    beside_constant_mfu,
+    classes,
+    slope_of_strong_scaling,
+    summary,
+)
 from predict.validation.ranking import LEAST_TIMED
 from sampling.files.faults import counted
 from sampling.number_text import size
@@ -67,6 +75,11 @@ def published_text(comparisons: Sequence[ComparedRun], calibration: Posterior | 
     if once:
         title = "by class: what is modelled, and how much of the run its row states"
         parts.append(_published_figures(title, classes(once)))
+        slope = slope_of_strong_scaling(once)
+        if slope is not None:
+            parts.append(
+                f"runs of at most {FEW} microbatches: the error changes by {slope:+.1%} with each doubling of the GPUs"
+            )
     return stacked(*parts)
 
 

@@ -134,7 +134,7 @@ class Execution:
     """Sharded weights are gathered behind the next forward."""
     copy_gathered: bool = False
     """A gathered layer is copied out of one buffer into its weights, as FSDP2 does."""
-    sharding_contention: Annotated[float, Key(maximum=1)] = 0.1
+    sharding_contention: Annotated[float, Key(maximum=1)] = 0.3
     """Share of the time of hidden communication of sharded weights that compute at the same time loses, where no samples show it."""
     overlap_tp: Annotated[str, one_of("none", "backward", "pipelined")] = "backward"
     """The work that hides tensor-parallel collectives: nothing (none), the product of the weight's gradient (backward), or the products

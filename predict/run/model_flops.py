@@ -61,8 +61,19 @@ def _matrix_elements(model: ModelSpec, kind: LayerKind) -> int:
     return model.mixer(kind).elements_per_token(model) + model.feed_forward(kind).elements_per_token(model)
 
 
+FROZEN_SHARE = 2 / 3
+"""Share of a product's FLOPs that is left where its weight has no gradient: forward, and the gradient of its input."""
+
+
 def model_flops_per_step(run: TrainingRun) -> float:
-    return sum(count * length * model_flops_per_token(run.model, length) for length, count in run.sequences.items())
+    """FLOPs of a step's sequences; of frozen weights without those of their gradients, and without the adapters' own."""
+    of_model = sum(count * length * model_flops_per_token(run.model, length) for length, count in run.sequences.items())
+    if not run.adapters.are_trained:
+        return of_model
+    of_attention = sum(
+        count * length * attention_flops_per_token(run.model, length) for length, count in run.sequences.items()
+    )
+    return FROZEN_SHARE * (of_model - of_attention) + of_attention
 
 
 def tokens_per_step(run: TrainingRun) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from predict.kinds import TRAINING, LoadedRun
 from predict.model.spec import ModelSpec
+from predict.run.adapters import Adapters
 from predict.run.calibration_terms import Posterior
 from predict.run.execution import Execution
 from predict.run.lengths import PACKED, LikeLengths, RealSequences
@@ -40,6 +41,8 @@ class TrainingRun(LoadedRun):
     """Dtype of weights and activations; with tf32, fp8, nvfp4 and mxfp4 the dtype of the layers' matrix products."""
     execution: Execution = field(default_factory=Execution)
     """How a framework runs the plan."""
+    adapters: Adapters = field(default_factory=Adapters)
+    """What is trained beside frozen weights."""
     order: Order | None = field(default=None, repr=False)
     """The order in the file that `plan.schedule` names, read with the config; None for a registered schedule."""
     calibration: Posterior | None = field(default=None, repr=False)

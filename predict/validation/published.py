@@ -43,6 +43,8 @@ class Comparison(Compared):
     sources: Mapping[str, float]
     at_peak_us: float
     """Time of the model's FLOPs at the peak of all GPUs: over the measured time, the measured MFU."""
+    microbatches: int
+    """Microbatches of a replica in a step."""
     repeats: tuple[str, ...] = ()
     """Ids of the rows that the measurement is the median of, if it is of several."""
 
@@ -91,6 +93,7 @@ def _compare_one(row: PublishedRow, profile: str, calibration: Posterior | None)
         kind=MIXTURE if runs[0].model.experts else "dense",
         sources=_mean_sources(likely.predictions),
         at_peak_us=mfu(runs[0], 1.0),
+        microbatches=runs[0].microbatches,
     )
 
 

@@ -16,11 +16,13 @@ from predict.config.load import build
 from predict.model.spec import ModelSpec
 from predict.plan_search.unknown_settings import INTERLEAVED_BY_DEFAULT, likely_runs
 from predict.run.execution import NATURAL
+from predict.run.lengths import PACKED
 from predict.run.training_run import TrainingRun
 from predict.validation.published_models import is_of_neox, model_of
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_software import (
     NEVER_INTERLEAVED,
+    adapters_of_row,
     framework_of,
     is_routed_naturally,
     precision_of,
@@ -140,6 +142,7 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
             "batch": _batch(row),
             "execution": execution | settings,
             "precision": precision,
+            "adapters": adapters_of_row(row),
         }
         try:
             runs += likely_runs(build(row.row_id, model, sections), unknown)
@@ -151,8 +154,6 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
 def _refuse_other_work(row: PublishedRow, *, timed: bool) -> None:
     if row.fault:
         raise NotExpressibleError(row.fault)
-    if row.text("task").startswith("lora"):
-        raise NotExpressibleError("task: adapters on frozen weights are not modelled")
     if row.text("offload"):
         raise NotExpressibleError(f"offload: {row.text('offload')} is not modelled")
     if timed and row.text("status") not in ("", "ok"):
@@ -356,7 +357,12 @@ def _share_of_layers(row: PublishedRow, layers_per_chunk: float) -> dict[str, An
     return _first_layers(max(1, round(min(1.0, share) * layers_per_chunk)))
 
 
-def _batch(row: PublishedRow) -> dict[str, int]:
+SQUAD_TOKENS = 204
+"""Tokens of a question with its passage and answer, of which 20 fill a row of 4,096 (SQuAD: passages of 117 words on average, Rajpurkar et
+al., arXiv 1606.05250, prompts and 1.3 tokens a word)."""
+
+
+def _batch(row: PublishedRow) -> dict[str, Any]:
     """Sequences a step, and those of a microbatch, each from the other and the accumulation steps where not stated."""
     replicas = row.gpus() // (row.integer("tp") * row.integer("pp") * row.integer("cp"))
     total = row.integer("gbs", replicas * row.integer("mbs", 1) * row.integer("grad_accum", 0, least=0)) or row.integer(
@@ -370,4 +376,8 @@ def _batch(row: PublishedRow) -> dict[str, int]:
     if total % (micro * replicas):
         # a last microbatch that is smaller than the others: as many even ones
         micro = math.gcd(total // replicas, micro) if total % replicas == 0 else micro
-    return {"global": total, "micro": micro, "seq_len": row.integer("seq_len")}
+    batch = {"global": total, "micro": micro, "seq_len": row.integer("seq_len")}
+    if "packed sequences (SQuAD)" not in row.text("notes"):
+        return batch
+    in_a_row = row.integer("seq_len") // SQUAD_TOKENS
+    return batch | {"global": total * in_a_row, "lengths": f"constant:{SQUAD_TOKENS}", "padding": PACKED}

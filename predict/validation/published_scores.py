@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from statistics import fmean, median
+from statistics import fmean, linear_regression, median
 from typing import Any
 
 from predict.serialise import as_json, each_picked, picked, version_of
@@ -101,6 +101,8 @@ PREDICTED, NOT_EXPRESSIBLE = "predicted", "not_expressible"
 
 def _precision(row: PublishedRow) -> str:
     text = row.text("precision").lower()
+    if "fp4" in text:
+        return "fp4"
     return "fp8" if "fp8" in text or "float8" in text else "16 bit"
 
 
@@ -109,12 +111,18 @@ def _scale(row: PublishedRow) -> str:
     return next((f"up to {most}" for most in (8, 64, 512) if gpus <= most), "more than 512")
 
 
+def _band(figure: float, bounds: Sequence[int]) -> str:
+    return next((f"up to {most:,}" for most in bounds if figure <= most), f"more than {bounds[-1]:,}")
+
+
 KEYS: Mapping[str, Callable[[Comparison], str]] = {
     "source": lambda one: one.source,
     "gpu": lambda one: one.row.text("gpu"),
     "kind": lambda one: one.kind,
     "precision": lambda one: _precision(one.row),
     "gpus": lambda one: _scale(one.row),
+    "microbatches": lambda one: _band(one.microbatches, (1, 8, 64)),
+    "tokens a sequence": lambda one: _band(one.row.number("seq_len") or 0, (2048, 4096, 8192)),
     "rests on": lambda one: max(one.sources, key=lambda name: one.sources[name]),
 }
 
@@ -128,6 +136,22 @@ def summary(counted: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
     together = grouped(counted, lambda one: (one.source, one.kind, _precision(one.row)))
     for names in sorted(together, key=lambda names: (names[0], names[1] == MIXTURE, names[2])):
         yield figures(list(names), together[names])
+
+
+FEW = 2
+"""Microbatches of a step up to which strong scaling is judged: nothing else hides what a step ends with."""
+
+
+def slope_of_strong_scaling(counted: Sequence[Comparison]) -> float | None:
+    """Change of the error, as a fraction, for each doubling of the GPUs among runs of few microbatches; None where all have as many."""
+    few = [
+        (math.log2(gpus), one.error)
+        for one in counted
+        if one.microbatches <= FEW and (gpus := one.row.number("n_gpus") or 0) >= 1
+    ]
+    if len({doublings for doublings, _ in few}) < FEW:
+        return None
+    return linear_regression(*zip(*few, strict=True)).slope
 
 
 def classes(counted: Sequence[Comparison]) -> list[dict[str, Any]]:
@@ -162,6 +186,7 @@ def published_json(comparisons: Sequence[ComparedRun]) -> dict[str, Any]:
         "summary": list(summary(counted)),
         "sources": [_source_json(one) for one in beside_constant_mfu(counted)],
         "classes": classes(counted),
+        "strong_scaling_slope": slope_of_strong_scaling(counted),
     }
 
 

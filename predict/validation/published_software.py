@@ -8,7 +8,7 @@ from typing import Any
 
 from predict.model.spec import ModelSpec
 from predict.run.execution import DISPATCHERS, EXPANDABLE, PRIMARY
-from predict.run.frameworks import framework_settings
+from predict.run.frameworks import framework_settings, memory_profile
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.truth_columns import NO_GRAPHS, WHOLE_GRAPH
 
@@ -172,6 +172,25 @@ def is_tuned(row: PublishedRow) -> bool:
     of_vendor = VENDORS.search(row.text("framework").lower()) is not None
     is_benchmark = _is_mixture_recipe(row) and "forced balance" in notes
     return of_vendor or is_benchmark or re.search(r"\btuned\b", notes) is not None
+
+
+USUAL_RANK = 16
+"""Rank of adapters where a row has none: MLPerf's, and that of NVIDIA's recipes (nemo, collections/llm/recipes/llama3_70b.py)."""
+
+
+def adapters_of_row(row: PublishedRow) -> dict[str, Any]:
+    """The adapters of a row whose task is `lora`. Megatron's kin joins query, key and value, and adapts attention alone, as MLPerf's rules
+    and NVIDIA's performance recipes have it; others adapt every product."""
+    if not row.text("task").startswith("lora"):
+        return {}
+    stated = re.search(r"LoRA rank (\d+)", row.text("notes"))
+    of_megatron = memory_profile(framework_of(row)).megatron_core
+    return {
+        "kind": "lora",
+        "rank": int(stated[1]) if stated else USUAL_RANK,
+        "targets": "attention" if of_megatron else "all",
+        "joint": of_megatron,
+    }
 
 
 def _optimizer(row: PublishedRow) -> dict[str, Any]:

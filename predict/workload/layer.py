@@ -12,6 +12,7 @@ from predict.layers.embedding import embedding_module
 from predict.layers.head import head_modules, joining_module
 from predict.layers.part import parts_of
 from predict.model.spec import DENSE, LayerKind
+from predict.rank.adapters import frozen, trained_at_end, trained_in_layer, with_adapters
 from predict.rank.blocks import Block, Calls, Launching, OverlappedCommunication
 from predict.rank.exchanges import sharded_backward, sharded_forward, sharded_gradients
 from predict.rank.module import Exchange, Module, Work, gradient_sums, with_calls, work_of
@@ -90,7 +91,7 @@ FUSED_SHARE = 0.35
 """Share of the traffic of adding to a gradient that the weight's own product takes longer by, if it adds: 0.36 on the A100 PCIe and
 0.24 to 0.39 on the B200 in SimuMax's samples of products that accumulate in fp32, over forward ones of the same size; 0.20 to 0.31 of
 the traffic of 16-bit sums in those that accumulate in bf16 on the B200."""
-Sharded = Callable[[RankShare, Weights, Calls], tuple[OverlappedCommunication, ...]]
+Sharded = Callable[[RankShare, Weights, Weights, Calls], tuple[OverlappedCommunication, ...]]
 """Communication of a layer's sharded weights that overlaps with the calls of a phase."""
 
 
@@ -120,22 +121,25 @@ def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
     norm = Module(name="layernorm", works=((rank.norm(), 1),))
     residual = Module(name="residual", works=rank.residual())
     after = (norm,) if rank.model.norms_a_layer > 2 else ()
-    return tuple(
+    modules = tuple(
         module for part in parts_of(rank.model, kind) for module in (norm, *part.modules(rank, kind), residual, *after)
     )
+    return with_adapters(rank, kind, modules)
 
 
 def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:
     weights = layer_weights(rank.model, rank.plan, kind)
     sums, whole = gradient_sums(rank, kind), whole_layer(rank, kind)
     modules, launched = layer_modules(rank, kind), launchings(rank, kind)
-    return blocks_of(rank, modules, weights, launched=launched, sums=sums, whole=whole)
+    trained = trained_in_layer(rank.run, kind, weights)
+    return blocks_of(rank, modules, weights, trained, launched=launched, sums=sums, whole=whole)
 
 
 def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
     """A whole dense layer as wide as this rank's share of one; None for layers that it does not represent."""
     model, tp = rank.model, rank.plan.tp
     plain = kind == DENSE and model.attention.IS_PLAIN and rank.plan.cp == 1 and not model.qk_norm
+    plain = plain and not rank.run.adapters.are_trained
     if not plain or rank.execution.attention == "unfused":
         return None
     heads, kv_heads = heads_on_rank(model, tp)
@@ -148,20 +152,21 @@ def blocks_of(
     rank: RankShare,
     modules: tuple[Module, ...],
     weights: Weights,
+    trained: Weights,
     *,
     launched: Mapping[Phase, Launching],
     sums: Calls = (),
     whole: DenseLayer | None = None,
 ) -> LayerBlocks:
-    """Blocks of modules with these weights, and with the launching of their phases. `sums` are those of the gradients of
-    activations; `whole` is the same layer as one call."""
+    """Blocks of modules with these weights, of which some are trained, and with the launching of their phases. `sums` are those of the
+    gradients of activations; `whole` is the same layer as one call."""
     forward, backward = work_of(modules, "forward"), with_calls(work_of(modules, "backward"), sums)
     again = work_of(_recomputed_parts(rank, modules), "forward")
 
     def block(work: Work, sharded: Sharded | None = None, *, phase: Phase, heading: str = "") -> Block:
         return Block(
             calls=work.calls,
-            overlapped=work.overlapped + (sharded(rank, weights, work.calls) if sharded else ()),
+            overlapped=work.overlapped + (sharded(rank, weights, trained, work.calls) if sharded else ()),
             launching=launched.get(phase),
             synchronous=rank.execution.synchronous_launches,
             heading=heading,
@@ -181,7 +186,7 @@ def blocks_of(
         again=block(forward, heading=RECOMPUTE, phase="forward"),
         backward=block(repeated, sharded_backward, phase="backward"),
         halves=cache(halves),
-        accumulation=accumulation_block(rank, weights),
+        accumulation=accumulation_block(rank, trained),
     )
 
 
@@ -244,18 +249,22 @@ def _additions(rank: RankShare, weights: Weights) -> Calls:
 
 
 def embedding_blocks(rank: RankShare) -> LayerBlocks:
-    modules = (embedding_module(rank),)
-    launched = launchings_of_end(rank, "embedding")
-    return blocks_of(rank, modules, embedding_weights(rank.model, rank.plan), launched=launched)
+    modules: tuple[Module, ...] = (embedding_module(rank),)
+    if rank.run.adapters.are_trained:
+        modules = frozen(modules, needs_input=False)
+    weights, launched = embedding_weights(rank.model, rank.plan), launchings_of_end(rank, "embedding")
+    return blocks_of(rank, modules, weights, trained_at_end(rank.run, weights), launched=launched)
 
 
 def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
     """The final norm, the logits, their loss; for every further token that is predicted, a layer and a head again."""
-    modules = head_modules(rank)
+    modules = frozen(head_modules(rank)) if rank.run.adapters.are_trained else head_modules(rank)
     for _ in range(rank.model.mtp_layers):
         modules += (joining_module(rank), *layer_modules(rank, rank.model.mtp_kind), *head_modules(rank))
     weights = head_weights(rank.model, rank.plan, shares_embedding=shares_embedding)
-    return blocks_of(rank, modules, weights, launched=launchings_of_end(rank, "head"))
+    return blocks_of(
+        rank, modules, weights, trained_at_end(rank.run, weights), launched=launchings_of_end(rank, "head")
+    )
 
 
 CallT = TypeVar("CallT", bound=Call)

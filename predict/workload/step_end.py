@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
+from predict.rank.adapters import trained_at_end, trained_in_layer
 from predict.rank.blocks import Calls, Message
 from predict.rank.groups import Groups, RankGroup, groups_of
 from predict.rank.share import (
@@ -108,8 +109,8 @@ class _ShardedEnds:
 
     def of(self, stages: tuple[Stage, ...]) -> StepEnd:
         if stages not in self._of_stages:
-            of_layers = layer_weights_of(self.run, stages)
-            weights = of_layers + end_weights_of(self.run, stages)
+            of_layers = trained_layer_weights_of(self.run, stages)
+            weights = of_layers + trained_at_end(self.run, end_weights_of(self.run, stages))
             self._of_stages[stages] = self._with(weights, of_layers, any(stage.first for stage in stages))
         return self._of_stages[stages]
 
@@ -135,6 +136,8 @@ def _exposed_bucket_share(run: TrainingRun, weights: Weights) -> float:
     """The bucket that the embedding closes, half filled by the layers before it; where layers are sharded one by one, a layer's own
     communication stands for it."""
     if run.plan.zero >= 2 or not weights.total:
+        return 0.0
+    if run.adapters.are_trained:
         return 0.0
     bucket = max(BUCKET_ELEMENTS, BUCKET_ELEMENTS_A_REPLICA * groups_of(run).replicas.ranks)
     return min(1.0, (embedding_weights(run.model, run.plan).total + bucket / 2) / weights.total)
@@ -287,6 +290,13 @@ def layer_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
     return summed(layer_weights(run.model, run.plan, kind) * count for kind, count in counts)
 
 
+def trained_layer_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
+    counts = [each for stage in stages for each in stage.counts.items()]
+    return summed(
+        trained_in_layer(run, kind, layer_weights(run.model, run.plan, kind)) * count for kind, count in counts
+    )
+
+
 def end_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
     """Those of embedding and head."""
     weights = Weights()
@@ -334,7 +344,7 @@ def parameter_all_gather(run: TrainingRun, weights: Weights, of_layers: Weights)
     if run.plan.zero in (0, 3):
         return ()
     size, groups = weight_bytes(run), groups_of(run)
-    of_layer = DTYPE_BYTES["fp8"] if is_primary_fp8(run) else size
+    of_layer = DTYPE_BYTES["fp8"] if is_primary_fp8(run) and not run.adapters.are_trained else size
     dense = size * (weights.dense - of_layers.dense) + of_layer * of_layers.dense
     return (*groups.shard.all_gather(dense), *groups.expert_shard.all_gather(of_layer * weights.experts))
 
@@ -369,7 +379,7 @@ def narrow_weights(run: TrainingRun, of_layers: Weights) -> Calls:
     """Bringing the layers' weights, whole on every rank, to fewer bits by rows and by columns, once a step, where they are gathered in
     16 bits and stay over the microbatches (Transformer Engine, module/base.py, get_weight_workspace)."""
     stays = run.plan.zero < SHARDED_WEIGHTS and is_scaled(run.precision)
-    if not stays or is_primary_fp8(run) or not of_layers.total:
+    if not stays or is_primary_fp8(run) or run.adapters.are_trained or not of_layers.total:
         return ()
     size = of_layers.total * scaling_bytes(run.precision)
     return (Counted(call=Stream(dtype=held_dtype(run), size_bytes=max(1, round(size))), phase="forward"),)

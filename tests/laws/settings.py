@@ -125,6 +125,15 @@ PLAN_KNOBS = [
 
 # How a framework runs the plan, turned.
 
+LORA = {"adapters__kind": "lora"}
+ADAPTER_KNOBS = [
+    Knob(key="adapters__kind", before="none", after="lora", grows=False, base={"batch__global": 32}, model=DENSE),
+    Knob(key="adapters__kind", before="lora", after="dora", grows=True, base={}, model=DENSE),
+    Knob(key="adapters__rank", before=16, after=256, grows=True, base=LORA, model=DENSE),
+    Knob(key="adapters__targets", before="all", after="attention", grows=False, base=LORA, model=DENSE),
+    Knob(key="adapters__joint", before=False, after=True, grows=False, base=LORA, model=DENSE),
+]
+
 EXECUTION_KNOBS = [
     execution("framework", "megatron-core", "megatron-2021", True),
     execution("framework", "megatron-core", "fsdp", True, exposed("swiglu")),

@@ -13,6 +13,7 @@ from predict.step.prediction import Prediction
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import DTYPE_BYTES
 from tests.laws.settings import (
+    ADAPTER_KNOBS,
     BATCH_KNOBS,
     CLUSTER_KNOBS,
     DENSE,
@@ -33,9 +34,10 @@ UNTURNED: Mapping[str, str] = {
     "cluster__profile": "names where samples are kept; a cluster without any has the prices of its hardware",
     "cluster__cores": "of a CPU alone (test_config_hardware)",
     "cluster__calibration": "a file, whose terms are turned in tests/predict/measured_runs",
+    "adapters__alpha": "the scale of an update, which changes no time",
     "plan__memory_limit": "turned in test_a_memory_limit_refuses_what_holds_more",
 }
-KNOBS = [*PLAN_KNOBS, *EXECUTION_KNOBS, *BATCH_KNOBS, *CLUSTER_KNOBS, *PRECISION_KNOBS]
+KNOBS = [*PLAN_KNOBS, *EXECUTION_KNOBS, *ADAPTER_KNOBS, *BATCH_KNOBS, *CLUSTER_KNOBS, *PRECISION_KNOBS]
 
 
 def _turned(knob: Knob, value: Any) -> Prediction:

@@ -165,6 +165,18 @@ ROWS = [
         {"execution__framework": "megatron-core"},
     ),
     row(
+        "targets_are_products",
+        {"adapters__kind": "lora", "adapters__targets": "q_proj,v_proj"},
+        "adapters.targets",
+        {"adapters__targets": "q_proj,k_proj,v_proj"},
+    ),
+    row(
+        "all_weights_are_trained",
+        {**TORCH, "adapters__kind": "lora"},
+        "adapters.kind",
+        {"execution__framework": "fsdp"},
+    ),
+    row(
         "hardware_runs_the_kernel",
         {"execution__attention": "fa3", "cluster": {"hardware": "b200", "profile": "nowhere"}},
         "execution.attention",

@@ -9,6 +9,7 @@ import pytest
 
 from predict.config.rules import RULES
 from predict.model.spec import ModelSpec
+from predict.run.adapters import Adapters
 from predict.run.execution import Execution
 from predict.run.plan import Plan
 from sampling.errors import ConfigError
@@ -75,7 +76,7 @@ def test_a_rule_looks_at_keys_that_exist() -> None:
         "cores",
         "profile",
     }
-    known = {field.name for section in (Plan, Execution, ModelSpec) for field in fields(section)} | sections
+    known = {field.name for section in (Plan, Execution, Adapters, ModelSpec) for field in fields(section)} | sections
     assert [(each.check.__name__, need) for each in RULES for need in each.needs if need not in known] == []
 
 

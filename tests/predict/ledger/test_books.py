@@ -129,7 +129,7 @@ def test_the_share_of_the_peak_is_what_shapes_and_clocks_leave() -> None:
     assert (products.heading, products.stated, products.clocks) == ("gemm", 0.87, 1.12)
     assert products.reached == pytest.approx(0.87 / 1.12, rel=0.04)
     assert attention.kernel == "FlashAttention-3 or cuDNN"
-    assert attention.backward == pytest.approx(ATTENTION_BACKWARD_HOPPER.value * (1 + 215 / 8192), rel=0.01)
+    assert attention.backward == pytest.approx(ATTENTION_BACKWARD_HOPPER.value * (1 + 215 / 4096), rel=0.01)
     burst = _ledger(DENSE, "execution.clocks=burst", "execution.attention=fa2").peak_shares
     assert [one.clocks for one in burst] == [1.0, 1.0]
     assert burst[1].kernel == "FlashAttention-2"

@@ -43,7 +43,6 @@ def test_a_published_step_is_predicted_within_its_interval() -> None:
         ({"step_time_s": "nan"}, "step_time_s: neither"),
         ({"precision": "NVFP4"}, "precision: .* does not compute in nvfp4"),
         ({"framework": "Caffe"}, "framework: Caffe"),
-        ({"task": "lora"}, "task: adapters"),
         ({"offload": "cpu"}, "offload: cpu"),
         ({"heads": "63"}, "head_dim: not published"),
         ({"gated_mlp": ""}, r"gated_mlp: not published; give 1 \(SwiGLU"),

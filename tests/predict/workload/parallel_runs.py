@@ -42,6 +42,7 @@ def made(model: str | ModelSpec = "llama3-70b", layers: int = 0, **settings: Any
         "plan": {},
         "batch": dict(BATCH),
         "execution": {},
+        "adapters": {},
         "precision": "bf16",
     }
     for key, value in settings.items():

@@ -202,7 +202,8 @@ def estimate_as_scheduled(run: TrainingRun, *, prices: Prices, benchmark: Benchm
 def estimate(
     run: TrainingRun, *, prices: Prices | None = None, benchmark: Benchmark | None = None, require_fit: bool = True
 ) -> Prediction:
-    """Predict one step of a loaded run; for `plan.schedule: best`, under the fastest schedule that fits the device's memory.
+    """Predict one step of a loaded run; for `plan.schedule: best`, under the fastest schedule that fits the device's memory, and likewise
+    with the best layout and recomputed modules where those are `auto`.
 
     Prices are opened once per cluster and kept, so that many plans of one model cost milliseconds each. `prices` replaces
     those of the cluster's profile; with `benchmark`, layers take the times that were measured. InfeasibleError where the
@@ -214,6 +215,11 @@ def estimate(
     from predict.step.scheduling import best_schedule, require_memory_limit
 
     known = prices or open_prices(run.cluster, run.execution)
+    if run.plan.automatic:
+        # by name, as all public functions are found: rooms that call this one stand below the search
+        chosen = import_module("predict.plan_search.chosen")
+        predict_one = partial(estimate, prices=known, benchmark=benchmark)
+        return predict_one(chosen.chosen_run(run, predict_one, require_fit=require_fit))
     predict = partial(estimate_as_scheduled, prices=known, benchmark=benchmark)
     if run.plan.schedule == BEST:
         return best_schedule(run, predict, require_fit=require_fit)

@@ -70,6 +70,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="this-machine, this-gpu: keep the figures as the error of its profile, in data/published",
     )
+    command.add_argument(
+        "--save", type=Path, metavar="FILE", help="recipes: keep the plans that are found there, and go on from them"
+    )
     add_check(command)
     add_json(command)
 
@@ -138,6 +141,7 @@ def run(options: argparse.Namespace) -> None:
         measurements=options.measurements,
         rounds=options.rounds,
         keep=options.keep,
+        save=options.save,
         check=(lambda predictions: check_fit(options, _misfits(predictions))) if options.check else None,
         report=log,
     )

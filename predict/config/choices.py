@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from predict.run.plan import AUTO
 from sampling.errors import UserError
 from sampling.files.faults import shown
 from sampling.files.schema import Key
 
-AUTO = "auto"
 RANGE = re.compile(r"\s*(\d+)([kKM]?)\s*\.\.\s*(\d+)([kKM]?)\s*(?:\.\.\s*(\d+)([kKM]?)\s*)?")
 LISTED = re.compile(r"[\w.-]+(\s*,\s*[\w.-]+)+")
 SUFFIXES = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20}

@@ -14,7 +14,7 @@ from predict.run.adapters import TARGETS, unknown_targets
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import framework_names, memory_profile
 from predict.run.lengths import PADDED
-from predict.run.plan import BEST, Plan
+from predict.run.plan import AUTO, BEST, Plan
 from predict.run.stages import split_layers
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, divisors, near_multiples, shown
@@ -431,9 +431,11 @@ def layers_are_split_in_one_way(
 def layers_fit_the_stages(layers: int, pp: int, vpp: int, schedule: str, *splitting: int | str) -> Problems:
     from predict.schedules import registry
 
-    if schedule == BEST or schedule not in registry.names() or pp * vpp > COPIES * layers:
-        return
     chosen = dict(zip(SPLITTING, splitting, strict=True))
+    if schedule == BEST or chosen["layout"] == AUTO:
+        return
+    if schedule not in registry.names() or pp * vpp > COPIES * layers:
+        return
     try:
         split_layers(layers, registry.get(schedule).placement(pp, vpp).depth, Plan(pp=pp, vpp=vpp, **chosen))  # type: ignore[arg-type]
     except ConfigError as error:

@@ -42,6 +42,10 @@ def arguments_of(run: TrainingRun, tool: str) -> LaunchArguments:
         raise UserError(f"--to: {shown(tool)} is not a tool that arguments are written for{near}")
     if run.plan.schedule == BEST:
         raise UserError("plan.schedule: best is chosen by time; name the schedule, as in --set plan.schedule=1f1b")
+    if run.plan.automatic:
+        raise UserError(
+            f"plan.{run.plan.automatic[0]}: auto is chosen by time; give the value that `predict one-batch` prints"
+        )
     require_one_length(run.real, "another tool")
     return TOOLS[tool](run)
 

@@ -272,8 +272,8 @@ def _peaks(units: Sequence[UnitMemory]) -> tuple[Instant, Instant, Instant]:
     forwards, backwards, firsts = [], [], []
     made = sum(unit.gradients for unit in units)
     kept = 0.0
-    next_gathered = [*(later.gathered for _, later in pairwise(units)), 0.0]
-    previous_gathered = [0.0, *(earlier.gathered for earlier, _ in pairwise(units))]
+    next_gathered = [later.gathered for _, later in pairwise(units)] + [0.0] * bool(units)
+    previous_gathered = [0.0] * bool(units) + [earlier.gathered for earlier, _ in pairwise(units)]
     for unit, ahead, behind in zip(units, next_gathered, previous_gathered, strict=True):
         kept += unit.kept
         working = unit.activations.forward_working_bytes + unit.gathered + ahead

@@ -14,7 +14,7 @@ from predict.ledger.training_cost import Price, TrainingCost, training_cost
 from predict.plan_search.axes import Question
 from predict.plan_search.legal import LeftOut
 from predict.plan_search.pricing import Workers
-from predict.plan_search.search import LONGEST_ROUND, SLOWER, Found, Ranked, in_words, price_plans
+from predict.plan_search.search import LONGEST_ROUND, SLOWER, Found, Ranked, in_words, open_all, price_plans
 from predict.plan_search.sweep import SweptRows
 from predict.plan_search.ties import Contender, Ratio, contender, experiment, ratio
 from predict.run.model_flops import tokens_per_step
@@ -39,10 +39,12 @@ class FrontPlan:
 
 def front(found: Found, workers: Workers) -> tuple[FrontPlan, ...]:
     """The front over all plans of a search, the fastest first; what it prices counts among the search's priced plans."""
+    open_all(found, workers)
     floors = _floors(found)
     plans = [(of, plan) for of, own in enumerate(found.surveys) for plan in range(len(own.space.rows))]
+    single = np.concatenate([own.opening.counts == 1 for own in found.surveys])
     order = np.lexsort((floors[:, 1], floors[:, 0]))
-    left = [index for index in order.tolist() if plans[index] not in found.judged]
+    left = [index for index in order.tolist() if single[index] and plans[index] not in found.judged]
     before = found.priced
     while left:
         left = _undominated(floors, left, _priced(found))

@@ -9,16 +9,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from predict.config.choices import AUTO, is_choice, values_of
+from predict.config.choices import is_choice, values_of
 from predict.config.document import Config, Document
 from predict.config.draft import CONTENTS, FILES, PRECISION, SECTIONS, Draft, Values, read_draft, shipped_file
 from predict.config.load import made_run, read_sections
 from predict.model.spec import ModelSpec
-from predict.plan_search.compare import settings_of
+from predict.plan_search.layouts import layouts
 from predict.run.frameworks import offered
 from predict.run.lengths import require_one_length
-from predict.run.plan import BEST
-from predict.run.training_run import TrainingRun
+from predict.run.plan import AUTO, BEST
+from predict.run.training_run import TrainingRun, settings_of
 from predict.schedules import registry
 from predict.schedules.registry import names as schedule_names
 from sampling.errors import UserError
@@ -39,7 +39,6 @@ TOKENS_OF_A_SEQUENCE = 1024
 values (Megatron-Core's user guide, context_parallel, uses it from 8,192 tokens on)."""
 MOST_SEQUENCES = 8
 """Most sequences of a microbatch: the largest of the published layouts of Llama (arXiv 2311.05610) is 8."""
-SELECTIVE = ("core_attn", "layernorm", "mlp")
 OF_EXPERTS = ("moe", "moe_act", "shared_experts")
 
 
@@ -55,6 +54,8 @@ class Surroundings:
     framework: str
     pipeline: tuple[int, ...] = ()
     """The values of plan.pp."""
+    chunks: tuple[int, ...] = (1,)
+    """The values of plan.vpp."""
 
 
 def automatic_values(path: str, key: Key, around: Surroundings) -> tuple[Any, ...]:
@@ -89,12 +90,20 @@ def _experts(around: Surroundings) -> Iterable[int]:
 
 
 def _recompute_modules(around: Surroundings) -> Iterable[str]:
-    """Each module of the model, alone."""
+    """The sets of the model's modules, the smallest first. A whole mixture contains its activation and its shared experts."""
     model = around.model
-    found = [*SELECTIVE, *model.attention.RECOMPUTABLE]
+    single = ["core_attn", "layernorm", *model.attention.RECOMPUTABLE]
+    single += ["mlp"] if not all(kind.sparse for kind in model.kinds()) else []
     if model.experts:
-        found += [name for name in OF_EXPERTS if name != "shared_experts" or model.experts.shared_ffn]
-    return found
+        single += [name for name in OF_EXPERTS if name != "shared_experts" or model.experts.shared_ffn]
+    sets = (each for size in range(1, len(single) + 1) for each in itertools.combinations(single, size))
+    return [",".join(each) for each in sets if not ("moe" in each and {"moe_act", "shared_experts"}.intersection(each))]
+
+
+def _layouts(around: Surroundings) -> Iterable[str]:
+    """The even split, and the layouts of every pipeline."""
+    pipelines = sorted({(pp, vpp) for pp in around.pipeline for vpp in around.chunks})
+    return ["", *(layout for pp, vpp in pipelines for layout in layouts(around.model, pp, pp * vpp))]
 
 
 def _shards(around: Surroundings) -> Iterable[int]:
@@ -126,6 +135,7 @@ NATURAL: Mapping[str, Callable[[Surroundings], Iterable[Any]]] = {
     "plan.zero": lambda around: range(4),
     "plan.shard": _shards,
     "plan.schedule": lambda around: _plain_first(registry.names()),
+    "plan.layout": _layouts,
     "plan.recompute_modules": _recompute_modules,
     "plan.recompute_layers": lambda around: range(1, around.model.layers // min(around.pipeline or (1,)) + 1),
     "plan.first_stage_layers": _stage_layers,
@@ -149,6 +159,8 @@ PLACEHOLDERS = {"batch.micro": 1, "batch.global": 1, "batch.seq_len": 1}
 """Values of required keys while they are searched."""
 DERIVED = ("pp", "tp", "cp", "dp", "ep", "etp", "micro", "vpp", "schedule")
 """Keys whose rules rule out most, in the order in which they do so soonest; the others follow."""
+BY_PLAN = ("plan.layout", "plan.recompute_modules")
+"""Keys with so many values that those of `auto` are opened plan by plan; they come last."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,6 +169,8 @@ class Axis:
 
     path: str
     values: tuple[Any, ...]
+    by_plan: bool = False
+    """Its values are opened plan by plan (`predict.plan_search.opening`): until then the first stands for all."""
 
     @property
     def section(self) -> str:
@@ -208,11 +222,17 @@ def read_questions(config: Config, overrides: Sequence[str] = (), clusters: Sequ
 
 def question_of(run: TrainingRun) -> Question:
     """The question of the other plans for a run that was made without a config: the keys that a search opens where a config leaves them
-    out, and those of the plan that the run does not leave at their defaults. The run's own value is among the values of each."""
+    out, layout and recomputed modules, and those of the plan that the run does not leave at their defaults."""
     own = settings_of(run)
-    choices: dict[str, Any] = dict.fromkeys(LEFT_OUT, AUTO)
+    choices: dict[str, Any] = dict.fromkeys((*LEFT_OUT, *BY_PLAN), AUTO)
     changed = [path for path in own if path.startswith("plan.") and own[path] != KEYS[path].default]
     choices |= {path: [KEYS[path].default, own[path]] for path in changed if path not in choices}
+    return opened(run, choices)
+
+
+def opened(run: TrainingRun, choices: Mapping[str, Any]) -> Question:
+    """The question of a run that was made, whose keys `choices` are open; its own value is among the values of each."""
+    own = settings_of(run)
     model = {each.name: getattr(run.model, each.name) for each in fields(run.model)} | {"model": run.model}
     return Question(
         base=run,
@@ -335,9 +355,11 @@ def _axes(base: TrainingRun, choices: Mapping[str, Any]) -> Iterator[Axis]:
         seq_len=base.batch.seq_len,
         framework=base.execution.framework,
         pipeline=(base.plan.pp,),
+        chunks=(base.plan.vpp,),
     )
     first = [path for name in DERIVED for path in choices if path.partition(".")[2] == name]
-    for path in (*first, *(path for path in choices if path not in first)):
+    last = [path for path in BY_PLAN if choices.get(path) == AUTO]
+    for path in (*first, *(path for path in choices if path not in (*first, *last)), *last):
         if path not in KEYS:
             raise UserError(f"{path}: unknown key{did_you_mean(path, KEYS)}; `predict schema` lists them")
         if choices[path] == AUTO:
@@ -349,7 +371,9 @@ def _axes(base: TrainingRun, choices: Mapping[str, Any]) -> Iterator[Axis]:
             values = tuple(dict.fromkeys(name for value in values for name in _schedules(value)))
         if path == "plan.pp":
             around = replace(around, pipeline=values)
-        yield Axis(path=path, values=values)
+        if path == "plan.vpp":
+            around = replace(around, chunks=values)
+        yield Axis(path=path, values=values, by_plan=path in last)
 
 
 def _schedules(value: str) -> Sequence[str]:

@@ -4,7 +4,7 @@ heading of the step, and each term of memory, adds or saves too."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -17,12 +17,11 @@ from predict.plan_search.options import OBJECTIVES
 from predict.plan_search.ties import contender, ratio
 from predict.run.execution import OF_MIXTURES
 from predict.run.model_flops import tokens_per_step
-from predict.run.training_run import TrainingRun
+from predict.run.training_run import TrainingRun, settings_of
 from predict.step.prediction import Prediction
 from predict.step.scheduling import Estimate
 from sampling.errors import Checks, UserError, naming
 
-SECTIONS = ("plan", "batch", "execution")
 Predicted = TypeVar("Predicted")
 Progress = Callable[[int, int], None]
 """Called with the number of configs that are predicted, and of all."""
@@ -189,25 +188,6 @@ def _settings(first: TrainingRun, other: TrainingRun) -> dict[str, tuple[Any, An
 def differing(first: Values, other: Values) -> dict[str, tuple[Any, Any]]:
     """Key path → its values in the two, where they differ."""
     return {path: (first[path], other[path]) for path in first if first[path] != other[path]}
-
-
-def settings_of(run: TrainingRun) -> dict[str, Any]:
-    """Key path → value of a run's settings, the model and the cluster by their names."""
-    keys = {
-        f"{section}.{name.rstrip('_')}": value
-        for section in SECTIONS
-        for name, value in asdict(getattr(run, section)).items()
-    }
-    cluster = run.cluster
-    return {
-        "model": run.model.name,
-        "cluster.hardware": cluster.gpu.name,
-        "cluster.nodes": cluster.nodes,
-        "cluster.gpus_per_node": cluster.gpus_per_node,
-        "cluster.profile": cluster.profile,
-        "precision": run.precision,
-        **keys,
-    }
 
 
 def setting_text(value: Any) -> str:

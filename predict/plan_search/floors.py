@@ -13,7 +13,7 @@ follows it is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from predict.memory.buffers import slack_of
 from predict.memory.state import Unit, embedding_unit, head_units, layer_unit, state_of_unit
 from predict.model.spec import LayerKind
 from predict.plan_search.legal import Space, distinct
+from predict.plan_search.opening import MODULES, Openings
 from predict.prices.open import open_prices
 from predict.rank.blocks import Repeated
 from predict.rank.groups import groups_of
@@ -61,15 +62,21 @@ class BlockTimes:
     """The set that each plan has."""
 
 
-def sets_of_blocks(space: Space) -> tuple[Ints, Ints]:
-    """A plan for each distinct set of blocks, and the set that each plan has."""
+def lightest(run: TrainingRun) -> TrainingRun:
+    """The run without the modules that it recomputes, whose blocks take no longer than those of any set of them."""
+    return replace(run, plan=replace(run.plan, recompute="none"))
+
+
+def sets_of_blocks(space: Space, opening: Openings | None = None) -> tuple[Ints, Ints]:
+    """A plan for each distinct set of blocks, and the set that each plan has; those that stand for any modules have sets of their own."""
     count = len(space.rows)
     execution = [axis.path for axis in space.question.axes if axis.section == "execution"]
     recompute = space.column("plan.recompute")
     selective = (recompute == "selective").astype(np.int64)
     in_blocks = selective + 2 * (recompute == "ops")  # whole layers are repeated by a block of their own
     sharded = (space.column("plan.zero") >= FEWEST_SHARDED).astype(np.int64)
-    columns = [in_blocks, sharded, *space.indices((*ON_A_RANK, *execution))]
+    any_modules = [opening.any_modules.astype(np.int64)] if opening else []
+    columns = [in_blocks, sharded, *any_modules, *space.indices((*ON_A_RANK, *execution))]
     columns += [column * selective for column in space.indices(("plan.recompute_modules",))]
     columns += [column * sharded for column in space.indices(SHARDED)]
     # the last of each: pipelines are joined first, and the deepest one has the most microbatches
@@ -155,14 +162,16 @@ def kinds_of(space: Space) -> tuple[LayerKind, ...]:
     return tuple(dict.fromkeys(space.question.base.model.kinds()))
 
 
-def structures(space: Space) -> Iterator[tuple[Structure, Ints]]:
-    """Each structure of the legal plans, and the rows that have it."""
+def structures(space: Space, opening: Openings | None = None) -> Iterator[tuple[Structure, Ints, bool]]:
+    """Each structure of the legal plans, the rows that have it, and whether they stand for any layout."""
     kinds = kinds_of(space)
-    first, inverse = distinct(space.indices(KEYS), len(space.rows))
+    any_layout = [opening.any_layout.astype(np.int64)] if opening else []
+    first, inverse = distinct([*space.indices(KEYS), *any_layout], len(space.rows))
     order = np.argsort(inverse, kind="stable")
     edges = np.searchsorted(inverse[order], np.arange(len(first) + 1))
     for number, row in enumerate(first.tolist()):
-        yield _structure(space.run(row), kinds), order[edges[number] : edges[number + 1]]
+        own = order[edges[number] : edges[number + 1]]
+        yield _structure(space.run(row), kinds), own, bool(opening and opening.any_layout[row])
 
 
 def _structure(run: TrainingRun, kinds: tuple[LayerKind, ...]) -> Structure:
@@ -202,12 +211,13 @@ ROUNDING = 1e-9
 """Share by which sums in another order may differ."""
 
 
-def time_floors(space: Space, blocks: BlockTimes) -> Floats:
-    """µs of the step that each legal plan needs at least."""
+def time_floors(space: Space, blocks: BlockTimes, opening: Openings | None = None) -> Floats:
+    """µs of the step that each legal plan needs at least, or the least of the plans that it stands for."""
     floors = np.zeros(len(space.rows))
     microbatches = microbatches_of(space)
-    for structure, rows in structures(space):
-        floors[rows] = _floor(structure, blocks.times[blocks.of_row[rows]], microbatches[rows])
+    for structure, rows, any_layout in structures(space, opening):
+        floor = _floor_of_any_layout if any_layout else _floor
+        floors[rows] = floor(structure, blocks.times[blocks.of_row[rows]], microbatches[rows])
     waiting = space.column("execution.waiting_time") * space.column("execution.stragglers")
     factors = waiting_factor(waiting, space.question.base.cluster.world_size)
     whole: Floats = (floors * factors + space.column("execution.step_overhead_us")) * (1 - ROUNDING)
@@ -239,6 +249,27 @@ def _floor(structure: Structure, times: Floats, microbatches: Ints) -> Floats:
     return pipeline
 
 
+def _floor_of_any_layout(structure: Structure, times: Floats, microbatches: Ints) -> Floats:
+    """The least of `_floor` over all layouts. Some rank has a mean rank's work, and as many layers as round up to the mean; where a rank
+    is one stage, the stages before it delay it too, which is least if each rank ends at one time: T = work / (1 - (1 - 1 / m)^p)."""
+    ranks, of_layers = len(structure.units), structure.units[..., :-2].sum(axis=(0, 1))
+    added = times[..., ACCUMULATION] * ((microbatches - 1) / microbatches)[:, None]
+    backward = times[..., BACKWARD]
+    if structure.splits_backward:
+        backward = np.minimum(backward, times[..., INPUT] + times[..., WEIGHT])
+    of_unit = times[..., FORWARD] + backward + added
+    work = of_unit @ structure.units.sum(axis=(0, 1))
+    if not structure.splits_backward and structure.run.plan.recompute_method == "uniform":
+        work = work + times[..., AGAIN] @ structure.repeated.sum(axis=(0, 1))
+    share = microbatches / structure.copies
+    fullest = of_unit[:, :-2][:, of_layers > 0].min(axis=1) * np.ceil(of_layers.sum() / ranks) * share
+    mean = work * share / ranks
+    if structure.copies == 1 and structure.units.shape[1] == 1 and not structure.splits_backward:
+        mean = work / (1 - (1 - 1 / microbatches) ** ranks)
+    least: Floats = np.maximum(mean, fullest)
+    return least
+
+
 # Bytes of a model's units (a layer of each kind, embedding, head) on one rank, for many plans at once.
 #
 # They are those of the estimate itself: weights, gradients and optimizer state by how the state is sharded, activations by how a
@@ -266,9 +297,15 @@ def state_bytes(space: Space) -> UnitBytes:
     return _of_sets(space, STATE, _state)
 
 
-def kept_bytes(space: Space) -> UnitBytes:
-    """Activations that one microbatch leaves in a unit until its backward."""
-    return _of_sets(space, ACTIVATIONS, _kept)
+def kept_bytes(space: Space, opening: Openings | None = None) -> UnitBytes:
+    """Activations that one microbatch leaves in a unit until its backward; the least of any set of recomputed modules."""
+    if opening is None or not opening.any_modules.any():
+        return _of_sets(space, ACTIVATIONS, _kept)
+    least, place = space.rows.copy(), next(n for n, axis in enumerate(space.question.axes) if axis.path == MODULES)
+    (modules,) = (axis.values for axis in space.question.axes if axis.path == MODULES)
+    # a step that several modules contain keeps the least that any of them leaves
+    least[opening.any_modules, place] = max(range(len(modules)), key=lambda index: modules[index].count(","))
+    return _of_sets(replace(space, rows=least), ACTIVATIONS, _kept)
 
 
 def _of_sets(
@@ -315,27 +352,50 @@ def _units(run: TrainingRun, kinds: Sequence[LayerKind]) -> Iterator[Sequence[Un
 # progress, buffers and communicators come on top.
 
 
-def state_floors(space: Space) -> Floats:
+def state_floors(space: Space, opening: Openings | None = None) -> Floats:
     """Bytes per GPU of the state alone, on the rank that holds most of it."""
     state = state_bytes(space)
     held = np.zeros(len(space.rows))
-    for structure, rows in structures(space):
-        held[rows] = (state.bytes[state.of_row[rows]] @ structure.units.sum(axis=1).T).max(axis=1)
+    for structure, rows, any_layout in structures(space, opening):
+        of_units = state.bytes[state.of_row[rows]][:, None, None, :]
+        held[rows] = _fullest(structure, of_units, any_layout=any_layout)
     return _reserved(space, held)
 
 
-def memory_floors(space: Space) -> Floats:
-    """Bytes per GPU that each legal plan needs at least, on the rank that needs most."""
-    state, kept, microbatches = state_bytes(space), kept_bytes(space), microbatches_of(space)
+def memory_floors(space: Space, opening: Openings | None = None) -> Floats:
+    """Bytes per GPU that each legal plan needs at least, on the rank that needs most; the least of the plans that it stands for."""
+    state, kept, microbatches = state_bytes(space), kept_bytes(space, opening), microbatches_of(space)
     held = np.zeros(len(space.rows))
-    for structure, rows in structures(space):
+    for structure, rows, any_layout in structures(space, opening):
         for count in np.unique(microbatches[rows]).tolist():
             own = rows[microbatches[rows] == count]
-            live = (structure.units * live_microbatches(structure, count)[:, :, None]).sum(axis=1)
-            of_ranks = state.bytes[state.of_row[own]] @ structure.units.sum(axis=1).T
-            of_ranks += kept.bytes[kept.of_row[own]] @ live.T
-            held[own] = of_ranks.max(axis=1)
+            live = live_microbatches(structure, count)[None, :, :, None]
+            of_units = state.bytes[state.of_row[own]][:, None, None, :]
+            of_units = of_units + kept.bytes[kept.of_row[own]][:, None, None, :] * live
+            held[own] = _fullest(structure, of_units, any_layout=any_layout)
     return _reserved(space, held)
+
+
+def _fullest(structure: Structure, of_units: Floats, *, any_layout: bool) -> Floats:
+    """The bytes of the fullest rank, from those of a unit on each rank and chunk, shape (plans, ranks or 1, chunks or 1, units).
+
+    With any layout: the fullest rank holds no less than any weighted mean of the ranks. With weights that make a layer count the same
+    wherever it lies, the mean is known; a layer of another kind counts where it counts least.
+    """
+    if not any_layout:
+        full: Floats = (of_units * structure.units).sum(axis=(2, 3)).max(axis=1)
+        return full
+    ranks, chunks, _ = structure.units.shape
+    least = np.broadcast_to(of_units, (len(of_units), ranks, chunks, of_units.shape[3])).min(axis=2)
+    counts = structure.units.sum(axis=(0, 1))
+    usual = int(counts[:-2].argmax())
+    weights = 1 / least[:, :, usual]
+    weights /= weights.sum(axis=1, keepdims=True)
+    weighted = least * weights[:, :, None]
+    layers = weighted[:, :, :-2].min(axis=1) @ counts[:-2]
+    ends = (weighted[:, :, -2:] * structure.units.sum(axis=1)[None, :, -2:]).sum(axis=(1, 2))
+    mean: Floats = layers + ends
+    return mean
 
 
 def _reserved(space: Space, held: Floats) -> Floats:

@@ -276,6 +276,8 @@ def legal_plans(question: Question) -> Space:
     for joined in range(len(axes) + 1):
         if joined:
             rows = _joined(rows, axes[joined - 1])
+        # each row stands for the values of the axes that follow, and of those that are opened plan by plan
+        each = math.prod(size for size, axis in zip(sizes, axes, strict=True) if axis.by_plan or axis in axes[joined:])
         names = {axis.name: place for place, axis in enumerate(axes[:joined])}
         later = {axis.name for axis in axes[joined:]}
         ready = [rule for rule in pending if not later.intersection(rule.needs)]
@@ -284,7 +286,7 @@ def legal_plans(question: Question) -> Space:
             kept, example = _kept(rule, rows, axes, names, question.values)
             dropped = int(len(rows) - kept.sum())
             if dropped:
-                found = LeftOut(count=dropped * math.prod(sizes[joined:]), example=example)
+                found = LeftOut(count=dropped * each, example=example)
                 reason = reason_of(rule)
                 left_out[reason] = left_out[reason] + found if reason in left_out else found
                 rows = rows[kept]
@@ -299,8 +301,8 @@ def _rules(question: Question) -> Iterator[Rule]:
 
 
 def _joined(rows: Rows, axis: Axis) -> Rows:
-    """Each row with each value of one more axis."""
-    values = len(axis.values)
+    """Each row with each value of one more axis, or with the one that stands for all."""
+    values = 1 if axis.by_plan else len(axis.values)
     if len(rows) * values > MOST_ROWS:
         raise UserError(
             f"{axis.path}: {len(rows):,} plans so far with {values} values each are more than the {MOST_ROWS:,} that are held "

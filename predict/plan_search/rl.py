@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from predict.config.choices import AUTO
 from predict.config.document import Config, path_of
 from predict.config.draft import SECTIONS, read_draft
 from predict.config.load import read_sections
@@ -34,7 +33,6 @@ from predict.kinds import (
     settings_of_section,
 )
 from predict.ledger.waterfall import COMPUTE, MEMORY
-from predict.plan_search.compare import settings_of
 from predict.plan_search.sweep import SweptRow, swept_row
 from predict.plan_search.ties import REPEATS, Contender, Ratio, ratio, setting_error, setting_values
 from predict.plan_search.training import SHARED, calibration_note, switched_execution
@@ -47,7 +45,8 @@ from predict.rl.section import ASYNC, COLOCATED, NAME, ONE_STEP_OFF, RlSection, 
 from predict.rl.step import RlStep, both_done_us, estimate_rl
 from predict.run.execution import Execution
 from predict.run.lengths import scaled_lengths
-from predict.run.training_run import TrainingRun
+from predict.run.plan import AUTO
+from predict.run.training_run import TrainingRun, settings_of
 from predict.step.scheduling import Estimate
 from sampling.files.schema import Key, keys_of
 from sampling.hardware.cluster import Cluster

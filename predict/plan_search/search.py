@@ -23,12 +23,14 @@ from predict.plan_search.floors import (
     BlockTimes,
     block_times,
     kinds_of,
+    lightest,
     memory_floors,
     sets_of_blocks,
     state_floors,
     time_floors,
 )
-from predict.plan_search.legal import LeftOut, Space, run_of
+from predict.plan_search.legal import MOST_ROWS, LeftOut, Space, run_of
+from predict.plan_search.opening import Openings, opened, with_openings
 from predict.plan_search.options import Objective
 from predict.plan_search.pricing import Outcome, Workers, outcomes
 from predict.run.model_flops import tokens_per_step
@@ -36,6 +38,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.step.scheduling import Estimate
 from regressors.features.arrays import Floats
+from sampling.errors import UserError
 from sampling.files.faults import as_written
 from sampling.units import GIB
 
@@ -51,40 +54,50 @@ class Survey:
 
     space: Space
     """Those that may fit."""
+    opening: Openings
+    """The plans that each of them stands for."""
     legal: int
     memory_floors: Floats
     """Bytes per GPU, by plan."""
     capacity_bytes: float
     """What a plan may take of the device."""
 
+    @property
+    def plans(self) -> int:
+        """The number of plans that may fit."""
+        return int(self.opening.counts.sum())
+
 
 def survey(legal: Space, *, max_memory: float) -> Survey:
     """The survey of the legal plans, in which a plan may take the share `max_memory` of the device's memory."""
     capacity = capacity_bytes(legal.question.base.cluster.gpu) * max_memory
-    space = legal
+    space, opening = with_openings(legal)
+    plans = int(opening.counts.sum())
     floors = np.zeros(len(space.rows))
     for measure, reason in ((state_floors, STATE), (memory_floors, FLOOR)):
         if not len(space.rows):
             break
-        floors = measure(space)
+        floors = measure(space, opening)
         fits = floors <= capacity
         if not fits.all():
-            space = _without(space, fits, floors, reason, capacity)
+            found = _misfits(space, fits, floors, capacity, int(opening.counts[~fits].sum()))
+            space = replace(space.of(fits), left_out={**space.left_out, reason: found})
+            opening = opening.of(fits)
         floors = floors[fits]
     return Survey(
         space=space,
-        legal=len(legal.rows),
+        opening=opening,
+        legal=plans,
         memory_floors=floors,
         capacity_bytes=capacity,
     )
 
 
-def _without(space: Space, fits: NDArray[np.bool_], floors: Floats, reason: str, capacity: float) -> Space:
-    """The space of the plans that may fit; the others are counted under the reason."""
+def _misfits(space: Space, fits: NDArray[np.bool_], floors: Floats, capacity: float, count: int) -> LeftOut:
+    """The plans that do not fit, with the first as an example."""
     row = int(np.flatnonzero(~fits)[0])
     need = f"{floors[row] / GIB:,.1f} GiB at least of {capacity / GIB:,.1f}: {in_words(space.settings(row))}"
-    found = LeftOut(count=int((~fits).sum()), example=need)
-    return replace(space.of(fits), left_out={**space.left_out, reason: found})
+    return LeftOut(count=count, example=need)
 
 
 SHORT: Mapping[str, str] = {
@@ -148,7 +161,7 @@ class Ranked:
 class Found:
     """The state of a search: the best plans, what it left out and why."""
 
-    surveys: Sequence[Survey]
+    surveys: list[Survey]
     objective: Objective
     top: int
     estimate: Estimate
@@ -175,7 +188,7 @@ class Found:
     @property
     def fit(self) -> int:
         """Plans that neither a floor nor a full estimate says to exceed the memory."""
-        return sum(len(own.space.rows) for own in self.surveys) - self.misfits
+        return sum(own.plans for own in self.surveys) - self.misfits
 
     @property
     def misfits(self) -> int:
@@ -208,6 +221,10 @@ class Found:
             self.left_out[reason] = known + found if known else found
 
 
+Plan = tuple[int, int]
+"""A plan, by survey and number."""
+Valued = tuple[float, Plan]
+"""The floor of a plan's objective, and the plan."""
 OnRound = Callable[[Found], None]
 """Called after each round."""
 
@@ -227,7 +244,7 @@ def best_plans(
     Ctrl-C ends it early, with what it has found so far.
     """
     started = time.monotonic()
-    found = Found(surveys=surveys, objective=objective, top=top, estimate=estimate, known=dict(known or {}))
+    found = Found(surveys=list(surveys), objective=objective, top=top, estimate=estimate, known=dict(known or {}))
     for each in surveys:
         for reason, left in each.space.left_out.items():
             found.leave_out(reason, left.count, left.example)
@@ -244,24 +261,83 @@ def _search(found: Found, workers: Workers, on_round: OnRound, started: float) -
     found.time_floors = [_time_floors(each, workers) for each in found.surveys]
     floors = [_values(found.objective, own, times) for own, times in zip(found.surveys, found.time_floors, strict=True)]
     values = np.concatenate(floors)
+    alone = np.concatenate([own.opening.counts == 1 for own in found.surveys])
     survey_of = np.repeat(np.arange(len(floors)), [len(own) for own in floors])
     number_of = np.concatenate([np.arange(len(own)) for own in floors])
-    order = np.argsort(values, kind="stable")
-    for start, stop in _rounds(len(order)):
-        chosen = order[start:stop]
-        chosen = chosen[values[chosen] <= found.threshold]
-        found.candidates = int((values <= found.threshold).sum())
-        if not len(chosen):
-            break
-        plans = list(zip(survey_of[chosen].tolist(), number_of[chosen].tolist(), strict=True))
-        price_plans(found, plans, workers)
-        found.seconds = time.monotonic() - started
-        on_round(found)
-    slower = int(len(order) - found.priced)
+    # rows that stand for several plans come last, when what they have to undercut is known
+    orders = [np.flatnonzero(rows)[np.argsort(values[rows], kind="stable")] for rows in (alone, ~alone)]
+    for order in orders:
+        for start, stop in _rounds(len(order)):
+            chosen = order[start:stop]
+            chosen = chosen[values[chosen] <= found.threshold]
+            found.candidates = int((values <= found.threshold).sum())
+            if not len(chosen):
+                break
+            plans = list(zip(survey_of[chosen].tolist(), number_of[chosen].tolist(), strict=True))
+            for each in [plans] if order is orders[0] else _opened(found, plans, workers):
+                price_plans(found, each, workers)
+            found.seconds = time.monotonic() - started
+            on_round(found)
+    slower = sum(own.plans for own in found.surveys) - found.priced
     if slower:
-        example = order[-1]
+        example = np.concatenate(orders)[-1]
         of = found.surveys[int(survey_of[example])]
         found.leave_out(SLOWER, slower, in_words(of.space.settings(int(number_of[example]))))
+
+
+def _opened(found: Found, rows: Sequence[Plan], workers: Workers) -> Iterator[Sequence[Plan]]:
+    """The plans that rows stand for, in rounds in the order of their floors."""
+    left: list[Valued] = []
+    for of in sorted({of for of, _ in rows}):
+        left += _open(found, of, [row for one, row in rows if one == of], workers)
+    left.sort()
+    for start, stop in _rounds(len(left)):
+        chosen = [plan for value, plan in left[start:stop] if value <= found.threshold]
+        if not chosen:
+            break
+        yield chosen
+
+
+def _open(found: Found, of: int, rows: Sequence[int], workers: Workers) -> list[Valued]:
+    """The plans that rows of a survey stand for, and that may fit, with their floors; they become rows of it."""
+    own = found.surveys[of]
+    space = opened(own.space, own.opening, rows)
+    floors = memory_floors(space)
+    fits = floors <= own.capacity_bytes
+    if not fits.all():
+        misfits = _misfits(space, fits, floors, own.capacity_bytes, int((~fits).sum()))
+        found.leave_out(FLOOR, misfits.count, misfits.example)
+    fitting = int(fits.sum())
+    before = len(own.space.rows)
+    more = replace(
+        own,
+        space=space.of(fits),
+        opening=own.opening.of(np.zeros(before, dtype=bool)).replaced([], fitting),
+        memory_floors=floors[fits],
+    )
+    times = _time_floors(more, workers)
+    found.time_floors[of] = np.concatenate([found.time_floors[of], times])
+    found.surveys[of] = replace(
+        own,
+        space=replace(own.space, rows=np.concatenate([own.space.rows, more.space.rows])),
+        opening=own.opening.replaced(rows, fitting),
+        memory_floors=np.concatenate([own.memory_floors, more.memory_floors]),
+    )
+    values = _values(found.objective, more, times).tolist()
+    return [(value, (of, before + number)) for number, value in enumerate(values)]
+
+
+def open_all(found: Found, workers: Workers) -> None:
+    """Put the plans that rows stand for in their places, for a question about all plans. UserError where they are too many."""
+    for of, own in enumerate(found.surveys):
+        several = np.flatnonzero(own.opening.counts > 1).tolist()
+        if own.plans > MOST_ROWS:
+            raise UserError(
+                f"plan.layout, plan.recompute_modules: auto makes {own.plans:,} plans, more than the {MOST_ROWS:,} whose front is "
+                "looked for; fix one of them, or other keys of the plan"
+            )
+        if several:
+            _open(found, of, several, workers)
 
 
 def _rounds(count: int) -> Iterator[tuple[int, int]]:
@@ -275,12 +351,14 @@ def _time_floors(own: Survey, workers: Workers) -> Floats:
     """The floor of each plan's step; 0 where layers are priced whole, as the framework `torch` runs them."""
     if not len(own.space.rows) or own.space.question.base.execution.whole_layers:
         return np.zeros(len(own.space.rows))
-    representatives, of_row = sets_of_blocks(own.space)
+    representatives, of_row = sets_of_blocks(own.space, own.opening)
     runs, kinds = [own.space.run(row) for row in representatives.tolist()], kinds_of(own.space)
+    any_modules = own.opening.any_modules[representatives].tolist()
+    runs = [lightest(run) if any_of_them else run for run, any_of_them in zip(runs, any_modules, strict=True)]
     halves = any(registry.get(name).splits_backward for name in np.unique(own.space.column("plan.schedule")).tolist())
     of_blocks = partial(block_times, kinds=kinds, halves=halves)
     parts = workers.map(of_blocks, [(runs[start : start + BLOCKS],) for start in range(0, len(runs), BLOCKS)])
-    return time_floors(own.space, BlockTimes(times=np.concatenate(parts), of_row=of_row))
+    return time_floors(own.space, BlockTimes(times=np.concatenate(parts), of_row=of_row), own.opening)
 
 
 def _values(objective: Objective, own: Survey, times: Floats) -> Floats:

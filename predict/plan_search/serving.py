@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from predict.config.choices import AUTO
 from predict.config.document import path_of, read_config
 from predict.interval import Interval, width_of_ratio
 from predict.kinds import SERVING, EnumeratedKind, Measure, Order, ServerOptions, Setting, Values, settings_of_section
 from predict.plan_search.ties import REPEATS, Ratio
+from predict.run.plan import AUTO
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ServingRun, load_serving, read_serving
 from predict.serving.kv_cache import CacheRoom

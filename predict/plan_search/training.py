@@ -26,13 +26,12 @@ from predict.kinds import (
 )
 from predict.ledger.waterfall import COMMUNICATION, COMPUTE, IDLE, class_of
 from predict.memory.estimate import MemoryEstimate
-from predict.plan_search.compare import settings_of
 from predict.plan_search.options import OBJECTIVES, Objective
 from predict.plan_search.ties import us_per_token
 from predict.run.calibration_terms import Posterior
 from predict.run.execution import Execution
 from predict.run.model_flops import model_flops_per_step
-from predict.run.training_run import TrainingRun
+from predict.run.training_run import TrainingRun, settings_of
 from predict.step.prediction import Prediction
 from predict.step.scheduling import Estimate
 from sampling.files.schema import Key

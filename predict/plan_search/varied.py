@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from predict.config.choices import AUTO, SUFFIXES, is_choice, values_of
+from predict.config.choices import SUFFIXES, is_choice, values_of
 from predict.config.overrides import as_settings, parse_overrides
 from predict.kinds import KINDS, EnumeratedKind, Kind, Values
+from predict.run.plan import AUTO
 from sampling.errors import Checks, UserError
 from sampling.files.faults import did_you_mean, shown
 from sampling.files.schema import Key

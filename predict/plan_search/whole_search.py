@@ -17,6 +17,7 @@ from predict.plan_search.answer import Answer, RankedRows, answer, front, ranked
 from predict.plan_search.axes import Question, read_questions
 from predict.plan_search.first_answer import FirstAnswer, expected_seconds, first_answer
 from predict.plan_search.legal import legal_plans
+from predict.plan_search.opening import number_of_plans
 from predict.plan_search.options import OBJECTIVES, Backend, SearchOptions
 from predict.plan_search.pricing import Workers
 from predict.plan_search.saved_estimates import save, saved
@@ -199,13 +200,13 @@ def _surveys(
 ) -> list[Survey]:
     """The plans of each question that may fit."""
     spaces = [legal_plans(each) for each in questions]
-    listener.legal(sum(space.plans for space in spaces), sum(len(space.rows) for space in spaces))
+    listener.legal(sum(space.plans for space in spaces), sum(number_of_plans(space) for space in spaces))
     first = first_answer(spaces, estimate, max_memory=search_options.max_memory)
     if first:
         listener.first(first)
     surveys = [survey(space, max_memory=search_options.max_memory) for space in spaces]
     jobs = search_options.jobs or os.cpu_count() or 1
-    fit = sum(len(own.space.rows) for own in surveys)
+    fit = sum(own.plans for own in surveys)
     listener.candidates(fit, expected_seconds(surveys, estimate, jobs))
     return surveys
 

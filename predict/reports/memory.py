@@ -13,7 +13,7 @@ from predict.memory.advice import Advice, SmallestCluster
 from predict.memory.estimate import MemoryEstimate, probability_of
 from predict.memory.peak import TERMS, PeakMoment, RankMemory
 from predict.memory.state import Unit
-from predict.reports.text import escape, fact, first_that_fits, head, stacked, table
+from predict.reports.text import escape, fact, first_that_fits, head, own_values, stacked, table
 from predict.run.training_run import Replica
 from predict.serialise import as_json, each_picked, picked, versioned
 from sampling.files.faults import counted
@@ -36,7 +36,14 @@ def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> Render
     return stacked(
         head(
             run.name,
-            f"{run.model.name} on {run.cluster.gpu.name}, {run.plan.schedule}, memory profile {memory.memory_profile.name}",
+            ", ".join(
+                [
+                    f"{run.model.name} on {run.cluster.gpu.name}",
+                    run.plan.schedule,
+                    *(f"{key} {value}" for key, value in own_values(run.plan).items()),
+                    f"memory profile {memory.memory_profile.name}",
+                ]
+            ),
         ),
         "",
         fact("verdict", verdict_text(memory.verdict, memory.point_bytes, memory.upper_bytes, memory.capacity_bytes)),
@@ -181,6 +188,7 @@ def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[s
     return versioned(
         "memory",
         picked(memory, "run=run.name feasible schedule=run.plan.schedule memory_profile=memory_profile.name")
+        | own_values(memory.run.plan)
         | {"ranks": each_picked(memory.ranks, rank), "worst_rank": memory.worst.rank, "layers": layers}
         | picked(memory, f"buffers {VERDICT}")
         | {"advice": [as_json(each) | {"cost": each.cost} for each in advice]},

@@ -15,6 +15,7 @@ from predict.reports.text import (
     first_lines_of,
     head,
     last_lines,
+    own_values,
     run_text,
     stacked,
     step_fact,
@@ -131,6 +132,7 @@ def prediction_json(prediction: Prediction) -> dict[str, Any]:
             """schedule=run.plan.schedule step_time_us=step_time unknowns_log=unknowns tokens_per_second tokens_per_second_per_gpu
             mfu bubble_fraction breakdown_us sources stages one_replica smallest_cluster""",
         )
+        | own_values(run.plan)
         | {"memory": picked(prediction.memory, VERDICT)}
         | picked(prediction, "execution=run.execution provenance"),
     )

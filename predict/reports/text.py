@@ -183,7 +183,16 @@ def _plan(plan: Plan) -> str:
         parts.append(f"ZeRO-{plan.zero}{f' over {plan.shard}' if plan.shard else ''}")
     if plan.recompute != "none":
         parts.append(f"{plan.recompute} recompute")
-    return " · ".join(parts)
+    return " · ".join([*parts, *(f"{key} {value}" for key, value in own_values(plan).items())])
+
+
+def own_values(plan: Plan) -> dict[str, str]:
+    """The layout and the recomputed modules of a plan that has others than the usual ones: an estimate may have chosen them."""
+    modules = ",".join(plan.modules_recomputed)
+    return {
+        **({"layout": plan.layout} if plan.layout else {}),
+        **({"recompute_modules": modules} if modules not in ("", Plan().recompute_modules) else {}),
+    }
 
 
 Provenance = Mapping[str, Any]

@@ -7,10 +7,13 @@ from typing import Annotated
 
 from predict.run.lengths import FORMS, OPTIONAL_PATTERN, PACKED, PADDED, SORTED
 from predict.schedules.building import MOST_CHUNKS, MOST_RANKS
+from sampling.errors import ConfigError
 from sampling.files.schema import Key, one_of
 
 BEST = "best"
 """Stands for the schedule with the shortest step."""
+AUTO = "auto"
+"""Stands for the value of a key with the shortest step that fits."""
 RECOMPUTABLE = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 """Names of Megatron's `recompute_modules`."""
 MOST_TOKENS = 2**27
@@ -57,17 +60,18 @@ class Plan:
     recompute: Annotated[str, one_of("none", "selective", "ops", "full")] = "none"
     """Activation recomputation: none, selective (of `recompute_modules`), ops (all but attention and every second product, torchtitan's
     selective option "op") or full (whole layers); `unknown` for none or selective, where both fit in memory."""
-    recompute_modules: Annotated[str, one_of(*RECOMPUTABLE, pattern=rf"\s*{_MODULE}\s*(,\s*{_MODULE}\s*)*")] = (
+    recompute_modules: Annotated[str, one_of(*RECOMPUTABLE, AUTO, pattern=rf"\s*{_MODULE}\s*(,\s*{_MODULE}\s*)*")] = (
         "core_attn"
     )
     """Modules that selective recomputation repeats, separated by commas: any of core_attn, layernorm, mla_up_proj, mlp, moe, moe_act
-    and shared_experts (Megatron's names)."""
+    and shared_experts (Megatron's names); `auto` for those with the shortest step that fits the memory of the device."""
     recompute_method: Annotated[str, one_of("uniform", "block")] = "uniform"
     """Which layers full recomputation takes: `uniform` all, `block` the first `recompute_layers` of each chunk."""
     recompute_layers: int = 1
     """Layers per chunk that `block` recomputes."""
     layout: str = ""
-    """Layers of each stage: `10,12,12` or Megatron's form `Et*4|(t*4|)*14tmL`; empty for an even split."""
+    """Layers of each stage: `10,12,12` or Megatron's form `Et*4|(t*4|)*14tmL`; empty for an even split, `auto` for the layout with
+    the shortest step that fits the memory of the device."""
     first_stage_layers: int = 0
     """Layers of the first pipeline rank; 0 for an even share."""
     last_stage_layers: int = 0
@@ -84,10 +88,18 @@ class Plan:
         return min(layers, self.recompute_layers) if self.recompute_method == "block" else layers
 
     @property
+    def automatic(self) -> tuple[str, ...]:
+        """The keys that an estimate chooses, beside the schedule."""
+        selective = self.recompute == "selective" and self.recompute_modules == AUTO
+        return (*(["layout"] if self.layout == AUTO else []), *(["recompute_modules"] if selective else []))
+
+    @property
     def modules_recomputed(self) -> tuple[str, ...]:
         """The modules whose forward a backward repeats; () if it repeats nothing, or whole layers."""
         if self.recompute != "selective":
             return ()
+        if self.recompute_modules == AUTO:
+            raise ConfigError("plan.recompute_modules: auto is chosen by an estimate; name the modules here")
         return tuple(name.strip() for name in self.recompute_modules.split(",") if name.strip())
 
 

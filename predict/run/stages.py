@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from predict.model.spec import LayerKind, ModelSpec
-from predict.run.plan import Plan
+from predict.run.plan import AUTO, Plan
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
 from sampling.errors import ConfigError
@@ -32,6 +32,8 @@ def layers_of_stages(layers: int, stages: int) -> tuple[int, ...]:
 
 def split_layers(layers: int, stages: int, plan: Plan) -> tuple[int, ...]:
     """Layers of each stage, in the order in which a token passes them. ConfigError where the plan's choices do not fit."""
+    if plan.layout == AUTO:
+        raise ConfigError("plan.layout: auto is chosen by an estimate; give a layout here")
     if plan.layout:
         return _explicit(plan.layout, layers, stages)
     if plan.first_stage_layers or plan.last_stage_layers:

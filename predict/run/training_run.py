@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 from predict.kinds import TRAINING, LoadedRun
@@ -113,6 +113,28 @@ def one_replica(run: TrainingRun) -> Replica:
         folded=experts > 1,
         unfolded_gpus=plan.pp * attention * plan.ep,
     )
+
+
+SECTIONS = ("plan", "batch", "execution")
+
+
+def settings_of(run: TrainingRun) -> dict[str, Any]:
+    """Key path → value of a run's settings, the model and the cluster by their names."""
+    keys = {
+        f"{section}.{name.rstrip('_')}": value
+        for section in SECTIONS
+        for name, value in asdict(getattr(run, section)).items()
+    }
+    cluster = run.cluster
+    return {
+        "model": run.model.name,
+        "cluster.hardware": cluster.gpu.name,
+        "cluster.nodes": cluster.nodes,
+        "cluster.gpus_per_node": cluster.gpus_per_node,
+        "cluster.profile": cluster.profile,
+        "precision": run.precision,
+        **keys,
+    }
 
 
 # The same run on another number of nodes: more or fewer replicas share the same global batch.

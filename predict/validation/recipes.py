@@ -1,20 +1,25 @@
 """Published, tuned plans beside the best plan that a search finds for the same job: `predict validate recipes`.
 
 The job is the model, the cluster, the batch, the precision and the framework's settings; the plan is free. The published plan is in the
-space of the search, so that the best plan is slower than it only where the published plan is said not to fit.
+space of the search, with layouts and recomputed modules, so that the best plan is slower than it only where the published plan is said
+not to fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
 from predict import estimate
 from predict.plan_search.axes import question_of
 from predict.plan_search.compare import Difference, differences
-from predict.plan_search.legal import legal_plans
+from predict.plan_search.legal import legal_plans, run_of
 from predict.plan_search.options import OBJECTIVES
 from predict.plan_search.pricing import Workers
 from predict.plan_search.search import best_plans, settings_json, survey
@@ -26,7 +31,8 @@ from predict.validation.published_models import model_of
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_runs import candidates
 from predict.validation.published_software import COMPLETE, completeness, is_tuned, stack_of
-from sampling.errors import InfeasibleError
+from sampling.errors import InfeasibleError, UserError
+from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.progress import Progress
 
 CONFIGURATION = (
@@ -93,48 +99,117 @@ def _is_complete(row: PublishedRow) -> bool:
         return False
 
 
+Plans = Mapping[str, Any]
+"""Key path → value of the keys that were searched; empty where no plan fits."""
+FEWEST_ROWS = 4
+"""Rows for which processes are worth their start."""
+
+
 def judge_recipes(
-    rows: Sequence[PublishedRow], progress: Progress = lambda done, total, name: None
+    rows: Sequence[PublishedRow],
+    progress: Progress = lambda done, total, name: None,
+    *,
+    save: Path | None = None,
+    jobs: int | None = None,
 ) -> list[RecipeOutcome]:
-    """The recipes of rows, each with the best plan of its job. Ctrl-C ends it early, with those that are done, if there are any."""
+    """The recipes of rows, each with the best plan of its job, searched by as many processes as there are cores, or `jobs`.
+
+    Ctrl-C ends it early, with those that are done, if there are any. What is found is kept in `save`, from which the same rows go on.
+    """
     judged: list[RecipeOutcome] = []
-    with Workers() as workers:
-        try:
-            for row in rows:
-                judged.append(_outcome(row, workers))
-                progress(len(judged), len(rows), row.row_id)
-        except KeyboardInterrupt:
-            if not judged:
-                raise
+    known = kept_plans(save) if save else {}
+    try:
+        for row, found in zip(rows, _found(rows, known, jobs or os.cpu_count() or 1), strict=True):
+            judged.append(found if isinstance(found, Refused) else _recipe(row, found))
+            if save and not isinstance(found, Refused):
+                known[digest(row)] = found
+                keep_plans(save, known)
+            progress(len(judged), len(rows), row.row_id)
+    except KeyboardInterrupt:
+        if not judged:
+            raise
     return judged
 
 
-def _outcome(row: PublishedRow, workers: Workers) -> RecipeOutcome:
+def _found(
+    rows: Sequence[PublishedRow], known: Mapping[str, Plans], jobs: int
+) -> Iterator[Plans | Refused[PublishedRow]]:
+    """The plan of each row, in their order; one that is known is not searched again."""
+    left = [row for row in rows if digest(row) not in known]
+    if jobs == 1 or len(left) < FEWEST_ROWS:
+        found = map(best_plan, left)
+    else:
+        from joblib import Parallel, delayed
+
+        found = iter(Parallel(n_jobs=jobs, return_as="generator")(delayed(best_plan)(row) for row in left))
+    for row in rows:
+        yield known[digest(row)] if digest(row) in known else next(found)
+
+
+def best_plan(row: PublishedRow) -> Plans | Refused[PublishedRow]:
+    """The fastest plan for the job of a row."""
     try:
-        return _recipe(row, workers)
+        base = _published(row).run
     except (NotExpressibleError, InfeasibleError) as error:
         return Refused(row=row, why=str(error))
-
-
-def _recipe(row: PublishedRow, workers: Workers) -> Recipe:
-    """The recipe of a row; of several runs that the row may stand for, the one whose time is in the middle."""
-    predictions = sorted(map(estimate, candidates(row).runs), key=lambda one: one.median_us)
-    published = predictions[(len(predictions) - 1) // 2]
-    own = survey(legal_plans(question_of(published.run)), max_memory=1.0)
-    objective = OBJECTIVES["time"]
-    found = best_plans([own], objective, estimate, top=1, workers=workers)
+    own = survey(legal_plans(question_of(base)), max_memory=1.0)
+    found = best_plans([own], OBJECTIVES["time"], estimate, top=1, workers=Workers(jobs=1))
     if not found.complete:
         raise KeyboardInterrupt
-    if not found.best:
+    (best,) = found.best or (None,)
+    return found.surveys[0].space.settings(best.outcome.number) if best else {}
+
+
+def _published(row: PublishedRow) -> Prediction:
+    """The prediction of a published plan; of several runs that the row may stand for, the one whose time is in the middle."""
+    predictions = sorted(map(estimate, candidates(row).runs), key=lambda one: one.median_us)
+    return predictions[(len(predictions) - 1) // 2]
+
+
+def _recipe(row: PublishedRow, plan: Plans) -> Recipe:
+    """A row beside the best plan that was found for it."""
+    published, objective = _published(row), OBJECTIVES["time"]
+    if not plan:
         return Recipe(row=row, published=published, best=None)
-    (best,) = found.best
-    (beside,) = differences(published, [estimate(found.run(best))])
-    best_plan = BestPlan(
-        settings=own.space.settings(best.outcome.number),
+    (beside,) = differences(published, [estimate(run_of(published.run, plan))])
+    best = BestPlan(
+        settings=plan,
         beside=beside,
         ratio=ratio(contender(beside.other, objective), contender(published, objective)),
     )
-    return Recipe(row=row, published=published, best=best_plan)
+    return Recipe(row=row, published=published, best=best)
+
+
+# The plans that were found, kept in a file from which an interrupted validation goes on.
+
+FORMAT, VERSION = "steptime-recipes", 1
+LARGEST_FILE = 2**24
+
+
+def digest(row: PublishedRow) -> str:
+    """A digest of a row: rows with equal cells stand for equal jobs."""
+    return hashlib.sha256(repr(sorted(row.cells.items())).encode()).hexdigest()
+
+
+def keep_plans(path: Path, known: Mapping[str, Plans]) -> None:
+    """Write the plans that were found. UserError where the disk does not take them."""
+    with naming_the_disk(path):
+        write_atomically(path, json.dumps({"format": FORMAT, "version": VERSION, "plans": known}).encode())
+
+
+def kept_plans(path: Path) -> dict[str, Plans]:
+    """The plans in the file; none where there is no file yet. UserError for a file of another kind."""
+    if not path.exists():
+        return {}
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise ValueError
+        content = json.loads(path.read_bytes())
+        if (content["format"], content["version"]) != (FORMAT, VERSION):
+            raise ValueError
+        return {str(name): dict(plan) for name, plan in content["plans"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"--save: {path} does not hold the plans of recipes; give another file") from None
 
 
 def exploited(recipes: Sequence[Recipe]) -> list[Recipe]:

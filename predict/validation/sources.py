@@ -84,6 +84,8 @@ class ValidationOptions:
     """Interleaved rounds of measuring: by default 3, on a GPU 1."""
     keep: bool = False
     """Whether the figures are kept as the error of their profile."""
+    save: Path | None = None
+    """File of what was found, from which an interrupted validation goes on."""
     check: Check | None = None
     """Called with the predictions of run configs before anything is measured; it may raise."""
 
@@ -123,6 +125,7 @@ def validate(
     measurements: Path | str | None = None,
     rounds: int | None = None,
     keep: bool = False,
+    save: Path | None = None,
     check: Check | None = None,
     report: Report = lambda line: None,
 ) -> Validated:
@@ -145,6 +148,7 @@ def validate(
         measurements=_path(measurements),
         rounds=rounds,
         keep=keep,
+        save=save,
         check=check,
     )
     named = [str(name) for name in (what, *further_configs)]
@@ -306,7 +310,7 @@ def _ranking(what: Sequence[str], options: ValidationOptions, report: Report) ->
 def _recipes(what: Sequence[str], options: ValidationOptions, report: Report) -> Validated:
     rows = tuned_rows(read_rows(_truth(options)))
     with progress_display("searching") as progress:
-        found = judge_recipes(rows, progress)
+        found = judge_recipes(rows, progress, save=options.save)
     if len(found) < len(rows):
         report(f"interrupted: {len(found)} of {len(rows)} recipes are judged")
     return Validated(answer="recipes", found=found, as_json=recipes_json)
@@ -345,7 +349,7 @@ SOURCES: Mapping[str, Source] = {
     "ranking": Source(
         _ranking, ("truth", "widths"), truth="a CSV file of measured plans, those out of memory with status oom"
     ),
-    "recipes": Source(_recipes, ("truth",), truth="a CSV file of published runs, tuned ones among them"),
+    "recipes": Source(_recipes, ("truth", "save"), truth="a CSV file of published runs, tuned ones among them"),
     "serving": Source(_serving, ("truth", "model", "coefficients"), truth="the folder of serving_experiments.csv"),
     "rl": Source(_rl, ("truth",), truth="a CSV file of published RL steps, one per row"),
     "runs": Source(_runs, ("overrides", "keep", "profile", "check"), title="RUN-CONFIG"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from predict.plan_search.compare import settings_of
 from predict.plan_search.rl import LengthMap
 from predict.reports.page.content import page_content, rl_heat_map_view
 from predict.reports.page.run_view import (
@@ -26,6 +25,7 @@ from predict.rl.books import RlLedger, spans
 from predict.rl.memory import TERMS, RlMemory
 from predict.rl.phases import Phase
 from predict.rl.step import RlStep
+from predict.run.training_run import settings_of
 from predict.serialise import as_json, picked
 
 SECTIONS = ("rl_headline", "rl_differences", "placement", "phases", "moments", "heatmap", "ledgers", "sources")

@@ -14,13 +14,13 @@ from predict.ledger.training_cost import TrainingCost
 from predict.ledger.waterfall import COMMUNICATION, waterfall
 from predict.memory.estimate import STACKED_TERMS, RankTimeline
 from predict.memory.peak import TERMS
-from predict.plan_search.compare import settings_of
 from predict.reports.ledger import ledger_json
 from predict.reports.memory import VERDICT, memory_json, misfit
 from predict.reports.page.timeline_view import timeline_view
 from predict.reports.palette import CLASS_COLOURS
 from predict.reports.pictures.memory_plot import COLOURS, shown_ranks, spans_of_columns
 from predict.reports.text import call_text, first_notes, run_text
+from predict.run.training_run import settings_of
 from predict.serialise import as_json, picked
 from predict.step.prediction import Prediction
 from regressors.features.arrays import Floats

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from predict.config.document import Document
 from predict.plan_search.axes import Question, read_questions
+from predict.plan_search.legal import Space
+from predict.plan_search.opening import opened, with_openings
 
 AUTO = "auto"
 
 
-def question(model: str, nodes: int, per_node: int, content: Mapping[str, Any], hardware: str = "h100-sxm") -> Question:
+def question(
+    model: str | Mapping[str, Any], nodes: int, per_node: int, content: Mapping[str, Any], hardware: str = "h100-sxm"
+) -> Question:
     """The question of a model on a cluster; `content` are the plan, batch and execution, and the precision."""
     sections: dict[str, Any] = {
         "model": model,
@@ -22,6 +29,15 @@ def question(model: str, nodes: int, per_node: int, content: Mapping[str, Any], 
     batch = {"global": 32, "seq_len": 1024, **sections.get("batch", {})}
     (made,) = read_questions(Document(name="space", content={**sections, "batch": batch}, sources={}))
     return made
+
+
+def in_full(space: Space) -> Space:
+    """The legal plans, with all those that a search opens plan by plan."""
+    rows, opening = with_openings(space)
+    several = np.flatnonzero(opening.counts > 1).tolist()
+    plans = [space.rows, *([opened(rows, opening, several).rows] if several else [])]
+    axes = tuple(replace(axis, by_plan=False) for axis in space.question.axes)
+    return replace(rows, question=replace(space.question, axes=axes), rows=np.concatenate(plans))
 
 
 DENSE: tuple[Mapping[str, Any], ...] = (

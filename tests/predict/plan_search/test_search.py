@@ -27,7 +27,7 @@ from predict.plan_search.options import OBJECTIVES
 from predict.plan_search.pricing import Outcome, Workers, outcomes
 from predict.plan_search.search import Found, Ranked, best_plans, grouped, survey
 from predict.run.model_flops import tokens_per_step
-from tests.predict.plan_search.spaces import DENSE, MIXED, question
+from tests.predict.plan_search.spaces import DENSE, MIXED, in_full, question
 
 SPACES = [
     *((model, 1, content) for model, content in itertools.product(("llama3-8b", "gpt2"), DENSE)),
@@ -47,7 +47,7 @@ def made(number: int) -> Question:
 @cache
 def thinned(number: int) -> Space:
     """The legal plans, or as many of them as can be priced in a test."""
-    space = legal_plans(made(number))
+    space = in_full(legal_plans(made(number)))
     rows = sorted(random.Random(number).sample(range(len(space.rows)), min(MOST_PRICED, len(space.rows))))
     return space.of(rows)
 

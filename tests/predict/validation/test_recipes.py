@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from predict.plan_search.axes import question_of
 from predict.plan_search.legal import legal_plans
+from predict.plan_search.opening import opened, with_openings
 from predict.plan_search.search import Found, best_plans
 from predict.validation import recipes
 from predict.validation.compared import Refused
@@ -91,8 +94,12 @@ def test_a_published_plan_that_only_its_own_row_names_is_in_the_space() -> None:
     found = recipe(**cells, pp_schedule="1F1B layout=Et*4|t*4L")
     run = found.published.run
     assert run.plan.layout
-    space = legal_plans(question_of(run))
-    assert (run.plan, run.batch) in [(one.plan, one.batch) for one in map(space.run, range(len(space.rows)))]
+    space, opening = with_openings(legal_plans(question_of(run)))
+    several = [row for row in np.flatnonzero(opening.counts > 1).tolist() if space.run(row).batch == run.batch]
+    like = replace(run.plan, layout="", recompute_modules="core_attn")
+    (own,) = [row for row in several if space.run(row).plan == like]
+    plans = opened(space, opening, [own])
+    assert run.plan in [plans.run(row).plan for row in range(len(plans.rows))]
     assert found.gain is not None
     assert found.gain >= 1
 
@@ -161,6 +168,30 @@ def test_an_interrupted_search_keeps_the_recipes_that_are_done(
     assert '"good"' in ended.out
     assert '"slow"' not in ended.out
     assert "interrupted: 1 of 2 recipes are judged" in ended.err
+
+
+def test_a_validation_goes_on_from_what_was_found(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, kept = written(tmp_path / "runs.csv", SMALL, SLOW), tmp_path / "kept.json"
+    words = ("validate", "recipes", "--truth", str(table), "--save", str(kept))
+    first = command.json(*words)
+
+    def never(*arguments: Any, **options: Any) -> Found:
+        raise AssertionError("searched again")
+
+    monkeypatch.setattr(recipes, "best_plans", never)
+    assert command.json(*words) == first
+    kept.write_text("{}")
+    assert "does not hold the plans of recipes" in command.refused(*words)
+
+
+def test_rows_are_judged_by_several_processes() -> None:
+    rows = [row(**SMALL | {"row_id": f"row {number}", "mbs": str(number)}) for number in (1, 2, 4)]
+    rows.append(row(**SMALL | {"precision": "NVFP4"}))
+    alone, together = (judge_recipes(rows, jobs=jobs) for jobs in (1, 2))
+    assert recipes_json(alone) == recipes_json(together)
+    assert isinstance(together[3], Refused)
 
 
 def test_a_row_that_cannot_be_expressed_is_refused_with_the_reason() -> None:

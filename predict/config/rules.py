@@ -9,7 +9,7 @@ from typing import Any
 
 from predict.huggingface.families.family import MOST_LAYERS
 from predict.model.spec import ModelSpec
-from predict.rank.share import WIDER, padded_vocabulary
+from predict.rank.share import NARROW, WIDER, padded_vocabulary
 from predict.run.adapters import TARGETS, unknown_targets
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import framework_names, memory_profile
@@ -213,7 +213,7 @@ def fp8_weights_need_fp8(fp8_weights: str, precision: str, framework: str) -> Pr
 def leaner_masters_are_of_bf16_weights(master_dtype: str, precision: str, framework: str) -> Problems:
     if master_dtype in ("", "fp32"):
         return
-    if precision not in ("bf16", "fp8"):
+    if precision not in ("bf16", *NARROW):
         yield f"{master_dtype} is a master of bf16 weights, but precision is {precision}; remove it"
     elif not _has_transformer_engine(framework):
         yield f"{master_dtype} is of Transformer Engine's optimizer, which {framework} does not run; remove it"

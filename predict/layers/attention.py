@@ -348,8 +348,8 @@ def projection(sizes: Sizes, output: float, *, gate: float = 0.0, partial_rotary
     in_place = sizes.profile.megatron or (sizes.profile.compiled and sizes.model.query_gate)
     copied = partial_rotary and sizes.rank.execution.attention != "unfused" and not in_place
     kept = output * (2 if copied else 1) + gate
-    if sizes.fp8_inputs:
-        kept += output / sizes.item
+    if sizes.narrow_inputs:
+        kept += output / sizes.item * sizes.input_item
     return SavedTensors(component="proj", kept=kept, in_backward=output)
 
 

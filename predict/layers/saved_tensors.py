@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from predict.model.spec import ModelSpec
-from predict.rank.share import RankShare
+from predict.rank.share import NARROW, RankShare, narrow_item_bytes
 from predict.run.memory_profile import MemoryProfile
 
 FP32 = 4
@@ -31,13 +31,13 @@ class Sizes:
         return self.rank.item_bytes
 
     @property
-    def input_item(self) -> int:
+    def input_item(self) -> float:
         """Bytes per element of a tensor that is kept only as the input of a product."""
-        return 1 if self.fp8_inputs else self.item
+        return narrow_item_bytes(self.rank.run) if self.narrow_inputs else self.item
 
     @property
-    def fp8_inputs(self) -> bool:
-        return self.profile.fp8_inputs and self.rank.run.precision == "fp8"
+    def narrow_inputs(self) -> bool:
+        return self.profile.narrow_inputs and self.rank.run.precision in NARROW
 
     @property
     def fused_norm(self) -> bool:

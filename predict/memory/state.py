@@ -14,12 +14,14 @@ from predict.model.spec import DENSE, LayerKind
 from predict.rank.adapters import trained_at_end, trained_in_layer
 from predict.rank.groups import Groups
 from predict.rank.share import (
+    NARROW,
     RankShare,
     Weights,
     embedding_weights,
     is_primary_fp8,
     joining_weights,
     layer_weights,
+    narrow_item_bytes,
     output_weights,
     padded_vocabulary,
     weight_bytes,
@@ -29,7 +31,7 @@ from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.workload.whole_layers import plain_embedding, plain_head, plain_layer
 from sampling.cells.matrices import Shape, products_on_rank
-from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.hardware.cluster import BLOCK_SCALED_BYTES, DTYPE_BYTES
 
 Role = Literal["embedding", "layer", "joining", "head"]
 
@@ -168,8 +170,6 @@ class StateBytes:
         return self.parameters + self.gradients + self.optimizer
 
 
-SCALE_BLOCK = 32
-"""Values of MXFP8 that share a scale of one byte (OCP Microscaling Formats 1.0, table 1)."""
 IN_BLOCKS = ("blockwise", "mxfp8")
 """Scalings whose rows and columns are quantised apart."""
 ANY_LAYOUT = ("blackwell",)
@@ -177,18 +177,22 @@ ANY_LAYOUT = ("blackwell",)
 common/transformer_engine.cpp, nvte_is_non_tn_fp8_gemm_supported: compute capability 10); others need a transpose for the backward."""
 
 
-def fp8_weight_bytes(run: TrainingRun) -> float:
-    """Bytes per weight in fp8 as its products need it: one copy of its rows and one of its columns, the transpose, or the first alone."""
+def narrow_weight_bytes(run: TrainingRun) -> float:
+    """Bytes per weight in fp8 or four bits as its products need it: one copy of its rows and one of its columns, the transpose, or the
+    first alone. Four bits are scaled in blocks of rows and of columns (Transformer Engine, tensor/nvfp4_tensor.py,
+    NVFP4Quantizer.make_empty)."""
     recipe = run.execution.fp8_recipe
-    copies = 1 if recipe not in IN_BLOCKS and run.cluster.gpu.architecture in ANY_LAYOUT else 2
-    return copies * (1 + 1 / SCALE_BLOCK if recipe == "mxfp8" else 1.0)
+    in_any_layout = recipe not in IN_BLOCKS and run.cluster.gpu.architecture in ANY_LAYOUT
+    copies = 1 if run.precision == "fp8" and in_any_layout else 2
+    return copies * narrow_item_bytes(run)
 
 
 def takes_gradients_as_they_are(run: TrainingRun, profile: MemoryProfile) -> bool:
-    """Whether the optimizer reads 16-bit gradients and keeps leaner masters. Of fp8 weights, those with delayed scaling alone
-    (Megatron-Core, optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8)."""
+    """Whether the optimizer reads 16-bit gradients and keeps leaner masters. Of fp8 weights, those with delayed scaling alone; weights of
+    products in four bits are bf16 ones (Megatron-Core, optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8)."""
     leaner = (run.execution.master_dtype or profile.master_dtype) != "fp32"
-    return leaner and (run.precision == "bf16" or (run.precision == "fp8" and run.execution.fp8_recipe == "delayed"))
+    as_bf16 = run.precision in ("bf16", *BLOCK_SCALED_BYTES)
+    return leaner and (as_bf16 or (run.precision == "fp8" and run.execution.fp8_recipe == "delayed"))
 
 
 def moment_bytes(run: TrainingRun, profile: MemoryProfile) -> int:
@@ -209,7 +213,7 @@ class BytesPerParameter:
 
 
 def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: bool = True) -> BytesPerParameter:
-    """Bytes per parameter of the layers, or of embedding and head, which Muon and fp8 products leave out."""
+    """Bytes per parameter of the layers, or of embedding and head, which Muon and narrow products leave out."""
     item = weight_bytes(run)
     moments = 1 if run.execution.optimizer == "muon" and is_layers else 2
     if run.execution.whole_layers:
@@ -224,9 +228,9 @@ def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: 
     weights, copies = float(item), 0.0
     in_fp8_alone = is_layers and is_primary_fp8(run)
     if in_fp8_alone:
-        weights = fp8_weight_bytes(run)
-    elif is_layers and run.precision == "fp8" and profile.fp8_weight_copies:
-        copies = fp8_weight_bytes(run)
+        weights = narrow_weight_bytes(run)
+    elif is_layers and run.precision in NARROW and profile.narrow_weight_copies:
+        copies = narrow_weight_bytes(run)
     if not run.execution.master_weights:
         return BytesPerParameter(weights=weights, gradients=gradients, optimizer=moments * item, copies=copies)
     # an fp16 master, or what a bf16 weight lacks of an fp32 one, has 16 bits
@@ -275,7 +279,7 @@ def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups:
     if run.plan.zero < 3 or _stays_gathered(run, profile, unit):
         return 0.0
     if unit.role == "layer" and is_primary_fp8(run):
-        return fp8_weight_bytes(run) * _sharded_elements(unit.weights, groups)
+        return narrow_weight_bytes(run) * _sharded_elements(unit.weights, groups)
     scaled_whole = run.precision == "fp8" and run.execution.fp8_recipe in ("", "tensorwise")
     in_fp8 = profile.fp8_gather and scaled_whole and unit.role == "layer"
     return float((DTYPE_BYTES["fp8"] if in_fp8 else weight_bytes(run)) * _sharded_elements(unit.weights, groups))

@@ -21,6 +21,19 @@ WIDER = {"fp8": "bf16", "tf32": "fp32", **dict.fromkeys(BLOCK_SCALED_BYTES, "bf1
 """Dtype of everything but the matrix products, where only those are in the run's precision."""
 
 
+NARROW = ("fp8", *BLOCK_SCALED_BYTES)
+"""Dtypes that only products have: what passes through them is quantised first."""
+SCALE_BLOCK = 32
+"""Values of MXFP8 that share a scale of one byte (OCP Microscaling Formats 1.0, table 1)."""
+
+
+def narrow_item_bytes(run: TrainingRun) -> float:
+    """Bytes of an element of a quantised tensor of a run whose products are narrow, with its share of a block's scale."""
+    if run.precision in BLOCK_SCALED_BYTES:
+        return BLOCK_SCALED_BYTES[run.precision]
+    return 1 + 1 / SCALE_BLOCK if run.execution.fp8_recipe == "mxfp8" else 1.0
+
+
 def held_dtype(run: TrainingRun) -> str:
     """The dtype in which layers hold their weights."""
     return WIDER.get(run.precision, run.precision)

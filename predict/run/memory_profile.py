@@ -123,9 +123,9 @@ class MemoryProfile:
     """Experts weigh their rows inside the activation, so that no expert's output is kept (Megatron-Core, moe/experts.py)."""
     frees_recomputed_outputs: bool = False
     """The output of a recomputed module is freed as well (Megatron-Core's `CheckpointWithoutOutput`)."""
-    fp8_inputs: bool = False
-    """fp8 products keep their inputs in fp8 (Transformer Engine's Linear saves the quantised tensor for the gradient of its
-    weight; torchao's keeps the 16-bit one)."""
+    narrow_inputs: bool = False
+    """Products in fp8 or four bits keep their inputs quantised (Transformer Engine's Linear saves the quantised tensor, by columns, for
+    the gradient of its weight; torchao's keeps the 16-bit one)."""
     gathers_rotary: bool = False
     """Each layer looks up the cosines and sines of its tokens' positions, for queries and for keys."""
     keeps_joint_qkv: bool = False
@@ -153,8 +153,8 @@ class MemoryProfile:
     """Under ZeRO-3 the shards are the fp32 weights that the optimizer updates; a 16-bit weight exists while it is gathered."""
     fp8_gather: bool = False
     """ZeRO-3 gathers the layers' weights in fp8 where tensors are scaled as a whole."""
-    fp8_weight_copies: bool = False
-    """fp8 products keep fp8 copies of the weights, whole on every rank (`state.fp8_weight_bytes`)."""
+    narrow_weight_copies: bool = False
+    """Products in fp8 or four bits keep quantised copies of the weights, whole on every rank (`state.narrow_weight_bytes`)."""
     fp8_primary: tuple[Annotated[str, one_of(*RECIPES)], ...] = ()
     """Scalings of fp8 under which the layers' weights are kept in fp8 alone, unless `execution.fp8_weights` says otherwise."""
     master_dtype: Annotated[str, one_of(*MASTER_DTYPES)] = "fp32"

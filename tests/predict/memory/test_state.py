@@ -106,6 +106,10 @@ BYTES: list[tuple[dict[str, Any], tuple[float, int, int, float]]] = [
     ({"precision": "fp8"}, (2, 4, 12, 2)),
     ({"precision": "fp8", "cluster__hardware": "b200"}, (2, 4, 12, 1)),
     ({"precision": "fp8", "cluster__hardware": "b200", "execution__fp8_recipe": "mxfp8"}, (2, 4, 12, 2 * 33 / 32)),
+    ({"precision": "nvfp4", "cluster__hardware": "b200"}, (2, 4, 12, 2 * 9 / 16)),
+    ({"precision": "nvfp4", "cluster__hardware": "b200", "execution__framework": "nemo"}, (2, 2, 10, 2 * 9 / 16)),
+    ({"precision": "mxfp4", "cluster__hardware": "mi355x"}, (2, 4, 12, 2 * 17 / 32)),
+    ({"precision": "nvfp4", "cluster__hardware": "b200", "execution__framework": "torchtitan"}, (2, 4, 12, 0)),
     ({"precision": "fp8", "execution__fp8_weights": "primary"}, (2, 4, 12, 0)),
     ({"precision": "fp8", "execution__fp8_weights": "primary", "cluster__hardware": "b200"}, (1, 4, 12, 0)),
     (

@@ -45,10 +45,11 @@ FORMATS: Mapping[str, Format] = {
     "history": FIRST,
     "what-if": Format(version=2),
     "serving": Format(
-        version=3,
+        version=4,
         changes={
             2: "`requests_per_s` counts completions from the first to the last",
             3: "`requests_per_s` counts only those before an overloaded server's queue is empty",
+            4: "`requests_per_s` and `output_tokens_per_s` are those of all replicas; `per_replica` has one's, with `queue_growth_per_s`",
         },
     ),
     "serving-step": FIRST,

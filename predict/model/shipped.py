@@ -18,12 +18,11 @@ def shipped_models() -> list[str]:
 
 def shipped_model(name: str) -> Path | None:
     """The file of the model that goes by this name, whatever its case and hyphens."""
-    known = {_plain(stem): stem for stem in shipped_models()}
-    stem = known.get(_plain(name))
+    known, plain = {_plain(stem): stem for stem in shipped_models()}, _plain(name)
+    stem = known.get(plain) or known.get(plain.replace("llama3.1", "llama3"))
     return FOLDER / f"{stem}.json" if stem else None
 
 
 def _plain(name: str) -> str:
-    """Letters and digits alone, and the point of a version; `Llama-3.1-8B` has the sizes of `llama3-8b`."""
-    letters = re.sub(r"[^a-z0-9.]", "", AROUND.sub("", name.lower().replace("_", "-")))
-    return letters if "405" in letters else letters.replace("llama3.1", "llama3")
+    """Letters and digits alone, and the point of a version."""
+    return re.sub(r"[^a-z0-9.]", "", AROUND.sub("", name.lower().replace("_", "-")))

@@ -229,7 +229,7 @@ def _cells(found: ServerAnswer) -> dict[str, Any]:
         "model": run.server.model.name,
         "device": run.server.cluster.gpu.name,
         "n_cards": placed.gpus,
-        **{name: getattr(placed, name) for name in ("tp", "dp", "precision", "kv_precision")},
+        **{name: getattr(placed, name) for name in ("tp", "pp", "dp", "precision", "kv_precision")},
         "engine": run.engine_name,
         "seq_prompt": float(traffic.prompt.mean()),
         "seq_response": float(traffic.output.mean()),

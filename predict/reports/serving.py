@@ -178,7 +178,11 @@ def file_text(load: Load) -> str:
 def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
     latency, served = outcome.latency, outcome.served
     spreads = [(title, getattr(latency, name), _bounds(outcome, name)) for name, title in TITLES.items()]
-    per_replica = " per replica" if outcome.replicas > 1 else ""
+    several = outcome.replicas > 1
+    per_replica = " per replica" if several else ""
+    of_one = (
+        f" ({plain(latency.output_tokens_per_s)} and {plain(latency.requests_per_s)} per replica)" if several else ""
+    )
     counted_over = "while requests wait" if outcome.grows else "from the first completion to the last"
     yield fact("load", load_line(outcome.load))
     yield ""
@@ -192,7 +196,7 @@ def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
     yield ""
     yield fact(
         "throughput",
-        f"{plain(latency.output_tokens_per_s)} output tokens/s, {plain(latency.requests_per_s)} requests/s{per_replica}, {counted_over}",
+        f"{plain(outcome.output_tokens_per_s)} output tokens/s, {plain(outcome.requests_per_s)} requests/s{of_one}, {counted_over}",
     )
     yield fact(
         "steps",
@@ -234,7 +238,7 @@ def _several(answer: ServerAnswer) -> Table:
             "TTFT": lambda row: duration(row[0].latency.ttft.mean_us),
             "TTFT p90": lambda row: duration(row[0].latency.ttft.percentiles_us[90]),
             "TPOT": lambda row: duration(row[0].latency.tpot.mean_us),
-            "tokens/s": lambda row: plain(row[0].latency.output_tokens_per_s),
+            "tokens/s": lambda row: plain(row[0].output_tokens_per_s),
             "cache": lambda row: f"{row[0].kv_share:.0%}",
             "queue": lambda row: _queue(row[0]),
         }
@@ -277,7 +281,8 @@ def _load_json(one: LoadOutcome) -> dict[str, Any]:
         | {"file": picked(load, "name=file requests span_s=duration_s") if load.file else None}
         | picked(load, "prompt output prompt_lengths output_lengths")
         | {f"{name}_us": _spread_json(name, one) for name in TITLES}
-        | picked(one.latency, "requests_per_s output_tokens_per_s queue_growth_per_s")
+        | picked(one, "requests_per_s output_tokens_per_s replicas")
+        | {"per_replica": picked(one.latency, "requests_per_s output_tokens_per_s queue_growth_per_s")}
         | picked(
             one,
             "overloaded=grows may_be_overloaded=may_grow cache_share=kv_share preemptions=served.preemptions steps=served.steps",

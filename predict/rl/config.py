@@ -21,15 +21,15 @@ from predict.config.overrides import parse_overrides
 from predict.huggingface.config_json import load_model
 from predict.kinds import RL, SERVING, LoadedRun, as_loaded, require_kind
 from predict.model.shipped import shipped_model, shipped_models
-from predict.model.spec import ModelSpec
 from predict.rl.aliases import ROOTS, VERL, fault_of, leaves, resolved
 from predict.rl.section import LAYERS, NAME, RlSection, Samples, samples_of
 from predict.run.training_run import TrainingRun
 from predict.serving.config import limit_faults, placement_faults, step_token_faults
-from predict.serving.server import EngineSettings, ServerPlacement, engine_fault, engine_settings
+from predict.serving.server import EngineSettings, ServerPlacement, engine_fault, engine_settings, with_given
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.schema import build
+from sampling.hardware.cluster import Gpu
 
 # The engines of an RL run: their settings, and those that the model, the machines or an engine's own rules do not allow.
 
@@ -37,14 +37,14 @@ ENGINE, ROLLOUT = "engine.", f"{NAME}.rollout."
 """Start of the keys of a server's engine, and of those that stand for them here."""
 
 
-def rollout_engine(section: RlSection) -> EngineSettings:
-    """The settings of an engine. A request is at most as long as a padded sequence, as verl has it (`max_model_len`)."""
+def rollout_engine(section: RlSection, gpu: Gpu) -> EngineSettings:
+    """The settings of an engine that generates a batch.
+
+    A request is at most as long as a padded sequence, as verl has it (`max_model_len`)."""
     given = section.rollout
-    usual = engine_settings(given.engine)
+    counts = {name: value for name in ("max_num_seqs", "max_num_batched_tokens") if (value := getattr(given, name))}
     return replace(
-        usual,
-        max_num_seqs=given.max_num_seqs or usual.max_num_seqs,
-        max_num_batched_tokens=given.max_num_batched_tokens or usual.max_num_batched_tokens,
+        with_given(engine_settings(given.engine, gpu, offline=True), counts),
         max_model_len=section.longest,
         memory_utilization=given.memory_share,
         enforce_eager=given.enforce_eager,
@@ -74,7 +74,7 @@ def rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
     if unknown := engine_fault(rollout.engine, f"{ROLLOUT}engine"):
         faults.append(unknown)
     else:
-        faults += _engine_faults(base.model, section)
+        faults += _engine_faults(base, section)
     faults += _microbatch_faults(section, base.plan.cp)
     engines = gpus // rollout.tp
     if rollout.partial and section.samples < engines:
@@ -86,9 +86,9 @@ def rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
     return faults
 
 
-def _engine_faults(model: ModelSpec, section: RlSection) -> Iterator[Fault]:
+def _engine_faults(base: TrainingRun, section: RlSection) -> Iterator[Fault]:
     """The faults of a server's engine, under the keys of this section."""
-    engine = rollout_engine(section)
+    model, engine = base.model, rollout_engine(section, base.cluster.gpu)
     if limit_faults(model, engine):
         problem = (
             f"{section.response_max:,} and {NAME}.prompt_max, {section.prompt_max:,}, are more tokens than the {model.max_positions:,} positions "

@@ -187,7 +187,7 @@ def rollout_server(rl: RlRun) -> Server:
         cluster=_of_engine(rl.base.cluster, given.tp),
         placement=placed,
         engine_name=given.engine,
-        engine=rollout_engine(rl.section),
+        engine=rollout_engine(rl.section, rl.base.cluster.gpu),
     )
 
 

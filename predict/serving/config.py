@@ -35,6 +35,7 @@ from predict.serving.server import (
     engine_names,
     engine_settings,
     longest_request,
+    with_given,
 )
 from predict.serving.traffic import Load, Traffic, load_of, longest_of, with_known_prompts, with_mean_length
 from sampling.errors import ConfigError
@@ -63,7 +64,7 @@ ONE_OF_TWO = (
         for of in ("prompt", "output")
         for pair in ((of, f"{of}_lengths"), (f"{of}_lengths", of), (of, f"{of}_max"))
     ),
-    *(("rate", "concurrency"), ("rate", "requests"), ("concurrency", "rate")),
+    *(("rate", "concurrency"), ("rate", "requests"), ("rate", "start"), ("concurrency", "rate")),
 )
 """Pairs of keys: the first, as an option that is not 0 or empty, replaces the second of the config."""
 
@@ -89,6 +90,8 @@ def load_key_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
         yield _apart("requests", "an open loop, whose rate and duration_s give them; give concurrency with it")
     if load.get("rate") and load.get("concurrency"):
         yield _apart("concurrency", "load.rate: a loop is closed or open; keep one of the two")
+    if load.get("start") and not load.get("concurrency"):
+        yield _apart("start", "an open loop, in which each request has a time of its own; give concurrency with it")
     for of in ("prompt", "output"):
         distribution = f"{of}_lengths"
         if load.get(distribution) and of in load:
@@ -203,7 +206,8 @@ def step_token_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
 
 
 SECTIONS = ("model", "hardware", "profile", "placement", "engine", "load")
-REQUIRED = {"model": "llama3-8b", "hardware": "H100"}
+USUAL_HARDWARE = "H100"
+REQUIRED = {"model": "llama3-8b", "hardware": USUAL_HARDWARE}
 Values = dict[str, Any]
 Section = TypeVar("Section")
 
@@ -254,7 +258,7 @@ def load_serving(config: Config, overrides: Sequence[str] = ()) -> ServingRun:
     model = _model(document.get("model"), of_model, path, faults) if "model" in document else None
     hardware = _hardware(document.get("hardware"), path, faults) if "hardware" in document else None
     placement = _section(document, "placement", ServerPlacement, faults)
-    engine_name, engine = _engine(document, faults)
+    engine_name, engine = _engine(document, hardware, faults)
     load = _load(document, path.parent, faults)
     if model is not None and placement is not None:
         faults += placement_faults(model, placement)
@@ -331,7 +335,10 @@ def placement_faults(model: ModelSpec, placement: ServerPlacement) -> list[Fault
         )
         for mixer in sorted(mixer.NAME for mixer in mixers if not mixer.is_served())
     ]
-    tp, ranks = placement.tp, placement.gpus
+    tp, ranks = placement.tp, placement.tp * placement.dp
+    if model.layers % placement.pp:
+        problem = f"{placement.pp} does not divide the {model.layers} layers of {model.name}; give one that does: uneven stages are not modelled"
+        faults.append(Fault(path="placement.pp", problem=problem))
     if model.heads % tp:
         faults.append(
             Fault(
@@ -394,16 +401,17 @@ def _section(document: Values, name: str, cls: type[Section], faults: list[Fault
     return made
 
 
-def _engine(document: Values, faults: list[Fault]) -> tuple[str, EngineSettings | None]:
+def _engine(document: Values, hardware: str | None, faults: list[Fault]) -> tuple[str, EngineSettings | None]:
+    """The engine's name and settings; no settings where its keys have faults, or where the device is not known."""
     values = _mapping(document, "engine", faults)
     name = values.pop("name", USUAL)
     if unknown := engine_fault(name, "engine.name"):
         faults.append(unknown)
         return str(name), None
-    defaults = engine_settings(name)
+    defaults = engine_settings(name, hardware_facts(hardware or USUAL_HARDWARE))
     good, wrong = check({**asdict(defaults), **values}, keys_of(EngineSettings), section="engine")
     faults += wrong
-    return name, None if wrong else replace(defaults, **good)
+    return name, None if wrong or hardware is None else with_given(defaults, {key: good[key] for key in values})
 
 
 def _mapping(document: Values, name: str, faults: list[Fault]) -> Values:

@@ -2,8 +2,11 @@
 
 The rules are vLLM V1's (github.com/vllm-project/vllm, vllm/v1/core/sched/scheduler.py):
 - a step serves running requests first, in the order of their admission: a decode takes one token, a prefill its next chunk;
-- then waiting requests join, first come first served, while tokens, places and blocks last;
-- without a free block the request admitted last is preempted: its blocks are freed, and all its tokens computed again later;
+- then waiting requests join, first come first served, while tokens, places and blocks last: one joins only where all its tokens fit
+  beside what is held, however few of them its first chunk has (`scheduler_reserve_full_isl`, pull request 37307: without it a long
+  prompt joins, is preempted halfway through, and joins again);
+- without a free block the request admitted last is preempted: its blocks are freed, it waits before all others, and computes its tokens
+  again;
 - blocks of known tokens are held once. Whole ones alone are found again, and never the last token of a request: those of a prompt
   that others have too, and those of a preempted request's own until they are reused;
 - an asynchronous engine schedules a step while the one before it runs: what arrives in between waits for one more, and the
@@ -541,10 +544,11 @@ def admit(
         if todo < total - end and not rules.chunked:
             return
         # `output` counts the tokens made so far too
-        taken = requests.prompt[i] + requests.output[i] if rules.reserving else end + todo
-        need = max(0, -(-taken // block) - base - own)
+        fitting = requests.prompt[i] + requests.output[i] if rules.reserving else total
+        whole = max(0, -(-fitting // block) - base - own)
+        need = whole if rules.reserving else max(0, -(-(end + todo) // block) - base - own)
         beside = requests.beside[i]
-        if need + idle + own + beside > numbers[FREE]:
+        if whole + idle + own + beside > numbers[FREE]:
             return
         if numbers[WAITING] > 0:
             numbers[WAITING] -= 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -25,7 +25,7 @@ from predict.serving.step_table import StepTable
 from regressors.features.arrays import Floats
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Request
-from sampling.collectives.kinds import AllGather, AllReduce, Collective, CustomAllReduce
+from sampling.collectives.kinds import AllGather, AllReduce, Collective, CustomAllReduce, SendRecv
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import RMSNorm
@@ -44,6 +44,8 @@ def token_kernels(server: Server, tokens: int) -> dict[Group, list[Counted]]:
     if server.tp > 1:
         # the rows of the embedding that are on other GPUs
         found["all_reduce"].append(Counted(call=_all_reduce(server, tokens), phase="forward"))
+    if server.placement.pp > 1:
+        found["all_reduce"].append(Counted(call=_send(server, tokens), phase="forward", count=server.placement.pp - 1))
     return found
 
 
@@ -115,6 +117,13 @@ def _all_reduce(server: Server, tokens: int) -> Collective:
         ranks=server.tp,
         ranks_per_node=_per_node(server),
     )
+
+
+def _send(server: Server, tokens: int) -> SendRecv:
+    """The activations and the residual that a stage sends to the next (vLLM, `IntermediateTensors`)."""
+    size_bytes = 2 * DTYPE_BYTES[server.activations] * tokens * server.model.hidden
+    in_node = server.placement.tp * server.placement.pp <= server.cluster.gpus_per_node
+    return SendRecv(size_bytes=size_bytes, ranks=2, ranks_per_node=2 if in_node else 1)
 
 
 def _per_node(server: Server) -> int:
@@ -274,11 +283,24 @@ def _between(sizes: Floats, rows: Floats, wanted: Floats) -> Floats:
 LAYER_US = 790.0
 """µs in which an engine's host runs through one layer, however few its tokens: 22 to 23 ms per token of Qwen2.5-Omni-7B's 28 layers with
 enforce_eager on A800, and 13 ms with graphs (vllm-project/vllm-omni, issue 7960)."""
+SPARSE_LAYER_US = 1600.0
+"""The same of a layer with experts, which has twice the kernels: first tokens of short prompts at low concurrency in TensorRT-LLM and SGLang
+take 1.4 to 2.7 ms a layer (Qwen3-235B on H100, DeepSeek-V3 on H200 and B200 in serving_concurrency.csv)."""
+
+
+def launches_us(server: Server) -> float:
+    """The time in which the host launches a step kernel by kernel."""
+    sparse = sum(kind.sparse for kind in server.model.kinds())
+    return sparse * SPARSE_LAYER_US + (server.model.layers - sparse) * LAYER_US
 
 
 def with_launches(table: StepTable, server: Server) -> StepTable:
-    """The table with no step shorter than its launches, where the engine is eager; GPU and host work side by side."""
-    return table.at_least(server.model.layers * LAYER_US) if server.engine.enforce_eager else table
+    """The table with no step shorter than its launches, where the engine is eager, or eager with prompts; GPU and host work side by side."""
+    if server.engine.enforce_eager:
+        return table.at_least(launches_us(server))
+    if server.engine.eager_prefill:
+        return replace(table, mixed_us=np.maximum(table.mixed_us, launches_us(server)))
+    return table
 
 
 # The calls of a server's steps that are worth timing: those at which its kernels are priced.

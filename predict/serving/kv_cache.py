@@ -64,13 +64,15 @@ class CacheRoom:
 def cache_room(server: Server) -> CacheRoom:
     """The blocks that fit. InfeasibleError where not even one does."""
     engine, gpu = server.engine, server.cluster.gpu
-    weights, reserved = weight_bytes(server), engine.reserved_gib * GIB
+    stages, reserved = server.placement.pp, engine.reserved_gib * GIB
+    weights = weight_bytes(server)
     whole, used = gpu.memory_gib * GIB, weights + reserved
     of_free = engine.memory_share_of == "free"
     memory = used + engine.memory_utilization * (whole - used) if of_free else engine.memory_utilization * whole
     kept = kept_bytes(server)
     block = engine.block_size * kept.token
-    blocks = int((memory - used) / block)
+    # a stage's GPU holds its layers of the blocks of all batches under way
+    blocks = int((memory - used) / (block / stages)) // stages
     if blocks < 1:
         raise InfeasibleError(
             f"key-value cache: of {min(memory, whole) / GIB:.1f} GiB that the engine may take of each {gpu.name}, weights need "
@@ -127,7 +129,8 @@ def kept_bytes(server: Server) -> KeptBytes:
 
 
 def weight_bytes(server: Server) -> float:
-    """Bytes of the weights on one GPU: layers in the placement's precision, embedding and head in the precision of activations."""
+    """Bytes of the weights on one GPU: layers in the placement's precision, embedding and head in the precision of activations; with
+    pipeline stages on the one with the larger of these two."""
     model, tp = server.model, server.tp
     layers = 0.0
     for kind, count in Counter(model.kinds()).items():
@@ -136,5 +139,6 @@ def weight_bytes(server: Server) -> float:
         if kind.sparse and model.experts:
             elements += model.experts.routed_parameters(model) / server.expert_ranks
         layers += count * elements
-    ends = (model.embedding_parameters + model.head_parameters) / tp
-    return layers * server.weight_bytes + ends * DTYPE_BYTES[server.activations]
+    of_ends, stages = (model.embedding_parameters, model.head_parameters), server.placement.pp
+    ends = (sum(of_ends) if stages == 1 else max(of_ends)) / tp
+    return layers / stages * server.weight_bytes + ends * DTYPE_BYTES[server.activations]

@@ -62,7 +62,7 @@ class RequestTimes:
 
 
 def times_of(served: Served, client: Client) -> RequestTimes:
-    """The times of all requests; of a closed loop, those of the requests while it is full."""
+    """The times of all requests; of a closed loop that is settled, those of the requests while it is full."""
     traffic = served.traffic
     judged = _judged_of(served)
     further = traffic.output[judged] - 1
@@ -90,19 +90,20 @@ def latency_of(served: Served, client: Client) -> Latency:
 
 
 def _completions_per_s(served: Served) -> float:
-    """Completions per second between the first and the last that count; of requests that all arrive at once, and of a single one, all of
-    them, from their arrival on.
+    """Completions per second between the first and the last that count; of requests that all arrive at once, of a loop whose first requests
+    do, and of a single one, all of them, from the first arrival on.
 
     An overloaded engine starts with a full round of requests, which end together, as do those that take their places:
     then it is between the mean end of the first round and of the last, so that a bunch at either edge counts no
     more than the time it took.
     """
     ends, round_of = _counted_ends(served), max(1, round(served.mean_requests))
-    arrival = served.traffic.arrival_us
+    traffic, arrival = served.traffic, served.traffic.arrival_us
     if _is_overloaded(served) and len(ends) >= LEAST_ROUNDS * round_of:
         span_us = float(ends[-round_of:].mean() - ends[:round_of].mean())
         return (len(ends) - round_of) / span_us * SECOND_US
-    if arrival[0] == arrival[-1] or ends[0] == ends[-1]:
+    at_once = arrival[0] == arrival[-1] or bool(traffic.in_flight and not traffic.is_settled)
+    if at_once or ends[0] == ends[-1]:
         return len(arrival) / float(served.last_us.max() - arrival[0]) * SECOND_US
     return (len(ends) - 1) / float(ends[-1] - ends[0]) * SECOND_US
 
@@ -128,7 +129,8 @@ def _is_overloaded(served: Served) -> bool:
 
 
 def _judged_of(served: Served) -> slice:
-    return _judged(len(served.traffic), served.traffic.in_flight)
+    traffic = served.traffic
+    return _judged(len(traffic), traffic.in_flight) if traffic.is_settled else slice(None)
 
 
 def _judged(requests: int, in_flight: int) -> slice:

@@ -37,7 +37,7 @@ class LoadOutcome:
     served: Served
     room: CacheRoom
     replicas: int
-    """Replicas among which the load is divided."""
+    """Replicas of attention, and batches of pipeline stages, among which the load is divided."""
 
     @property
     def mean_batch(self) -> StepBatch:
@@ -59,6 +59,16 @@ class LoadOutcome:
     def may_grow(self) -> bool:
         """Whether it does with steps at the upper bound of their interval."""
         return self._grows(self.high)
+
+    @property
+    def requests_per_s(self) -> float:
+        """Completions per second of all replicas."""
+        return self.replicas * self.latency.requests_per_s
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Those of all replicas."""
+        return self.replicas * self.latency.output_tokens_per_s
 
     @property
     def answered(self) -> Interval:
@@ -86,7 +96,10 @@ class LoadedServer:
 
     @property
     def engine(self) -> EngineSettings:
-        return replace(self.run.server.engine, asynchronous=self._asynchronous)
+        engine = self.run.server.engine
+        # batches of pipeline stages share the places of their engine
+        places = -(-engine.max_num_seqs // self.run.server.placement.pp)
+        return replace(engine, asynchronous=self._asynchronous, max_num_seqs=places)
 
     @property
     def _asynchronous(self) -> bool:
@@ -101,7 +114,7 @@ class LoadedServer:
 
     @property
     def client(self) -> Client:
-        return self.stepper.coefficients.client
+        return self.stepper.client
 
     def as_configured(self) -> LoadOutcome:
         """The outcome of the config's own load: its file's requests where it has one, every dp-th of them on one replica."""
@@ -118,7 +131,7 @@ class LoadedServer:
             high=latency_of(high, self.client),
             served=middle,
             room=self.room,
-            replicas=self.run.server.placement.dp,
+            replicas=self.run.server.placement.streams,
         )
 
     def at_rates(self, rates: Sequence[float]) -> Iterator[LoadOutcome]:
@@ -129,7 +142,7 @@ class LoadedServer:
     def capacity(self) -> Interval:
         """Requests per second of all replicas beyond which the queue grows, with interval; faster steps carry more."""
         load = self._share(self.run.load)
-        replicas = self.run.server.placement.dp
+        replicas = self.run.server.placement.streams
         high, middle, low = (
             replicas * capacity_per_s(self.engine, self.room.pool, table, load, self._recorded)
             for table in self.stepper.tables
@@ -144,7 +157,7 @@ class LoadedServer:
     @property
     def _recorded(self) -> Traffic | None:
         """The requests of the config's file that one replica gets."""
-        return self.run.traffic and every(self.run.traffic, self.run.server.placement.dp)
+        return self.run.traffic and every(self.run.traffic, self.run.server.placement.streams)
 
     def _requests(self, load: Load, least: int = 0) -> Traffic:
         """One replica's requests of a load, at least so many of them in an open loop: drawn, or those of the config's file at its rate."""
@@ -156,6 +169,6 @@ class LoadedServer:
 
     def _share(self, load: Load) -> Load:
         """The load of one replica."""
-        replicas = self.run.server.placement.dp
+        replicas = self.run.server.placement.streams
         concurrency = -(-load.concurrency // replicas)
         return replace(load, rate=load.rate / replicas, concurrency=concurrency)

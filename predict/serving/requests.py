@@ -284,4 +284,5 @@ def in_closed_loop(recorded: Traffic, in_flight: int, count: int) -> Traffic:
     """`count` recorded requests or a few more, `in_flight` of them at any time."""
     again = played_again(recorded, count)
     arrival_us = np.zeros(len(again))
-    return replace(again, arrival_us=arrival_us, output=cut_short(again.output, in_flight), in_flight=in_flight)
+    output = cut_short(again.output, in_flight)
+    return replace(again, arrival_us=arrival_us, output=output, in_flight=in_flight, is_settled=True)

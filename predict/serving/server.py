@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from predict.layers.part import Mixer, parts_of
 from predict.layers.served import ServerShare
@@ -15,8 +15,9 @@ from predict.prices.kernels.attention import PACKING
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, did_you_mean, shown
 from sampling.files.places import CONFIGS
-from sampling.files.schema import Key, one_of, read
-from sampling.hardware.cluster import DTYPE_BYTES, Cluster, hardware_facts, load_cluster
+from sampling.files.schema import Key, check, keys_of, one_of, read
+from sampling.hardware.cluster import DTYPE_BYTES, Cluster, Gpu, hardware_facts, load_cluster
+from sampling.hardware.hardware_file import Hardware
 
 SLIDING = "sliding"
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
@@ -53,6 +54,10 @@ class EngineSettings:
     """Most tokens of one request, prompt and answer together; 0 for as many as the model has positions."""
     enforce_eager: bool = False
     """The host launches every step kernel by kernel, without graphs."""
+    eager_prefill: bool = False
+    """The host launches steps with tokens of prompts so: only those of decodes alone have graphs."""
+    first_token_us: Annotated[float, Key(minimum=0, maximum=1e7)] = 0.0
+    """µs that the engine's processes add to a first token, next to those that a client sees of vLLM's."""
 
     @property
     def replayed_sizes(self) -> tuple[int, ...]:
@@ -68,6 +73,9 @@ class ServerPlacement:
     """Tensor-parallel GPUs."""
     dp: int = 1
     """Replicas of attention, among which requests are divided; experts are spread over the tp · dp GPUs of all of them."""
+    pp: int = 1
+    """Pipeline stages, each with its share of the layers. As many batches are under way, one in each stage, and requests are divided
+    among them."""
     expert_parallel: bool = False
     """Each of these GPUs holds whole experts rather than a slice of each."""
     precision: Annotated[str, one_of(*PRECISIONS)] = "bf16"
@@ -77,7 +85,12 @@ class ServerPlacement:
 
     @property
     def gpus(self) -> int:
-        return self.tp * self.dp
+        return self.tp * self.dp * self.pp
+
+    @property
+    def streams(self) -> int:
+        """Batches that are served side by side, each with its share of the requests: of replicas of attention, and of pipeline stages."""
+        return self.dp * self.pp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,6 +110,7 @@ class Server:
         placed = self.placement
         spread = [
             f"tp {placed.tp}",
+            *([f"pp {placed.pp}"] if placed.pp > 1 else []),
             *([f"dp {placed.dp}"] if placed.dp > 1 else []),
             *(["experts whole"] * (self.ep > 1)),
         ]
@@ -111,7 +125,7 @@ class Server:
         """GPUs over which the experts are spread, in slices or whole: those of all replicas (vLLM, "Data Parallel
         Deployment": expert layers form a tensor-parallel group of size DP × TP unless expert parallelism is
         enabled)."""
-        return self.placement.gpus
+        return self.placement.tp * self.placement.dp
 
     @property
     def ep(self) -> int:
@@ -198,11 +212,40 @@ USUAL = "vllm-v1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OnDevices:
+    """Defaults in place of an engine's own on devices with so much memory."""
+
+    from_gib: Annotated[float, Key(minimum=0)]
+    besides: tuple[str, ...] = ()
+    """Parts of the names of devices that keep the others."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    offline: Mapping[str, Any] = field(default_factory=dict)
+    """Those where a program generates a batch by itself, over these."""
+
+    def contradictions(self) -> Iterator[Fault]:
+        for section in ("settings", "offline"):
+            optional = [replace(key, required=False, default=None) for key in keys_of(EngineSettings)]
+            yield from check(getattr(self, section), optional, section=section)[1]
+
+    def holds_for(self, gpu: Gpu | Hardware) -> bool:
+        named = any(part.lower() in gpu.name.lower() for part in self.besides)
+        return gpu.memory_gib >= self.from_gib and not named
+
+    def over(self, usual: EngineSettings, *, offline: bool) -> EngineSettings:
+        """The settings with these in place of others."""
+        changed = {**self.settings, **(self.offline if offline else {})}
+        sizes = changed.get("graph_sizes", usual.graph_sizes)
+        return replace(usual, **{**changed, "graph_sizes": tuple(sizes)})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EngineFile:
     """The content of an engine's file."""
 
     settings: EngineSettings
     """The engine's defaults."""
+    on_devices: tuple[OnDevices, ...] = ()
+    """Those that depend on the device, by rising memory; later ones count over earlier ones."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The source of each setting."""
 
@@ -221,8 +264,27 @@ def engine_fault(name: object, path: str) -> Fault | None:
 
 
 @cache
-def engine_settings(name: str) -> EngineSettings:
-    """The defaults of an engine. ConfigError for an unknown name, and for a file with faults."""
+def _engine_file(name: str) -> EngineFile:
     if unknown := engine_fault(name, "engine"):
         raise ConfigError(f"{unknown.path}: {unknown.problem}")
-    return read(EngineFile, FOLDER / f"{name}.yml").settings
+    return read(EngineFile, FOLDER / f"{name}.yml")
+
+
+def with_given(usual: EngineSettings, given: Mapping[str, Any]) -> EngineSettings:
+    """An engine's defaults with the settings that are given. Where the tokens of a step are and the requests at once are not, these are no
+    more than the tokens, as vLLM has it (`_set_default_max_num_seqs_and_batched_tokens_args` in vllm/engine/arg_utils.py)."""
+    settings = replace(usual, **given)
+    if "max_num_seqs" in given:
+        return settings
+    return replace(settings, max_num_seqs=min(settings.max_num_seqs, settings.max_num_batched_tokens))
+
+
+def engine_settings(name: str, gpu: Gpu | Hardware, *, offline: bool = False) -> EngineSettings:
+    """The defaults of an engine on a device, `offline` where a program generates a batch by itself and no server answers requests.
+    ConfigError for an unknown name, and for a file with faults."""
+    found = _engine_file(name)
+    settings = found.settings
+    for one in found.on_devices:
+        if one.holds_for(gpu):
+            settings = one.over(settings, offline=offline)
+    return settings

@@ -259,6 +259,8 @@ def require_room(engine: EngineSettings, pool: BlockPool, traffic: Traffic) -> N
 
 ROUNDS = 6
 """Times that every place of the engine is filled, at least; the first and the last do not count."""
+LEAST_PLACES = 32
+"""Places by which rounds are counted, at least: ends of fewer requests are too few for a rate."""
 
 
 def capacity_per_s(
@@ -266,17 +268,27 @@ def capacity_per_s(
 ) -> float:
     """Requests per second that are done while the queue is never empty, of a load or of recorded requests, all of which
     count: a higher rate makes the queue grow without end."""
-    full = 2 * engine.max_num_seqs
-    rounds = max(ROUNDS, ceil(len(recorded or ()) / engine.max_num_seqs) + 2)
-    count = (rounds + 3) * engine.max_num_seqs
+    places = _places(engine, pool, load)
+    full = 2 * places
+    rounds = max(ROUNDS, ceil(len(recorded or ()) / places) + 2)
+    count = (rounds + 3) * places
     if recorded is None:
-        traffic = traffic_of(replace(load, rate=0.0, concurrency=full, requests=count))
+        traffic = traffic_of(replace(load, rate=0.0, concurrency=full, requests=count, start="staggered"))
     else:
         traffic = in_closed_loop(recorded, full, count)
     served = serve(engine, pool, table, traffic)
     ends = np.sort(served.last_us)
     # the loop starts with answers that are cut short; whole rounds after these, by the mean of neighbouring ends
-    first, last = full + engine.max_num_seqs, full + (rounds - 1) * engine.max_num_seqs
-    half = max(1, engine.max_num_seqs // 2)
+    first, last = full + places, full + (rounds - 1) * places
+    half = max(1, places // 2)
     early, late = ends[first - half : first + half].mean(), ends[last - half : last + half].mean()
     return float((last - first) / (late - early) * SECOND_US)
+
+
+def _places(engine: EngineSettings, pool: BlockPool, load: Load) -> int:
+    """Requests that may run at once: those that the engine takes, or whose prompts the cache holds where they have nothing in common."""
+    if load.distinct_prompts or load.shared_tokens or load.file:
+        return engine.max_num_seqs
+    shortest = max(1, round(load.prompt * (1 - load.spread)))
+    held = pool.blocks // int(pool.needed(np.array(shortest), engine.block_size))
+    return max(LEAST_PLACES, min(engine.max_num_seqs, held))

@@ -113,8 +113,9 @@ class Stage:
 
     def server(self) -> Server:
         """The server of the stage. ConfigError for a GPU that no file describes."""
+        cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.tp * self.dp, ANALYTIC)
         engine = replace(
-            engine_settings(USUAL),
+            engine_settings(USUAL, cluster.gpu),
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             block_size=self.block_size,
@@ -122,7 +123,6 @@ class Stage:
             chunked_prefill=self.chunked_prefill == "on",
             memory_utilization=self.gpu_mem_util,
         )
-        cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.tp * self.dp, ANALYTIC)
         placement = ServerPlacement(
             tp=self.tp,
             dp=self.dp,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log1p
 
@@ -15,11 +15,11 @@ from predict.prices.kernels import UNMEASURED_WIDTH
 from predict.prices.sample_provenance import ANOTHER_CPU, is_another_cpu
 from predict.run.calibration_terms import NINETY
 from predict.serving.batch import Chunk, StepBatch, sums_of
-from predict.serving.coefficients import Coefficients, shipped_coefficients
+from predict.serving.coefficients import Client, Coefficients, shipped_coefficients
 from predict.serving.config import require_positions
 from predict.serving.kernels import prefill_attention, prices_of, step_kernels, with_launches
 from predict.serving.kv_cache import CacheRoom, cache_room, require_batch_room
-from predict.serving.server import Server
+from predict.serving.server import Server, served_mixers
 from predict.serving.step_model import KERNELS, Features, step_model
 from predict.serving.step_table import StepTable
 from sampling.arithmetic.operator import Operator
@@ -29,6 +29,23 @@ USUAL_STEP = StepBatch(chunks=(Chunk(tokens=256),), decodes=(1_000,) * 16)
 """A mixed step, in which every term of a model has its share."""
 BOUND: tuple[Group, ...] = ("gemm", "moe", "attention")
 """Groups of kernels that the speed of light counts: a cache may hold what the others move."""
+
+
+# Log half-widths at 90 % that servers add to the shipped coefficients' own, which rest on vLLM's stages of dense models and of mixtures of
+# up to 16 experts, each on the GPUs of one node in slices. Read off the 577 closed loops of serving_concurrency.csv, all at once: with them
+# 93 % of TPOT is inside, but for one group of rows that no setting explains; MLA's and the network's are set, with few rows each.
+
+ANOTHER_ENGINE = 0.18
+MANY_EXPERTS = 0.2
+"""Of mixtures of more than FEW_EXPERTS."""
+FEW_EXPERTS = 16
+EXPERTS_APART = 0.2
+"""Of whole experts on each GPU, and of replicas of attention."""
+LATENT = 0.15
+"""Of layers that keep a latent vector in place of keys and values."""
+BETWEEN_NODES = 0.2
+EAGER = 0.25
+"""Of the host's launches, whose time is one issue's (LAYER_US)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +63,14 @@ class Stepper:
     def room(self) -> CacheRoom:
         """The cache that the server has room for. InfeasibleError where no block fits."""
         return cache_room(self.server)
+
+    @property
+    def client(self) -> Client:
+        """The time outside of the steps; an engine that the coefficients were not fitted to adds its own."""
+        client, engine = self.coefficients.client, self.server.engine
+        if self.coefficients.is_of_engine(self.server.engine_name):
+            return client
+        return replace(client, first_token_us=client.first_token_us + engine.first_token_us)
 
     @cached_property
     def table(self) -> StepTable:
@@ -74,9 +99,9 @@ class Stepper:
 
     @cached_property
     def interval_factors(self) -> Interval:
-        """Factors on the time of steps. Three things make the interval wider: an architecture that the coefficients
-        were not fitted to; terms that no measurement covers; and rows of another CPU under the shipped coefficients.
-        Coefficients fitted to a server of one's own hold the difference between the CPUs already."""
+        """Factors on the time of steps. An architecture that the coefficients were not fitted to makes the interval wider, and so do terms
+        that no measurement covers. Coefficients fitted to a server of one's own hold everything else already; under those of several
+        servers, an engine and kinds of servers that they do not know count, and rows of another CPU."""
         return Interval.from_log(1.0, self.half_width)
 
     @cached_property
@@ -89,7 +114,25 @@ class Stepper:
             0.0 if known else UNMEASURED_WIDTH,
             self.unmeasured_width,
             ANOTHER_CPU if elsewhere else 0.0,
+            *([] if self.coefficients.server else self._widths_of_kind),
         )
+
+    @property
+    def _widths_of_kind(self) -> Iterator[float]:
+        """What this server is and those of the coefficients were not."""
+        server, experts = self.server, self.server.model.experts
+        if not self.coefficients.is_of_engine(server.engine_name):
+            yield ANOTHER_ENGINE
+        if experts and experts.count > FEW_EXPERTS:
+            yield MANY_EXPERTS
+        if experts and (server.ep > 1 or server.placement.dp > 1):
+            yield EXPERTS_APART
+        if any(each.mixer.NAME == "latent" for each in served_mixers(server)):
+            yield LATENT
+        if server.cluster.nodes > 1:
+            yield BETWEEN_NODES
+        if server.engine.enforce_eager:
+            yield EAGER
 
     @property
     def unmeasured(self) -> tuple[str, ...]:

@@ -63,6 +63,8 @@ class Traffic:
     """Shared tokens as a tree, in place of the groups' ones."""
     in_flight: int = 0
     """Requests in flight of a closed loop, in which the others arrive as these end; 0 for an open one."""
+    is_settled: bool = False
+    """The closed loop is watched while it is full, and not as it fills and drains."""
     place: Ints | None = None
     """Their places in the file that they are read from, from 1; None for others."""
 
@@ -120,6 +122,9 @@ class Load:
     """Seconds in which requests arrive; in a closed loop it decides nothing."""
     requests: Annotated[int, Key(minimum=0)] = 0
     """Requests of a closed loop, or of a file; 0 for 20 times those in flight, at least 200."""
+    start: Literal["together", "staggered"] = "together"
+    """Of a closed loop: `together`, its first requests arrive at once, as those of a benchmark, and all requests count; `staggered`: they
+    are at every stage of their answers, as in a loop that has run for long, and those count that it serves while it is full."""
     prompt: int = 1024
     """Tokens of a prompt, on average."""
     output: int = 128
@@ -173,13 +178,15 @@ def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
         _require_within(load.shared_tokens, prompt)
         group, shared = np.zeros(count, dtype=np.int64), np.full(count, load.shared_tokens)
     in_flight = min(load.concurrency, count)
+    staggered = load.start == "staggered" and count > in_flight > 0
     return Traffic(
         arrival_us=_arrivals_us(load, count, draw),
         prompt=prompt,
-        output=cut_short(output, in_flight) if count > in_flight else output,
+        output=cut_short(output, in_flight) if staggered else output,
         shared=shared,
         group=group,
         in_flight=in_flight,
+        is_settled=staggered,
     )
 
 

@@ -10,21 +10,19 @@ from typing import Annotated, Any
 
 from predict.config.draft import UNKNOWN
 from predict.huggingface.config_json import load_model
-from predict.interval import Interval
 from predict.model.shipped import shipped_model
 from predict.serialise import picked
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Coefficients
-from predict.serving.kernels import with_launches
 from predict.serving.latency import latency_of
 from predict.serving.server import PRECISIONS, Server, ServerPlacement, cluster_of, engine_settings
 from predict.serving.simulate import serve
 from predict.serving.stages import ANALYTIC, Milliseconds
-from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
 from predict.serving.traffic import Load, traffic_of
 from predict.truth_table import columns_of, read_declared
 from predict.validation.compared import Compared, Refused, grouped, scores
+from predict.validation.serving import latency_interval
 from sampling.errors import SamplesError, UserError
 from sampling.files.disk import is_missing
 from sampling.files.faults import shown
@@ -39,8 +37,14 @@ TOKENS_OF_A_STEP = 8192
 are not published."""
 OWN_FP8 = ("deepseek-ai", "Qwen", "MiniMaxAI", "moonshotai", "zhipuai")
 """Publishers of weights in fp8, which say nothing of keys and values."""
-ROUNDS = 4
-"""Requests that are simulated for each in flight, those that the loop starts with included."""
+ROUNDS = 10
+"""Requests that are simulated for each in flight, those that the loop starts with included: as many as InferenceMAX sends
+(`--num-prompts` of its benchmark scripts, ten times the concurrency)."""
+RANGED = ((1024, 1024), (1024, 8192), (8192, 1024))
+"""Prompt and answer of InferenceMAX's loops, whose lengths are drawn from a range up to these (github.com/InferenceMAX/InferenceMAX,
+`random-range-ratio`). In loops of equal lengths all requests stay in step, and each round starts with a burst of prompts."""
+RANGE = 0.8
+"""The least of those lengths as a share of the largest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,8 +96,14 @@ class ClosedLoop:
 
     @property
     def load(self) -> Load:
+        ranged = (self.isl, self.osl) in RANGED
+        mean = (1 + RANGE) / 2 if ranged else 1.0
         return Load(
-            concurrency=self.in_flight, prompt=self.isl, output=self.osl, requests=max(8, ROUNDS * self.in_flight)
+            concurrency=self.in_flight,
+            prompt=round(mean * self.isl),
+            output=round(mean * self.osl),
+            spread=(1 - RANGE) / (1 + RANGE) if ranged else 0.0,
+            requests=max(8, ROUNDS * self.in_flight),
         )
 
     def server(self) -> Server:
@@ -106,7 +116,8 @@ class ClosedLoop:
         if self.backend not in ENGINES:
             raise SamplesError(f"backend: {shown(self.backend)} is not one of {', '.join(ENGINES)}")
         name = ENGINES[self.backend]
-        usual = engine_settings(name)
+        cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.tp * self.dp, ANALYTIC)
+        usual = engine_settings(name, cluster.gpu)
         engine = replace(
             usual,
             max_num_seqs=max(usual.max_num_seqs, self.in_flight),
@@ -123,7 +134,6 @@ class ClosedLoop:
             precision=self.precision,
             kv_precision=self.kv_precision,
         )
-        cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.tp * self.dp, ANALYTIC)
         return Server(model=model, cluster=cluster, placement=placement, engine_name=name, engine=engine)
 
 
@@ -147,23 +157,16 @@ FEWEST_BYTES = "fp8"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedLoop:
-    """A row and its prediction, in µs."""
+    """A row and its prediction, in µs, with the interval that users get."""
 
     row: ClosedLoop
     tpot: Compared
-    """Where the row does not say whether its engine had CUDA graphs, the upper bound is the one of an engine without."""
-    ttft_us: float
+    ttft: Compared | None
+    """The time to the first token; None where it was not measured."""
     bound_us: float
     """The speed of light of its mean step, if every prompt is computed in full."""
     left_out: str = ""
     """Why it is not judged."""
-
-    @property
-    def ttft(self) -> Compared | None:
-        """The time to the first token; None where it was not measured."""
-        if not self.row.ttft_ms:
-            return None
-        return Compared(predicted=Interval.exactly(self.ttft_us), measured=1e3 * self.row.ttft_ms)
 
     @property
     def is_too_fast(self) -> bool:
@@ -193,27 +196,19 @@ def compared_loops(
 def _compared(row: ClosedLoop, stepper: Stepper) -> ComparedLoop:
     traffic = traffic_of(row.load)
     low, middle, high = (
-        latency_of(serve(stepper.server.engine, stepper.room.pool, table, traffic), stepper.coefficients.client)
-        for table in _tables(row, stepper)
+        latency_of(serve(stepper.server.engine, stepper.room.pool, table, traffic), stepper.client)
+        for table in stepper.tables
     )
+
+    def beside(figure: str, measured_ms: float) -> Compared:
+        return Compared(predicted=latency_interval(figure, middle, low, high), measured=1e3 * measured_ms)
+
     return ComparedLoop(
         row=row,
-        tpot=Compared(
-            predicted=Interval(median=middle.tpot.mean_us, low=low.tpot.mean_us, high=high.tpot.mean_us),
-            measured=1e3 * row.tpot_ms,
-        ),
-        ttft_us=middle.ttft.mean_us,
+        tpot=beside("tpot", row.tpot_ms),
+        ttft=beside("ttft", row.ttft_ms) if row.ttft_ms else None,
         bound_us=_bound_us(row, stepper),
     )
-
-
-def _tables(row: ClosedLoop, stepper: Stepper) -> tuple[StepTable, StepTable, StepTable]:
-    """The steps at the lower bound of their interval, in the middle, and at the upper bound."""
-    low, middle, high = stepper.tables
-    if row.cuda_graphs == UNKNOWN:
-        eager = replace(stepper.server, engine=replace(stepper.server.engine, enforce_eager=True))
-        high = with_launches(middle, eager).scaled(stepper.interval_factors.high)
-    return low, middle, high
 
 
 def _bound_us(row: ClosedLoop, stepper: Stepper) -> float:
@@ -248,21 +243,23 @@ def _errors(rows: Sequence[ComparedLoop]) -> dict[str, Any]:
     tpot, ttft = scores(one.tpot for one in rows), scores(one.ttft for one in rows if one.ttft)
     return {
         **picked(tpot, "rows tpot=mean tpot_bias=bias coverage"),
-        "ttft": ttft.mean,
+        **picked(ttft, "ttft=mean ttft_bias=bias ttft_coverage=coverage"),
     }
 
 
 def _row(one: ComparedLoop) -> dict[str, Any]:
+    judged = {"tpot": one.tpot} | ({"ttft": one.ttft} if one.ttft else {})
     return {
         **picked(one.row, "group tp dp isl osl concurrency"),
         "predicted_ms": {
-            "tpot": one.tpot.predicted.median / 1e3,
-            "tpot_low": one.tpot.predicted.low / 1e3,
-            "tpot_high": one.tpot.predicted.high / 1e3,
-            "ttft": one.ttft_us / 1e3,
+            f"{name}{end}": getattr(each.predicted, bound) / 1e3
+            for name, each in judged.items()
+            for end, bound in (("", "median"), ("_low", "low"), ("_high", "high"))
         },
         "measured_ms": {"tpot": one.row.tpot_ms, "ttft": one.row.ttft_ms},
         "speed_of_light_ms": one.bound_us / 1e3,
-        **picked(one.tpot, "tpot_error=error covered"),
+        **picked(one, "tpot_error=tpot.error covered=tpot.covered"),
+        "ttft_error": one.ttft.error if one.ttft else None,
+        "ttft_covered": one.ttft.covered if one.ttft else None,
         "judged": not one.left_out,
     }

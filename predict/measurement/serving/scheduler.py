@@ -102,10 +102,13 @@ class CacheBlocks:
             found.append(self._known[key])
         return found
 
+    def fits(self, wanted: int, shared: Sequence[int]) -> bool:
+        """Whether so many new blocks are free beside `shared` ones."""
+        return wanted + sum(block in self._free for block in shared) <= self.free
+
     def take(self, wanted: int, shared: Sequence[int] = ()) -> list[int] | None:
         """Hold `shared` blocks and so many new ones; None where too few are free, and then nothing is held."""
-        idle = sum(block in self._free for block in shared)
-        if wanted + idle > self.free:
+        if not self.fits(wanted, shared):
             return None
         for block in shared:
             self._free.pop(block, None)
@@ -198,7 +201,7 @@ class Scheduler:
                 return False
 
     def _admitted(self, budget: int) -> list[Turn]:
-        """Waiting requests that join, first come first served."""
+        """Waiting requests that join, first come first served, each only where all its tokens fit."""
         turns = []
         while self.waiting and budget > 0 and len(self.running) < self.settings.max_num_seqs:
             request = self.waiting[0]
@@ -207,8 +210,8 @@ class Scheduler:
             tokens = min(len(request.tokens) - found, budget)
             if found + tokens < len(request.tokens) and not self.settings.chunked_prefill:
                 break
-            wanted = -(-(found + tokens) // self.cache.block) - len(known)
-            held = self.cache.take(wanted, known)
+            whole, wanted = (-(-end // self.cache.block) - len(known) for end in (len(request.tokens), found + tokens))
+            held = self.cache.take(wanted, known) if self.cache.fits(whole, known) else None
             if held is None:
                 self._require_progress(request)
                 break

@@ -196,7 +196,7 @@ def loaded_by_name(folder: Path, **changes: object) -> TrainingRun:
         ("llama3-8b", "llama3-8b"),
         ("Llama-3-8B", "llama3-8b"),
         ("meta-llama/Meta-Llama-3-70B-Instruct", "llama3-70b"),
-        ("Llama-3.1-8B", "llama3-8b"),
+        ("Llama-3.1-8B", "llama3.1-8b"),
         ("Llama-3.1-405B", "llama3.1-405b"),
         ("meta-llama/Llama-2-7b-hf", "llama2-7b"),
         ("Qwen/Qwen2.5-7B", "qwen2.5-7b"),
@@ -210,7 +210,7 @@ def test_a_model_goes_by_its_usual_names(name: str, model: str) -> None:
 
 
 def test_a_config_names_a_model_and_is_given_its_proper_name(tmp_path: Path) -> None:
-    assert loaded_by_name(tmp_path, model="Llama-3.1-8B").model.name == "llama3-8b"
+    assert loaded_by_name(tmp_path, model="Llama-3.1-8B").model.name == "llama3.1-8b"
 
 
 def test_no_two_models_go_by_one_name() -> None:

@@ -135,7 +135,7 @@ def test_a_cache_too_small_for_a_response_is_infeasible(small: Path) -> None:
             "rl.response_max: 9,000 and rl.prompt_max, 64, are more tokens than the 8,192 positions of llama3-8b",
         ),
         (
-            ("rl.rollout.max_num_batched_tokens=64",),
+            ("rl.rollout.max_num_batched_tokens=64", "rl.rollout.max_num_seqs=256"),
             "rl.rollout.max_num_batched_tokens: 64 is less than rl.rollout.max_num_seqs, 256",
         ),
     ],

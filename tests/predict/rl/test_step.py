@@ -76,7 +76,7 @@ MOVES = [
     ("rl.offload=[parameters,optimizer]", "update_actor old_log_prob", "gen"),
     ("rl.rollout.kept_share=0.5", "gen", "update_actor old_log_prob"),
     ("rl.rollout.max_num_seqs=1", "gen", "update_actor old_log_prob"),
-    ("rl.rollout.max_num_batched_tokens=256", "gen", "update_actor"),
+    ("rl.rollout.max_num_batched_tokens=16", "gen", "update_actor"),
     ("rl.reward.latency_s=1 rl.reward.overlaps=false", "reward step", "gen update_actor"),
     ("rl.rollout.enforce_eager=true", "gen", "update_actor old_log_prob update_weights"),
     ("rl.weight_sync.wake_s=5", "update_weights step", "gen"),

@@ -265,7 +265,7 @@ def test_the_steps_of_an_engines_log_are_fitted(tmp_path: Path, command: Command
     assert "the client's time is unknown" in command.text("serving", str(config), "--coefficients", str(mine), *short)
     for text, fault in (
         ("step_ms,decodes\n3,0", "leave out steps that do nothing"),
-        ("step_ms,decodes\n3,4000", "4,000 tokens"),
+        ("step_ms,decodes\n3,9000", "9,000 tokens"),
         (
             "step_ms,decode_context,prefills,prefill_tokens\n3,5000,1,9",
             "decode_context: 5000 tokens in the cache of 0 decodes",

@@ -89,7 +89,10 @@ def test_the_drain_of_a_queue_is_no_throughput() -> None:
 
 def test_the_queue_is_the_rate_times_the_wait() -> None:
     """Little's law, in a closed loop and an open one; the requests that start a loop together do not count."""
-    for load in (("load.rate=0", "load.concurrency=64"), ("load.rate=15", "load.duration_s=100")):
+    for load in (
+        ("load.rate=0", "load.concurrency=64", "load.start=staggered"),
+        ("load.rate=15", "load.duration_s=100"),
+    ):
         outcome = loaded(*load).as_configured()
         served, in_flight = outcome.served, outcome.load.concurrency
         wait_us = (served.start_us - served.traffic.arrival_us)[in_flight : len(served.traffic) - in_flight].mean()
@@ -130,8 +133,10 @@ def test_loads_of_a_kind() -> None:
             traffic_of(wrong)
 
 
-def test_a_closed_loop_without_further_requests_keeps_its_answers() -> None:
-    short, long = (traffic_of(Load(concurrency=64, requests=count, output=250)) for count in (64, 128))
+def test_a_staggered_loop_without_further_requests_keeps_its_answers() -> None:
+    short, long = (
+        traffic_of(Load(concurrency=64, requests=count, output=250, start="staggered")) for count in (64, 128)
+    )
     assert set(short.output.tolist()) == {250}
     assert (long.output[:64].mean(), set(long.output[64:].tolist())) == (pytest.approx(127, abs=1), {250})
 
@@ -181,3 +186,26 @@ def test_a_server_takes_as_many_nodes_as_its_gpus_need(monkeypatch: pytest.Monke
     before = load_serving(here).server.cluster
     monkeypatch.setattr("os.cpu_count", lambda: 96)
     assert load_serving(here).server.cluster == before
+
+
+def test_the_first_requests_of_a_loop_wait_for_each_other_unless_it_is_staggered() -> None:
+    """As a benchmark's do: TTFT is that of a burst, which a loop that has run for long does not see."""
+    together, staggered = (
+        loaded("load.rate=0", "load.concurrency=32", "load.requests=64", f"load.start={start}").as_configured()
+        for start in ("together", "staggered")
+    )
+    assert together.latency.ttft.mean_us > 1.5 * staggered.latency.ttft.mean_us
+    assert together.latency.requests_per_s < staggered.latency.requests_per_s, "it fills and drains"
+
+
+def test_pipeline_stages_halve_the_weights_and_keep_as_many_batches_under_way() -> None:
+    """A step runs through all layers, so a token takes as long and what stages send; two batches at once carry up to twice as much."""
+    one, two = (loaded(f"placement.pp={stages}", model="kernels") for stages in (1, 2))
+    assert two.room.weights < 0.6 * one.room.weights
+    assert 2 * two.room.blocks > 2 * one.room.blocks
+    alone = StepBatch(decodes=(500,) * 8)
+    (whole,), (piped,) = (each.stepper.step_times([alone]) for each in (one, two))
+    assert whole.median_us < piped.median_us < 1.1 * whole.median_us
+    assert 1.3 < two.capacity().median / one.capacity().median < 2.0
+    with pytest.raises(ConfigError, match=r"placement.pp: 5 does not divide the 32 layers of llama3-8b"):
+        loaded("placement.pp=5")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import load_serving
-from predict.serving.kernels import GROUPS, LAYER_US, kernel_features
+from predict.serving.kernels import GROUPS, LAYER_US, SPARSE_LAYER_US, kernel_features
 from predict.serving.kv_cache import GIB, BlockPool, cache_room
 from predict.serving.server import engine_settings
 from predict.serving.simulate import serve
-from predict.serving.stepper import stepper
+from predict.serving.stepper import Stepper, stepper
 from sampling.errors import ConfigError, InfeasibleError
+from sampling.hardware.cluster import hardware_facts
 from tests.predict.serving.servers import CONFIG, engine, requests, server, unit_table
 
 
@@ -63,7 +66,7 @@ def test_a_share_of_free_memory_is_the_caches_alone() -> None:
     assert cached[1] - cached[0] == pytest.approx(0.1 * (rooms[0].weights + rooms[0].reserved), rel=1e-3)
     memory = whole.cluster.gpu.memory_gib * GIB
     assert cached[1] == pytest.approx(0.9 * (memory - rooms[0].weights - rooms[0].reserved), rel=1e-3)
-    assert engine_settings("tensorrt-llm").memory_share_of == "free"
+    assert engine_settings("tensorrt-llm", hardware_facts("H100")).memory_share_of == "free"
 
 
 def test_an_engine_that_never_preempts_waits_for_blocks_of_whole_answers() -> None:
@@ -117,11 +120,11 @@ def test_coefficients_of_other_engines_and_devices_are_less_certain() -> None:
             "64 is less than engine.max_num_seqs, 128, and each of those sequences takes a token of every step; raise it, or lower engine.max_num_seqs to 64",
         ),
         (
-            ("engine.chunked_prefill=false",),
+            ("engine.chunked_prefill=false", "engine.max_num_batched_tokens=2048"),
             "2,048 is less than the positions of llama3-8b, 8,192, and without engine.chunked_prefill",
         ),
         (
-            ("engine.chunked_prefill=false", "engine.max_model_len=4096"),
+            ("engine.chunked_prefill=false", "engine.max_model_len=4096", "engine.max_num_batched_tokens=2048"),
             "2,048 is less than engine.max_model_len, 4,096",
         ),
     ],
@@ -143,3 +146,57 @@ def test_a_step_without_room_for_its_requests_is_refused(settings: tuple[str, ..
 def test_a_step_with_room_for_them_is_taken(settings: tuple[str, ...]) -> None:
     """TensorRT-LLM starts with prompts undivided, and holds each against the step by itself, since it preempts none."""
     assert load_serving(CONFIG, settings).server.engine.max_num_seqs == 128
+
+
+@pytest.mark.parametrize(
+    ("name", "hardware", "offline", "starts"),
+    [
+        ("vllm-v1", "H100", False, (1024, 8192)),
+        ("vllm-v1", "H100", True, (1024, 16384)),
+        ("vllm-v1", "A100-80GB", False, (256, 2048)),
+        ("vllm-v1", "L40S", True, (256, 8192)),
+        ("sglang", "L40S", False, (2048, 4096)),
+        ("sglang", "B200", False, (2048, 16384)),
+        ("tensorrt-llm", "H200", False, (2048, 8192)),
+    ],
+)
+def test_an_engine_starts_as_it_does_on_the_device(
+    name: str, hardware: str, offline: bool, starts: tuple[int, int]
+) -> None:
+    found = engine_settings(name, hardware_facts(hardware), offline=offline)
+    assert (found.max_num_seqs, found.max_num_batched_tokens) == starts
+
+
+def test_requests_at_once_follow_the_tokens_of_a_step_where_these_alone_are_given() -> None:
+    config = {"model": "llama3-8b", "hardware": "H100", "load": {"rate": 1.0}}
+    assert load_serving(config, ["engine.max_num_batched_tokens=512"]).server.engine.max_num_seqs == 512
+    assert load_serving(config, ["engine.max_num_batched_tokens=9000"]).server.engine.max_num_seqs == 1024
+
+
+def test_prompts_of_an_engine_without_graphs_for_them_take_their_launches() -> None:
+    usual = server("qwen3-30b-a3b", settings=engine(max_num_seqs=64, max_num_batched_tokens=4096))
+    eager = replace(usual, engine=replace(usual.engine, eager_prefill=True))
+    prompt, decodes = StepBatch(chunks=(Chunk(tokens=16),)), StepBatch(decodes=(128,))
+    assert stepper(eager).step_times([decodes]) == stepper(usual).step_times([decodes])
+    assert stepper(eager).step_times([prompt])[0].median_us > 48 * SPARSE_LAYER_US
+    assert stepper(usual).step_times([prompt])[0].median_us < 48 * SPARSE_LAYER_US / 2
+
+
+@pytest.mark.parametrize(
+    ("model", "changed"),
+    [
+        ("llama3-8b", {"engine_name": "sglang"}),
+        ("qwen3-30b-a3b", {}),
+        ("deepseek-v2-lite", {}),
+        ("llama3-8b", {"eager": True}),
+        ("mixtral-8x7b", {"dp": 2, "expert_parallel": True}),
+    ],
+)
+def test_what_no_coefficient_rests_on_widens_the_interval(model: str, changed: dict[str, Any]) -> None:
+    """Nothing of it where coefficients were fitted to the server itself."""
+    named, eager = changed.pop("engine_name", "vllm-v1"), changed.pop("eager", False)
+    one = replace(server(model, **changed), engine_name=named)
+    one = replace(one, engine=replace(one.engine, enforce_eager=eager))
+    own = replace(shipped_coefficients("kernels"), server=one.title)
+    assert stepper(one).half_width > stepper(server("llama3-8b")).half_width + 0.05
+    assert Stepper(one, own).half_width == stepper(server("llama3-8b")).half_width

@@ -309,7 +309,8 @@ def _server_faults(server: Server) -> Iterator[str]:
     if server.cluster.gpu.kind != "cpu":
         yield f"hardware: {server.cluster.gpu.name}; a real server runs on this CPU alone, use cpu"
     if server.placement.gpus != 1:
-        yield f"placement: {server.placement.gpus} GPUs; it runs on one process, use 1"
+        placed = server.placement
+        yield f"placement: tp {placed.tp}, pp {placed.pp}, dp {placed.dp}; it runs on one process, use 1"
     if server.placement.precision not in CPU_PRECISIONS or server.placement.kv_precision != server.placement.precision:
         yield (
             f"placement.precision: {server.placement.precision} with kv_precision {server.placement.kv_precision}; "

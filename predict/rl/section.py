@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 import numpy as np
 
-from predict.run.lengths import FORMS, MOST_SEQUENCES, PATTERN, real_lengths
+from predict.run.lengths import FORMS, MEDIANS, MIDDLES, MOST_SEQUENCES, PATTERN, real_lengths
 from predict.run.plan import MOST_TOKENS
 from predict.serving.server import PRECISIONS
 from predict.serving.traffic import SEED
@@ -308,7 +308,8 @@ def samples_of(section: RlSection, folder: Path) -> Samples:
 def _lengths(text: str, count: int, folder: Path, drawn: np.random.Generator | None) -> Ints:
     """`count` lengths of a distribution, ascending."""
     if drawn is None:
-        return np.array(real_lengths(text, count, folder))
+        # the lengths of a file are those of a step that was run
+        return np.array(real_lengths(text, count, folder, at=MIDDLES if text.startswith("file:") else MEDIANS))
     return np.sort(drawn.choice(real_lengths(text, min(MOST_SEQUENCES, FINER * count), folder), count))
 
 

@@ -70,9 +70,15 @@ def require_one_length(real: RealSequences | None, doing: str) -> None:
         raise UserError(f"batch.lengths: {doing} takes sequences of one length; remove batch.lengths and batch.padding")
 
 
-def real_lengths(text: str, count: int, folder: Path) -> tuple[int, ...]:
-    """`count` lengths of a distribution, ascending: its quantiles at the middles of `count` equal shares, each cut to the largest number
-    of tokens that a config may state.
+MIDDLES, MEDIANS = 0.5, 0.3
+"""Plotting positions α of quantiles, at (place − α) / (count + 1 − 2α): the middles of equal shares, whose mean is the distribution's, and the
+medians of the sorted lengths of as many draws (Benard and Bos-Levenbach, Statistica Neerlandica 7, 1953), of which the longest counts
+where all wait for it."""
+
+
+def real_lengths(text: str, count: int, folder: Path, *, at: float = MIDDLES) -> tuple[int, ...]:
+    """`count` lengths of a distribution, ascending: its quantiles at the plotting positions `at`, each cut to the largest number of tokens
+    that a config may state.
 
     ConfigError, without a key's path, for a distribution that is not valid and a file that cannot be read; `folder` is where its path
     starts.
@@ -81,7 +87,8 @@ def real_lengths(text: str, count: int, folder: Path) -> tuple[int, ...]:
         raise ConfigError(f"{count:,} sequences are too many to lay out one by one; give {MOST_SEQUENCES:,} at most")
     kind, _, values = text.partition(":")
     quantile = _file_quantile(folder / values) if kind == "file" else QUANTILES[kind](values)
-    return tuple(max(1, round(min(quantile((place + 0.5) / count), LARGEST))) for place in range(count))
+    shares = ((place + 1 - at) / (count + 1 - 2 * at) for place in range(count))
+    return tuple(max(1, round(min(quantile(share), LARGEST))) for share in shares)
 
 
 def _constant(values: str) -> Quantile:

@@ -539,6 +539,9 @@ def admit(
         base, idle, joined, known = known_segments(requests, rules, state, i)
         own = known_own(rules, state, i, base)
         found = min(base + own, (total - 1) // block) * block
+        # a block of which only the last token is computed again is a new one
+        again = base + own - found // block
+        own, again = max(0, own - again), max(0, again - own)
         end = known_elsewhere(requests, rules, levels, state, i, found, total - 1)
         todo = min(total - end, rules.most_tokens if end > found else numbers[BUDGET])
         if todo < total - end and not rules.chunked:
@@ -547,7 +550,7 @@ def admit(
         fitting = requests.prompt[i] + requests.output[i] if rules.reserving else total
         whole = max(0, -(-fitting // block) - base - own)
         need = whole if rules.reserving else max(0, -(-(end + todo) // block) - base - own)
-        beside = requests.beside[i]
+        beside = requests.beside[i] + again
         if whole + idle + own + beside > numbers[FREE]:
             return
         if numbers[WAITING] > 0:

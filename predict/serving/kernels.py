@@ -284,8 +284,8 @@ LAYER_US = 790.0
 """µs in which an engine's host runs through one layer, however few its tokens: 22 to 23 ms per token of Qwen2.5-Omni-7B's 28 layers with
 enforce_eager on A800, and 13 ms with graphs (vllm-project/vllm-omni, issue 7960)."""
 SPARSE_LAYER_US = 1600.0
-"""The same of a layer with experts, which has twice the kernels: first tokens of short prompts at low concurrency in TensorRT-LLM and SGLang
-take 1.4 to 2.7 ms a layer (Qwen3-235B on H100, DeepSeek-V3 on H200 and B200 in serving_concurrency.csv)."""
+"""The same of a layer with experts, which has twice the kernels: first tokens of short prompts at low concurrency in TensorRT-LLM
+and SGLang take 1.4 to 2.7 ms a layer (Qwen3-235B on H100, DeepSeek-V3 on H200 and B200 in serving_concurrency.csv)."""
 
 
 def launches_us(server: Server) -> float:
@@ -295,7 +295,8 @@ def launches_us(server: Server) -> float:
 
 
 def with_launches(table: StepTable, server: Server) -> StepTable:
-    """The table with no step shorter than its launches, where the engine is eager, or eager with prompts; GPU and host work side by side."""
+    """The table with no step shorter than its launches, where the engine is eager, or eager with prompts. GPU and host work side by
+    side."""
     if server.engine.enforce_eager:
         return table.at_least(launches_us(server))
     if server.engine.eager_prefill:

@@ -13,7 +13,7 @@ from predict.serving.kv_cache import CacheRoom
 from predict.serving.latency import WATCHED, Latency, RequestTimes, latency_of, times_of
 from predict.serving.requests import at_rate_of, played_again
 from predict.serving.server import EngineSettings
-from predict.serving.simulate import Served, capacity_per_s, serve
+from predict.serving.simulate import Served, capacity_interval, capacity_per_s, serve
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
 from predict.serving.traffic import Load, Traffic, at_rate, every, traffic_of
@@ -147,7 +147,7 @@ class LoadedServer:
             replicas * capacity_per_s(self.engine, self.room.pool, table, load, self._recorded)
             for table in self.stepper.tables
         )
-        return Interval(median=middle, low=low, high=high)
+        return capacity_interval(low, middle, high)
 
     def times_at(self, rate: float, table: StepTable | None = None) -> RequestTimes:
         """The times of SEARCHED requests or more of the config's load at a rate, with the steps of another table than the middle one."""

@@ -119,7 +119,7 @@ class Stepper:
 
     @property
     def _widths_of_kind(self) -> Iterator[float]:
-        """What this server is and those of the coefficients were not."""
+        """Widths for kinds of servers that the coefficients do not rest on."""
         server, experts = self.server, self.server.model.experts
         if not self.coefficients.is_of_engine(server.engine_name):
             yield ANOTHER_ENGINE

@@ -12,7 +12,7 @@ from predict.interval import Interval
 from predict.serialise import each_picked, picked, version_of
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.fit_stages import SUB, Case
-from predict.serving.simulate import capacity_per_s
+from predict.serving.simulate import capacity_interval, capacity_per_s
 from predict.serving.stages import Stage, read_stages
 from predict.truth_table import columns_of, read_declared
 from predict.validation.closed_loops import closed_loop_json, compared_loops, read_closed_loops
@@ -114,7 +114,7 @@ def _capacity(row: CapacityRow, case: Case, comparison: ServingComparison) -> Ca
         stable_rate=row.stable_rate_rps,
         overloaded_rate=row.overloaded_rate_rps,
         measured=row.measured_capacity_rps,
-        predicted=Interval(median=predicted, low=low, high=high),
+        predicted=capacity_interval(low, predicted, high),
     )
 
 

@@ -117,7 +117,11 @@ def imported(source: Path) -> Iterator[Any]:
     before, finder = taken(), Stubs(source)
     sys.meta_path.insert(0, finder)
     try:
-        yield importlib.import_module
+        load = importlib.import_module
+        load("vllm.utils").length_from_prompt_token_ids_or_embeds = lambda tokens, embeds: len(tokens)  # type: ignore[attr-defined]
+        of_grammar = load("vllm.v1.structured_output.request").StructuredOutputRequest
+        of_grammar.from_sampling_params = staticmethod(lambda asked: None)
+        yield load
     finally:
         sys.meta_path.remove(finder)
         taken()
@@ -153,15 +157,17 @@ def by_vllm(load: Any, settings: EngineSettings, blocks: int, traffic: Traffic) 
                 raise RuntimeError("vLLM's scheduler came to a halt")
             now = max(now, float(traffic.arrival_us[arrived]))
             continue
+        joined = {one.req_id for one in planned.scheduled_new_reqs} | set(planned.scheduled_cached_reqs.resumed_req_ids)
         of_chunks, decodes, sampled = [], 0, []
         for name, count in tokens.items():
             one = scheduler.requests[name]
             start = one.num_computed_tokens - count
-            if count == 1 and start >= one.num_prompt_tokens:
+            if count == 1 and start >= one.num_prompt_tokens and name not in joined:
                 decodes += 1
             else:
                 of_chunks.append(count)
-            sampled.append([1] if one.num_computed_tokens >= one.num_tokens else [])
+            # answers differ, so that no block of one is found for another
+            sampled.append([-2 - int(name)] if one.num_computed_tokens >= one.num_tokens else [])
             made[name] = made.get(name, 0) + len(sampled[-1])
         steps.append((len(of_chunks), sum(of_chunks), decodes))
         now += 1 + sum(of_chunks)
@@ -220,10 +226,6 @@ def _request(request_class: Any, hasher: Any, place: int, prompt: list[int], out
 
 def _scheduler(load: Any, settings: EngineSettings, blocks: int) -> tuple[Any, Any, Any]:
     """The scheduler, the class of its requests, and the function that names blocks."""
-    load("vllm.utils").length_from_prompt_token_ids_or_embeds = lambda tokens, embeds: len(tokens)
-    load("vllm.v1.structured_output.request").StructuredOutputRequest.from_sampling_params = staticmethod(
-        lambda asked: None
-    )
     utils, interface = load("vllm.v1.core.kv_cache_utils"), load("vllm.v1.kv_cache_interface")
 
     def digest(value: Any) -> bytes:

@@ -93,3 +93,13 @@ def test_rates_of_a_sweep() -> None:
             rates_of(wrong)
     with pytest.raises(UserError, match="has a rate of 0; rates are above 0"):
         rates_of("rate=0..4..2")
+
+
+def test_figures_of_several_replicas_are_labelled(command: Command) -> None:
+    settings = [part for each in (*SHORT, "placement.dp=4") for part in ("--set", each)]
+    (load,) = command.json("serving", str(CONFIG), *settings)["loads"]
+    one = load["per_replica"]
+    assert load["replicas"] == 4
+    assert load["output_tokens_per_s"] == pytest.approx(4 * one["output_tokens_per_s"])
+    assert load["requests_per_s"] == pytest.approx(4 * one["requests_per_s"])
+    assert "per replica)" in command.text("serving", str(CONFIG), *settings)

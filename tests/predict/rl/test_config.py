@@ -146,14 +146,13 @@ def test_engines_refuse_what_a_server_refuses(small: Path, settings: tuple[str, 
 
 
 def test_another_engine_or_architecture_widens_generation(small: Path) -> None:
-    """Half-widths in log time: an engine that the steps' coefficients do not know may be faster by its host's time, and a device of another
-    architecture either way."""
+    """Half-widths in log time: an engine that the steps' coefficients do not know is off by more, and may be faster by its host's time; a
+    device of another architecture either way."""
 
     def widths(*settings: str) -> tuple[float, float]:
         time = step_of(small, *settings).rollout.time
         return log(time.median_us / time.low_us), log(time.high_us / time.median_us)
 
     usual, engine, device = widths(), widths("rl.rollout.engine=sglang"), widths("cluster.hardware=B200")
-    assert engine[0] > usual[0] + 0.01
-    assert engine[1] == pytest.approx(usual[1], rel=1e-9)
+    assert engine[0] > engine[1] > usual[1] + 0.05
     assert min(device) > max(usual) + 0.05

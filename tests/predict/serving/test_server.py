@@ -27,7 +27,7 @@ def test_an_eager_engine_waits_for_its_launches() -> None:
     small, large = StepBatch(decodes=(128,)), StepBatch(chunks=(Chunk(tokens=4096),))
     requests = stepper(eager).table.request_us
     assert stepper(eager).step_times([small])[0].median_us == pytest.approx(32 * LAYER_US + requests, rel=1e-9)
-    assert stepper(eager).step_times([large]) == stepper(graphs).step_times([large])
+    assert stepper(eager).step_times([large])[0].median_us == stepper(graphs).step_times([large])[0].median_us
     long = sums_of([StepBatch(decodes=(200_000,) * 64)], 0)
     assert stepper(eager).table.times_us(long) == pytest.approx(stepper(graphs).table.times_us(long), rel=1e-9)
 
@@ -94,7 +94,7 @@ def test_a_prompt_in_one_step_is_held_against_its_tokens() -> None:
 
 
 def test_coefficients_of_other_engines_and_devices_are_less_certain() -> None:
-    """Another engine's host may take no time of its own, so that its steps may be faster; another architecture is off by more both ways."""
+    """Another engine and another architecture are off by more both ways; that engine's host may take no time of its own as well."""
     known = server(settings=engine(max_num_seqs=64, max_num_batched_tokens=256))
     another = replace(known, engine_name="tensorrt-llm")
     blackwell = server(hardware="B200", settings=known.engine)
@@ -103,8 +103,8 @@ def test_coefficients_of_other_engines_and_devices_are_less_certain() -> None:
         times = [stepper(one, name).step_times([batch])[0] for one in (known, another, blackwell)]
         lows, highs = ([getattr(time, end) / time.median_us for time in times] for end in ("low_us", "high_us"))
         assert times[0].median_us == times[1].median_us
-        assert lows[1] < 0.98 * lows[0]
-        assert highs[1] == pytest.approx(highs[0])
+        assert lows[1] < 0.98 * lows[0] * highs[0] / highs[1]
+        assert highs[1] > 1.05 * highs[0]
         assert (lows[2] < 0.95 * lows[0], highs[2] > 1.05 * highs[0]) == (True, True)
 
 

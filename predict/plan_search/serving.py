@@ -33,7 +33,7 @@ OF_ENGINES = ("memory_share_of", "never_preempts")
 WHOLE = ("model", "hardware", "profile", "engine.name")
 """Keys that a name stands for."""
 COLUMNS = """
-model commit device n_cards tp dp precision kv_precision engine seq_prompt seq_response rate_rps requests_at_once e2e_s e2e_low_s e2e_high_s
+model commit device n_cards tp pp dp precision kv_precision engine seq_prompt seq_response rate_rps requests_at_once e2e_s e2e_low_s e2e_high_s
 ttft_s ttft_low_s ttft_high_s tpot_s tpot_low_s tpot_high_s overloaded capacity_rps capacity_low_rps capacity_high_rps slo_rps slo_low_rps
 slo_high_rps slo_binding cost_per_million_output reason
 """

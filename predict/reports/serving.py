@@ -228,7 +228,7 @@ def _several(answer: ServerAnswer) -> Table:
     load, costs = answer.outcomes[0].load, answer.costs
     return table(
         ", ".join([*([file_text(load)] if load.file else []), requests_text(load)]),
-        zip_longest(answer.outcomes, costs),
+        zip_longest(answer.outcomes, costs, answer.met_shares, answer.goodputs_per_s),
         {},
         {
             "requests/s": lambda row: plain(row[0].load.rate),
@@ -242,6 +242,11 @@ def _several(answer: ServerAnswer) -> Table:
             "cache": lambda row: f"{row[0].kv_share:.0%}",
             "queue": lambda row: _queue(row[0]),
         }
+        | (
+            {"meet all": lambda row: f"{row[2]:.0%}", "goodput/s": lambda row: plain(row[3])}
+            if answer.met_shares
+            else {}
+        )
         | ({"per M output": lambda row: amount_text(row[1].output.median, row[1].currency)} if costs else {}),
     )
 
@@ -256,6 +261,8 @@ def answer_json(answer: ServerAnswer) -> dict[str, Any]:
     loads = [_load_json(one) for one in answer.outcomes]
     for load, cost in zip(loads, answer.costs, strict=False):
         load["cost"] = picked(cost, COST)
+    for load, share, goodput in zip(loads, answer.met_shares, answer.goodputs_per_s, strict=False):
+        load |= {"met_share": share, "goodput_rps": goodput}
     found: dict[str, Any] = {
         "config": server.run.name,
         **picked(server.stepper.coefficients, "model source"),

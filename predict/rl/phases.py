@@ -105,7 +105,7 @@ class Factors:
 
 
 UNSCALED = Factors()
-FACTORS = Factors(rollout=1.45, update=1.15, passes=1.5, half_width=0.76)
+FACTORS = Factors(rollout=1.45, update=1.15, passes=1.5, half_width=0.69)
 """Fitted to steps and phases by `predict.validation.rl_fit`. The half-width is the least at which nine in ten runs of
 each source have their published step in its interval, each predicted by factors fitted without its source: 0.43 hold nine in ten of all
 runs, but five in six of the source that is predicted worst."""

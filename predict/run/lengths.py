@@ -71,9 +71,9 @@ def require_one_length(real: RealSequences | None, doing: str) -> None:
 
 
 MIDDLES, MEDIANS = 0.5, 0.3
-"""Plotting positions α of quantiles, at (place − α) / (count + 1 − 2α): the middles of equal shares, whose mean is the distribution's, and the
-medians of the sorted lengths of as many draws (Benard and Bos-Levenbach, Statistica Neerlandica 7, 1953), of which the longest counts
-where all wait for it."""
+"""Plotting positions α of quantiles, at (place − α) / (count + 1 − 2α): the middles of equal shares, whose mean is the distribution's,
+and the medians of the sorted lengths of as many draws (Benard and Bos-Levenbach, Statistica Neerlandica 7, 1953), of which the longest
+counts where all wait for it."""
 
 
 def real_lengths(text: str, count: int, folder: Path, *, at: float = MIDDLES) -> tuple[int, ...]:

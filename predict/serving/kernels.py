@@ -283,24 +283,22 @@ def _between(sizes: Floats, rows: Floats, wanted: Floats) -> Floats:
 LAYER_US = 790.0
 """µs in which an engine's host runs through one layer, however few its tokens: 22 to 23 ms per token of Qwen2.5-Omni-7B's 28 layers with
 enforce_eager on A800, and 13 ms with graphs (vllm-project/vllm-omni, issue 7960)."""
-SPARSE_LAYER_US = 1600.0
-"""The same of a layer with experts, which has twice the kernels: first tokens of short prompts at low concurrency in TensorRT-LLM
-and SGLang take 1.4 to 2.7 ms a layer (Qwen3-235B on H100, DeepSeek-V3 on H200 and B200 in serving_concurrency.csv)."""
-
-
-def launches_us(server: Server) -> float:
-    """The time in which the host launches a step kernel by kernel."""
-    sparse = sum(kind.sparse for kind in server.model.kinds())
-    return sparse * SPARSE_LAYER_US + (server.model.layers - sparse) * LAYER_US
+SPARSE_PROMPT_US = 1600.0
+"""The same of a layer with experts in a step with prompts, which routes and sorts their tokens: first tokens of short prompts at low
+concurrency in TensorRT-LLM and SGLang take 1.4 to 2.7 ms a layer (Qwen3-235B on H100, DeepSeek-V3 on H200 and B200 in
+serving_concurrency.csv)."""
 
 
 def with_launches(table: StepTable, server: Server) -> StepTable:
     """The table with no step shorter than its launches, where the engine is eager, or eager with prompts. GPU and host work side by
     side."""
+    layers = server.model.layers
     if server.engine.enforce_eager:
-        return table.at_least(launches_us(server))
+        return table.at_least(layers * LAYER_US)
     if server.engine.eager_prefill:
-        return replace(table, mixed_us=np.maximum(table.mixed_us, launches_us(server)))
+        sparse = sum(kind.sparse for kind in server.model.kinds())
+        floor_us = sparse * SPARSE_PROMPT_US + (layers - sparse) * LAYER_US
+        return replace(table, mixed_us=np.maximum(table.mixed_us, floor_us))
     return table
 
 

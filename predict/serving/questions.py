@@ -17,7 +17,7 @@ from predict.run.durations import duration_us
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import load_serving
-from predict.serving.latency import RequestTimes
+from predict.serving.latency import RequestTimes, times_of
 from predict.serving.loaded_server import LoadedServer, LoadOutcome
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
@@ -313,6 +313,13 @@ class ServerAnswer:
     kept: ObjectivesRate | None
     """The rate at which the objectives hold."""
     kept_cost: TokenCost | None
+    met_shares: tuple[float, ...]
+    """Share of the requests of each load that meet every limit; () without objectives."""
+
+    @property
+    def goodputs_per_s(self) -> tuple[float, ...]:
+        """Requests per second of each load that meet every limit."""
+        return tuple(share * one.answered.median for share, one in zip(self.met_shares, self.outcomes, strict=False))
 
 
 def answer(
@@ -355,6 +362,11 @@ def answer(
         slow_first_tokens_per_s=slow,
         kept=kept,
         kept_cost=kept_cost,
+        met_shares=tuple(
+            met_share(questions.objectives, times_of(one.served, server.client))
+            for one in outcomes
+            if questions.objectives
+        ),
     )
 
 

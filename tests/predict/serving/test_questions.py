@@ -12,7 +12,9 @@ from predict.ledger.training_cost import parse_price
 from predict.serving.latency import RequestTimes
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import (
+    Questions,
     ServiceObjective,
+    answer,
     bisected,
     cost_at_rate,
     cost_of_load,
@@ -131,3 +133,15 @@ def test_throughput_is_the_rate_of_arrivals_below_saturation() -> None:
     for rate in (2.0, 10.0):
         (outcome,) = loaded("load.duration_s=100").at_rates([rate])
         assert outcome.latency.requests_per_s == pytest.approx(rate, rel=0.02)
+
+
+def test_goodput_over_rates_rises_and_falls(server: LoadedServer, capacity: Interval) -> None:
+    """All requests meet the limits at a low rate; beyond the capacity few do, however many are answered."""
+    asked = Questions(
+        rates=(0.3 * capacity.median, 1.6 * capacity.median), objectives=parse_objectives(["ttft_p90=500ms"])
+    )
+    found = answer(server, asked)
+    assert found.met_shares[0] > 0.99
+    assert found.met_shares[1] < 0.5
+    assert found.goodputs_per_s[0] == pytest.approx(0.3 * capacity.median, rel=0.02)
+    assert found.goodputs_per_s[1] < 0.5 * capacity.median

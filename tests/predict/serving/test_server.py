@@ -10,7 +10,7 @@ import pytest
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import load_serving
-from predict.serving.kernels import GROUPS, LAYER_US, SPARSE_LAYER_US, kernel_features
+from predict.serving.kernels import GROUPS, LAYER_US, SPARSE_PROMPT_US, kernel_features
 from predict.serving.kv_cache import GIB, BlockPool, cache_room
 from predict.serving.server import engine_settings
 from predict.serving.simulate import serve
@@ -178,8 +178,8 @@ def test_prompts_of_an_engine_without_graphs_for_them_take_their_launches() -> N
     eager = replace(usual, engine=replace(usual.engine, eager_prefill=True))
     prompt, decodes = StepBatch(chunks=(Chunk(tokens=16),)), StepBatch(decodes=(128,))
     assert stepper(eager).step_times([decodes]) == stepper(usual).step_times([decodes])
-    assert stepper(eager).step_times([prompt])[0].median_us > 48 * SPARSE_LAYER_US
-    assert stepper(usual).step_times([prompt])[0].median_us < 48 * SPARSE_LAYER_US / 2
+    assert stepper(eager).step_times([prompt])[0].median_us > 48 * SPARSE_PROMPT_US
+    assert stepper(usual).step_times([prompt])[0].median_us < 48 * SPARSE_PROMPT_US / 2
 
 
 @pytest.mark.parametrize(

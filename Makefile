@@ -115,6 +115,7 @@ wheel: $(READY)  ## build the wheel, the same to the byte each time, with the li
 
 trust: $(READY)  ## laws, damaged files, interruptions, hostile clients and the supply chain, tried as docs/explanation/trust.md says: hours
 	@$(BIN)/python -m tests.trust.laws --keep
+	@$(BIN)/python -m tests.trust.capacity
 	@$(BIN)/python -m tests.trust.fuzz --keep
 	@$(BIN)/python -m tests.trust.interruptions --keep
 	@$(BIN)/python -m tests.trust.explorer --keep

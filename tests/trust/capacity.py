@@ -14,6 +14,7 @@ from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.simulate import capacity_per_s
 from predict.serving.stepper import stepper
+from predict.serving.traffic import longest_of
 from sampling.errors import UserError
 
 SLACK = 0.04
@@ -56,7 +57,7 @@ class Drawn:
 
 
 def drawn(case: int) -> Drawn:
-    """The first server of a seed that holds one of its requests."""
+    """The first server of a seed that holds its longest request."""
     draw = random.Random(f"capacity {case}")
     while True:
         prompt, output = (round(2 ** draw.uniform(*of)) for of in ((6, 14.5), (4, 12)))
@@ -75,7 +76,9 @@ def drawn(case: int) -> Drawn:
             },
         )
         with suppress(UserError):
-            if one.loaded().at_once:
+            server = one.loaded()
+            longest = sum(longest_of(server.run.load, of) for of in ("prompt", "output"))
+            if server.room.sequences(longest, server.engine.block_size):
                 return one
 
 

@@ -1,6 +1,8 @@
 """vLLM's own scheduler, from its wheel or source, on a stub of everything else: what it admits, preempts and computes in each step.
 
-`python -m tests.oracles.vllm_scheduler vllm-0.19.0-….whl` compares the simulated loop with it on 50 random traces. Only the Python of its
+`python -m tests.oracles.vllm_scheduler vllm-0.19.0-….whl` compares the simulated loop with it on 50 random traces of an engine that schedules
+between steps, and on 50 of one that schedules while they run. Where the latter preempts a request just when its last block is full, it
+finds a block less again than the loop has it. Only the Python of its
 scheduler and of its block manager is run; torch, the model and the executor are stubs. Nothing of it is kept here.
 """
 
@@ -13,6 +15,7 @@ import importlib.machinery
 import random
 import sys
 from abc import ABCMeta
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -137,13 +140,13 @@ class Scheduled:
 
 
 def by_vllm(load: Any, settings: EngineSettings, blocks: int, traffic: Traffic) -> Scheduled:
-    """What vLLM's synchronous scheduler does with the traffic, where a step takes 1 µs and one more per token of a chunk."""
+    """What vLLM's scheduler does with the traffic, where a step takes 1 µs and one more per token of a chunk. An asynchronous one schedules
+    a step while the one before it runs (vllm/v1/engine/core.py, `step_with_batch_queue`)."""
     scheduler, request_class, hasher = _scheduler(load, settings, blocks)
-    outputs = load("vllm.v1.outputs")
-    made: dict[str, int] = {}
-    prompts = _prompts(traffic)
-    now, arrived, steps, preemptions = 0.0, 0, [], 0
-    while arrived < len(traffic) or scheduler.has_unfinished_requests():
+    prompts, made = _prompts(traffic), [0] * len(traffic)
+    under_way: deque[tuple[Any, Any, float]] = deque()
+    now, end, arrived, steps, preemptions = 0.0, 0.0, 0, [], 0
+    while arrived < len(traffic) or scheduler.has_unfinished_requests() or under_way:
         while arrived < len(traffic) and traffic.arrival_us[arrived] <= now:
             scheduler.add_request(
                 _request(request_class, hasher, arrived, prompts[arrived], int(traffic.output[arrived]))
@@ -151,37 +154,45 @@ def by_vllm(load: Any, settings: EngineSettings, blocks: int, traffic: Traffic) 
             arrived += 1
         planned = scheduler.schedule()
         preemptions += len(planned.preempted_req_ids or ())
-        tokens = dict(planned.num_scheduled_tokens)
-        if not tokens:
-            if arrived == len(traffic):
-                raise RuntimeError("vLLM's scheduler came to a halt")
+        if planned.num_scheduled_tokens:
+            step, answer = _executed(load, scheduler, planned, made)
+            steps.append(step)
+            end = max(now, end) + 1 + step[1]
+            under_way.append((planned, answer, end))
+            if len(under_way) < 1 + settings.asynchronous:
+                continue
+        if under_way:
+            done, answer, now = under_way.popleft()
+            scheduler.update_from_output(done, answer)
+        elif arrived < len(traffic):
             now = max(now, float(traffic.arrival_us[arrived]))
-            continue
-        joined = {one.req_id for one in planned.scheduled_new_reqs} | set(planned.scheduled_cached_reqs.resumed_req_ids)
-        of_chunks, decodes, sampled = [], 0, []
-        for name, count in tokens.items():
-            one = scheduler.requests[name]
-            start = one.num_computed_tokens - count
-            if count == 1 and start >= one.num_prompt_tokens and name not in joined:
-                decodes += 1
-            else:
-                of_chunks.append(count)
-            # answers differ, so that no block of one is found for another
-            sampled.append([-2 - int(name)] if one.num_computed_tokens >= one.num_tokens else [])
-            made[name] = made.get(name, 0) + len(sampled[-1])
-        steps.append((len(of_chunks), sum(of_chunks), decodes))
-        now += 1 + sum(of_chunks)
-        found = outputs.ModelRunnerOutput(
-            req_ids=list(tokens),
-            req_id_to_index={name: place for place, name in enumerate(tokens)},
-            sampled_token_ids=sampled,
-        )
-        scheduler.update_from_output(planned, found)
+        else:
+            raise RuntimeError("vLLM's scheduler came to a halt")
         if len(steps) > STEPS:
             raise RuntimeError(f"more than {STEPS} steps")
-    if wrong := {name: count for name, count in made.items() if count != traffic.output[int(name)]}:
-        raise RuntimeError(f"tokens made: {wrong}")
+    if made != traffic.output.tolist():
+        raise RuntimeError(f"tokens made: {made}, of {traffic.output.tolist()}")
     return Scheduled(steps=tuple(steps), preemptions=preemptions)
+
+
+def _executed(load: Any, scheduler: Any, planned: Any, made: list[int]) -> tuple[tuple[int, int, int], Any]:
+    """The step's chunks, their tokens and decodes, and its output: a token of each request whose tokens are all computed."""
+    joined = {one.req_id for one in planned.scheduled_new_reqs} | set(planned.scheduled_cached_reqs.resumed_req_ids)
+    tokens = dict(planned.num_scheduled_tokens)
+    of_chunks, sampled = [], []
+    for name, count in tokens.items():
+        one = scheduler.requests[name]
+        if count > 1 or one.num_computed_tokens - count < one.num_prompt_tokens or name in joined:
+            of_chunks.append(count)
+        # answers differ, so that no block of one is found for another
+        sampled.append([] if one.is_prefill_chunk else [-2 - int(name)])
+        made[int(name)] += len(sampled[-1])
+    answer = load("vllm.v1.outputs").ModelRunnerOutput(
+        req_ids=list(tokens),
+        req_id_to_index={name: place for place, name in enumerate(tokens)},
+        sampled_token_ids=sampled,
+    )
+    return (len(of_chunks), sum(of_chunks), len(tokens) - len(of_chunks)), answer
 
 
 def by_loop(settings: EngineSettings, blocks: int, traffic: Traffic) -> Scheduled:
@@ -246,7 +257,7 @@ def _scheduler(load: Any, settings: EngineSettings, blocks: int) -> tuple[Any, A
             long_prefill_token_threshold=0,
             enable_chunked_prefill=settings.chunked_prefill,
             scheduler_reserve_full_isl=True,
-            async_scheduling=False,
+            async_scheduling=settings.asynchronous,
             disable_chunked_mm_input=False,
             watermark=0.0,
         ),
@@ -272,7 +283,9 @@ def _scheduler(load: Any, settings: EngineSettings, blocks: int) -> tuple[Any, A
     )
     of_media = SimpleNamespace(supports_multimodal_inputs=lambda config: False)
     managed = SimpleNamespace(should_advance=lambda request: False, grammar_bitmask=lambda *given: None)
-    scheduler = load("vllm.v1.core.sched.scheduler").Scheduler(
+    kind = "AsyncScheduler" if settings.asynchronous else "Scheduler"
+    module = f"vllm.v1.core.sched.{'async_' * settings.asynchronous}scheduler"
+    scheduler = getattr(load(module), kind)(
         vllm_config=config,
         kv_cache_config=cache,
         structured_output_manager=managed,
@@ -291,7 +304,7 @@ class Trace:
     traffic: Traffic
 
 
-def drawn(case: int) -> Trace:
+def drawn(case: int, *, asynchronous: bool = False) -> Trace:
     """A small engine whose cache runs full, with arrivals apart from the ends of steps, so that rounding decides nothing."""
     draw = random.Random(f"scheduler {case}")
     shared = draw.choice((0, 0, 16, 40, 64))
@@ -304,17 +317,18 @@ def drawn(case: int) -> Trace:
         max_num_batched_tokens=tokens,
         prefix_caching=draw.random() < 0.6,
         chunked_prefill=tokens < 1024 or draw.random() < 0.5,
+        asynchronous=asynchronous,
     )
     needed = max(-(-(prompt + output) // settings.block_size) for _, prompt, output in each)
     traffic = requests(*each, shared=shared)
     return Trace(settings=settings, blocks=needed + draw.randint(0, 2 * needed), traffic=traffic)
 
 
-def differences(source: Path, cases: Sequence[int]) -> Iterator[str]:
+def differences(source: Path, cases: Sequence[int], *, asynchronous: bool = False) -> Iterator[str]:
     """A line for each trace that the two schedule differently."""
     with imported(source) as load:
         for case in cases:
-            one = drawn(case)
+            one = drawn(case, asynchronous=asynchronous)
             theirs = by_vllm(load, one.settings, one.blocks, one.traffic)
             ours = by_loop(one.settings, one.blocks, one.traffic)
             if ours != theirs:
@@ -338,9 +352,13 @@ def main() -> int:
     options.add_argument("source", type=Path, help="vLLM's wheel, or a folder in which its package lies")
     options.add_argument("--traces", type=int, default=50)
     given = options.parse_args()
-    wrong = list(differences(given.source, range(given.traces)))
-    print("\n".join([*wrong, f"{given.traces - len(wrong)} of {given.traces} traces are scheduled alike"]))
-    return 1 if wrong else 0
+    wrong = {}
+    for asynchronous in (False, True):
+        wrong[asynchronous] = list(differences(given.source, range(given.traces), asynchronous=asynchronous))
+        kind = "asynchronous" if asynchronous else "synchronous"
+        alike = given.traces - len(wrong[asynchronous])
+        print("\n".join([*wrong[asynchronous], f"{kind}: {alike} of {given.traces} traces are scheduled alike"]))
+    return 1 if wrong[False] else 0
 
 
 if __name__ == "__main__":

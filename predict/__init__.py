@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from predict.explorer.server import explore
     from predict.ledger.books import step_ledger
     from predict.ledger.training_cost import days
+    from predict.ledger.whole_job import job
     from predict.measured_runs.calibrate import calibrate
     from predict.measured_runs.explain.explanation import explain
     from predict.measured_runs.history import history
@@ -77,6 +78,7 @@ __all__ = [
     "explore",
     "history",
     "import_config",
+    "job",
     "launch_arguments",
     "likely_steps",
     "load",
@@ -117,6 +119,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.explorer.server": ("explore",),
     "predict.ledger.books": ("step_ledger",),
     "predict.ledger.training_cost": ("days",),
+    "predict.ledger.whole_job": ("job",),
     "predict.measured_runs.calibrate": ("calibrate",),
     "predict.measured_runs.explain.explanation": ("explain",),
     "predict.measured_runs.history": ("history",),

@@ -35,6 +35,7 @@ FORMATS: Mapping[str, Format] = {
     "memory": FIRST,
     "schedule": FIRST,
     "days": FIRST,
+    "job": FIRST,
     "sensitivity": FIRST,
     "sweep": FIRST,
     "compare": Format(version=2, changes={2: "changes of times are per `per_tokens`"}),

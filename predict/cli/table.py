@@ -46,6 +46,7 @@ COMMANDS = (
     Command("compare", "show the difference of runs, term by term", ALL_KINDS),
     Command("sensitivity", "rank what better figures and settings would bring", ALL_KINDS),
     Command("days", "days, GPU-hours, money and energy of a whole training", (TRAINING,)),
+    Command("job", "a whole training's calendar time and cost, with saves and failures", (TRAINING,)),
     Command("report", "plans as one page with pictures and tables", (TRAINING, RL)),
     Command("plot", "one picture of a plan, as a file", (TRAINING, RL)),
     Command("explore", "a page on which every key of a config is a control", (TRAINING, RL)),

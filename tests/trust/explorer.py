@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import socket
 import statistics
@@ -262,10 +263,14 @@ def trials(address: Address, *, clients: int, answers: int, most_s: float) -> It
     yield from (tried(address, refusal) for refusal in refusals(address))
 
 
+def parser() -> argparse.ArgumentParser:
+    return command(__doc__, cases=50)
+
+
 def main() -> None:
     from predict.explorer.server import MOST_REQUEST_S
 
-    options = command(__doc__, cases=50).parse_args()
+    options = parser().parse_args()
     started = [sys.executable, "-m", "predict", "explore", str(CONFIG)]
     with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout and server.stderr

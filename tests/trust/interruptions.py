@@ -5,6 +5,7 @@ After a signal the same command runs to its end: what was finished must still be
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -388,8 +389,12 @@ def _file_system(folder: Path, options: str) -> Iterator[bool]:
         subprocess.run(["umount", "-l", str(place)], check=True, capture_output=True)
 
 
+def parser() -> argparse.ArgumentParser:
+    return command(__doc__, cases=200, part="trial", parts=SHARES)
+
+
 def main() -> None:
-    options = command(__doc__, cases=200, part="trial", parts=SHARES).parse_args()
+    options = parser().parse_args()
     begun = time.monotonic()
     until, half = begun + 60 * options.minutes, begun + 30 * options.minutes
     share = options.cases / sum(SHARES.values())

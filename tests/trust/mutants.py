@@ -5,6 +5,7 @@ Mutants are sampled from the rooms below, each tried in a copy of the project wi
 
 from __future__ import annotations
 
+import argparse
 import ast
 import random
 import shutil
@@ -196,8 +197,12 @@ def survives(project: Path, mutant: Mutant, tests: Sequence[str]) -> bool:
         file.write_text(sound)
 
 
+def parser() -> argparse.ArgumentParser:
+    return command(__doc__, cases=40, part="room", parts=ROOMS)
+
+
 def main() -> None:
-    options = command(__doc__, cases=40, part="room", parts=ROOMS).parse_args()
+    options = parser().parse_args()
     begun = time.monotonic()
     rooms = options.room or list(ROOMS)
     tried: dict[str, list[tuple[Mutant, bool]]] = {name: [] for name in rooms}

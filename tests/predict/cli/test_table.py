@@ -22,6 +22,7 @@ OF_KIND = {
 }
 OPERANDS = {
     "days": ["--tokens", "2T"],
+    "job": ["--tokens", "2T"],
     "report": ["-o", "page.html"],
     "plot": ["-o", "plot.svg"],
     "trace": ["-o", "trace.json"],

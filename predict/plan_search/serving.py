@@ -19,6 +19,8 @@ from predict.serving.kv_cache import CacheRoom
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import Questions, ServerAnswer, TokenCost, answer, binding_text, questions_of
 from predict.serving.server import EngineSettings, ServerPlacement
+from predict.serving.speculation import NAME as SPECULATION
+from predict.serving.speculation import NONE
 from predict.serving.stepper import Stepper
 from predict.step.scheduling import Estimate
 from sampling.errors import Checks, UserError
@@ -153,6 +155,8 @@ class ServingKind(EnumeratedKind[ServingRun, ServerAnswer]):
     def settings(self, predicted: ServerAnswer) -> Values:
         run, server = predicted.server.run, predicted.server.run.server
         sections: Mapping[str, Any] = {"placement": server.placement, "engine": server.engine, "load": run.load}
+        if server.speculation.kind != NONE:
+            sections = {**sections, SPECULATION: server.speculation}
         return {
             "model": server.model.name,
             "hardware": server.cluster.gpu.name,

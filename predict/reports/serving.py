@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -13,9 +14,11 @@ from predict.reports.money import amount_text, money_text
 from predict.reports.serving_step import coefficients_line, notes_on_step, server_line, sources_text
 from predict.reports.text import escape, fact, head, noted, stacked, table
 from predict.serialise import as_json, picked, versioned
+from predict.serving.batch import StepBatch
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import ObjectivesRate, TokenCost, binding_text, objectives_text
 from predict.serving.step_model import KERNELS
+from predict.serving.stepper import Stepper
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, plain
 from sampling.units import GIB, SECOND_US
@@ -110,11 +113,50 @@ def answer_text(answer: ServerAnswer) -> RenderableType:
             f"{room.blocks:,} blocks of {size} tokens per GPU, room for {sequences:,} requests (the engine runs {most:,} at once); weights "
             f"{room.weights / GIB:.1f} GiB of {room.memory / GIB:.1f}",
         ),
+        *_drafts(stepper, batch),
         *loads,
         *_capacity(answer),
         *(["", *objectives_facts(server, answer.kept), *cost_facts(answer.kept_cost)] if answer.kept else []),
         *_rests_on(answer),
     )
+
+
+def _drafts(stepper: Stepper, batch: StepBatch) -> Iterator[str]:
+    """The drafts of a server, and the gain that they bring."""
+    speculation = stepper.server.speculation
+    if not speculation.drafts:
+        return
+    gains = stepper.paying(mean_context(batch))
+    yield fact(
+        "drafts",
+        f"{speculation.drafts} of {speculation.kind} a step and request, {speculation.tokens_per_step:.2f} tokens a step on average"
+        + (", by what is usual of the kind" if speculation.is_usual else ""),
+    )
+    (first, one), (last, most) = gains.ends
+    until = f"from {gains.loses_from} requests on they cost more than they bring" * (gains.loses_from is not None)
+    yield fact(
+        "",
+        f"a token takes 1/{one:.2f} of its time without them at {first} request{'s' * (first > 1)} at once, 1/{most:.2f} at {last}"
+        + (f"; {until}" if until else ""),
+    )
+
+
+def _drafts_json(stepper: Stepper, batch: StepBatch) -> dict[str, Any]:
+    speculation = stepper.server.speculation
+    gains = stepper.paying(mean_context(batch))
+    return {
+        **picked(speculation, "kind tokens=drafts tokens_per_step usual_acceptance=is_usual"),
+        "accepted_shares": speculation.accepted_shares.tolist(),
+        "speedups": [
+            {"requests": count, **asdict(each)} for count, each in zip(gains.requests, gains.speedups, strict=True)
+        ],
+        "loses_from": gains.loses_from,
+    }
+
+
+def mean_context(batch: StepBatch) -> int:
+    """Tokens in the cache of a decode, on average."""
+    return sum(batch.decodes) // max(1, len(batch.decodes))
 
 
 def _capacity(answer: ServerAnswer) -> Iterator[str]:
@@ -270,6 +312,8 @@ def answer_json(answer: ServerAnswer) -> dict[str, Any]:
         "cache": picked(server.room, "blocks block_bytes=block weight_bytes=weights"),
         "loads": loads,
     }
+    if server.run.server.speculation.drafts:
+        found["speculation"] = _drafts_json(server.stepper, answer.outcomes[0].mean_batch)
     if answer.capacity:
         found |= picked(answer, "capacity_rps=capacity rate_of_slow_first_tokens_rps=slow_first_tokens_per_s")
     if answer.capacity_cost:

@@ -24,8 +24,10 @@ from predict.model.shipped import shipped_model, shipped_models
 from predict.rl.aliases import ROOTS, VERL, fault_of, leaves, resolved
 from predict.rl.section import LAYERS, NAME, RlSection, Samples, samples_of
 from predict.run.training_run import TrainingRun
-from predict.serving.config import limit_faults, placement_faults, step_token_faults
+from predict.serving.config import drafts_of, limit_faults, placement_faults, step_token_faults
 from predict.serving.server import EngineSettings, ServerPlacement, engine_fault, engine_settings, with_given
+from predict.serving.speculation import NAME as SPECULATION
+from predict.serving.speculation import Draft
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.schema import build
@@ -160,6 +162,8 @@ class RlRun(LoadedRun):
     """The trainer's run of the critic; None without one."""
     reward_model: TrainingRun | None = None
     """The trainer's run of the model that scores responses; None without one."""
+    draft: Draft | None = None
+    """The model that writes drafts of the engines' tokens; None where none does."""
     not_read: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of verl's that change nothing here: name → value."""
 
@@ -220,6 +224,9 @@ def _run(given: Incoming, of_files: Sequence[str], not_read: Values) -> RlRun:
     base, of_base = _base(document, section, path, sources, of_files)
     if section and base:
         found += rollout_faults(base, section)
+    draft = None
+    if section and base:
+        section, draft = _with_drafts(section, base, path.parent, found)
     valued, of_valued = valued_runs(section, base)
     found += of_valued
     samples = None
@@ -231,7 +238,22 @@ def _run(given: Incoming, of_files: Sequence[str], not_read: Values) -> RlRun:
     own_faults = [str(config_error(found, sources))] if found else []
     if own_faults or of_base or section is None or base is None or samples is None:
         raise ConfigError("\n".join([*own_faults, *of_base]))
-    return RlRun(base=base, section=section, samples=samples, not_read=not_read, **valued)
+    return RlRun(base=base, section=section, samples=samples, draft=draft, not_read=not_read, **valued)
+
+
+def _with_drafts(
+    section: RlSection, base: TrainingRun, folder: Path, faults: list[Fault]
+) -> tuple[RlSection, Draft | None]:
+    """The section with the acceptance of its engines' drafts, and the model that writes these; what stands against it joins the faults."""
+    rollout = section.rollout
+    path = f"{ROLLOUT}{SPECULATION}"
+    if rollout.speculation.drafts and base.execution.whole_layers:
+        problem = f"{rollout.speculation.kind} with execution.framework {base.execution.framework}, which generates token by token; remove it"
+        faults.append(Fault(path=path, problem=problem))
+        return section, None
+    placed = ServerPlacement(tp=rollout.tp, expert_parallel=rollout.expert_parallel)
+    speculation, draft = drafts_of(rollout.speculation, base.model, placed, folder, path, faults)
+    return replace(section, rollout=replace(rollout, speculation=speculation)), draft
 
 
 def _with_settings(given: Incoming, overrides: Sequence[str]) -> tuple[list[str], Values]:

@@ -188,6 +188,8 @@ def rollout_server(rl: RlRun) -> Server:
         placement=placed,
         engine_name=given.engine,
         engine=rollout_engine(rl.section, rl.base.cluster.gpu),
+        speculation=given.speculation,
+        draft=rl.draft,
     )
 
 

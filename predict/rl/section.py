@@ -12,6 +12,7 @@ import numpy as np
 from predict.run.lengths import FORMS, MEDIANS, MIDDLES, MOST_SEQUENCES, PATTERN, real_lengths
 from predict.run.plan import MOST_TOKENS
 from predict.serving.server import PRECISIONS
+from predict.serving.speculation import Speculation
 from predict.serving.traffic import SEED
 from regressors.features.arrays import Ints
 from sampling.files.faults import Fault
@@ -68,6 +69,8 @@ class Rollout:
     """Share of a GPU's memory that an engine takes (verl's gpu_memory_utilization, 0.5 by default)."""
     precision: Annotated[str, one_of(*PRECISIONS)] = "bf16"
     """Dtype of the engines' weights."""
+    speculation: Speculation = field(default_factory=Speculation)
+    """Drafts of further tokens, which one step verifies."""
     enforce_eager: bool = False
     """Steps are launched kernel by kernel, rather than as CUDA graphs (verl's enforce_eager)."""
     dispatch: Literal["in_turn", "chunks"] = "in_turn"

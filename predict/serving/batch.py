@@ -84,10 +84,27 @@ class BatchSums:
     """Decoding requests."""
     decode_context: Floats
     """Keys that these read, all together."""
+    drafted: Floats | float = 0.0
+    """Draft tokens that the decodes verify, all together."""
+
+    @property
+    def decode_tokens(self) -> Floats:
+        """Tokens that the decodes compute: one each, and their drafts."""
+        return self.decodes + self.drafted
 
     @property
     def tokens(self) -> Floats:
-        return self.prefill_tokens + self.decodes
+        return self.prefill_tokens + self.decode_tokens
+
+    @property
+    def scored(self) -> Floats:
+        """Tokens whose successors the head computes: the last one of each request, and each draft."""
+        return self.requests + self.drafted
+
+    @property
+    def queries(self) -> Floats:
+        """Tokens of a decode, on average."""
+        return 1.0 + self.drafted / np.maximum(self.decodes, 1.0)
 
     @property
     def requests(self) -> Floats:
@@ -98,8 +115,8 @@ def computed_tokens(sums: BatchSums, graph_sizes: Sequence[int]) -> Floats:
     """Tokens that each step computes: a step of decodes alone replays the graph of the next size, and computes as many; beyond the largest
     graph, as many as there are."""
     sizes = np.array([*graph_sizes, np.inf])
-    size = sizes[np.searchsorted(sizes, sums.decodes)]
-    padded = np.where(np.isinf(size), sums.decodes, size)
+    size = sizes[np.searchsorted(sizes, sums.decode_tokens)]
+    padded = np.where(np.isinf(size), sums.decode_tokens, size)
     return np.where(sums.prefill_tokens == 0, padded, sums.tokens)
 
 

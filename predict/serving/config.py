@@ -4,6 +4,7 @@ model: llama3-8b                      # a shipped model, the path of a config.js
 hardware: H100                        # a device of configs/hardware
 placement: {tp: 1, precision: bf16}   # the keys of ServerPlacement
 engine: {name: vllm-v1, max_num_seqs: 128}   # an engine of configs/engines, and settings over its own
+speculation: {kind: eagle, tokens: 3}        # drafts that each decode verifies: the keys of Speculation
 load: {rate: 8, prompt: 600, output: 250}    # the keys of Load
 """
 
@@ -37,8 +38,10 @@ from predict.serving.server import (
     longest_request,
     with_given,
 )
+from predict.serving.speculation import NAME as SPECULATION
+from predict.serving.speculation import Draft, Speculation, draft_of, from_log
 from predict.serving.traffic import Load, Traffic, load_of, longest_of, with_known_prompts, with_mean_length
-from sampling.errors import ConfigError
+from sampling.errors import ConfigError, UserError
 from sampling.files.disk import is_missing
 from sampling.files.documents import read_json
 from sampling.files.faults import Fault, config_error, shown
@@ -205,7 +208,7 @@ def step_token_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
     return faults
 
 
-SECTIONS = ("model", "hardware", "profile", "placement", "engine", "load")
+SECTIONS = ("model", "hardware", "profile", "placement", "engine", "speculation", "load")
 USUAL_HARDWARE = "H100"
 REQUIRED = {"model": "llama3-8b", "hardware": USUAL_HARDWARE}
 Values = dict[str, Any]
@@ -260,15 +263,28 @@ def load_serving(config: Config, overrides: Sequence[str] = ()) -> ServingRun:
     placement = _section(document, "placement", ServerPlacement, faults)
     engine_name, engine = _engine(document, hardware, faults)
     load = _load(document, path.parent, faults)
+    speculation = _section(document, SPECULATION, Speculation, faults)
+    draft = None
     if model is not None and placement is not None:
         faults += placement_faults(model, placement)
+        if speculation is not None:
+            speculation, draft = drafts_of(speculation, model, placement, path.parent, SPECULATION, faults)
     if model is not None and engine is not None:
         faults += [*limit_faults(model, engine), *step_token_faults(model, engine)]
     if faults or model is None or hardware is None or placement is None or engine is None or load is None:
         raise config_error(faults, sources)
+    assert speculation is not None  # it is none only with faults
     profile = _profile(document.get("profile"), hardware)
     cluster = _cluster(hardware, placement.gpus, profile)
-    server = Server(model=model, cluster=cluster, placement=placement, engine_name=engine_name, engine=engine)
+    server = Server(
+        model=model,
+        cluster=cluster,
+        placement=placement,
+        engine_name=engine_name,
+        engine=engine,
+        speculation=speculation,
+        draft=draft,
+    )
     run = ServingRun(
         name=path.stem,
         server=server,
@@ -361,6 +377,38 @@ def placement_faults(model: ModelSpec, placement: ServerPlacement) -> list[Fault
     return faults
 
 
+def drafts_of(
+    speculation: Speculation,
+    model: ModelSpec,
+    placement: ServerPlacement,
+    folder: Path,
+    section: str,
+    faults: list[Fault],
+) -> tuple[Speculation, Draft | None]:
+    """The speculation with the acceptance of its log, and the model that writes its drafts; what stands against it joins the faults."""
+    try:
+        speculation = from_log(speculation, folder)
+    except UserError as error:
+        faults.append(Fault(path=f"{section}.log", problem=str(error)))
+    draft, wrong = draft_of(speculation, model, folder)
+    if speculation.drafts and placement.pp > 1:
+        problem = f"{speculation.kind} with placement.pp {placement.pp}, whose stages do not write drafts; set placement.pp to 1, or remove it"
+        wrong.append(Fault(path="kind", problem=problem))
+    if draft is not None:
+        dense = draft.model.experts is None
+        placed = replace(placement, expert_parallel=placement.expert_parallel and not dense)
+        key = "draft" if speculation.draft else "kind"
+        wrong += [
+            Fault(path=key, problem=f"{draft.model.name} cannot write drafts here: {fault.problem}")
+            for fault in placement_faults(draft.model, placed)
+        ]
+        if speculation.draft and draft.model.vocab < model.vocab:
+            problem = f"{draft.model.name} knows {draft.model.vocab:,} tokens of the {model.vocab:,} of {model.name}; take a draft model of its family"
+            wrong.append(Fault(path=key, problem=problem))
+    faults += [fault.under(section) for fault in wrong]
+    return speculation, draft
+
+
 def _model(given: Any, settings: Sequence[str], path: Path, faults: list[Fault]) -> ModelSpec | None:
     """The model from its file or keys; `settings` are those over its file."""
     name = "model"
@@ -425,6 +473,7 @@ def _mapping(document: Values, name: str, faults: list[Fault]) -> Values:
 DECLARED_SECTIONS: Mapping[str, tuple[type, str]] = {
     "placement": (ServerPlacement, "How the model is spread over its GPUs."),
     "engine": (EngineSettings, "An engine of configs/engines by its `name`, and settings in place of its own."),
+    SPECULATION: (Speculation, "Drafts of further tokens, which one step verifies."),
     "load": (Load, "The requests."),
 }
 """Section → the dataclass whose fields are its keys, and its meaning."""

@@ -10,7 +10,9 @@ The rules are vLLM V1's (github.com/vllm-project/vllm, vllm/v1/core/sched/schedu
 - blocks of known tokens are held once. Whole ones alone are found again, and never the last token of a request: those of a prompt
   that others have too, and those of a preempted request's own until they are reused;
 - an asynchronous engine schedules a step while the one before it runs: what arrives in between waits for one more, and the
-  place of a request that ended is free one step later.
+  place of a request that ended is free one step later;
+- a decode with drafts takes a token of the step, and a place in the cache, for each of them too. Those accepted, and one more,
+  join its answer; the places of the others are written again by the next step.
 """
 
 from __future__ import annotations
@@ -77,6 +79,10 @@ class Rules(NamedTuple):
     """Share of a transfer that may hide behind the computing of what is sent, layer by layer."""
     coupled: int
     """The loop returns after each step in which a request ends, since another engine may have to learn of it; 0 or 1."""
+    drafts: int
+    """Draft tokens that each decode verifies; 0 for none."""
+    accepted: Any
+    """Draft tokens that a decode accepts, one element per decode; each request goes through them from a place of its own."""
 
 
 class Levels(NamedTuple):
@@ -105,6 +111,8 @@ class Table(NamedTuple):
     attention_us: Any
     contexts: Any
     sums_us: Any
+    decode_tokens: int
+    """Tokens that a decode computes: its own and its drafts."""
 
 
 class State(NamedTuple):
@@ -120,6 +128,8 @@ class State(NamedTuple):
     """Blocks of its segments that each request holds, or held before it was preempted."""
     room: Any
     """Tokens that the blocks of each request and of its segments hold."""
+    drafted: Any
+    """Place of each request in `Rules.accepted`: the decodes with drafts that it has had, and where it began."""
     joined: Any
     """Segments of its chain that each request holds."""
     builds: Any
@@ -489,8 +499,9 @@ def continue_running(requests: Requests, rules: Rules, levels: Levels, state: St
         todo = min(prompt[i] + made[i] - computed[i], budget)
         if made[i] >= output[i]:
             todo = 0
+        drafts = min(rules.drafts, budget - todo) if todo == 1 and computed[i] >= prompt[i] else 0
         if todo > 0:
-            lacking = computed[i] + todo - room[i]
+            lacking = computed[i] + todo + drafts - room[i]
             if lacking > 0:
                 need = -(-lacking // block)
                 while need > numbers[FREE] and numbers[RUNNING] > place:
@@ -504,13 +515,24 @@ def continue_running(requests: Requests, rules: Rules, levels: Levels, state: St
                 context += computed[i]
             else:
                 count_chunk(requests, rules, state, i, todo)
-            budget -= todo
+            budget -= todo + drafts
+            if drafts > 0:
+                todo += accepted_drafts(requests, rules, state, i, drafts)
         chunk[place] = todo
         place += 1
     numbers[BUDGET] = budget
     sums[DECODES] += decodes
     sums[CONTEXT] += context
     return undisturbed
+
+
+def accepted_drafts(requests: Requests, rules: Rules, state: State, i: int, drafts: int) -> int:
+    """Drafts of a decode that are accepted: no more than its answer has left after the token that any step adds."""
+    place = state.drafted[i]
+    state.drafted[i] = place + 1
+    accepted: int = min(rules.accepted[place % len(rules.accepted)], drafts)
+    left: int = requests.output[i] - state.made[i] - 1
+    return min(accepted, left)
 
 
 def preempt_last(requests: Requests, rules: Rules, levels: Levels, state: State) -> None:
@@ -701,7 +723,10 @@ def count_step(rules: Rules, state: State, record: Record, now: float, time: flo
 
 
 def quiet_steps(requests: Requests, rules: Rules, state: State) -> int:
-    """Steps that the running decodes can do before one of them ends, with the blocks that are free; 0 where one has just ended."""
+    """Steps that the running decodes can do before one of them ends, with the blocks that are free; 0 where one has just ended, and where
+    they differ in the drafts that they accept."""
+    if rules.drafts > 0:
+        return 0
     numbers, least, output = state.numbers, NO_END, requests.output
     running, made, computed, room = state.running, state.made, state.computed, state.room
     for place in range(numbers[RUNNING]):
@@ -775,7 +800,7 @@ def step_us(sums: Any, table: Table) -> float:
     if sums[CHUNKS] == 0:
         time += table.decode_us[decodes]
     else:
-        time += table.mixed_us[int(sums[TOKENS]) + decodes]
+        time += table.mixed_us[int(sums[TOKENS]) + table.decode_tokens * decodes]
         for place in range(DECODES):
             time += table.sums_us[place] * sums[place]
     return time
@@ -803,7 +828,7 @@ def remove_ended(requests: Requests, rules: Rules, levels: Levels, state: State)
 
 
 def finish_step(requests: Requests, state: State, record: Record, now: float) -> None:
-    """Count the tokens that a step computed; requests whose tokens are all computed have one more of output."""
+    """Count the tokens that a step computed and kept; requests whose tokens are all computed have one more of output."""
     numbers, running, chunk, computed, made = state.numbers, state.running, state.chunk, state.computed, state.made
     prompt, output = requests.prompt, requests.output
     for place in range(numbers[RUNNING]):
@@ -813,9 +838,9 @@ def finish_step(requests: Requests, state: State, record: Record, now: float) ->
         computed[i] += chunk[place]
         if computed[i] < prompt[i] + made[i]:
             continue
-        made[i] += 1
-        if made[i] == 1:
+        if made[i] == 0:
             record.first_us[i] = now
+        made[i] = computed[i] - prompt[i] + 1
         if made[i] == output[i]:
             record.last_us[i] = now
             numbers[DONE] += 1
@@ -836,7 +861,7 @@ def write_trace(row: Any, now: float, time: float, sums: Any, running: int, used
 HELPERS = (
     *(keep_last, take_out, reuse, take, take_beside, known_segments, known_own, hold_known, make_known, release),
     *(write_through, keep_in_tier, known_elsewhere, pull, join_pulled, first_ready, take_back),
-    *(pairs_within, continue_running, preempt_last, admit, run, next_request, enqueue, count_chunk),
+    *(pairs_within, continue_running, accepted_drafts, preempt_last, admit, run, next_request, enqueue, count_chunk),
     *(quiet_steps, repeat_decodes, step_us, next_event, count_step, remove_ended, finish_step, write_trace, advance),
 )
 """The functions that `play` calls, for numba to compile with it."""

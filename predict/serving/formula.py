@@ -33,15 +33,15 @@ def features_us(server: Server, sums: BatchSums) -> Floats:
     per_token = _flops_per_token(server)
     peak = gpu.peak_flops_per_us(server.placement.precision)
     head = model.hidden * model.vocab / server.tp
-    # the head takes each request's last token alone, in the dtype of activations whatever the dtype of the layers
-    head_us = 2 * head * sums.requests / gpu.peak_flops_per_us(server.activations)
+    # the head takes each request's last token alone, and its drafts, in the dtype of activations whatever the dtype of the layers
+    head_us = 2 * head * sums.scored / gpu.peak_flops_per_us(server.activations)
     moved = head * DTYPE_BYTES[server.activations] + _cached_bytes(server, sums)
     computed = computed_tokens(sums, server.engine.replayed_sizes)
     memory_us = _weights_us(server, computed) + moved / gpu.bytes_per_us() + _keys_us(server, sums)
     return np.column_stack(
         (
             (per_token * sums.prefill_tokens + _prefill_pair_flops(server, sums)) / peak,
-            (per_token * sums.decodes + _decode_pair_flops(server, sums)) / peak + head_us,
+            (per_token * sums.decode_tokens + _decode_pair_flops(server, sums)) / peak + head_us,
             memory_us,
             np.full_like(sums.tokens, model.layers),
             sums.requests,
@@ -108,7 +108,8 @@ def _decode_pair_flops(server: Server, sums: BatchSums) -> Floats:
     for each in served_mixers(server):
         recurrence = each.mixer.recurrence_flops(server.model) / server.tp / 3
         width = each.mixer.decode_score_width(each.share)
-        total += each.layers * (2 * width * _seen(each.share.window, sums) + recurrence * sums.decodes)
+        seen = _seen(each.share.window, sums) * sums.queries
+        total += each.layers * (2 * width * seen + recurrence * sums.decode_tokens)
     return total
 
 
@@ -189,7 +190,7 @@ def published_features_us(server: Server, sums: BatchSums) -> Floats:
     return np.column_stack(
         (
             compute_us(sums.prefill_tokens, sums.whole_prompt_pairs),
-            compute_us(sums.decodes, sums.decode_context),
+            compute_us(sums.decode_tokens, sums.decode_context * sums.queries),
             model.layers * (weights + cache) / gpu.bytes_per_us(),
             np.full_like(sums.tokens, model.layers),
             sums.requests,

@@ -41,6 +41,9 @@ def token_kernels(server: Server, tokens: int) -> dict[Group, list[Counted]]:
     for layers, calls in parts:
         for group, call, count in calls:
             found[group].append(Counted(call=call, phase="forward", count=layers * count))
+    if server.joined:
+        join = Gemm(dtype=server.activations, m=tokens, n=server.model.hidden, k=server.joined * server.model.hidden)
+        found["gemm"].append(Counted(call=join, phase="forward"))
     if server.tp > 1:
         # the rows of the embedding that are on other GPUs
         found["all_reduce"].append(Counted(call=_all_reduce(server, tokens), phase="forward"))
@@ -86,17 +89,22 @@ def prefill_attention(server: Server, tokens: int, *, kept: Kept | None = None) 
 
 
 def step_kernels(server: Server, batch: StepBatch) -> dict[Group, list[Counted]]:
-    """The kernels of one step; its decodes read their mean number of keys, and its chunks no keys of earlier ones."""
+    """The kernels of one step; its decodes read their mean number of keys, and its chunks no keys of earlier ones. A model that writes
+    drafts has a pass for each of them."""
     chunks = [chunk.tokens for chunk in batch.chunks]
-    requests = len(chunks) + len(batch.decodes)
-    found = token_kernels(server, sum(chunks) + len(batch.decodes))
-    for group, calls in head_kernels(server, requests).items():
+    drafted = server.speculation.drafts * len(batch.decodes)
+    found = token_kernels(server, sum(chunks) + len(batch.decodes) + drafted)
+    for group, calls in head_kernels(server, len(chunks) + len(batch.decodes) + drafted).items():
         found[group] += calls
     attention = [call for tokens in chunks for call in prefill_attention(server, tokens)]
     if batch.decodes:
         keys = max(1, sum(batch.decodes) // len(batch.decodes))
         attention += decode_attention(server, len(batch.decodes), keys)
-    return {**found, "attention": attention}
+    found["attention"] = attention
+    if drafting := server.drafting:
+        for group, calls in step_kernels(drafting, batch).items():
+            found[group] += [replace(one, count=server.speculation.drafts * one.count) for one in calls]
+    return found
 
 
 def _layer(server: Server, kind: LayerKind, tokens: int) -> Iterator[GroupedCall]:
@@ -158,6 +166,9 @@ class KernelFeatures:
     """Keys per sequence at which decode attention was priced."""
     attention_us: Floats
     """Decode attention, shape (batches, keys)."""
+    scores_us: Floats
+    """Its products alone at the share of the peak that attention reaches, of the same shape: with drafts to verify they may take longer
+    than the keys, which are read once for all tokens of a decode."""
     pair_us: float
     """Time per query-key pair of a chunk, in layers that keep all keys."""
     read_us: float
@@ -171,7 +182,7 @@ class KernelFeatures:
     def __call__(self, sums: BatchSums) -> Floats:
         engine, pure = self.server.engine, sums.prefill_tokens == 0
         tokens = computed_tokens(sums, engine.replayed_sizes)
-        requests = np.where(pure, tokens, sums.requests)
+        requests = np.where(pure, tokens, sums.scored)
         times = _between(self.sizes, self.by_tokens, tokens) + _between(self.sizes, self.by_requests, requests)
         attention = GROUPS.index("attention")
         times[:, attention] += self._decode_us(sums)
@@ -183,7 +194,14 @@ class KernelFeatures:
 
     def _decode_us(self, sums: BatchSums) -> Floats:
         decodes = np.maximum(sums.decodes, 1.0)
-        by_keys = _between(self.batches, self.attention_us, decodes)
+        if self.server.cluster.gpu.kind == "cpu":
+            # each token gathers the keys by itself
+            by_keys = _between(self.batches, self.attention_us, decodes * sums.queries)
+        else:
+            by_keys = _between(self.batches, self.attention_us, decodes)
+            if np.any(sums.drafted):
+                scores = _between(self.batches, self.scores_us, decodes) * sums.queries[:, None]
+                by_keys = np.maximum(by_keys, scores)
         keys = self.keys
         mean = np.clip(sums.decode_context / decodes, keys[0], None)
         place = np.clip(np.searchsorted(keys, mean, side="right") - 1, 0, len(keys) - 2)
@@ -199,8 +217,8 @@ def kernel_features(server: Server) -> KernelFeatures:
     engine = server.engine
     sizes = priced_tokens(engine)
     by_tokens = [_by_group(prices, token_kernels(server, size)) for size in sizes]
-    by_requests = [_by_group(prices, head_kernels(server, min(size, engine.max_num_seqs))) for size in sizes]
-    batches, priced = priced_batches(engine), priced_keys(server)
+    by_requests = [_by_group(prices, head_kernels(server, min(size, most_scored(server)))) for size in sizes]
+    batches, priced = priced_batches(server), priced_keys(server)
     attention = [[_sum(prices, decode_attention(server, batch, keys)) for keys in priced] for batch in batches]
     prompt_us = {kept: _sum(prices, prefill_attention(server, PROMPT, kept=kept)) for kept in get_args(Kept)}
     return KernelFeatures(
@@ -211,12 +229,25 @@ def kernel_features(server: Server) -> KernelFeatures:
         batches=np.array(batches, dtype=np.float64),
         keys=np.array(priced, dtype=np.float64),
         attention_us=np.array(attention),
+        scores_us=np.array([[_scores_us(server, batch, keys) for keys in priced] for batch in batches]),
         pair_us=prompt_us["all"] / pairs_within(0, PROMPT, 0),
         read_us=_read_us(server, prices, "all", priced[-2:]),
         window_pair_us=prompt_us["window"] / pairs_within(0, PROMPT, server.window),
         window_read_us=_read_us(server, prices, "window", [key for key in priced if key <= server.window][-2:]),
         prefill_token_us=prompt_us["state"] / PROMPT,
     )
+
+
+def _scores_us(server: Server, decodes: int, keys: int) -> float:
+    """µs of the products of decode attention at the share of the peak that attention reaches; 0 where no drafts are verified."""
+    gpu, found = server.cluster.gpu, 0.0
+    if not server.speculation.drafts:
+        return 0.0
+    for one in decode_attention(server, decodes, keys):
+        if isinstance(one.call, Operator):
+            peak = gpu.efficiency["attention"] * gpu.peak_flops_per_us(one.call.compute_dtype)
+            found += one.count * one.call.executed_flops("forward") / peak
+    return found
 
 
 def _read_us(server: Server, prices: Prices, kept: Kept, keys: Sequence[int]) -> float:
@@ -237,9 +268,15 @@ def priced_tokens(engine: EngineSettings) -> list[int]:
     return priced_sizes(engine.max_num_batched_tokens, engine.replayed_sizes)
 
 
-def priced_batches(engine: EngineSettings) -> list[int]:
-    """Numbers of decodes at which their attention is priced."""
-    return [batch for batch in BATCHES if batch < engine.max_num_seqs] + [engine.max_num_seqs]
+def priced_batches(server: Server) -> list[int]:
+    """Numbers of decodes at which their attention is priced; on a CPU each draft is one more of them."""
+    most = most_scored(server) if server.cluster.gpu.kind == "cpu" else server.engine.max_num_seqs
+    return [batch for batch in BATCHES if batch < most] + [most]
+
+
+def most_scored(server: Server) -> int:
+    """Most tokens of a step whose successors the head computes."""
+    return server.engine.max_num_seqs * (1 + server.speculation.drafts)
 
 
 def priced_keys(server: Server) -> list[int]:
@@ -292,9 +329,10 @@ serving_concurrency.csv)."""
 def with_launches(table: StepTable, server: Server) -> StepTable:
     """The table with no step shorter than its launches, where the engine is eager, or eager with prompts. GPU and host work side by
     side."""
-    layers = server.model.layers
+    layers, drafting = server.model.layers, server.drafting
     if server.engine.enforce_eager:
-        return table.at_least(layers * LAYER_US)
+        written = server.speculation.drafts * drafting.model.layers if drafting else 0
+        return table.at_least((layers + written) * LAYER_US)
     if server.engine.eager_prefill:
         sparse = sum(kind.sparse for kind in server.model.kinds())
         floor_us = sparse * SPARSE_PROMPT_US + (layers - sparse) * LAYER_US
@@ -307,17 +345,18 @@ def with_launches(table: StepTable, server: Server) -> StepTable:
 
 def requests_of_server(server: Server) -> list[Request]:
     """Each call once. Keys beyond the model's positions are left to what is learnt from the others."""
-    calls = dict.fromkeys(one.call for one in _kernels(server))
+    both = filter(None, (server, server.drafting))
+    calls = dict.fromkeys(one.call for each in both for one in _kernels(each))
     return [Request(call=call, phases=("forward",)) for call in calls]
 
 
 def _kernels(server: Server) -> Iterator[Counted]:
     engine, most = server.engine, server.model.max_positions
     for tokens in priced_tokens(engine):
-        for found in (token_kernels(server, tokens), head_kernels(server, min(tokens, engine.max_num_seqs))):
+        for found in (token_kernels(server, tokens), head_kernels(server, min(tokens, most_scored(server)))):
             for calls in found.values():
                 yield from calls
-    for batch in priced_batches(engine):
+    for batch in priced_batches(server):
         for keys in priced_keys(server):
             if not most or keys <= most:
                 yield from decode_attention(server, batch, keys)

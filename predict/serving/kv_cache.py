@@ -117,8 +117,10 @@ class KeptBytes:
 
 
 def kept_bytes(server: Server) -> KeptBytes:
-    """The bytes of a server's cache. Where every layer slides, none gives up a block early, and each token counts in full."""
-    caches = [(each.layers, each.mixer.cache(each.share)) for each in served_mixers(server)]
+    """The bytes of a server's cache, with that of the model that writes its drafts. Where every layer slides, none gives up a block early,
+    and each token counts in full."""
+    both = filter(None, (server, server.drafting))
+    caches = [(each.layers, each.mixer.cache(each.share)) for one in both for each in served_mixers(one)]
     whole = sum(layers * cache.token_bytes for layers, cache in caches if not cache.window)
     sliding = sum(layers * cache.token_bytes for layers, cache in caches if cache.window)
     return KeptBytes(
@@ -141,4 +143,15 @@ def weight_bytes(server: Server) -> float:
         layers += count * elements
     of_ends, stages = (model.embedding_parameters, model.head_parameters), server.placement.pp
     ends = (sum(of_ends) if stages == 1 else max(of_ends)) / tp
-    return layers / stages * server.weight_bytes + ends * DTYPE_BYTES[server.activations]
+    joined, size = server.joined * model.hidden**2, DTYPE_BYTES[server.activations]
+    return layers / stages * server.weight_bytes + (ends + joined) * size + _draft_bytes(server)
+
+
+def _draft_bytes(server: Server) -> float:
+    """Bytes of the weights that write drafts, but for ends that their model shares with the large one."""
+    draft, drafting = server.draft, server.drafting
+    if draft is None or drafting is None:
+        return 0.0
+    ends = draft.model.embedding_parameters + draft.model.head_parameters
+    shared = DTYPE_BYTES[server.activations] * ends / server.tp if draft.shares_ends else 0.0
+    return weight_bytes(drafting) - shared

@@ -12,6 +12,7 @@ from predict.layers.part import Mixer, parts_of
 from predict.layers.served import ServerShare
 from predict.model.spec import ModelSpec
 from predict.prices.kernels.attention import PACKING
+from predict.serving.speculation import Draft, Speculation
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, did_you_mean, shown
 from sampling.files.places import CONFIGS
@@ -103,6 +104,11 @@ class Server:
     engine_name: str
     """The file of configs/engines whose settings those of the engine start from."""
     engine: EngineSettings
+    speculation: Speculation = field(default_factory=Speculation)
+    draft: Draft | None = None
+    """The model that writes the drafts; None where none does."""
+    joined: int = 0
+    """Hidden states that a first product joins into one, where the model writes drafts from those of another."""
 
     @property
     def title(self) -> str:
@@ -114,7 +120,25 @@ class Server:
             *([f"dp {placed.dp}"] if placed.dp > 1 else []),
             *(["experts whole"] * (self.ep > 1)),
         ]
-        return f"{self.model.name} on {self.cluster.gpu.name}, {' · '.join(spread)}, {placed.precision}"
+        drafts = f", {self.speculation.kind} of {self.speculation.drafts}" * bool(self.speculation.drafts)
+        return f"{self.model.name} on {self.cluster.gpu.name}, {' · '.join(spread)}, {placed.precision}{drafts}"
+
+    @property
+    def drafting(self) -> Server | None:
+        """The model that writes the drafts, as a server on the same GPUs; None where none does. Heads of EAGLE and models of their own
+        stay in 16 bits whatever the large model's weights; a layer of multi-token prediction has its precision."""
+        if self.draft is None:
+            return None
+        placed = self.placement
+        own = placed.precision if self.draft.shares_ends else self.activations
+        placement = replace(
+            placed, precision=own, expert_parallel=placed.expert_parallel and self.draft.model.experts is not None
+        )
+        return replace(self.without_speculation, model=self.draft.model, placement=placement, joined=self.draft.joined)
+
+    @property
+    def without_speculation(self) -> Server:
+        return replace(self, speculation=Speculation(), draft=None)
 
     @property
     def tp(self) -> int:

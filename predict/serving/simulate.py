@@ -15,6 +15,7 @@ from predict.serving import engine_loop as loop
 from predict.serving.kv_cache import BlockPool
 from predict.serving.requests import in_closed_loop
 from predict.serving.server import EngineSettings
+from predict.serving.speculation import RING, accepted_tokens
 from predict.serving.step_table import StepTable
 from predict.serving.traffic import Chains, Load, Traffic, traffic_of
 from regressors.features.arrays import Floats, Ints
@@ -22,6 +23,8 @@ from sampling.errors import InfeasibleError
 from sampling.files.machine_code import compiled, pays
 from sampling.units import SECOND_US
 
+STRIDE = 1021
+"""Decodes by which the draws of accepted drafts of one request are ahead of those of the request before it."""
 AT_ONCE = 8
 """Tokens that a turn of the loop makes, at least: steps that repeat are played at once."""
 
@@ -130,6 +133,8 @@ def rules_of(engine: EngineSettings, blocks: int, table: StepTable, traffic: Tra
         whole_prompt=int(table.whole_prompt),
         reserving=int(engine.never_preempts),
         window=table.window,
+        drafts=table.speculation.drafts,
+        accepted=accepted_tokens(table.speculation),
         **(alone | between),
     )
 
@@ -155,6 +160,7 @@ def table_of(table: StepTable, as_form: Any) -> loop.Table:
         as_form(table.attention_us),
         as_form(table.contexts),
         as_form(sums_us),
+        table.decode_tokens,
     )
 
 
@@ -194,6 +200,7 @@ def state_of(
         held=zeros(count),
         base=zeros(count),
         room=zeros(count),
+        drafted=as_form(np.arange(count, dtype=np.int64) * STRIDE % RING),
         joined=zeros(count),
         builds=zeros(count),
         following=as_form(np.full(count, -1)),

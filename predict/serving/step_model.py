@@ -33,18 +33,22 @@ def table_of(server: Server, features: Features, weights: Sequence[float], *, wh
         return whole
 
     engine = server.engine
-    decodes, tokens = np.arange(engine.max_num_seqs + 1.0), np.arange(1.0, engine.max_num_batched_tokens + 1.0)
+    of_decode = 1 + server.speculation.drafts
+    decodes = np.arange(engine.max_num_seqs + 1.0)
+    # the decode that is served last may have fewer drafts than its time counts
+    tokens = np.arange(1.0, engine.max_num_batched_tokens + of_decode)
     chunk = step_us(prefills=1.0, prefill_tokens=2.0)[0]
     request_us = step_us(prefills=2.0, prefill_tokens=2.0)[0] - chunk
     prefill_token_us = (
-        step_us(decodes=1.0, prefills=1.0, prefill_tokens=2.0)[0]
+        step_us(decodes=1.0, prefills=1.0, prefill_tokens=1.0 + of_decode)[0]
         - step_us(decodes=2.0, prefills=1.0, prefill_tokens=1.0)[0]
         + request_us
-    )
+    ) / of_decode
     mixed = step_us(prefills=1.0, prefill_tokens=tokens) - request_us - prefill_token_us * tokens
     # decodes differ from as many tokens of a chunk by more than the keys that they read where they have states
-    own = step_us(decodes=decodes, prefills=1.0, prefill_tokens=1.0) - step_us(prefills=1.0, prefill_tokens=decodes + 1)
-    own += (prefill_token_us - request_us) * decodes
+    in_chunk = step_us(prefills=1.0, prefill_tokens=of_decode * decodes + 1)
+    own = step_us(decodes=decodes, prefills=1.0, prefill_tokens=1.0) - in_chunk
+    own += (of_decode * prefill_token_us - request_us) * decodes
     alone = step_us(decodes=decodes)
     keys = contexts_of(server)
     grid = step_us(decodes=np.repeat(decodes, len(keys)), decode_context=np.outer(decodes, keys).ravel())
@@ -66,6 +70,7 @@ def table_of(server: Server, features: Features, weights: Sequence[float], *, wh
         window_pair_us=slope_us("window_pairs"),
         window_context_us=slope_us("window_context"),
         request_us=request_us,
+        speculation=server.speculation,
     )
 
 

@@ -5,11 +5,12 @@ step = products[tokens] + attention[decodes, mean context] + the chunks' own + t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
 from predict.serving.batch import BatchSums
+from predict.serving.speculation import Speculation
 from regressors.features.arrays import Floats
 from sampling.errors import UserError
 
@@ -41,6 +42,13 @@ class StepTable:
     """The same two in sliding layers."""
     request_us: float
     """Time per request of the batch."""
+    speculation: Speculation = field(default_factory=Speculation)
+    """The drafts that the decodes verify, whose time the decodes' holds."""
+
+    @property
+    def decode_tokens(self) -> int:
+        """Tokens that a decode computes: its own and its drafts."""
+        return 1 + self.speculation.drafts
 
     @property
     def most_decodes(self) -> int:
@@ -48,18 +56,19 @@ class StepTable:
 
     @property
     def most_tokens(self) -> int:
-        return len(self.mixed_us) - 1
+        return len(self.mixed_us) - self.decode_tokens
 
     def times_us(self, sums: BatchSums) -> Floats:
         """The step's time for each batch. UserError for more decodes or tokens than the engine takes."""
-        decodes, tokens = sums.decodes.astype(np.intp), sums.tokens.astype(np.intp)
+        decodes, tokens = sums.decodes.astype(np.intp), (sums.prefill_tokens + sums.decodes).astype(np.intp)
         if decodes.max(initial=0) > self.most_decodes or tokens.max(initial=0) > self.most_tokens:
             raise UserError(
                 f"step batch: {decodes.max()} decodes and {tokens.max()} tokens, where the engine takes {self.most_decodes} "
                 f"(max_num_seqs) and {self.most_tokens} (max_num_batched_tokens); give smaller batches, or raise these"
             )
         pure = sums.prefill_tokens == 0
-        products = np.where(pure, self.decode_us[decodes], self.mixed_us[tokens])
+        computed = np.minimum(tokens + self.speculation.drafts * decodes, len(self.mixed_us) - 1)
+        products = np.where(pure, self.decode_us[decodes], self.mixed_us[computed])
         pairs = sums.whole_prompt_pairs if self.whole_prompt else sums.prefill_pairs
         chunks = self.pair_us * pairs + self.context_us * sums.prefill_context
         chunks += self.window_pair_us * sums.window_pairs + self.window_context_us * sums.window_context

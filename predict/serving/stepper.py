@@ -17,6 +17,7 @@ from predict.run.calibration_terms import NINETY
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import Client, Coefficients, shipped_coefficients
 from predict.serving.config import require_positions
+from predict.serving.drafting import Paying, features_with_drafts, paying, speculation_width
 from predict.serving.kernels import prefill_attention, prices_of, step_kernels, with_launches
 from predict.serving.kv_cache import CacheRoom, cache_room, require_batch_room
 from predict.serving.server import Server, served_mixers
@@ -57,7 +58,7 @@ class Stepper:
 
     @cached_property
     def features(self) -> Features:
-        return step_model(self.coefficients.model).features_of(self.server)
+        return features_with_drafts(step_model(self.coefficients.model), self.server)
 
     @cached_property
     def room(self) -> CacheRoom:
@@ -114,8 +115,14 @@ class Stepper:
             0.0 if known else UNMEASURED_WIDTH,
             self.unmeasured_width,
             ANOTHER_CPU if elsewhere else 0.0,
+            speculation_width(self.server),
             *([] if self.coefficients.server else self._widths_of_kind),
         )
+
+    def paying(self, context: int) -> Paying:
+        """The gain of drafts by number of requests that decode over so many tokens; for a server that has drafts."""
+        without = replace(self, server=self.server.without_speculation)
+        return paying(self.server, self.table, without.table, context)
 
     @property
     def _widths_of_kind(self) -> Iterator[float]:

@@ -78,6 +78,7 @@ class StepRow:
     update_actor_s: Number = None
     update_weights_s: Number = None
     step_s: Number = None
+    rollout_engine: str = ""
     notes: str = ""
 
 
@@ -101,7 +102,7 @@ STEPS = columns_of(
         "where a row comes from": "source missing step_is",
         "figures that are not compared": "reward_s values_s adv_s update_critic_s wait_gen_s testing_s tokens_per_step"
         " tokens_per_s_per_gpu mfu_actor peak_mem_gb samples",
-        "settings that are not read": "zero_stage rollout_engine gen_pp",
+        "settings that are not read": "zero_stage gen_pp",
     },
 )
 TRANSFERS = columns_of(TransferRow, STEPS.what, needed=("seconds",), not_read={"remarks": "notes"})
@@ -172,6 +173,14 @@ REQUIRED_BATCHES = re.compile(r"require_batches (\d+)")
 """Mini batches that it takes at once, which the table keeps among its notes."""
 TRAINER_SAMPLES = re.compile(r"T-GBS (\d+)")
 """NeMo-RL's samples of an optimizer step, which the table keeps among its notes."""
+SPECULATES = re.compile(
+    r"(?<!no )(?<!without )\b(MTP|EAGLE-?\d?|specul\w*|n-?gram|num_speculative_tokens)\b(?! off| disabled)",
+    re.IGNORECASE,
+)
+DRAFT_KINDS = {"eagle": re.compile(r"EAGLE", re.IGNORECASE), "ngram": re.compile(r"n-?gram", re.IGNORECASE)}
+DRAFT_TOKENS = re.compile(r"(?:num_speculative_tokens\D{0,3}|MTP[ =-]{0,3}|draft tokens?\D{0,3})(\d+)\b", re.IGNORECASE)
+DRAFT_ACCEPTANCE = re.compile(r"accept\w* (?:rate )?\D{0,3}(0\.\d+)", re.IGNORECASE)
+"""Words by which the notes of a row state drafts, how many they are and how many are accepted."""
 VARIANTS = re.compile(r"-(Base|Instruct|Math)\b")
 """Words of a model's name that do not change its shape."""
 ALGORITHMS = {"GRPO": "grpo", "PPO": "ppo", "DAPO": "dapo", "REINFORCE++": "reinforce++"}
@@ -332,6 +341,8 @@ def _placement(row: PublishedRow) -> dict[str, Any]:
     }
     if "enforce_eager" in row.text("notes"):
         rollout["enforce_eager"] = True
+    if drafted := _speculation(row):
+        rollout["speculation"] = drafted
     if colocated:
         if row.text("framework") == NEMO:
             rollout["dispatch"] = CHUNKS
@@ -343,6 +354,17 @@ def _placement(row: PublishedRow) -> dict[str, Any]:
     if stated is None:
         return {"placement": ONE_STEP_OFF, "rollout": rollout}
     return {"placement": ASYNC, "staleness": staleness, "fetches": _fetches(row), "rollout": rollout}
+
+
+def _speculation(row: PublishedRow) -> dict[str, Any]:
+    """The drafts of the engines, where a row says in words that they have some; with no kind named, those of the model's own layer."""
+    text = " ".join(map(row.text, ("rollout_engine", "framework_version", "notes")))
+    if not SPECULATES.search(text):
+        return {}
+    kind = next((kind for kind, words in DRAFT_KINDS.items() if words.search(text)), "mtp")
+    stated, accepted = DRAFT_TOKENS.search(text), DRAFT_ACCEPTANCE.search(text)
+    found: dict[str, Any] = {"kind": kind, "tokens": int(stated[1]) if stated else 1}
+    return found | ({"acceptance": float(accepted[1])} if accepted else {})
 
 
 def _fetches(row: PublishedRow) -> int:

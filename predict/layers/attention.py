@@ -117,7 +117,7 @@ class Attention(Mixer):
         heads, kv_heads = heads_on_rank(share.model, share.tp)
         kernel: dict[str, Any] = {"kernel": "" if share.shares_keys else UNPACKED}
         yield DecodeAttention(
-            dtype=share.kv_precision,
+            dtype=share.kv_dtype,
             batch=decodes,
             keys=keys,
             heads=heads,

@@ -235,7 +235,7 @@ class LatentAttention(Mixer):
 
     def decode_calls(self, share: ServerShare, decodes: int, keys: int) -> Iterator[Call]:
         yield DecodeAttention(
-            dtype=share.kv_precision,
+            dtype=share.kv_dtype,
             batch=decodes,
             keys=keys,
             heads=share.model.heads // share.tp,

@@ -137,16 +137,16 @@ class Mixture(Experts, FeedForward):
         everywhere = tokens * share.dp
         rows = max(1, round(everywhere * self.topk / share.ep))
         busy = max(1, round(experts_with_rows(max(1, self.count // share.ep), rows, EVEN)))
-        width = self.sliced_ffn(share.expert_slices)
+        width, products = self.sliced_ffn(share.expert_slices), share.expert_products
         for outputs, inputs in products_on_rank(self.expert_matrices(model), share.expert_slices).values():
             product = GroupedGemm(
-                dtype=share.precision,
+                dtype=products.dtype,
                 groups=busy,
                 rows=max(rows, busy),
                 n=outputs,
                 k=inputs,
                 distribution=EVEN,
-                kernel=UNTUNED if width >= UNTUNED_WIDTH else "",
+                kernel=products.kernel or (UNTUNED if width >= UNTUNED_WIDTH else ""),
             )
             yield "moe", product, 1
         yield "elementwise", SwiGLU(dtype=share.activations, tokens=rows, width=width), 1

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from predict.model.spec import ModelSpec
 from sampling.call import Call
 from sampling.cells.matrices import Matrix, products_on_rank
-from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.hardware.cluster import DTYPE_BYTES, ELEMENT_BYTES
 from sampling.operators.gemm import Gemm
 
 Group = Literal["gemm", "moe", "attention", "all_reduce", "elementwise"]
@@ -17,6 +17,21 @@ Group = Literal["gemm", "moe", "attention", "all_reduce", "elementwise"]
 GroupedCall = tuple[Group, Call, float]
 """Group, call and how often a layer runs it."""
 Kept = Literal["all", "window", "state"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Products:
+    """The products with some of a server's weights."""
+
+    dtype: str
+    kernel: str
+    """One that reads weights of fewer bits than `dtype`; empty for none."""
+    weight_bytes: float
+    """Bytes of a weight in memory, with its share of the scales."""
+
+
+CACHE_BYTES: Mapping[str, float] = {**DTYPE_BYTES, "int8": 1 + 2 / 128, "fp4": ELEMENT_BYTES["nvfp4"]}
+"""Dtype of the cache → bytes of an element: int8 has a 16-bit scale for each head of a token (of 128), four bits one for each 16."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,8 +46,9 @@ class ServerShare:
     ep: int
     """GPUs that share the experts, each with whole ones; 1 where every expert is sliced."""
     gpus_per_node: int
-    precision: str
-    """Dtype of the weights of the layers."""
+    products: Products
+    """Weights of the layers but for the experts."""
+    expert_products: Products
     activations: str
     kv_precision: str
     """Dtype of the cached keys and values."""
@@ -50,9 +66,14 @@ class ServerShare:
         return self.tp * self.dp // self.ep
 
     @property
-    def kv_bytes(self) -> int:
-        """Bytes of one cached element."""
-        return DTYPE_BYTES[self.kv_precision]
+    def kv_bytes(self) -> float:
+        """Bytes of one cached element, with its share of the scales."""
+        return CACHE_BYTES[self.kv_precision]
+
+    @property
+    def kv_dtype(self) -> str:
+        """The dtype of the kernels that read the cache: one with as many bits."""
+        return {"int8": "fp8", "fp4": "nvfp4"}.get(self.kv_precision, self.kv_precision)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,4 +98,5 @@ class LayerCache:
 def served_products(share: ServerShare, matrices: Iterable[Matrix], tokens: int) -> Iterator[GroupedCall]:
     """The products of these matrices on one GPU."""
     for outputs, inputs in products_on_rank(matrices, share.tp).values():
-        yield "gemm", Gemm(dtype=share.precision, m=tokens, n=outputs, k=inputs), 1
+        product = share.products
+        yield "gemm", Gemm(dtype=product.dtype, m=tokens, n=outputs, k=inputs, kernel=product.kernel), 1

@@ -13,6 +13,7 @@ from predict.interval import Interval
 from predict.prices.collectives import CollectiveCorrection
 from predict.prices.cost_model import CallPhase, CostModel
 from predict.prices.kernels.attention import UNLIKE_WIDTH, slowdown_of
+from predict.prices.kernels.products import OF_FEWER_BITS
 from predict.workload.layer import as_sampled
 from regressors.bank.times import Times
 from sampling.call import Call, Phase
@@ -23,6 +24,7 @@ from sampling.files.schema import read
 from sampling.hardware.cluster import Cluster
 from sampling.operators.attention import UNPACKED, Attention, DecodeAttention
 from sampling.operators.experts import UNTUNED, GroupedGemm
+from sampling.operators.gemm import Gemm
 from sampling.store.profiles import OWN, SHIPPED, home_of
 
 USUAL_BYTES = (2**16, 2**20, 2**23, 2**26)
@@ -52,6 +54,8 @@ class WithinSamples:
         call, phase = wanted
         if isinstance(call, DecodeAttention | GroupedGemm) and call.kernel in (UNPACKED, UNTUNED):
             return None  # no sampler has the engine's kernel, and those that it has are faster
+        if isinstance(call, Gemm | GroupedGemm) and call.kernel in OF_FEWER_BITS:
+            return time if time and time.source == "measured" else None  # what is learnt of other kernels says nothing
         if time is None or not isinstance(call, Collective):
             return time and _by_own_kernel(call, time, self.attention_kernel, cluster)
         if time.source == "measured":

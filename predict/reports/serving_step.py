@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from predict.reports.text import escape, fact, head, noted, notes_on_prices, stacked, step_fact, table
 from predict.serialise import each_picked, versioned
 from predict.serving.batch import StepBatch
+from predict.serving.formats import widened_note
 from predict.serving.kernels import EXECUTION, prices_of
 from predict.serving.questions import ServerAnswer
 from predict.serving.served_step import ServedStep
@@ -135,7 +136,9 @@ def _model_json(one: Stepper, batch: StepBatch) -> dict[str, Any]:
 
 def notes_on_step(stepper: Stepper, batch: StepBatch) -> list[str]:
     """Notes on the rows and on the coefficients that a batch's step rests on."""
-    return [*_notes_on_rows(stepper, batch), *_notes_on_coefficients(stepper)]
+    server = stepper.server
+    widened = widened_note(server.placement.precision, server.cluster.gpu)
+    return [*_notes_on_rows(stepper, batch), *_notes_on_coefficients(stepper), *([widened] if widened else [])]
 
 
 def _notes_on_coefficients(stepper: Stepper) -> list[str]:

@@ -25,6 +25,7 @@ from predict.layers.part import parts_of
 from predict.model.spec import ModelSpec
 from predict.prices.sample_provenance import require_known
 from predict.serving.batch import StepBatch
+from predict.serving.formats import QUANTIZATION, format_faults, stated_formats
 from predict.serving.requests import read_requests
 from predict.serving.server import (
     USUAL,
@@ -258,9 +259,13 @@ def load_serving(config: Config, overrides: Sequence[str] = ()) -> ServingRun:
         for name, example in REQUIRED.items()
         if name not in document
     ]
-    model = _model(document.get("model"), of_model, path, faults) if "model" in document else None
+    model, stated = _model(document.get("model"), of_model, path, faults) if "model" in document else (None, {})
     hardware = _hardware(document.get("hardware"), path, faults) if "hardware" in document else None
+    if model is not None and stated:
+        document["placement"] = {**stated, **_mapping(document, "placement", faults)}
     placement = _section(document, "placement", ServerPlacement, faults)
+    if hardware is not None and placement is not None:
+        faults += format_faults(placement.precision, placement.kv_precision, hardware_facts(hardware))
     engine_name, engine = _engine(document, hardware, faults)
     load = _load(document, path.parent, faults)
     speculation = _section(document, SPECULATION, Speculation, faults)
@@ -409,8 +414,10 @@ def drafts_of(
     return speculation, draft
 
 
-def _model(given: Any, settings: Sequence[str], path: Path, faults: list[Fault]) -> ModelSpec | None:
-    """The model from its file or keys; `settings` are those over its file."""
+def _model(
+    given: Any, settings: Sequence[str], path: Path, faults: list[Fault]
+) -> tuple[ModelSpec | None, dict[str, str]]:
+    """The model from its file or keys, and the formats of weights and cache that these state; `settings` are those over its file."""
     name = "model"
     if isinstance(given, str):
         file = shipped_file("model", given) or path.parent / given
@@ -418,7 +425,7 @@ def _model(given: Any, settings: Sequence[str], path: Path, faults: list[Fault])
         if keys is None:
             said, instead = as_read("model", given, file), shipped_instead("model", given, file)
             faults += [Fault(path="model", problem=f"{said}: {fault.problem}{instead}") for fault in wrong]
-            return None
+            return None, {}
         given, name = keys, file.stem
         for setting in parse_overrides(settings)[0]:
             given = override(given, setting.key, setting.value)
@@ -426,10 +433,11 @@ def _model(given: Any, settings: Sequence[str], path: Path, faults: list[Fault])
         faults.append(
             Fault(path="model", problem=f"{shown(given)} is neither a name, a path nor a mapping of keys; give one")
         )
-        return None
-    reading = read_model(given, name=name)
-    faults += [fault.under("model") for fault in reading.faults]
-    return reading.spec
+        return None, {}
+    formats, wrong = stated_formats(given[QUANTIZATION]) if given.get(QUANTIZATION) is not None else ({}, [])
+    reading = read_model({key: value for key, value in given.items() if key != QUANTIZATION}, name=name)
+    faults += [fault.under("model") for fault in (*wrong, *reading.faults)]
+    return reading.spec, formats
 
 
 def _hardware(given: Any, path: Path, faults: list[Fault]) -> str | None:

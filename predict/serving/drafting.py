@@ -15,13 +15,13 @@ from predict.serving.step_model import Features, StepModel
 from predict.serving.step_table import StepTable
 from regressors.features.arrays import Floats
 
-HOST_OF_PASS = 0.35
+HOST_OF_PASS = 0.6
 """Time of the host for one pass of the model that writes drafts, over that for a step of the large one: it plans the pass and launches it,
 but neither schedules nor answers. Set by the published gains of EAGLE-3 on one H100 (data/published/speculation.csv), of one request up to
-the batch at which they end; 0.2 to 0.6 leave them inside their intervals."""
+64 at once; 0.3 to 1 leave them inside their intervals."""
 HOST_OF_NGRAM = 0.35
 """The same of searching a text for the tokens that it ends with, whatever the number of drafts; assumed, as of a pass."""
-WIDTH = 0.10
+WIDTH = 0.15
 """Log half-width at 90 % of a step with drafts beyond that of one without: draft heads of one kind differ in width and vocabulary, and
 kernels that verify were not sampled."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predict.layers.served import CACHE_BYTES
 from predict.model.spec import Experts, LayerKind
 from predict.prices.kernels.attention import CACHE_BYTES_PER_US
 from predict.prices.kernels.products import GROUPED_START_US, MEMORY_SHARE, UNTUNED_SHARE, UNTUNED_START_US
@@ -31,7 +32,7 @@ def features_us(server: Server, sums: BatchSums) -> Floats:
     """The five features of each batch, shape (batches, 5)."""
     model, gpu = server.model, server.cluster.gpu
     per_token = _flops_per_token(server)
-    peak = gpu.peak_flops_per_us(server.placement.precision)
+    peak = gpu.peak_flops_per_us(server.products.dtype)
     head = model.hidden * model.vocab / server.tp
     # the head takes each request's last token alone, and its drafts, in the dtype of activations whatever the dtype of the layers
     head_us = 2 * head * sums.scored / gpu.peak_flops_per_us(server.activations)
@@ -78,10 +79,10 @@ def _weights_us(server: Server, tokens: Floats) -> Floats:
     for kind, count in Counter(model.kinds()).items():
         matrices = (*model.mixer(kind).matrices(model), *model.feed_forward(kind).matrices(model))
         elements = sum(matrix.on_rank(server.tp).elements for matrix in matrices)
-        total += count * elements * server.weight_bytes / bytes_per_us
+        total += count * elements * server.products.weight_bytes / bytes_per_us
         if not (kind.sparse and model.experts):
             continue
-        expert_us = _expert_elements(server, model.experts) * server.weight_bytes / bytes_per_us
+        expert_us = _expert_elements(server, model.experts) * server.expert_products.weight_bytes / bytes_per_us
         everywhere = tokens * server.placement.dp
         read_us = distinct_experts(model.experts, everywhere) * expert_us / server.expert_ranks
         if model.experts.sliced_ffn(server.expert_ranks // server.ep) >= UNTUNED_WIDTH:
@@ -177,8 +178,8 @@ def published_features_us(server: Server, sums: BatchSums) -> Floats:
     """
     model, gpu = server.model, server.cluster.gpu
     sizes = _sizes(server)
-    flops = server.tp * gpu.peak_flops_per_us(server.placement.precision) / model.layers
-    weight_bytes, kv_bytes = server.weight_bytes, DTYPE_BYTES[server.placement.kv_precision]
+    flops = server.tp * gpu.peak_flops_per_us(server.products.dtype) / model.layers
+    weight_bytes, kv_bytes = server.expert_products.weight_bytes, CACHE_BYTES[server.placement.kv_precision]
 
     def compute_us(tokens: Floats, pairs: Floats) -> Floats:
         products = 2 * tokens * sizes.projections + 2 * tokens * sizes.topk * sizes.expert

@@ -131,20 +131,21 @@ def kept_bytes(server: Server) -> KeptBytes:
 
 
 def weight_bytes(server: Server) -> float:
-    """Bytes of the weights on one GPU: layers in the placement's precision, embedding and head in the precision of activations; with
+    """Bytes of the weights on one GPU: layers in the placement's formats, embedding and head in the precision of activations; with
     pipeline stages on the one with the larger of these two."""
     model, tp = server.model, server.tp
     layers = 0.0
+    weight, expert_weight = server.products.weight_bytes, server.expert_products.weight_bytes
     for kind, count in Counter(model.kinds()).items():
         parts = (model.mixer(kind), model.feed_forward(kind))
-        elements: float = sum(matrix.on_rank(tp).elements for part in parts for matrix in part.matrices(model))
+        size = weight * sum(matrix.on_rank(tp).elements for part in parts for matrix in part.matrices(model))
         if kind.sparse and model.experts:
-            elements += model.experts.routed_parameters(model) / server.expert_ranks
-        layers += count * elements
+            size += expert_weight * model.experts.routed_parameters(model) / server.expert_ranks
+        layers += count * size
     of_ends, stages = (model.embedding_parameters, model.head_parameters), server.placement.pp
     ends = (sum(of_ends) if stages == 1 else max(of_ends)) / tp
     joined, size = server.joined * model.hidden**2, DTYPE_BYTES[server.activations]
-    return layers / stages * server.weight_bytes + (ends + joined) * size + _draft_bytes(server)
+    return layers / stages + (ends + joined) * size + _draft_bytes(server)
 
 
 def _draft_bytes(server: Server) -> float:

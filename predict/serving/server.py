@@ -9,9 +9,10 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 from predict.layers.part import Mixer, parts_of
-from predict.layers.served import ServerShare
+from predict.layers.served import Products, ServerShare
 from predict.model.spec import ModelSpec
 from predict.prices.kernels.attention import PACKING
+from predict.serving.formats import CACHES, PLAIN, WEIGHTS, products_of
 from predict.serving.speculation import Draft, Speculation
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, did_you_mean, shown
@@ -21,7 +22,7 @@ from sampling.hardware.cluster import DTYPE_BYTES, Cluster, Gpu, hardware_facts,
 from sampling.hardware.hardware_file import Hardware
 
 SLIDING = "sliding"
-PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
+PRECISIONS = PLAIN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,9 +80,12 @@ class ServerPlacement:
     among them."""
     expert_parallel: bool = False
     """Each of these GPUs holds whole experts rather than a slice of each."""
-    precision: Annotated[str, one_of(*PRECISIONS)] = "bf16"
-    """Dtype of the weights of the layers; with fp8 the head stays in bf16."""
-    kv_precision: Annotated[str, one_of(*PRECISIONS)] = "bf16"
+    precision: Annotated[str, one_of(*WEIGHTS)] = "bf16"
+    """Format of the weights of the layers; embedding and head stay in bf16 with those of fewer bits. w4a16 and w8a16: AWQ's and GPTQ's
+    integers, with activations in 16 bits; w8a8: int8 of both; fp8_block, nvfp4, mxfp4: scales by block."""
+    quantised: Literal["layers", "experts"] = "layers"
+    """The weights that have this format: those of whole layers, or of routed experts alone, others being in bf16."""
+    kv_precision: Annotated[str, one_of(*CACHES)] = "bf16"
     """Dtype of the cached keys and values."""
 
     @property
@@ -172,8 +176,14 @@ class Server:
         return "fp32" if self.placement.precision == "fp32" else "bf16"
 
     @property
-    def weight_bytes(self) -> int:
-        return DTYPE_BYTES[self.placement.precision]
+    def products(self) -> Products:
+        """Products with the weights of layers, but for the experts'."""
+        of_experts = self.placement.quantised == "experts"
+        return products_of(self.activations if of_experts else self.placement.precision, self.cluster.gpu)
+
+    @property
+    def expert_products(self) -> Products:
+        return products_of(self.placement.precision, self.cluster.gpu)
 
     def share(self, window: int = 0) -> ServerShare:
         """One GPU's share, as the parts of a layer ask it; `window` is the one of the layer's queries, 0 for none."""
@@ -184,7 +194,8 @@ class Server:
             dp=placed.dp,
             ep=self.ep,
             gpus_per_node=self.cluster.gpus_per_node,
-            precision=placed.precision,
+            products=self.products,
+            expert_products=self.expert_products,
             activations=self.activations,
             kv_precision=placed.kv_precision,
             # torch's kernel on a CPU gathers the blocks of a cache

@@ -18,6 +18,7 @@ from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import Client, Coefficients, shipped_coefficients
 from predict.serving.config import require_positions
 from predict.serving.drafting import Paying, features_with_drafts, paying, speculation_width
+from predict.serving.formats import format_width
 from predict.serving.kernels import prefill_attention, prices_of, step_kernels, with_launches
 from predict.serving.kv_cache import CacheRoom, cache_room, require_batch_room
 from predict.serving.server import Server, served_mixers
@@ -116,6 +117,7 @@ class Stepper:
             self.unmeasured_width,
             ANOTHER_CPU if elsewhere else 0.0,
             speculation_width(self.server),
+            format_width(self.server.products, self.server.expert_products),
             *([] if self.coefficients.server else self._widths_of_kind),
         )
 

@@ -43,6 +43,11 @@ __all__ = [
 ]
 
 
+INT8_AT_TWICE_BF16 = ("ampere", "ada", "hopper", "cdna3")
+"""Architectures that multiply int8 at twice the rate of bf16: the data sheets of A100 (624), L40S (733), H100 (1,979) and MI300X (2,614.9
+TOPS). Serving engines have no such kernels for later ones (vLLM, csrc/quantization/w8a8)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
     """One rank's device. On a CPU this is the rank's share of the cores, and `threads` says how many.
@@ -78,6 +83,8 @@ class Gpu:
 
     def peak_flops_per_us(self, dtype: str) -> float:
         """FLOPs per microsecond at the dense peak; ConfigError for a dtype that the device lacks."""
+        if dtype == "int8" and "int8" not in self.peak_tflops and self.architecture in INT8_AT_TWICE_BF16:
+            return 2 * self.peak_flops_per_us("bf16")
         peak = PEAK_OF.get(dtype, dtype)
         if peak not in self.peak_tflops:
             known = ", ".join(self.peak_tflops)

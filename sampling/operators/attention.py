@@ -81,6 +81,7 @@ class Attention(Operator):
         }
 
 
+CACHED_IN_FEWER_BITS = ("fp8", "nvfp4")
 UNPACKED = "unpacked"
 """A kernel in which each query head reads the keys and values that it shares with others by itself, most often from the cache."""
 
@@ -116,6 +117,11 @@ class DecodeAttention(Operator):
     """UNPACKED, or another that a measurement names; empty for one that reads keys once for all heads that share them."""
 
     @property
+    def compute_dtype(self) -> str:
+        """Keys and values of fewer bits are widened as they are read."""
+        return "bf16" if self.dtype in CACHED_IN_FEWER_BITS else self.dtype
+
+    @property
     def seen(self) -> int:
         """Keys that are read per sequence."""
         return min(self.window, self.keys) if self.window else self.keys
@@ -130,7 +136,7 @@ class DecodeAttention(Operator):
     def bytes_moved(self, phase: Phase) -> float:
         kept = self.head_dim + (0 if self.values_in_keys else self.head_dim)
         own = self.heads * (self.head_dim + self.value_dim)
-        return 1.0 * self.item_bytes * self.batch * (kept * self.kv_heads * self.seen + own)
+        return 1.0 * self.operand_bytes * self.batch * (kept * self.kv_heads * self.seen + own)
 
 
 @register

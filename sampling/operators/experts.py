@@ -11,6 +11,7 @@ from sampling.arithmetic.expert_rows import experts_with_rows
 from sampling.arithmetic.operator import WITH_WEIGHTS, Composite, Operator, counted_in, physics_features, wave_features
 from sampling.call import Counted, Phase, register
 from sampling.hardware.cluster import Cluster
+from sampling.operators.gemm import INT8, WIDENED_BYTES, bytes_of_weight
 from sampling.operators.memory_bound import Gelu, SwiGLU
 
 PER_EXPERT, IN_GRAPH = "per_expert", "per_expert_in_graph"
@@ -45,6 +46,10 @@ class GroupedGemm(Operator):
     kernel: str = ""
     """Library or kernel family that computes it, if a measurement names one."""
 
+    @property
+    def compute_dtype(self) -> str:
+        return "int8" if self.kernel == INT8 else self.dtype
+
     def flops(self, phase: Phase) -> float:
         return 2.0 * self.rows * self.n * self.k * (2 if phase == "backward" else 1)
 
@@ -55,6 +60,9 @@ class GroupedGemm(Operator):
         return self._bytes(phase, experts=experts_with_rows(self.groups, self.rows, self.distribution))
 
     def _bytes(self, phase: Phase, *, experts: float) -> float:
+        if self.kernel in WIDENED_BYTES or self.kernel == INT8:
+            weight = bytes_of_weight(self.kernel, self.operand_bytes)
+            return self.operand_bytes * self.rows * (self.k + self.n) + weight * experts * self.n * self.k
         one_product = self.operand_bytes * (self.rows * (self.k + self.n) + experts * self.n * self.k)
         return one_product * (2 if phase == "backward" else 1)
 

@@ -23,6 +23,27 @@ READS: Mapping[str, int] = {"fp8": 1, "nvfp4": 2, "mxfp4": 1}
 is found first (NVIDIA, Pretraining Large Language Models with NVFP4, arXiv 2509.25149, section 4)."""
 
 
+SCALE_BITS = 16
+WIDENED_BYTES: Mapping[str, float] = {
+    "w4a16": (4 + (SCALE_BITS + 4) / 128) / 8,
+    "w8a16": (8 + SCALE_BITS / 128) / 8,
+    "fp8_a16": 1.0,
+    "nvfp4_a16": ELEMENT_BYTES["nvfp4"],
+    "mxfp4_a16": ELEMENT_BYTES["mxfp4"],
+}
+"""Kernels that multiply 16-bit inputs by weights of fewer bits, which they widen as they read them (Marlin, arXiv 2408.11743) → bytes of a
+weight. Integers have a scale for each 128 of them, and those of four bits a zero point (AWQ, arXiv 2306.00978; GPTQ's files)."""
+INT8 = "w8a8"
+"""A kernel that multiplies int8 by int8, its inputs brought to eight bits by a kernel before it."""
+FP8_BLOCK = "fp8_block"
+"""A kernel of fp8 with a scale for each 128 x 128 weights and for each 128 inputs (DeepSeek-V3, arXiv 2412.19437, section 3.3.2)."""
+
+
+def bytes_of_weight(kernel: str, operand_bytes: float) -> float:
+    """Bytes of a weight as a kernel reads it; `operand_bytes` are those of its dtype."""
+    return 1.0 if kernel == INT8 else WIDENED_BYTES.get(kernel, operand_bytes)
+
+
 def is_scaled(dtype: str) -> bool:
     """Whether products of this dtype take operands with scales, which kernels before them make."""
     return dtype in READS
@@ -54,6 +75,10 @@ class Gemm(Operator):
     kernel: str = ""
     """Library or kernel family that computes it, if a measurement names one."""
 
+    @property
+    def compute_dtype(self) -> str:
+        return "int8" if self.kernel == INT8 else self.dtype
+
     def flops(self, phase: Phase) -> float:
         return 2.0 * self.m * self.n * self.k * (2 if phase == "backward" else 1)
 
@@ -64,6 +89,9 @@ class Gemm(Operator):
         wider = max(0, LEAST_OUTPUT_BYTES - self.operand_bytes)
         made = {"forward": "y", "backward_input": "x", "backward_weight": "weight"}
         written = sizes[made[phase]] if phase in made else sizes["x"] + sizes["weight"]
+        if self.kernel in WIDENED_BYTES or self.kernel == INT8:
+            weight = bytes_of_weight(self.kernel, self.operand_bytes)
+            return weight * sizes["weight"] + self.operand_bytes * (sizes["x"] + sizes["y"])
         return 1.0 * (self.operand_bytes * every * (2 if phase == "backward" else 1) + wider * written)
 
     def features(self, phase: Phase, cluster: Cluster) -> dict[str, float]:

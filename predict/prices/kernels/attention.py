@@ -205,7 +205,7 @@ def decode_attention_us(call: DecodeAttention, phase: Phase, gpu: Gpu) -> tuple[
     start_us = DECODE_START_US.get(gpu.architecture, START_ELSEWHERE)
     us = call.bytes_moved(phase) / (share * gpu.bytes_per_us())
     if call.kernel == UNPACKED:
-        by_each_head = 2 * call.item_bytes * call.batch * call.heads * call.seen * call.head_dim
+        by_each_head = 2 * call.operand_bytes * call.batch * call.heads * call.seen * call.head_dim
         us = max(us, by_each_head / CACHE_BYTES_PER_US)
     compute_us = call.flops(phase) / (COMPUTE_SHARE * gpu.peak_flops_per_us(COMPUTED_IN))
     return start_us + max(us, compute_us), DECODE_WIDTH

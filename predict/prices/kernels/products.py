@@ -16,7 +16,18 @@ from sampling.arithmetic.expert_rows import BALANCED
 from sampling.call import Phase
 from sampling.hardware.cluster import BLOCK_SCALED_BYTES, Gpu
 from sampling.operators.experts import IN_GRAPH, PER_EXPERT, UNTUNED, GroupedGemm
-from sampling.operators.gemm import READS, BatchedGemm, Gemm, is_scaled, scaling_bytes
+from sampling.operators.gemm import (
+    FP8_BLOCK,
+    INT8,
+    LEAST_OUTPUT_BYTES,
+    READS,
+    WIDENED_BYTES,
+    BatchedGemm,
+    Gemm,
+    bytes_of_weight,
+    is_scaled,
+    scaling_bytes,
+)
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 128), (128, 64), (64, 64))
 TILE_EDGE_COST = 0.083
@@ -63,6 +74,8 @@ SHAPES = tuple((h, w, 2.0 * h * w * (1 + TILE_EDGE_COST * 64 * (1 / h + 1 / w - 
 def gemm_us(call: Gemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     """y[m, n] = x[m, k]·Wᵀ; backward-input has k products [m, n]·[n, k], backward-weight [n, m]·[m, k]."""
     m, n, k, dtype = call.m, call.n, call.k, call.dtype
+    if phase == "forward" and call.kernel in OF_FEWER_BITS:
+        return _of_fewer_bits_us(call, gpu)
     if phase == "forward":
         us = product_us(m, n, k, 1, dtype, call.operand_bytes, gpu) + _to_fp4_us(m * k, dtype, gpu)
         return us, product_width(us, dtype, gpu)
@@ -72,6 +85,44 @@ def gemm_us(call: Gemm, phase: Phase, gpu: Gpu) -> tuple[float, float]:
     if phase != "backward_input":
         us += product_us(n, k, m, 1, dtype, call.operand_bytes, gpu, BACKWARD_SHARE)
     return us, product_width(us, dtype, gpu)
+
+
+WIDENED_SHARE, WIDENED_MEMORY_SHARE, WIDENED_WIDTH = 0.85, 0.90, 0.25
+"""Weights of fewer bits that are widened as they are read, over 16-bit ones: compute, which Marlin's authors have 10 to 20 % below a plain
+product at 128 rows and more; bandwidth, 0.29 of the time for 0.26 of the bytes at 1 to 4 rows per expert; and the addition to the log
+half-width (AIConfigurator's tables of vLLM 0.14's Marlin experts on H100, 4,129 shapes: 0.29 to 0.43 of bf16's time below 16 rows per
+expert, 0.89 above 256)."""
+INT8_SHARE, INT8_WIDTH = 0.75, 0.30
+"""Share of twice the 16-bit rate that products of int8 reach, and the addition to their width; assumed, as of fp8."""
+FP8_BLOCK_SHARE, FP8_BLOCK_WIDTH = 0.81, 0.25
+"""Rate of fp8 with scales by block over that of fp8 with one scale: 1.23 times the time above 1,024 rows, and up to 1.8 of few (vLLM 0.14
+on H100, 4,704 shapes of AIConfigurator), where quantising the inputs costs a kernel of its own."""
+OF_FEWER_BITS = (*WIDENED_BYTES, INT8, FP8_BLOCK)
+
+
+def _of_fewer_bits_us(call: Gemm, gpu: Gpu) -> tuple[float, float]:
+    """A product whose weights have fewer bits than its inputs had."""
+    m, n, k = call.m, call.n, call.k
+    weight = bytes_of_weight(call.kernel, call.operand_bytes)
+    bytes_per_us = MEMORY_SHARE * gpu.bytes_per_us()
+    if call.kernel in WIDENED_BYTES:
+        compute_us = waves_us(m, n, k, 1, WIDENED_SHARE * best_flops_per_us(call.dtype, gpu), gpu)
+        memory_us = (weight * n * k / WIDENED_MEMORY_SHARE + LEAST_OUTPUT_BYTES * m * (k + n)) / bytes_per_us
+        us = START_US + overlapped_us(compute_us, memory_us)
+        return us, product_width(us, call.dtype, gpu) + WIDENED_WIDTH
+    if call.kernel == INT8:
+        speed, width = _int8_flops_per_us(gpu), INT8_WIDTH
+    else:
+        speed, width = FP8_BLOCK_SHARE * best_flops_per_us(call.dtype, gpu), FP8_BLOCK_WIDTH
+    # inputs are read in 16 bits, written in eight, and read by the product
+    moved = weight * n * k + m * k + LEAST_OUTPUT_BYTES * m * n
+    quantised_us = START_US + (LEAST_OUTPUT_BYTES + 1) * m * k / bytes_per_us
+    us = START_US + overlapped_us(waves_us(m, n, k, 1, speed, gpu), moved / bytes_per_us) + quantised_us
+    return us, product_width(us, call.dtype, gpu) + width
+
+
+def _int8_flops_per_us(gpu: Gpu) -> float:
+    return INT8_SHARE * gpu.efficiency["gemm"] * gpu.peak_flops_per_us("int8")
 
 
 def _to_fp4_us(elements: int, dtype: str, gpu: Gpu) -> float:
@@ -219,6 +270,11 @@ def _quantised_us(call: GroupedGemm, width: int, gpu: Gpu) -> float:
 
 def grouped_memory_us(call: GroupedGemm, busy: int, gpu: Gpu) -> float:
     """The time in which a grouped product's rows, and the weights of its busy experts, are moved."""
+    if call.kernel in WIDENED_BYTES or call.kernel == INT8:
+        weight = bytes_of_weight(call.kernel, call.operand_bytes) / WIDENED_MEMORY_SHARE
+        return (call.operand_bytes * call.rows * (call.k + call.n) + weight * busy * call.n * call.k) / (
+            MEMORY_SHARE * gpu.bytes_per_us()
+        )
     moved = call.operand_bytes * (call.rows * (call.k + call.n) + busy * call.n * call.k)
     return moved / (MEMORY_SHARE * gpu.bytes_per_us())
 
@@ -268,9 +324,8 @@ def _rowwise_us(call: GroupedGemm, columns: int, inner: int, busy: int, gpu: Gpu
 def _compute_us(call: GroupedGemm, columns: int, inner: int, busy: int, gpu: Gpu) -> float:
     even = call.distribution == BALANCED
     rows = -(-call.rows // busy) if even else call.rows / busy
-    return waves_us(
-        rows, columns, inner, busy, GROUPED_SHARE * best_flops_per_us(call.dtype, gpu), gpu, uneven=not even
-    )
+    best = _int8_flops_per_us(gpu) if call.kernel == INT8 else best_flops_per_us(call.dtype, gpu)
+    return waves_us(rows, columns, inner, busy, GROUPED_SHARE * best, gpu, uneven=not even)
 
 
 def _weight_gradient_us(call: GroupedGemm, busy: int, gpu: Gpu) -> float:

@@ -153,8 +153,8 @@ class Speculation:
 
 
 def _shares_at(first: float, later: float, drafts: int) -> Floats:
-    """Share of the drafts of which the tokens up to each position are accepted, by the acceptance of the first and, over it, of the others."""
-    shares: Floats = np.cumprod(np.where(np.arange(drafts) == 0, first, later * first))
+    """Share of the drafts of which the tokens up to each position are accepted; `later` is the acceptance of the others over the first's."""
+    shares: Floats = np.cumprod(np.array([first, *[later * first] * drafts])[:drafts])
     return shares
 
 

@@ -153,7 +153,7 @@ class Speculation:
 
 
 def _shares_at(first: float, later: float, drafts: int) -> Floats:
-    """Share of the drafts of which the tokens up to each position are accepted; `later` is the acceptance of the others over the first's."""
+    """Share of the drafts whose tokens up to each position are accepted; `later` is the acceptance of the others over the first's."""
     shares: Floats = np.cumprod(np.array([first, *[later * first] * drafts])[:drafts])
     return shares
 

@@ -14,6 +14,7 @@ from regressors.accuracy.units import OWN
 from regressors.bank import artifact
 from regressors.bank.fitted_operator import FittedOperator
 from regressors.dataset.donor import Donors, no_donor
+from regressors.dataset.pace_facts import RULE
 from regressors.dataset.training_data import TrainingData, load_profile
 from regressors.fitting.fit import fit_operator
 from regressors.fitting.selection import ALONE
@@ -84,6 +85,7 @@ def train(
         "sustained": [list(key) for key in profile.sustained],
         "device": dict(profile.device),
         "pace": dict(profile.pace),
+        "pace_rule": RULE,
         "hardware": {str(threads): digest for threads, digest in profile.hardware.items()},
         "provenance": dict(profile.provenance),
     }

@@ -20,7 +20,7 @@ from regressors.bank.times import Times
 from regressors.features.arrays import Floats
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster
-from sampling.hardware.readings import CpuClock
+from sampling.hardware.readings import CpuClock, Reading
 from sampling.store.pace import RESOURCES, resource_shares
 
 CORES = 2
@@ -228,6 +228,8 @@ class SyntheticMachine:
             "sampling.timing.time_calls.build": build,
             "sampling.timing.pace.build": build,
             "sampling.timing.time_calls.host_stopwatch": self.stopwatch_of,
+            "sampling.timing.time_calls.gpu_timer": lambda device, cache_bytes: SyntheticDevice(self),
+            "sampling.timing.device_states.read_cpu_clock": self._cpu_clock,
             "sampling.timing.timer.thread_stopwatch": self._thread_stopwatch,
             "sampling.timing.timer.read_cpu_clock": self._cpu_clock,
             **{f"sampling.timing.{module}.time": clock for module in ("time_calls", "timer", "pace")},
@@ -253,6 +255,52 @@ class SyntheticWorkload:
         self._machine.last_run_us = self._luck * own_us
 
 
+HOST_US = 200.0
+"""Time of the host per run on a GPU: the preparation, the flush of the cache, two events; as the rehearsal of sessions has it."""
+LAUNCH_US = 6.0
+CLOCK_MHZ = 1980.0
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticDevice:
+    """The `DeviceTimer` of a synthetic machine with a GPU, whose clock follows the slowdown of compute."""
+
+    machine: SyntheticMachine
+
+    def flush_caches(self, workload: SyntheticWorkload) -> None:
+        self.rest(HOST_US / 1e6)
+
+    def launching(self, run: Callable[[], None]) -> tuple[float, float]:
+        return LAUNCH_US, self.isolated(run)
+
+    def wait(self, wait_us: float) -> None:
+        self.rest(wait_us / 1e6)
+
+    def isolated(self, run: Callable[[], None], *, lead: Callable[[], None] = lambda: None) -> float:
+        lead()
+        run()
+        return self.machine.last_run_us
+
+    def queued(self, run: Callable[[], None]) -> Callable[[], float]:
+        time_us = self.isolated(run)
+        return lambda: time_us
+
+    def replayed(self, workload: SyntheticWorkload, phase: Phase) -> float:
+        return self.isolated(lambda: workload.run(phase))
+
+    def synchronize(self) -> None: ...
+
+    def rest(self, seconds: float) -> None:
+        self.machine.now_s += seconds
+
+    def now_s(self) -> float:
+        return self.machine.now_s
+
+    def reading(self) -> Reading:
+        slowest = float(self.machine.slowdown(self.machine.now_s)[0].max())
+        return Reading(clock_mhz=CLOCK_MHZ / slowest, power_w=None)
+
+
 class SyntheticRanks:
     """All ranks of the machine, seen from rank 0."""
 
@@ -270,6 +318,8 @@ class SyntheticRanks:
         return value
 
     def gather(self, values: list[float]) -> list[list[float]]:
+        if self._machine.ranks == 1:
+            return [values]
         found = [values, *map(list, zip(*self.others[-len(values) :], strict=True))]
         self.others.clear()
         return found

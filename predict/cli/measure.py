@@ -97,7 +97,7 @@ def _pace(options: argparse.Namespace, found: Measurement | RlMeasurement) -> Pa
     else:
         run = load_rl(options.config, options.overrides).base
     with suppress(SamplesError):
-        return pace_over(estimate(run, require_fit=False), found.references_us)
+        return pace_over(estimate(run, require_fit=False), found.references)
     return None
 
 

@@ -132,7 +132,7 @@ def _at_pace_now(options: argparse.Namespace) -> tuple[Pace, dict[str, Predictio
     (prediction,) = _predictions(options).values()
     pace = pace_now(prediction)
     log(str(pace))
-    return pace, {"simulate": at_pace(prediction.run, pace.by_resource)}
+    return pace, {"simulate": at_pace(prediction.run, pace.shown)}
 
 
 def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:

@@ -201,13 +201,13 @@ def body(config: str, overrides: Sequence[str], steps: int) -> dict[str, Any]:
     rl = load_rl(config, overrides)
     grpo, reference = Grpo(rl), ReferenceTimes(rl.base.cluster)
     done = []
-    for _ in range(steps):
-        reference.read_if_due()
+    for step in range(steps):
+        reference.before_step(step)
         before = Usage.now()
         phases, reward = grpo.step()
         done.append({"phases": phases, "reward": reward, **asdict(Usage.now().since(before))})
     return {
         "steps": done,
         "versions": {"torch": importlib.metadata.version("torch")},
-        "reference_us": reference.medians_us(),
+        "references": asdict(reference.summary()),
     }

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from predict.measurement.system_noise import noise_of, quiet_steps
 from predict.run.training_run import TrainingRun
-from sampling.store.pace import Resource
+from sampling.store.pace import References
 
 Number = TypeVar("Number", int, float)
-ReferenceUs: TypeAlias = Mapping[Resource, float]
-"""The median time of each reference call of a profile's sessions beside the steps of one measurement."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,8 +56,8 @@ class Measurement:
     """Times of the steps that a profiler recorded, which slows them; not among `step_times_us`."""
     device: DeviceRecord | None = None
     """The GPU; None for steps on a CPU."""
-    references_us: tuple[ReferenceUs, ...] = ()
-    """The times of the reference calls beside the steps of each round, which show the machine's pace; none on a GPU."""
+    references: tuple[References, ...] = ()
+    """The reference calls beside the steps of each round, which show the machine's pace."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """The run's settings that change what a step computes (`settings_of`); none where an older version measured."""
 
@@ -117,7 +115,7 @@ class Measurement:
             "threads": self.threads,
             "versions": self.versions,
             **({"traced_us": list(self.traced_us)} if self.traced_us else {}),
-            **({"references_us": list(map(dict, self.references_us))} if self.references_us else {}),
+            **({"references": list(map(asdict, self.references))} if self.references else {}),
             **({"device": asdict(self.device)} if self.device else {}),
             **({"settings": dict(self.settings)} if self.settings else {}),
         }
@@ -144,7 +142,7 @@ def pool(rounds: Sequence[Measurement]) -> Measurement:
         step_times_us=tuple(time for each in rounds for time in each.step_times_us),
         others_shares=tuple(share for each in rounds for share in each.others_shares),
         losses=tuple(loss for each in rounds for loss in each.losses),
-        references_us=tuple(one for each in rounds for one in each.references_us),
+        references=tuple(one for each in rounds for one in each.references),
         device=_pooled([each.device for each in rounds if each.device]),
     )
 

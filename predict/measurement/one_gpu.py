@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from predict.layers.run_json import load_run
 from predict.measurement.decoder import DTYPES, SEED, Decoder, Training, next_token_loss, random_batch
 from predict.measurement.gpu_steps import TIMED, WARM_UP, Span, Stepper, watched
 from predict.measurement.mixture import busiest_expert, choose_products
+from predict.measurement.reference_calls import ReferenceTimes
 from predict.measurement.requirements import COMPILED
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
@@ -60,6 +62,8 @@ LEARNING_RATE = 3e-4
 BACKENDS = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 """`execution.attention` → the kernel of torch's scaled_dot_product_attention; no other may take its place."""
 INDUCTOR = "inductor"
+REFERENCE_READINGS = 8
+"""Readings of the device's pace after the steps, in a fifth of a second."""
 
 
 def build_training(run: TrainingRun, device: torch.device, *, compiler: str = INDUCTOR) -> tuple[Training, str]:
@@ -142,6 +146,7 @@ def train(
     with watched(_uuid(device), lambda: read_device(device)) as readings:
         steps = stepper.run(timed)
     reading = readings.mean()
+    peaks = _peaks(device)
     return {
         "wall_s": [step.wall_s for step in steps],
         "losses": [step.loss for step in (*warm, *steps)],
@@ -151,13 +156,36 @@ def train(
             "name": torch.cuda.get_device_name(device) if on_gpu else cpu_name(),
             "clock_mhz": reading.clock_mhz,
             "power_w": reading.power_w,
-            "peak_allocated_bytes": torch.cuda.max_memory_allocated(device) if on_gpu else None,
-            "peak_reserved_bytes": torch.cuda.max_memory_reserved(device) if on_gpu else None,
+            **peaks,
             "attention": run.execution.attention,
             "expert_products": products,
             "busiest_expert": _busiest_expert(run, training, device),
         },
+        **(_references(run, device) if on_gpu else {}),
     }
+
+
+def _peaks(device: torch.device) -> dict[str, int | None]:
+    """The most memory that tensors, and the allocator, had since it was last counted; None on a CPU."""
+    if device.type != "cuda":
+        return {"peak_allocated_bytes": None, "peak_reserved_bytes": None}
+    return {
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated(device),
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved(device),
+    }
+
+
+def _references(run: TrainingRun, device: torch.device) -> dict[str, Any]:
+    """The reference calls right after the steps, while the device has their clock: they need memory, which no peak shall contain. Nothing
+    where the training leaves too little of it."""
+    torch.cuda.empty_cache()
+    try:
+        times = ReferenceTimes(run.cluster, device)
+        for _ in range(REFERENCE_READINGS):
+            times.read()
+    except torch.cuda.OutOfMemoryError:
+        return {}
+    return {"references": asdict(times.summary())}
 
 
 def _busiest_expert(run: TrainingRun, training: Training, device: torch.device) -> float | None:

@@ -7,22 +7,24 @@ its sessions, timed again beside the step, part the error into that of the pace 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
 from predict import estimate
 from predict.layers.run_json import dump_run
-from predict.measurement.measurement import ReferenceUs
 from predict.measurement.requirements import require_measurable
 from predict.measurement.worker import run_in_processes
 from predict.prices.open import open_prices
-from predict.prices.pace import paces_beside, paces_text, reference_us_of
+from predict.prices.pace import disturbance_beside, paces_beside, paces_shown, paces_text, reference_us_of
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import SamplesError, UserError
 from sampling.number_text import signed_percent
-from sampling.store.pace import Resource
+from sampling.store.pace import References, Resource
+
+LEAST_DISTURBANCE = 1.02
+"""Time of a step over its usual time from which on other work is worth a word: readings of a minute know their mean to about this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,44 +34,65 @@ class Pace:
     by_resource: Mapping[Resource, float]
     of_step: float
     """The pace of a run's step, which takes some of each resource."""
+    disturbance: float = 1.0
+    """The time of a step over the time at this pace that the rows count with, as other work disturbs the reference calls."""
+    shown: Mapping[Resource, float] = field(default_factory=dict)
+    """The paces of the reference calls themselves, which calls may follow in part."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"of_step": self.of_step, "by_resource": dict(self.by_resource)}
+        return asdict(self)
 
     def __str__(self) -> str:
-        return f"this machine now runs at {self.of_step:.2f} of the pace of its rows ({paces_text(self.by_resource)})"
+        disturbed = self.disturbance > LEAST_DISTURBANCE
+        others = f"; other work makes a step {self.disturbance:.2f} × as long" if disturbed else ""
+        return f"this machine now runs at {self.of_step:.2f} of the pace of its rows ({paces_text(self.by_resource)}){others}"
 
     def parts_of(self, error: float) -> str:
-        """The error of a prediction at the pace of the rows, parted into pace and models."""
-        of_pace, of_models = signed_percent(self.of_step - 1), signed_percent(self.of_models(error))
-        return f"of the error of {signed_percent(error)}, the pace makes {of_pace} and the models {of_models}"
+        """The error of a prediction at the pace of the rows, parted into pace, other work and models."""
+        parts = [self.of_step - 1, 1 / self.disturbance - 1, self.of_models(error)]
+        of_pace, of_others, of_models = map(signed_percent, parts)
+        return f"of the error of {signed_percent(error)}, the pace makes {of_pace}, other work {of_others} and the models {of_models}"
 
     def of_models(self, error: float) -> float:
-        """The error that a prediction at this pace has, where one at the pace of the rows has `error`."""
-        return (1 + error) / self.of_step - 1
+        """The error that a prediction at this pace, with what other work adds, has where one at the pace of the rows has `error`."""
+        return (1 + error) / self.of_step * self.disturbance - 1
 
 
-def pace_beside(prediction: Prediction, reference_us: ReferenceUs) -> Pace | None:
-    """The pace while the reference calls took `reference_us`; None where the profile knows no time of theirs."""
+def pace_beside(prediction: Prediction, references: References) -> Pace | None:
+    """The pace beside the reference calls; None where the profile knows no time of theirs."""
     run = prediction.run
-    paces = paces_beside(open_prices(run.cluster, run.execution), run.cluster, reference_us)
-    return Pace(by_resource=paces, of_step=prediction.median_us / at_pace(run, paces).median_us) if paces else None
-
-
-def pace_over(prediction: Prediction, references_us: Sequence[ReferenceUs]) -> Pace | None:
-    """The median pace over several measurements of one run."""
-    found = [pace for each in references_us if (pace := pace_beside(prediction, each))]
-    if not found:
+    prices = open_prices(run.cluster, run.execution)
+    shown = paces_shown(prices, run.cluster, references.time_us)
+    if not shown:
         return None
     return Pace(
-        by_resource={resource: median(one.by_resource[resource] for one in found) for resource in found[0].by_resource},
-        of_step=median(one.of_step for one in found),
+        by_resource=paces_beside(prices, run.cluster, references.time_us),
+        of_step=prediction.median_us / at_pace(run, shown).median_us,
+        disturbance=disturbance_beside(prices, run.cluster, references),
+        shown=shown,
     )
 
 
-def at_pace(run: TrainingRun, paces: Mapping[Resource, float]) -> Prediction:
-    """The prediction of a run while the machine runs at these paces."""
-    return estimate(run, prices=open_prices(run.cluster, run.execution, paces), require_fit=False)
+def pace_over(prediction: Prediction, rounds: Sequence[References]) -> Pace | None:
+    """The median pace over several measurements of one run."""
+    found = [pace for each in rounds if (pace := pace_beside(prediction, each))]
+    if not found:
+        return None
+    return Pace(
+        by_resource=_median_of([one.by_resource for one in found]),
+        of_step=median(one.of_step for one in found),
+        disturbance=median(one.disturbance for one in found),
+        shown=_median_of([one.shown for one in found]),
+    )
+
+
+def _median_of(paces: Sequence[Mapping[Resource, float]]) -> dict[Resource, float]:
+    return {resource: median(one[resource] for one in paces) for resource in paces[0]}
+
+
+def at_pace(run: TrainingRun, shown: Mapping[Resource, float]) -> Prediction:
+    """The prediction of a run where the reference calls show these paces."""
+    return estimate(run, prices=open_prices(run.cluster, run.execution, shown), require_fit=False)
 
 
 SECONDS = 4.0
@@ -80,14 +103,16 @@ def pace_now(prediction: Prediction, *, timeout_s: float = 120) -> Pace:
     """The pace of this machine now. UserError for a run of another machine, SamplesError where the profile's rows have no pace."""
     run = prediction.run
     if run.cluster.gpu.kind != "cpu":
-        raise UserError("--pace now: the pace of a GPU is read only in a sampling session; omit it")
+        raise UserError(
+            "--pace now: the pace of a GPU is read only in a sampling session and beside measured steps; omit it"
+        )
     require_measurable(run, "torch")
     if not reference_us_of(open_prices(run.cluster, run.execution), run.cluster):
         raise SamplesError(
             f"cluster.profile: {run.cluster.profile!r}: --pace now: its rows were sampled without readings of the machine's pace, or on "
             "another machine; run `make sample` and `make train-regressors`"
         )
-    reference_us = run_in_processes(
+    references = run_in_processes(
         "pace",
         {"run": dump_run(run), "seconds": SECONDS, "timeout_s": timeout_s},
         name=run.name,
@@ -95,6 +120,6 @@ def pace_now(prediction: Prediction, *, timeout_s: float = 120) -> Pace:
         threads=run.cluster.threads,
         timeout_s=timeout_s,
     )
-    pace = pace_beside(prediction, reference_us)
+    pace = pace_beside(prediction, References(**references))
     assert pace is not None
     return pace

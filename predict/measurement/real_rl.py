@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from predict.measurement.measurement import ReferenceUs
 from predict.measurement.real_step import STEPS, WARMUP
 from predict.measurement.requirements import require_measurable_rl
-from predict.measurement.system_noise import StepUsage, noise_of, others_shares_here, quiet_steps
+from predict.measurement.system_noise import StepUsage, noise_of, others_shares_here, quiet_steps, waited_share
 from predict.measurement.worker import run_in_processes
 from predict.rl.config import load_rl
 from predict.serialise import version_of
+from sampling.store.pace import References
 
 STEP = "step"
 US = 1e6
@@ -42,8 +42,8 @@ class RlMeasurement:
     rewards: tuple[float, ...]
     threads: int
     versions: Mapping[str, str]
-    references_us: tuple[ReferenceUs, ...] = ()
-    """The times of the reference calls beside the steps of each round, which show the machine's pace."""
+    references: tuple[References, ...] = ()
+    """The reference calls beside the steps of each round, which show the machine's pace."""
 
     @property
     def noise(self) -> str:
@@ -85,7 +85,7 @@ class RlMeasurement:
             "reward": {"first": self.rewards[0], "last": self.rewards[-1]},
             "threads": self.threads,
             "versions": dict(self.versions),
-            **({"references_us": list(map(dict, self.references_us))} if self.references_us else {}),
+            **({"references": list(map(asdict, self.references))} if self.references else {}),
         }
 
 
@@ -114,17 +114,26 @@ def _summarize(name: str, result: Mapping[str, Any], threads: int) -> RlMeasurem
     times = {phase: tuple(US * step["phases"][phase] for step in timed) for phase in timed[0]["phases"]}
     times[STEP] = tuple(map(sum, zip(*times.values(), strict=True)))
     usage = [
-        StepUsage(wall_s=whole / US, machine_s=step["machine_s"], ranks_s=step["own_s"])
+        StepUsage(
+            wall_s=whole / US,
+            machine_s=step["machine_s"],
+            ranks_s=step["own_s"],
+            waited_s=max(step["waiting_s"].values(), default=0.0),
+        )
         for whole, step in zip(times[STEP], timed, strict=True)
     ]
+    shares, references = others_shares_here(usage), References(**result["references"])
+    if threads > 1:  # CPU time of one thread contains no waiting
+        kept = [usage[place] for place in quiet_steps(shares)[0]]
+        references = replace(references, waited_share=waited_share(kept))
     return RlMeasurement(
         run=name,
         phase_times_us=times,
-        others_shares=tuple(others_shares_here(usage)),
+        others_shares=tuple(shares),
         rewards=tuple(step["reward"] for step in result["steps"]),
         threads=threads,
         versions=result["versions"],
-        references_us=(result["reference_us"],),
+        references=(references,),
     )
 
 
@@ -138,5 +147,5 @@ def pool_rl(rounds: Sequence[RlMeasurement]) -> RlMeasurement:
         },
         others_shares=tuple(share for each in rounds for share in each.others_shares),
         rewards=tuple(reward for each in rounds for reward in each.rewards),
-        references_us=tuple(one for each in rounds for one in each.references_us),
+        references=tuple(one for each in rounds for one in each.references),
     )

@@ -22,6 +22,7 @@ from predict.plan_search.answer import Answer
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.number_text import duration
+from sampling.store.pace import References
 
 STEPS = 10
 WARMUP = 3
@@ -106,6 +107,7 @@ def of_one_gpu(run: TrainingRun, result: Mapping[str, Any]) -> Measurement:
         versions=dict(result["versions"]),
         settings=settings_of(run),
         device=DeviceRecord(**result["device"]),
+        references=(References(**result["references"]),) if "references" in result else (),
     )
 
 
@@ -165,7 +167,7 @@ def summarize(
         parameters_per_rank=tuple(rank["parameters"] for rank in ranks),
         threads=run.cluster.threads,
         versions=dict(result["versions"]),
-        references_us=(result["reference_us"],),
+        references=(References(**result["references"]),),
         settings=settings_of(run),
     )
 

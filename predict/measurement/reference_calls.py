@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 import time
+from collections.abc import Collection
+from dataclasses import asdict
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,25 +15,30 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from predict.layers.run_json import load_run
 from sampling.hardware.cluster import Cluster, Machine
-from sampling.store.pace import Reading, Resource
+from sampling.store.pace import Reading, References
 from sampling.timing.pace import EVERY_S, PaceMeter, reference_calls
-from sampling.timing.stopwatch import host_stopwatch
+from sampling.timing.time_calls import stopwatch_of
 from sampling.timing.timer import Ranks
 from sampling.torch_work.collectives import process_groups
 
+CPU = torch.device("cpu")
+
 
 class ReferenceTimes:
-    """The readings of a rank's job on a CPU. All ranks of the process group must ask for them together."""
+    """The readings of a rank's job. All ranks of the process group must ask for them together."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, device: torch.device = CPU) -> None:
         self._readings: list[Reading] = []
+        self._step_of: list[int] = []
+        """The step that each reading stands before."""
+        self._step = 0
         self._meter = PaceMeter(
             cluster=cluster,
-            device=torch.device("cpu"),
+            device=device,
             ranks=_ranks(cluster),
             session=0,
-            keep=self._readings.append,
-            stopwatch_of=lambda call: host_stopwatch(cluster.threads, call.group_size > 1),
+            keep=self._keep,
+            stopwatch_of=lambda call: stopwatch_of(call, device, cluster),
             calls={
                 resource: call
                 for resource, call in reference_calls(cluster).items()
@@ -43,16 +50,19 @@ class ReferenceTimes:
         """Read the pace now."""
         self._meter.read()
 
-    def read_if_due(self) -> None:
+    def before_step(self, step: int) -> None:
         """Read the pace where the last reading is a while ago."""
+        self._step = step
         self._meter.read_if_due()
 
-    def medians_us(self) -> dict[Resource, float]:
-        """The median time of each reference call over all readings, on the slowest rank: a step waits for it."""
-        return {
-            resource: statistics.median(one.slowest_us for one in self._readings if one.resource == resource)
-            for resource in dict.fromkeys(one.resource for one in self._readings)
-        }
+    def summary(self, kept: Collection[int] = ()) -> References:
+        """Medians of all readings, and the disturbances of those before the steps that are `kept`."""
+        beside = [one for one, step in zip(self._readings, self._step_of, strict=True) if step in kept]
+        return References.of(self._readings, beside)
+
+    def _keep(self, reading: Reading) -> None:
+        self._readings.append(reading)
+        self._step_of.append(self._step)
 
 
 def _ranks(cluster: Cluster) -> Ranks:
@@ -67,8 +77,8 @@ def _ranks(cluster: Cluster) -> Ranks:
     )
 
 
-def body(run: str, seconds: float, timeout_s: float) -> dict[Resource, float]:
-    """The median times of the reference calls over so many seconds, on the ranks of a run and nothing beside them."""
+def body(run: str, seconds: float, timeout_s: float) -> dict[str, Any]:
+    """The times of the reference calls over so many seconds, on the ranks of a run and nothing beside them."""
     cluster = load_run(run).cluster
     if cluster.world_size > 1:
         dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
@@ -76,4 +86,4 @@ def body(run: str, seconds: float, timeout_s: float) -> dict[Resource, float]:
     for _ in range(max(1, round(seconds / EVERY_S))):
         times.read()
         time.sleep(EVERY_S)
-    return times.medians_us()
+    return asdict(times.summary())

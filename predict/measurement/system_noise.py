@@ -6,7 +6,9 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,29 +18,58 @@ from sampling.hardware.readings import OTHERS_LIMIT, PROC_STAT, busy_seconds
 TICKS_PER_WINDOW = 30
 """/proc/stat counts each core in whole ticks; over a span of 30 of them the rounding is 0.03 of it."""
 
+TASKS = Path("/proc/self/task")
+
 OTHERS, SPREAD = NOISES = ("other processes", "spread")
 """Kinds of noise: other processes disturbed most steps, or the steps differ too widely from one another."""
 SPREAD_LIMIT = 0.2
 """Spread from which on steps are noisy. Those of an ordinary machine have one of 0.02 to 0.12; of such steps, 4 or more, fewer than 2 in
 1000 measurements reach it (Gaussian)."""
+MOST_WAITED = 0.9
+"""Largest share of a step's time that counts as waited for a processor, since a step that mostly waits says nothing."""
 DECILES = 2.563
 """Standard deviations of a Gaussian between its 10th and its 90th percentile."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """Seconds of CPU time so far: of everything on the machine, and of this process with all its threads."""
+    """Seconds of CPU time so far: of everything on the machine, and of this process with all its threads; and the seconds that each of its
+    threads was ready to run and waited for a processor."""
 
     machine_s: float
     own_s: float
+    waiting_s: Mapping[str, float]
 
     @staticmethod
     def now() -> Usage:
-        return Usage(machine_s=busy_seconds(PROC_STAT.read_text()), own_s=time.process_time())
+        return Usage(
+            machine_s=busy_seconds(PROC_STAT.read_text()), own_s=time.process_time(), waiting_s=waiting_seconds()
+        )
 
     def since(self, before: Usage) -> Usage:
-        """The seconds used from another moment to this one."""
-        return Usage(machine_s=self.machine_s - before.machine_s, own_s=self.own_s - before.own_s)
+        """The seconds from another moment to this one."""
+        return Usage(
+            machine_s=self.machine_s - before.machine_s,
+            own_s=self.own_s - before.own_s,
+            waiting_s={
+                thread: whole_s - before.waiting_s.get(thread, 0.0) for thread, whole_s in self.waiting_s.items()
+            },
+        )
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds of the thread that waited longest, for which the others wait in turn."""
+        return max(self.waiting_s.values(), default=0.0)
+
+
+def waiting_seconds() -> dict[str, float]:
+    """Seconds that each thread of this process was ready and waited for a processor (Linux, Documentation/scheduler/sched-stats.rst); none
+    where the kernel does not show them."""
+    found = {}
+    for path in TASKS.glob("*/schedstat"):
+        with suppress(OSError, ValueError, IndexError):  # a thread that ended meanwhile
+            found[path.parent.name] = int(path.read_text().split()[1]) / 1e9
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,14 +79,22 @@ class StepUsage:
     wall_s: float
     machine_s: float
     ranks_s: float
+    waited_s: float = 0.0
+    """Seconds that a thread of the rank that waited longest was ready and waited for a processor."""
+
+
+def waited_share(steps: Sequence[StepUsage]) -> float:
+    """Share of the steps' time in which their slowest rank waited for a processor that something else had."""
+    return min(MOST_WAITED, sum(step.waited_s for step in steps) / sum(step.wall_s for step in steps))
 
 
 def usage_of(ranks: Sequence[Mapping[str, Any]]) -> list[StepUsage]:
     """Each step of a run by the reports of its ranks: the clock of rank 0, which sees the whole machine too, and the CPU time of all."""
     own_s = [sum(times) for times in zip(*(rank["own_s"] for rank in ranks), strict=True)]
+    waited_s = [max(times) for times in zip(*(rank["waited_s"] for rank in ranks), strict=True)]
     return [
-        StepUsage(wall_s=wall, machine_s=machine, ranks_s=own)
-        for wall, machine, own in zip(ranks[0]["wall_s"], ranks[0]["machine_s"], own_s, strict=True)
+        StepUsage(wall_s=wall, machine_s=machine, ranks_s=own, waited_s=waited)
+        for wall, machine, own, waited in zip(ranks[0]["wall_s"], ranks[0]["machine_s"], own_s, waited_s, strict=True)
     ]
 
 

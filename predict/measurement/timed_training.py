@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from predict.layers.run_json import load_run
 from predict.measurement.decoder import Training
 from predict.measurement.reference_calls import ReferenceTimes
 from predict.measurement.requirements import Implementation, trace_name
-from predict.measurement.system_noise import Usage, noise_of, others_shares_here, quiet_steps, usage_of
+from predict.measurement.system_noise import Usage, noise_of, others_shares_here, quiet_steps, usage_of, waited_share
 from predict.measurement.training import build_training
 from predict.run.training_run import TrainingRun
 from sampling.importers.torch_trace.events import FACTS
@@ -64,6 +64,7 @@ class RankReport:
     wall_s: list[float] = field(default_factory=list)
     machine_s: list[float] = field(default_factory=list)
     own_s: list[float] = field(default_factory=list)
+    waited_s: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     traced_s: list[float] = field(default_factory=list)
     """Wall times of the steps that a profiler recorded."""
@@ -73,8 +74,8 @@ def train(training: Training, steps: int, reference: ReferenceTimes) -> RankRepo
     """Run and time `steps` steps, with readings of the machine's pace between them; every rank of the process group must call it
     together."""
     report = RankReport(parameters=training.parameters)
-    for _ in range(steps):
-        reference.read_if_due()
+    for step in range(steps):
+        reference.before_step(step)
         before = Usage.now()
         dist.barrier()
         start = time.perf_counter()
@@ -84,6 +85,7 @@ def train(training: Training, steps: int, reference: ReferenceTimes) -> RankRepo
         used = Usage.now().since(before)
         report.machine_s.append(used.machine_s)
         report.own_s.append(used.own_s)
+        report.waited_s.append(used.waited_s)
         report.losses.append(math.nan if loss is None else loss.item())
     return report
 
@@ -96,9 +98,17 @@ def build(run: TrainingRun, implementation: Implementation) -> Training:
     return build_transformers_training(run)
 
 
+def references_beside(reports: Sequence[Mapping[str, Any]], warmup: int, reference: ReferenceTimes) -> dict[str, Any]:
+    """The reference calls beside the steps, by the reports of all ranks."""
+    steps = usage_of(reports)[warmup:]
+    kept = quiet_steps(others_shares_here(steps))[0]
+    found = reference.summary([warmup + place for place in kept])
+    return asdict(replace(found, waited_share=waited_share([steps[place] for place in kept])))
+
+
 def facts_of(reports: Sequence[Mapping[str, Any]], warmup: int, reference: ReferenceTimes) -> dict[str, Any]:
     """Facts for a trace, by the reports of all ranks: the steps without the profiler whose median `predict measure` reports, their kind of
-    noise, the threads that ran them, and the times of the reference calls beside them."""
+    noise, the threads that ran them, and the reference calls beside them."""
     steps = usage_of(reports)[warmup:]
     shares = others_shares_here(steps)
     kept_us = [steps[index].wall_s * 1e6 for index in quiet_steps(shares)[0]]
@@ -106,7 +116,7 @@ def facts_of(reports: Sequence[Mapping[str, Any]], warmup: int, reference: Refer
         "untraced_steps_us": kept_us,
         "noise": noise_of(shares, kept_us),
         "threads": torch.get_num_threads(),
-        "reference_us": reference.medians_us(),
+        "references": references_beside(reports, warmup, reference),
     }
 
 
@@ -127,7 +137,7 @@ def body(
     reports = _of_all_ranks(report)
     libraries = dict.fromkeys(("torch", implementation))
     versions = {library: importlib.metadata.version(library) for library in libraries}
-    found = {"ranks": reports, "versions": versions, "reference_us": reference.medians_us()}
+    found = {"ranks": reports, "versions": versions, "references": references_beside(reports, warmup, reference)}
     return found if dist.get_rank() == 0 else None
 
 

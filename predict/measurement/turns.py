@@ -52,12 +52,12 @@ class KeptRounds(Generic[Measured]):
 
 
 def _read(line: str, kind: type[Measured]) -> tuple[int, Measured] | None:
-    """The place and the measurement of a line; None for one that was cut off."""
+    """The place and the measurement of a line; None for one that was cut off, or that another version wrote."""
     try:
         place, fields = json.loads(line)
-    except ValueError:
+        return place, rebuild(kind, fields)
+    except (ValueError, TypeError):
         return None
-    return place, rebuild(kind, fields)
 
 
 def in_turns(

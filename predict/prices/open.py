@@ -24,7 +24,7 @@ from predict.prices.conditions import (
 )
 from predict.prices.cost_model import CostModel
 from predict.prices.kernels import operator_us
-from predict.prices.pace import AtPace, pace_facts_of, pace_spread
+from predict.prices.pace import AtPace, followed, pace_facts_of, pace_spread
 from predict.prices.price_list import PriceList
 from predict.prices.sample_provenance import (
     ANOTHER_CPU,
@@ -121,7 +121,7 @@ _opened: list[tuple[_Opening, PriceList]] = []
 def open_prices(cluster: Cluster, execution: Execution, paces: Mapping[Resource, float] | None = None) -> PriceList:
     """The price list, opened once for each cluster, set of conditions and state of the profile's files; a process
     keeps the latest; all analytic without regressors. Sampled times are at the reference pace of their rows, or, for
-    rows of this device, at `paces`.
+    rows of this device, where the reference calls show `paces`.
 
     SamplesError for regressors that are damaged, out of date or of other hardware.
     """
@@ -181,9 +181,9 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         if is_another_cpu(cluster, sampled_on):
             fitted, transfer_error, origin = AnotherCpu(bank), ANOTHER_CPU, "transferred"
         else:
-            paces = dict(opening.paces)
-            fitted = AtPace(bank, paces) if paces else bank
-            spread = pace_spread(pace_facts_of(bank.facts, cluster), paces)
+            shown, of_pace = dict(opening.paces), pace_facts_of(bank.facts, cluster)
+            fitted = AtPace(bank, followed(of_pace, shown)) if shown else bank
+            spread = pace_spread(of_pace, shown)
         models.insert(0, WithinSamples(fitted, CollectiveCorrection(bank), bank.facts.get("attention_kernel", "")))
         slowdown = sampled_contention_slowdown(bank, cluster)
         facts = sampled_facts(bank, cluster)

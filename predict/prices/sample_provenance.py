@@ -10,6 +10,7 @@ from typing import Any
 from predict.prices.cost_model import CallPhase, CostModel
 from regressors.bank.staleness import sessions_since
 from regressors.bank.times import Times
+from regressors.dataset.pace_facts import RULE
 from sampling.errors import SamplesError
 from sampling.files.faults import did_you_mean
 from sampling.hardware.cluster import Cluster
@@ -100,12 +101,14 @@ def note_on_no_rows(cluster: Cluster) -> str:
 
 
 def notes_on_age(cluster: Cluster, profile: str, facts: Mapping[str, Any]) -> list[str]:
-    """Notes on rows that are newer than the profile's models."""
-    newer = sessions_since(facts, home_of(profile) / "samples" / profile)
-    if not newer:
-        return []
-    sessions = "a sampling session is" if newer == 1 else f"{newer} sampling sessions are"
-    return [f"{profile}: {sessions} newer than its time models; {how_to_fit(cluster)}"]
+    """Notes on rows that are newer than the profile's models, and on models that read the pace by an older rule."""
+    notes = []
+    if newer := sessions_since(facts, home_of(profile) / "samples" / profile):
+        sessions = "a sampling session is" if newer == 1 else f"{newer} sampling sessions are"
+        notes.append(f"{profile}: {sessions} newer than its time models; {how_to_fit(cluster)}")
+    if facts.get("pace") and facts.get("pace_rule") != RULE:
+        notes.append(f"{profile}: its time models know the machine's pace by an older rule; {how_to_fit(cluster)}")
+    return notes
 
 
 def notes_on_benchmark(cluster: Cluster, timed_on: str, samples: Mapping[str, Any] | None) -> list[str]:

@@ -73,7 +73,7 @@ def _pace_lines(rows: Sequence[ValidationRow]) -> Iterator[str]:
         )
         yield str(pace)
     elif paces and mean is not None:
-        yield f"{paces[-1]}; with each run at the pace beside its steps, the mean error is {mean:.1%}"
+        yield f"{paces[-1]}; with each run at the pace beside its steps, and what other work took from them, the mean error is {mean:.1%}"
 
 
 def _devices(rows: Sequence[ValidationRow]) -> Iterator[RenderableType]:

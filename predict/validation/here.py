@@ -52,7 +52,7 @@ class ValidationRow(Compared):
 
     @property
     def error_at_pace(self) -> float | None:
-        """The error of the prediction at the pace beside the steps, which is that of the models alone."""
+        """The error of the prediction at the pace beside the steps and with what other work took from them: that of the models alone."""
         return self.pace.of_models(self.error) if self.pace else None
 
     @property
@@ -217,7 +217,7 @@ def row_of(validated: ValidatedRun, prediction: Prediction, measured: Measuremen
         noise=measured.noise,
         feasible=prediction.feasible,
         device=measured.device,
-        pace=pace_over(prediction, measured.references_us),
+        pace=pace_over(prediction, measured.references),
         predicted_allocated_bytes=prediction.memory.worst.allocated if measured.device else None,
     )
 

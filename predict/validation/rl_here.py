@@ -61,7 +61,7 @@ def _row(step: RlStep, measurement: RlMeasurement) -> MeasuredRlStep:
         name: MeasuredPhase(predicted=times[name], measured=spread.median_us, spread=spread)
         for name, spread in spreads.items()
     }
-    pace = pace_over(estimate(step.rl.base, require_fit=False), measurement.references_us)
+    pace = pace_over(estimate(step.rl.base, require_fit=False), measurement.references)
     return MeasuredRlStep(run=step.rl.name, phases=phases, measurement=measurement, pace=pace)
 
 

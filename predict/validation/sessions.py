@@ -20,6 +20,7 @@ from sampling.errors import UNREADABLE, SamplesError, UserError
 from sampling.files.disk import MAKE_WRITABLE, NotReadError, read_bytes, require_place, write_atomically
 from sampling.files.places import CONFIGS
 from sampling.session.import_archive import STEPS
+from sampling.store.pace import References
 from sampling.store.profiles import OWN, default_profile, home_of, known_profiles, read_manifest, samples_directory
 
 
@@ -76,6 +77,7 @@ def _measurement(answer: Mapping[str, Any]) -> Measurement:
         versions=answer["versions"],
         device=DeviceRecord(**answer["device"]),
         settings=dict(answer.get("settings", {})),
+        references=tuple(References(**one) for one in answer.get("references", ())),
     )
 
 

@@ -17,6 +17,8 @@ from sampling.hardware.cluster import Cluster
 from sampling.store.pace import RESOURCES, PaceLog, Resource, resource_shares
 from sampling.store.sample import Sample
 
+RULE = 2
+"""Version of the rule by which facts are made and readings compared with them; facts of another are not comparable."""
 BIN_S = 10.0
 """Seconds whose readings count as one moment: their own noise averages out, and a burst of load lasts longer."""
 LEAST_MOMENTS = 3
@@ -25,7 +27,8 @@ LEAST_MOMENTS = 3
 
 def pace_facts(log: PaceLog, good: Sequence[tuple[Sample, Cluster]]) -> dict[str, Any]:
     """JSON by busy ranks: `reference_us` of each reference call at the reference pace on the slowest rank, the `response` of rows to it,
-    its `disturbance` in a step as a factor, the `mix` of the rows' time by resource, the `half_width` in log time, at 90 %, of the pace
+    its `disturbance` in a step as a factor, the `noise` of
+    its readings, the `mix` of the rows' time by resource, the `half_width` in log time, at 90 %, of the pace
     at a later moment, and what readings leave `unexplained`. Empty without readings."""
     facts = {}
     for busy_ranks in sorted({key[1] for key in log.series}):
@@ -35,6 +38,7 @@ def pace_facts(log: PaceLog, good: Sequence[tuple[Sample, Cluster]]) -> dict[str
             "reference_us": {resource: of.slowest_reference_us for resource, of in series.items()},
             "response": {resource: asdict(log.response(busy_ranks, resource)) for resource in series},
             "disturbance": {resource: of.disturbance for resource, of in series.items()},
+            "noise": {resource: of.noise for resource, of in series.items()},
             "mix": mix,
             "half_width": pace_half_width(log, busy_ranks, mix) if mix else 0.0,
             "unexplained": unexplained(beside).to_json(),

@@ -26,6 +26,7 @@ from sampling.errors import UNREADABLE, SamplesError, UserError
 from sampling.files.disk import NotReadError, folder_lock, naming_the_disk, read_bytes, write_atomically
 from sampling.files.schema import read
 from sampling.store.journal import MOST_ENDS
+from sampling.store.pace import Reading, reading_of
 from sampling.store.sample import Sample, sample_from_row
 from sampling.timing.row_checks import Quarantine
 from sampling.units import MIB
@@ -172,6 +173,8 @@ class Progress:
     """The state of a session, event by event."""
 
     rows: list[Sample] = field(default_factory=list)
+    paces: list[Reading] = field(default_factory=list)
+    """Readings of the device's pace."""
     left_out: dict[Call, str] = field(default_factory=dict)
     """Calls that are not timed, and why."""
     begun: Call | None = None
@@ -197,6 +200,8 @@ class Progress:
             by_state = self._reasons.setdefault((row.call, row.phase), {})
             by_state.setdefault(row.state, []).append(row.quarantine)
             self._beginnings[row.call] = 0
+        elif kind == "pace":
+            self.paces.append(reading_of(event["reading"]))
         elif kind == "begin":
             self.begun = make_call(event["call"], event["fields"])
             self._beginnings[self.begun] += 1
@@ -271,6 +276,9 @@ class SessionLog:
 
     def row(self, sample: Sample) -> None:
         self.record("row", row=sample.as_row())
+
+    def pace(self, reading: Reading) -> None:
+        self.record("pace", reading=asdict(reading))
 
     def end(self, reason: str = "") -> None:
         """The call begun last is over; `reason` says why it was not, or not wholly, timed."""

@@ -27,6 +27,7 @@ from sampling.progress import Progress as Show
 from sampling.ranks.launch import environment
 from sampling.session.archive import SessionLog
 from sampling.session.gpu_plan import Planned
+from sampling.store.pace import Reading
 from sampling.store.sample import Sample
 from sampling.timing.timer import LONGEST_CALL_S
 
@@ -115,7 +116,8 @@ disturbs every timing, new calls come before third timings of old ones."""
 
 
 class Bench(Protocol):
-    """Times requests in order on a device; hands over each row, and each call that it leaves out with the reason."""
+    """Times requests in order on a device; hands over each row, each call that it leaves out with the reason, and each reading of the
+    device's pace."""
 
     def __call__(
         self,
@@ -124,6 +126,7 @@ class Bench(Protocol):
         keep: Callable[[Sample], None],
         say: Callable[[str], None],
         left_out: Callable[[Call, str], None],
+        keep_reading: Callable[[Reading], None],
     ) -> None: ...
 
 
@@ -159,7 +162,7 @@ def time_plan(
             log.end(reasons.get(lacking.call, ""))
 
     try:
-        bench(requests(), keep=log.row, say=log.note, left_out=reasons.__setitem__)
+        bench(requests(), keep=log.row, say=log.note, left_out=reasons.__setitem__, keep_reading=log.pace)
     except UserError:
         with suppress(UserError):  # a full disk or archive may not take this event either
             log.end()  # no fault of the call

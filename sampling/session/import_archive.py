@@ -15,8 +15,9 @@ from sampling.files.places import OWN_DATA_IN_WORDS
 from sampling.hardware.cluster import hardware_facts
 from sampling.hardware.this_device import one_of, same_device
 from sampling.session.archive import ArchiveFacts, Progress, progress_of, read_events, read_facts
-from sampling.session.profile import profile_lock
+from sampling.session.profile import give_paces, profile_lock
 from sampling.store.journal import append_to_journal, fold_journal
+from sampling.store.pace import Reading, append_reading, read_log
 from sampling.store.profiles import (
     MANIFEST,
     Manifest,
@@ -64,7 +65,8 @@ def import_archive(
             f"{archive}: is a rehearsal, whose rows are from a fake device; give the archive of a real session"
         )
     progress = progress_of(read_events(archive))
-    if any(not 0 <= row.session < len(facts.sessions) for row in progress.rows):
+    numbered = [*(row.session for row in progress.rows), *(reading.session for reading in progress.paces)]
+    if any(not 0 <= session < len(facts.sessions) for session in numbered):
         raise SamplesError(f"{archive}: has rows of sessions that it does not describe; fetch the archive again")
     directory = samples_directory(profile or _profile_of(archive, facts), data)
     with profile_lock(directory):
@@ -72,11 +74,12 @@ def import_archive(
         with naming_the_disk(directory):
             fold_journal(directory)
         sessions, numbers = _with_sessions(manifest, facts)
-        known = set(iterate_samples(read_samples(directory)))
+        known = {replace(row, pace=1.0) for row in iterate_samples(read_samples(directory))}
         rows = [replace(row, session=numbers[row.session]) for row in progress.rows]
         new = [row for row in rows if row not in known]
         if new:
             _add(directory, replace(manifest, sessions=sessions), new)
+        _keep_paces(directory, [replace(each, session=numbers[each.session]) for each in progress.paces])
         _keep_steps(directory, facts, progress)
     return (
         f"{len(new)} new rows of {facts.device['name']} in {directory} ({len(rows) - len(new)} were there already); "
@@ -136,6 +139,17 @@ def _add(directory: Path, manifest: Manifest, rows: Sequence[Sample]) -> None:
         for row in rows:
             append_to_journal(directory, row)
         fold_journal(directory)
+
+
+def _keep_paces(directory: Path, readings: Sequence[Reading]) -> None:
+    """Add the readings that the profile lacks, and give its rows their pace by all."""
+    known = set(read_log(directory))
+    with naming_the_disk(directory):
+        for reading in readings:
+            if reading not in known:
+                append_reading(directory, reading)
+        if readings:
+            give_paces(directory, read_manifest(directory))
 
 
 def _keep_steps(directory: Path, facts: ArchiveFacts, progress: Progress) -> None:

@@ -7,6 +7,7 @@ the estimate of the session's. It cannot know how a real device fails: that is s
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -27,11 +28,14 @@ from sampling.session.gpu_worker import join_session
 from sampling.session.import_archive import import_archive
 from sampling.session.profile import session_entry
 from sampling.speed_of_light import physical_bound_us
+from sampling.store.pace import Reading as PaceReading
 from sampling.store.profiles import default_profile
 from sampling.store.sample import Sample
+from sampling.timing import pace
 from sampling.timing.device_states import time_states
 from sampling.timing.graph_replay import REPLAYS, WARM_UPS, CaptureError
 from sampling.timing.launch_time import Captures
+from sampling.timing.pace import EVERY_S, reference_calls
 from sampling.timing.timed_phase import TimedPhase
 from sampling.timing.timed_row import timed_row
 from sampling.timing.timer import PRESETS, TimerSettings
@@ -161,12 +165,18 @@ class FakeBench:
         keep: Callable[[Sample], None],
         say: Callable[[str], None],
         left_out: Callable[[Call, str], None],
+        keep_reading: Callable[[PaceReading], None],
     ) -> None:
         captures = Captures(say)
         self.clock.pass_s(START_S)
+        read_s = -math.inf
         for request in requests:
             if self.left_s() <= 0:
                 break
+            if self.clock() - read_s >= EVERY_S:
+                read_s = self.clock()
+                for reading in self._read_pace():
+                    keep_reading(reading)
             self.clock.pass_s(BUILD_S)
             if request.call in self.script.refused:
                 left_out(request.call, REFUSAL)
@@ -175,6 +185,25 @@ class FakeBench:
 
     def left_s(self) -> float:
         return self.deadline_s - self.clock()
+
+    def _read_pace(self) -> list[PaceReading]:
+        found = []
+        for resource, call in reference_calls(self.cluster).items():
+            time_us = OVER_THE_BOUND * physical_bound_us(call, "forward", self.cluster)
+            self.clock.pass_s((pace.WARM_UPS + pace.REPEATS) * (HOST_US + time_us) / 1e6)
+            found.append(
+                PaceReading(
+                    at_s=self.clock(),
+                    session=self.session,
+                    busy_ranks=1,
+                    resource=resource,
+                    ranks=call.group_size,
+                    time_us=time_us,
+                    slowest_us=time_us,
+                    mean_us=time_us,
+                )
+            )
+        return found
 
     def _time(self, request: Request, keep: Callable[[Sample], None], captures: Captures) -> None:
         for phase in request.phases:
@@ -209,7 +238,14 @@ class FakeBench:
         )
         timings = time_states(timed, captures, sustained=isinstance(call, Operator))
         return [
-            timed_row(call, phase, replace(timing, other_load=0.0), cluster=self.cluster, session=self.session)
+            timed_row(
+                call,
+                phase,
+                replace(timing, other_load=0.0),
+                cluster=self.cluster,
+                session=self.session,
+                at_s=self.clock(),
+            )
             for timing in timings
         ]
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sampling.call import Request
 from sampling.choosing.contradictions import worth_retaking
-from sampling.choosing.tasks import SamplingTask, missing
+from sampling.choosing.tasks import VISITS_OF_NAMED, SamplingTask, missing
 from sampling.files.disk import naming_the_disk
 from sampling.progress import progress_display
 from sampling.ranks.job import Job, RunJob, take_messages
@@ -38,7 +38,8 @@ class SessionOutcome:
 
 
 RETAKEN_SHARE = 0.25
-"""Most of the time that named calls leave, by which their doubtful rows are taken again before shapes fill the space."""
+"""Most of the time that named calls leave, by which their doubtful rows are taken again before shapes fill the space, or the same calls
+are timed at more moments."""
 
 
 class Strategy(Protocol):
@@ -58,11 +59,11 @@ def run_tasks(
     """
     end = time.monotonic() + budget_s
     left: dict[tuple[bool, int, tuple[Request, ...]], int] = {}  # of the last task that has these requests
-    filling = False
+    retaken = False
     for index, task in enumerate(tasks):
         left_s = end - time.monotonic()
-        if task.fills_space and not filling:
-            filling = True
+        if (task.fills_space or task.visits > VISITS_OF_NAMED) and not retaken:
+            retaken = True
             retake(directory, manifest, tasks[:index], budget_s=RETAKEN_SHARE * left_s, run_job=run_job)
             left_s = end - time.monotonic()
         share_s = left_s / sum(later.fills_space for later in tasks[index:]) if task.fills_space else left_s

@@ -12,7 +12,8 @@ import math
 import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -27,11 +28,18 @@ RESOURCES: tuple[Resource, ...] = get_args(Resource)
 LOG = "pace.jsonl"
 MOST_DISTURBED = 5.0
 """Largest slowdown that a repeat counts with in a mean, since a single one may take any time."""
-QUIETER_READINGS = 0.9
-"""Share of the readings, those disturbed least, that the mean disturbance is taken over: a measurement too leaves out its worst steps."""
+SPAN = 6
+"""Readings one after the other whose mean disturbance is that of a step: they have as many repeats as a small step has calls."""
+MOST_WAIT = 6.0
+"""Wait for the slowest rank, in waits of the quarter of the moments with the least, from which on a rank straggles: the wait of two ranks
+of normal noise, a folded normal, has 0.32 deviations there, 0.67 at its median, and is below 1.9 at 94 % of the moments."""
+LEAST_BESIDE = 3
+"""Readings beside steps whose mean disturbance says something of these."""
 AROUND = 5
 """Readings nearest to a moment whose median is the pace then: two may be disturbed, and a change of pace stays sharp (Tukey's running
 median, Exploratory Data Analysis, 1977)."""
+MEDIAN_APART = 0.6745 * math.sqrt(2)
+"""Median distance of two normal values, in their standard deviations."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +65,42 @@ class Reading:
         return self.resource, self.busy_ranks, self.ranks
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class References:
+    """The reference calls beside a measured step: the undisturbed time of each on the slowest rank, for which a step waits, and the mean
+    of its repeats over their undisturbed time, which other work lengthens by its share of caches and bandwidth."""
+
+    time_us: Mapping[Resource, float]
+    disturbance: Mapping[Resource, float] = field(default_factory=dict)
+    waited_share: float = 0.0
+    """Share of the steps' time in which their slowest rank waited for a processor that something else had."""
+
+    @classmethod
+    def of(cls, readings: Sequence[Reading], beside: Sequence[Reading] = ()) -> References:
+        """Summarises readings around the steps, of which those `beside` the steps that count show what disturbed these; all, where
+        those are fewer than LEAST_BESIDE."""
+        by_resource = {each: [one for one in readings if one.resource == each] for each in RESOURCES}
+        near = {each: [one for one in beside if one.resource == each] for each in RESOURCES}
+        return cls(
+            time_us={
+                resource: statistics.median(one.slowest_us for one in of) for resource, of in by_resource.items() if of
+            },
+            disturbance={
+                resource: disturbance_of(near[resource] if len(near[resource]) >= LEAST_BESIDE else of)
+                for resource, of in by_resource.items()
+                if of
+            },
+        )
+
+
+def disturbance_of(readings: Sequence[Reading]) -> float:
+    """The mean of repeats over their undisturbed time, in the median over spans of SPAN readings in the order of time: disturbances add up
+    in a step, and the step that counts is the median one."""
+    factors = [reading.mean_us / reading.time_us for reading in readings]
+    spans = [factors[first : first + SPAN] for first in range(0, max(1, len(factors) - SPAN + 1), SPAN)]
+    return statistics.median(map(statistics.fmean, spans))
+
+
 Key: TypeAlias = tuple[Resource, int, int]
 """The reference call that a reading is of: what it is slowed by, the busy ranks of the node, the ranks of its collective."""
 
@@ -75,17 +119,23 @@ def read_log(directory: Path) -> list[Reading]:
 
 def _reading(line: str) -> Reading | None:
     try:
-        reading = Reading(**json.loads(line))
-        times_us = (reading.time_us, reading.slowest_us, reading.mean_us)
-        sound = (
-            reading.resource in RESOURCES
-            and math.isfinite(reading.at_s)
-            and all(0 < time_us < math.inf for time_us in times_us)
-            and all(isinstance(value, int) for value in (reading.session, reading.busy_ranks, reading.ranks))
-        )
+        return reading_of(json.loads(line))
     except UNREADABLE:
         return None
-    return reading if sound else None
+
+
+def reading_of(fields: Mapping[str, Any]) -> Reading:
+    """The reading in what was written of it; one of UNREADABLE where that is not sound."""
+    reading = Reading(**fields)
+    times_us = (reading.time_us, reading.slowest_us, reading.mean_us)
+    if not (
+        reading.resource in RESOURCES
+        and math.isfinite(reading.at_s)
+        and all(0 < time_us < math.inf for time_us in times_us)
+        and all(isinstance(value, int) for value in (reading.session, reading.busy_ranks, reading.ranks))
+    ):
+        raise ValueError(f"{fields} is not a reading of a pace")
+    return reading
 
 
 def resource_shares(call: Call, phase: Phase, cluster: Cluster) -> Mapping[Resource, float]:
@@ -114,12 +164,24 @@ class Response:
 
     within: float = 1.0
     reach: float = 0.0
+    deviation: float = 0.0
+    """Standard deviation of `within`, as far as rows show it."""
 
     def __call__(self, pace: float) -> float:
         """The pace at which calls run where the reference shows this one."""
         change = math.log(pace)
-        seen = min(self.reach, max(-self.reach, change))
-        return math.exp(change - (1 - self.within) * seen)
+        return math.exp(change - (1 - self.within) * self._seen(change))
+
+    def deviation_at(self, pace: float) -> float:
+        """Standard deviation, in log, of the pace of calls where the reference shows this one: of the change within reach by that of the
+        share, and of the change beyond by the distance between the two shares that it may count by, `within` and all."""
+        change = math.log(pace)
+        seen = self._seen(change)
+        return math.hypot(self.deviation * seen, math.hypot(1 - self.within, self.deviation) * (change - seen))
+
+    def _seen(self, change: float) -> float:
+        """The part of a change, in log, that is within reach."""
+        return min(self.reach, max(-self.reach, change))
 
 
 Responses: TypeAlias = Mapping[tuple[int, Resource], Response]
@@ -172,7 +234,7 @@ class PaceLog:
 class Series:
     """The readings of one reference call in the order of time: the moment of each, its time in the mean over the ranks and on the slowest,
     its session. The time at the reference pace is the median over all moments, since most are quiet, and that of the slowest rank is more
-    by as much as in the quarter of the moments in which no rank straggles; `disturbance` is the mean of repeats over their undisturbed
+    by as much as at the median of the moments in which no rank straggles; `disturbance` is the mean of repeats over their undisturbed
     time."""
 
     at_s: Sequence[float]
@@ -186,17 +248,24 @@ class Series:
     @classmethod
     def of(cls, readings: Sequence[Reading]) -> Series:
         reference_us = statistics.median(reading.time_us for reading in readings)
-        waits = sorted(reading.slowest_us / reading.time_us for reading in readings)
-        factors = sorted(reading.mean_us / reading.time_us for reading in readings)
+        waits = sorted(max(0.0, reading.slowest_us / reading.time_us - 1) for reading in readings)
+        usual = statistics.median(wait for wait in waits if wait <= MOST_WAIT * waits[len(waits) // 4])
         return cls(
             at_s=[reading.at_s for reading in readings],
             time_us=[reading.time_us for reading in readings],
             slowest_us=[reading.slowest_us for reading in readings],
             sessions=[reading.session for reading in readings],
             reference_us=reference_us,
-            slowest_reference_us=reference_us * waits[len(waits) // 4],
-            disturbance=statistics.fmean(factors[: math.ceil(QUIETER_READINGS * len(factors))]),
+            slowest_reference_us=reference_us * (1 + usual),
+            disturbance=disturbance_of(readings),
         )
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation, in log, of one reading of the slowest rank about those beside it, by the median distance of neighbours."""
+        log_us = [math.log(time_us) for time_us in self.slowest_us]
+        apart = [abs(after - before) for before, after in pairwise(log_us)]
+        return statistics.median(apart) / MEDIAN_APART if apart else 0.0
 
     def pace_at(self, at_s: float) -> float:
         """The pace at a moment, by the readings around it."""

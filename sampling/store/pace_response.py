@@ -47,9 +47,9 @@ def responses(log: PaceLog, rows: Iterable[tuple[Sample, Cluster]]) -> Responses
     for busy_ranks, by_call in by_ranks.items():
         expected = _expected(log.beside(busy_ranks))
         calls = list(by_call.values())
-        for resource, within in zip(RESOURCES, _fitted(log, calls, expected), strict=True):
+        for resource, within, deviation in zip(RESOURCES, *_fitted(log, calls, expected), strict=True):
             reach = _reach(log, busy_ranks, resource, calls)
-            found[busy_ranks, resource] = Response(within=float(within), reach=reach)
+            found[busy_ranks, resource] = Response(within=float(within), reach=reach, deviation=float(deviation))
     return found
 
 
@@ -76,9 +76,9 @@ def _expected(beside: Mapping[Resource, Series]) -> Floats:
     return np.array(found)
 
 
-def _fitted(log: PaceLog, calls: Sequence[Sequence[tuple[Sample, Cluster]]], expected: Floats) -> Floats:
-    """The responses [resources] by the rows of each call, about the expected ones; a row counts by its time, since steps are made of the
-    long ones."""
+def _fitted(log: PaceLog, calls: Sequence[Sequence[tuple[Sample, Cluster]]], expected: Floats) -> tuple[Floats, Floats]:
+    """The responses by the rows of each call, about the expected ones, and their standard deviations [resources]; a row counts by its
+    time, since steps are made of the long ones."""
     change, slowing, weight = [np.zeros(0)], [np.zeros((0, len(RESOURCES)))], [np.zeros(0)]
     for rows in calls:
         if len(rows) < 2:
@@ -89,9 +89,9 @@ def _fitted(log: PaceLog, calls: Sequence[Sequence[tuple[Sample, Cluster]]], exp
         slowing.append(by_resource - by_resource.mean(axis=0))
         weight.append(np.exp(log_us))
     y, x, w = np.concatenate(change), np.concatenate(slowing), np.concatenate(weight)
-    response = expected.copy()
+    response, deviation = expected.copy(), np.full(len(RESOURCES), PRIOR_DEVIATION)
     if not len(y):
-        return response
+        return response, deviation
     w = w * w.sum() / float(w @ w)  # as many rows as count
     for _ in range(2):
         noise = max(LEAST_NOISE**2, float(w @ (y - x @ response) ** 2) / w.sum())
@@ -101,7 +101,8 @@ def _fitted(log: PaceLog, calls: Sequence[Sequence[tuple[Sample, Cluster]]], exp
             for place in range(len(RESOURCES)):
                 rest = float(products[place] @ response) - products[place, place] * response[place]
                 response[place] = min(1.0, max(0.0, (moments[place] - rest) / products[place, place]))
-    return response
+        deviation = np.sqrt(np.diag(np.linalg.inv(products)))
+    return response, deviation
 
 
 def _slowing(log: PaceLog, sample: Sample, cluster: Cluster) -> list[float]:

@@ -193,7 +193,7 @@ class _CallTimer:
                 workload=tolerant,
                 as_built=workload,
                 phase=phase,
-                timer=self._gpu_timer(),
+                timer=gpu_timer(self.device, self.cluster.gpu.cache_mib * MIB),
                 ranks=self.ranks,
                 together=together,
                 done_per_run=call.DONE_PER_RUN,
@@ -216,12 +216,14 @@ class _CallTimer:
         return [timing] if timing else []
 
     def _stopwatch_of(self, call: Call) -> Stopwatch:
-        if self.device.type == "cpu":
-            return host_stopwatch(self.cluster.threads, call.group_size > 1)
-        return self._gpu_timer().isolated
+        return stopwatch_of(call, self.device, self.cluster)
 
-    def _gpu_timer(self) -> GpuTimer:
-        return gpu_timer(self.device, self.cluster.gpu.cache_mib * MIB)
+
+def stopwatch_of(call: Call, device: torch.device, cluster: Cluster) -> Stopwatch:
+    """The clock by which a call is timed on a device of the cluster."""
+    if device.type == "cpu":
+        return host_stopwatch(cluster.threads, call.group_size > 1)
+    return gpu_timer(device, cluster.gpu.cache_mib * MIB).isolated
 
 
 @cache

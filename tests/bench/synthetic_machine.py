@@ -1,6 +1,7 @@
-"""Predictions of a machine whose true times are known: `python -m tests.bench.synthetic_machine [SEEDS or FIRST-LAST] [KIND …]`.
+"""Predictions of a machine whose true times are known: `python -m tests.bench.synthetic_machine [SEEDS or FIRST-LAST] [KIND …] [--gpu]`.
 
-For each kind of disturbance and each seed the real timer samples the calls of the demo's step on a synthetic machine, the real fit
+For each kind of disturbance and each seed the real timer samples the calls of a step on a synthetic machine, of the demo's on its CPU or
+with --gpu of a Llama's on a GPU (the rehearsal of a session at clocks that fall), the real fit
 learns from the rows, and the real step is composed of them; then the step is measured at later moments, as `predict validate` does.
 Printed are the error of the median step, once the pace at the measurement is known, and the coverage of the 90 % interval.
 """
@@ -27,7 +28,7 @@ import predict
 from predict.interval import Interval
 from predict.prices.cost_model import CostModel
 from predict.prices.open import SpeedOfLight
-from predict.prices.pace import AtPace, pace_spread
+from predict.prices.pace import AtPace, followed, pace_spread
 from predict.prices.price_list import PriceList
 from predict.run.training_run import TrainingRun
 from predict.workload.decompose import requests_of_runs
@@ -41,14 +42,15 @@ from regressors.models.candidates import ROOFLINE
 from sampling.choosing.tasks import missing
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.readings import OTHERS_LIMIT
-from sampling.store.pace import PaceLog, Reading, Response
+from sampling.store.pace import PaceLog, Reading, References
 from sampling.store.paced_rows import at_their_pace, followed_log
 from sampling.store.sample import Sample
 from sampling.timing.pace import PaceMeter, reference_calls
-from sampling.timing.time_calls import time_requests
+from sampling.timing.time_calls import stopwatch_of, time_requests
 from sampling.timing.timer import FULL
 from tests.synthetic_machine import DISTURBANCES, HORIZON_S, MOMENT_NOISE, SyntheticMachine, TrueTimes
 
+RUNS = {"cpu": "configs/runs/demo.yml", "gpu": "configs/runs/this-gpu/dense.yml"}
 BUDGET_S = 150.0
 """Seconds of the session, as the demo's."""
 ROUNDS, STEPS = 3, 8
@@ -62,47 +64,83 @@ CALLS_OF_STEP = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """The median step of a moment, in µs, and the readings of the pace beside it."""
+
+    time_us: float
+    beside: Sequence[Reading]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """A seed's step in µs: measured, predicted with its bounds at the reference pace, and at the pace read beside the measurement."""
+    """A seed's step: measured at several moments, in µs, predicted with its bounds at the reference pace, and at the pace that was read
+    beside each measurement."""
 
     seed: int
-    measured_us: float
+    measured_us: Sequence[float]
     predicted: Interval
-    at_its_pace: Interval
+    at_its_pace: Sequence[Interval]
+
+    @property
+    def middle(self) -> tuple[Interval, float]:
+        """The prediction at its pace and the measurement of the moment whose error is the median one."""
+        pairs = zip(self.at_its_pace, self.measured_us, strict=True)
+        return sorted(pairs, key=lambda pair: pair[0].median_us / pair[1])[len(self.measured_us) // 2]
 
     @property
     def error(self) -> float:
-        return self.at_its_pace.median_us / self.measured_us - 1
+        predicted, measured_us = self.middle
+        return predicted.median_us / measured_us - 1
+
+    @property
+    def covered(self) -> bool:
+        predicted, measured_us = self.middle
+        return predicted.covers(measured_us)
+
+    @property
+    def median_us(self) -> float:
+        """The measured step that a validation over all moments reports."""
+        return statistics.median(self.measured_us)
 
 
 @cache
-def demo() -> TrainingRun:
-    return predict.load("configs/runs/demo.yml")
+def run_of(machine: str) -> TrainingRun:
+    """The run whose step is predicted on a machine."""
+    return predict.load(RUNS[machine])
 
 
-def simulate(kind: str, seed: int) -> Outcome:
-    run = demo()
+def simulate(run: TrainingRun, kind: str, seed: int) -> Outcome:
     machine = SyntheticMachine(cluster=run.cluster, disturbance=kind, seed=seed)
     samples, readings = session(machine, run)
-    rows = [(sample, machine.cluster) for sample in samples if not sample.quarantine]
+    return outcome(run, seed, samples, readings, measured(machine, run))
+
+
+def outcome(
+    run: TrainingRun, seed: int, samples: Sequence[Sample], readings: Sequence[Reading], rounds: Sequence[Measured]
+) -> Outcome:
+    """The step by a session's rows and readings, next to what was measured."""
+    cluster = run.cluster
+    rows = [(sample, cluster) for sample in samples if not sample.quarantine]
     log = followed_log(readings, rows)
-    good = [(sample, machine.cluster) for sample in at_their_pace(log, rows)]
-    bank = fitted(machine, good, log)
-    of_pace = pace_facts(log, good)[str(machine.ranks)]
-    measured_us, beside = measured(machine, run)
-    paces = {
-        resource: Response(**response)(
-            of_pace["reference_us"][resource]
-            / statistics.median(reading.slowest_us for reading in beside if reading.resource == resource)
-        )
-        for resource, response in of_pace["response"].items()
-    }
+    good = [(sample, cluster) for sample in at_their_pace(log, rows)]
+    bank = fitted(cluster, good, log)
+    of_pace = pace_facts(log, good)[str(cluster.gpus_per_node)]
+
+    def at_its_pace(one: Measured) -> Interval:
+        now_us = References.of(one.beside).time_us
+        shown = {resource: usual_us / now_us[resource] for resource, usual_us in of_pace["reference_us"].items()}
+        return step(run, AtPace(bank, followed(of_pace, shown)), pace_spread(of_pace, shown))
+
     return Outcome(
         seed=seed,
-        measured_us=measured_us,
+        measured_us=[one.time_us for one in rounds],
         predicted=step(run, bank, pace_spread(of_pace, {})),
-        at_its_pace=step(run, AtPace(bank, paces), pace_spread(of_pace, paces)),
+        at_its_pace=[at_its_pace(one) for one in rounds],
     )
+
+
+def device_of(cluster: Cluster) -> torch.device:
+    return torch.device("cpu" if cluster.gpu.kind == "cpu" else "cuda")
 
 
 def step(run: TrainingRun, model: CostModel, spread: float = 0.0) -> Interval:
@@ -121,7 +159,7 @@ def session(machine: SyntheticMachine, run: TrainingRun) -> tuple[list[Sample], 
             visits = 1 + min(Counter((row.call, row.phase) for row in rows).values(), default=0)
             time_requests(
                 missing(requests, rows, machine.ranks, visits),
-                device=torch.device("cpu"),
+                device=device_of(machine.cluster),
                 cluster=machine.cluster,
                 ranks=ranks,
                 session=0,
@@ -134,35 +172,28 @@ def session(machine: SyntheticMachine, run: TrainingRun) -> tuple[list[Sample], 
     return rows, readings
 
 
-def fitted(machine: SyntheticMachine, good: Sequence[tuple[Sample, Cluster]], log: PaceLog) -> Bank:
-    cluster = machine.cluster
+def fitted(cluster: Cluster, good: Sequence[tuple[Sample, Cluster]], log: PaceLog) -> Bank:
     operators = [fit_operator(data, [ROOFLINE])[0] for data in training_data(good, disturbance=log.disturbance)]
-    facts = {"hardware": {str(cluster.threads): hardware_digest(cluster)}, "architecture": "cpu"}
+    facts = {"hardware": {str(cluster.threads): hardware_digest(cluster)}, "architecture": cluster.gpu.architecture}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         artifact.save(Path(folder), operators, facts)
         return Bank.load(Path(folder))
 
 
-def measured(machine: SyntheticMachine, run: TrainingRun) -> tuple[float, list[Reading]]:
-    """The median of the steps at ROUNDS moments, those beside other processes left out as `predict validate` does, and readings of the
-    pace beside them."""
+def measured(machine: SyntheticMachine, run: TrainingRun) -> list[Measured]:
+    """The median step at each of ROUNDS moments, without those beside other processes where they are fewer than half, as `predict
+    validate` does, and readings of the pace beside it."""
     first_s = machine.now_s + machine.random.uniform(300, HORIZON_S - machine.now_s - 900)
-    steps: dict[bool, list[float]] = {True: [], False: []}  # by whether others took little of the CPU
-    readings: dict[bool, list[Reading]] = {True: [], False: []}
+    found: dict[bool, list[Measured]] = {True: [], False: []}  # by whether others took little of the CPU
     for turn in range(ROUNDS):
         machine.now_s = first_s + 60 * turn
         quiet = bool(machine.weather.others[int(machine.now_s)] <= OTHERS_LIMIT)
         exact = TrueTimes(machine=machine, slowdown=machine.slowdown(machine.now_s).max(axis=1), luck=MOMENT_NOISE)
         true_us = step(run, exact).median_us
-        for _ in range(STEPS):
-            noise = float(np.exp(machine.random.normal(0.0, STEP_NOISE)))
-            steps[quiet].append(true_us * noise * float(machine.tails(CALLS_OF_STEP).mean()))
-        readings[quiet] += read_pace(machine)
-    enough = len(steps[True]) >= len(steps[False])
-    return (
-        statistics.median(steps[True] if enough else steps[True] + steps[False]),
-        readings[True] if enough else readings[True] + readings[False],
-    )
+        noises = np.exp(machine.random.normal(0.0, STEP_NOISE, STEPS))
+        steps = [true_us * noise * float(machine.tails(CALLS_OF_STEP).mean()) for noise in noises]
+        found[quiet].append(Measured(time_us=statistics.median(steps), beside=read_pace(machine)))
+    return found[True] if len(found[True]) >= len(found[False]) else found[True] + found[False]
 
 
 def read_pace(machine: SyntheticMachine) -> list[Reading]:
@@ -171,11 +202,11 @@ def read_pace(machine: SyntheticMachine) -> list[Reading]:
     with machine.in_place_of_torch() as ranks:
         meter = PaceMeter(
             cluster=machine.cluster,
-            device=torch.device("cpu"),
+            device=device_of(machine.cluster),
             ranks=ranks,
             session=0,
             keep=found.append,
-            stopwatch_of=lambda call: machine.stopwatch_of(machine.cluster.threads, call.group_size > 1),
+            stopwatch_of=lambda call: stopwatch_of(call, device_of(machine.cluster), machine.cluster),
             calls=reference_calls(machine.cluster),
         )
         for _ in range(READINGS):
@@ -183,28 +214,34 @@ def read_pace(machine: SyntheticMachine) -> list[Reading]:
     return found
 
 
+def report(kind: str, outcomes: Sequence[Outcome]) -> str:
+    """The errors, the coverage and the width of the outcomes of a kind of disturbance in one line."""
+    errors = np.array([each.error for each in outcomes])
+    whole = np.array([each.predicted.median_us / each.median_us - 1 for each in outcomes])
+    width = np.median([each.predicted.half_width_log for each in outcomes])
+    own_width = np.median([each.middle[0].half_width_log for each in outcomes])
+    covered = np.mean([each.predicted.covers(each.median_us) for each in outcomes])
+    own_covered = np.mean([each.covered for each in outcomes])
+    worst = outcomes[int(np.abs(errors).argmax())]
+    return (
+        f"{kind:18} at its pace: error {np.abs(errors).mean():5.1%}  bias {errors.mean():+5.1%}  worst "
+        f"{worst.error:+6.1%} (seed {worst.seed:3})  coverage {own_covered:4.0%}  half-width {own_width:5.1%} | at the "
+        f"reference pace: error {np.abs(whole).mean():5.1%}  coverage {covered:4.0%}  half-width {width:5.1%}"
+    )
+
+
 def main() -> None:
-    first, _, last = (sys.argv[1] if len(sys.argv) > 1 else "0-199").partition("-")
+    words = [word for word in sys.argv[1:] if word != "--gpu"]
+    run = run_of("gpu" if "--gpu" in sys.argv else "cpu")
+    first, _, last = (words[0] if words else "0-199").partition("-")
     seeds = range(int(first), int(last) + 1) if last else range(int(first))
-    kinds = sys.argv[2:] or list(DISTURBANCES)
+    kinds = words[1:] or list(DISTURBANCES)
     print(f"seeds {seeds[0]} to {seeds[-1]} of each kind: errors of the median step, and coverage of its 90 % interval")
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for kind in kinds:
             start = time.monotonic()
-            outcomes = list(pool.map(simulate, repeat(kind), seeds, chunksize=5))
-            errors = np.array([each.error for each in outcomes])
-            whole = np.array([each.predicted.median_us / each.measured_us - 1 for each in outcomes])
-            width = np.median([each.predicted.half_width_log for each in outcomes])
-            own_width = np.median([each.at_its_pace.half_width_log for each in outcomes])
-            covered = np.mean([each.predicted.covers(each.measured_us) for each in outcomes])
-            own_covered = np.mean([each.at_its_pace.covers(each.measured_us) for each in outcomes])
-            worst = outcomes[int(np.abs(errors).argmax())]
-            print(
-                f"{kind:18} at its pace: error {np.abs(errors).mean():5.1%}  bias {errors.mean():+5.1%}  worst {worst.error:+6.1%} (seed "
-                f"{worst.seed:3})  coverage {own_covered:4.0%}  half-width {own_width:5.1%} | at the reference pace: error "
-                f"{np.abs(whole).mean():5.1%}  coverage {covered:4.0%}  half-width {width:5.1%}  {time.monotonic() - start:4.0f} s",
-                flush=True,
-            )
+            outcomes = list(pool.map(simulate, repeat(run), repeat(kind), seeds, chunksize=5))
+            print(f"{report(kind, outcomes)}  {time.monotonic() - start:4.0f} s", flush=True)
 
 
 if __name__ == "__main__":

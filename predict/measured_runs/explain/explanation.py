@@ -252,7 +252,7 @@ def explained(prediction: Prediction, measured: TracedStep) -> Explanation:
         terms=_terms(predicted, plain),
         calls=_calls(predicted, measured_calls(plain)),
         verdict=tuple(findings(predicted, plain, profiler_us=profiler_us)),
-        pace=pace_over(prediction, measured.references_us),
+        pace=pace_over(prediction, measured.references),
     )
 
 

@@ -12,12 +12,11 @@ from predict.measured_runs.explain.messages import BARRIER
 from predict.measured_runs.explain.naming import Half
 from predict.measured_runs.explain.timeline import UNNAMED
 from predict.measured_runs.explain.trace_matches_config import pipeline_rank
-from predict.measurement.measurement import ReferenceUs
-from predict.measurement.system_noise import NOISES
+from predict.measurement.system_noise import MOST_WAITED, NOISES
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import HOST
 from sampling.call import Call, Phase
-from sampling.store.pace import RESOURCES
+from sampling.store.pace import RESOURCES, References, Resource
 
 CallKey = tuple[Call, Phase]
 
@@ -99,14 +98,15 @@ class TracedStep:
         return noted if isinstance(noted, str) and noted in NOISES else ""
 
     @property
-    def references_us(self) -> tuple[ReferenceUs, ...]:
-        """The times of the reference calls beside the steps, as the trace notes them; none where it does not."""
-        noted = self.facts.get("reference_us")
-        if not isinstance(noted, dict) or not all(
-            isinstance(each, int | float) and each > 0 for each in noted.values()
-        ):
+    def references(self) -> tuple[References, ...]:
+        """The reference calls beside the steps, as the trace notes them; none where it does not."""
+        noted = self.facts.get("references")
+        if not isinstance(noted, dict):
             return ()
-        return ({resource: float(noted[resource]) for resource in RESOURCES if resource in noted},)
+        time_us, disturbance = _by_resource(noted.get("time_us")), _by_resource(noted.get("disturbance"))
+        waited = noted.get("waited_share")
+        known = waited if isinstance(waited, int | float) and 0 <= waited <= MOST_WAITED else 0.0
+        return (References(time_us=time_us, disturbance=disturbance, waited_share=known),) if time_us else ()
 
     @property
     def _noted_steps_us(self) -> list[float]:
@@ -227,3 +227,13 @@ def _scaled(rank: MeasuredRank, factors: dict[str, float], of_kernels: float, st
         halves={half: time_us * of_kernels for half, time_us in rank.halves.items()},
         operators={name: time_us * of_kernels for name, time_us in rank.operators.items()},
     )
+
+
+def _by_resource(noted: Any) -> dict[Resource, float]:
+    """The positive figures of a trace's note by resource; none of a damaged one."""
+    found = noted if isinstance(noted, dict) else {}
+    return {
+        resource: float(value)
+        for resource in RESOURCES
+        if isinstance(value := found.get(resource), int | float) and 0 < value < math.inf
+    }

@@ -258,5 +258,5 @@ def body(config: str, overrides: Sequence[str], job: str) -> dict[str, Any]:
     return {
         **asdict(served),
         "before": [asdict(step) for step in before],
-        "reference_us": reference.medians_us(),
+        "references": asdict(reference.summary()),
     }

@@ -78,7 +78,7 @@ def serve_for_real(run: ServingRun, config: Path | str, overrides: Sequence[str]
         waited_s=found["waited_s"],
         before=_timed_batches(found["before"]),
         # beside idle neighbours no session read the pace
-        paces=paces_beside(open_prices(cluster, EXECUTION), cluster, found["reference_us"])
+        paces=paces_beside(open_prices(cluster, EXECUTION), cluster, found["references"]["time_us"])
         if cluster.world_size == 1
         else {},
     )

@@ -10,7 +10,10 @@ from predict.measurement.real_step import measure, measure_interleaved, summariz
 from predict.measurement.requirements import require_no_other_traces, trace_name
 from predict.run.plan import Plan
 from sampling.errors import UserError
+from sampling.store.pace import References
 from tests.predict.measurement.train_variants import run_of
+
+REFERENCES = {"time_us": {"compute": 500.0}, "disturbance": {"compute": 1.1}}
 
 
 @pytest.mark.usefixtures("starts_warm")
@@ -55,18 +58,26 @@ def test_a_summary_takes_the_first_ranks_clock_and_everyones_cpu_time() -> None:
             "wall_s": [9.0, 1.0],
             "machine_s": [9.0, 1.5],
             "own_s": [1.0, 0.7],
+            "waited_s": [0.0, 0.1],
             "losses": [unknown, unknown],
         },
-        {"parameters": 20, "wall_s": [8.0, 0.9], "machine_s": [9.0, 1.4], "own_s": [1.0, 0.8], "losses": [4.0, 3.0]},
+        {
+            "parameters": 20,
+            "wall_s": [8.0, 0.9],
+            "machine_s": [9.0, 1.4],
+            "own_s": [1.0, 0.8],
+            "waited_s": [0.0, 0.3],
+            "losses": [4.0, 3.0],
+        },
     ]
     result = summarize(
         run_of(Plan(pp=2)),
         "torch",
-        {"ranks": ranks, "versions": {"torch": "2"}, "reference_us": {"compute": 500.0}},
+        {"ranks": ranks, "versions": {"torch": "2"}, "references": REFERENCES},
         warmup=1,
     )
     assert result.step_times_us == (1e6,)
     assert result.others_shares == (0.0,)
     assert result.losses == (4.0, 3.0)
     assert result.parameters_per_rank == (10, 20)
-    assert result.references_us == ({"compute": 500.0},)
+    assert result.references == (References(**REFERENCES),)

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from predict.measurement.system_noise import StepUsage, others_shares, quiet_steps
+from predict.measurement.system_noise import StepUsage, Usage, others_shares, quiet_steps, usage_of, waited_share
 from sampling.hardware.readings import busy_seconds
 
 QUIET = StepUsage(wall_s=1.0, machine_s=1.9, ranks_s=1.85)
 
 
 NOISY = StepUsage(wall_s=1.0, machine_s=2.0, ranks_s=1.5)
+
+
+def test_a_step_waits_for_the_thread_of_a_rank_that_waited_longest() -> None:
+    ranks = [
+        {"wall_s": [1.0, 1.0], "machine_s": [2.0, 2.0], "own_s": [0.9, 0.9], "waited_s": waited}
+        for waited in ([0.1, 0.0], [0.2, 0.3])
+    ]
+    assert waited_share(usage_of(ranks)) == pytest.approx(0.25)
+    before = Usage(machine_s=1.0, own_s=1.0, waiting_s={"1": 1.0})
+    after = Usage(machine_s=2.0, own_s=1.5, waiting_s={"1": 1.5, "2": 0.2})
+    assert after.since(before).waited_s == pytest.approx(0.5)
+    before = Usage.now()
+    assert Usage.now().since(before).waited_s >= 0.0
 
 
 def test_busy_time_leaves_out_idle_and_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ OLDER = {"reference_us": {"compute": 500.0}, "disturbance": {"compute": 1.2}, "h
 """Facts of models that were fitted before rows had a response."""
 FACTS = {
     **OLDER,
-    "response": {"compute": {"within": 0.5, "reach": 1.0}},
+    "response": {"compute": {"within": 0.5, "reach": 1.0, "deviation": 0.1}},
     "mix": {"compute": 0.75, "memory": 0.25, "wire": 0.0},
     "unexplained": {"at_reference": 0.02, "by_log_pace": 0.1},
 }
@@ -42,10 +42,20 @@ def test_a_step_at_the_reference_pace_may_be_as_far_off_as_a_later_moment_and_wh
 
 
 def test_a_step_at_a_pace_that_was_read_has_what_grows_with_the_pace_in_place_of_the_moments_spread() -> None:
-    slowing = 0.75 / 0.5 + 0.25
+    pace = math.sqrt(0.5)  # of calls, which follow the reference by half
+    slowing = 0.75 / pace + 0.25
     left = 1.645 * math.hypot(0.02, 0.1 * math.log(slowing))
-    assert pace_spread(FACTS, {"compute": 0.5}) == pytest.approx(math.hypot(left, DISTURBANCE_WIDTH * 0.75 * 0.2))
+    followed = 1.645 * 0.75 / pace / slowing * 0.1 * math.log(2)
+    disturbed = DISTURBANCE_WIDTH * 0.75 * 0.2
+    assert pace_spread(FACTS, {"compute": 0.5}) == pytest.approx(math.hypot(left, followed, disturbed))
     assert pace_spread(OLDER, {"compute": 0.5}) == 0.0
+
+
+def test_a_pace_beyond_those_that_rows_saw_widens_by_what_following_it_in_full_or_in_part_makes() -> None:
+    sure = {**FACTS, "response": {"compute": {"within": 0.5, "reach": 0.1}}, "unexplained": {}, "disturbance": {}}
+    inside, beyond = (pace_spread(sure, {"compute": math.exp(-change)}) for change in (0.1, 0.3))
+    assert inside == pytest.approx(0.0, abs=1e-9)
+    assert beyond == pytest.approx(1.645 * 0.5 * 0.2, rel=0.25)
 
 
 def test_a_reading_counts_as_far_as_rows_follow_it() -> None:

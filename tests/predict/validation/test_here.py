@@ -126,7 +126,7 @@ def test_the_verdict_on_a_single_run_parts_its_error() -> None:
     paced = replace(row(), pace=Pace(by_resource={"compute": 0.5}, of_step=0.5))
     text = " ".join(shown(paced).split())
     assert "measured 300 µs, outside the 90 % interval" in text
-    assert "the pace makes −50.0% and the models −33.3%" in text
+    assert "the pace makes −50.0%, other work 0.0% and the models −33.3%" in text
     assert "this machine now runs at 0.50 of the pace of its rows (compute 0.50)" in text
 
 

@@ -8,6 +8,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sampling.session.archive import EventWriter, SessionLog, progress_of, read_
 from sampling.session.gpu_run import MOST_LOST, RealStep, time_plan
 from sampling.session.import_archive import import_archive
 from sampling.session.rehearsal import REFUSAL, FakeBench, FakeClock, Script
+from sampling.store.pace import Reading, read_log
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.timer import PRESETS
@@ -194,12 +196,19 @@ def test_a_call_that_the_time_was_too_short_for_is_not_left_out(tmp_path: Path) 
 @pytest.mark.parametrize(("left_s", "states"), [(-1.0, []), (0.005, []), (100.0, ["burst", "sustained"])])
 def test_a_rehearsed_phase_is_not_begun_where_a_real_one_would_not_be(left_s: float, states: list[str]) -> None:
     product = next(each.request for each in plan_of(models=0).planned if each.request.call.NAME == "gemm")
-    clock, rows = FakeClock(), list[Sample]()
+    clock, rows, readings = FakeClock(), list[Sample](), list[Reading]()
     cluster = load_cluster(hardware=HARDWARE, nodes=1, gpus_per_node=1, profile="")
     deadline_s = rehearsing.START_S + rehearsing.BUILD_S + left_s
     bench = FakeBench(clock, cluster, PRESETS["quick"], 0, Script(), deadline_s)
     forward = Request(call=product.call, phases=("forward",))
-    bench([forward], keep=rows.append, say=lambda text: None, left_out=lambda call, reason: None)
+    bench(
+        [forward],
+        keep=rows.append,
+        say=lambda text: None,
+        left_out=lambda call, reason: None,
+        keep_reading=readings.append,
+    )
+    assert len(readings) == (2 if left_s > 0 else 0)
     assert [row.state for row in rows] == states
     assert clock() < deadline_s + 1.0
 
@@ -238,4 +247,5 @@ def test_the_archive_of_a_rehearsal_imports_once(tmp_path: Path) -> None:
             f"{new} new rows of NVIDIA H200"
         )
         stored = list(iterate_samples(read_samples(tmp_path / "samples" / "h200")))
-        assert sorted(map(repr, stored)) == sorted(map(repr, log.progress.rows))
+        assert sorted(repr(replace(row, pace=1.0)) for row in stored) == sorted(map(repr, log.progress.rows))
+        assert len(read_log(tmp_path / "samples" / "h200")) == len(log.progress.paces) > 50

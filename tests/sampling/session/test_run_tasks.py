@@ -96,6 +96,17 @@ def test_ranks_that_a_call_ended_start_again_without_it(
     assert again.jobs == []
 
 
+def test_doubtful_rows_are_taken_again_before_the_same_calls_are_timed_at_more_moments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sampling.session.run_tasks.worth_retaking", lambda requests, rows, ranks: requests[:1])
+    tasks = [SamplingTask(busy_ranks=1, requests=REQUESTS, visits=visits) for visits in (3, 4)]
+    ranks = Ranks({})
+    run_tasks(tmp_path, MANIFEST, tasks, budget_s=60.0, run_job=ranks)
+    assert ranks.jobs[:2] == [[*CALLS, *CALLS, *CALLS], [CALLS[0]]]
+    assert len(ranks.jobs) == 3
+
+
 def test_ranks_that_fail_by_no_calls_fault_end_the_session(tmp_path: Path) -> None:
     def fail(job: Job, meanwhile: Callable[[], None]) -> None:
         raise RanksFailedError("sampling", "a rank failed")

@@ -15,7 +15,7 @@ from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.store.journal import append_to_journal, fold_journal
-from sampling.store.pace import LOG, PaceLog, Reading, Resource, append_reading, read_log, resource_shares
+from sampling.store.pace import LOG, PaceLog, Reading, References, Resource, append_reading, read_log, resource_shares
 from sampling.store.paced_rows import at_their_pace, write_paces
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
@@ -77,6 +77,15 @@ def test_two_disturbed_readings_among_five_move_no_pace_and_a_change_of_pace_is_
     assert series.pace_at(10.0) == 1.0
     assert series.pace_at(38.0) == 1.0
     assert series.pace_at(42.0) == pytest.approx(1 / 1.5)
+
+
+def test_steps_are_disturbed_as_the_readings_beside_those_that_count_are() -> None:
+    readings = [replace(each, mean_us=2 * each.time_us) if each.at_s < 50 else each for each in slowing()]
+    later = [each for each in readings if each.at_s >= 50]
+    assert References.of(readings, later).disturbance["compute"] == pytest.approx(1.1)
+    assert References.of(readings, later[:2]).disturbance["compute"] == References.of(readings).disturbance["compute"]
+    assert References.of(readings[:80]).disturbance["compute"] == pytest.approx(2.0)
+    assert References.of(readings).time_us == {"compute": 100.0, "memory": 10.0}
 
 
 def test_a_collective_takes_the_readings_of_its_own_group_where_there_are_some() -> None:

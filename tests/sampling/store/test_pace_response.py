@@ -52,6 +52,16 @@ def test_a_change_beyond_those_that_rows_saw_counts_in_full() -> None:
     assert Response()(0.7) == pytest.approx(0.7)
 
 
+def test_a_response_is_known_the_better_the_more_rows_saw_a_change_and_less_beyond_those_changes() -> None:
+    readings, rows = session(0.5)
+    many, few = (responses(PaceLog(readings), of)[2, "compute"] for of in (rows, rows[:40]))
+    assert 0 < many.deviation < few.deviation < 0.5
+    assert many.deviation_at(1.0) == 0.0
+    assert many.deviation_at(math.exp(-many.reach)) == pytest.approx(many.deviation * many.reach)
+    beyond = many.deviation_at(math.exp(-many.reach - 0.1)) - many.deviation_at(math.exp(-many.reach))
+    assert beyond == pytest.approx(0.1 * (1 - many.within), rel=0.3)
+
+
 def test_without_a_call_timed_twice_readings_that_are_mostly_noise_count_less() -> None:
     random = np.random.default_rng(0)
     noisy = [replace(each, time_us=100 * math.exp(random.normal(0, 0.2))) for each in slowing()]

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 from predict import import_config
-from predict.cli.options import add_json, add_settings, log, log_not_read, print_json, require_writable, write_file
+from predict.cli.options import add_json, add_settings, log, print_json, require_writable, write_file
 from predict.serialise import version_of
+from sampling.files.faults import counted
 
 EXAMPLES = """\
 examples:
@@ -18,33 +19,53 @@ examples:
 DESCRIPTION = """\
 Read another tool's files of a run as a run config.
 
-Megatron-LM's arguments (a launch script, a list of arguments or YAML), torchtitan's TOML, DeepSpeed's JSON with the script of
-Megatron-DeepSpeed, and Primus' YAML; several files of one run make one config. --set gives what they do not say, such as the
-GPUs. Settings that change nothing here, and unknown ones, are listed on stderr.
+Launch scripts (bash, Slurm, torchrun, accelerate, ray), YAML, TOML, JSON and Python of Megatron-LM, Megatron-Bridge, Megatron-DeepSpeed,
+Primus, torchtitan, DeepSpeed, accelerate, transformers and TRL, Axolotl, LLaMA-Factory, torchtune, verl, slime, prime-rl, vLLM and SGLang;
+several files of one run make one config. --set gives what they do not say, such as the GPUs. A key that changes time or memory and is
+not understood is an error, unless --accept names it; those that change nothing here are counted on stderr.
 """
+
+MOST_NAMED = 6
+"""Settings that change nothing and are named."""
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="script, arguments, YAML, TOML or JSON")
     add_settings(command)
+    command.add_argument(
+        "--accept",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY",
+        help="keys of the files that may be left out though they change time or memory; * stands for any letters",
+    )
     command.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the config there instead of stdout")
     add_json(command)
 
 
 def run(options: argparse.Namespace) -> None:
     require_writable("--output", options.output)
-    read = import_config(options.files, options.overrides)
+    read = import_config(options.files, options.overrides, accept=options.accept)
     if options.output is not None:
         write_file("--output", options.output, read.document.as_yaml())
         log(f"wrote {options.output}")
     if options.json:
-        config, not_read = dict(read.document.content), dict(read.not_read)
         print_json(
-            {"version": version_of("import-config"), "config": config, "notes": list(read.notes), "not_read": not_read}
+            {
+                "version": version_of("import-config"),
+                "config": dict(read.document.content),
+                "notes": list(read.notes),
+                "not_read": dict(read.not_read),
+                "accepted": dict(read.accepted),
+            }
         )
         return
     for note in read.notes:
         log(f"note: {note}")
-    log_not_read(read.not_read)
+    if read.not_read:
+        named = ", ".join(list(read.not_read)[:MOST_NAMED])
+        more = f" and {len(read.not_read) - MOST_NAMED} more" if len(read.not_read) > MOST_NAMED else ""
+        log(f"{counted(len(read.not_read), 'setting')} that change nothing here: {named}{more}")
     if options.output is None:
         print(read.document.as_yaml(), end="")

@@ -27,7 +27,7 @@ from predict.model.spec import ModelSpec
 from predict.run.adapters import Adapters
 from predict.run.calibration_file import calibrated_by
 from predict.run.execution import Execution
-from predict.run.frameworks import ON_GPUS, framework_settings
+from predict.run.frameworks import ON_GPUS, framework_names, framework_settings, selective_is_of_operators
 from predict.run.lengths import PACKED, RealSequences, laid_out, real_lengths
 from predict.run.plan import BEST, Batch, Plan
 from predict.run.training_run import TrainingRun
@@ -157,12 +157,20 @@ def read_sections(draft: Draft) -> Sections:
     values = {section: draft.section(section) for section in ("cluster", "plan", "batch", "adapters")}
     values["cluster"] = _with_profile(draft.with_own_paths(values["cluster"]))
     values["execution"] = draft.execution(values["cluster"].get("hardware"))
+    values["plan"] = _with_recomputation_meant(values["plan"], values["execution"].get("framework", ON_GPUS))
     values["precision"] = draft.precision()
     values["batch"] = with_real_lengths(values["batch"], draft.path.parent, draft.faults)
     schedule = values["plan"].get("schedule")
     if schedule and is_order_file(schedule) and not draft.is_set("plan.schedule"):
         values["plan"]["schedule"] = str(draft.path.parent / schedule)
     return Sections(model=model, values=values)
+
+
+def _with_recomputation_meant(plan: Values, framework: str) -> Values:
+    """The plan with `ops` for selective recomputation of no named modules, where that is what the framework's users call so."""
+    plain = plan.get("recompute") == "selective" and plan.get("recompute_modules") == Plan().recompute_modules
+    known = framework in framework_names()
+    return {**plan, "recompute": "ops"} if plain and known and selective_is_of_operators(framework) else plan
 
 
 def with_replicas(draft: Draft, sections: Sections) -> Sections:

@@ -1,10 +1,9 @@
-"""Megatron-LM's arguments as text: the launch script that is written, and the scripts, lists and YAML that are read."""
+"""Megatron-LM's arguments as text: the launch script that is written, its switches, and the YAML that is read."""
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from predict.run.training_run import TrainingRun
@@ -18,24 +17,17 @@ SWITCHES = """
     no_masked_softmax_fusion no_async_tensor_model_parallel_allreduce accumulate_allreduce_grads_in_fp32
     grad_reduce_in_bf16 use_rotary_position_embeddings moe_router_force_load_balancing deepspeed no_pipeline_parallel use_flash_attn
     use_flash_attn_v2 enable_expert_tensor_parallelism moe_use_legacy_grouped_gemm moe_permute_fusion
-    checkpoint_activations deepspeed_activation_checkpointing cross_entropy_loss_fusion external_cuda_graph enable_cuda_graph
+    checkpoint_activations recompute_activations deepspeed_activation_checkpointing cross_entropy_loss_fusion external_cuda_graph enable_cuda_graph
+    no_position_embedding apply_layernorm_1p mock_data use_mcore_models no_load_optim no_load_rng no_save_optim no_save_rng log_throughput manual_gc
+    calculate_per_token_loss no_create_attention_mask_in_dataloader no_mmap_bin_files profile use_pytorch_profiler use_rope_scaling
+    fp8_param_gather use_precision_aware_optimizer attention_softmax_in_fp32 optimizer_cpu_offload overlap_cpu_optimizer_d2h_h2d no_rope_fusion
+    no_bias_swiglu_fusion no_bias_gelu_fusion no_bias_dropout_fusion distribute_saved_activations te_rng_tracker delay_wgrad_compute
+    moe_pad_expert_input_to_capacity reuse_grad_buf_for_mxfp8_param_ag use_cpu_initialization ddp_average_in_collective log_memory_to_tensorboard
+    moe_router_enable_expert_bias moe_router_pre_softmax moe_router_fusion finetune async_save use_dist_ckpt use_distributed_optimizer
 """
 """Arguments that take no value on a command line (`store_true` in arguments.py)."""
-LISTS = frozenset({"recompute_modules", "cp_comm_type"})
 WITH_UNDERSCORE = frozenset({"deepspeed_config"})
 """Arguments whose flag is not written with dashes."""
-FLAG = re.compile(r"--[A-Za-z][\w-]*")
-ASSIGNMENT = re.compile(
-    r"^\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_]\w*)=(?!\()(\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s;#()\"'])*)",
-    re.M,
-)
-VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]([^${}]*))?\}|\$(\w+)")
-LONGEST_VALUE = 200
-"""Characters of a variable's value that are put in its place. Longer ones hold flags, which are read where they are set."""
-MOST_TEXT = 4_000_000
-"""Characters up to which variables are replaced."""
-DEEPEST = 20
-"""Variables inside variables that are followed."""
 
 
 def script(run: TrainingRun, arguments: Mapping[str, Any], notes: Sequence[str], *, program: str) -> str:
@@ -61,69 +53,6 @@ def _flag(name: str, value: Any) -> list[str]:
         return [flag]
     values = value if isinstance(value, list) else [value]
     return [flag, *(shlex.quote(str(each)) for each in values)]
-
-
-def read_script(text: str) -> dict[str, Any]:
-    """Argument → value in a launch script, or in a plain list of arguments; of one given twice, the last, as argparse has it.
-
-    Variables that the text sets, or that have a default, are replaced; others stay as they are written. A value that follows
-    no known switch is that flag's; several make a list.
-    """
-    text = re.sub(r"(^|\s)#.*", r"\1", text)
-    text = re.sub(r"\\\r?\n", " ", text)
-    set_here = {name: _without_itself(name, value.strip("\"'")) for name, value in ASSIGNMENT.findall(text)}
-    text = _expanded(text, set_here)
-    arguments: dict[str, Any] = {}
-    for name, values in _flags(text):
-        alone = name in SWITCHES.split() and not (values and values[0].lower() in ("true", "false"))
-        if alone or not values:
-            arguments[name] = True
-        else:
-            arguments[name] = values if name in LISTS or len(values) > 1 else values[0]
-    return arguments
-
-
-def _without_itself(name: str, value: str) -> str:
-    """The default of `NNODES=${NNODES:-8}`."""
-    return VARIABLE.sub(lambda found: (found[2] or "") if name in (found[1], found[3]) else found[0], value)
-
-
-def _expanded(text: str, set_here: Mapping[str, str]) -> str:
-    def value(found: re.Match[str]) -> str:
-        known = set_here.get(found[1] or found[3], found[2])
-        return found[0] if known is None or len(known) > LONGEST_VALUE else known
-
-    for _ in range(DEEPEST):
-        new = VARIABLE.sub(value, text)
-        if new == text or len(new) > MOST_TEXT:
-            break
-        text = new
-    return text
-
-
-def _flags(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Each flag with the values that follow it, up to the next flag, the end of its line or a closing bracket."""
-    for line in text.splitlines():
-        pieces = FLAG.split(_unquoted(line))
-        for flag, after in zip(FLAG.findall(_unquoted(line)), pieces[1:], strict=True):
-            name = flag[2:].replace("-", "_")
-            yield name, _values(after, one=name not in LISTS)
-
-
-def _unquoted(line: str) -> str:
-    return line.replace('"', " ").replace("'", " ")
-
-
-def _values(after: str, *, one: bool) -> list[str]:
-    words = after.lstrip("= ").replace("\t", " ").split()
-    values: list[str] = []
-    for word in words:
-        if word == ")" or word.endswith(".py") or word.startswith(("|", "&", ">", "2>", ";", "${", "$@")):
-            break
-        values.append(word)
-        if one and "(" not in word:
-            break
-    return ["".join(values)] if one and values else values
 
 
 def read_mapping(document: Mapping[Any, Any]) -> dict[str, Any]:

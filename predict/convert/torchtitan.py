@@ -101,7 +101,7 @@ def _write_batch(run: TrainingRun, statement: Statement) -> None:
 
 def _read_batch(given: Arguments) -> dict[str, Any]:
     pp, dp = given.count(PP) or 1, _data_parallel(given)
-    local = given.count(LOCAL) or given.count("training.batch_size") or 8
+    local = given.count(LOCAL) or 8
     of_pipeline = given.count(OF_PIPELINE) or 1
     together = given.whole(GLOBAL, -1)
     batch: dict[str, Any] = {
@@ -151,7 +151,7 @@ def _write_fp8(recipe: str, statement: Statement) -> None:
 
 def _read_dtypes(given: Arguments) -> dict[str, Any]:
     converters = given.value("model.converters", [])
-    named = [str(name) for name in converters] if isinstance(converters, list) else []
+    named = [str(name) for name in (converters if isinstance(converters, list) else [converters])]
     is_fp8 = any(name.startswith(("float8", "mx")) for name in named)
     wide = own_name(REDUCED, given.text(PARAMETERS, "bfloat16"), "bf16")
     recipe = given.text("float8.recipe_name", FLOAT8[0])

@@ -116,6 +116,12 @@ def offered(name: str) -> Mapping[str, tuple[Any, ...]]:
     return found
 
 
+def selective_is_of_operators(name: str) -> bool:
+    """Whether selective recomputation means one of operators to the framework's users, which has none of modules."""
+    recompute = offered(name).get("recompute", ())
+    return "ops" in recompute and "selective" not in recompute
+
+
 @cache
 def framework_settings(name: str, architecture: str = "") -> Mapping[str, Any]:
     """The keys of `execution` that a framework sets, on GPUs of an architecture; none for whole layers.

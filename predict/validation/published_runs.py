@@ -16,6 +16,7 @@ from predict.config.load import build
 from predict.model.spec import ModelSpec
 from predict.plan_search.unknown_settings import INTERLEAVED_BY_DEFAULT, likely_runs
 from predict.run.execution import NATURAL
+from predict.run.frameworks import selective_is_of_operators
 from predict.run.lengths import PACKED
 from predict.run.training_run import TrainingRun
 from predict.validation.published_models import is_of_neox, model_of
@@ -315,7 +316,7 @@ def counted_ends(model: ModelSpec, stages: int) -> dict[str, int]:
 
 def _recompute(row: PublishedRow, layers_per_chunk: float) -> dict[str, Any]:
     """The published recomputation; none without one, but MaxText's recipes recompute whole layers."""
-    of_torch = framework_of(row) in ("fsdp", "fsdp-compile", "fsdp1-compile", "torchtitan")
+    of_torch = selective_is_of_operators(framework_of(row))
     text, modules = row.text("recompute"), re.search(r"modules=([\w,]+)", row.text("recompute_detail"))
     if text == "full":
         return {"recompute": "full"} | _method(row)

@@ -39,6 +39,7 @@ FRAMEWORKS: tuple[tuple[str, str], ...] = (
     ("prime-?rl", "prime-rl"),
     ("pith-?train", "pith-train"),
     ("nanochat", "nanochat"),
+    ("llm-foundry", "llm-foundry"),
     ("fsdp1.*compile", "fsdp1-compile"),
     ("fsdp.*compile", "fsdp-compile"),
     ("fsdp", "fsdp"),

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import predict
-from predict.convert.megatron_script import read_script
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
 
@@ -45,7 +44,7 @@ def test_primus_presets_and_variables() -> None:
     run = predict.load(read.document)
     assert (run.model.name, run.plan.ep, run.batch.global_, run.batch.micro) == ("mixtral-8x7b", 8, 256, 2)
     assert run.execution.fuse_gradients is False
-    assert set(read.not_read) == {"enable_primus_turbo", "lr"}
+    assert {name.rpartition(".")[2] for name in read.not_read} == {"enable_primus_turbo", "lr"}
     assert "presets" in read.notes[0]
 
 
@@ -157,10 +156,14 @@ def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None
     ("name", "text", "problem"),
     [
         ("run.toml", "[model\n", "not valid TOML"),
-        ("run.sh", "echo hello\n", "holds no arguments"),
-        ("notes.md", "predict x --set a=1 --json\n", r"none of its settings \(set, json\) is one of Megatron-LM's"),
-        ("pyproject.toml", '[project]\nname = "x"\n', "none of its settings .* is one of torchtitan's"),
-        ("config.json", '{"hidden_size": 8, "model_type": "llama"}', "none of its settings .* is one of DeepSpeed's"),
+        ("run.sh", "echo hello\n", "launches nothing"),
+        ("notes.md", "predict x --set a=1 --json\n", "it launches nothing that is read"),
+        ("pyproject.toml", '[project]\nname = "x"\n', r"no tool that is read has its keys \(name\)"),
+        (
+            "config.json",
+            '{"hidden_size": 8, "model_type": "llama"}',
+            r"no tool that is read has its keys \(hidden_size, model_type\)",
+        ),
         ("serve.yml", "model: llama3-8b\nload: {rate: 1}\n", "is a serving config, not a file of another tool"),
         ("run.yml", "model: llama3-8b\ncluster: this-machine\nbatch: {}\n", "is a run config already"),
         ("run.toml", '[model]\nname = "flux"\nflavor = "dev"\n', "'flux-dev' is not a shipped model"),
@@ -169,34 +172,3 @@ def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None
 def test_files_of_another_kind(name: str, text: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=problem):
         imported(tmp_path, text, name=name)
-
-
-def test_arguments_of_a_script() -> None:
-    text = 'TP=${TP:-4}\nARGS="--a-b $TP --flag=7 \\\n --moe-layer-freq ([0]*1+[1]*3) # --not-this 3"\nrun.py $ARGS --bf16 && echo --done'
-    assert read_script(text) == {"a_b": "4", "flag": "7", "moe_layer_freq": "([0]*1+[1]*3)", "bf16": True, "done": True}
-
-
-def test_a_script_with_quoted_defaults_and_commented_arguments() -> None:
-    text = """NODES=${SLURM_NNODES:-"2"}
-DATA=${1:-"MOCK"} # a path, or "MOCK"
-ARGS=(
-    # --pipeline-model-parallel-size 4 \\
-    --tensor-model-parallel-size 2  # inside a node
-    "--fp8-format hybrid"
-    --nnodes $NODES --data-path "$DATA" \\
-    --bf16
-)
-"""
-    expected = {
-        "tensor_model_parallel_size": "2",
-        "fp8_format": "hybrid",
-        "nnodes": "2",
-        "data_path": "MOCK",
-        "bf16": True,
-    }
-    assert read_script(text) == expected
-
-
-def test_variables_that_grow_are_not_followed_for_ever() -> None:
-    lines = [f'A{n}="$A{n + 1}$A{n + 1}$A{n + 1}$A{n + 1}"' for n in range(40)]
-    assert read_script("\n".join([*lines, "x.py --lr $A0 --bf16"]))["bf16"] is True

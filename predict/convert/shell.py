@@ -1,0 +1,654 @@
+"""The commands of a shell script with their words, as far as the script itself decides them: nothing is run.
+
+Assignments (several on a line, arrays, `+=`), defaults, arithmetic, `if`, `case`, loops, functions and here-documents are followed. What
+only the environment knows keeps its dollar sign, and so does a variable that two branches set differently where neither is sure.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+LONGEST_VALUE = 20_000
+"""Characters of a variable's value, beyond which it is left as it is written."""
+MOST_COMMANDS = 5_000
+DEEPEST = 12
+"""Scripts inside scripts that are followed, and variables inside defaults."""
+SEPARATORS = (";;", "&&", "||", ";", "&", "|", "\n")
+OPENING, CLOSING = ("if", "for", "while", "until", "case"), ("fi", "done", "done", "done", "esac")
+ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[\w*\])?(\+?)=")
+FUNCTION = re.compile(r"(?:function\s+)?([A-Za-z_][\w-]*)\s*\(\s*\)|function\s+([A-Za-z_][\w-]*)")
+HERE = re.compile(r"<<(-?)\s*(['\"]?)(\w+)\2")
+PREFIXES = ("export", "local", "readonly", "declare", "typeset")
+SBATCH = re.compile(r"^#SBATCH\s+(-{1,2}[\w-]+)[=\s]\s*(\S+)", re.M)
+OF_SLURM: Mapping[str, tuple[str, ...]] = {
+    "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+    "--gres": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+    "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+    "--ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
+    "-n": ("SLURM_NTASKS", "SLURM_NPROCS"),
+}
+"""Option of a batch script → the variables that Slurm sets by it."""
+ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+COMPARED: Mapping[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+}
+Value = str | list[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Script:
+    """A script as far as it decides itself."""
+
+    commands: tuple[tuple[str, ...], ...]
+    """The words of each command, in the order in which they are reached."""
+    files: Mapping[str, str]
+    """Name → text of the files that here-documents write."""
+    variables: Mapping[str, Value]
+
+
+def read_shell(text: str) -> Script:
+    """The commands of a script, and its variables at the end."""
+    reader = _Reader()
+    for option, value in SBATCH.findall(text):
+        for name in OF_SLURM.get(option, ()):
+            reader.variables[name] = value.rpartition(":")[2]
+    reader.run(text)
+    return Script(commands=tuple(reader.commands), files=reader.files, variables=reader.variables)
+
+
+# Text into words and separators. A word keeps its quotes, which are taken off where it is expanded.
+
+
+def _words(text: str) -> Iterator[str]:
+    """Words and separators; comments and joined lines are gone."""
+    place, start = 0, -1
+    text = re.sub(r"\\\r?\n", " ", text)
+    while place < len(text):
+        character = text[place]
+        if start < 0 and character == "#":
+            place = _end_of_line(text, place)
+        elif character in " \t\r":
+            if start >= 0:
+                yield text[start:place]
+            place, start = place + 1, -1
+        elif separator := next((each for each in SEPARATORS if text.startswith(each, place)), ""):
+            if start >= 0 and text[start:place].endswith((">", "<")) and separator == "&":
+                place += 1  # 2>&1
+                continue
+            if start >= 0:
+                yield text[start:place]
+            yield separator
+            place, start = place + len(separator), -1
+        else:
+            start = place if start < 0 else start
+            place = _after(text, place)
+    if start >= 0:
+        yield text[start:]
+
+
+def _end_of_line(text: str, place: int) -> int:
+    end = text.find("\n", place)
+    return len(text) if end < 0 else end
+
+
+def _after(text: str, place: int) -> int:
+    """The place after a character, or after a whole quotation, substitution or array."""
+    character = text[place]
+    if character == "'":
+        return _closing(text, place + 1, "'")
+    if character in '"`':
+        return _closing_quote(text, place + 1, character)
+    if text.startswith(("$(", "<(", ">(", "${"), place):
+        return _closing_bracket(text, place + 1)
+    if character == "(" and place and text[place - 1] == "=":
+        return _closing_bracket(text, place)
+    return place + (2 if character == "\\" else 1)
+
+
+def _closing(text: str, place: int, mark: str) -> int:
+    end = text.find(mark, place)
+    return len(text) if end < 0 else end + 1
+
+
+def _closing_quote(text: str, place: int, mark: str) -> int:
+    while place < len(text) and text[place] != mark:
+        place = _after(text, place) if text[place] in "\\$" else place + 1
+    return place + 1
+
+
+def _closing_bracket(text: str, place: int) -> int:
+    opening = text[place]
+    closing = {"(": ")", "{": "}"}[opening]
+    depth = 0
+    while place < len(text):
+        if text[place] == opening:
+            depth += 1
+        elif text[place] == closing:
+            depth -= 1
+            if not depth:
+                return place + 1
+        elif text[place] == "#" and text[place - 1].isspace():
+            place = _end_of_line(text, place)
+            continue
+        elif text[place] in "\\'\"":
+            place = _after(text, place)
+            continue
+        place += 1
+    return len(text)
+
+
+def _quoted_parts(word: str) -> Iterator[tuple[str, str]]:
+    """The parts of a word: the quotes around each, and its text."""
+    place = plain = 0
+    while place < len(word):
+        character = word[place]
+        if character in "'\"":
+            if plain < place:
+                yield "", word[plain:place]
+            end = _after(word, place)
+            yield character, word[place + 1 : end - 1]
+            place = plain = end
+        elif character == "\\" and place + 1 < len(word):
+            if plain < place:
+                yield "", word[plain:place]
+            yield "'", word[place + 1]
+            place = plain = place + 2
+        else:
+            place = _after(word, place)
+    if plain < len(word):
+        yield "", word[plain:]
+
+
+@dataclass(slots=True)
+class _Reader:
+    variables: dict[str, Value] = field(default_factory=dict)
+    commands: list[tuple[str, ...]] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, list[str]] = field(default_factory=dict)
+    here: dict[str, str] = field(default_factory=dict)
+    depth: int = 0
+
+    def run(self, text: str) -> None:
+        if self.depth < DEEPEST:
+            self.depth += 1
+            self._run(list(_words(self._without_here_documents(text))))
+            self.depth -= 1
+
+    # Statements.
+
+    def _run(self, words: list[str]) -> None:
+        place = 0
+        while place < len(words) and len(self.commands) < MOST_COMMANDS:
+            word = words[place]
+            if word in SEPARATORS or word in ("then", "do", "fi", "done", "esac", "!", "}", "{", "time"):
+                place += 1
+            elif word in OPENING:
+                end = _end_of_block(words, place)
+                self._block(word, words[place + 1 : end])
+                place = end + 1
+            elif _is_function(words, place):
+                place = self._define(words, place)
+            else:
+                end = next((at for at in range(place, len(words)) if words[at] in SEPARATORS), len(words))
+                self._command(words[place:end])
+                place = end
+
+    def _block(self, kind: str, inside: list[str]) -> None:
+        if kind == "if":
+            self._branches(_arms(inside))
+        elif kind == "case":
+            self._case(inside)
+        elif "do" in inside:
+            self._loop(kind, inside[: inside.index("do")], inside[inside.index("do") + 1 :])
+
+    def _branches(self, arms: list[tuple[list[str], list[str]]]) -> None:
+        """Run the arm whose condition holds; where that is not decided, each, and forget what they set differently."""
+        open_arms: list[list[str]] = []
+        for condition, body in arms:
+            holds = self._holds(condition) if condition else True
+            if holds is False:
+                continue
+            if holds and not open_arms:
+                self._run(body)
+                return
+            open_arms.append(body)
+            if holds:
+                break
+        else:
+            open_arms.append([])
+        self._each_apart(open_arms)
+
+    def _each_apart(self, bodies: list[list[str]]) -> None:
+        before, results = self.variables, []
+        for body in bodies:
+            self.variables = {name: list(value) if isinstance(value, list) else value for name, value in before.items()}
+            self._run(body)
+            results.append(self.variables)
+        merged: dict[str, Value] = {}
+        for name in dict.fromkeys(name for result in results for name in result):
+            values = [result.get(name) for result in results]
+            lists = [value for value in values if isinstance(value, list)]
+            if all(value == values[0] for value in values) and values[0] is not None:
+                merged[name] = values[0]
+            elif lists:  # the arguments that only some arms add are kept
+                merged[name] = max(lists, key=len)
+        self.variables = merged
+
+    def _case(self, inside: list[str]) -> None:
+        subject = "".join(self._expand(inside[0])) if inside else ""
+        arms = _case_arms(inside[2:] if "in" in inside[:2] else inside)
+        if "$" in subject:
+            self._each_apart([body for _, body in arms] + [[]])
+            return
+        for patterns, body in arms:
+            if any(fnmatch.fnmatchcase(subject, pattern.strip("\"'")) for pattern in patterns):
+                self._run(body)
+                return
+
+    def _loop(self, kind: str, head: list[str], body: list[str]) -> None:
+        head = [word for word in head if word not in (";", "\n")]
+        if kind == "for" and len(head) > 1 and head[1] == "in":
+            items = [item for word in head[2:] for item in self._expand(word)]
+            if len(items) == 1:
+                self.variables[head[0]] = items[0]
+            else:
+                self.variables.pop(head[0], None)
+        self._run(body)
+
+    def _define(self, words: list[str], place: int) -> int:
+        """Keep a function's body; the place after it."""
+        name = FUNCTION.match(" ".join(words[place : place + 2]))
+        opening = next((at for at in range(place, len(words)) if words[at].endswith("{")), len(words))
+        depth, end = 1, opening + 1
+        while end < len(words) and depth:
+            depth += (words[end] == "{") - (words[end] == "}")
+            end += 1
+        if name:
+            self.functions[name[1] or name[2]] = words[opening + 1 : end - 1]
+        return end
+
+    def _command(self, words: list[str]) -> None:
+        while words and (
+            words[0] in PREFIXES or (words[0].startswith("-") and len(words) > 1 and ASSIGNED.match(words[1]))
+        ):
+            words = words[1:]
+        while words and ASSIGNED.match(words[0]):
+            self._assign(words[0])
+            words = words[1:]
+        expanded = [each for word in words if not _is_redirection(word) for each in self._expand(word)]
+        if not expanded:
+            return
+        if (body := self.functions.get(expanded[0])) is not None and self.depth < DEEPEST:
+            self.depth += 1
+            self._run(body)
+            self.depth -= 1
+        elif expanded[0] == "eval":
+            self.run(" ".join(expanded[1:]))
+        elif (inner := _inner_script(expanded)) is not None:
+            self.run(inner)
+        else:
+            self._here_document(words, expanded)
+
+    def _here_document(self, words: list[str], expanded: list[str]) -> None:
+        """A command; the text that a here-document gives it is a script for a shell, else the file that it is written to."""
+        body = next((self.here[word] for word in words if word in self.here), None)
+        if body is None:
+            self.commands.append(tuple(expanded))
+        elif expanded[0] in ("bash", "sh", "sbatch", "srun", "ssh"):
+            self.run(body)
+        elif target := _written_to(words):
+            self.files["".join(self._expand(target)).rpartition("/")[2]] = "".join(self._text(body, DEEPEST))
+
+    def _without_here_documents(self, text: str) -> str:
+        """The text with a mark in place of each here-document."""
+        lines, kept = iter(text.splitlines()), []
+        for line in lines:
+            found = None if line.lstrip().startswith("#") else HERE.search(line)
+            if found is None:
+                kept.append(line)
+                continue
+            body = []
+            for inner in lines:
+                if (inner.strip() if found[1] else inner) == found[3]:
+                    break
+                body.append(inner)
+            mark = f"<<here-document-{len(self.here)}"
+            self.here[mark] = "\n".join(body)
+            kept.append(line[: found.start()] + mark + line[found.end() :])
+        return "\n".join(kept)
+
+    # Values.
+
+    def _assign(self, word: str) -> None:
+        found = ASSIGNED.match(word)
+        assert found is not None
+        name, place, adds, text = found[1], found[2], found[3], word[found.end() :]
+        if place:
+            self.variables.pop(name, None)
+        elif text.startswith("("):
+            items = [each for part in _words(text[1:-1]) if part not in SEPARATORS for each in self._expand(part)]
+            before = self.variables.get(name, [])
+            self.variables[name] = [*([before] if isinstance(before, str) else before), *items] if adds else items
+        else:
+            value = " ".join(self._expand(text, splits=False))
+            before = self.variables.get(name, "") if adds else ""
+            self.variables[name] = [*before, value] if isinstance(before, list) else before + value
+        if len("".join(self.variables.get(name, ""))) > LONGEST_VALUE:
+            del self.variables[name]
+
+    def _expand(self, word: str, *, splits: bool = True) -> list[str]:
+        """The words that a word becomes, without its quotes."""
+        words, open_ = [""], False
+        for quotes, text in _quoted_parts(word):
+            if quotes == "'":
+                words[-1] += text
+                open_ = True
+                continue
+            inside = re.sub(r'\\(["$`\\])', r"\1", text) if quotes else text
+            values = self._text(inside, DEEPEST)
+            for number, value in enumerate(values):
+                if number:
+                    words.append("")
+                pieces = value.split() if splits and not quotes and value != text else [value]
+                if splits and not quotes and value != text and not pieces:
+                    continue
+                words[-1] += pieces[0]
+                words += pieces[1:]
+            open_ = open_ or bool(quotes and values)
+        return words if open_ or words != [""] else []
+
+    def _text(self, text: str, depth: int) -> list[str]:
+        """A text with its variables replaced; several texts where it is an array."""
+        values, place = [""], 0
+        while place < len(text):
+            if text[place] != "$" or depth <= 0:
+                values[-1] += text[place]
+                place += 1
+                continue
+            end = _end_of_variable(text, place)
+            found = self._variable(text[place:end], depth)
+            values[-1] += found[0] if found else ""
+            values += found[1:]
+            place = end
+        return values if values != [""] or not text.startswith("$") else []
+
+    def _variable(self, written: str, depth: int) -> list[str]:
+        if written in ("$@", "$*", "${@}", "${@:1}", "${@:2}"):
+            return []
+        if written.startswith("$(("):
+            number = self._number(written[3:-2])
+            return [written if number is None else str(number)]
+        name, index, change = _parts_of_variable(written)
+        value = self.variables.get(name)
+        if index in ("@", "*"):
+            return [value] if isinstance(value, str) else list(value or ())
+        if isinstance(value, list):
+            value = value[int(index)] if index.isdecimal() and int(index) < len(value) else value[0] if value else ""
+        return self._changed(written, value, change, depth) if change else [written if value is None else value]
+
+    def _changed(self, written: str, value: str | None, change: str, depth: int) -> list[str]:
+        """The value of `${NAME:-default}` and its like."""
+        if found := re.match(r":?([-=])", change):
+            if value or (value is not None and not change.startswith(":")):
+                return [value]
+            return ["".join(self._expand(change[found.end() :], splits=False))] if depth > 1 else [""]
+        if found := re.match(r":?\+", change):
+            return ["".join(self._expand(change[found.end() :], splits=False))] if value else [""]
+        if change.startswith(":?"):
+            return [value or written]
+        if value is not None and (found := re.match(r"(##?|%%?)(.*)", change, re.S)):
+            return [_trimmed(value, found[1], found[2])]
+        return [written]
+
+    def _number(self, text: str) -> int | None:
+        names = re.compile(r"\$?\{?([A-Za-z_]\w*)\}?|\$\{(\w+):-(\w+)\}")
+
+        def value(found: re.Match[str]) -> str:
+            known = self.variables.get(found[1] or found[2], found[3] or "?")
+            return f"({known})" if isinstance(known, str) else "?"
+
+        return _calculated(names.sub(value, text))
+
+    # Conditions.
+
+    def _holds(self, words: list[str]) -> bool | None:
+        """Whether a condition holds; None where the script alone does not decide it. A variable that nothing sets is empty."""
+        tests: list[bool | None] = []
+        joint = "&&"
+        current: list[str] = []
+        for word in [*words, ";"]:
+            if word not in ("&&", "||", ";", "\n"):
+                current.append(word)
+                continue
+            if current:
+                tests.append(self._test(current))
+                current = []
+            joint = word if word in ("&&", "||") else joint
+        if joint == "||":
+            return True if True in tests else None if None in tests else False
+        return False if False in tests else None if None in tests or not tests else True
+
+    def _test(self, words: list[str]) -> bool | None:
+        """The outcome of one test; None where the script alone does not decide it."""
+        if words[0] == "!":
+            inner = self._test(words[1:])
+            return None if inner is None else not inner
+        if words[0] in ("true", "false"):
+            return words[0] == "true"
+        if words[0] not in ("[", "[[", "test"):
+            return None
+        inside = [self._tested(word) for word in words[1:] if word not in ("]", "]]")]
+        known = [each for each in inside if each is not None]
+        if len(known) < len(inside):
+            return None
+        if known[:1] == ["!"]:
+            outcome = _outcome(known[1:])
+            return None if outcome is None else not outcome
+        return _outcome(known)
+
+    def _tested(self, word: str) -> str | None:
+        """A word of a test: a variable that is not set is empty, and what a command would print is unknown."""
+        text = "".join(self._expand(word, splits=False))
+        if "$(" in text or "`" in text:
+            return None
+        return re.sub(r"\$\{?\w+[^}\s]*\}?", "", text)
+
+
+def _outcome(test: list[str]) -> bool | None:
+    match test:
+        case ["-z" | "-n" as how, value]:
+            return bool(value) is (how == "-n")
+        case [value] if not value.startswith("-"):
+            return bool(value)
+        case [left, "=" | "==" | "!=" as how, right]:
+            return fnmatch.fnmatchcase(left, right) is (how != "!=")
+        case [left, how, right] if how in COMPARED and _is_number(left) and _is_number(right):
+            return COMPARED[how](int(left), int(right))
+    return None
+
+
+def _is_number(text: str) -> bool:
+    return bool(re.fullmatch(r"-?\d+", text))
+
+
+def _is_redirection(word: str) -> bool:
+    return bool(re.match(r"(\d?|&)[<>]", word))
+
+
+def _written_to(words: list[str]) -> str | None:
+    """The file that a command's output goes to."""
+    for number, word in enumerate(words):
+        if word in (">", ">>") and number + 1 < len(words):
+            return words[number + 1]
+        if re.match(r">>?[^&>]", word):
+            return word.lstrip(">")
+    return words[1] if len(words) > 1 and words[0] == "tee" else None
+
+
+def _inner_script(words: list[str]) -> str | None:
+    """The script that `bash -c` is given, whatever starts the shell."""
+    for number, word in enumerate(words[:-2]):
+        if word.rpartition("/")[2] in ("bash", "sh") and re.fullmatch(r"-\w*c", words[number + 1]):
+            return words[number + 2]
+    return None
+
+
+def _end_of_block(words: list[str], place: int) -> int:
+    """The place of the word that ends the block at `place`."""
+    depth = 0
+    for at in range(place, len(words)):
+        first = at == place or words[at - 1] in (*SEPARATORS, "then", "do", "else", "{")
+        if first and words[at] in OPENING:
+            depth += 1
+        elif first and words[at] in CLOSING:
+            depth -= 1
+            if not depth:
+                return at
+    return len(words)
+
+
+def _arms(inside: list[str]) -> list[tuple[list[str], list[str]]]:
+    """Condition and body of each arm of an `if`; the condition of `else` is empty."""
+    arms: list[tuple[list[str], list[str]]] = []
+    condition: list[str] = []
+    body: list[str] | None = None
+    place = 0
+    while place < len(inside):
+        word = inside[place]
+        first = not place or inside[place - 1] in (*SEPARATORS, "then", "else")
+        if first and word in OPENING:
+            end = _end_of_block(inside, place)
+            (condition if body is None else body).extend(inside[place : end + 1])
+            place = end
+        elif first and word == "then":
+            body = []
+        elif first and word in ("elif", "else"):
+            arms.append((condition, body or []))
+            condition, body = [], None if word == "elif" else []
+        else:
+            (condition if body is None else body).append(word)
+        place += 1
+    return [*arms, (condition, body or [])]
+
+
+def _case_arms(words: list[str]) -> list[tuple[list[str], list[str]]]:
+    """Patterns and body of each arm of a `case`."""
+    arms: list[tuple[list[str], list[str]]] = []
+    patterns: list[str] = []
+    body: list[str] | None = None
+    for word in words:
+        if body is None:
+            if word in ("\n", "|", "in"):
+                continue
+            patterns.append(word.lstrip("(").rstrip(")"))
+            body = [] if word.endswith(")") else None
+        elif word == ";;":
+            arms.append((patterns, body))
+            patterns, body = [], None
+        else:
+            body.append(word)
+    return [*arms, (patterns, body)] if patterns and body else arms
+
+
+def _is_function(words: list[str], place: int) -> bool:
+    text = " ".join(words[place : place + 3])
+    return (
+        bool(re.match(r"(function\s+[\w-]+|[A-Za-z_][\w-]*\s*\(\s*\))\s*(\n\s*)?\{?", text))
+        and "(" in text[:60].split("=")[0]
+    )
+
+
+def _end_of_variable(text: str, place: int) -> int:
+    if text.startswith(("${", "$("), place):
+        return _closing_bracket(text, place + 1)
+    found = re.compile(r"\$(\w+|[@*#?$!-])").match(text, place)
+    return found.end() if found else place + 1
+
+
+def _parts_of_variable(written: str) -> tuple[str, str, str]:
+    """Name, index and change of `$NAME`, `${NAME}`, `${NAME[@]}`, `${NAME:-default}`."""
+    found = re.fullmatch(r"\$(?:\{(\w+)(?:\[([^\]]*)\])?(.*)\}|(\w+))", written, re.S)
+    return (found[1] or found[4] or "", found[2] or "", found[3] or "") if found else ("", "", "")
+
+
+def _trimmed(value: str, how: str, pattern: str) -> str:
+    """The value without the shortest or longest beginning (#) or end (%) of a pattern."""
+    places = range(len(value) + 1) if how in ("#", "%%") else range(len(value), -1, -1)
+    for place in places:
+        part = value[:place] if how.startswith("#") else value[place:]
+        if fnmatch.fnmatchcase(part, pattern.strip("\"'")):
+            return value[place:] if how.startswith("#") else value[:place]
+    return value
+
+
+def _calculated(text: str) -> int | None:
+    """The value of arithmetic on whole numbers; None where something in it is unknown."""
+    if len(text) > LONGEST_VALUE or "**" in text:
+        return None
+    try:
+        return _value(ast.parse(text.replace("/", "//").strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def _value(node: ast.expr) -> int:
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_value(inner)
+        case ast.BinOp(left=left, op=how, right=right) if type(how) in ARITHMETIC:
+            return ARITHMETIC[type(how)](_value(left), _value(right))
+    raise ValueError
+
+
+# Words of a command as arguments.
+
+
+def arguments_of(words: Sequence[str], switches: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Argument → value, names with underscores; of one given twice, the last. `switches` take no value. `a.b=c` is an argument too."""
+    found: dict[str, Any] = {}
+    name = ""
+    values: list[str] = []
+
+    def end() -> None:
+        if name:
+            found[name] = True if not values else values[0] if len(values) == 1 else list(values)
+
+    for word in words:
+        if flag := re.match(r"--?([A-Za-z][\w.-]*)(?:=(.*))?$", word, re.S):
+            end()
+            name, values = flag[1].replace("-", "_"), [] if flag[2] is None else [flag[2]]
+            if values:
+                end()
+                name = ""
+        elif setting := re.match(r"[+~]{0,2}([A-Za-z_][\w./@-]*)=(.*)", word, re.S):
+            end()
+            name = ""
+            found[setting[1]] = setting[2]
+        elif name in switches and not (word.lower() in ("true", "false") and not values):
+            end()
+            name = ""
+        elif name and not (word.startswith("$") and values):
+            values.append(word)
+    end()
+    return found

@@ -1,0 +1,241 @@
+"""Files as sources: a mapping, a Python call, or the commands of a script with what their launchers say."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from predict.convert.megatron_script import read_mapping
+from predict.convert.shell import Script, arguments_of, read_shell
+from predict.convert.tool import Source, flat
+from predict.convert.tools import tool_of, tools
+from sampling.errors import ConfigError
+from sampling.files import disk as regular
+from sampling.files.documents import NotYamlError, parse_yaml, read_json, read_yaml
+
+YAML, JSON, TOML, PYTHON = (".yml", ".yaml"), ".json", ".toml", ".py"
+MOST_BYTES = 1_000_000
+"""Largest script or TOML file that is read; people write them."""
+
+
+class NotReadableError(ConfigError):
+    """A file that cannot be read, with the reason."""
+
+
+def document_of(path: Path) -> Mapping[Any, Any] | None:
+    """The mapping of a YAML, JSON or TOML file; None for a script."""
+    kind = path.suffix.lower()
+    if kind in (*YAML, JSON):
+        document, faults = (read_json if kind == JSON else read_yaml)(path)
+        if document is None:
+            raise NotReadableError("; ".join(fault.problem for fault in faults))
+        return document
+    if kind != TOML:
+        return None
+    try:
+        return tomllib.loads(text_of(path))
+    except tomllib.TOMLDecodeError as error:
+        raise NotReadableError(f"not valid TOML: {error}; mend the syntax") from None
+
+
+def text_of(path: Path) -> str:
+    try:
+        return regular.read_text(path, most_bytes=MOST_BYTES)
+    except regular.NotReadError as error:
+        raise NotReadableError(str(error)) from None
+
+
+def source_of_document(document: Mapping[Any, Any], name: str) -> Source:
+    """The document by dotted paths, or where no tool has such, flat by the names of its leaves, as Megatron-LM's YAML is read."""
+    by_path = Source(values=flat(document), name=name)
+    by_name = Source(values=read_mapping(document), name=name)
+    return by_name if not tool_of(by_path) and tool_of(by_name) else by_path
+
+
+def sources_of_text(text: str, name: str, *, is_python: bool = False) -> list[Source]:
+    """The sources in a script, and in the files that its here-documents write."""
+    if is_python:
+        return list(_calls(text, name))
+    script = read_shell(text)
+    found = [source for words in script.commands for source in _of_command(words, name)]
+    if not any(tool_of(source) for source in found):
+        found += _of_variables(script, name)
+    for file, content in script.files.items():
+        if (document := _parsed(file, content)) is not None:
+            found.append(source_of_document(document, Path(file).name))
+    return [source for source in found if tool_of(source)]
+
+
+def _parsed(file: str, content: str) -> Mapping[Any, Any] | None:
+    """The mapping that a here-document writes, where it is one."""
+    try:
+        document = tomllib.loads(content) if file.endswith(TOML) else parse_yaml(content)[0]
+    except (tomllib.TOMLDecodeError, NotYamlError):
+        return None
+    return document if isinstance(document, Mapping) else None
+
+
+def _of_variables(script: Script, name: str) -> list[Source]:
+    """Arguments that a script sets and does not launch: a piece of one."""
+    words: list[str] = []
+    for value in script.variables.values():
+        pieces = value.split() if isinstance(value, str) else value
+        if any(piece.startswith("--") for piece in pieces):
+            words += [word for piece in pieces for word in piece.split()]
+    return [Source(values=_values(words), name=name, form="command")] if words else []
+
+
+# Commands: wrappers, launchers, a program, and its arguments.
+
+BINARIES: Mapping[tuple[str, ...], int] = {
+    ("vllm", "serve"): 1,
+    ("sglang", "serve"): 0,
+    ("llamafactory-cli", "train"): 1,
+    ("axolotl", "train"): 1,
+    ("trl", "sft"): 0,
+    ("tune", "run"): 0,
+}
+"""Program and sub-command → 1 where a word without a flag follows: a model, or a file."""
+LAUNCHERS: Mapping[str, str] = {
+    "nnodes": "nodes",
+    "num_nodes": "nodes",
+    "num_machines": "nodes",
+    "nproc_per_node": "gpus_per_node",
+    "num_gpus": "gpus_per_node",
+}
+INTERPRETERS = ("python", "torchrun", "deepspeed", "accelerate")
+LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+
+
+def _of_command(words: Sequence[str], name: str) -> Iterator[Source]:
+    if "--" in words:  # ray job submit … -- python train.py
+        words = words[words.index("--") + 1 :]
+    if not words:
+        return
+    if words[0].startswith("--"):
+        yield Source(values=_values(words), name=name, form="command")
+        return
+    place, program = _program(words)
+    if not program:
+        return
+    before, after = words[:place], words[place + 1 :]
+    cluster = _cluster(before)
+    if (at := _launch_of_accelerate(before)) >= 0:
+        launched = arguments_of(before[at:])
+        yield Source(values=launched, name=name, program="accelerate launch", form="command")
+        cluster = {}
+    elif program == "tune run":
+        cluster = _cluster(after)
+        recipe = next((word for word in after if "finetune" in word), "")
+        yield Source(
+            values=_values(after), name=name, program=f"tune run {recipe}".strip(), cluster=cluster, form="command"
+        )
+        return
+    takes_word = BINARIES.get(tuple(program.split()), 0)
+    values = _values(after, program=program)
+    if takes_word and after and not after[0].startswith("-"):
+        values = {"model_tag": after[0], **values}
+    yield Source(values=values, name=name, program=program, cluster=cluster, form="command")
+
+
+def _program(words: Sequence[str]) -> tuple[int, str]:
+    """The place and name of the program whose arguments follow."""
+    for place, word in enumerate(words):
+        stem = word.rpartition("/")[2]
+        pair = (stem, words[place + 1] if place + 1 < len(words) else "")
+        if pair in BINARIES:
+            return place + 1, " ".join(pair)
+        starts = any(each.rpartition("/")[2].startswith(INTERPRETERS) for each in words[:place])
+        if word == "-m" and starts and words[place + 1 : place + 2] and words[place + 1] not in LAUNCHER_MODULES:
+            return place + 1, words[place + 1]
+        if stem.endswith(PYTHON) or (word.startswith("$") and "PY" in word.upper() and place):
+            return place, stem
+    return -1, ""
+
+
+def _launch_of_accelerate(before: Sequence[str]) -> int:
+    for place, word in enumerate(before):
+        if word == "launch" and place and before[place - 1].endswith("accelerate"):
+            return place + 1
+        if word == LAUNCHER_MODULES[2]:
+            return place + 1
+    return -1
+
+
+def _cluster(before: Sequence[str]) -> dict[str, int]:
+    """Nodes and GPUs per node by the options of a launcher; what the environment decides is left out."""
+    options = arguments_of(before)
+    found = {own: int(options[name]) for name, own in LAUNCHERS.items() if str(options.get(name, "")).isdecimal()}
+    return {key: number for key, number in found.items() if number > 0}
+
+
+def _values(words: Sequence[str], *, program: str = "") -> dict[str, Any]:
+    """The arguments, read with the switches of the tool that they are of."""
+    source = Source(values=arguments_of(words), program=program, form="command")
+    tool = tool_of(source)
+    return arguments_of(words, tool.switches) if tool else dict(source.values)
+
+
+# Python: the constants of a call of TrainingArguments or of one of TRL's configs.
+
+CALLED = re.compile(r"(TrainingArguments|SFTConfig)$")
+ADAPTED = re.compile(r"LoraConfig$|get_peft_model$|BitsAndBytesConfig$")
+
+
+def _calls(text: str, name: str) -> Iterator[Source]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotReadableError(f"not valid Python: {error}; mend the syntax") from None
+    constants = _constants(tree)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    shared: dict[str, Any] = {}
+    for call in calls:
+        called = ast.unparse(call.func)
+        if ADAPTED.search(called):
+            shared["use_peft"] = True
+        if called.endswith("from_pretrained") and "Tokenizer" not in called and call.args:
+            shared["model_name_or_path"] = _constant(call.args[0], constants)
+        for keyword in call.keywords:
+            if called.endswith("from_pretrained") and keyword.arg in ("torch_dtype", "dtype", "attn_implementation"):
+                shared[keyword.arg] = _constant(keyword.value, constants).rpartition(".")[2]
+            if called.endswith("Trainer") and keyword.arg == "model" and isinstance(keyword.value, ast.Constant):
+                shared["model_name_or_path"] = keyword.value.value
+    for call in calls:
+        if CALLED.search(ast.unparse(call.func)):
+            given = {keyword.arg: _value(keyword.value, constants) for keyword in call.keywords if keyword.arg}
+            yield Source(values={**shared, **given}, name=name, form="python")
+
+
+def _constants(tree: ast.Module) -> dict[str, Any]:
+    """Names that are assigned one constant at the top level."""
+    return {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _value(node: ast.expr, constants: Mapping[str, Any]) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return _constant(node, constants)
+
+
+def _constant(node: ast.expr, constants: Mapping[str, Any]) -> Any:
+    """A constant, or the text of what is computed, with a dollar sign, so that it is asked for."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    text = ast.unparse(node)
+    return constants.get(text, text if text.startswith("torch.") else f"${{{text}}}")
+
+
+def known_tools() -> str:
+    return ", ".join(sorted({tool.name for tool in tools()}))

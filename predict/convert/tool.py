@@ -1,0 +1,270 @@
+"""One engine for other tools' files: a table per tool says which of its keys are read, which change nothing here, and which change time
+or memory in a way that is not modelled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from predict.convert.arguments import Arguments
+from predict.model.shipped import shipped_model, shipped_models
+from sampling.files.faults import Fault, did_you_mean, shown
+
+NO_VALUES: tuple[Any, ...] = (None, "", "null", "None", "none", [], {}, ())
+"""Values that leave a key to its default."""
+OFF = (*NO_VALUES, False, "false", "False", 0, "0")
+"""Values by which a feature is off."""
+AUTO = "auto"
+"""A value that the tool takes from elsewhere."""
+ACCEPT = "--accept"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """One file, or one command of a script, before it is known whose it is."""
+
+    values: Mapping[str, Any]
+    """Value by dotted path, or by a flag's name with underscores."""
+    name: str = "model"
+    program: str = ""
+    """The program of a command, such as `pretrain_gpt.py` or `vllm serve`."""
+    cluster: Mapping[str, int] = field(default_factory=dict)
+    """Nodes and GPUs per node, as far as the launcher says them."""
+    form: str = "mapping"
+    """command, python, or mapping for YAML, TOML and JSON."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """The values of a source on their way into sections, and what else decides how they are read."""
+
+    given: Arguments
+    source: Source
+    chosen_model: Any = None
+    """The model that the user names in place of the file's."""
+    beside: frozenset[str] = frozenset()
+    """Names of the files that are read together with this one."""
+
+
+Sections = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """A key that changes time or memory in a way that is not modelled."""
+
+    why: str
+    neutral: tuple[Any, ...] = ()
+    """Values, beside those by which anything is off, with which it changes nothing."""
+
+    def is_neutral(self, value: Any) -> bool:
+        return any(value is each or (value == each and type(value) is type(each)) for each in (*OFF, *self.neutral))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tool:
+    """The table of a tool."""
+
+    name: str
+    marks: tuple[str, ...] = ()
+    """Keys by which its files are known: all keys of one of these lists are there. The longest list that fits counts."""
+    programs: str = ""
+    """Pattern of the programs whose commands it reads."""
+    read: Callable[[Reading], Sections]
+    harmless: str = ""
+    """Patterns of keys that change neither time nor memory of a step here."""
+    costs: Mapping[str, Cost | str] = field(default_factory=dict)
+    """Pattern of keys that change time or memory in a way that is not modelled → why; a text is neutral when it is off."""
+    switches: frozenset[str] = frozenset()
+    """Arguments of its command line that take no value."""
+    all_known: bool = False
+    """Whether a key in none of these lists is harmless: for tools whose every other key was looked through."""
+
+    def fit(self, source: Source) -> int:
+        """How well a source fits: 0 for not at all."""
+        if self.programs and source.program and re.search(self.programs, source.program):
+            return 100
+        keys = source.values
+        lists = (mark.split() for mark in self.marks)
+        return max((len(names) for names in lists if all(_has(keys, name) for name in names)), default=0)
+
+
+def _has(values: Mapping[str, Any], name: str) -> bool:
+    return name in values or any(key.startswith(f"{name}.") for key in values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForeignFile:
+    """The settings of a run that a source states."""
+
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    not_read: Mapping[str, Any] = field(default_factory=dict)
+    """Keys that change nothing here."""
+    accepted: Mapping[str, Any] = field(default_factory=dict)
+    """Keys that change time or memory, and that the user accepts as not read."""
+
+
+def read_with(tool: Tool, reading: Reading, accepted: Iterable[str] = ()) -> ForeignFile:
+    """The source as the tool's table reads it. What is left is harmless, accepted by the user, or a fault."""
+    given = reading.given
+    sections = dict(tool.read(reading))
+    if reading.source.cluster:
+        sections["cluster"] = {**sections.get("cluster", {}), **reading.source.cluster}
+    harmless: dict[str, Any] = {}
+    taken: dict[str, Any] = {}
+    faults = [fault for fault in given.faults if not _accepts(accepted, fault.path)]
+    taken |= {fault.path: given.values.get(fault.path) for fault in given.faults if _accepts(accepted, fault.path)}
+    for name, value in given.left_over.items():
+        why = _why_it_matters(tool, name, value)
+        if not why:
+            harmless[name] = value
+        elif _accepts(accepted, name):
+            taken[name] = value
+        else:
+            faults.append(Fault(path=name, problem=f"{shown(value)}: {why}; {ACCEPT} {name} reads the rest without it"))
+    notes = [f"{name}: {shown(value)} is left out, as {ACCEPT} asks" for name, value in taken.items()]
+    return ForeignFile(
+        sections=sections, faults=faults, notes=[*given.notes, *notes], not_read=harmless, accepted=taken
+    )
+
+
+def _accepts(accepted: Iterable[str], name: str) -> bool:
+    plain = name.replace("-", "_")
+    return any(fnmatchcase(plain, pattern.lstrip("-").replace("-", "_")) for pattern in accepted)
+
+
+def _why_it_matters(tool: Tool, name: str, value: Any) -> str:
+    """Why a key that no table reads cannot be left out; empty for one that can."""
+    for pattern, cost in tool.costs.items():
+        if fnmatchcase(name, pattern):
+            known = cost if isinstance(cost, Cost) else Cost(why=cost)
+            return "" if known.is_neutral(value) else known.why
+    if tool.all_known or value in NO_VALUES or any(fnmatchcase(name, pattern) for pattern in tool.harmless.split()):
+        return ""
+    return f"is not a key of {tool.name} that is known here, and may change time or memory"
+
+
+# Readers of single keys, from which the tables are made.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Read:
+    """One key path of a config, and its value by the arguments; None leaves it to its default."""
+
+    path: str
+    value: Callable[[Arguments], Any]
+
+
+def count(path: str, *names: str, usual: int | None = None) -> Read:
+    """A whole number by the first of several names that is given."""
+
+    def value(given: Arguments) -> int | None:
+        found = [number for name in names if name in given.values and (number := given.count(name)) is not None]
+        return found[0] if found else usual
+
+    return Read(path=path, value=value)
+
+
+def switch(path: str, name: str, *, usual: bool | None = None, on: Any = True, off: Any = False) -> Read:
+    """`on` or `off` by a switch; where it is not given, as its usual value has it."""
+
+    def value(given: Arguments) -> Any:
+        if given.values.get(name) in (*NO_VALUES, AUTO):
+            given.passed_over(name)
+            return None if usual is None else on if usual else off
+        return on if given.switch(name) else off
+
+    return Read(path=path, value=value)
+
+
+def choice(path: str, name: str, meanings: Mapping[str, Any], *, usual: Any = None) -> Read:
+    """The meaning of a word, whose case does not count; a word that is not among them is a fault."""
+
+    def value(given: Arguments) -> Any:
+        word = given.text(name, "").lower()
+        if not word:
+            return usual
+        if word not in meanings:
+            given.fault(
+                name,
+                f"{shown(given.values[name])} is not modelled{did_you_mean(word, meanings)}; {', '.join(meanings)} are",
+            )
+            return usual
+        return meanings[word]
+
+    return Read(path=path, value=value)
+
+
+def read_table(table: Iterable[Read], given: Arguments) -> dict[str, dict[str, Any]]:
+    """The values by section and key."""
+    found: dict[str, dict[str, Any]] = {}
+    for each in table:
+        if (value := each.value(given)) is not None:
+            section, _, key = each.path.partition(".")
+            found.setdefault(section, {})[key] = value
+    return found
+
+
+def in_sections(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The same, with those of `top` at the top level."""
+    return {**{name: dict(keys) for name, keys in values.items() if name != "top"}, **values.get("top", {})}
+
+
+def flat(document: Mapping[Any, Any]) -> dict[str, Any]:
+    """The values of a document by path, `zero_optimization.stage`; an empty mapping stays one."""
+    values: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping) and value:
+            values |= {f"{key}.{name}": each for name, each in flat(value).items()}
+        else:
+            values[str(key)] = value
+    return values
+
+
+def model_named(reading: Reading, *names: str) -> dict[str, Any]:
+    """The `model` section by the name of a Hugging Face repository or its local copy."""
+    given = reading.given
+    given.passed_over(*names)
+    name = next((name for name in names if given.values.get(name) not in NO_VALUES), None)
+    if reading.chosen_model is not None or name is None:
+        return {}
+    written = str(given.values[name])
+    path = shipped_model(written.rstrip("/"))
+    if path is None:
+        stem = written.rstrip("/").rpartition("/")[2]
+        given.fault(
+            name,
+            f"{shown(written)} is not a shipped model{did_you_mean(stem.lower(), shipped_models())}; "
+            "give --set model=NAME, or --set model=FILE with its config.json",
+        )
+        return {}
+    return {"model": path.stem}
+
+
+def without(given: Arguments, *, values: Iterable[Any]) -> Arguments:
+    """The arguments without those that have one of these values."""
+    left_out = tuple(values)
+    return replace(given, values={name: value for name, value in given.values.items() if value not in left_out})
+
+
+# Adapters on frozen weights: the one place where their keys are judged.
+
+ADAPTERS = (None, "", "none", "full")
+
+
+def read_adapter(given: Arguments, *names: str) -> None:
+    """A fault for each key that trains adapters (LoRA, QLoRA, DoRA) on frozen weights, or loads weights in 4 or 8 bits."""
+    for name in names:
+        value = given.values.get(name)
+        given.passed_over(name)
+        if (value.lower() if isinstance(value, str) else value) not in (*ADAPTERS, *OFF):
+            given.fault(
+                name,
+                f"{shown(value)}: adapters on frozen weights, and weights in 4 or 8 bits, are not modelled; "
+                "only full fine-tuning is",
+            )

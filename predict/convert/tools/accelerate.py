@@ -1,0 +1,126 @@
+"""accelerate's configuration file and the options of `accelerate launch`: FSDP, DeepSpeed and DDP.
+
+Names: accelerate, commands/config/config_args.py and commands/launch.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from predict.convert.arguments import Arguments
+from predict.convert.tool import Cost, Reading, Sections, Tool, count, in_sections, read_table
+from predict.convert.tools.transformers_trainer import COMPILED, FRAMEWORK, ZERO, fsdp_of, needs_file
+from sampling.files.faults import shown
+
+PRECISIONS: Mapping[str, str | None] = {"no": None, "fp32": None, "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
+"""Words of mixed_precision; without it the dtype is that in which the script loads the model."""
+KINDS = ("fsdp", "deepspeed", "multi_gpu", "no")
+TABLE = (
+    count("batch.accumulation", "deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps"),
+    count("plan.tp", "parallelism_config.parallelism_config_tp_size"),
+    count("plan.cp", "parallelism_config.parallelism_config_cp_size", "parallelism_config.parallelism_config_sp_size"),
+)
+RESHARDED = "parallelism_config.parallelism_config_{}"
+
+
+def _cluster(given: Arguments) -> dict[str, int]:
+    machines = given.count("num_machines") or 1
+    processes = given.count("num_processes")
+    if not processes:
+        return {}
+    if processes % machines:
+        given.fault("num_processes", f"{processes} do not divide over {machines} machines; correct one")
+    return {"nodes": machines, "gpus_per_node": max(1, processes // machines)}
+
+
+def _read(reading: Reading) -> Sections:
+    given = reading.given
+    values = read_table(TABLE, given)
+    kind = given.text("distributed_type", "no").lower()
+    kind = "deepspeed" if _is_on(given, "use_deepspeed") else "fsdp" if _is_on(given, "use_fsdp") else kind
+    if kind not in KINDS:
+        given.fault("distributed_type", f"{shown(kind)} is not read; {', '.join(word.upper() for word in KINDS)} are")
+    precision = given.text("mixed_precision", "no").lower()
+    if precision not in PRECISIONS:
+        given.fault("mixed_precision", f"{shown(precision)} is not modelled; {', '.join(PRECISIONS)} are")
+    plan, execution = values.setdefault("plan", {}), values.setdefault("execution", {})
+    execution["framework"] = ZERO if kind == "deepspeed" else FRAMEWORK
+    if PRECISIONS.get(precision):
+        values["top"] = {"precision": PRECISIONS[precision]}
+    if precision == "fp16":
+        execution["loss_scaling"] = True
+    if kind == "fsdp":
+        plan |= fsdp_of(given, "fsdp_config", [])
+    if kind == "deepspeed":
+        _deepspeed(reading, plan, execution)
+    if given.text("dynamo_config.dynamo_backend", given.text("dynamo_backend", "no")).lower() not in ("no", "eager"):
+        execution["framework"] = COMPILED if kind != "deepspeed" else ZERO
+    _parallelism(given, plan)
+    return {**in_sections(values), "cluster": _cluster(given)}
+
+
+def _is_on(given: Arguments, name: str) -> bool:
+    return name in given.values and given.switch(name)
+
+
+def _deepspeed(reading: Reading, plan: dict[str, Any], execution: dict[str, Any]) -> None:
+    given = reading.given
+    if needs_file(reading, "deepspeed_config.deepspeed_config_file", "sharding, offload and the batch"):
+        return
+    stage = (
+        given.count("deepspeed_config.zero_stage")
+        if "deepspeed_config.zero_stage" in given.values
+        else given.count("zero_stage")
+    )
+    plan["zero"] = 2 if stage is None else stage  # launch.py: the default of zero_stage
+    clipping = given.values.get("deepspeed_config.gradient_clipping")
+    if clipping is not None:
+        execution["clip_gradients"] = given.number("deepspeed_config.gradient_clipping", 0.0) > 0
+
+
+def _parallelism(given: Arguments, plan: dict[str, Any]) -> None:
+    replicas = given.count(RESHARDED.format("dp_replicate_size")) or 1
+    shards = given.count(RESHARDED.format("dp_shard_size")) or 1
+    if replicas > 1 and shards > 1:
+        plan["shard"] = shards * plan.get("cp", 1)
+    if replicas > 1 and shards == 1:
+        plan["zero"] = 0
+    if plan.get("cp", 1) > 1:
+        ulysses = given.text(RESHARDED.format("cp_backend"), given.text(RESHARDED.format("sp_backend"), "torch"))
+        rotation = given.text(RESHARDED.format("cp_comm_strategy"), "allgather")
+        plan["cp_method"] = "all_to_all" if ulysses == "deepspeed" else {"alltoall": "ring"}.get(rotation, "all_gather")
+    if plan.get("tp", 1) > 1:
+        plan["sp"] = False
+
+
+TOOLS = (
+    Tool(
+        name="accelerate",
+        marks=(
+            "distributed_type compute_environment",
+            "distributed_type mixed_precision",
+            "distributed_type num_processes",
+        ),
+        programs=r"^accelerate launch$",
+        read=_read,
+        harmless="""
+            compute_environment debug downcast_bf16 enable_cpu_affinity machine_rank main_* rdzv_* same_network tpu_* commands gpu_ids
+            fsdp_config.*wrap* fsdp_config.*cpu_ram* fsdp_config.*state_dict* fsdp_config.*sync_module* fsdp_config.*orig_params
+            fsdp_config.*prefetch fsdp_config.*limit_all_gathers fsdp_config.*version fsdp_config.*min_num* deepspeed_config.zero3_* deepspeed_config.*launcher
+            deepspeed_config.*hostfile deepspeed_config.*filter deepspeed_config.*moe_layer* deepspeed_config.seq_parallel_comm*
+            parallelism_config.*variable parallelism_config.*implementation parallelism_config.*seq_length* mpirun_config* ipex_config*
+            config_file multi_gpu module no_python num_cpu_threads* dynamo_config.* dynamo_mode log_dir max_restarts monitor_interval
+            role tee quiet zero3_* fp8_config* deepspeed_hostfile
+        """,
+        costs={
+            "*offload*": Cost(
+                why="what lies in the host's memory, and how long it takes to move, is not modelled",
+                neutral=("none", "null"),
+            ),
+            "use_cpu": "training on a CPU is not read",
+            "megatron_lm_config*": "Megatron-LM under accelerate is not read; give its own arguments",
+        },
+        switches=frozenset({"use_deepspeed", "use_fsdp", "multi_gpu"}),
+    ),
+)

@@ -1,0 +1,175 @@
+"""Axolotl's YAML (axolotl, utils/schemas/config.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from predict.convert.arguments import Arguments
+from predict.convert.tool import (
+    OFF,
+    Reading,
+    Sections,
+    Tool,
+    count,
+    in_sections,
+    model_named,
+    read_adapter,
+    read_table,
+)
+from predict.convert.tools.transformers_trainer import (
+    ATTENTION,
+    COMPILED,
+    FRAMEWORK,
+    LIGER,
+    ZERO,
+    clipping,
+    fsdp_of,
+    halves,
+    needs_file,
+    optimizer,
+)
+
+TABLE = (
+    count("batch.micro", "micro_batch_size"),
+    count("batch.accumulation", "gradient_accumulation_steps", usual=1),
+    count("batch.global", "batch_size"),
+    count("batch.seq_len", "sequence_len"),
+    count("plan.cp", "context_parallel_size", "sequence_parallel_degree"),
+    count("plan.tp", "tensor_parallel_size"),
+    optimizer("optimizer"),
+    clipping("max_grad_norm"),
+)
+SWITCHES: Mapping[str, str] = {
+    "flash_attention": "fa2",
+    "sdp_attention": "fa2",
+    "xformers_attention": "fa2",
+    "eager_attention": "unfused",
+}
+KERNELS: Mapping[str, Mapping[str, Any]] = {
+    "liger_rms_norm": {"fuse_rms_norm": True},
+    "flash_attn_rms_norm": {"fuse_rms_norm": True},
+    "liger_glu_activation": {"elementwise": "fused"},
+    "liger_swiglu": {"elementwise": "fused"},
+    "flash_attn_fuse_mlp": {"elementwise": "fused"},
+    "liger_fused_linear_cross_entropy": {"fuse_loss": True},
+    "cut_cross_entropy": {"fuse_loss": True},
+    "liger_cross_entropy": {"fuse_loss": True},
+    "flash_attn_cross_entropy": {"fuse_loss": True},
+    "use_liger_kernel": LIGER,
+}
+"""Switch of fused kernels → what they fuse here."""
+
+
+def _read(reading: Reading) -> Sections:
+    given = reading.given
+    values = read_table(TABLE, given)
+    for section, keys in halves(given).items():
+        values.setdefault(section, {}).update(keys)
+    read_adapter(given, "adapter", "load_in_4bit", "load_in_8bit", "gptq", "relora_steps")
+    given.passed_over(*(name for name in given.values if name.startswith(("lora_", "peft"))))  # of adapters alone
+    plan, execution = values.setdefault("plan", {}), values.setdefault("execution", {})
+    execution["loaded_in_halves"] = True  # the model is loaded in the dtype of `bf16` or `fp16`
+    _recompute(given, plan)
+    _kernels(given, execution)
+    _sharding(reading, plan, execution)
+    if plan.get("cp", 1) > 1:
+        plan["cp_method"] = "ring"
+    if given.values.get("torch_compile") not in (*OFF, "auto") and given.switch("torch_compile"):
+        execution["framework"] = COMPILED
+    given.passed_over("torch_compile")
+    return {
+        **in_sections(values),
+        **model_named(reading, "base_model"),
+        "usual": {"execution": {"framework": FRAMEWORK}, "plan": {"recompute": "none"}},
+    }
+
+
+def _recompute(given: Arguments, plan: dict[str, Any]) -> None:
+    value = given.values.get("gradient_checkpointing")
+    given.passed_over("gradient_checkpointing")
+    if value in ("offload", "unsloth", "offload_disk"):
+        given.fault("gradient_checkpointing", f"{value}: activations in the host's memory are not modelled; write true")
+    elif value not in OFF:
+        plan["recompute"] = "full"
+
+
+def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
+    attention = given.text("attn_implementation", "").lower()
+    if attention and attention not in ATTENTION:
+        given.fault("attn_implementation", f"{attention} is not modelled; {', '.join(ATTENTION)} are")
+    if ATTENTION.get(attention):
+        execution["attention"] = ATTENTION[attention]
+    for name, kernel in SWITCHES.items():
+        if given.values.get(name) not in OFF and given.switch(name):
+            execution["attention"] = kernel
+        given.passed_over(name)
+    for name, fused in KERNELS.items():
+        if given.values.get(name) not in OFF and given.switch(name):
+            execution.update(fused)
+        given.passed_over(name)
+
+
+def _sharding(reading: Reading, plan: dict[str, Any], execution: dict[str, Any]) -> None:
+    given = reading.given
+    if needs_file(reading, "deepspeed", "sharding, offload and the batch"):
+        execution.setdefault("framework", ZERO)
+    words = given.values.get("fsdp") or []
+    has_config = any(name.startswith("fsdp_config.") for name in given.values)
+    given.passed_over("fsdp", "fsdp_config")
+    listed = [str(word).lower() for word in (words if isinstance(words, list) else str(words).split())]
+    if listed or has_config:
+        plan.update(fsdp_of(given, "fsdp_config", listed))
+        execution.setdefault("framework", FRAMEWORK)
+    if "offload" in listed:
+        given.fault("fsdp", "offload: what lies in the host's memory is not modelled")
+    shards, replicas = given.count("dp_shard_size"), given.count("dp_replicate_size") or 1
+    if replicas > 1 and shards:
+        plan["shard"] = shards * plan.get("cp", 1)
+
+
+TOOLS = (
+    Tool(
+        name="Axolotl",
+        marks=(
+            "base_model micro_batch_size",
+            "base_model sequence_len",
+            "base_model datasets",
+            "base_model num_epochs",
+        ),
+        read=_read,
+        harmless="""
+            model_type tokenizer* *tokens* is_llama_derived_model is_mistral* is_falcon* strict *dataset* *hub* hf_* val_set_size output_dir
+            *wandb* *mlflow* *comet* use_tensorboard *eval* *save* num_epochs max_steps *lr_* learning_rate *_lr *warmup* weight_decay adam_*
+            cosine_* train_on_inputs group_by_length tf32 early_stopping* resume_from* auto_resume* local_rank logging_* debug* special_tokens*
+            sample_packing* eval_sample* pad_to_sequence_len multipack* flash_attn_fuse_qkv seed trust_remote_code gradient_checkpointing_kwargs*
+            chat_template* shuffle* data_* remove_unused* ddp_timeout ddp_bucket* ddp_find* fsdp_version fsdp_config.*wrap* liger_rope
+            fsdp_config.*version fsdp_config.*state_dict* fsdp_config.*cpu_ram* fsdp_config.*sync* fsdp_config.*orig_params fsdp_config.*prefetch* fsdp_config.*limit_all_gathers
+            liger_layer_norm xformers plugins loss_watchdog* neftune* noisy_embedding* dataloader* base_model_config base_model_ignore* revision*
+            test_datasets skip_prepare* pretraining_dataset streaming* excess_length* profiler_* rope_theta include_tokens* *_on_cpu_ram
+            deepspeed_* heads_k_stride ring_attn* flex_attn* user_defined* experimental_* s2_attention* xpu* default_system* evals_per_epoch
+            roles_to_train train_on_eos message_* type field_* tags run_name jinja* max_prompt* total_num_tokens unsloth_* relora_*
+        """,
+        costs={
+            "*offload*": "what lies in the host's memory, and how long it takes to move, is not modelled",
+            "s2_attention": "shifted sparse attention is not modelled",
+            "flex_attention": "FlexAttention is not modelled",
+            "fp8*": "fp8 by torchao is not read from Axolotl",
+            "qat*": "training for quantization is not modelled",
+            "quantization*": "weights in fewer bits are not modelled",
+            "rl": "preference and reinforcement training run more than one model or pass",
+            "reward_model": "reward models are not read",
+            "process_reward_model": "reward models are not read",
+            "unfrozen_parameters": "frozen weights are not modelled",
+            "lisa_*": "LISA trains some layers at a time, which is not modelled",
+            "relora": "ReLoRA is not modelled",
+            "unsloth_*": "Unsloth's kernels are not modelled",
+            "expert_parallel*": "expert parallelism of Axolotl is not modelled",
+            "optim_*": "settings of other optimizers than AdamW are not modelled",
+            "auto_find_batch_size": "the batch that fits is found by the trainer; give micro_batch_size",
+            "overrides_of_model_config*": "changes of the model's config are not read; give --set model=FILE",
+            "diffusion*": "diffusion training is not modelled",
+            "*_kernel": "custom kernels are not modelled",
+        },
+    ),
+)

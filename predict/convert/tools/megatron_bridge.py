@@ -1,0 +1,128 @@
+"""Overrides of a Megatron-Bridge (NeMo) recipe, as YAML or on its command line, by the groups of its ConfigContainer.
+
+Names: docs.nvidia.com/nemo/megatron-bridge, "Megatron-LM to Megatron Bridge Guide".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from predict.convert.launch import FP8_PRECISIONS, PRECISIONS
+from predict.convert.tool import Reading, Sections, Tool
+from predict.convert import megatron
+from predict.convert.tools import megatron_lm
+
+GROUP = re.compile(r"^(ConfigContainer\.)?(\w+?)(_config)?\.(.+)$")
+RENAMED: Mapping[str, str] = {
+    "num_moe_experts": "num_experts",
+    "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
+    "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
+    "layernorm_epsilon": "norm_epsilon",
+    "sequence_length": "seq_length",
+    "gated_linear_unit": "swiglu",
+    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
+}
+"""Setting of a recipe → Megatron-LM's argument of the same meaning."""
+OPPOSITES: Mapping[str, str] = {
+    "add_bias_linear": "disable_bias_linear",
+    "share_embeddings_and_output_weights": "untie_embeddings_and_output_weights",
+}
+"""Setting → the argument that is on where it is off."""
+STATED = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+"""Degrees that an override file has to state, since a recipe's own are in its Python."""
+MATRIX = "is a matrix of several runs; write the overrides of one of them"
+
+
+def _read(reading: Reading) -> Sections:
+    given = reading.given
+    values: dict[str, Any] = {}
+    theirs: dict[str, str] = {}
+    for path, value in given.values.items():
+        name = _argument(path)
+        if name in OPPOSITES:
+            name, value = OPPOSITES[name], str(value).lower() != "true"  # noqa: PLW2901
+        values[name], theirs[name] = value, path
+    precision = _precision(values)
+    reduces_fp32 = values.get("grad_reduce_in_fp32")
+    if reduces_fp32 is not None:
+        values["grad_reduce_in_bf16"] = str(reduces_fp32).lower() == "false"
+    values.setdefault("attention_dropout", 0.0)  # the providers' own defaults, where Megatron-LM has 0.1
+    values.setdefault("hidden_dropout", 0.0)
+    if "num_query_groups" in values:
+        values["group_query_attention"] = values["num_query_groups"] is not None
+    values.setdefault("use_distributed_optimizer", True)
+    for name in ("overlap_grad_reduce", "overlap_param_gather"):
+        values.setdefault(name, True)
+    values |= precision
+    inner = replace(reading, given=replace(given, values=values, used=set()))
+    sections = dict(megatron_lm.read_arguments(inner, framework="nemo"))
+    _ask(given, values, sections, precision)
+    left = inner.given.left_over
+    given.passed_over(*(path for name, path in theirs.items() if name not in left))
+    given.passed_over(*(path for path in given.values if path.endswith(("grad_reduce_in_fp32", "mixed_precision"))))
+    if any(path.startswith("perf_matrix") for path in given.values):
+        given.fault("perf_matrix", MATRIX)
+        given.passed_over(*given.values)
+    return sections
+
+
+def _argument(path: str) -> str:
+    found = GROUP.match(path)
+    name = found[4] if found else path
+    return RENAMED.get(name, name)
+
+
+def _precision(values: dict[str, Any]) -> dict[str, Any]:
+    """Megatron-LM's arguments for the name of a recipe's precision."""
+    word = str(values.pop("mixed_precision", "") or "")
+    for name, theirs in PRECISIONS.items():
+        if word == theirs:
+            return dict(megatron.PRECISIONS[name])
+    for recipe, theirs in FP8_PRECISIONS.items():
+        if word == theirs:
+            return {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": recipe}
+    return {"mixed_precision": word} if word else {}
+
+
+def _ask(given: Any, values: Mapping[str, Any], sections: dict[str, Any], precision: Mapping[str, Any]) -> None:
+    """Take out what only the recipe knows, so that it is asked for."""
+    if not precision and not {"bf16", "fp16"} & set(values):
+        sections.pop("precision", None)
+    if "num_layers" not in values:
+        for name in STATED:
+            if name not in values:
+                given.fault(
+                    f"model.{name}", "not stated, and the recipe's own is in its Python; add it to the overrides"
+                )
+
+
+TOOLS = (
+    Tool(
+        name="Megatron-Bridge",
+        marks=(
+            "model.tensor_model_parallel_size model.pipeline_model_parallel_size",
+            "model_config train_config",
+            "model.seq_length train.global_batch_size",
+            "train.micro_batch_size model",
+            "ConfigContainer",
+            "perf_matrix ConfigContainer",
+        ),
+        read=_read,
+        harmless=" ".join(f"{group}{pattern}" for pattern in megatron_lm.HARMLESS.split() for group in ("", "*."))
+        + """
+            logger* checkpoint* tokenizer* dataset* scheduler* rng* profiling* dist.* rerun* optimizer.*lr* ENV_VARS* env* tensor_inspect*
+            *init_model_with_meta_device *.vocab_size_in_config mixed_precision* ft.* nvrx* straggler* *_target_ validation.*
+            ddp.average_in_collective ddp.check* ddp.*bucket* train.eval* train.exit* comm_overlap.*bootstrap* model.*token_id peft
+        """,
+        costs={
+            **megatron_lm.COSTS,
+            **{f"*.{pattern}": cost for pattern, cost in megatron_lm.COSTS.items()},
+            "peft*": "adapters on frozen weights are not modelled; only full training is",
+            "*use_transformer_engine_op_fuser": "Transformer Engine's fused operators are not modelled",
+            "perf_matrix*": MATRIX,
+        },
+    ),
+)

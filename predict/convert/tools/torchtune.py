@@ -1,0 +1,99 @@
+"""torchtune's YAML (torchtune, recipes/configs and recipes/full_finetune_distributed.py)."""
+
+from __future__ import annotations
+
+import re
+
+from predict.convert.arguments import Arguments
+from predict.convert.tool import OFF, Cost, Reading, Sections, Tool, choice, count, in_sections, read_table, switch
+from predict.model.shipped import shipped_model, shipped_models
+from sampling.files.faults import did_you_mean, shown
+
+EAGER, COMPILED = "fsdp", "fsdp-compile"
+MODEL = "model._component_"
+ADAPTED = re.compile(r"^(q?lora|q?dora|qat)_|_(q?lora|q?dora)$")
+SEQUENCE = "tokenizer.max_seq_len"
+OPTIMIZERS = {"torch.optim.adamw": "adamw", "torch.optim.adam": "adamw"}
+TABLE = (
+    count("batch.micro", "batch_size"),
+    count("batch.accumulation", "gradient_accumulation_steps", usual=1),
+    count("batch.seq_len", SEQUENCE, "dataset.max_seq_len"),
+    count("plan.tp", "tensor_parallel_dim"),
+    count("plan.cp", "context_parallel_dim"),
+    switch("plan.recompute", "enable_activation_checkpointing", usual=False, on="full", off="none"),
+    switch("execution.framework", "compile", usual=False, on=COMPILED, off=EAGER),
+    choice("top.precision", "dtype", {"bf16": "bf16", "fp32": "fp32"}, usual="fp32"),
+    choice("execution.optimizer", "optimizer._component_", OPTIMIZERS),
+)
+
+
+def _read(reading: Reading) -> Sections:
+    given = reading.given
+    values = read_table(TABLE, given)
+    given.passed_over(SEQUENCE, "dataset.max_seq_len")
+    plan, execution = values.setdefault("plan", {}), values.setdefault("execution", {})
+    recipe = reading.source.program
+    if "single_device" in recipe:
+        plan["zero"] = 0
+    else:
+        plan["zero"] = 3 if given.switch("fsdp_reshard_after_forward", True) else 2
+    replicas, shards = given.count("data_parallel_replicate_dim") or 1, given.whole("data_parallel_shard_dim", -1)
+    if replicas > 1:
+        plan |= {"shard": shards} if shards > 0 else {"instances": replicas}
+    if values["top"]["precision"] == "bf16":  # weights, gradients and moments are all of that dtype
+        execution |= {"master_weights": False, "gradient_dtype": "bf16", "moment_dtype": "bf16"}
+    execution["clip_gradients"] = given.values.get("clip_grad_norm") not in OFF
+    given.passed_over("clip_grad_norm")
+    model = _model(reading, given)
+    return {**in_sections(values), **model}
+
+
+def _model(reading: Reading, given: Arguments) -> dict[str, str]:
+    name = given.text(MODEL, "").rpartition(".")[2]
+    if ADAPTED.search(name) or "qat" in reading.source.program:
+        given.fault(
+            MODEL, f"{name}: adapters, and training for quantization, are not modelled; only full fine-tuning is"
+        )
+        return {}
+    if reading.chosen_model is not None:
+        return {}
+    # llama3_1_8b, qwen2_5_7b_base: the last number is the size, one before it the minor version
+    plain = re.sub(r"_(base|instruct)$", "", name)
+    plain = re.sub(r"(\d)_(\d+)_(\d+b)", r"\1.\2-\3", plain).replace("_", "-")
+    path = shipped_model(plain)
+    if path is None:
+        given.fault(
+            MODEL, f"{shown(name)} is not a shipped model{did_you_mean(plain, shipped_models())}; give --set model=NAME"
+        )
+        return {}
+    return {"model": path.stem}
+
+
+TOOLS = (
+    Tool(
+        name="torchtune",
+        marks=("model._component_ batch_size", "model._component_ tokenizer checkpointer"),
+        programs=r"^tune run",
+        read=_read,
+        harmless="""
+            tokenizer* dataset* seed shuffle checkpointer* resume_from* epochs optimizer.lr optimizer.fused optimizer.foreach
+            optimizer.* optimizer.betas optimizer.eps lr_scheduler* loss* max_steps* device memory_efficient_fsdp_wrap
+            custom_sharded_layers metric_logger* output_dir log_* profiler* save_adapter* dataset.packed enable_async* *epoch* run_val*
+            batch_size_val cudnn* use_distributed* use_clip_grad fsdp_sharding_strategy nproc_per_node config
+        """,
+        costs={
+            "*offload*": "what lies in the host's memory, and how long it takes to move, is not modelled",
+            "optimizer_in_bwd": "an optimizer's step in the backward is not modelled",
+            "ac_mode": Cost(why="selective checkpointing by layers is not read from torchtune", neutral=("full",)),
+            "ac_option": "selective checkpointing by layers is not read from torchtune",
+            "low_cpu_ram": "is for macOS",
+            "enable_fp8_training": "fp8 is not read from torchtune",
+            "fp8*": "fp8 is not read from torchtune",
+            "model.*": "settings of a model's builder are not read; give --set model=FILE",
+            "teacher_model*": "a second model is not modelled",
+            "ref_*": "a second model is not modelled",
+            "reward_*": "a second model is not modelled",
+            "expert_parallel*": "expert parallelism of torchtune is not read",
+        },
+    ),
+)

@@ -1,0 +1,279 @@
+"""Trainers of Hugging Face transformers: TrainingArguments as YAML, JSON, a command line or a Python call, TRL's configs, and
+LLaMA-Factory's YAML, which adds to them.
+
+Names: transformers, training_args.py; trl, trainer/sft_config.py and model_config.py; LLaMA-Factory, hparams/*.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from predict.convert.arguments import Arguments
+from predict.convert.tool import (
+    AUTO,
+    NO_VALUES,
+    OFF,
+    Cost,
+    Read,
+    Reading,
+    Sections,
+    Tool,
+    choice,
+    count,
+    in_sections,
+    model_named,
+    read_adapter,
+    read_table,
+    switch,
+)
+from sampling.files.faults import shown
+
+FRAMEWORK, COMPILED, ZERO = "transformers", "fsdp-compile", "deepspeed"
+ADAMW = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_torch_xla", "adamw")
+ATTENTION: Mapping[str, Any] = {
+    "sdpa": "fa2",
+    "fa2": "fa2",
+    "flash_attention_2": "fa2",
+    "kernels-community/flash-attn": "fa2",
+    "kernels-community/flash-attn2": "fa2",
+    "fa3": "fa3",
+    "flash_attention_3": "fa3",
+    "kernels-community/flash-attn3": "fa3",
+    "kernels-community/vllm-flash-attn3": "fa3",
+    "eager": "unfused",
+    "disabled": "unfused",
+    AUTO: None,
+}
+"""Names of attention kernels, of which scaled_dot_product_attention's is FlashAttention-2."""
+LIGER = {"fuse_rms_norm": True, "elementwise": "fused", "fuse_loss": True}
+"""Liger's kernels: norms, rotary embedding, gated activation and the loss with the head's product."""
+SHARDING: Mapping[str, int] = {
+    "full_shard": 3,
+    "shard_grad_op": 2,
+    "hybrid_shard": 3,
+    "hybrid_shard_zero2": 2,
+    "no_shard": 0,
+}
+
+
+def optimizer(name: str) -> Read:
+    """AdamW, muon, or a fault: others keep other state."""
+
+    def value(given: Arguments) -> str | None:
+        word = given.text(name, "").lower()
+        if word and word not in ADAMW and word != "muon":
+            given.fault(name, f"{word} keeps other state than AdamW, which is not modelled; adamw_torch and muon are")
+        return "muon" if word == "muon" else None
+
+    return Read(path="execution.optimizer", value=value)
+
+
+def clipping(name: str) -> Read:
+    return Read(
+        path="execution.clip_gradients",
+        value=lambda given: given.number(name, 1.0) > 0 if name in given.values else None,
+    )
+
+
+def halves(given: Arguments) -> dict[str, Any]:
+    """Precision by `bf16` and `fp16`; nothing where neither is given, since accelerate or DeepSpeed may say it."""
+    for name in ("bf16", "fp16"):
+        word = str(given.values.get(name, "")).lower()
+        given.passed_over(name)
+        if word in ("true", AUTO, "full"):
+            return {"top": {"precision": name}, **({"execution": {"loss_scaling": True}} if name == "fp16" else {})}
+    return {}
+
+
+def needs_file(reading: Reading, name: str, decides: str) -> bool:
+    """Whether a key names a file, which has to be given too."""
+    value = reading.given.values.get(name)
+    if not isinstance(value, str) or value in NO_VALUES:
+        return False
+    reading.given.passed_over(name)
+    file = value.rpartition("/")[2]
+    if file not in reading.beside:
+        reading.given.fault(name, f"names {shown(value)}, which decides {decides}; give that file as well")
+    return True
+
+
+def fsdp_of(given: Arguments, prefix: str, words: list[str]) -> dict[str, Any]:
+    """The plan and execution of FSDP, by accelerate's names, with or without `fsdp_` in front; `words` are those of `fsdp`."""
+
+    def named(name: str) -> str:
+        return next((full for full in (f"{prefix}.fsdp_{name}", f"{prefix}.{name}") if full in given.values), "")
+
+    plan: dict[str, Any] = {}
+    strategy = named("sharding_strategy")
+    word = (
+        given.text(strategy, "").lower()
+        if strategy
+        else next((word for word in words if word in SHARDING), "full_shard")
+    )
+    numbered = dict(enumerate(("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"), 1))
+    word = numbered[int(word)] if word.isdecimal() and int(word) in numbered else word
+    if word not in SHARDING:
+        given.fault(strategy, f"{shown(word)} is not modelled; {', '.join(SHARDING)} are")
+    plan["zero"] = SHARDING.get(word, 3)
+    if word.startswith("hybrid"):
+        plan["shard"] = "node"
+    reshards = named("reshard_after_forward")
+    if reshards:
+        text = given.text(reshards, "true").lower()
+        plan["zero"] = SHARDING.get(text, 2 if text in ("false", "no", "0") else 3)
+    checkpointing = named("activation_checkpointing")
+    if checkpointing and given.switch(checkpointing):
+        plan["recompute"] = "full"
+    return plan
+
+
+TABLE = (
+    count("batch.micro", "per_device_train_batch_size", "per_gpu_train_batch_size", "train_batch_size"),
+    count("batch.accumulation", "gradient_accumulation_steps", usual=1),
+    switch("plan.recompute", "gradient_checkpointing", on="full"),
+    optimizer("optim"),
+    clipping("max_grad_norm"),
+    count("batch.seq_len", "max_seq_length", "max_length", "cutoff_len", "model_max_length", "block_size"),
+)
+FOLLOWING = ("fsdp", "deepspeed", "fsdp_config", "deepspeed_plugin")
+HARMLESS = """
+    output_dir overwrite_* *logging* log_* report_to run_name *wandb* *tensorboard* swanlab* *hub* push_to_* save* load_best* metric* greater_*
+    *eval* val_* test_* predict_* do_* num_train_epochs max_steps learning_rate *_lr *lr_* lr warmup* weight_decay adam_* *seed* *scheduler*
+    *dataset* data_* dataloader* preprocessing* remove_unused* label_* ignore_data* *tokeniz* *template* trust_remote_code cache_dir
+    ddp_timeout ddp_find* ddp_bucket_cap_mb ddp_broadcast* local_rank *cpu_ram* resume_from* include_* disable_tqdm tf32 past_index
+    full_determinism use_fast* plot_loss max_samples overwrite_cache mask_history train_on_prompt streaming buffer_size mix_strategy
+    model_revision revision model_commit use_auth_token token gradient_checkpointing_kwargs* resize_vocab train_file validation_file
+    neftune_noise_alpha packing neat_packing padding* pad_to_* group_by_length length_column* completion_only* assistant_only* chat_*
+    stage config hf_* new_special_tokens split_special* skip_memory* restore_callback* torchdynamo torch_compile_* jit_mode* fsdp_min*
+    fsdp_transformer_layer_cls_to_wrap ddp_backend low_cpu_mem* config_name torch_empty_cache_steps eos_token pad_token accelerator_config*
+    average_tokens* eval_* media_dir image_* video_* hub_* tags formatting use_cache subset split dataset_text_field fsdp_config.*wrap*
+    fsdp_config.*state_dict* fsdp_config.*cpu_ram* fsdp_config.*sync_module* fsdp_config.*orig_params fsdp_config.*forward_prefetch fsdp_config.*limit_all_gathers
+    fsdp_config.*fsdp_version fsdp_config.version fsdp_config.min_num* fsdp_config.*backward_prefetch* disable_shuffling
+    moe_aux_loss_coef rope_scaling use_dft_loss pref_* fp8_config*
+"""
+COSTS: Mapping[str, Cost | str] = {
+    "*offload*": "what lies in the host's memory, and how long it takes to move, is not modelled",
+    "*galore*": "GaLore's projections are not modelled",
+    "*apollo*": "APOLLO's projections are not modelled",
+    "*badam*": "BAdam trains a block at a time, which is not modelled",
+    "*adam_mini*": "Adam-mini's state is not modelled",
+    "use_llama_pro": "frozen blocks are not modelled",
+    "freeze_*": Cost(why="frozen weights are not modelled", neutral=("all",)),
+    "*unsloth*": "Unsloth's kernels are not modelled",
+    "shift_attn": "shifted sparse attention is not modelled",
+    "mixture_of_depths": "mixtures of depths are not modelled",
+    "*quantization_config*": "weights in fewer bits are not modelled",
+    "upcast_*": "weights that are upcast are not modelled",
+    "auto_find_batch_size": "the batch that fits is found by the trainer; give per_device_train_batch_size",
+    "use_cpu": "training on a CPU is not read",
+    "no_cuda": "training on a CPU is not read",
+    "activation_offloading": "activations in the host's memory are not modelled",
+    "half_precision_backend": Cost(why="only autocast is modelled", neutral=("auto", "cpu_amp")),
+    "fp16_opt_level": Cost(why="Apex is not modelled", neutral=("O1",)),
+    "fp8*": "fp8 by accelerate's plugins is not modelled",
+    "sequence_parallel_size": Cost(why="sequence parallelism of LLaMA-Factory is not modelled", neutral=(1, "1")),
+    "model_init_kwargs": "settings of the loaded model are not read; give --set model=FILE",
+    "tp_size": Cost(why="tensor parallelism of transformers is not modelled", neutral=(1, "1")),
+    "use_kernels": "kernels from the hub are not modelled",
+    "teacher_model*": "a second model is not modelled",
+    "ref_model*": "a second model is not modelled",
+    "reward_model*": "a second model is not modelled",
+    "beta": "preference losses run a second model, which is not modelled",
+    "parallelism_config*": "is read from accelerate's own file",
+}
+
+
+def _read(reading: Reading) -> Sections:
+    given = reading.given
+    values = read_table(TABLE, given)
+    for section, keys in halves(given).items():
+        values.setdefault(section, {}).update(keys)
+    read_adapter(given, "use_peft", "use_lora", "load_in_4bit", "load_in_8bit", "quantization_bit")
+    given.passed_over(*(name for name in given.values if name.startswith("lora_")))  # of adapters alone
+    execution, plan = values.setdefault("execution", {}), values.setdefault("plan", {})
+    _kernels(given, execution)
+    words = given.values.get("fsdp")
+    listed = [str(each).lower() for each in (words if isinstance(words, list) else str(words or "").split())]
+    has_deepspeed = needs_file(reading, "deepspeed", "sharding, offload and the batch")
+    needs_file(reading, "fsdp_config", "sharding and offload")
+    given.passed_over("fsdp")
+    if listed and listed != ["false"]:
+        plan.update(fsdp_of(given, "fsdp_config", listed))
+        if "offload" in listed:
+            given.fault("fsdp", "offload: what lies in the host's memory is not modelled")
+    if given.values.get("torch_compile") not in OFF and given.switch("torch_compile"):
+        execution["framework"] = COMPILED
+    given.passed_over("torch_compile")
+    if has_deepspeed or listed:
+        execution.setdefault("framework", ZERO if has_deepspeed else FRAMEWORK)
+    named = model_named(reading, "model_name_or_path", "model_name", "model_id", "model")
+    usual = {"execution": {"framework": FRAMEWORK}, "batch": {"micro": 8}}
+    return {**in_sections(values), **named, "usual": usual}
+
+
+def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
+    for name in ("attn_implementation", "flash_attn", "attn"):
+        execution.update(read_table((choice("execution.attention", name, ATTENTION),), given).get("execution", {}))
+    for name in ("use_liger_kernel", "use_liger", "enable_liger_kernel"):
+        if name in given.values and given.switch(name):
+            execution.update(LIGER)
+    for name in ("torch_dtype", "dtype", "infer_dtype"):
+        if given.text(name, "").lower() in ("bfloat16", "bf16", "float16", "fp16", "half"):
+            execution["loaded_in_halves"] = True
+
+
+def _read_llama_factory(reading: Reading) -> Sections:
+    given = reading.given
+    read_adapter(given, "finetuning_type")
+    given.passed_over("export_*")
+    stage = given.text("stage", "sft")
+    if stage not in ("sft", "pt"):
+        given.fault("stage", f"{stage} trains with more than one model or pass; sft and pt are read")
+    sections = dict(_read(reading))
+    plan = dict(sections.get("plan", {}))
+    # checkpointing is on unless it is switched off, and does not need TrainingArguments' own switch (model_args.py)
+    plan["recompute"] = "none" if given.switch("disable_gradient_checkpointing") else "full"
+    execution = {**sections.get("execution", {})}
+    execution.pop("loaded_in_halves", None)
+    if given.switch("pure_bf16"):
+        execution |= {"master_weights": False, "gradient_dtype": "bf16"}
+        sections["precision"] = "bf16"
+    return {**sections, "plan": plan, "execution": execution}
+
+
+TOOLS = (
+    Tool(
+        name="Hugging Face TrainingArguments",
+        marks=(
+            "per_device_train_batch_size",
+            "gradient_accumulation_steps learning_rate",
+            "model_name_or_path learning_rate",
+        ),
+        read=_read,
+        harmless=HARMLESS,
+        costs=COSTS,
+        switches=frozenset(
+            [
+                "bf16",
+                "fp16",
+                "tf32",
+                "gradient_checkpointing",
+                "do_train",
+                "do_eval",
+                "overwrite_output_dir",
+                "packing",
+                "use_peft",
+                "torch_compile",
+            ]
+        ),
+    ),
+    Tool(
+        name="LLaMA-Factory",
+        marks=("finetuning_type model_name_or_path stage", "finetuning_type cutoff_len", "finetuning_type template"),
+        programs=r"llamafactory-cli",
+        read=_read_llama_factory,
+        harmless=HARMLESS,
+        costs=COSTS,
+    ),
+)

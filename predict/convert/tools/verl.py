@@ -1,0 +1,278 @@
+"""verl's arguments on a command line or as YAML (verl, trainer/config/*.yaml), those that an RL config takes too among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from predict.convert.arguments import Arguments
+from predict.convert.tool import NO_VALUES, OFF, Cost, Reading, Sections, Tool, model_named, read_adapter
+from predict.convert.tools import megatron_lm
+from predict.huggingface.config_json import load_model
+from predict.model.shipped import shipped_model
+from predict.rl.aliases import VERL, resolved
+from sampling.files.documents import NotYamlError, parse_yaml
+from sampling.files.faults import shown
+
+ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
+TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config."
+ENGINES: Mapping[str, str] = {"vllm": "vllm-v1", "sglang": "sglang"}
+FRAMEWORKS: Mapping[str, str] = {"fsdp": "transformers", "fsdp2": "transformers", "megatron": "megatron-core"}
+ESTIMATORS = ("grpo", "gae", "reinforce_plus_plus", "rloo", "reinforce_plus_plus_baseline", "dapo")
+
+
+def _read(reading: Reading) -> Sections:
+    given = replace(reading.given, values={name: _typed(value) for name, value in reading.given.values.items()})
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in given.values.items():
+        if name in VERL and value not in NO_VALUES:
+            path, converted = resolved(name, given.value(name))
+            if converted is not None:
+                _put(found, path, converted)
+    trainer = _framework(given)
+    plan, execution = found.setdefault("plan", {}), found.setdefault("execution", {})
+    execution["framework"] = FRAMEWORKS.get(trainer, "transformers")
+    read_adapter(given, "actor_rollout_ref.model.lora_rank")
+    rl = found.setdefault("rl", {})
+    if trainer == "megatron":
+        _megatron(reading, given, plan, execution)
+    else:
+        _fsdp(given, plan)
+    _batches(given, rl, found.get("cluster", {}))
+    _passes(given, rl)
+    _rollout(given, rl)
+    _offload(given, rl, trainer)
+    _critic(given, rl)
+    dtype = given.text(f"{ACTOR}.fsdp_config.dtype", given.text(f"{ACTOR}.megatron.dtype", "bfloat16")).lower()
+    model = model_named(replace(reading, given=given), "actor_rollout_ref.model.path")
+    return {**found, **model, "precision": {"float16": "fp16", "float32": "fp32"}.get(dtype, "bf16")}
+
+
+def _typed(value: Any) -> Any:
+    """A text of a command line as YAML reads it, as Hydra does."""
+    if not isinstance(value, str) or value.startswith("$"):
+        return value
+    try:
+        return parse_yaml(value)[0] if value else None
+    except NotYamlError:
+        return value
+
+
+def _put(found: dict[str, dict[str, Any]], path: str, value: Any) -> None:
+    section, _, key = path.partition(".")
+    into = found.setdefault(section, {})
+    while "." in key:
+        above, _, key = key.partition(".")
+        into = into.setdefault(above, {})
+    into[key] = value
+
+
+def _framework(given: Arguments) -> str:
+    named = given.text(f"{ACTOR}.strategy", "").lower()
+    config = str(given.values.get("config_name", ""))
+    given.passed_over("config_name", "config_path")
+    if named and named not in FRAMEWORKS:
+        given.fault(f"{ACTOR}.strategy", f"{shown(named)} is not modelled; {', '.join(FRAMEWORKS)} are")
+    is_megatron = "megatron" in config or any(name.startswith(f"{ACTOR}.megatron.") for name in given.values)
+    return named or ("megatron" if is_megatron else "fsdp")
+
+
+def _megatron(reading: Reading, given: Arguments, plan: dict[str, Any], execution: dict[str, Any]) -> None:
+    """Settings of the transformer, by Megatron's names."""
+    own = {
+        name.removeprefix(TRANSFORMER): value for name, value in given.values.items() if name.startswith(TRANSFORMER)
+    }
+    virtual = given.values.get(f"{ACTOR}.megatron.virtual_pipeline_model_parallel_size")
+    given.passed_over(f"{ACTOR}.megatron.virtual_pipeline_model_parallel_size")
+    if virtual not in NO_VALUES:
+        own["virtual_pipeline_model_parallel_size"] = virtual
+    renamed = {
+        "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
+        "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
+    }
+    values = {renamed.get(name, name): value for name, value in own.items()}
+    degrees = {
+        "tensor_model_parallel_size": plan.get("tp"),
+        "pipeline_model_parallel_size": plan.get("pp"),
+        "sequence_parallel": plan.get("tp", 1) > 1,
+    }
+    # mixtures are known by the model that is named; Megatron's arguments need to know that experts are there
+    values |= {
+        "bf16": True,
+        "num_experts": 1,
+        "attention_dropout": 0.0,
+        **{k: v for k, v in degrees.items() if v is not None},
+    }
+    inner = replace(reading, given=replace(given, values=values, used=set()), chosen_model="")
+    read = megatron_lm.read_arguments(inner)
+    mixture = _has_experts(given, reading.chosen_model)
+    plan |= {key: value for key, value in read["plan"].items() if key not in plan and (key != "etp" or mixture)}
+    plan["zero"] = 1
+    kept = ("overlap_ep", "dispatch", "fuse_permute", "expert_products")
+    stated = {
+        "dispatch": "moe_token_dispatcher_type",
+        "fuse_permute": "moe_permute_fusion",
+        "overlap_ep": "moe_shared_expert_overlap",
+    }
+    execution |= {key: read["execution"][key] for key in kept if stated.get(key) in own and key in read["execution"]}
+    given.passed_over(*(name for name in given.values if name.startswith(TRANSFORMER) and _is_read(name, inner.given)))
+    checkpointing = given.values.get("actor_rollout_ref.model.enable_gradient_checkpointing")
+    given.passed_over("actor_rollout_ref.model.enable_gradient_checkpointing")
+    if "recompute" not in plan and checkpointing not in OFF:
+        plan["recompute"] = "none"  # of FSDP's trainer alone; Megatron's recomputes by the override
+
+
+def _has_experts(given: Arguments, chosen_model: Any) -> bool:
+    """Whether the model that the path or the user names is a mixture, whose experts Megatron splits as attention unless it is told."""
+    path = shipped_model(str(chosen_model or given.values.get("actor_rollout_ref.model.path", "")).rstrip("/"))
+    return path is not None and load_model(path).experts is not None
+
+
+def _is_read(name: str, inner: Arguments) -> bool:
+    own = name.removeprefix(TRANSFORMER)
+    return own not in inner.left_over or own.endswith("pipeline_stage")
+
+
+def _fsdp(given: Arguments, plan: dict[str, Any]) -> None:
+    plan["zero"] = 3
+    if plan.get("cp", 1) > 1:
+        plan["cp_method"] = "all_to_all"
+    plan["recompute"] = (
+        "full" if given.switch("actor_rollout_ref.model.enable_gradient_checkpointing", True) else "none"
+    )
+    size = given.whole(f"{ACTOR}.fsdp_config.fsdp_size", -1)
+    if size > 1:
+        plan["shard"] = size
+    if not given.switch(f"{ACTOR}.fsdp_config.reshard_after_forward", True):
+        plan["zero"] = 2
+
+
+def _batches(given: Arguments, rl: dict[str, Any], cluster: Mapping[str, Any]) -> None:
+    """Older scripts state microbatches of all GPUs together."""
+    world = (cluster.get("nodes") or 0) * (cluster.get("gpus_per_node") or 0)
+    for name, path in (
+        (f"{ACTOR}.ppo_micro_batch_size", ("micro",)),
+        (f"{ROLLOUT}.log_prob_micro_batch_size", ("passes", "micro")),
+    ):
+        total = given.count(name)
+        if not total:
+            continue
+        if not world or total % world:
+            given.fault(name, f"{total} is of all GPUs together; give {name}_per_gpu")
+            continue
+        into = rl
+        for key in path[:-1]:
+            into = into.setdefault(key, {})
+        into.setdefault(path[-1], total // world)
+    if not given.switch(f"{ACTOR}.use_dynamic_bsz"):
+        rl.pop("max_tokens", None)
+    if not given.switch(f"{ROLLOUT}.log_prob_use_dynamic_bsz", given.switch(f"{ACTOR}.use_dynamic_bsz")):
+        rl.get("passes", {}).pop("max_tokens", None)
+    if "micro" not in rl and "max_tokens" not in rl:
+        given.fault(f"{ACTOR}.ppo_micro_batch_size_per_gpu", "missing; verl needs it, or use_dynamic_bsz")
+
+
+def _passes(given: Arguments, rl: dict[str, Any]) -> None:
+    estimator = given.text("algorithm.adv_estimator", "gae")
+    if estimator not in ESTIMATORS:
+        given.fault("algorithm.adv_estimator", f"{estimator} is not modelled; grpo, gae and reinforce_plus_plus are")
+    own = {"gae": "ppo", "reinforce_plus_plus_baseline": "reinforce++", "reinforce_plus_plus": "reinforce++"}
+    rl["algorithm"] = own.get(estimator, "grpo")
+    in_reward = given.switch("algorithm.use_kl_in_reward")
+    rl["reference"] = bool(rl.get("reference")) or in_reward
+
+
+def _rollout(given: Arguments, rl: dict[str, Any]) -> None:
+    rollout = rl.setdefault("rollout", {})
+    engine = given.text(f"{ROLLOUT}.name", "vllm").lower()
+    if engine not in ENGINES:
+        given.fault(f"{ROLLOUT}.name", f"{shown(engine)} is not modelled; {', '.join(ENGINES)} are")
+    rollout["engine"] = ENGINES.get(engine, "vllm-v1")
+    rollout.setdefault("tp", 2)  # rollout.yaml
+    dtype = given.text(f"{ROLLOUT}.dtype", "bfloat16").lower()
+    rollout["precision"] = {"float16": "fp16", "half": "fp16", "float32": "fp32"}.get(dtype, "bf16")
+
+
+def _offload(given: Arguments, rl: dict[str, Any], trainer: str) -> None:
+    group = "megatron" if trainer == "megatron" else "fsdp_config"
+    found = {
+        "parameters": given.switch(f"{ACTOR}.{group}.param_offload"),
+        "optimizer": given.switch(f"{ACTOR}.{group}.optimizer_offload"),
+        "reference": given.switch(f"{REF}.{group}.param_offload") and bool(rl.get("reference")),
+    }
+    given.passed_over(f"{ACTOR}.{group}.grad_offload", f"{REF}.{group}.optimizer_offload")
+    rl["offload"] = [name for name, is_on in found.items() if is_on]
+
+
+def _critic(given: Arguments, rl: dict[str, Any]) -> None:
+    path = given.values.get("critic.model.path")
+    given.passed_over("critic.model.path")
+    if rl["algorithm"] == "ppo" and path not in NO_VALUES:
+        rl["critic"] = str(path)
+    elif rl["algorithm"] != "ppo":
+        given.passed_over(*(name for name in given.values if name.startswith("critic.")))
+
+
+TOOLS = (
+    Tool(
+        name="verl",
+        marks=("data.train_batch_size actor_rollout_ref.model.path", "actor_rollout_ref.actor trainer.n_gpus_per_node"),
+        programs=r"verl\.trainer\.main_ppo",
+        read=_read,
+        harmless=f"""
+            data.*files* data.val* data.prompt_key data.truncation data.filter* data.shuffle data.return* data.image_key data.*_key data.seed
+            data.trust* data.custom* data.tokenizer data.sampler* data.dataloader* data.reward* data.apply_chat* data.train_max* data.use_shm
+            *.optim.lr* *.optim.weight_decay *.optim.clip_grad *.optim.*warmup* *.optim.*decay* *.optim.betas *.optim.total* *.optim.min* *.optim.num*
+            {ACTOR}.kl_loss* {ACTOR}.entropy_coeff {ACTOR}.clip* {ACTOR}.loss* {ACTOR}.policy_loss* {ACTOR}.grad_clip {ACTOR}.shuffle
+            {ACTOR}.checkpoint* {ACTOR}.tis* {ACTOR}.*seed* {ACTOR}.data_loader* {ACTOR}.load_weight {ACTOR}.calculate_* {ACTOR}.profiler*
+            {ACTOR}.use_torch_compile {REF}.use_torch_compile {ACTOR}.fsdp_config.wrap* {ACTOR}.fsdp_config.forward_prefetch
+            {ACTOR}.fsdp_config.mixed* {ACTOR}.fsdp_config.model_dtype {REF}.* {ROLLOUT}.temperature {ROLLOUT}.top_* {ROLLOUT}.val* {ROLLOUT}.do_sample
+            {ROLLOUT}.seed {ROLLOUT}.load_format {ROLLOUT}.mode {ROLLOUT}.prompt_length {ROLLOUT}.response_length {ROLLOUT}.ignore_eos
+            {ROLLOUT}.disable_log* {ROLLOUT}.enable_chunked* {ROLLOUT}.free_cache* {ROLLOUT}.layer* {ROLLOUT}.agent* {ROLLOUT}.max_model_len
+            {ROLLOUT}.multi_stage* {ROLLOUT}.calculate* {ROLLOUT}.enable_prefix* {ROLLOUT}.engine_kwargs* {ROLLOUT}.checkpoint_engine*
+            {ROLLOUT}.skip* {ROLLOUT}.trace* {ROLLOUT}.profiler* {ROLLOUT}.over_sample* {ROLLOUT}.response* {ROLLOUT}.top*
+            {ROLLOUT}.log_prob_micro_batch_size {ACTOR}.ppo_micro_batch_size {ROLLOUT}.cudagraph* {ROLLOUT}.max_parallel*
+            algorithm.* reward* custom_reward* trainer.* ray* global_profiler* transfer* actor_rollout_ref.nccl* actor_rollout_ref.hybrid_engine
+            actor_rollout_ref.model.use_fused* actor_rollout_ref.model.trust* actor_rollout_ref.model.external* actor_rollout_ref.model.use_shm
+            actor_rollout_ref.model.custom* actor_rollout_ref.model.fused_kernel* actor_rollout_ref.model.tokenizer* actor_rollout_ref.model.hf_*
+            actor_rollout_ref.model.use_liger actor_rollout_ref.model.use_mbridge actor_rollout_ref.model.lora_alpha actor_rollout_ref.model.target*
+            {ACTOR}.megatron.use_mbridge {ACTOR}.megatron.*dist_checkpointing* {ACTOR}.megatron.seed {ACTOR}.megatron.vanilla* {ACTOR}.megatron.extra*
+            {ACTOR}.megatron.override_ddp* {ACTOR}.megatron.sequence_parallel {ACTOR}.megatron.use_distributed_optimizer
+            {TRANSFORMER}apply_rope_fusion {TRANSFORMER}moe_router* {TRANSFORMER}*attention_backend {TRANSFORMER}gradient_accumulation_fusion
+            {TRANSFORMER}masked_softmax* {TRANSFORMER}bias_* {TRANSFORMER}deallocate* {TRANSFORMER}persist* {TRANSFORMER}moe_aux* {TRANSFORMER}moe_z*
+            {TRANSFORMER}moe_grouped_gemm {TRANSFORMER}moe_enable* {TRANSFORMER}account_for* {TRANSFORMER}*dropout {TRANSFORMER}moe_permute*
+            {ACTOR}.entropy_from* {ACTOR}.entropy_checkpoint* {ACTOR}.rollout_n {ACTOR}.ppo_infer* {ACTOR}.router* {ACTOR}.freeze_vision*
+            {ACTOR}.*use_dynamic_bsz {ROLLOUT}.*use_dynamic_bsz
+        """,
+        costs={
+            "*optimizer_cpu_offload": "an optimizer that steps in the host's memory is not modelled",
+            "*optimizer_offload_fraction": "an optimizer that steps in the host's memory is not modelled",
+            "*overlap_cpu_optimizer*": "an optimizer that steps in the host's memory is not modelled",
+            "*use_precision_aware_optimizer": "16-bit states of the optimizer are not read from verl",
+            "actor_rollout_ref.model.enable_activation_offload": "activations in the host's memory are not modelled",
+            "*fsdp_config.offload_policy": "FSDP2's offloading during the step is not modelled",
+            "reward_model.enable": "a model that scores is not read; give --set rl.reward.model=NAME",
+            "reward.reward_model.enable": "a model that scores is not read; give --set rl.reward.model=NAME",
+            "trainer.device": Cost(
+                why="is not a GPU whose times are known; --accept trainer.device for GPUs", neutral=("cuda",)
+            ),
+            f"{ROLLOUT}.multi_turn*": "conversations of several turns with tools are not modelled",
+            f"{ROLLOUT}.expert_parallel_size": Cost(
+                why="experts spread over engines are not read; give --set rl.rollout.expert_parallel=true",
+                neutral=(1, "1"),
+            ),
+            f"{ROLLOUT}.data_parallel_size": Cost(
+                why="replicas of attention inside an engine are not modelled", neutral=(1, "1")
+            ),
+            f"{ROLLOUT}.pipeline_model_parallel_size": Cost(
+                why="engines in a pipeline are not modelled", neutral=(1, "1")
+            ),
+            f"{ROLLOUT}.quantization": "engines with weights in fewer bits are not read; give --set rl.rollout.precision=fp8",
+            f"{ROLLOUT}.speculative*": "speculation is not read from verl",
+            "actor_rollout_ref.model.lora*": "adapters on frozen weights are not modelled",
+            "algorithm.filter_groups.enable": "dynamic sampling is not read; give --set rl.rollout.kept_share=SHARE",
+            "critic.*": "settings of the critic that differ from the actor's are not read; the actor's are taken",
+        },
+    ),
+)

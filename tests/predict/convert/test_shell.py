@@ -1,0 +1,56 @@
+"""Commands of shell scripts: what the script decides is followed, and nothing is run."""
+
+from __future__ import annotations
+
+import pytest
+
+from predict.convert.shell import arguments_of, read_shell
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("TP_SIZE=4; PP_SIZE=4\nrun.py --tp $TP_SIZE --pp ${PP_SIZE}", "--tp 4 --pp 4"),
+        ("N=${N:-8}; W=$(($N*4))\nrun.py --w $W --half $((W / 2))", "--w 32 --half 16"),
+        ("A=(--a 1 # --b 2\n  --c)\nA+=(--d)\nrun.py ${A[@]}", "--a 1 --c --d"),
+        ('A=(--x 1)\nCMD="run.py ${A[@]} $@"\neval $CMD', "--x 1"),
+        ('if [[ "a" == "b" ]]; then X=1; elif [ -z "$Y" ]; then X=2; else X=3; fi\nrun.py --x $X', "--x 2"),
+        ("if [ 3 -gt 2 ]\nthen\n  run.py --yes\nelse\n  run.py --no\nfi", "--yes"),
+        ("if [ $(wc -l) -gt 2 ]; then X=1; else X=1; fi\nrun.py --x $X", "--x 1"),
+        ("if [ $(wc -l) -gt 2 ]; then X=1; else X=2; fi\nrun.py --x $X", "--x $X"),
+        ("case b in\n a) X=1 ;;\n b|c) X=2 ;;\nesac\nrun.py --x $X", "--x 2"),
+        ("for s in 7; do\n run.py --s $s\ndone", "--s 7"),
+        ("f() {\n run.py --in\n}\nf", "--in"),
+        ("#SBATCH --nodes=4\nrun.py --nnodes $SLURM_NNODES", "--nnodes 4"),
+        ("srun bash -c 'run.py --a 1' 2>&1 | tee log", "--a 1"),
+        ("sbatch <<EOF\nrun.py --a 1\nEOF", "--a 1"),
+        ("M=/models/Qwen3-8B\nrun.py --m ${M##*/} --n 'a b'", "--m Qwen3-8B --n a b"),
+        ("run.py --freq ([0]*3+[1]*58) --end", "--freq ([0]*3+[1]*58) --end"),
+        ("run.py --x $1 \\\n  --y 2 # --z 3", "--x $1 --y 2"),
+    ],
+)
+def test_a_command_has_the_words_that_the_script_gives_it(text: str, words: str) -> None:
+    commands = [command for command in read_shell(text).commands if command[0] == "run.py"]
+    assert [" ".join(command[1:]) for command in commands] == [words]
+
+
+def test_here_documents_are_files() -> None:
+    script = read_shell('S=3\nJ="./ds.json"\ncat <<EOT > $J\n{"stage": $S}\nEOT\nrun.py --ds $J')
+    assert script.files == {"ds.json": '{"stage": 3}'}
+    assert script.commands == (("run.py", "--ds", "./ds.json"),)
+
+
+def test_words_are_arguments() -> None:
+    words = ["--a-b", "4", "--flag=7", "--bf16", "data.parquet", "--many", "1", "2", "+x.y=[1,2]", "-tp", "2", "--rest", "$X"]
+    expected = {"a_b": "4", "flag": "7", "bf16": True, "many": ["1", "2"], "x.y": "[1,2]", "tp": "2", "rest": "$X"}
+    assert arguments_of(words, frozenset({"bf16"})) == expected
+
+
+def test_variables_that_grow_are_not_followed_for_ever() -> None:
+    lines = [f'A{n}="$A{n + 1}$A{n + 1}$A{n + 1}$A{n + 1}"' for n in range(40, -1, -1)]
+    assert read_shell("\n".join(['A41="--x"', *lines, "run.py --lr $A0 --bf16"])).commands[0][-1] == "--bf16"
+
+
+@pytest.mark.parametrize("text", ["if", "((((", "${", "'", '"', "case", "for x in", "f() {", "<<EOF", "a=(", "$(("])
+def test_a_broken_script_ends(text: str) -> None:
+    read_shell(text * 50)

@@ -84,7 +84,7 @@ class Tool:
     """Whether a key in none of these lists is harmless: for tools whose every other key was looked through."""
 
     def fit(self, source: Source) -> int:
-        """How well a source fits: 0 for not at all."""
+        """The number of keys by which a source is known as the tool's; 0 for none."""
         if self.programs and source.program and re.search(self.programs, source.program):
             return 100
         keys = source.values

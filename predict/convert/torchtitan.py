@@ -127,10 +127,9 @@ def _write_dtypes(run: TrainingRun, statement: Statement) -> None:
         statement.say(**{PARAMETERS: DTYPES[run.precision]})
     else:
         statement.cannot("precision", run.precision, "torchtitan trains in bfloat16 or float32")
-    if execution.gradient_dtype in REDUCED:
-        statement.say(**{REDUCTION: REDUCED[execution.gradient_dtype]})
-    else:
-        statement.cannot("execution.gradient_dtype", execution.gradient_dtype, "torchtitan reduces bfloat16 or float32")
+    statement.say(**{REDUCTION: REDUCED["fp32"]})
+    if execution.gradient_dtype != "fp32":
+        statement.cannot("execution.gradient_dtype", execution.gradient_dtype, "torchtitan reduces float32 alone")
     if run.precision == "tf32":
         statement.cannot("precision", "tf32", "written as float32; allow tf32 in torch")
     if run.precision == "fp8":

@@ -1,4 +1,4 @@
-"""The cheapest single changes that make a run fit, each with its predicted step time.
+"""The cheapest changes that make a run fit, each with its predicted step time: single ones, or pairs where none is enough.
 
 Each kind of change is tried in growing steps up to the first that fits; what the rules of a config refuse is skipped.
 """
@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import combinations, islice, product
 from typing import Any
 
 from predict.config.rules import broken_rules
@@ -16,7 +17,7 @@ from predict.memory.estimate import MemoryEstimate, Verdict, memory_of
 from predict.memory.state import takes_gradients_as_they_are
 from predict.rank.share import is_primary_fp8
 from predict.run.execution import EXPANDABLE, PRIMARY, REMAINDER
-from predict.run.frameworks import memory_profile_of
+from predict.run.frameworks import memory_profile_of, selective_is_of_operators
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun, one_replica
 from predict.schedules import registry
@@ -58,6 +59,8 @@ def _values(run: TrainingRun) -> dict[str, Any]:
 
 FACTORS = (2, 4, 8, 16)
 SCHEDULE = "schedule"
+MOST_PAIRS = 6
+"""Pairs of kinds of change that are timed, of those that fit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +88,7 @@ StepTime = Callable[[TrainingRun], float]
 
 
 def advise(memory: MemoryEstimate, step_us: StepTime, *, step_us_before: float) -> tuple[Advice, ...]:
-    """The changes that make a predicted run fit, cheapest first; empty if it fits already or if no single change is enough.
+    """The changes that make a predicted run fit, cheapest first; empty if it fits already or if no pair of changes is enough.
 
     `step_us_before` is the step time of the run itself; `step_us` is called for changed runs only.
     For a run that is not expected to fit, changes that only make it more likely to fit than not are given if none reaches FITS.
@@ -93,8 +96,10 @@ def advise(memory: MemoryEstimate, step_us: StepTime, *, step_us_before: float) 
     if memory.verdict == "FITS":
         return ()
     run = memory.run
-    candidates = [list(_candidates(run, kind, changes, memory.safety_margin)) for kind, changes in _kinds(run).items()]
-    for least in ("FITS",) if memory.feasible else ("FITS", "AT RISK"):
+    kinds = _kinds(run)
+    candidates = [list(_candidates(run, kind, changes, memory.safety_margin)) for kind, changes in kinds.items()]
+    degrees = ("FITS",) if memory.feasible else ("FITS", "AT RISK")
+    for least in degrees:
         found = []
         for of_kind in candidates:
             fitting = (each for each in of_kind if each.memory.verdict == least and each.memory.feasible)
@@ -102,7 +107,29 @@ def advise(memory: MemoryEstimate, step_us: StepTime, *, step_us_before: float) 
             found += _best_of(advice for advice in timed if advice)
         if found:
             return tuple(sorted(found, key=lambda advice: advice.step_us))
-    return ()
+    pairs = islice(_fitting_pairs(run, kinds, memory.safety_margin), MOST_PAIRS)
+    timed = (_timed(each, step_us, step_us_before, memory.point_bytes) for each in pairs)
+    return tuple(sorted(filter(None, timed), key=lambda advice: advice.step_us))
+
+
+def _fitting_pairs(run: TrainingRun, kinds: Mapping[str, list[Settings]], safety_margin: float) -> Iterator[_Candidate]:
+    """The first changes of two kinds together that fit, of each pair of kinds; a schedule is not combined."""
+    steps = {kind: changes for kind, changes in kinds.items() if kind != SCHEDULE and changes}
+    for first, second in combinations(steps, 2):
+        together = [both for pair in product(steps[first], steps[second]) if (both := _both(run.plan.dp, *pair))]
+        candidates = _candidates(run, f"{first} and {second}", together, safety_margin)
+        fitting = (each for each in candidates if each.memory.verdict == "FITS" and each.memory.feasible)
+        if (found := next(fitting, None)) is not None:
+            yield found
+
+
+def _both(dp: int, first: Settings, second: Settings) -> Settings:
+    """Two changes in one, each of which may take replicas; nothing where there are not enough of them, or both set a key."""
+    shared = set(first) & set(second) - {"plan.dp"}
+    left, rest = divmod(first.get("plan.dp", dp) * second.get("plan.dp", dp), dp)
+    if shared or rest or not left:
+        return {}
+    return {**first, **second, "plan.dp": left}
 
 
 def _best_of(advice: Iterator[Advice]) -> list[Advice]:
@@ -152,11 +179,12 @@ def _kinds(run: TrainingRun) -> dict[str, list[Settings]]:
     """The steps of each kind of change, the smallest first."""
     return {
         **_leaner(run),
-        "recompute": _recompute(run.plan),
+        "recompute": _recompute(run),
         "smaller microbatch": _microbatch(run.batch),
         "tensor parallelism": _tensor(run),
         "ZeRO": [{"plan.zero": stage} for stage in range(run.plan.zero + 1, 4)],
         "pipeline parallelism": _pipeline(run.plan),
+        "context parallelism": _context(run.plan),
         SCHEDULE: _schedules(run),
     }
 
@@ -174,8 +202,10 @@ def _leaner(run: TrainingRun) -> dict[str, list[Settings]]:
     return kinds
 
 
-def _recompute(plan: Plan) -> list[Settings]:
-    ladder = {"none": ("selective", "full"), "selective": ("full",), "ops": ("full",)}.get(plan.recompute, ())
+def _recompute(run: TrainingRun) -> list[Settings]:
+    plan = run.plan
+    some = "ops" if selective_is_of_operators(run.execution.framework) else "selective"
+    ladder = {"none": (some, "full"), "selective": ("full",), "ops": ("full",)}.get(plan.recompute, ())
     steps: list[Settings] = [{"plan.recompute": mode} for mode in ladder]
     if plan.recompute == "full" and plan.recompute_method == "block":
         steps.append({"plan.recompute_method": "uniform"})
@@ -200,6 +230,10 @@ def _tensor(run: TrainingRun) -> list[Settings]:
 
 def _pipeline(plan: Plan) -> list[Settings]:
     return [{"plan.pp": plan.pp * factor, "plan.dp": plan.dp // factor} for factor in FACTORS if plan.dp % factor == 0]
+
+
+def _context(plan: Plan) -> list[Settings]:
+    return [{"plan.cp": plan.cp * factor, "plan.dp": plan.dp // factor} for factor in FACTORS if plan.dp % factor == 0]
 
 
 def _schedules(run: TrainingRun) -> list[Settings]:

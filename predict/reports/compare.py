@@ -88,7 +88,9 @@ def _verdict(difference: Difference) -> str:
     sure = "their 90 % intervals overlap" if difference.overlap else "beyond their 90 % intervals"
     if bounds := difference.speed_bounds:
         is_same = not difference.settings and difference.speed == 1
-        tied = f", so they {'are' if is_same else 'may be'} equally fast" if bounds[0] <= 1 <= bounds[1] else ""
+        both_run = difference.first.feasible and difference.other.feasible
+        is_tied = both_run and bounds[0] <= 1 <= bounds[1]
+        tied = f", so they {'are' if is_same else 'may be'} equally fast" if is_tied else ""
         sure = f"90 %: {_more(bounds[0])} to {_more(bounds[1])}, as errors common to both cancel{tied}"
     first, other = difference.per_tokens, tokens_per_step(difference.other.run)
     uneven = (
@@ -96,7 +98,9 @@ def _verdict(difference: Difference) -> str:
         if first == other
         else f"; steps of {other:,} tokens beside {first:,}, whose times are given per {first:,} tokens"
     )
-    return f"{how}; {sure}{uneven}"
+    misfits = [each.run.name for each in (difference.first, difference.other) if not each.feasible]
+    unable = f"; {' and '.join(misfits)} would not run: out of memory" if misfits else ""
+    return f"{how}; {sure}{uneven}{unable}"
 
 
 def _more(speed: float) -> str:

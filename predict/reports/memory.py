@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 COLOURS = {"FITS": "green", "AT RISK": "yellow", "OOM": "red"}
 MOST_ADVICE = 4
-NO_CHANGE = "no single change of recomputation, microbatch, tp, ZeRO, pp or schedule"
+NO_CHANGE = "no change, and no pair of changes, of recomputation, microbatch, tp, ZeRO, pp, cp or schedule"
+SEARCH = "`predict search CONFIG --set plan=auto --set batch.micro=auto` tries all of them together."
 VERDICT = "point_bytes upper_bytes capacity_bytes headroom_bytes verdict fits_probability"
 """What the JSON of other answers has of an estimate."""
 
@@ -166,8 +167,9 @@ def _advice(memory: MemoryEstimate, advice: Sequence[Advice]) -> list[str]:
     if memory.verdict == "FITS":
         return []
     if not advice:
-        return ["", f"It fits with {NO_CHANGE}."]
-    lines = ["", "[bold]Single changes that make it fit, cheapest first:[/]"]
+        return ["", f"It fits with {NO_CHANGE}. {SEARCH}"]
+    kind = "Pairs of changes" if " and " in advice[0].kind else "Single changes"
+    lines = ["", f"[bold]{kind} that make it fit, cheapest first:[/]"]
     return [*lines, *(f"  {advice_line(each)}" for each in advice[:MOST_ADVICE])]
 
 
@@ -216,7 +218,10 @@ def headlines(misfits: Sequence[str]) -> list[str]:
 def smallest_in_words(smallest: SmallestCluster | None, replica: Replica) -> str:
     """The smallest cluster on which a plan fits, with what makes it so large."""
     if smallest is None:
-        return f"no number of nodes makes this plan fit (one replica is {counted(replica.gpus, 'GPU')})"
+        return (
+            f"no number of nodes makes this plan fit with its global batch (one replica is {counted(replica.gpus, 'GPU')}); "
+            "other degrees of parallelism may"
+        )
     at_risk = ", AT RISK there" if smallest.verdict == "AT RISK" else ""
     where = f"{counted(smallest.gpus, 'GPU')} on {counted(smallest.nodes, 'node')}"
     if smallest.dp > replica.dp:

@@ -74,6 +74,7 @@ def _deepspeed(reading: Reading, plan: dict[str, Any], execution: dict[str, Any]
         else given.count("zero_stage")
     )
     plan["zero"] = 2 if stage is None else stage  # launch.py: the default of zero_stage
+    execution["overlap_gradients"] = plan["zero"] == 3  # DeepSpeed's own default, which accelerate leaves
     clipping = given.values.get("deepspeed_config.gradient_clipping")
     if clipping is not None:
         execution["clip_gradients"] = given.number("deepspeed_config.gradient_clipping", 0.0) > 0

@@ -1,4 +1,7 @@
-"""DeepSpeed's JSON, beside the arguments of Megatron-DeepSpeed or the file of a trainer (DeepSpeed, runtime/config.py and zero/config.py)."""
+"""DeepSpeed's JSON, beside the arguments of Megatron-DeepSpeed or the file of a trainer.
+
+Names: DeepSpeed, runtime/config.py and runtime/zero/config.py.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ DTYPES = tuple(f"{name}.enabled" for name in deepspeed.HALVES)
 
 
 def _read(reading: Reading) -> Sections:
-    """What is "auto" is left to the trainer's file, and asked for where none says it."""
+    """The sections that the file settles; values that are "auto" are left to the trainer's file, and asked for where none says them."""
     given = without(reading.given, values=(AUTO, "Auto"))
     reading.given.passed_over(*(name for name, value in reading.given.values.items() if value in (AUTO, "Auto")))
     found: dict[str, Any] = dict(deepspeed.read_sections(given))
@@ -23,6 +26,8 @@ def _read(reading: Reading) -> Sections:
     elif deepspeed.ACCUMULATED not in given.values and found["precision"] == "bf16":
         # engine.py, get_data_types: fp32 without ZeRO, else the model's dtype
         found["execution"]["gradient_dtype"] = "bf16" if found["plan"].get("zero") else "fp32"
+    # zero/config.py, overlap_comm_valid: stage 3 overlaps unless it is told otherwise, the others do not
+    found["execution"].setdefault("overlap_gradients", found["plan"].get("zero") == 3)
     steps = given.values.get(deepspeed.STEPS)
     if steps not in NO_VALUES:
         found["batch"]["accumulation"] = given.count(deepspeed.STEPS)

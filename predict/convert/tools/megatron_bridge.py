@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from predict.convert import megatron
 from predict.convert.launch import FP8_PRECISIONS, PRECISIONS
 from predict.convert.tool import Reading, Sections, Tool
-from predict.convert import megatron
 from predict.convert.tools import megatron_lm
 
 GROUP = re.compile(r"^(ConfigContainer\.)?(\w+?)(_config)?\.(.+)$")

@@ -158,7 +158,7 @@ def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None
         ("run.toml", "[model\n", "not valid TOML"),
         ("run.sh", "echo hello\n", "launches nothing"),
         ("notes.md", "predict x --set a=1 --json\n", "it launches nothing that is read"),
-        ("pyproject.toml", '[project]\nname = "x"\n', r"no tool that is read has its keys \(name\)"),
+        ("pyproject.toml", '[project]\nname = "x"\n', r"no tool that is read has its keys \(project\.name\)"),
         (
             "config.json",
             '{"hidden_size": 8, "model_type": "llama"}',

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ from predict.config.load import load
 from predict.convert.deepspeed import as_megatron
 from predict.convert.import_files import import_config
 from predict.convert.launch import TOOLS, arguments_of
+from predict.convert.tool import flat
 from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
-from sampling.errors import UserError
+from sampling.errors import ConfigError, UserError
 from tests.predict.workload.parallel_runs import made
 
 CLUSTER = ["cluster.hardware=h100-sxm", "cluster.profile=nowhere"]
@@ -233,3 +236,37 @@ def test_an_unknown_tool_and_an_undecided_schedule_are_one_clear_error() -> None
         arguments_of(made(), "torchtitian")
     with pytest.raises(UserError, match=r"plan\.schedule: best is chosen by time; name the schedule"):
         arguments_of(made(plan__pp=2, plan__schedule="best"), "nemo")
+
+
+# Files that are written have only keys and values that the tools' own configuration classes know.
+
+KNOWN = json.loads((Path(__file__).parent / "option_names.json").read_text())
+RUNS = {
+    **{name: settings for name, (_, settings) in EXPRESSED.items()},
+    **{f"changed {key}": {"model": "mixtral-8x7b"} | around | change for key, (around, change) in CHANGES.items()},
+}
+
+
+def documents_written(settings: dict[str, Any], tool: str) -> Iterator[dict[str, Any]]:
+    frameworks = {"torchtitan": TITAN, "deepspeed": DEEP}
+    given = {key: value for key, value in settings.items() if key != "execution__framework"}
+    try:
+        run = made(**{"batch__global": 64, **given, **frameworks[tool]})
+    except ConfigError:
+        pytest.skip("the tool's framework has no such run")
+    for name, text in arguments_of(run, tool).files.items():
+        if name.endswith(".toml"):
+            yield tomllib.loads(text)
+        elif name.endswith(".json"):
+            yield json.loads(text)
+
+
+@pytest.mark.parametrize("tool", KNOWN)
+@pytest.mark.parametrize("name", RUNS)
+def test_a_tool_knows_each_key_and_value(name: str, tool: str) -> None:
+    known, words = KNOWN[tool]["names"], KNOWN[tool]["values"]
+    for document in documents_written(RUNS[name], tool):
+        for path, value in flat(document).items():
+            section, _, key = path.rpartition(".")
+            assert key in known[section].split(), path
+            assert path not in words or value in words[path].split(), f"{path}: {value}"

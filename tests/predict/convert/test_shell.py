@@ -41,7 +41,21 @@ def test_here_documents_are_files() -> None:
 
 
 def test_words_are_arguments() -> None:
-    words = ["--a-b", "4", "--flag=7", "--bf16", "data.parquet", "--many", "1", "2", "+x.y=[1,2]", "-tp", "2", "--rest", "$X"]
+    words = [
+        "--a-b",
+        "4",
+        "--flag=7",
+        "--bf16",
+        "data.parquet",
+        "--many",
+        "1",
+        "2",
+        "+x.y=[1,2]",
+        "-tp",
+        "2",
+        "--rest",
+        "$X",
+    ]
     expected = {"a_b": "4", "flag": "7", "bf16": True, "many": ["1", "2"], "x.y": "[1,2]", "tp": "2", "rest": "$X"}
     assert arguments_of(words, frozenset({"bf16"})) == expected
 

@@ -59,7 +59,7 @@ def test_a_step_no_larger_than_needed_is_advised(too_large: TrainingRun) -> None
 def test_changes_keep_the_rules_of_a_config(too_large: TrainingRun) -> None:
     for advice in advice_for(too_large):
         plan = with_advice(too_large, advice).plan
-        assert plan.tp * plan.pp * plan.dp == too_large.cluster.world_size
+        assert plan.tp * plan.pp * plan.cp * plan.dp == too_large.cluster.world_size
         assert plan.tp <= too_large.cluster.gpus_per_node
 
 
@@ -67,6 +67,17 @@ def test_no_single_change_fits_a_model_that_is_far_too_large() -> None:
     run = made("llama3.1-405b", batch__seq_len=8192)
     assert memory_of(run).verdict == "OOM"
     assert advice_for(run) == ()
+
+
+def test_pairs_are_advised_where_no_single_change_is_enough() -> None:
+    """Mixtral at 32k tokens on 16 H100: no change alone frees enough, and two together do."""
+    run = made("mixtral-8x7b", plan__dp=16, plan__ep=8, plan__zero=1, batch__seq_len=32768)
+    found = advice_for(run)
+    assert found and all(" and " in advice.kind for advice in found)
+    for advice in found:
+        mended = with_advice(run, advice)
+        assert memory_of(mended).verdict == "FITS"
+        assert mended.plan.tp * mended.plan.pp * mended.plan.cp * mended.plan.dp == 16
 
 
 def test_a_run_at_risk_is_advised_what_surely_fits(too_large: TrainingRun) -> None:

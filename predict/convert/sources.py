@@ -184,6 +184,8 @@ def _values(words: Sequence[str], *, program: str = "") -> dict[str, Any]:
 
 CALLED = re.compile(r"(TrainingArguments|SFTConfig)$")
 ADAPTED = re.compile(r"LoraConfig$|get_peft_model$|BitsAndBytesConfig$")
+OF_PEFT = {"r": "lora_r", "target_modules": "lora_target_modules", "use_dora": "use_dora"}
+"""Argument of peft's LoraConfig → TRL's name of it."""
 
 
 def _calls(text: str, name: str) -> Iterator[Source]:
@@ -197,7 +199,9 @@ def _calls(text: str, name: str) -> Iterator[Source]:
     for call in calls:
         called = ast.unparse(call.func)
         if ADAPTED.search(called):
-            shared["use_peft"] = True
+            shared |= {"load_in_4bit": True} if called.endswith("BitsAndBytesConfig") else {"use_peft": True}
+            own = {keyword.arg: _value(keyword.value, constants) for keyword in call.keywords}
+            shared |= {name: own[key] for key, name in OF_PEFT.items() if key in own}
         if called.endswith("from_pretrained") and "Tokenizer" not in called and call.args:
             shared["model_name_or_path"] = _constant(call.args[0], constants)
         for keyword in call.keywords:

@@ -252,19 +252,40 @@ def without(given: Arguments, *, values: Iterable[Any]) -> Arguments:
     return replace(given, values={name: value for name, value in given.values.items() if value not in left_out})
 
 
-# Adapters on frozen weights: the one place where their keys are judged.
+# Adapters on frozen weights: the one place where their keys are read.
 
-ADAPTERS = (None, "", "none", "full")
+NO_ADAPTER = (*OFF, "full", "none")
+WHOLE = ("modules_to_save", "additional_target")
+"""Ends of keys that name weights which are trained whole beside adapters."""
 
 
-def read_adapter(given: Arguments, *names: str) -> None:
-    """A fault for each key that trains adapters (LoRA, QLoRA, DoRA) on frozen weights, or loads weights in 4 or 8 bits."""
+def refuse_few_bits(given: Arguments, *names: str) -> None:
+    """A fault for each key that loads weights in 4 or 8 bits."""
     for name in names:
         value = given.values.get(name)
         given.passed_over(name)
-        if (value.lower() if isinstance(value, str) else value) not in (*ADAPTERS, *OFF):
-            given.fault(
-                name,
-                f"{shown(value)}: adapters on frozen weights, and weights in 4 or 8 bits, are not modelled; "
-                "only full fine-tuning is",
-            )
+        if value not in OFF:
+            given.fault(name, f"{shown(value)}: frozen weights in 4 or 8 bits are not modelled; 16-bit ones are")
+
+
+def adapters_of(
+    given: Arguments, *, kind: str, rank: str, targets: str, usual_rank: int, usual_targets: str = "all", dora: str = ""
+) -> dict[str, Any]:
+    """The section `adapters` by the names of a tool's keys; empty where every weight is trained."""
+    word = given.values.get(kind)
+    word = word.lower() if isinstance(word, str) else word
+    own = [name for name in given.values if name.startswith(("lora_", "peft_"))]
+    given.passed_over(kind, *own)
+    if word in NO_ADAPTER:
+        return {}
+    for name in (*own, *WHOLE):
+        if name.endswith(WHOLE) and given.values.get(name) not in OFF:
+            given.fault(name, f"{shown(given.values[name])}: weights trained whole beside adapters are not modelled")
+    if word not in ("lora", "dora", "true", True):
+        given.fault(kind, f"{shown(word)} is not modelled; lora, dora and full fine-tuning are")
+    is_dora = word == "dora" or (dora in given.values and given.switch(dora))
+    chosen = given.values.get(targets)
+    given.passed_over(targets)
+    names = ",".join(map(str, chosen)) if isinstance(chosen, list) else str(chosen or usual_targets)
+    named = "all" if names in ("all-linear", "all", "") else names.replace(" ", "")
+    return {"kind": "dora" if is_dora else "lora", "rank": given.count(rank) or usual_rank, "targets": named}

@@ -11,11 +11,12 @@ from predict.convert.tool import (
     Reading,
     Sections,
     Tool,
+    adapters_of,
     count,
     in_sections,
     model_named,
-    read_adapter,
     read_table,
+    refuse_few_bits,
 )
 from predict.convert.tools.transformers_trainer import (
     ATTENTION,
@@ -66,8 +67,11 @@ def _read(reading: Reading) -> Sections:
     values = read_table(TABLE, given)
     for section, keys in halves(given).items():
         values.setdefault(section, {}).update(keys)
-    read_adapter(given, "adapter", "load_in_4bit", "load_in_8bit", "gptq", "relora_steps")
-    given.passed_over(*(name for name in given.values if name.startswith(("lora_", "peft"))))  # of adapters alone
+    refuse_few_bits(given, "load_in_4bit", "load_in_8bit", "gptq")
+    if adapters := adapters_of(
+        given, kind="adapter", rank="lora_r", targets="lora_target_modules", usual_rank=8, dora="peft_use_dora"
+    ):
+        values["adapters"] = adapters
     plan, execution = values.setdefault("plan", {}), values.setdefault("execution", {})
     execution["loaded_in_halves"] = True  # the model is loaded in the dtype of `bf16` or `fp16`
     _recompute(given, plan)

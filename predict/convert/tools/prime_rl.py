@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from predict.convert.arguments import Arguments
-from predict.convert.tool import Cost, Reading, Sections, Tool, model_named, read_adapter
+from predict.convert.tool import Cost, Reading, Sections, Tool, model_named
 from sampling.files.faults import shown
 
 FRAMEWORK = "prime-rl"
@@ -29,9 +29,6 @@ def _read(reading: Reading) -> Sections:
     model = f"{prefix}model"
     plan = _plan(given, model)
     execution = _execution(given, prefix, model)
-    read_adapter(
-        given, *(name for name in given.values if name.startswith((f"{model}.lora", f"{model}.experimental.lora")))
-    )
     named = model_named(reading, "model.name", f"{model}.name")
     sections: dict[str, Any] = {"plan": plan, "execution": execution, "precision": "bf16", **named}
     if given.text(f"{model}.optimization_dtype", "float32") == "bfloat16":
@@ -164,6 +161,8 @@ COMMON = """
     *model.debug.random_init ac_offloading
 """
 COSTS: dict[str, Cost | str] = {
+    "*model.lora*": "adapters of prime-rl are not read; give --set adapters.kind=lora",
+    "*model.experimental.lora*": "adapters of prime-rl are not read; give --set adapters.kind=lora",
     "*optim_cpu_offload": "an optimizer in the host's memory is not modelled",
     "*fsdp_cpu_offload": "weights in the host's memory are not modelled",
     "*ac_offloading*": Cost(why="activations in the host's memory are not modelled", neutral=("None",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from predict.convert.arguments import Arguments
 from predict.convert.tool import OFF, Cost, Reading, Sections, Tool, choice, count, in_sections, read_table, switch
@@ -11,7 +12,9 @@ from sampling.files.faults import did_you_mean, shown
 
 EAGER, COMPILED = "fsdp", "fsdp-compile"
 MODEL = "model._component_"
-ADAPTED = re.compile(r"^(q?lora|q?dora|qat)_|_(q?lora|q?dora)$")
+ADAPTED = re.compile(r"^(lora|dora)_")
+ATTENTION = {"output_proj": "o_proj"}
+"""torchtune's name of an adapted product → peft's."""
 SEQUENCE = "tokenizer.max_seq_len"
 OPTIMIZERS = {"torch.optim.adamw": "adamw", "torch.optim.adam": "adamw"}
 TABLE = (
@@ -45,16 +48,34 @@ def _read(reading: Reading) -> Sections:
     execution["clip_gradients"] = given.values.get("clip_grad_norm") not in OFF
     given.passed_over("clip_grad_norm")
     model = _model(reading, given)
-    return {**in_sections(values), **model}
+    adapters = _adapters(given)
+    return {**in_sections(values), **model, **({"adapters": adapters} if adapters else {})}
+
+
+def _adapters(given: Arguments) -> dict[str, Any]:
+    """The section `adapters`, by the builder's name and its arguments."""
+    name = given.text(MODEL, "").rpartition(".")[2]
+    if not ADAPTED.search(name):
+        return {}
+    modules = given.value("model.lora_attn_modules", ["q_proj", "v_proj"])
+    targets = [ATTENTION.get(str(module), str(module)) for module in modules]
+    if given.switch("model.apply_lora_to_mlp"):
+        targets.append("mlp")
+    is_dora = name.startswith("dora_") or given.switch("model.use_dora")
+    given.passed_over("model.lora_alpha", "model.lora_dropout")
+    return {
+        "kind": "dora" if is_dora else "lora",
+        "rank": given.count("model.lora_rank") or 8,
+        "targets": ",".join(targets),
+    }
 
 
 def _model(reading: Reading, given: Arguments) -> dict[str, str]:
     name = given.text(MODEL, "").rpartition(".")[2]
-    if ADAPTED.search(name) or "qat" in reading.source.program:
-        given.fault(
-            MODEL, f"{name}: adapters, and training for quantization, are not modelled; only full fine-tuning is"
-        )
+    if "qat" in reading.source.program or name.startswith(("qlora_", "qdora_")):
+        given.fault(MODEL, f"{name}: frozen weights in 4 bits, and training for quantization, are not modelled")
         return {}
+    name = ADAPTED.sub("", name)
     if reading.chosen_model is not None:
         return {}
     # llama3_1_8b, qwen2_5_7b_base: the last number is the size, one before it the minor version
@@ -89,6 +110,8 @@ TOOLS = (
             "low_cpu_ram": "is for macOS",
             "enable_fp8_training": "fp8 is not read from torchtune",
             "fp8*": "fp8 is not read from torchtune",
+            "model.apply_lora_to_output": "adapters of the head are not modelled",
+            "model.quantize_base": "frozen weights in 4 bits are not modelled",
             "model.*": "settings of a model's builder are not read; give --set model=FILE",
             "teacher_model*": "a second model is not modelled",
             "ref_*": "a second model is not modelled",

@@ -19,12 +19,13 @@ from predict.convert.tool import (
     Reading,
     Sections,
     Tool,
+    adapters_of,
     choice,
     count,
     in_sections,
     model_named,
-    read_adapter,
     read_table,
+    refuse_few_bits,
     switch,
 )
 from sampling.files.faults import shown
@@ -189,8 +190,11 @@ def _read(reading: Reading) -> Sections:
     values = read_table(TABLE, given)
     for section, keys in halves(given).items():
         values.setdefault(section, {}).update(keys)
-    read_adapter(given, "use_peft", "use_lora", "load_in_4bit", "load_in_8bit", "quantization_bit")
-    given.passed_over(*(name for name in given.values if name.startswith("lora_")))  # of adapters alone
+    refuse_few_bits(given, "load_in_4bit", "load_in_8bit", "quantization_bit")
+    if adapters := adapters_of(
+        given, kind="use_peft", rank="lora_r", targets="lora_target_modules", usual_rank=16, dora="use_dora"
+    ):
+        values["adapters"] = adapters
     execution, plan = values.setdefault("execution", {}), values.setdefault("plan", {})
     _kernels(given, execution)
     words = given.values.get("fsdp")
@@ -225,12 +229,14 @@ def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
 
 def _read_llama_factory(reading: Reading) -> Sections:
     given = reading.given
-    read_adapter(given, "finetuning_type")
+    adapters = adapters_of(
+        given, kind="finetuning_type", rank="lora_rank", targets="lora_target", usual_rank=8, dora="use_dora"
+    )
     given.passed_over("export_*")
     stage = given.text("stage", "sft")
     if stage not in ("sft", "pt"):
         given.fault("stage", f"{stage} trains with more than one model or pass; sft and pt are read")
-    sections = dict(_read(reading))
+    sections = dict(_read(reading)) | ({"adapters": adapters} if adapters else {})
     plan = dict(sections.get("plan", {}))
     # checkpointing is on unless it is switched off, and does not need TrainingArguments' own switch (model_args.py)
     plan["recompute"] = "none" if given.switch("disable_gradient_checkpointing") else "full"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from predict.convert.arguments import Arguments
-from predict.convert.tool import NO_VALUES, OFF, Cost, Reading, Sections, Tool, model_named, read_adapter
+from predict.convert.tool import NO_VALUES, OFF, Cost, Reading, Sections, Tool, model_named
 from predict.convert.tools import megatron_lm
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
@@ -33,7 +33,8 @@ def _read(reading: Reading) -> Sections:
     trainer = _framework(given)
     plan, execution = found.setdefault("plan", {}), found.setdefault("execution", {})
     execution["framework"] = FRAMEWORKS.get(trainer, "transformers")
-    read_adapter(given, "actor_rollout_ref.model.lora_rank")
+    if given.count("actor_rollout_ref.model.lora_rank"):
+        given.fault("actor_rollout_ref.model.lora_rank", "adapters of RL steps are not modelled; set it to 0")
     rl = found.setdefault("rl", {})
     if trainer == "megatron":
         _megatron(reading, given, plan, execution)

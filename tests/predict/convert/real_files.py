@@ -170,7 +170,7 @@ args = TrainingArguments(output_dir="out", per_device_train_batch_size=1, gradie
         text='model = AutoModelForCausalLM.from_pretrained("meta-llama/Meta-Llama-3-8B")\nconfig = LoraConfig(r=16)\n\
 args = TrainingArguments(output_dir="out", per_device_train_batch_size=1, bf16=True, optim="paged_adamw_8bit", learning_rate=2e-5)\n',
         settings=(*NODE, "batch.seq_len=4096"),
-        refused=("use_peft: true: adapters on frozen weights", "optim: paged_adamw_8bit keeps other state than AdamW"),
+        refused=("optim: paged_adamw_8bit keeps other state than AdamW",),
     ),
 )
 LF = (
@@ -293,7 +293,7 @@ gradient_checkpointing: true\n{LF}",
         text=f"model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct\nquantization_bit: 4\nfinetuning_type: lora\nlora_target: q_proj,v_proj\n\
 dataset: identity\ncutoff_len: 1024\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nfp16: true\n{LF}",
         settings=NODE,
-        refused=("finetuning_type: 'lora': adapters on frozen weights", "quantization_bit: 4: adapters"),
+        refused=("quantization_bit: 4: frozen weights in 4 or 8 bits",),
     ),
     RealFile(
         tool="LLaMA-Factory",
@@ -311,6 +311,12 @@ AXOLOTL = (
 wandb_project:\nwandb_entity:\nnum_epochs: 1\nlr_scheduler: cosine\nlearning_rate: 2e-5\ntrain_on_inputs: false\ngroup_by_length: false\n\
 tf32: false\nlogging_steps: 1\nwarmup_steps: 100\nevals_per_epoch: 2\nsaves_per_epoch: 1\ndebug:\ndeepspeed:\nweight_decay: 0.0\n\
 special_tokens:\n  pad_token: <|end_of_text|>\n"
+)
+LORA = (
+    f"base_model: NousResearch/Meta-Llama-3-8B\nload_in_8bit: true\nload_in_4bit: false\nsequence_len: 4096\nsample_packing: true\n\
+adapter: lora\nlora_model_dir:\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\nlora_target_linear: true\nlora_modules_to_save:\n\
+  - embed_tokens\n  - lm_head\ngradient_accumulation_steps: 4\nmicro_batch_size: 2\noptimizer: adamw_bnb_8bit\nbf16: auto\n\
+gradient_checkpointing: true\nflash_attention: true\n{AXOLOTL}"
 )
 AXOLOTLS = (
     RealFile(
@@ -350,7 +356,35 @@ sequence_len: 4096\nsample_packing: true\nlora_r: 32\nlora_alpha: 16\nlora_dropo
 gradient_accumulation_steps: 4\nmicro_batch_size: 2\noptimizer: paged_adamw_32bit\nbf16: auto\ngradient_checkpointing: true\n\
 flash_attention: true\n{AXOLOTL}",
         settings=NODE,
-        refused=("adapter: 'qlora': adapters on frozen weights", "load_in_4bit: true: adapters"),
+        refused=("adapter: 'qlora' is not modelled", "load_in_4bit: true: frozen weights in 4 or 8 bits"),
+    ),
+    RealFile(
+        tool="Axolotl",
+        source="axolotl-ai-cloud/axolotl examples/llama-3/lora-8b.yml 107c67ae",
+        name="lora-8b.yml",
+        text=LORA,
+        settings=NODE,
+        refused=(
+            "load_in_8bit: true: frozen weights in 4 or 8 bits",
+            "lora_modules_to_save: .*: weights trained whole beside adapters",
+            "optimizer: adamw_bnb_8bit keeps other state than AdamW",
+        ),
+    ),
+    RealFile(
+        tool="Axolotl",
+        source="the same in 16 bits, without the weights trained whole, and with torch's optimizer",
+        name="lora-8b.yml",
+        text=LORA.replace("8bit: true", "8bit: false")
+        .replace("\n  - embed_tokens\n  - lm_head", "")
+        .replace("bnb_8bit", "torch"),
+        settings=NODE,
+        reads={
+            "model": "llama3-8b",
+            "adapters": {"kind": "lora", "rank": 32, "targets": "all"},
+            "batch": {"micro": 2, "seq_len": 4096, "global": 64},
+            "plan": {"recompute": "full", "dp": 8},
+            "precision": "bf16",
+        },
     ),
     RealFile(
         tool="Axolotl",
@@ -398,7 +432,7 @@ TORCHTUNE = (
 gradient_accumulation_steps: 1\nenable_activation_checkpointing: True\nmemory_efficient_fsdp_wrap: True\ndtype: bf16\n",
         settings=(*H100, "cluster.nodes=1", "cluster.gpus_per_node=4", "batch.seq_len=2048"),
         reads={
-            "model": "llama3-8b",
+            "model": "llama3.1-8b",
             "plan": {"zero": 3, "recompute": "full", "dp": 4},
             "batch": {"micro": 2, "seq_len": 2048, "global": 8},
             "precision": "bf16",
@@ -434,10 +468,11 @@ enable_activation_checkpointing: True\nenable_activation_offloading: False\ndtyp
         tool="torchtune",
         source="pytorch/torchtune recipes/configs/llama3_1/8B_lora.yaml 0031bfb0",
         name="8B_lora.yaml",
-        text=f"{TUNE}model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\n  lora_rank: 8\nbatch_size: 2\n\
+        text=f"{TUNE}model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\n  lora_attn_modules: ['q_proj', 'v_proj', 'output_proj']\n  apply_lora_to_mlp: True\n\
+  apply_lora_to_output: False\n  lora_rank: 8\n  lora_alpha: 16\nbatch_size: 2\n\
 gradient_accumulation_steps: 8\ndtype: bf16\n",
         settings=(*NODE, "batch.seq_len=2048"),
-        refused=(r"model\._component_: lora_llama3_1_8b: adapters",),
+        refused=(r"adapters\.targets: q_proj, v_proj names no product",),
     ),
 )
 TITAN = (
@@ -663,7 +698,7 @@ MEGATRON = (
         name="train_llama3_8b_h100_fp8.sh",
         text=MEGATRON_H100.replace("    NORMALIZATION\n", ""),
         settings=H100,
-        refused=("LayerNorm where llama3-8b have RMSNorm|LayerNorm where llama3-8b has RMSNorm",),
+        refused=(r"LayerNorm where llama3-8b and llama3\.1-8b have RMSNorm",),
     ),
     RealFile(
         tool="Megatron-LM",
@@ -728,7 +763,7 @@ torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py \\\n    ${GPT_MODEL_ARGS[@]} \\\
       auto_continue_train: false\n      disable_last_saving: true\n      enable_primus_turbo: true\n      use_turbo_attention: false\n",
         settings=("cluster.hardware=mi300x", "cluster.nodes=1"),
         reads={
-            "model": "llama3-8b",
+            "model": "llama3.1-8b",
             "plan": {"dp": 8},
             "batch": {"global": 128, "micro": 2, "seq_len": 8192},
             "precision": "bf16",
@@ -868,7 +903,7 @@ ray start --head --node-ip-address ${MASTER_ADDR} --num-gpus 4\nRUNTIME_ENV_JSON
    ${SGLANG_ARGS[@]} \\\n   ${MISC_ARGS[@]}\n',
         settings=RL_DATA,
         reads={
-            "model": "llama3-8b",
+            "model": "llama3.1-8b",
             "plan": {"tp": 2, "sp": True, "recompute": "full", "dp": 2},
             "cluster": {"nodes": 1, "gpus_per_node": 4, "hardware": "h100-sxm"},
             "rl.prompts": 64,
@@ -952,7 +987,7 @@ export VLLM_HOST_IP=$(hostname -I | awk \'{print $1}\')\nvllm serve $MODEL_NAME 
     \'{"enable_kv_cache_events": true, "publisher": "zmq", "topic": "kv-events"}\' &\npython3 ./kv_events_subscriber.py &\n',
         settings=SERVED,
         reads={
-            "model": "llama3-8b",
+            "model": "llama3.1-8b",
             "placement": {"tp": 1, "precision": "bf16"},
             "engine.max_model_len": 1000,
             "engine.memory_utilization": 0.8,

@@ -17,7 +17,7 @@ from regressors.bank import artifact
 from regressors.bank.staleness import sessions_since
 from sampling.errors import SamplesError, UserError
 from sampling.extras import EXTRAS
-from sampling.files.places import CONFIGS, SHIPPED_DATA, own_data
+from sampling.files.places import CONFIGS, SHIPPED_DATA, fitting_command, own_data
 from sampling.hardware.this_device import cpu_name, detect_hardware, identify
 from sampling.store import profiles as manifest
 from sampling.store.profiles import IMPORTED, OWN, SHIPPED, home_of, known_profiles, profile_in_use
@@ -99,7 +99,7 @@ def _profile(name: str) -> Profile:
 def _fit(name: str, home: Path) -> str:
     if home.name == IMPORTED:
         return f"python -m regressors --data {home} --profile {name}"
-    return "make train-regressors" + ("" if name == OWN else f" PROFILE={name}")
+    return fitting_command("" if name == OWN else name).strip("`")
 
 
 def _rows(samples: Path) -> tuple[int, int] | tuple[None, None]:

@@ -20,6 +20,7 @@ from predict.prices.pace import disturbance_beside, paces_beside, paces_shown, p
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import SamplesError, UserError
+from sampling.files.places import fitting_command, sampling_command
 from sampling.number_text import signed_percent
 from sampling.store.pace import References, Resource
 
@@ -110,7 +111,7 @@ def pace_now(prediction: Prediction, *, timeout_s: float = 120) -> Pace:
     if not reference_us_of(open_prices(run.cluster, run.execution), run.cluster):
         raise SamplesError(
             f"cluster.profile: {run.cluster.profile!r}: --pace now: its rows were sampled without readings of the machine's pace, or on "
-            "another machine; run `make sample` and `make train-regressors`"
+            f"another machine; run {sampling_command()} and {fitting_command()}"
         )
     references = run_in_processes(
         "pace",

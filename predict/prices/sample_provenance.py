@@ -13,6 +13,7 @@ from regressors.bank.times import Times
 from regressors.dataset.pace_facts import RULE
 from sampling.errors import SamplesError
 from sampling.files.faults import did_you_mean
+from sampling.files.places import HAS_MAKEFILE, fitting_command, sampling_command
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.this_device import cpu_name
 from sampling.store.profiles import (
@@ -32,7 +33,8 @@ ANOTHER_CPU = math.log(2)
 channels of servers differ by up to as much for the same number of cores, and the peaks of a CPU are not looked up."""
 NOTABLE = 0.1
 """Share of a run's work by which other rows must measure more of it to be worth a word."""
-HOW_TO_SAMPLE = "run `make sample RUNS=…`, then `make train-regressors`"
+IMPORT_COMMAND = "`make import SYSTEM=…`" if HAS_MAKEFILE else "`python -m sampling import aiconfigurator --system …`"
+HOW_TO_SAMPLE = f"run {sampling_command(runs=' RUNS=…')}, then {fitting_command()}"
 """The commands that give this machine rows of its own."""
 
 
@@ -96,7 +98,7 @@ def note_on_no_rows(cluster: Cluster) -> str:
     if cluster.profile in known:
         return f"profile {cluster.profile!r} has samples, but no time models yet; {how_to_fit(cluster)}"
     near = did_you_mean(cluster.profile, {*known, OWN} - {cluster.profile}) or f" (known: {', '.join(known)});"
-    published = "" if cluster.gpu.kind == "cpu" else ", or bring published rows in with `make import SYSTEM=…`"
+    published = "" if cluster.gpu.kind == "cpu" else f", or bring published rows in with {IMPORT_COMMAND}"
     return f"no samples for profile {cluster.profile!r}{near} {how_to_sample(cluster)}{published}"
 
 
@@ -131,7 +133,7 @@ def how_to_sample(cluster: Cluster) -> str:
     if this_cpu(cluster):
         return HOW_TO_SAMPLE
     profile = cluster.profile
-    return f"sample it with `make sample PROFILE={profile} RUNS=…`, then `make train-regressors PROFILE={profile}`"
+    return f"sample it with {sampling_command(profile, runs=' RUNS=…')}, then {fitting_command(profile)}"
 
 
 def how_to_fit(cluster: Cluster) -> str:
@@ -139,7 +141,7 @@ def how_to_fit(cluster: Cluster) -> str:
     home = home_of(cluster.profile)
     if home.name == IMPORTED:
         return f"run `python -m regressors --data {home} --profile {cluster.profile}`"
-    return "run `make train-regressors" + ("`" if cluster.profile == OWN else f" PROFILE={cluster.profile}`")
+    return f"run {fitting_command('' if cluster.profile == OWN else cluster.profile)}"
 
 
 def require_known(profile: str) -> None:
@@ -157,7 +159,6 @@ def require_rows_of_this_cpu(named: str = OWN) -> str:
     sampled_on = read_manifest(samples_directory(profile, home_of(profile))).device.get("name")
     if sampled_on != cpu_name():
         raise SamplesError(
-            f"profile {profile}: its rows were taken on {sampled_on}, not on {cpu_name()}; run `make sample RUNS=…`, then "
-            "`make train-regressors`"
+            f"profile {profile}: its rows were taken on {sampled_on}, not on {cpu_name()}; {HOW_TO_SAMPLE}"
         )
     return profile

@@ -20,6 +20,7 @@ from regressors.features.arrays import Mask
 from regressors.fitting.settings_search import Best
 from sampling.call import Call
 from sampling.errors import SamplesError
+from sampling.files.places import sampling_command
 from sampling.hardware.cluster import Cluster
 from sampling.progress import Progress, progress_display
 
@@ -37,7 +38,7 @@ def benchmark(profiles: Path, published: Path | None) -> dict[str, Any]:
     units = [*own_units(profiles), *(published_units(published) if published else ())]
     if not units:
         raise SamplesError(
-            f"{profiles}: no samples to test on; run `make sample`, or give a folder with --measurements"
+            f"{profiles}: no samples to test on; run {sampling_command()}, or give a folder with --measurements"
         )
     with progress_display("testing") as progress:
         scored = score_units(units, jobs=os.cpu_count() or 1, progress=progress)

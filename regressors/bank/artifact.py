@@ -33,6 +33,7 @@ from regressors.uncertainty.sampled_times import SampledTimes
 from sampling.errors import SamplesError
 from sampling.files.disk import NotReadError, replacing, require_regular
 from sampling.files.faults import shown
+from sampling.files.places import fitting_command
 
 FORMAT = 4
 FILE = "bank.npz"
@@ -186,4 +187,4 @@ def _schema(record: Mapping[str, Any]) -> Schema:
 
 
 def _error(path: Path, what: str) -> SamplesError:
-    return SamplesError(f"{path}: {what}; run `make train-regressors PROFILE={path.parent.name}`")
+    return SamplesError(f"{path}: {what}; run {fitting_command(path.parent.name)}")

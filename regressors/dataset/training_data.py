@@ -23,6 +23,7 @@ from regressors.features.schema import Schema, schema_of
 from sampling.call import Call, State
 from sampling.choosing.contradictions import FAR_PACE, STEADY_ROWS
 from sampling.errors import SamplesError
+from sampling.files.places import sampling_command
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.attention import Attention
 from sampling.store.pace import read_log
@@ -113,7 +114,7 @@ def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
     learnt = in_one_state([sample for sample in samples if not sample.quarantine])
     rows = [(sample, cluster_of(sample.threads, sample.busy_ranks)) for sample in learnt]
     if not rows:
-        raise SamplesError(f"{directory}: no good samples; run `make sample PROFILE={directory.name}`")
+        raise SamplesError(f"{directory}: no good samples; run {sampling_command(directory.name)}")
     log = followed_log(read_log(directory), rows)
     good = [(sample, cluster) for sample, (_, cluster) in zip(at_their_pace(log, rows), rows, strict=True)]
     return Profile(

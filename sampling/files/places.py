@@ -16,10 +16,27 @@ INSTALLED = PACKAGE / "shipped"
 SHIPPED = INSTALLED if INSTALLED.is_dir() else PACKAGE.parent
 CONFIGS = SHIPPED / "configs"
 SHIPPED_DATA = SHIPPED / "data"
+HAS_MAKEFILE = SHIPPED != INSTALLED
+"""Whether this is a clone, whose Makefile has a target for each command."""
 DATA_VARIABLE = "STEPTIME_DATA"
 OWN_DATA_IN_WORDS = (
     f"{DATA_VARIABLE}, else data/ of the clone, else the user's data folder, such as ~/.local/share/steptime"
 )
+
+
+def sampling_command(profile: str = "", *, runs: str = "") -> str:
+    """The command that times calls, as the clone's Makefile or an installed package has it; `runs` as ` RUNS=…` where configs go with it."""
+    if HAS_MAKEFILE:
+        return "`make sample" + (f" PROFILE={profile}" if profile else "") + f"{runs}`"
+    calls = " --calls calls.json` after `predict calls RUN.yml --output calls.json" if runs else ""
+    return "`python -m regressors.active.guided_sampling" + (f" --profile {profile}" if profile else "") + f"{calls}`"
+
+
+def fitting_command(profile: str = "") -> str:
+    """The command that fits time models to sampled rows."""
+    if HAS_MAKEFILE:
+        return "`make train-regressors" + (f" PROFILE={profile}`" if profile else "`")
+    return "`python -m regressors" + (f" --profile {profile}`" if profile else "`")
 
 
 def own_data() -> Path:

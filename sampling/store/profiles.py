@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.disk import naming_the_disk, write_atomically
-from sampling.files.places import SHIPPED_DATA, own_data
+from sampling.files.places import SHIPPED_DATA, own_data, sampling_command
 from sampling.files.schema import read
 from sampling.hardware.cluster import hardware_entry, hardware_facts
 
@@ -116,7 +116,7 @@ class Manifest:
 def read_manifest(directory: Path) -> Manifest:
     """Read `manifest.json`; SamplesError names the directory and the command that makes it."""
     path = directory / MANIFEST
-    command = f"run `make sample PROFILE={directory.name}`"
+    command = f"run {sampling_command(directory.name)}"
     if not path.is_file():
         raise SamplesError(f"{directory}: no samples; {command}")
     return read(Manifest, path, error=SamplesError, fix=f"restore the file, or set the directory aside and {command}")

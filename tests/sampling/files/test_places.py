@@ -52,3 +52,23 @@ def test_own_rows_come_before_the_shipped_of_the_same_name(tmp_path: Path, monke
     (tmp_path / "samples" / shipped).mkdir(parents=True)
     assert home_of(shipped) == tmp_path
     assert home_of("unknown") == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("in_a_clone", "sampled", "fitted"),
+    [
+        (True, "`make sample PROFILE=mine RUNS=…`", "`make train-regressors PROFILE=mine`"),
+        (
+            False,
+            "`python -m regressors.active.guided_sampling --profile mine --calls calls.json` after "
+            "`predict calls RUN.yml --output calls.json`",
+            "`python -m regressors --profile mine`",
+        ),
+    ],
+)
+def test_commands_need_no_makefile_where_there_is_none(
+    in_a_clone: bool, sampled: str, fitted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "HAS_MAKEFILE", in_a_clone)
+    assert places.sampling_command("mine", runs=" RUNS=…") == sampled
+    assert places.fitting_command("mine") == fitted

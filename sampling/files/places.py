@@ -25,7 +25,7 @@ OWN_DATA_IN_WORDS = (
 
 
 def sampling_command(profile: str = "", *, runs: str = "") -> str:
-    """The command that times calls, as the clone's Makefile or an installed package has it; `runs` as ` RUNS=…` where configs go with it."""
+    """The command that times calls, as the clone's Makefile or an installed package has it; `runs`, ` RUNS=…`, where it takes configs."""
     if HAS_MAKEFILE:
         return "`make sample" + (f" PROFILE={profile}" if profile else "") + f"{runs}`"
     calls = " --calls calls.json` after `predict calls RUN.yml --output calls.json" if runs else ""

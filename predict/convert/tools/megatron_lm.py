@@ -196,9 +196,10 @@ def _model_of(
 
 
 def _model_by_other_sizes(given: Arguments, spec: ModelSpec) -> Mapping[str, Any]:
-    """The only shipped model of the sizes that are given, where the vocabulary is left to a tokenizer."""
+    """The shipped model of the sizes that are given, where the vocabulary is left to a tokenizer and all that have them share one."""
     of_shape = shipped_models_of_shape(spec)
-    if len(of_shape) != 1:
+    vocabularies = {load_model(path).vocab for name in of_shape if (path := shipped_model(name))}
+    if len(vocabularies) != 1:
         who = f"{' and '.join(of_shape)} have these sizes" if of_shape else "no shipped model has these sizes"
         why = "" if of_shape else _difference(given, spec)
         given.fault("vocab_size", f"missing, and {why or who}; give it, or --set model=NAME")

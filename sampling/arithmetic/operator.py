@@ -186,9 +186,10 @@ def physics_features(call: Call, phase: Phase, cluster: Cluster) -> dict[str, fl
 # Operators made of parts, whose arithmetic is the sum of theirs.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Composite(Operator):
     """An operator whose FLOPs, bytes and roofline terms are the sums of those of its parts."""
+
+    __slots__ = ()
 
     def flops(self, phase: Phase) -> float:
         return self._sum_of_operators(phase, lambda operator, own: operator.flops(own))

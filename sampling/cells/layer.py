@@ -153,12 +153,13 @@ class LayerShape(Composite):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class DenseLayer(LayerShape):
     """One decoder layer, with its tensor-parallel collectives if tp > 1 (torch's DTensor over the real group).
 
     `backward_accumulate` adds to existing gradients, as in every microbatch but the first.
     """
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "dense_layer"
     PHASES: ClassVar[tuple[Phase, ...]] = CELL_PHASES

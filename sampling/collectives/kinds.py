@@ -74,45 +74,50 @@ class Collective(Call):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class AllReduce(Collective):
     """Sum over ranks of buffers of `size_bytes`, left on every rank."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "all_reduce"
     PASSES: ClassVar[int] = 2
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class AllGather(Collective):
     """Each rank's shard, gathered to `size_bytes` on every rank."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "all_gather"
     EXTRA_BUFFER: ClassVar[Literal["", "shard", "other"]] = "shard"
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ReduceScatter(Collective):
     """Sum over ranks of buffers of `size_bytes`; each rank keeps its shard."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "reduce_scatter"
     EXTRA_BUFFER: ClassVar[Literal["", "shard", "other"]] = "shard"
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class AllToAll(Collective):
     """Each rank sends an even share of its `size_bytes` to every other."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "all_to_all"
     EXTRA_BUFFER: ClassVar[Literal["", "shard", "other"]] = "other"
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SendRecv(Collective):
     """A message to the next rank of a pair: half of a there-and-back exchange."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "send_recv"
     DONE_PER_RUN: ClassVar[int] = 2
@@ -187,10 +192,11 @@ def entering_group(size_bytes: int, group: Group, sp: bool) -> tuple[Counted, ..
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class CustomAllReduce(AllReduce):
     """Sum over ranks of one node that read each other's memory, as vLLM's kernel does it (csrc/custom_all_reduce.cuh), one after the
     other in a CUDA graph as in an engine's step."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "custom_all_reduce"
     HEADING: ClassVar[str] = "all_reduce"

@@ -19,9 +19,10 @@ from sampling.arithmetic.operator import (
 from sampling.call import Phase, register
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Passes(Operator):
     """Passes over tensors of one shape, which has the sizes of COLUMNS."""
+
+    __slots__ = ()
 
     PHASES: ClassVar[tuple[Phase, ...]] = FORWARD_BACKWARD
     TENSORS: ClassVar[tuple[float, float]]
@@ -48,9 +49,10 @@ class _Activation(_Passes):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SwiGLU(_Activation):
     """silu(gate) · up for two tensors [tokens, width] (Shazeer, arXiv 2002.05202)."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "swiglu"
     TENSORS: ClassVar[tuple[int, int]] = (3, 5)
@@ -59,9 +61,10 @@ class SwiGLU(_Activation):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Gelu(_Activation):
     """x·Φ(x) over [tokens, width]."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "gelu"
     TENSORS: ClassVar[tuple[int, int]] = (2, 3)
@@ -83,9 +86,10 @@ class _OverHidden(_Passes):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ResidualAdd(_OverHidden):
     """x + y over [tokens, hidden]. Its backward passes the gradient on and takes no time."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "residual_add"
     PHASES: ClassVar[tuple[Phase, ...]] = ("forward",)
@@ -112,18 +116,20 @@ class RoPE(_Passes):
     head_dim: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Norm(_OverHidden):
     """x [tokens, hidden] → the same shape; the input's gradient passes over three tensors."""
+
+    __slots__ = ()
 
     PHASES: ClassVar[tuple[Phase, ...]] = WITH_WEIGHTS
     TENSORS: ClassVar[tuple[float, float]] = (2, 3)
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RMSNorm(Norm):
     """γ·x/√(mean(x²)+ε) (Zhang and Sennrich, arXiv 1910.07467)."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "rms_norm"
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.66, backward=0.71, width=ONE_STACK)
@@ -131,9 +137,10 @@ class RMSNorm(Norm):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LayerNorm(Norm):
     """γ·(x−μ)/√(σ²+ε)+β (Ba et al., arXiv 1607.06450)."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "layer_norm"
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(
@@ -165,9 +172,10 @@ class _OverScores(_Passes):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Softmax(_OverScores):
     """softmax over the last dimension."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "softmax"
     TENSORS: ClassVar[tuple[float, float]] = (2, 3)
@@ -178,9 +186,10 @@ class Softmax(_OverScores):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class CausalSoftmax(_OverScores):
     """Scale, causal mask and softmax in one fused kernel, here torch.compile's."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "causal_softmax"
     TENSORS: ClassVar[tuple[float, float]] = (1.5, 2)
@@ -191,9 +200,10 @@ class CausalSoftmax(_OverScores):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class MaskFill(_OverScores):
     """The scores above the diagonal replaced by a constant."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "mask_fill"
     TENSORS: ClassVar[tuple[float, float]] = (1.5, 1.5)

@@ -62,9 +62,10 @@ class AdamW(_OverParameters):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class GradientScale(_OverParameters):
     """Division of every gradient by the number of microbatches, at the end of a pipeline's backward."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "gradient_scale"
     HEADING: ClassVar[str] = "optimizer"
@@ -73,9 +74,10 @@ class GradientScale(_OverParameters):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ParameterCopy(_OverParameters):
     """New weights copied into another model's of the same shapes, tensor by tensor."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "parameter_copy"
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(width=MEASURED)

@@ -79,9 +79,10 @@ class _Permutation(Operator):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Permute(_Permutation):
     """x [tokens, hidden] → [tokens · topk, hidden]: a row per token and chosen expert, sorted by expert."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "permute"
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.7, backward=0.4, width=BY_ANALOGY, kernels=8)
@@ -92,9 +93,10 @@ class Permute(_Permutation):
 
 
 @register
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Unpermute(_Permutation):
     """The experts' rows [tokens · topk, hidden] times their weights, summed by token: [tokens, hidden]."""
+
+    __slots__ = ()
 
     NAME: ClassVar[str] = "unpermute"
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.35, backward=0.4, width=BY_ANALOGY, kernels=4)

@@ -42,7 +42,7 @@ def front(found: Found, workers: Workers) -> tuple[FrontPlan, ...]:
     open_all(found, workers)
     floors = _floors(found)
     plans = [(of, plan) for of, own in enumerate(found.surveys) for plan in range(len(own.space.rows))]
-    single = np.concatenate([own.opening.counts == 1 for own in found.surveys])
+    single = np.concatenate([own.opening.single for own in found.surveys])
     order = np.lexsort((floors[:, 1], floors[:, 0]))
     left = [index for index in order.tolist() if single[index] and plans[index] not in found.judged]
     before = found.priced

@@ -68,15 +68,15 @@ def lightest(run: TrainingRun) -> TrainingRun:
 
 
 def sets_of_blocks(space: Space, opening: Openings | None = None) -> tuple[Ints, Ints]:
-    """A plan for each distinct set of blocks, and the set that each plan has; those that stand for any modules have sets of their own."""
+    """A plan for each distinct set of blocks, and the set that each plan has; those that stand for any modules have the blocks of none."""
     count = len(space.rows)
     execution = [axis.path for axis in space.question.axes if axis.section == "execution"]
     recompute = space.column("plan.recompute")
-    selective = (recompute == "selective").astype(np.int64)
+    any_modules = opening.any_modules if opening else np.zeros(count, dtype=bool)
+    selective = ((recompute == "selective") & ~any_modules).astype(np.int64)
     in_blocks = selective + 2 * (recompute == "ops")  # whole layers are repeated by a block of their own
     sharded = (space.column("plan.zero") >= FEWEST_SHARDED).astype(np.int64)
-    any_modules = [opening.any_modules.astype(np.int64)] if opening else []
-    columns = [in_blocks, sharded, *any_modules, *space.indices((*ON_A_RANK, *execution))]
+    columns = [in_blocks, sharded, *space.indices((*ON_A_RANK, *execution))]
     columns += [column * selective for column in space.indices(("plan.recompute_modules",))]
     columns += [column * sharded for column in space.indices(SHARDED)]
     # the last of each: pipelines are joined first, and the deepest one has the most microbatches
@@ -84,18 +84,26 @@ def sets_of_blocks(space: Space, opening: Openings | None = None) -> tuple[Ints,
     return count - 1 - last, inverse[::-1]
 
 
-def block_times(runs: Sequence[TrainingRun], kinds: Sequence[LayerKind], *, halves: bool) -> Floats:
-    """The times of each run's blocks, shape (runs, kinds + 2, phases); without `halves`, 0 for those of the backward."""
+def block_times(
+    runs: Sequence[TrainingRun], kinds: Sequence[LayerKind], *, halves: bool, only: LayerKind | None = None
+) -> Floats:
+    """The times of each run's blocks, shape (runs, kinds + 2, phases); without `halves`, 0 for those of the backward, and with `only` one
+    kind of layer, 0 for all others."""
     phases = [phase for phase in PHASES if halves or PHASES.index(phase) not in (INPUT, WEIGHT)]
-    return np.array([_times(run, kinds, phases) for run in runs]).reshape(len(runs), len(kinds) + 2, len(PHASES))
+    times = [_times(run, kinds, phases, only) for run in runs]
+    return np.array(times).reshape(len(runs), len(kinds) + 2, len(PHASES))
 
 
-def _times(run: TrainingRun, kinds: Sequence[LayerKind], phases: Sequence[str]) -> Floats:
+def _times(run: TrainingRun, kinds: Sequence[LayerKind], phases: Sequence[str], only: LayerKind | None) -> Floats:
     prices = block_prices(run, open_prices(run.cluster, run.execution))
     cache = block_cache(run)
-    ends = (cache.embedding(), cache.head(shares_embedding=run.model.tied))
-    of_blocks = [_of_block(blocks, prices, phases) for blocks in (*(cache.layer(kind) for kind in kinds), *ends)]
-    times = np.array(of_blocks)
+    times = np.zeros((len(kinds) + 2, len(PHASES)))
+    for place, kind in enumerate(kinds):
+        if only in (None, kind):
+            times[place] = _of_block(cache.layer(kind), prices, phases)
+    if only is None:
+        times[-2] = _of_block(cache.embedding(), prices, phases)
+        times[-1] = _of_block(cache.head(shares_embedding=run.model.tied), prices, phases)
     times[:, ACCUMULATION] *= _added_to(run)
     return times
 
@@ -166,12 +174,17 @@ def structures(space: Space, opening: Openings | None = None) -> Iterator[tuple[
     """Each structure of the legal plans, the rows that have it, and whether they stand for any layout."""
     kinds = kinds_of(space)
     any_layout = [opening.any_layout.astype(np.int64)] if opening else []
-    first, inverse = distinct([*space.indices(KEYS), *any_layout], len(space.rows))
+    columns = space.indices(KEYS)
+    first, inverse = distinct([*columns, *any_layout], len(space.rows))
+    names = np.stack([column[first] for column in columns], axis=1).tolist() if columns else [[]] * len(first)
     order = np.argsort(inverse, kind="stable")
     edges = np.searchsorted(inverse[order], np.arange(len(first) + 1))
     for number, row in enumerate(first.tolist()):
         own = order[edges[number] : edges[number + 1]]
-        yield _structure(space.run(row), kinds), own, bool(opening and opening.any_layout[row])
+        name = tuple(names[number])
+        if name not in space.made:
+            space.made[name] = _structure(space.run(row), kinds)
+        yield space.made[name], own, bool(opening and opening.any_layout[row])
 
 
 def _structure(run: TrainingRun, kinds: tuple[LayerKind, ...]) -> Structure:

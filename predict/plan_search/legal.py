@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -227,6 +227,8 @@ class Space:
     """The legal ones."""
     left_out: Mapping[str, LeftOut]
     """Reason → the others."""
+    made: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """What was made of plans, by the indices of the values that it depends on: spaces of the same question share it."""
 
     def settings(self, row: int) -> dict[str, Any]:
         """Key path → value of a legal plan, for each axis."""

@@ -23,8 +23,10 @@ LAYOUT, MODULES = "plan.layout", "plan.recompute_modules"
 PIPELINE = ("plan.pp", "plan.vpp", "plan.schedule")
 OTHER_SPLITS = ("plan.first_stage_layers", "plan.last_stage_layers", "plan.count_embedding", "plan.count_loss")
 """Keys that split the layers in another way; a plan that has one has no layout."""
-NOTHING, ITSELF = 0, 1
-"""Sorts of rows: one that its plans replaced, and one of them."""
+NOTHING, ITSELF, OTHER_MODULES, ALL_MODULES = range(4)
+"""Sorts of rows: one that its plans replaced, one of them, and one of a layout with any other set of modules, or with any set."""
+AS_IT_IS = -1
+"""Stands for the row's own value."""
 MISFIT = "plan.layout: the layout does not fit the layers and the stages"
 SILENT = "plan.recompute_modules: the same plan as another one, since recompute is not selective"
 
@@ -57,16 +59,31 @@ class Openings:
             any_modules=self.any_modules[rows],
         )
 
-    def replaced(self, rows: Sequence[int], plans: int) -> Openings:
-        """Those of the rows, some of which stand for nothing any more, and of so many plans that follow, each of which stands for
-        itself."""
-        of_row, none = self.of_row.copy(), np.zeros(plans, dtype=bool)
+    @property
+    def single(self) -> NDArray[np.bool_]:
+        """Whether a row is a plan by itself."""
+        return np.asarray(self.of_row == ITSELF)
+
+    @property
+    def several(self) -> NDArray[np.bool_]:
+        """Whether a row stands for plans that may take its place."""
+        return np.asarray(self.of_row > ITSELF)
+
+    def of_sorts(self, sorts: Ints) -> Openings:
+        """Those of rows of a layout, by their sorts."""
+        return replace(
+            self, of_row=sorts, any_layout=np.zeros(len(sorts), dtype=bool), any_modules=np.asarray(sorts > ITSELF)
+        )
+
+    def replaced(self, rows: Sequence[int], others: Openings) -> Openings:
+        """Those of the rows, some of which stand for nothing any more, and of those that take their places."""
+        of_row = self.of_row.copy()
         of_row[list(rows)] = NOTHING
         return replace(
             self,
-            of_row=np.concatenate([of_row, np.full(plans, ITSELF)]),
-            any_layout=np.concatenate([self.any_layout, none]),
-            any_modules=np.concatenate([self.any_modules, none]),
+            of_row=np.concatenate([of_row, others.of_row]),
+            any_layout=np.concatenate([self.any_layout, others.any_layout]),
+            any_modules=np.concatenate([self.any_modules, others.any_modules]),
         )
 
 
@@ -77,10 +94,16 @@ def with_openings(space: Space) -> tuple[Space, Openings]:
     layouts, layout_of = _layouts(space, by_path.get(LAYOUT))
     selective = np.asarray(space.column("plan.recompute") == "selective")
     modules = len(by_path[MODULES].values) if MODULES in by_path else 1
-    sorts: list[Rows] = [np.zeros((count, len(axes)), np.int16) for count in (0, 1)]
+    own_layout = [[index if axis.path == MODULES else AS_IT_IS for axis in axes] for index in range(modules)]
+    sorts = [
+        _table([], axes),
+        _table([[AS_IT_IS] * len(axes)], axes),
+        _table(own_layout[1:], axes),
+        _table(own_layout, axes),
+    ]
     for own, takes in product(layouts, (False, True)):
         values = list(product(*(_indices(axis, own, modules if takes else 1) for axis in axes)))
-        sorts.append(np.array(values[1:], np.int16).reshape(len(values) - 1, len(axes)))
+        sorts.append(_table(values[1:], axes))
     fitting = np.array([len(own) for own in layouts])[layout_of]
     all_layouts = len(by_path[LAYOUT].values) if LAYOUT in by_path else 1
     legal = np.arange(len(space.rows))
@@ -88,7 +111,7 @@ def with_openings(space: Space) -> tuple[Space, Openings]:
     none = np.zeros(len(legal), dtype=bool)
     opening = Openings(
         values=sorts,
-        of_row=np.concatenate([np.full(len(legal), ITSELF), (ITSELF + 1 + 2 * layout_of + selective)[several]]),
+        of_row=np.concatenate([np.full(len(legal), ITSELF), (ALL_MODULES + 1 + 2 * layout_of + selective)[several]]),
         any_layout=np.concatenate([none, (fitting > 1)[several]]),
         any_modules=np.concatenate([none, (selective & (modules > 1))[several]]),
     )
@@ -100,6 +123,10 @@ def with_openings(space: Space) -> tuple[Space, Openings]:
     left_out = {reason: LeftOut(count=count, example=reason) for reason, count in others.items() if count}
     rows = space.rows[np.concatenate([legal, several])]
     return replace(space, rows=rows, left_out={**space.left_out, **left_out}), opening
+
+
+def _table(values: Sequence[Sequence[int]], axes: Sequence[Axis]) -> Rows:
+    return np.array(values, np.int16).reshape(len(values), len(axes))
 
 
 def _indices(axis: Axis, layouts: Ints, modules: int) -> Sequence[int]:
@@ -121,16 +148,25 @@ def _layouts(space: Space, axis: Axis | None) -> tuple[list[Ints], Ints]:
     return found, np.where(split, 0, of_row + 1)
 
 
-def opened(space: Space, opening: Openings, rows: Sequence[int]) -> Space:
-    """The plans that some rows of a space stand for."""
-    places = [place for place, axis in enumerate(space.question.axes) if axis.by_plan]
-    parts = []
+def opened(space: Space, opening: Openings, rows: Sequence[int]) -> tuple[Space, Openings]:
+    """The rows that take the places of some: one for each layout, which stands for any modules if theirs did; else the plans."""
+    axes = [(place, axis.path) for place, axis in enumerate(space.question.axes) if axis.by_plan]
+    parts, sorts = [], []
     for row in rows:
         values = opening.values[opening.of_row[row]]
+        own_sorts = np.full(len(values), ITSELF)
+        if opening.any_layout[row] and opening.any_modules[row]:
+            column = [path for _, path in axes].index(LAYOUT)
+            indices = np.unique(values[:, column])
+            values = np.full((len(indices), len(axes)), AS_IT_IS, np.int16)
+            values[:, column] = indices
+            own_sorts = np.where(indices == 0, OTHER_MODULES, ALL_MODULES)
         own = np.repeat(space.rows[row : row + 1], len(values), axis=0)
-        own[:, places] = values
+        for column, (place, _) in enumerate(axes):
+            own[:, place] = np.where(values[:, column] == AS_IT_IS, own[:, place], values[:, column])
         parts.append(own)
-    return replace(space, rows=np.concatenate(parts))
+        sorts.append(own_sorts)
+    return replace(space, rows=np.concatenate(parts)), opening.of_sorts(np.concatenate(sorts))
 
 
 def number_of_plans(space: Space) -> int:

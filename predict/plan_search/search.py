@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.memory.estimate import capacity_bytes
+from predict.model.spec import LayerKind
 from predict.plan_search.floors import (
     BlockTimes,
     block_times,
@@ -68,13 +69,19 @@ class Survey:
         return int(self.opening.counts.sum())
 
 
-def survey(legal: Space, *, max_memory: float) -> Survey:
-    """The survey of the legal plans, in which a plan may take the share `max_memory` of the device's memory."""
+def survey(legal: Space, *, max_memory: float, slowest_us: float = math.inf, workers: Workers | None = None) -> Survey:
+    """The survey of the legal plans, in which a plan may take the share `max_memory` of the device's memory; those whose layers alone take
+    longer than `slowest_us`, the step of a plan that is known, are left out before their memory is counted."""
     capacity = capacity_bytes(legal.question.base.cluster.gpu) * max_memory
     space, opening = with_openings(legal)
     plans = int(opening.counts.sum())
     floors = np.zeros(len(space.rows))
     for measure, reason in ((state_floors, STATE), (memory_floors, FLOOR)):
+        if measure is memory_floors and slowest_us < math.inf and len(space.rows):
+            kinds = space.question.base.model.kinds()
+            usual = max(set(kinds), key=kinds.count)
+            near = _times_of_blocks(space, opening, workers or Workers(jobs=1), only=usual) <= slowest_us
+            space, opening, floors = _without_slower(space, opening, near), opening.of(near), floors[near]
         if not len(space.rows):
             break
         floors = measure(space, opening)
@@ -91,6 +98,15 @@ def survey(legal: Space, *, max_memory: float) -> Survey:
         memory_floors=floors,
         capacity_bytes=capacity,
     )
+
+
+def _without_slower(space: Space, opening: Openings, near: NDArray[np.bool_]) -> Space:
+    """The space of the plans that may be fast enough; the others are counted by the reason."""
+    if near.all():
+        return space
+    example = in_words(space.settings(int(np.flatnonzero(~near)[0])))
+    found = LeftOut(count=int(opening.counts[~near].sum()), example=example)
+    return replace(space.of(near), left_out={**space.left_out, SLOWER: found})
 
 
 def _misfits(space: Space, fits: NDArray[np.bool_], floors: Floats, capacity: float, count: int) -> LeftOut:
@@ -261,7 +277,7 @@ def _search(found: Found, workers: Workers, on_round: OnRound, started: float) -
     found.time_floors = [_time_floors(each, workers) for each in found.surveys]
     floors = [_values(found.objective, own, times) for own, times in zip(found.surveys, found.time_floors, strict=True)]
     values = np.concatenate(floors)
-    alone = np.concatenate([own.opening.counts == 1 for own in found.surveys])
+    alone = np.concatenate([own.opening.single for own in found.surveys])
     survey_of = np.repeat(np.arange(len(floors)), [len(own) for own in floors])
     number_of = np.concatenate([np.arange(len(own)) for own in floors])
     # rows that stand for several plans come last, when what they have to undercut is known
@@ -286,41 +302,45 @@ def _search(found: Found, workers: Workers, on_round: OnRound, started: float) -
 
 
 def _opened(found: Found, rows: Sequence[Plan], workers: Workers) -> Iterator[Sequence[Plan]]:
-    """The plans that rows stand for, in rounds in the order of their floors."""
-    left: list[Valued] = []
-    for of in sorted({of for of, _ in rows}):
-        left += _open(found, of, [row for one, row in rows if one == of], workers)
-    left.sort()
-    for start, stop in _rounds(len(left)):
-        chosen = [plan for value, plan in left[start:stop] if value <= found.threshold]
+    """The plans that rows stand for, in rounds in the order of their floors; rows that still stand for several are opened in their turn."""
+    left: list[Valued] = _open(found, rows, workers)
+    length = FIRST_ROUND
+    while left:
+        left.sort()
+        near, left = left[:length], left[length:]
+        chosen = [plan for value, plan in near if value <= found.threshold]
         if not chosen:
-            break
-        yield chosen
+            return
+        several = [(of, plan) for of, plan in chosen if found.surveys[of].opening.several[plan]]
+        left += _open(found, several, workers)
+        yield [plan for plan in chosen if plan not in set(several)]
+        length = min(2 * length, LONGEST_ROUND)
 
 
-def _open(found: Found, of: int, rows: Sequence[int], workers: Workers) -> list[Valued]:
-    """The plans that rows of a survey stand for, and that may fit, with their floors; they become rows of it."""
+def _open(found: Found, plans: Sequence[Plan], workers: Workers) -> list[Valued]:
+    """The rows that take the places of others, and that may fit, with their floors."""
+    made: list[Valued] = []
+    for of in sorted({of for of, _ in plans}):
+        made += _open_survey(found, of, [plan for one, plan in plans if one == of], workers)
+    return made
+
+
+def _open_survey(found: Found, of: int, rows: Sequence[int], workers: Workers) -> list[Valued]:
     own = found.surveys[of]
-    space = opened(own.space, own.opening, rows)
-    floors = memory_floors(space)
+    space, opening = opened(own.space, own.opening, rows)
+    floors = memory_floors(space, opening)
     fits = floors <= own.capacity_bytes
     if not fits.all():
-        misfits = _misfits(space, fits, floors, own.capacity_bytes, int((~fits).sum()))
+        misfits = _misfits(space, fits, floors, own.capacity_bytes, int(opening.counts[~fits].sum()))
         found.leave_out(FLOOR, misfits.count, misfits.example)
-    fitting = int(fits.sum())
-    before = len(own.space.rows)
-    more = replace(
-        own,
-        space=space.of(fits),
-        opening=own.opening.of(np.zeros(before, dtype=bool)).replaced([], fitting),
-        memory_floors=floors[fits],
-    )
+    more = replace(own, space=space.of(fits), opening=opening.of(fits), memory_floors=floors[fits])
     times = _time_floors(more, workers)
+    before = len(own.space.rows)
     found.time_floors[of] = np.concatenate([found.time_floors[of], times])
     found.surveys[of] = replace(
         own,
         space=replace(own.space, rows=np.concatenate([own.space.rows, more.space.rows])),
-        opening=own.opening.replaced(rows, fitting),
+        opening=own.opening.replaced(rows, more.opening),
         memory_floors=np.concatenate([own.memory_floors, more.memory_floors]),
     )
     values = _values(found.objective, more, times).tolist()
@@ -329,15 +349,16 @@ def _open(found: Found, of: int, rows: Sequence[int], workers: Workers) -> list[
 
 def open_all(found: Found, workers: Workers) -> None:
     """Put the plans that rows stand for in their places, for a question about all plans. UserError where they are too many."""
-    for of, own in enumerate(found.surveys):
-        several = np.flatnonzero(own.opening.counts > 1).tolist()
+    for own in found.surveys:
         if own.plans > MOST_ROWS:
             raise UserError(
                 f"plan.layout, plan.recompute_modules: auto makes {own.plans:,} plans, more than the {MOST_ROWS:,} whose front is "
                 "looked for; fix one of them, or other keys of the plan"
             )
-        if several:
-            _open(found, of, several, workers)
+    while several := [
+        (of, row) for of, own in enumerate(found.surveys) for row in np.flatnonzero(own.opening.several).tolist()
+    ]:
+        _open(found, several, workers)
 
 
 def _rounds(count: int) -> Iterator[tuple[int, int]]:
@@ -348,17 +369,23 @@ def _rounds(count: int) -> Iterator[tuple[int, int]]:
 
 
 def _time_floors(own: Survey, workers: Workers) -> Floats:
-    """The floor of each plan's step; 0 where layers are priced whole, as the framework `torch` runs them."""
-    if not len(own.space.rows) or own.space.question.base.execution.whole_layers:
-        return np.zeros(len(own.space.rows))
-    representatives, of_row = sets_of_blocks(own.space, own.opening)
-    runs, kinds = [own.space.run(row) for row in representatives.tolist()], kinds_of(own.space)
-    any_modules = own.opening.any_modules[representatives].tolist()
+    """The floor of each plan's step."""
+    return _times_of_blocks(own.space, own.opening, workers)
+
+
+def _times_of_blocks(space: Space, opening: Openings, workers: Workers, *, only: LayerKind | None = None) -> Floats:
+    """The floor of each plan's step, or of its layers of one kind alone; 0 where layers are priced whole, as the framework `torch` runs
+    them."""
+    if not len(space.rows) or space.question.base.execution.whole_layers:
+        return np.zeros(len(space.rows))
+    representatives, of_row = sets_of_blocks(space, opening)
+    any_modules = opening.any_modules[representatives].tolist()
+    runs, kinds = [space.run(row) for row in representatives.tolist()], kinds_of(space)
     runs = [lightest(run) if any_of_them else run for run, any_of_them in zip(runs, any_modules, strict=True)]
-    halves = any(registry.get(name).splits_backward for name in np.unique(own.space.column("plan.schedule")).tolist())
-    of_blocks = partial(block_times, kinds=kinds, halves=halves)
+    halves = any(registry.get(name).splits_backward for name in np.unique(space.column("plan.schedule")).tolist())
+    of_blocks = partial(block_times, kinds=kinds, halves=halves, only=only)
     parts = workers.map(of_blocks, [(runs[start : start + BLOCKS],) for start in range(0, len(runs), BLOCKS)])
-    return time_floors(own.space, BlockTimes(times=np.concatenate(parts), of_row=of_row), own.opening)
+    return time_floors(space, BlockTimes(times=np.concatenate(parts), of_row=of_row), opening)
 
 
 def _values(objective: Objective, own: Survey, times: Floats) -> Floats:

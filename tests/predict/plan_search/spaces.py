@@ -10,8 +10,8 @@ import numpy as np
 
 from predict.config.document import Document
 from predict.plan_search.axes import Question, read_questions
-from predict.plan_search.legal import Space
-from predict.plan_search.opening import opened, with_openings
+from predict.plan_search.legal import Rows, Space
+from predict.plan_search.opening import Openings, opened, with_openings
 
 AUTO = "auto"
 
@@ -34,10 +34,17 @@ def question(
 def in_full(space: Space) -> Space:
     """The legal plans, with all those that a search opens plan by plan."""
     rows, opening = with_openings(space)
-    several = np.flatnonzero(opening.counts > 1).tolist()
-    plans = [space.rows, *([opened(rows, opening, several).rows] if several else [])]
+    several = np.flatnonzero(opening.several).tolist()
+    plans = [space.rows, *(plans_of(rows, opening, row) for row in several)]
     axes = tuple(replace(axis, by_plan=False) for axis in space.question.axes)
     return replace(rows, question=replace(space.question, axes=axes), rows=np.concatenate(plans))
+
+
+def plans_of(space: Space, opening: Openings, row: int) -> Rows:
+    """All plans that a row stands for."""
+    made, own = opened(space, opening, [row])
+    parts = [made.rows[own.single], *(plans_of(made, own, each) for each in np.flatnonzero(own.several).tolist())]
+    return np.concatenate(parts)
 
 
 DENSE: tuple[Mapping[str, Any], ...] = (

@@ -14,7 +14,6 @@ import predict
 from predict import estimate
 from predict.memory.estimate import capacity_bytes
 from predict.plan_search.legal import Space, legal_plans
-from predict.plan_search.opening import opened
 from predict.plan_search.options import OBJECTIVES
 from predict.plan_search.pricing import Outcome, Workers, outcomes
 from predict.plan_search.search import best_plans, survey
@@ -24,7 +23,7 @@ from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError, UserError
 from sampling.files.places import CONFIGS
 from tests.predict.command import Command
-from tests.predict.plan_search.spaces import AUTO, in_full, question
+from tests.predict.plan_search.spaces import AUTO, in_full, plans_of, question
 
 
 def model(name: str, **keys: Any) -> Mapping[str, Any]:
@@ -85,9 +84,8 @@ def test_a_row_that_stands_for_plans_has_floors_below_theirs(number: int) -> Non
     surveyed = survey(space_of(number), max_memory=float("inf"))
     found = best_plans([surveyed], OBJECTIVES["time"], estimate, top=1, workers=Workers(jobs=1))
     by_rows = {in_full(space_of(number)).rows[one.number].tobytes(): one for one in priced(number)}
-    for row in np.flatnonzero(surveyed.opening.counts > 1).tolist():
-        plans = opened(surveyed.space, surveyed.opening, [row])
-        own = [by_rows[each.tobytes()] for each in plans.rows]
+    for row in np.flatnonzero(surveyed.opening.several).tolist():
+        own = [by_rows[each.tobytes()] for each in plans_of(surveyed.space, surveyed.opening, row)]
         assert len(own) == surveyed.opening.counts[row]
         assert 0 < surveyed.memory_floors[row] <= min(one.memory_bytes for one in own)
         assert 0 < found.time_floors[0][row] <= min(one.step_us for one in own)

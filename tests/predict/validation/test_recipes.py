@@ -11,13 +11,14 @@ import pytest
 
 from predict.plan_search.axes import question_of
 from predict.plan_search.legal import legal_plans
-from predict.plan_search.opening import opened, with_openings
+from predict.plan_search.opening import with_openings
 from predict.plan_search.search import Found, best_plans
 from predict.validation import recipes
 from predict.validation.compared import Refused
 from predict.validation.published_row import read_rows
 from predict.validation.recipes import Recipe, exploited, judge_recipes, recipes_json, recipes_summary, tuned_rows
 from tests.predict.command import Command
+from tests.predict.plan_search.spaces import plans_of
 from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
 
 SMALL = DENSE | {
@@ -95,10 +96,10 @@ def test_a_published_plan_that_only_its_own_row_names_is_in_the_space() -> None:
     run = found.published.run
     assert run.plan.layout
     space, opening = with_openings(legal_plans(question_of(run)))
-    several = [row for row in np.flatnonzero(opening.counts > 1).tolist() if space.run(row).batch == run.batch]
+    several = [row for row in np.flatnonzero(opening.several).tolist() if space.run(row).batch == run.batch]
     like = replace(run.plan, layout="", recompute_modules="core_attn")
     (own,) = [row for row in several if space.run(row).plan == like]
-    plans = opened(space, opening, [own])
+    plans = replace(space, rows=plans_of(space, opening, own))
     assert run.plan in [plans.run(row).plan for row in range(len(plans.rows))]
     assert found.gain is not None
     assert found.gain >= 1

@@ -316,6 +316,8 @@ def _server_faults(server: Server) -> Iterator[str]:
             f"placement.precision: {server.placement.precision} with kv_precision {server.placement.kv_precision}; "
             f"use one of {', '.join(CPU_PRECISIONS)} for both"
         )
+    if server.speculation.drafts:
+        yield f"speculation.kind: {server.speculation.kind}; it writes no drafts, use none"
     if server.engine.asynchronous:
         yield "engine.asynchronous: true; it schedules between steps, use false (or engine.name: torch-loop)"
     if server.engine.never_preempts:

@@ -22,10 +22,16 @@ SMALL = ["model=tiny-llama", "load.concurrency=3", "load.requests=5", "load.prom
 
 
 def test_all_that_keeps_a_config_from_being_served_is_listed() -> None:
-    run = load_serving(CONFIGS / "serving" / "mixtral-2xh100.yml")
+    run = load_serving(CONFIGS / "serving" / "mixtral-2xh100.yml", ["speculation.kind=ngram"])
     with pytest.raises(UserError) as refused:
         require_servable(run)
-    for fault in ("hardware: NVIDIA H100", "tp 2", "engine.asynchronous", "model: mixtral-8x7b"):
+    for fault in (
+        "hardware: NVIDIA H100",
+        "tp 2",
+        "speculation.kind: ngram",
+        "engine.asynchronous",
+        "model: mixtral-8x7b",
+    ):
         assert fault in str(refused.value)
 
 

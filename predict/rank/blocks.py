@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sampling.call import Counted, Phase
 
@@ -22,7 +22,8 @@ class OverlappedCommunication:
     """Communication of one kind of group (tp, cp, ep, fsdp) that may run while `work` does.
 
     `share` of the work's time can hide communication, and at most `most` of the communication can be hidden. The work is
-    part of the block's calls and is not counted again.
+    part of the block's calls and is not counted again. `shares_with` are the places in the block of all other communication that
+    hides behind some of the same work; what is `ahead` was begun before the block, and goes on while the block waits for communication.
     """
 
     heading: str
@@ -30,6 +31,19 @@ class OverlappedCommunication:
     work: Calls = ()
     share: float = 0.0
     most: float = 1.0
+    ahead: bool = False
+    shares_with: tuple[int, ...] = ()
+
+
+def sharing(overlapped: tuple[OverlappedCommunication, ...]) -> tuple[OverlappedCommunication, ...]:
+    """The communication of one block, each with the places of what hides behind some of the same work."""
+    works = [set(map(id, each.work)) for each in overlapped]
+
+    def with_places(place: int, each: OverlappedCommunication) -> OverlappedCommunication:
+        places = tuple(other for other, work in enumerate(works) if other != place and work & works[place])
+        return each if places == each.shares_with else replace(each, shares_with=places)
+
+    return tuple(with_places(place, each) for place, each in enumerate(overlapped))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -151,7 +151,7 @@ def _beside(work: Calls, *streams: tuple[Calls, bool]) -> tuple[OverlappedCommun
         for hides in (True, False)
     )
     return tuple(
-        OverlappedCommunication(heading=FSDP, communication=calls, work=work, share=share)
+        OverlappedCommunication(heading=FSDP, communication=calls, work=work, share=share, ahead=True)
         for share, calls in pieces
         if calls
     )

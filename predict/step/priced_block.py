@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -31,21 +31,18 @@ moe_hybridep_num_sms); the others' exchange is NCCL's."""
 
 def exposed_us(
     communication_us: Time,
-    work_us: Time,
+    hidden_us: Time,
     *,
-    share: float,
-    most: float = 1.0,
     contention_slowdown: float = CONTENTION_SLOWDOWN,
     exposed_time: float = 1.0,
 ) -> Time:
-    """Time in µs that communication adds to work, where up to `most` of it may run during `share` of the work's time.
+    """Time in µs that communication adds to work which hides some of it.
 
     While a collective runs at the same time as kernels, it takes multiprocessors and memory bandwidth from them, so that hidden
     communication still costs a share of its time: the contention slowdown (`predict.prices.conditions`).
     Never less than the communication that is longer than the work, unless a calibration says so: `exposed_time`, its factor,
     changes what is exposed of partly hidden communication, and never beyond all of it.
     """
-    hidden_us = least(communication_us * most, work_us * share)
     exposed = communication_us - hidden_us * (1.0 - contention_slowdown)
     return exposed if exposed_time == 1.0 else least(communication_us, exposed * exposed_time)
 
@@ -126,22 +123,50 @@ class PricedOverlap:
     work: Units
     share: float
     most: float
+    ahead: bool
+    shares_with: tuple[int, ...]
     contention_slowdown: float
     exposed_time: float
+    exposed_us: float = 0.0
+    """What nothing hides, beside all other communication of its block."""
 
     @property
-    def exposed_us(self) -> float:
-        return self.exposed(total_us(self.communication), total_us(self.work))
+    def links(self) -> set[bool]:
+        """Whether its messages cross nodes: those that do are on other links than those that do not."""
+        calls = (unit.call for unit in self.communication)
+        return {call.ranks > call.ranks_per_node for call in calls if isinstance(call, Collective)}
 
-    def exposed(self, communication_us: Time, work_us: Time) -> Time:
+    def exposed(self, communication_us: Time, hidden_us: Time) -> Time:
         return exposed_us(
             communication_us,
-            work_us,
-            share=self.share,
-            most=self.most,
+            hidden_us,
             contention_slowdown=self.contention_slowdown,
             exposed_time=self.exposed_time if self.share else 1.0,
         )
+
+
+def exposures_us(overlapped: Sequence[PricedOverlap], times_us: Sequence[tuple[Time, Time]]) -> list[Time]:
+    """The time that each piece of a block's communication adds to it, from the times of each and of the work that may hide it.
+
+    Work hides no more than it lasts, whatever runs beside it: what hides behind the least work comes first, and leaves the rest to
+    the others. What was begun ahead hides behind all that takes the block's time while its own links are free: its work, and waiting
+    for messages on other links.
+    """
+    hidden: dict[int, Time] = {}
+    exposed: dict[int, Time] = {}
+    for place in sorted(range(len(overlapped)), key=lambda place: len(overlapped[place].work)):
+        each, (communication_us, work_us) = overlapped[place], times_us[place]
+        if each.ahead and each.share:
+            links = each.links
+            elsewhere = [other for other in exposed if links.isdisjoint(overlapped[other].links)]
+            taken_us = sum(hidden[other] for other in exposed if other not in elsewhere)
+            room_us = work_us - taken_us + sum(exposed[other] for other in elsewhere)
+        else:
+            taken_us = sum(hidden[other] for other in each.shares_with if other in hidden)
+            room_us = least(work_us * each.share, work_us - taken_us)
+        hidden[place] = least(communication_us * each.most, room_us)
+        exposed[place] = each.exposed(communication_us, hidden[place])
+    return [exposed[place] for place in range(len(overlapped))]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -160,10 +185,9 @@ class PricedBlock:
     def value(self, of: Value, floors: Floats) -> Floats:
         """The block's time in each case; `floors`, shape (cases,), are factors on the host's launch floor."""
         busy = of(self.units) + self.glue_us
-        for each in self.overlapped:
-            communication = of(each.communication)
-            work = of(each.work) if each.share else np.zeros_like(communication)
-            busy = busy + each.exposed(communication, work)
+        times = [(of(each.communication), of(each.work)) for each in self.overlapped]
+        for exposed in exposures_us(self.overlapped, times):
+            busy = busy + exposed
         if self.floor is None:
             return busy
         return launched_us(busy, self.floor.median_us * floors, synchronous=self.block.synchronous)
@@ -267,6 +291,8 @@ class BlockPrices:
             work=self.prices.priced(each.work),
             share=each.share,
             most=each.most,
+            ahead=each.ahead,
+            shares_with=each.shares_with,
             contention_slowdown=self.contention.slowdown(
                 each.heading, ((unit.call, unit.total_us) for unit in communication)
             ),
@@ -275,7 +301,7 @@ class BlockPrices:
 
     def _price(self, block: Block) -> PricedBlock:
         units = self.prices.priced(block.calls)
-        overlapped = tuple(self._overlap(each) for each in block.overlapped)
+        overlapped = _exposed([self._overlap(each) for each in block.overlapped])
         glue_us = max(self._glue_us(block), -MOST_GLUE * total_us(units))
         busy_us = total_us(units) + glue_us + sum(each.exposed_us for each in overlapped)
         floor = self._floor(block.launching) if block.launching else None
@@ -288,6 +314,14 @@ class BlockPrices:
             floor=floor,
             median_us=launched_us(busy_us, floor.median_us, synchronous=block.synchronous) if floor else busy_us,
         )
+
+
+def _exposed(overlapped: Sequence[PricedOverlap]) -> tuple[PricedOverlap, ...]:
+    """A block's communication with the part of each that nothing hides."""
+    times = [(total_us(each.communication), total_us(each.work)) for each in overlapped]
+    return tuple(
+        replace(each, exposed_us=us) for each, us in zip(overlapped, exposures_us(overlapped, times), strict=True)
+    )
 
 
 def block_prices(run: TrainingRun, prices: Prices) -> BlockPrices:

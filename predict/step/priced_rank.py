@@ -104,7 +104,6 @@ class PricedRank:
         return exposed_us(
             communication_us,
             hidden_us,
-            share=1.0,
             contention_slowdown=self.contention_slowdown,
             exposed_time=self.exposed_time,
         )

@@ -13,7 +13,7 @@ from predict.layers.head import head_modules, joining_module
 from predict.layers.part import parts_of
 from predict.model.spec import DENSE, LayerKind
 from predict.rank.adapters import frozen, trained_at_end, trained_in_layer, with_adapters
-from predict.rank.blocks import Block, Calls, Launching, OverlappedCommunication
+from predict.rank.blocks import Block, Calls, Launching, OverlappedCommunication, sharing
 from predict.rank.exchanges import sharded_backward, sharded_forward, sharded_gradients
 from predict.rank.module import Exchange, Module, Work, gradient_sums, with_calls, work_of
 from predict.rank.share import RankShare, Weights, embedding_weights, head_weights, layer_weights
@@ -166,7 +166,7 @@ def blocks_of(
     def block(work: Work, sharded: Sharded | None = None, *, phase: Phase, heading: str = "") -> Block:
         return Block(
             calls=work.calls,
-            overlapped=work.overlapped + (sharded(rank, weights, trained, work.calls) if sharded else ()),
+            overlapped=sharing(work.overlapped + (sharded(rank, weights, trained, work.calls) if sharded else ())),
             launching=launched.get(phase),
             synchronous=rank.execution.synchronous_launches,
             heading=heading,

@@ -7,12 +7,17 @@ import json
 import random
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 from predict.config.load import load
 from predict.huggingface.config_json import load_model
+from predict.layers.run_json import dump_run
+from predict.measured_runs.logs import read_log
+from predict.measured_runs.records import Record, RecordedPrediction, RecordedStep
+from predict.plan_search.pricing import Outcome
+from predict.plan_search.saved_estimates import save, saved
 from predict.reduced_benchmark.benchmark_file import as_json, load_benchmark, load_memory_benchmark
 from predict.run.calibration_file import read_calibration
 from predict.schedules import registry
@@ -22,7 +27,9 @@ from predict.validation.published_row import read_rows
 from regressors.bank.bank import Bank
 from sampling.choosing.calls_file import read_calls_file
 from sampling.choosing.ranges import read_ranges
+from sampling.errors import SamplesError
 from sampling.files.places import CONFIGS, SHIPPED_DATA
+from sampling.files.schema import read
 from sampling.hardware.cluster import read_cluster_file
 from sampling.hardware.hardware_file import read_hardware
 from sampling.importers import importers
@@ -31,6 +38,7 @@ from sampling.importers.storing import cluster_of
 from sampling.importers.table import ImportRequest
 from sampling.store.profiles import read_manifest
 from sampling.store.tables import iterate_samples, read_samples
+from tests.predict.measured_runs import log_lines
 from tests.predict.reduced_benchmark import memory_runs
 from tests.predict.reduced_benchmark.priced_machines import benchmarked, run
 from tests.sampling.importers.nccl_logs import REDUCED, SMALL, log
@@ -119,7 +127,29 @@ def kinds(folder: Path) -> Iterator[Kind]:
         name="manifest.json", sound=(SAMPLES / "manifest.json").read_bytes(), read=lambda p: read_manifest(p.parent)
     )
     yield Kind(name="gelu.parquet", sound=(SAMPLES / "gelu.parquet").read_bytes(), read=_samples)
+    log = "\n".join(log_lines.megatron(step, 1.2) for step in range(1, 9)).encode()
+    yield Kind(name="train.log", sound=log, read=read_log)
+    yield Kind(name="record.json", sound=_record(), read=_recorded)
+    save(
+        folder / "kept.json",
+        (),
+        {(0, number): Outcome(number=number, step_us=1e6, memory_bytes=1e9) for number in range(3)},
+    )
+    yield Kind(name="kept.json", sound=(folder / "kept.json").read_bytes(), read=lambda path: saved(path, ()))
     yield from _imported(folder)
+
+
+def _record() -> bytes:
+    step = RecordedStep(step_us=1e6, p10_us=9e5, p90_us=1.1e6, source="train.log")
+    predicted = RecordedPrediction(median_us=1e6, low_us=9e5, high_us=1.1e6)
+    made = Record(
+        cluster="pod", run="demo", date="2026-11-22", measured=step, predicted=predicted, described=dump_run(run())
+    )
+    return (json.dumps({**Record.HEADER, **asdict(made)}, indent=1) + "\n").encode()
+
+
+def _recorded(path: Path) -> object:
+    return read(Record, path, error=SamplesError, fix="record it anew").loaded(path)
 
 
 def _config(path: str) -> bytes:

@@ -23,7 +23,7 @@ from tests.fuzz.files import BANK, Kind, damaged, kinds, use_bank
 from tests.fuzz.judgement import Counts
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.test_configs import Dumper, nonsense
-from tests.trust.table import command, show
+from tests.trust.table import command, counts_so_far, show, write_counts
 
 MOST_S = 20.0
 MOST_BYTES = 2e9
@@ -87,9 +87,24 @@ def judged(name: str, seeds: range, until: float) -> dict[str, Any]:
                 large = 1
                 counts.faults.append(f"{name} case {case}: {odd[:300]}: {_peak_bytes() / 1e9:.1f} GB")
     return {
-        "row": [name, counts.cases, counts.answered, counts.refused, counts.tracebacks, counts.nonsense, counts.hangs, f"{longest_s:.1f}", f"{_peak_bytes() / 1e9:.1f}"],
+        "cases": counts.cases,
+        "answered": counts.answered,
+        "refused": counts.refused,
+        "tracebacks": counts.tracebacks,
+        "beyond physics": counts.nonsense,
+        "hangs": counts.hangs,
+        "longest, s": round(longest_s, 1),
+        "most memory, GB": round(_peak_bytes() / 1e9, 1),
         "faults": counts.faults,
-    }  # fmt: skip
+    }
+
+
+LARGEST = ("longest, s", "most memory, GB")
+"""What is not added up over several runs."""
+
+
+def _together(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    return {name: max(before[name], now[name]) if name in LARGEST else before[name] + now[name] for name in now}
 
 
 def _peak_bytes() -> float:
@@ -98,48 +113,37 @@ def _peak_bytes() -> float:
 
 def parser() -> argparse.ArgumentParser:
     made = command(__doc__, cases=10_000, part="kind", parts=SHARES)
-    made.add_argument("--here", action="store_true", help="one kind in this process, as JSON")
+    made.add_argument(
+        "--here", type=int, nargs=2, metavar=("FROM", "TO"), help="these seeds of one kind in this process, as JSON"
+    )
     return made
 
 
 def main() -> None:
     options = parser().parse_args()
     wanted = options.kind or list(SHARES)
+    until = time.monotonic() + 60 * options.minutes
     if options.here:
-        seeds = range(options.seed, options.seed + round(options.cases * SHARES[wanted[0]]))
-        json.dump(judged(wanted[0], seeds, time.monotonic() + 60 * options.minutes), sys.stdout)
+        json.dump(judged(wanted[0], range(*options.here), until), sys.stdout)
         return
-    begun = time.monotonic()
-    found = []
+    found = counts_so_far(options.resume)
     for name in wanted:
-        given = [
-            "--cases",
-            options.cases,
-            "--seed",
-            options.seed,
-            "--minutes",
-            options.minutes,
-            "--kind",
-            name,
-            "--here",
-        ]
+        tried = found.get(name, {}).get("cases", 0)
+        seeds = options.seed + tried, options.seed + round(options.cases * SHARES[name])
+        left_minutes = (until - time.monotonic()) / 60
+        if seeds[0] >= seeds[1] or left_minutes <= 0:
+            continue
+        given = ["--kind", name, "--minutes", left_minutes, "--here", *seeds]
         asked = [sys.executable, "-m", "tests.trust.fuzz", *map(str, given)]
         done = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-        found.append(json.loads(done.stdout[done.stdout.rindex('{"row"') :]))
-    headings = (
-        "kind",
-        "cases",
-        "answered",
-        "refused",
-        "tracebacks",
-        "beyond physics",
-        "hangs",
-        "longest, s",
-        "most memory, GB",
-    )
-    note = f"Seeds from {options.seed}, {(time.monotonic() - begun) / 60:.0f} minutes."
-    show("fuzz", headings, [each["row"] for each in found], note, keep=options.keep)
-    faults = [fault for each in found for fault in each["faults"]]
+        now = json.loads(done.stdout[done.stdout.rindex('{"cases"') :])
+        found[name] = _together(found[name], now) if tried else now
+        write_counts(options.resume, found)
+    headings = [heading for heading in next(iter(found.values())) if heading != "faults"]
+    rows = [[name, *(found[name][heading] for heading in headings)] for name in SHARES if name in found]
+    note = f"Seeds from {options.seed}."
+    show("fuzz", ("kind", *headings), rows, note, keep=options.keep)
+    faults = [fault for each in found.values() for fault in each["faults"]]
     print(*faults, sep="\n")
     sys.exit(bool(faults))
 

@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from predict.measured_runs.records import records
 from regressors.bank.bank import Bank
 from sampling.files.places import SHIPPED_DATA
 from sampling.store.tables import iterate_samples, read_samples
-from tests.trust.table import command, show
+from tests.trust.table import command, counts_so_far, show, write_counts
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "configs" / "runs" / "demo.yml"
@@ -246,6 +247,26 @@ class Tried:
     wrong: list[str] = field(default_factory=list)
 
     @property
+    def counts(self) -> dict[str, Any]:
+        """The counts as JSON."""
+        codes = {str(code): count for code, count in self.codes.items()}
+        return {"cases": self.cases, "codes": codes, "kept": self.kept, "wrong": self.wrong}
+
+    @classmethod
+    def from_counts(cls, name: str, counts: Mapping[str, Any]) -> Tried:
+        codes = Counter({int(code): count for code, count in counts["codes"].items()})
+        return cls(name=name, cases=counts["cases"], codes=codes, kept=counts["kept"], wrong=list(counts["wrong"]))
+
+    def __add__(self, other: Tried) -> Tried:
+        return Tried(
+            name=self.name,
+            cases=self.cases + other.cases,
+            codes=self.codes + other.codes,
+            kept=self.kept + other.kept,
+            wrong=self.wrong + other.wrong,
+        )
+
+    @property
     def cells(self) -> list[object]:
         codes = ", ".join(f"{code} × {count}" for code, count in sorted(self.codes.items()))
         return [self.name, self.cases, codes, self.kept, "; ".join(self.wrong[:2]) or "yes"]
@@ -395,22 +416,31 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
-    begun = time.monotonic()
-    until, half = begun + 60 * options.minutes, begun + 30 * options.minutes
+    until = time.monotonic() + 60 * options.minutes
     share = options.cases / sum(SHARES.values())
     trials = [trial for trial in reversed(TRIALS) if not options.trial or trial.name in options.trial]
-    tried = [
-        interrupted(trial, range(options.seed, options.seed + round(share * SHARES[trial.name])), until=half)
-        for trial in trials
-    ]
-    poor = [surrounded(trial, given) for given in SURROUNDINGS for trial in trials if time.monotonic() < until]
+    found = {name: Tried.from_counts(name, counts) for name, counts in counts_so_far(options.resume).items()}
+
+    def keep(tried: Tried) -> None:
+        found[tried.name] = found[tried.name] + tried if tried.name in found else tried
+        write_counts(options.resume, {name: each.counts for name, each in found.items()})
+
+    for trial in trials:
+        begun = options.seed + (found[trial.name].cases if trial.name in found else 0)
+        if seeds := range(begun, options.seed + round(share * SHARES[trial.name])):
+            keep(interrupted(trial, seeds, until=until))
+    for given in SURROUNDINGS:
+        for trial in trials:
+            if f"{trial.name}: {given.name}" not in found and time.monotonic() < until:
+                keep(surrounded(trial, given))
+    tried = [found[trial.name] for trial in TRIALS if trial.name in found]
+    poor = [each for each in found.values() if each not in tried]
     rows = [each.cells for each in (*tried, *_by_surroundings(poor)) if each.cases]
-    note = f"Seeds from {options.seed}, {(time.monotonic() - begun) / 60:.0f} minutes."
     headings = ("command, or what it lacks", "cases", "exit codes", "with something finished", "held")
-    show("interruptions", headings, rows, note, keep=options.keep)
-    for each in (*tried, *poor):
+    show("interruptions", headings, rows, f"Seeds from {options.seed}.", keep=options.keep)
+    for each in found.values():
         print(*(f"{each.name}: {line}" for line in each.wrong), sep="\n", end="\n" if each.wrong else "")
-    sys.exit(any(each.wrong for each in (*tried, *poor)))
+    sys.exit(any(each.wrong for each in found.values()))
 
 
 def _by_surroundings(poor: Sequence[Tried]) -> Iterator[Tried]:

@@ -23,8 +23,6 @@ from tests.trust.spaces import SPACES, differs_from_brute_force
 from tests.trust.table import command, show
 
 ROUNDING = 1e-9
-SEVERAL_HIDDEN = 0.02
-"""Share of a step by which faster work may slow one in which several kinds of communication hide behind it."""
 COMMUNICATION = (TP, CP, EP, P2P, DP, FSDP, BUBBLE, STRAGGLERS)
 """Headings of what more GPUs for the same batch add; work and what is done once may only fall."""
 ZERO_BUBBLE = ("zb-h1", "zb-h2", "zb-auto")
@@ -89,26 +87,17 @@ def better_links(config: Config) -> Iterator[str]:
 def better_products(config: Config) -> Iterator[str]:
     run = predict.load(config)
     before, gpu = on(run), run.cluster.gpu
-    by_us = _hidden_together_us(run, before)
     for factor in (1.1, 1.5, 3.0):
         peaks = {dtype: tflops * factor for dtype, tflops in gpu.peak_tflops.items()}
-        yield from slower(f"FLOP/s × {factor:g}", on(run, gpu=replace(gpu, peak_tflops=peaks)), before, by_us=by_us)
-
-
-def _hidden_together_us(run: TrainingRun, before: Prediction) -> float:
-    """What a step may gain from faster work. Weights that are gathered layer by layer hide behind the same work as tensor- and
-    context-parallel communication; where each is longer than that work, all of them show by what it saves, though one alone would."""
-    several = run.plan.zero >= 2 and max(run.plan.tp, run.plan.cp, run.plan.ep) > 1
-    return SEVERAL_HIDDEN * before.median_us if several else 0.0
+        yield from slower(f"FLOP/s × {factor:g}", on(run, gpu=replace(gpu, peak_tflops=peaks)), before)
 
 
 def better_memory(config: Config) -> Iterator[str]:
     run = predict.load(config)
     before, gpu = on(run), run.cluster.gpu
-    by_us = _hidden_together_us(run, before)
     for factor in (1.1, 1.5, 3.0):
         faster = replace(gpu, memory_gb_per_s=gpu.memory_gb_per_s * factor)
-        yield from slower(f"memory bandwidth × {factor:g}", on(run, gpu=faster), before, by_us=by_us)
+        yield from slower(f"memory bandwidth × {factor:g}", on(run, gpu=faster), before)
 
 
 # More work.

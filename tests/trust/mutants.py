@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.trust.table import command, show
+from tests.trust.table import command, counts_so_far, show, write_counts
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
@@ -120,7 +120,10 @@ def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
 
 
 def _left_alone(node: ast.AST) -> Iterator[ast.AST]:
-    """Parts of a node whose change shows in no answer: annotations, decorators, error texts, and the conditions of type checkers."""
+    """Parts of a node whose change shows in no answer: annotations, decorators, error texts, the conditions of type checkers, and
+    `strict` of a zip, which asserts."""
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        yield node
     if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom):
         yield node
     if isinstance(node, ast.AnnAssign | ast.arg) and node.annotation:
@@ -142,33 +145,35 @@ def _text(node: ast.AST) -> bool:
 
 def mutants(file: Path) -> Iterator[Mutant]:
     """Every mutant of a file."""
-    text = (ROOT / file).read_text()
-    count = sum(1 for _ in changes(ast.parse(text)))
-    for number in range(count):
-        tree = ast.parse(text)
-        node, name, value = list(changes(tree))[number]
-        before = ast.unparse(node)
-        setattr(node, name, value)
-        line = getattr(node, "lineno", 0)
-        yield Mutant(
-            file=file,
-            line=line,
-            before=before[:80],
-            after=ast.unparse(node)[:80],
-            source=ast.unparse(ast.fix_missing_locations(tree)),
-        )
+    for number in range(places(file)):
+        yield mutant_at(file, number)
 
 
-def drawn(room: Room, draw: random.Random, count: int) -> list[Mutant]:
-    """Mutants of a room at random, each place as likely as any other."""
+def places(file: Path) -> int:
+    """The number of places of a file that can be changed."""
+    return sum(1 for _ in changes(ast.parse((ROOT / file).read_text())))
+
+
+def mutant_at(file: Path, number: int) -> Mutant:
+    tree = ast.parse((ROOT / file).read_text())
+    node, name, value = list(changes(tree))[number]
+    before = ast.unparse(node)
+    setattr(node, name, value)
+    return Mutant(
+        file=file,
+        line=getattr(node, "lineno", 0),
+        before=before[:80],
+        after=ast.unparse(node)[:80],
+        source=ast.unparse(ast.fix_missing_locations(tree)),
+    )
+
+
+def drawn(room: Room, draw: random.Random, count: int) -> Iterator[Mutant]:
+    """Mutants of a room at random, each place as likely as any other; more of them go on from fewer."""
     files = sorted({path.relative_to(ROOT) for pattern in room.files for path in ROOT.glob(pattern)})
-    places = [
-        (file, number)
-        for file in files
-        for number in range(sum(1 for _ in changes(ast.parse((ROOT / file).read_text()))))
-    ]
-    chosen = draw.sample(places, min(count, len(places)))
-    return [next(each for at, each in enumerate(mutants(file)) if at == number) for file, number in chosen]
+    chosen = [(file, number) for file in files for number in range(places(file))]
+    draw.shuffle(chosen)
+    return (mutant_at(file, number) for file, number in chosen[:count])
 
 
 def copied_project(place: Path) -> Path:
@@ -203,24 +208,38 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
-    begun = time.monotonic()
-    rooms = options.room or list(ROOMS)
-    tried: dict[str, list[tuple[Mutant, bool]]] = {name: [] for name in rooms}
+    until = time.monotonic() + 60 * options.minutes
+    tried = counts_so_far(options.resume)
     with tempfile.TemporaryDirectory() as place:
         project = copied_project(Path(place))
-        waiting = {name: drawn(ROOMS[name], random.Random(f"{name} {options.seed}"), options.cases) for name in rooms}
-        while any(waiting.values()) and time.monotonic() - begun < 60 * options.minutes:
-            for name in [name for name in rooms if waiting[name]]:
-                mutant = waiting[name].pop()
-                tried[name].append((mutant, survives(project, mutant, ROOMS[name].tests)))
-                print(f"{name}: {'SURVIVES' if tried[name][-1][1] else 'noticed'}: {mutant}", flush=True)
+        for name, mutant in _in_turn(options.room or list(ROOMS), options.seed, options.cases):
+            of_room = tried.setdefault(name, {})
+            if of_room.get(str(mutant)) is False:
+                continue
+            if time.monotonic() > until:
+                break
+            of_room[str(mutant)] = survives(project, mutant, ROOMS[name].tests)
+            print(f"{name}: {'SURVIVES' if of_room[str(mutant)] else 'noticed'}: {mutant}", flush=True)
+            write_counts(options.resume, tried)
     rows = []
     for name, each in tried.items():
-        left = [mutant for mutant, alive in each if alive]
+        left = [mutant for mutant, alive in each.items() if alive]
         share = f"{1 - len(left) / len(each):.0%}" if each else "–"
         rows.append([name, len(each), len(each) - len(left), share, "; ".join(f"`{mutant}`" for mutant in left) or "–"])
-    note = f"Seed {options.seed}, {(time.monotonic() - begun) / 60:.0f} minutes."
+    note = f"Seed {options.seed}."
     show("mutants", ("room", "mutants", "noticed", "share", "survivors"), rows, note, keep=options.keep)
+
+
+def _in_turn(rooms: Sequence[str], seed: int, count: int) -> Iterator[tuple[str, Mutant]]:
+    """Mutants of the rooms, one of each in turn."""
+    waiting = {name: drawn(ROOMS[name], random.Random(f"{name} {seed}"), count) for name in rooms}
+    while waiting:
+        for name in list(waiting):
+            mutant = next(waiting[name], None)
+            if mutant is None:
+                del waiting[name]
+            else:
+                yield name, mutant
 
 
 if __name__ == "__main__":

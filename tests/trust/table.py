@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "trust.md"
 
@@ -21,8 +23,22 @@ def command(
     parser.add_argument("--minutes", type=float, default=60.0, help="no case begins after this time (default: 60)")
     if part:
         parser.add_argument(f"--{part}", choices=parts, action="append", help=f"this {part} alone; may be repeated")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="counts of earlier runs, from which this one goes on"
+    )
     parser.add_argument("--keep", action="store_true", help=f"write the table into {PAGE.name}")
     return parser
+
+
+def counts_so_far(resume: Path | None) -> dict[str, Any]:
+    """What earlier runs tried, by kind; nothing without a file of them."""
+    found: dict[str, Any] = json.loads(resume.read_text()) if resume and resume.exists() else {}
+    return found
+
+
+def write_counts(resume: Path | None, counts: dict[str, Any]) -> None:
+    if resume:
+        resume.write_text(json.dumps(counts, indent=1))
 
 
 def show(name: str, headings: Sequence[str], rows: Sequence[Sequence[object]], note: str, *, keep: bool) -> None:

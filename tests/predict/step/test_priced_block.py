@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from predict.prices.conditions import CONTENTION_SLOWDOWN
 from predict.prices.open import SpeedOfLight
-from predict.prices.price_list import PriceList
+from predict.prices.price_list import Priced, PriceList
 from predict.rank.blocks import single
 from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
@@ -26,9 +26,10 @@ from predict.step.priced_block import (
     Bucket,
     Contention,
     PricedBlock,
+    PricedOverlap,
     block_prices,
     contention_of,
-    exposed_us,
+    exposures_us,
     launched_us,
 )
 from predict.step.priced_rank import PricedRank, windows_of
@@ -124,13 +125,29 @@ def test_a_graph_of_the_whole_step_leaves_the_host_nothing() -> None:
 
 TIME = st.floats(0, 1e6)
 SHARE = st.floats(0, 1)
+IN_NODE, BETWEEN = 8, 1
+"""Ranks on a node, of the 8 of a group."""
+
+
+def overlap(ranks_per_node: int = IN_NODE, *, calls: int = 1, **given: Any) -> PricedOverlap:
+    """Communication of a group of 8 behind `calls` calls, whose times the test states."""
+    message = AllGather(size_bytes=1, ranks=8, ranks_per_node=ranks_per_node)
+    unit = Priced(call=message, phase="forward", count=1.0, time=floor_of(1.0))
+    plain: dict[str, Any] = {"share": 1.0, "most": 1.0, "ahead": False, "shares_with": (), "exposed_time": 1.0}
+    plain["contention_slowdown"] = CONTENTION_SLOWDOWN
+    return PricedOverlap(heading="tp", communication=(unit,), work=(unit,) * calls, **(plain | given))
+
+
+def alone_us(communication_us: Any, work_us: Any, **given: Any) -> Any:
+    """What communication adds to work that nothing else hides behind."""
+    return exposures_us([overlap(**given)], [(communication_us, work_us)])[0]
 
 
 @given(TIME, TIME, SHARE, SHARE, SHARE)
 def test_no_more_hides_than_fits_beside_the_work(
     communication: float, work: float, share: float, most: float, slow_down: float
 ) -> None:
-    exposed = exposed_us(communication, work, share=share, most=most, contention_slowdown=slow_down)
+    exposed = alone_us(communication, work, share=share, most=most, contention_slowdown=slow_down)
     rounding = 1e-9 * (communication + work)
     assert exposed >= max(0.0, communication - work) - rounding
     assert exposed >= communication * (1 - most) - rounding
@@ -141,15 +158,65 @@ def test_no_more_hides_than_fits_beside_the_work(
 @given(st.lists(st.tuples(TIME, TIME), min_size=1, max_size=5), SHARE, SHARE)
 def test_many_cases_are_each_exposed_as_one_is(cases: list[tuple[float, float]], share: float, most: float) -> None:
     communication, work = np.array(cases).T
-    together = exposed_us(communication, work, share=share, most=most)
-    assert together == pytest.approx([exposed_us(*case, share=share, most=most) for case in cases])
+    together = alone_us(communication, work, share=share, most=most)
+    assert together == pytest.approx([alone_us(*case, share=share, most=most) for case in cases])
 
 
 def test_what_is_hidden_still_costs_the_share_by_which_compute_slows_down() -> None:
-    assert exposed_us(100.0, 1000.0, share=1.0) == pytest.approx(100 * CONTENTION_SLOWDOWN)
-    assert exposed_us(100.0, 40.0, share=0.5) == pytest.approx(80 + 20 * CONTENTION_SLOWDOWN)
-    assert exposed_us(100.0, 1000.0, share=1.0, most=0.6) == pytest.approx(40 + 60 * CONTENTION_SLOWDOWN)
-    assert exposed_us(100.0, 1000.0, share=0.0) == 100
+    assert alone_us(100.0, 1000.0) == pytest.approx(100 * CONTENTION_SLOWDOWN)
+    assert alone_us(100.0, 40.0, share=0.5) == pytest.approx(80 + 20 * CONTENTION_SLOWDOWN)
+    assert alone_us(100.0, 1000.0, most=0.6) == pytest.approx(40 + 60 * CONTENTION_SLOWDOWN)
+    assert alone_us(100.0, 1000.0, share=0.0) == 100
+
+
+def test_communication_behind_the_same_work_shares_it() -> None:
+    two = [overlap(shares_with=(1,)), overlap(shares_with=(0,))]
+    first_us, second_us = exposures_us(two, [(60.0, 100.0), (60.0, 100.0)])
+    assert first_us == pytest.approx(60 * CONTENTION_SLOWDOWN)
+    assert second_us == pytest.approx(20 + 40 * CONTENTION_SLOWDOWN)
+
+
+def test_half_of_the_work_hides_one_message_and_the_other_half_another() -> None:
+    two = [overlap(share=0.5, shares_with=(1,)), overlap(share=0.5, shares_with=(0,))]
+    assert exposures_us(two, [(80.0, 100.0), (50.0, 100.0)]) == pytest.approx(
+        [30 + 50 * CONTENTION_SLOWDOWN, 50 * CONTENTION_SLOWDOWN]
+    )
+
+
+def test_what_was_begun_ahead_waits_for_messages_on_its_links_and_goes_on_beside_those_on_others() -> None:
+    weights = overlap(calls=3, ahead=True, shares_with=(0,), contention_slowdown=0.0)
+    times = [(60.0, 40.0), (200.0, 100.0)]
+    exchange, beside = (
+        exposures_us([overlap(ranks_per_node, contention_slowdown=0.0), weights], times) for ranks_per_node in (8, 1)
+    )
+    assert exchange == [20.0, 200.0 - (100.0 - 40.0)]
+    assert beside == [20.0, 200.0 - (100.0 + 20.0)]
+
+
+BLOCK = st.lists(st.tuples(TIME, SHARE, st.booleans()), max_size=3)
+
+
+@given(BLOCK, TIME, TIME, TIME, SHARE, st.booleans())
+def test_faster_work_never_lengthens_a_block(
+    exchanges: list[tuple[float, float, bool]],
+    weights_us: float,
+    work_us: float,
+    rest_us: float,
+    faster: float,
+    ahead: bool,
+) -> None:
+    others = tuple(range(len(exchanges)))
+    overlapped = [
+        overlap(BETWEEN if away else IN_NODE, share=share, shares_with=tuple({*others, len(others)} - {place}))
+        for place, (_, share, away) in enumerate(exchanges)
+    ]
+    overlapped.append(overlap(BETWEEN, calls=9, ahead=ahead, shares_with=others))
+
+    def block_us(own_us: float) -> float:
+        times = [*((us, own_us) for us, _, _ in exchanges), (weights_us, own_us + rest_us)]
+        return own_us + rest_us + sum(exposures_us(overlapped, times))
+
+    assert block_us(work_us * faster) <= block_us(work_us) * (1 + 1e-9) + 1e-9
 
 
 def _contention(sampled: float | None = None, network_share: float = 1.0) -> Contention:

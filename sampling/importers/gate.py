@@ -67,7 +67,7 @@ def erratic_share(rows: Sequence[Row]) -> float:
     """
     alike: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        if isinstance(row.call, Collective) and row.time_us > 0:
+        if isinstance(row.call, Collective) and row.time_us > 0 and row.call.size_bytes > 0:
             fields = {**row.call.fields(), "size_bytes": 0}
             alike.setdefault((row.call.NAME, *fields.values()), []).append(row)
     return sum(map(_erratic_rows, alike.values())) / max(1, len(rows))

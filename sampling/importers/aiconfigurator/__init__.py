@@ -173,7 +173,7 @@ def read(request: ImportRequest) -> list[Table]:
         if (collection := _choose(table, kind, of_system, kind.frameworks or preferred))
     ]
     if not chosen:
-        raise SamplesError(f"no table of {system} is one that we know ({', '.join(KINDS)})")
+        raise SamplesError(f"{request.path}: no table of {system} is one that we know ({', '.join(KINDS)})")
     ungated = _ungated_models(of_system)
     tables = [_table(collection, KINDS[collection.table], system, hardware, ungated) for collection in chosen]
     return [*tables, *_not_mapped(of_system, hardware)]

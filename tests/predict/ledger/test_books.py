@@ -158,5 +158,12 @@ def test_a_constant_is_listed_where_the_step_depends_on_it(settings: tuple[str, 
     assert name not in _ledger(DENSE, *settings).calibration.constants
 
 
+def test_the_factor_of_eager_kernels_is_listed_for_those_of_a_gpu_alone() -> None:
+    eager = "execution.elementwise=eager"
+    assert "EAGER" in _ledger(DENSE, eager).calibration.constants
+    assert "EAGER" not in _ledger(DENSE).calibration.constants
+    assert "EAGER" not in _ledger("demo.yml", "execution.framework=megatron-core", eager).calibration.constants
+
+
 def test_every_published_constant_has_its_condition() -> None:
     assert USES.keys() == published_constants().keys()

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from predict.memory.estimate import MemoryModel, memory_of
-from predict.memory.state import bytes_per_parameter, chunks_of_ranks, weights_of_chunks
+from predict.memory.state import bytes_per_parameter, chunks_of_ranks, unreduced_bytes, weights_of_chunks
+from predict.rank.groups import groups_of
 from predict.rank.share import padded_vocabulary
 from predict.run.frameworks import memory_profile_of
 from predict.run.training_run import TrainingRun
@@ -83,6 +84,14 @@ def test_each_zero_stage_shards_one_part_more(zero: int, bytes_each: float) -> N
     # Megatron's own FSDP leaves embedding and head gathered
     ends = sum(unit.weights.total for unit in chunks_of_ranks(run)[0][0].units if unit.role != "layer")
     assert state.total == pytest.approx(bytes_each * on_rank(run) + (2 * ends if zero == 3 else 0))
+
+
+@pytest.mark.parametrize(("zero", "bytes_each"), [(0, 0), (1, 0), (2, 2 + 4), (3, 2 + 4)])
+def test_whole_gradients_wait_for_their_reduction_from_zero_2_on(zero: int, bytes_each: int) -> None:
+    run = made("llama3-8b", plan__dp=8, plan__zero=zero, execution__fuse_gradients=False)
+    unit = next(unit for unit in chunks_of_ranks(run)[0][0].units if unit.role == "layer")
+    waiting = unreduced_bytes(run, memory_profile_of(run), unit, groups_of(run))
+    assert waiting == bytes_each * unit.weights.total
 
 
 def test_hybrid_sharding_divides_by_the_shard_group_alone() -> None:

@@ -110,6 +110,12 @@ def messages(cluster: Cluster, slow_every: int) -> list[Row]:
     ]
 
 
+def test_messages_of_no_bytes_have_no_bandwidth_to_be_compared(h100: Cluster) -> None:
+    empty = [AllGather(size_bytes=0, ranks=4, ranks_per_node=4)] * 9
+    rows = [Row(call=call, phase="forward", time_us=20.0) for call in empty]
+    assert not any("erratic" in reason for reason in judge(table(*rows, *messages(h100, 20)), h100))
+
+
 @pytest.mark.parametrize(("slow_every", "refused"), [(3, True), (20, False)])
 def test_a_table_of_messages_that_say_nothing_of_the_next_is_refused(
     h100: Cluster, slow_every: int, refused: bool

@@ -380,7 +380,8 @@ def test_overlap_is_faster_and_saves_no_more_than_the_communication(
 
 def test_fsdp_prefetches_the_weights_behind_the_layers() -> None:
     """What a layer gathers hides behind a layer, so that FSDP costs its slow-down while compute is the longer."""
-    fsdp = estimated(made("llama3-70b", 8, plan__dp=8, plan__zero=3, batch__micro=2))
+    contention = {"execution__sharding_contention": 0.1}
+    fsdp = estimated(made("llama3-70b", 8, plan__dp=8, plan__zero=3, batch__micro=2, **contention))
     sharded = estimated(made("llama3-70b", 8, plan__dp=8, plan__zero=1, batch__micro=2))
     moved = fsdp.breakdown_us["fsdp"]
     compute = sum(fsdp.breakdown_us[name] for name in ("gemm", "attention"))

@@ -61,12 +61,13 @@ class RequestTimes:
         return values[self.has_tpot] if figure == "tpot" and self.has_tpot.any() else values
 
 
-def times_of(served: Served, client: Client) -> RequestTimes:
-    """The times of all requests; of a closed loop that is settled, those of the requests while it is full."""
+def times_of(served: Served, client: Client, first_token_factor: float = 1.0) -> RequestTimes:
+    """The times of all requests; of a closed loop that is settled, those of the requests while it is full. The factor is on first
+    tokens."""
     traffic = served.traffic
     judged = _judged_of(served)
     further = traffic.output[judged] - 1
-    ttft = (served.first_us - traffic.arrival_us)[judged] + client.first_token_us
+    ttft = first_token_factor * ((served.first_us - traffic.arrival_us)[judged] + client.first_token_us)
     after = (
         (served.last_us - served.first_us)[judged]
         + client.last_token_us * (further > 0)
@@ -75,9 +76,9 @@ def times_of(served: Served, client: Client) -> RequestTimes:
     return RequestTimes(e2e=ttft + after, ttft=ttft, tpot=after / np.maximum(further, 1), has_tpot=further > 0)
 
 
-def latency_of(served: Served, client: Client) -> Latency:
+def latency_of(served: Served, client: Client, first_token_factor: float = 1.0) -> Latency:
     """Mean and percentiles of the times, and what is served per second."""
-    times, rate = times_of(served, client), _completions_per_s(served)
+    times, rate = times_of(served, client, first_token_factor), _completions_per_s(served)
     return Latency(
         e2e=_spread(times.counted("e2e")),
         ttft=_spread(times.counted("ttft")),

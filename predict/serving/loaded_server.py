@@ -124,11 +124,12 @@ class LoadedServer:
         """The outcome of a load, or of one replica's requests in its place."""
         requests = traffic or self._requests(load)
         low, middle, high = (serve(self.engine, self.room.pool, table, requests) for table in self.stepper.tables)
+        factors = self.stepper.first_token_factors(requests)
         return LoadOutcome(
             load=load,
             latency=latency_of(middle, self.client),
-            low=latency_of(low, self.client),
-            high=latency_of(high, self.client),
+            low=latency_of(low, self.client, factors.low),
+            high=latency_of(high, self.client, factors.high),
             served=middle,
             room=self.room,
             replicas=self.run.server.placement.streams,

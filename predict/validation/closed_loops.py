@@ -195,9 +195,10 @@ def compared_loops(
 
 def _compared(row: ClosedLoop, stepper: Stepper) -> ComparedLoop:
     traffic = traffic_of(row.load)
+    factors = stepper.first_token_factors(traffic)
     low, middle, high = (
-        latency_of(serve(stepper.server.engine, stepper.room.pool, table, traffic), stepper.client)
-        for table in stepper.tables
+        latency_of(serve(stepper.server.engine, stepper.room.pool, table, traffic), stepper.client, factor)
+        for table, factor in zip(stepper.tables, (factors.low, 1.0, factors.high), strict=True)
     )
 
     def beside(figure: str, measured_ms: float) -> Compared:

@@ -209,3 +209,18 @@ def test_pipeline_stages_halve_the_weights_and_keep_as_many_batches_under_way() 
     assert 1.3 < two.capacity().median / one.capacity().median < 2.0
     with pytest.raises(ConfigError, match=r"placement.pp: 5 does not divide the 32 layers of llama3-8b"):
         loaded("placement.pp=5")
+
+
+def test_first_tokens_of_a_burst_are_less_certain() -> None:
+    settings = ("load.rate=0", "load.concurrency=16", "load.requests=48")
+    together, staggered = (
+        loaded(*settings, f"load.start={start}").as_configured() for start in ("together", "staggered")
+    )
+    widths = [
+        outcome.high.ttft.mean_us
+        / outcome.latency.ttft.mean_us
+        / outcome.high.tpot.mean_us
+        * outcome.latency.tpot.mean_us
+        for outcome in (together, staggered)
+    ]
+    assert widths[0] > 1.6 > widths[1]

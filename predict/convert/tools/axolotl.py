@@ -12,6 +12,7 @@ from predict.convert.tool import (
     Sections,
     Tool,
     adapters_of,
+    choice,
     count,
     in_sections,
     model_named,
@@ -47,6 +48,8 @@ SWITCHES: Mapping[str, str] = {
     "xformers_attention": "fa2",
     "eager_attention": "unfused",
 }
+NAMED: Mapping[str, str] = {"flash": "fa2", "sdpa": "fa2", "xformers": "fa2", "eager": "unfused"}
+"""Words of the key `attention`, which later took the place of the switches."""
 KERNELS: Mapping[str, Mapping[str, Any]] = {
     "liger_rms_norm": {"fuse_rms_norm": True},
     "flash_attn_rms_norm": {"fuse_rms_norm": True},
@@ -104,6 +107,7 @@ def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
         given.fault("attn_implementation", f"{attention} is not modelled; {', '.join(ATTENTION)} are")
     if ATTENTION.get(attention):
         execution["attention"] = ATTENTION[attention]
+    execution.update(read_table((choice("execution.attention", "attention", NAMED),), given).get("execution", {}))
     for name, kernel in SWITCHES.items():
         if given.values.get(name) not in OFF and given.switch(name):
             execution["attention"] = kernel

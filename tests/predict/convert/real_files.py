@@ -1,8 +1,7 @@
 """Settings of public files of other tools, restated: what each file sets, its comments and what changes nothing mostly left out. Each is
 read as the table says, or refused for the reason that it says; the expected values are counted by hand from the tool's own rules.
 
-All repositories are under Apache 2.0, but pytorch/torchtune, pytorch/torchtitan (BSD 3-Clause), NVIDIA/Megatron-LM (its own
-BSD 3-Clause) and AMD-AGI/Primus (MIT).
+Only settings are restated, never text. Where one differs from the file, `source` says so; what is made up here says that too.
 """
 
 from __future__ import annotations
@@ -149,7 +148,7 @@ TRAINERS = (
     ),
     RealFile(
         tool="Hugging Face TrainingArguments",
-        source="transformers' documentation, Trainer: a call of TrainingArguments, restated with a model and bf16",
+        source="made up here: a call of TrainingArguments",
         name="train.py",
         text='MODEL = "meta-llama/Meta-Llama-3-8B"\nmodel = AutoModelForCausalLM.from_pretrained(MODEL, torch_dtype=torch.bfloat16)\n\
 args = TrainingArguments(output_dir="out", per_device_train_batch_size=1, gradient_accumulation_steps=4, bf16=True,\n\
@@ -165,7 +164,7 @@ args = TrainingArguments(output_dir="out", per_device_train_batch_size=1, gradie
     ),
     RealFile(
         tool="Hugging Face TrainingArguments",
-        source="the same with bitsandbytes' optimizer and LoRA",
+        source="made up here: the same with bitsandbytes' optimizer and LoRA",
         name="train.py",
         text='model = AutoModelForCausalLM.from_pretrained("meta-llama/Meta-Llama-3-8B")\nconfig = LoraConfig(r=16)\n\
 args = TrainingArguments(output_dir="out", per_device_train_batch_size=1, bf16=True, optim="paged_adamw_8bit", learning_rate=2e-5)\n',
@@ -393,7 +392,7 @@ flash_attention: true\n{AXOLOTL}",
         text=f"base_model: NousResearch/Meta-Llama-3.1-8B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\n\
 liger_rms_norm: true\nliger_glu_activation: true\nliger_fused_linear_cross_entropy: true\nchat_template: llama3\nsequence_len: 4096\n\
 sample_packing: true\ngradient_accumulation_steps: 4\nmicro_batch_size: 2\noptimizer: adamw_torch_fused\nbf16: auto\n\
-gradient_checkpointing: true\nflash_attention: true\nfsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n  fsdp_limit_all_gathers: true\n\
+gradient_checkpointing: true\nattention: flash\nfsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n  fsdp_limit_all_gathers: true\n\
 {FSDP1}  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n{AXOLOTL}",
         settings=NODE,
         accept=("fsdp_config.fsdp_offload_params",),
@@ -468,9 +467,9 @@ enable_activation_checkpointing: True\nenable_activation_offloading: False\ndtyp
         tool="torchtune",
         source="pytorch/torchtune recipes/configs/llama3_1/8B_lora.yaml 0031bfb0",
         name="8B_lora.yaml",
-        text=f"{TUNE}model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\n  lora_attn_modules: ['q_proj', 'v_proj', 'output_proj']\n  apply_lora_to_mlp: True\n\
+        text=f"{TUNE}model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\n  lora_attn_modules: ['q_proj', 'v_proj']\n  apply_lora_to_mlp: False\n\
   apply_lora_to_output: False\n  lora_rank: 8\n  lora_alpha: 16\nbatch_size: 2\n\
-gradient_accumulation_steps: 8\ndtype: bf16\n",
+gradient_accumulation_steps: 32\nenable_activation_checkpointing: False\ndtype: bf16\n",
         settings=(*NODE, "batch.seq_len=2048"),
         refused=(r"adapters\.targets: q_proj, v_proj names no product",),
     ),
@@ -738,7 +737,7 @@ torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py \\\n    ${GPT_MODEL_ARGS[@]} \\\
     ),
     RealFile(
         tool="Megatron-DeepSpeed",
-        source="bigscience-workshop/bigscience experiments/gpt2-meg-ds-3d/meg_ds_3d_gpt2_perf_n16.slurm 0b3d1d5a",
+        source="bigscience-workshop/bigscience experiments/gpt2-meg-ds-3d/meg_ds_3d_gpt2_perf_n16.slurm 0b3d1d5a, with the size of its vocabulary file",
         name="meg_ds_3d_gpt2_perf_n16.slurm",
         text=BIGSCIENCE,
         settings=("cluster.hardware=a100-40gb",),
@@ -860,7 +859,7 @@ ray job submit --no-wait --runtime-env="${{RUNTIME_ENV}}" \\\n    --address "${{
     ),
     RealFile(
         tool="verl",
-        source="volcengine/verl examples/grpo_trainer/run_qwen2-7b.sh 03aefba4, its model replaced by one of its shape",
+        source="volcengine/verl examples/grpo_trainer/run_qwen2-7b.sh 03aefba4, with adv_estimator grpo and a model of its shape",
         name="run_qwen2-7b.sh",
         text=f"python3 -m verl.trainer.main_ppo \\\n    data.train_batch_size=1024 data.val_batch_size=1312 \\\n    data.max_prompt_length=512 \\\n\
     data.max_response_length=512 \\\n    algorithm.adv_estimator=grpo \\\n    actor_rollout_ref.model.path=Qwen/Qwen2-7B-Instruct \\\n\
@@ -958,7 +957,7 @@ ray start --head --node-ip-address ${MASTER_ADDR} --num-gpus 4\nRUNTIME_ENV_JSON
     ),
     RealFile(
         tool="prime-rl",
-        source="PrimeIntellect-ai/prime-rl configs/advanced/models/qwen3-30b-a3b/rl/2-nodes-instruct.toml 89fe4684",
+        source="PrimeIntellect-ai/prime-rl configs/advanced/models/qwen3-30b-a3b/rl/2-nodes-instruct.toml 89fe4684, its model by the name of its shape",
         name="2-nodes-instruct.toml",
         text='max_steps = 400\nseq_len = 32768\n[slurm]\n[deployment]\ntype = "multi_node"\nnum_train_nodes = 1\nnum_infer_nodes = 1\n[ckpt]\ninterval = 50\n\
 [model]\nname = "Qwen/Qwen3-30B-A3B"\n[trainer.model]\ncp = 2\n[trainer.model.ac]\nfreq = 1\n[trainer.model.compile]\n[orchestrator]\n\
@@ -979,7 +978,7 @@ tensor_parallel_size = 4\ngpu_memory_utilization = 0.85\n',
 SERVERS = (
     RealFile(
         tool="vLLM",
-        source="vllm-project/vllm examples/online_serving/kv_events.sh 75a87227",
+        source="vllm-project/vllm examples/online_serving/kv_events.sh 75a87227, with 1,000 tokens in place of 100",
         name="kv_events.sh",
         text='MODEL_NAME=${HF_MODEL_NAME:-meta-llama/Meta-Llama-3.1-8B-Instruct}\ntrap \'cleanup\' INT\ncleanup() {\n    echo "Caught"\n    exit 0\n}\n\
 export VLLM_HOST_IP=$(hostname -I | awk \'{print $1}\')\nvllm serve $MODEL_NAME \\\n    --port 8100 \\\n    --max-model-len 1000 \\\n\
@@ -1007,7 +1006,7 @@ vllm serve "$MODEL_NAME" \\\n    --data-parallel-size "$DATA_PARALLEL_SIZE" \\\n
     ),
     RealFile(
         tool="SGLang",
-        source="sgl-project/sglang examples/runtime/openai_chat_with_reasoning_parser.py, its command",
+        source="made up here: a server of SGLang",
         name="serve.sh",
         text="python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --port 30000 --reasoning-parser qwen3 --mem-fraction-static 0.75 \\\n\
   --context-length 8192 --max-running-requests 32 --tp-size 1 --dtype bfloat16\n",
@@ -1022,7 +1021,7 @@ vllm serve "$MODEL_NAME" \\\n    --data-parallel-size "$DATA_PARALLEL_SIZE" \\\n
     ),
     RealFile(
         tool="SGLang",
-        source="Qwen3-Coder-30B with DFlash: a public launch script of a server with speculation",
+        source="made up here: a server of SGLang with speculation",
         name="serve.sh",
         text="python -m sglang.launch_server \\\n  --model-path Qwen/Qwen3-30B-A3B \\\n  --speculative-algorithm DFLASH \\\n\
   --speculative-draft-model-path z-lab/Qwen3-Coder-30B-A3B-DFlash \\\n  --tp-size 1\n",
@@ -1033,7 +1032,7 @@ vllm serve "$MODEL_NAME" \\\n    --data-parallel-size "$DATA_PARALLEL_SIZE" \\\n
 UNKNOWN = (
     RealFile(
         tool="no tool",
-        source="a GitHub workflow",
+        source="made up here: a workflow of GitHub",
         name="ci.yaml",
         text="name: ci\non: [push]\njobs: {test: {runs-on: ubuntu-latest}}\n",
         settings=NODE,

@@ -45,5 +45,5 @@ def test_a_real_file_is_read_or_refused_with_the_reason(file: RealFile, tmp_path
 
 
 def test_many_tools_are_covered() -> None:
-    assert len(REAL_FILES) >= 40
+    assert len([file for file in REAL_FILES if not file.source.startswith(("made up here", "the same"))]) >= 40
     assert len({file.tool for file in REAL_FILES}) >= 12

@@ -131,6 +131,7 @@ def _serving_sections() -> list[str]:
     """The keys of a serving config."""
     from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME
     from predict.serving.server import USUAL
+    from sampling.files.schema import keys_of
 
     lines = ["", "## Keys of a serving config", "", SERVING]
     for name, (declared_by, meaning) in DECLARED_SECTIONS.items():
@@ -139,6 +140,8 @@ def _serving_sections() -> list[str]:
             table = [line.replace("| required |", "| the engine's |") for line in table]
             table[2:2] = _table([], [["`name`", f"`{USUAL}`", "the name of a file", ENGINE_NAME]])[-1:]
         lines += ["", f"### {name}", "", meaning, "", *table]
+        for key in (key for key in keys_of(declared_by) if key.of):
+            lines += ["", f"### {name}.{key.name}", "", *_keys_table(key.of, f"{name}.{key.name}", {})]
     return lines
 
 

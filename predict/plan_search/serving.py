@@ -74,7 +74,7 @@ def width_apart(first: ServerAnswer, other: ServerAnswer, of: Callable[[ServerAn
 
 
 def per_gpu(found: ServerAnswer) -> float:
-    return carried(found).median / found.server.run.server.placement.gpus
+    return carried(found).median / found.server.run.gpus
 
 
 def carried_cost(found: ServerAnswer) -> TokenCost | None:
@@ -144,7 +144,7 @@ class ServingKind(EnumeratedKind[ServingRun, ServerAnswer]):
                 questions = replace(questions_of(of_servers.slo, of_servers.price), capacity=True)
             with checks.one():
                 coefficients = chosen_coefficients(of_servers.model, Path(file) if file else None)
-        return lambda run: answer(LoadedServer(run, Stepper(run.server, coefficients)), questions)
+        return lambda run: answer(LoadedServer(run, Stepper(run.server, coefficients), questions.tpot_us), questions)
 
     def row(self, predicted: ServerAnswer) -> dict[str, Any]:
         return _cells(predicted)
@@ -154,7 +154,10 @@ class ServingKind(EnumeratedKind[ServingRun, ServerAnswer]):
 
     def settings(self, predicted: ServerAnswer) -> Values:
         run, server = predicted.server.run, predicted.server.run.server
-        sections: Mapping[str, Any] = {"placement": server.placement, "engine": server.engine, "load": run.load}
+        sections: Mapping[str, Any] = {
+            **{"placement": server.placement, "engine": server.engine, "load": run.load},
+            **{"load.prefix": run.load.prefix, "fleet": run.fleet, "tiers": run.tiers},
+        }
         if server.speculation.kind != NONE:
             sections = {**sections, SPECULATION: server.speculation}
         return {
@@ -163,7 +166,10 @@ class ServingKind(EnumeratedKind[ServingRun, ServerAnswer]):
             "profile": server.cluster.profile,
             "engine.name": run.engine_name,
             **{
-                f"{section}.{name}": value for section, held in sections.items() for name, value in asdict(held).items()
+                f"{section}.{name}": value
+                for section, held in sections.items()
+                for name, value in asdict(held).items()
+                if not isinstance(value, dict)
             },
         }
 
@@ -221,7 +227,11 @@ def _keys() -> dict[str, Key]:
     """Path → the key, of those that have one value."""
     known = {path: Key(name=path, kind="string", meaning=ENGINE_NAME) for path in WHOLE}
     for section, (declared, _) in DECLARED_SECTIONS.items():
-        known |= {f"{section}.{key.name}": key for key in keys_of(declared) if key.kind != "list"}
+        for key in keys_of(declared):
+            if key.kind == "section":
+                known |= {f"{section}.{key.name}.{of.name}": of for of in keys_of(key.of)}
+            elif key.kind != "list":
+                known[f"{section}.{key.name}"] = key
     return known
 
 
@@ -232,7 +242,7 @@ def _cells(found: ServerAnswer) -> dict[str, Any]:
     cells: dict[str, Any] = {
         "model": run.server.model.name,
         "device": run.server.cluster.gpu.name,
-        "n_cards": placed.gpus,
+        "n_cards": run.gpus,
         **{name: getattr(placed, name) for name in ("tp", "pp", "dp", "precision", "kv_precision")},
         "engine": run.engine_name,
         "seq_prompt": float(traffic.prompt.mean()),

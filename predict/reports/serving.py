@@ -70,7 +70,7 @@ def cost_facts(cost: TokenCost | None) -> Iterator[str]:
 
 
 def gpus_of(server: LoadedServer) -> int:
-    return server.run.server.placement.gpus
+    return server.run.gpus
 
 
 COST = "currency gpu_hour output input_alone output_alone"
@@ -92,6 +92,12 @@ def objectives_json(server: LoadedServer, found: ObjectivesRate) -> dict[str, An
     }
 
 
+BROUGHT = {
+    "prefill": "from the pool that computed them",
+    "host": "from host memory",
+    "disk": "from disk",
+    "remote": "over the network from the memory that all share",
+}
 TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT"}
 
 
@@ -100,7 +106,7 @@ def answer_text(answer: ServerAnswer) -> RenderableType:
     server, (first, *others) = answer.server, answer.outcomes
     run, room, stepper, batch = server.run, server.room, server.stepper, first.mean_batch
     size, most = server.engine.block_size, server.engine.max_num_seqs
-    sequences = room.sequences(run.load.prompt + run.load.output, size)
+    sequences = room.sequences(run.load.mean_prompt + run.load.output, size)
     loads = (
         [_several(answer)] if others else [*_one(first), *(line for cost in answer.costs for line in cost_facts(cost))]
     )
@@ -202,7 +208,13 @@ def requests_text(load: Load) -> str:
     if load.file:
         return f"{load.prompt:,} tokens in and {load.output:,} out on average"
     again = f", {load.distinct_prompts} prompts again and again" if load.distinct_prompts else ""
-    return f"{load.prompt:,} tokens in{_drawn(load, 'prompt')}, {load.output:,} out{_drawn(load, 'output')}{again}"
+    talks = load.prefix
+    if talks.turns > 1:
+        again += f", {talks.turns} turns of a conversation {duration(talks.pause_s * SECOND_US)} apart"
+    if talks.groups:
+        again += f", after one of {talks.groups:,} beginnings of {talks.shared:,} tokens"
+    new = " new" if talks.turns > 1 or talks.groups else ""
+    return f"{load.prompt:,}{new} tokens in{_drawn(load, 'prompt')}, {load.output:,} out{_drawn(load, 'output')}{again}"
 
 
 def _drawn(load: Load, of: str) -> str:
@@ -246,6 +258,9 @@ def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
     )
     most = served.most_blocks / outcome.room.blocks
     yield fact("cache", f"{outcome.kv_share:.1%} in use on average, {most:.1%} at most")
+    if served.found_tokens:
+        yield fact("prompts", f"{outcome.hit_share:.1%} of their tokens were in the cache")
+    yield from _fleet(outcome)
     yield fact("queue", f"{latency.mean_waiting:,.1f} requests wait on average")
     if outcome.grows:
         yield (
@@ -254,6 +269,26 @@ def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
         )
     elif outcome.may_grow:
         yield "NEAR SATURATION: with steps at the upper bound of their interval the queue grows"
+
+
+def _fleet(outcome: LoadOutcome) -> Iterator[str]:
+    """Engines beyond one, and the places from which keys and values were brought."""
+    fleet = outcome.served.fleet
+    if fleet is None:
+        return
+    for name, share in outcome.brought_shares.items():
+        if share:
+            yield fact("", f"keys and values of {share:.1%} of the prompts' tokens came {BROUGHT[name]}")
+    names = ("prompts", "answers") if len(fleet.busy) > 1 else ("replicas",)
+    busy = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, fleet.busy, strict=True))
+    yield fact(
+        "fleet", f"busy {busy} of the time; {fleet.most_up} replicas at most, {fleet.up_s / 3600:,.2f} hours of one"
+    )
+    if fleet.started or fleet.lost:
+        yield fact(
+            "",
+            f"{counted(fleet.started, 'replica')} started, {counted(fleet.lost, 'request')} sent again after failures",
+        )
 
 
 def _percentile(place: int, row: tuple[str, Spread, tuple[float, float]]) -> str:
@@ -325,6 +360,16 @@ def answer_json(answer: ServerAnswer) -> dict[str, Any]:
     return versioned("serving", found)
 
 
+def _fleet_json(one: LoadOutcome) -> dict[str, Any]:
+    """Shares of the prompts' tokens that were found and brought, and the work of replicas; nothing where requests share none."""
+    served = one.served
+    found: dict[str, Any] = {"prompt_hit_share": one.hit_share} if served.found_tokens or served.fleet else {}
+    if served.fleet:
+        found["brought_shares"] = one.brought_shares
+        found["fleet"] = picked(served.fleet, "busy up_s most_up started lost")
+    return found
+
+
 def _load_json(one: LoadOutcome) -> dict[str, Any]:
     load = one.load
     return (
@@ -338,6 +383,7 @@ def _load_json(one: LoadOutcome) -> dict[str, Any]:
             one,
             "overloaded=grows may_be_overloaded=may_grow cache_share=kv_share preemptions=served.preemptions steps=served.steps",
         )
+        | _fleet_json(one)
     )
 
 

@@ -102,7 +102,13 @@ def most_certain_text(several: Sequence[Stepper]) -> str:
 
 def server_line(run: ServingRun) -> str:
     """A server in one line."""
-    return f"{run.server.title}, {run.engine_name}"
+    fleet, prefill, more = run.fleet, run.prefill, ""
+    if prefill:
+        more = f"; {fleet.prefill_replicas} × tp {prefill.tp} for prompts, {fleet.replicas} × tp {run.server.tp} for answers, {run.gpus} GPUs"
+    elif not fleet.is_alone:
+        most = f" to {fleet.most_replicas}" if fleet.most_replicas else ""
+        more = f"; {fleet.replicas}{most} replicas, {run.gpus} GPUs, {fleet.router.replace('_', ' ')}"
+    return f"{run.server.title}, {run.engine_name}{more}"
 
 
 def step_json(found: ServedStep) -> dict[str, Any]:

@@ -11,7 +11,7 @@ load: {rate: 8, prompt: 600, output: 250}    # the keys of Load
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from predict.layers.part import parts_of
 from predict.model.spec import ModelSpec
 from predict.prices.sample_provenance import require_known
 from predict.serving.batch import StepBatch
+from predict.serving.fleet import FleetSettings, TierSettings
 from predict.serving.formats import QUANTIZATION, format_faults, stated_formats
 from predict.serving.requests import read_requests
 from predict.serving.server import (
@@ -104,8 +105,23 @@ def load_key_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
             yield _apart(f"{of}_max", f"load.{of}, a number; give load.{distribution} with it")
     if load.get("spread") and load.get("prompt_lengths") and load.get("output_lengths"):
         yield _apart("spread", "load.prompt_lengths and load.output_lengths, which have their own")
+    yield from prefix_faults(load)
     if all(load.get(key) for key in OF_PROMPTS):
         yield _apart("shared_tokens", "distinct_prompts, which are whole prompts")
+
+
+def prefix_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
+    """Keys of conversations that change nothing, or that say the same as others."""
+    prefix = load.get("prefix")
+    if not isinstance(prefix, Mapping):
+        return
+    for one, other in (("shared", "groups"), ("groups", "shared")):
+        if prefix.get(one) and not prefix.get(other):
+            problem = f"changes nothing without load.prefix.{other}; give it, or remove this"
+            yield Fault(path=f"load.prefix.{one}", problem=problem)
+    for key in OF_PROMPTS:
+        if load.get(key) and any(prefix.get(each) not in (None, 0, 1) for each in ("groups", "turns")):
+            yield _apart(key, "load.prefix, which says what prompts have in common")
 
 
 def prompt_key_faults(load: Load, traffic: Traffic) -> Iterator[Fault]:
@@ -143,6 +159,7 @@ def load_faults(server: Server, load: Load, traffic: Traffic | None) -> list[Fau
         return []
     if traffic is None:
         prompt, output = (longest_of(load, of) for of in ("prompt", "output"))
+        prompt = load.prefix.turns * prompt + (load.prefix.turns - 1) * output + load.prefix.shared
         path, which, fix = "load.prompt", "a request may have" if load.spread else "a request has", SHORTER
         if load.prompt_lengths or load.output_lengths:
             path, which, fix = "load", "a request may have", "cut them with load.prompt_max or load.output_max"
@@ -177,6 +194,8 @@ def _beyond(server: Server) -> str:
 # Tokens of a step compared with the requests that it serves.
 
 PATH = "engine.max_num_batched_tokens"
+MOST_S = 1e7
+"""Seconds of a load."""
 MOST_STEP_TOKENS = 2**22
 """Tokens of one step up to which its times are tabulated: a hundred times those of an engine set to large steps."""
 
@@ -209,7 +228,7 @@ def step_token_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
     return faults
 
 
-SECTIONS = ("model", "hardware", "profile", "placement", "engine", "speculation", "load")
+SECTIONS = ("model", "hardware", "profile", "placement", "engine", "speculation", "load", "fleet", "tiers")
 USUAL_HARDWARE = "H100"
 REQUIRED = {"model": "llama3-8b", "hardware": USUAL_HARDWARE}
 Values = dict[str, Any]
@@ -229,6 +248,31 @@ class ServingRun(LoadedRun):
     """The load as stated, or the means of the requests of its file."""
     traffic: Traffic | None = None
     """The requests of the load's file."""
+    fleet: FleetSettings = field(default_factory=FleetSettings)
+    """Replicas, and where prompts are computed."""
+    tiers: TierSettings = field(default_factory=TierSettings)
+    """Memory behind the cache."""
+
+    @property
+    def prefill(self) -> Server | None:
+        """The server that computes prompts where it is apart."""
+        if not self.fleet.prefill_replicas:
+            return None
+        placement = replace(self.server.placement, tp=self.fleet.prefill_tp or self.server.tp)
+        ranks = placement.gpus
+        cluster = self.server.cluster
+        if ranks != self.server.placement.gpus:
+            per_node = cluster.whole_node
+            nodes = -(-ranks // per_node)
+            cluster = cluster.on_fewer(nodes=nodes, gpus_per_node=-(-ranks // nodes))
+        return replace(self.server, placement=placement, cluster=cluster)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all replicas."""
+        decode = self.server.placement.gpus * max(self.fleet.replicas, self.fleet.most_replicas)
+        prefill = self.prefill
+        return decode + (prefill.placement.gpus * self.fleet.prefill_replicas if prefill else 0)
 
     @property
     def engine_name(self) -> str:
@@ -268,6 +312,10 @@ def load_serving(config: Config, overrides: Sequence[str] = ()) -> ServingRun:
         faults += format_faults(placement.precision, placement.kv_precision, hardware_facts(hardware))
     engine_name, engine = _engine(document, hardware, faults)
     load = _load(document, path.parent, faults)
+    fleet = _section(document, "fleet", FleetSettings, faults)
+    tiers = _section(document, "tiers", TierSettings, faults)
+    if model is not None and placement is not None and fleet is not None:
+        faults += fleet_faults(model, placement, fleet)
     speculation = _section(document, SPECULATION, Speculation, faults)
     draft = None
     if model is not None and placement is not None:
@@ -295,6 +343,8 @@ def load_serving(config: Config, overrides: Sequence[str] = ()) -> ServingRun:
         server=server,
         gpus_per_node=hardware_facts(hardware).gpus_per_node,
         load=load,
+        fleet=fleet or FleetSettings(),
+        tiers=tiers or TierSettings(),
     )
     if load.file:
         file = path.parent / load.file
@@ -380,6 +430,46 @@ def placement_faults(model: ModelSpec, placement: ServerPlacement) -> list[Fault
         problem = f"the {model.experts.count} experts of {model.name} do not divide among tp · dp = {ranks} GPUs; change tp or dp"
         faults.append(Fault(path="placement.expert_parallel", problem=problem))
     return faults
+
+
+def fleet_faults(model: ModelSpec, placement: ServerPlacement, fleet: FleetSettings) -> list[Fault]:
+    """Pools and autoscalers that do not go together, or that the model does not allow."""
+    found = []
+
+    def fault(key: str, problem: str) -> None:
+        found.append(Fault(path=f"fleet.{key}", problem=problem))
+
+    if fleet.prefill_tp and not (fleet.prefill_replicas or fleet.gpus):
+        fault("prefill_tp", "changes nothing without prefill_replicas or gpus; give one of them, or remove this")
+    elif fleet.prefill_tp:
+        of_prompts = placement_faults(model, replace(placement, tp=fleet.prefill_tp))
+        found += [replace(one, path="fleet.prefill_tp") for one in of_prompts if one.path == "placement.tp"]
+    if fleet.gpus:
+        least = placement.streams * (placement.tp + fleet.prefill_tp)
+        if fleet.replicas > 1 or fleet.prefill_replicas or fleet.most_replicas:
+            fault(
+                "gpus",
+                "cannot be combined with replicas, prefill_replicas or most_replicas, which it gives; remove these",
+            )
+        elif fleet.gpus < least:
+            fault("gpus", f"{fleet.gpus} is less than the {least} GPUs of one replica of each kind; raise it")
+    if fleet.prefill_replicas and fleet.most_replicas:
+        fault(
+            "most_replicas",
+            "cannot be combined with prefill_replicas: pools that are apart are not scaled yet; remove one of them",
+        )
+    if fleet.most_replicas and not fleet.replicas <= fleet.most_replicas:
+        fault(
+            "most_replicas",
+            f"{fleet.most_replicas} is less than replicas, {fleet.replicas}, the fewest that serve; raise it",
+        )
+    if bool(fleet.most_replicas) != bool(fleet.target_requests):
+        names = ("most_replicas", "target_requests")
+        given, missing = names if fleet.most_replicas else names[::-1]
+        fault(missing, f"missing beside fleet.{given}; give both, or none")
+    if any(not 0 <= at < MOST_S for at in fleet.failures_s):
+        fault("failures_s", f"a time is not from 0 to {MOST_S:,.0f}; give seconds of the load")
+    return found
 
 
 def drafts_of(
@@ -483,6 +573,11 @@ DECLARED_SECTIONS: Mapping[str, tuple[type, str]] = {
     "engine": (EngineSettings, "An engine of configs/engines by its `name`, and settings in place of its own."),
     SPECULATION: (Speculation, "Drafts of further tokens, which one step verifies."),
     "load": (Load, "The requests."),
+    "fleet": (
+        FleetSettings,
+        "Replicas of the server, what chooses among them, and the pool that computes prompts where it is apart.",
+    ),
+    "tiers": (TierSettings, "Memory behind the cache of keys and values."),
 }
 """Section → the dataclass whose fields are its keys, and its meaning."""
 ENGINE_NAME = "An engine of configs/engines."

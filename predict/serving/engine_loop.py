@@ -325,7 +325,8 @@ def release(requests: Requests, rules: Rules, levels: Levels, state: State, i: i
     """Free a request's blocks: its own, then those of its chain that nobody else holds, the last ones first."""
     numbers, mine, first = state.numbers, rules.own_nodes + i, requests.chain_start[i]
     make_known(requests, rules, state, i, state.computed[i])
-    write_through(requests, rules, levels, state, i)
+    if len(levels.ends) > 1:
+        write_through(requests, rules, levels, state, i)
     numbers[FREE] += state.held[i]
     if not rules.caching:
         numbers[UNUSED] += state.held[i]
@@ -389,8 +390,6 @@ def known_elsewhere(
     if state.source[i] >= 0:
         wanted[0] = max(0, min(requests.remote[i], most) - found)
         return int(found + wanted[0])
-    if len(wanted) == 1:
-        return found
     position = found // block
     for place in range(requests.chain_start[i], requests.chain_start[i + 1]):
         segment = requests.chain[place]
@@ -552,7 +551,8 @@ def admit(
 ) -> None:
     """Let waiting requests join, those preempted first, while tokens, places and blocks last."""
     numbers, block = state.numbers, rules.block
-    join_pulled(requests, rules, state, record, seen_until, now)
+    if numbers[PULLS] > 0:
+        join_pulled(requests, rules, state, record, seen_until, now)
     while numbers[BUDGET] > 0 and numbers[RUNNING] < rules.most_running and numbers[PULLS] < rules.most_running:
         i = next_request(requests, state, seen_until)
         if i < 0:
@@ -564,7 +564,9 @@ def admit(
         # a block of which only the last token is computed again is a new one
         again = base + own - found // block
         own, again = max(0, own - again), max(0, again - own)
-        end = known_elsewhere(requests, rules, levels, state, i, found, total - 1)
+        end = found
+        if state.source[i] >= 0 or len(levels.ends) > 1:
+            end = known_elsewhere(requests, rules, levels, state, i, found, total - 1)
         todo = min(total - end, rules.most_tokens if end > found else numbers[BUDGET])
         if todo < total - end and not rules.chunked:
             return
@@ -639,7 +641,8 @@ def count_chunk(requests: Requests, rules: Rules, state: State, i: int, todo: in
     if rules.window > 0:
         sums[WINDOW_PAIRS] += pairs_within(start, todo, rules.window)
         sums[WINDOW_READ] += min(start, rules.window)
-    make_known(requests, rules, state, i, start + todo)
+    if state.joined[i] > 0:
+        make_known(requests, rules, state, i, start + todo)
 
 
 # The loop itself.
@@ -655,7 +658,7 @@ def advance(
     requests: Requests, rules: Rules, levels: Levels, table: Table, state: State, record: Record, until: float
 ) -> None:
     """Serve the engine's queue, up to the first step that sees what arrives at `until`, or until there is nothing to do before."""
-    numbers, sums, totals = state.numbers, state.sums, record.totals
+    numbers, sums = state.numbers, state.sums
     before, now = state.clock[0], state.clock[1]
     wake, idle = until, False
     while (before if rules.asynchronous else now) < until:
@@ -663,12 +666,13 @@ def advance(
             sums[place] = 0.0
         numbers[BUDGET] = rules.most_tokens
         seen_until = before if rules.asynchronous else now
-        if not rules.asynchronous:
+        # calls are left out where they would do nothing, since each hands over all arrays
+        if not rules.asynchronous and numbers[ENDED] > 0:
             remove_ended(requests, rules, levels, state)
         given_back = take_back(requests, rules, levels, state, seen_until) if numbers[LENT] >= 0 else NEVER
         if continue_running(requests, rules, levels, state):
             admit(requests, rules, levels, state, record, seen_until, now)
-        if rules.asynchronous:
+        if rules.asynchronous and numbers[ENDED] > 0:
             remove_ended(requests, rules, levels, state)
         if sums[CHUNKS] + sums[DECODES] == 0:
             # nothing is in flight, so that the engine schedules at once, or waits for the next request
@@ -681,7 +685,7 @@ def advance(
             before = now
             continue
         time = step_us(sums, table)
-        steps = int(totals[STEPS])
+        steps = int(record.totals[STEPS])
         count_step(rules, state, record, now, time)
         before = now
         now += time
@@ -756,7 +760,8 @@ def repeat_decodes(
     decodes = sums[DECODES]
     arrival = until
     if numbers[RUNNING] < rules.most_running:
-        arrival = min(arrival, first_ready(state))
+        if numbers[PULLS] > 0:
+            arrival = min(arrival, first_ready(state))
         if numbers[NEXT] >= 0:
             arrival = min(arrival, requests.arrival[numbers[NEXT]])
     turns, start = 0, now
@@ -809,8 +814,6 @@ def step_us(sums: Any, table: Table) -> float:
 def remove_ended(requests: Requests, rules: Rules, levels: Levels, state: State) -> None:
     """Take the requests that have all their tokens out of the running ones. Those of which another pool goes on keep their blocks."""
     numbers, kept = state.numbers, 0
-    if numbers[ENDED] == 0:
-        return
     numbers[ENDED] = 0
     for place in range(numbers[RUNNING]):
         i = state.running[place]

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
 
 from predict.interval import Interval
-from predict.serving.batch import StepBatch
+from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
+from predict.serving.fleet import Pool, serve_fleet, ways_of
 from predict.serving.kv_cache import CacheRoom
 from predict.serving.latency import WATCHED, Latency, RequestTimes, latency_of, times_of
 from predict.serving.requests import at_rate_of, played_again
 from predict.serving.server import EngineSettings
-from predict.serving.simulate import Served, capacity_interval, capacity_per_s, serve
+from predict.serving.simulate import Served, capacity_interval, places_of, saturated_per_s, serve
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
 from predict.serving.traffic import Load, Traffic, at_rate, every, traffic_of
+from sampling.units import SECOND_US
 
 GROWING = 0.03
 """Share of the arrivals by which a queue grows that is not chance: below saturation it is under 0.01 in a minute."""
@@ -43,12 +48,23 @@ class LoadOutcome:
     def mean_batch(self) -> StepBatch:
         """A step with as many decodes as there are requests in a step on average, each halfway through its answer."""
         load = self.load
-        return StepBatch(decodes=(load.prompt + load.output // 2,) * max(1, round(self.served.mean_requests)))
+        return StepBatch(decodes=(load.mean_prompt + load.output // 2,) * max(1, round(self.served.mean_requests)))
 
     @property
     def kv_share(self) -> float:
         """Share of the cache's blocks in use, on average over the time of steps."""
         return self.served.mean_blocks / self.room.blocks
+
+    @property
+    def hit_share(self) -> float:
+        """Share of the tokens of prompts that requests found in the cache of their engine when they were first scheduled."""
+        return self.served.found_tokens / float(self.served.traffic.prompt.sum())
+
+    @property
+    def brought_shares(self) -> dict[str, float]:
+        """Share of the tokens of prompts whose keys and values came from each place other than that cache."""
+        fleet, tokens = self.served.fleet, float(self.served.traffic.prompt.sum())
+        return {name: brought / tokens for name, brought in fleet.brought_tokens.items()} if fleet else {}
 
     @property
     def grows(self) -> bool:
@@ -87,12 +103,67 @@ class LoadOutcome:
         return not load.concurrency and growth > GROWING * load.rate / self.replicas and grown >= LEAST_GROWN
 
 
+BUSY = 0.85
+"""Share of the time in which a pool for prompts may be busy: above it first tokens wait long, whatever the load."""
+SIZES = 40
+"""Batches that the best one is looked for among."""
+Tables = tuple[StepTable, ...]
+"""The steps of each pool of engines."""
+
+
+def with_replicas(run: ServingRun, stepper: Stepper, tpot_us: float) -> ServingRun:
+    """The run with the replicas that its GPUs hold; of two pools, those whose slower one does most requests by steps that are all full."""
+    fleet, each = run.fleet, run.server.placement.gpus
+    if not fleet.prefill_tp:
+        return replace(run, fleet=replace(fleet, gpus=0, replicas=max(1, fleet.gpus // each)))
+    apart = replace(run, fleet=replace(fleet, gpus=0, prefill_replicas=1))
+    assert apart.prefill is not None
+    of_prompts = apart.prefill.placement.gpus
+    prompts = prompts_per_s(Stepper(apart.prefill, stepper.coefficients), run.load.mean_prompt)
+    answers = answers_per_s(stepper, run.load.mean_prompt, run.load.output, tpot_us)
+    most = max(1, (fleet.gpus - each) // of_prompts)
+    paces = {}
+    for count in range(1, most + 1):
+        others = max(1, (fleet.gpus - count * of_prompts) // each)
+        paces[count, others] = min(BUSY * count * prompts, others * answers)
+    prefill, replicas = max(paces, key=lambda numbers: (paces[numbers], -sum(numbers)))
+    return replace(run, fleet=replace(fleet, gpus=0, prefill_replicas=prefill, replicas=replicas))
+
+
+def prompts_per_s(stepper: Stepper, prompt: int) -> float:
+    """Prompts of so many tokens that a replica computes in a second: whole ones together in a step, or one in chunks."""
+    most = stepper.server.engine.max_num_batched_tokens
+    chunks = [Chunk(tokens=min(most, prompt - start), context=start) for start in range(0, prompt, most)]
+    together = max(1, min(most // prompt, stepper.server.engine.max_num_seqs))
+    batches = [StepBatch(chunks=(chunk,) * together) for chunk in chunks]
+    times_us = stepper.table.times_us(sums_of(batches, stepper.server.window))
+    return together / float(times_us.sum()) * SECOND_US
+
+
+def answers_per_s(stepper: Stepper, prompt: int, output: int, tpot_us: float) -> float:
+    """Answers that a replica makes in a second with as many requests at once as its cache holds and as keep the time per token."""
+    engine = stepper.server.engine
+    held = stepper.room.sequences(prompt + output, engine.block_size)
+    sizes = np.unique(np.geomspace(1, max(1, min(held, engine.max_num_seqs)), SIZES).astype(int))
+    batches = [StepBatch(decodes=(prompt + output // 2,) * int(size)) for size in sizes]
+    times_us = stepper.table.times_us(sums_of(batches, stepper.server.window))
+    kept = times_us <= tpot_us
+    rates = np.where(kept if kept.any() else sizes == 1, sizes / times_us, 0.0)
+    return float(rates.max()) / output * SECOND_US
+
+
 class LoadedServer:
     """A serving run whose loads are simulated."""
 
-    def __init__(self, run: ServingRun, stepper: Stepper) -> None:
+    def __init__(self, run: ServingRun, stepper: Stepper, tpot_us: float = inf) -> None:
+        """`tpot_us` is the time per token up to which answers count, for pools that are to keep pace."""
+        if run.fleet.gpus:
+            run = with_replicas(run, stepper, tpot_us)
         self.run, self.stepper = run, stepper
         self.room = stepper.room
+        prefill = run.prefill
+        self.prefill = Stepper(prefill, stepper.coefficients) if prefill else None
+        """The steps of the pool that computes prompts, where it is apart."""
 
     @property
     def engine(self) -> EngineSettings:
@@ -102,6 +173,41 @@ class LoadedServer:
         return replace(engine, asynchronous=self._asynchronous, max_num_seqs=places)
 
     @property
+    def tables(self) -> tuple[Tables, Tables, Tables]:
+        """The steps at the lower bound of their interval, in the middle, and at the upper bound: of prompts first where they are apart."""
+        of_pools = [stepper.tables for stepper in (self.prefill, self.stepper) if stepper]
+        low, middle, high = zip(*of_pools, strict=True)
+        return low, middle, high
+
+    @property
+    def is_fleet(self) -> bool:
+        """Whether there is more between requests and steps than one engine: other engines, or tiers behind its cache."""
+        run = self.run
+        return not run.fleet.is_alone or bool(run.tiers.used) or bool(run.load.prefix.turns > 1)
+
+    @property
+    def shares(self) -> int:
+        """Replicas of attention of which one is simulated for all; a fleet's are simulated one by one."""
+        return 1 if self.is_fleet else self.run.server.placement.streams
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """The engines: those that compute prompts first where they are apart. Each replica of attention is one."""
+        fleet, each = self.run.fleet, self.run.server.placement.streams
+        answers = Pool(engines=each * max(fleet.replicas, fleet.most_replicas), blocks=self.room.pool)
+        if self.prefill is None:
+            return (answers,)
+        return Pool(engines=each * fleet.prefill_replicas, blocks=self.prefill.room.pool), answers
+
+    def serve(self, traffic: Traffic, tables: Tables) -> Served:
+        """The traffic, served with these steps."""
+        if not self.is_fleet:
+            return serve(self.engine, self.room.pool, tables[0], traffic)
+        run = self.run
+        ways = ways_of(run.server, run.prefill, run.tiers, run.fleet.layerwise)
+        return serve_fleet(self.engine, self.pools, tables, traffic, run.fleet, ways)
+
+    @property
     def _asynchronous(self) -> bool:
         return self.run.server.engine.asynchronous and self.stepper.coefficients.asynchronous
 
@@ -109,7 +215,7 @@ class LoadedServer:
     def at_once(self) -> int:
         """Requests of the load's mean lengths that run at once on one replica: as many as its cache holds, and the engine takes."""
         load = self.run.load
-        held = self.room.sequences(load.prompt + load.output, self.engine.block_size)
+        held = self.room.sequences(load.mean_prompt + load.output, self.engine.block_size)
         return min(held, self.engine.max_num_seqs)
 
     @property
@@ -123,7 +229,7 @@ class LoadedServer:
     def under(self, load: Load, traffic: Traffic | None = None) -> LoadOutcome:
         """The outcome of a load, or of one replica's requests in its place."""
         requests = traffic or self._requests(load)
-        low, middle, high = (serve(self.engine, self.room.pool, table, requests) for table in self.stepper.tables)
+        low, middle, high = (self.serve(requests, tables) for tables in self.tables)
         factors = self.stepper.first_token_factors(requests)
         return LoadOutcome(
             load=load,
@@ -132,7 +238,7 @@ class LoadedServer:
             high=latency_of(high, self.client, factors.high),
             served=middle,
             room=self.room,
-            replicas=self.run.server.placement.streams,
+            replicas=self.shares,
         )
 
     def at_rates(self, rates: Sequence[float]) -> Iterator[LoadOutcome]:
@@ -143,22 +249,24 @@ class LoadedServer:
     def capacity(self) -> Interval:
         """Requests per second of all replicas beyond which the queue grows, with interval; faster steps carry more."""
         load = self._share(self.run.load)
-        replicas = self.run.server.placement.streams
+        each = self.pools[-1]
+        places = places_of(self.engine, each.blocks, load) * (each.engines if self.is_fleet else 1)
         high, middle, low = (
-            replicas * capacity_per_s(self.engine, self.room.pool, table, load, self._recorded)
-            for table in self.stepper.tables
+            self.shares
+            * saturated_per_s(lambda traffic, tables=tables: self.serve(traffic, tables), places, load, self._recorded)  # type: ignore[misc]
+            for tables in self.tables
         )
         return capacity_interval(low, middle, high)
 
-    def times_at(self, rate: float, table: StepTable | None = None) -> RequestTimes:
-        """The times of SEARCHED requests or more of the config's load at a rate, with the steps of another table than the middle one."""
+    def times_at(self, rate: float, tables: Tables | None = None) -> RequestTimes:
+        """The times of SEARCHED requests or more of the config's load at a rate, with the steps of other tables than the middle ones."""
         requests = self._requests(at_rate(self.run.load, rate), SEARCHED)
-        return times_of(serve(self.engine, self.room.pool, table or self.stepper.table, requests), self.client)
+        return times_of(self.serve(requests, tables or self.tables[1]), self.client)
 
     @property
     def _recorded(self) -> Traffic | None:
         """The requests of the config's file that one replica gets."""
-        return self.run.traffic and every(self.run.traffic, self.run.server.placement.streams)
+        return self.run.traffic and every(self.run.traffic, self.shares)
 
     def _requests(self, load: Load, least: int = 0) -> Traffic:
         """One replica's requests of a load, at least so many of them in an open loop: drawn, or those of the config's file at its rate."""
@@ -170,6 +278,6 @@ class LoadedServer:
 
     def _share(self, load: Load) -> Load:
         """The load of one replica."""
-        replicas = self.run.server.placement.streams
+        replicas = self.shares
         concurrency = -(-load.concurrency // replicas)
         return replace(load, rate=load.rate / replicas, concurrency=concurrency)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,7 @@ from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import load_serving
 from predict.serving.latency import RequestTimes, times_of
-from predict.serving.loaded_server import LoadedServer, LoadOutcome
-from predict.serving.step_table import StepTable
+from predict.serving.loaded_server import LoadedServer, LoadOutcome, Tables
 from predict.serving.stepper import Stepper
 from sampling.errors import Checks, InfeasibleError, UserError
 from sampling.files.faults import did_you_mean, shown
@@ -54,7 +53,7 @@ def cost_at_rate(server: LoadedServer, outcome: LoadOutcome, rate: Interval, pri
     """The cost at a rate with its bounds, of requests like those of `outcome`, the load at that rate."""
     run = server.run
     gpu_hour = price.per_gpu(run.gpus_per_node)
-    per_s = gpu_hour * run.server.placement.gpus / SECONDS_PER_HOUR
+    per_s = gpu_hour * run.gpus / SECONDS_PER_HOUR
     request = rate.dividing(per_s)
     traffic, share = outcome.served.traffic, prompts_share(server, outcome)
     prompt, output = (float(tokens.mean()) for tokens in (traffic.prompt, traffic.output))
@@ -230,11 +229,11 @@ def rate_of_objectives(
 ) -> ObjectivesRate:
     """The highest rate at which the objectives hold, with its interval: slower steps hold at lower rates. InfeasibleError where they do
     not even hold for a request by itself."""
-    fast, middle, slow = server.stepper.tables
+    fast, middle, slow = server.tables
 
-    def edge(table: StepTable, most: float) -> Bracket:
+    def edge(tables: Tables, most: float) -> Bracket:
         def holds(rate: float) -> bool:
-            times = server.times_at(rate, table)
+            times = server.times_at(rate, tables)
             report()
             return all(one.holds(times) for one in objectives)
 
@@ -284,6 +283,11 @@ class Questions:
     """The rate at which first tokens become slow, by which the published formula calls a server saturated."""
     objectives: tuple[ServiceObjective, ...] = ()
     price: Price | None = None
+
+    @property
+    def tpot_us(self) -> float:
+        """The least time per token that an objective bounds; infinite without one."""
+        return min((one.limit_us for one in self.objectives if one.figure == "tpot"), default=inf)
 
     @property
     def simulations(self) -> int:
@@ -438,4 +442,4 @@ def serving_answer(
             weights = chosen_coefficients(model, None if coefficients is None else Path(coefficients))
         with checks.one():
             run = load_serving(config, overrides)
-    return answer(LoadedServer(run, Stepper(run.server, weights)), questions, progress)
+    return answer(LoadedServer(run, Stepper(run.server, weights), questions.tpot_us), questions, progress)

@@ -1,6 +1,7 @@
-"""Requests from a file: a CSV table, or JSON that a load generator wrote (request_json.py).
+"""Requests from a file: a CSV table, JSON that a load generator wrote, or the JSON lines of a public trace.
 
 arrival_s,prompt,output[,prompt_id][,ttft_ms,e2e_ms]        seconds from any zero; equal prompt_id mean the same prompt
+{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353, …]}     a line of a trace with hashed blocks
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from predict.serving.traffic import Traffic, cut_short, shortest_of_each
-from regressors.features.arrays import Floats
+from predict.serving.traffic import Chains, Traffic, cut_short, shortest_of_each
+from regressors.features.arrays import Floats, Ints
 from sampling.errors import ConfigError
 from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import Fault, config_error, shown
@@ -111,6 +112,115 @@ def _are_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(map(_is_number, values))
 
 
+# Public traces whose requests name the blocks of their prompts: one JSON object a line.
+#
+# - Mooncake's (github.com/kvcache-ai/Mooncake, FAST25-release/traces): timestamp in ms, input_length, output_length, and hash_ids of blocks of
+#   512 tokens, the last of which may be shorter;
+# - those of Alibaba's Qwen service (github.com/alibaba-edu/qwen-bailian-usagetraces-anon): the same keys, timestamp in seconds, blocks of 16.
+#
+# An id stands for a block and all that comes before it.
+
+TRACE_KEYS = ("timestamp", "input_length", "output_length")
+TRACE_SUFFIXES = (".jsonl", ".ndjson")
+BLOCKS = (16, 512)
+"""Tokens of a block in these traces."""
+OF_SECONDS = 16
+"""Tokens of a block in those whose times are seconds; others have milliseconds."""
+
+
+def read_trace(path: Path) -> Traffic:
+    """The requests of a trace, in order of arrival and from the first one on. ConfigError names the first line with a fault."""
+    try:
+        lines = read_text(path).splitlines()
+    except NotReadError as error:
+        raise ConfigError(f"{path}: {error}; give a file of requests") from None
+    rows = [_traced(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not rows:
+        raise ConfigError(f"{path}: holds no requests; give a line for each, with {', '.join(TRACE_KEYS)}")
+    order = np.argsort([row["timestamp"] for row in rows], kind="stable")
+    arrival, prompt, output = (np.array([row[key] for row in rows])[order] for key in TRACE_KEYS)
+    ids = [np.array(rows[place].get("hash_ids") or [], dtype=np.int64) for place in order]
+    block = _block_of(path, prompt, np.array([len(each) for each in ids]))
+    return Traffic(
+        arrival_us=(arrival - arrival[0]) * (SECOND_US if block == OF_SECONDS else 1e3),
+        prompt=prompt,
+        output=output,
+        shared=np.zeros_like(prompt),
+        group=np.full(len(prompt), -1),
+        chains=chains_of_blocks(ids, prompt, block) if block else None,
+        place=order + 1,
+    )
+
+
+def _traced(path: Path, number: int, line: str) -> JsonRow:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        raise ConfigError(f"{path}: line {number} is not a JSON object; give {', '.join(TRACE_KEYS)} and hash_ids")
+    for key in TRACE_KEYS:
+        value: Any = row.get(key)
+        least, most = (0, 1e12) if key == "timestamp" else (1, 1e8)
+        if type(value) not in (int, float) or not least <= value <= most or (least and value != int(value)):
+            fix = "a time of 0 or more" if key == "timestamp" else "whole tokens from 1"
+            raise ConfigError(f"{path}: line {number}: {key}: {shown(value)} is out of range; give {fix}")
+    ids = row.get("hash_ids", [])
+    if not isinstance(ids, list) or not all(type(each) is int and abs(each) < 2**62 for each in ids):
+        raise ConfigError(
+            f"{path}: line {number}: hash_ids: is not a list of whole numbers; give the ids of the prompt's blocks"
+        )
+    return row
+
+
+def _block_of(path: Path, prompt: Ints, blocks: Ints) -> int:
+    """Tokens of a block: the fewest of BLOCKS with which every prompt has as many as it has ids; 0 where there are no ids."""
+    if not blocks.any():
+        return 0
+    known = blocks > 0
+    for block in BLOCKS:
+        if (abs(blocks[known] - prompt[known] / block) <= 1).all():
+            return block
+    at = int(np.argmax(known & (abs(blocks - prompt / BLOCKS[-1]) > 1)))
+    raise ConfigError(
+        f"{path}: request {at + 1} has {prompt[at]} tokens and {blocks[at]} hash_ids; give one for each block of {' or '.join(map(str, BLOCKS))} tokens"
+    )
+
+
+def chains_of_blocks(ids: Sequence[Ints], prompt: Ints, block: int) -> Chains:
+    """The tree of prompts whose blocks have ids; blocks that a single request has are left out, and those that always come together are one
+    segment."""
+    counts = np.array([len(each) for each in ids])
+    first = np.concatenate(([0], np.cumsum(counts)))
+    flat = np.concatenate(ids)
+    depth = np.arange(len(flat)) - np.repeat(first[:-1], counts)
+    named = np.zeros(len(flat), dtype=np.int64)
+    # an id stands for all that comes before it: blocks are named level by level, by their own id and the name before
+    for level in range(int(counts.max())):
+        here = np.flatnonzero(depth == level)
+        before = named[here - 1] if level else np.zeros(len(here), dtype=np.int64)
+        named[here] = np.unique(np.stack((before, flat[here])), axis=1, return_inverse=True)[1].ravel()
+        named[here] += 1 + (named.max() if level else 0)
+    users = np.bincount(named)[named]
+    shared = users > 1
+    starts = shared & ((depth == 0) | (np.concatenate(([0], users[:-1])) != users))
+    whose = np.repeat(np.arange(len(ids)), counts)
+    _, of_first, segment = np.unique(named[starts], return_index=True, return_inverse=True)
+    # a segment ends where the next begins, or what is shared of the request does
+    place = np.flatnonzero(starts)
+    shared_of = np.bincount(whose, weights=shared, minlength=len(ids)).astype(np.int64)
+    following = np.concatenate((depth[place][1:], [0]))
+    is_last = np.concatenate((whose[place][1:] != whose[place][:-1], [True]))
+    until = np.where(is_last, shared_of[whose[place]], following)
+    ends = np.minimum(until * block, prompt[whose[place]])
+    return Chains(
+        first=np.concatenate(([0], np.cumsum(np.bincount(whose, weights=starts, minlength=len(ids)).astype(np.int64)))),
+        segment=segment.astype(np.int64),
+        begins=(depth[place] * block)[of_first],
+        ends=ends[of_first],
+    )
+
+
 Row = TypeVar("Row")
 Request = TypeVar("Request", bound="FileRequest")
 Milliseconds = Annotated[float, Key(maximum=1e9)]
@@ -162,6 +272,8 @@ class MeasuredRequests:
 
 def read_requests(path: Path) -> Traffic:
     """The requests of a file, in order of arrival and from the first one on. ConfigError lists the first faults of its rows."""
+    if path.suffix.lower() in TRACE_SUFFIXES:
+        return read_trace(path)
     return _traffic(_read(path, FileRequest))
 
 
@@ -277,6 +389,7 @@ def played_again(recorded: Traffic, count: int) -> Traffic:
         output=np.tile(recorded.output, rounds),
         shared=np.tile(np.where(several, recorded.shared, 0), rounds),
         group=np.tile(np.where(several, recorded.group, -1), rounds),
+        chains=recorded.chains and recorded.chains.chosen(np.tile(np.arange(len(recorded)), rounds)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, exp, log
@@ -17,7 +18,7 @@ from predict.serving.requests import in_closed_loop
 from predict.serving.server import EngineSettings
 from predict.serving.speculation import RING, accepted_tokens
 from predict.serving.step_table import StepTable
-from predict.serving.traffic import Chains, Load, Traffic, traffic_of
+from predict.serving.traffic import Chains, Load, Prefix, Traffic, traffic_of
 from regressors.features.arrays import Floats, Ints
 from sampling.errors import InfeasibleError
 from sampling.files.machine_code import compiled, pays
@@ -27,6 +28,23 @@ STRIDE = 1021
 """Decodes by which the draws of accepted drafts of one request are ahead of those of the request before it."""
 AT_ONCE = 8
 """Tokens that a turn of the loop makes, at least: steps that repeat are played at once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetUse:
+    """The work of a fleet under a load, beyond what its requests saw."""
+
+    up_s: float
+    """Seconds for which replicas were up, all together."""
+    busy: tuple[float, ...]
+    """Share of that time in steps, by pool: prompts first where they are apart."""
+    brought_tokens: dict[str, float]
+    """Tokens whose keys and values came from each place other than the cache of its engine."""
+    lost: int
+    """Requests that failures interrupted."""
+    started: int
+    """Replicas that were started."""
+    most_up: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -55,6 +73,8 @@ class Served:
     """Prompt tokens that were computed."""
     found_tokens: float
     """Prompt tokens that requests found in the cache when they were first scheduled."""
+    fleet: FleetUse | None = None
+    """Of many engines, or one with tiers: what lies between them."""
 
 
 def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Traffic, *, traced: int = 0) -> Served:
@@ -271,12 +291,11 @@ LEAST_PLACES = 32
 """Places by which rounds are counted, at least: ends of fewer requests are too few for a rate."""
 
 
-def capacity_per_s(
-    engine: EngineSettings, pool: BlockPool, table: StepTable, load: Load, recorded: Traffic | None = None
+def saturated_per_s(
+    serve_all: Callable[[Traffic], Served], places: int, load: Load, recorded: Traffic | None = None
 ) -> float:
     """Requests per second that are done while the queue is never empty, of a load or of recorded requests, all of which
-    count: a higher rate makes the queue grow without end."""
-    places = _places(engine, pool, load)
+    count: a higher rate makes the queue grow without end. `places` are the requests that run at once."""
     full = 2 * places
     rounds = max(ROUNDS, ceil(len(recorded or ()) / places) + 2)
     count = (rounds + 3) * places
@@ -284,7 +303,7 @@ def capacity_per_s(
         traffic = traffic_of(replace(load, rate=0.0, concurrency=full, requests=count, start="staggered"))
     else:
         traffic = in_closed_loop(recorded, full, count)
-    served = serve(engine, pool, table, traffic)
+    served = serve_all(traffic)
     ends = np.sort(served.last_us)
     # the loop starts with answers that are cut short; whole rounds after these, by the mean of neighbouring ends
     first, last = full + places, full + (rounds - 1) * places
@@ -304,10 +323,19 @@ def capacity_interval(low: float, median: float, high: float) -> Interval:
     return Interval(median=median, low=median * exp(-below), high=high)
 
 
-def _places(engine: EngineSettings, pool: BlockPool, load: Load) -> int:
+def places_of(engine: EngineSettings, pool: BlockPool, load: Load) -> int:
     """Requests that may run at once: those that the engine takes, or whose prompts the cache holds where they have nothing in common."""
-    if load.distinct_prompts or load.shared_tokens or load.file:
+    if load.distinct_prompts or load.shared_tokens or load.file or load.prefix != Prefix():
         return engine.max_num_seqs
     shortest = max(1, round(load.prompt * (1 - load.spread)))
     held = pool.blocks // int(pool.needed(np.array(shortest), engine.block_size))
     return max(LEAST_PLACES, min(engine.max_num_seqs, held))
+
+
+def capacity_per_s(
+    engine: EngineSettings, pool: BlockPool, table: StepTable, load: Load, recorded: Traffic | None = None
+) -> float:
+    """Requests per second that one engine carries (see `saturated_per_s`)."""
+    return saturated_per_s(
+        lambda traffic: serve(engine, pool, table, traffic), places_of(engine, pool, load), load, recorded
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -61,6 +61,10 @@ class Traffic:
     """Identity of the shared tokens; −1 for none."""
     chains: Chains | None = None
     """Shared tokens as a tree, in place of the groups' ones."""
+    after: Ints | None = None
+    """The next turn of each request's conversation, or −1. Turns that follow on others arrive at inf, and come after those that do not."""
+    pause_us: Floats | None = None
+    """µs from a request's last token to that turn."""
     in_flight: int = 0
     """Requests in flight of a closed loop, in which the others arrive as these end; 0 for an open one."""
     is_settled: bool = False
@@ -77,7 +81,7 @@ class Traffic:
             if len(values) and values.min() < 1:
                 place = int(values.argmin())
                 wrong.append(f"{name}: request {place} has {values[place]} tokens; give 1 or more")
-        if len(self.arrival_us) and (np.diff(self.arrival_us) < 0).any():
+        if len(self.arrival_us) and (self.arrival_us[1:] < self.arrival_us[:-1]).any():
             wrong.append("arrivals are not in order of time; sort the requests")
         if wrong:
             raise UserError("\n".join(f"traffic: {one}" for one in wrong))
@@ -106,6 +110,20 @@ class Traffic:
     def rate(self) -> float:
         """Requests per second in that time; 0 where all arrive at once."""
         return (len(self) - 1) / self.span_s if self.span_s else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prefix:
+    """Conversations: each turn's prompt is all that was said before, and `load.prompt` new tokens."""
+
+    groups: Annotated[int, Key(minimum=0)] = 0
+    """Different beginnings, such as system prompts with their tools; each conversation has one of them, drawn evenly. 0 for none."""
+    shared: Annotated[int, Key(minimum=0)] = 0
+    """Tokens of each beginning."""
+    turns: Annotated[int, Key(minimum=1, maximum=1000)] = 1
+    """Requests of a conversation; an agent has one for each answer of a tool."""
+    pause_s: Annotated[float, Key(minimum=0, maximum=1e5)] = 0.0
+    """Seconds from the end of an answer to the next turn, on average, with exponential chance: a user's, or a tool's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,9 +161,18 @@ class Load:
     """Different prompts that are sent again and again; 0 for each request its own."""
     shared_tokens: Annotated[int, Key(minimum=0)] = 0
     """Leading tokens that all prompts have in common, such as a system prompt, where each request has its own prompt."""
+    prefix: Prefix = field(default_factory=Prefix)
+    """Conversations and prefixes that they share."""
     file: str = ""
-    """File of requests (CSV or lifecycle JSON), relative to the config, in place of all of these; where it does not say which prompts are
+    """File of requests (CSV, JSON or JSON lines), relative to the config, in place of all of these; where it does not say which prompts are
     the same, distinct_prompts or shared_tokens does."""
+
+    @property
+    def mean_prompt(self) -> int:
+        """Tokens of a prompt on average, with what was said before."""
+        before = self.prefix.shared if self.prefix.groups else 0
+        turns = self.prefix.turns
+        return before + round((turns + 1) / 2 * self.prompt + (turns - 1) / 2 * self.output)
 
 
 MOST_REQUESTS = 2_000_000
@@ -164,6 +191,8 @@ def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
         raise UserError(
             f"load: {count:,} requests are more than {MOST_REQUESTS:,}; give a shorter duration_s or a lower rate"
         )
+    if load.prefix.groups or load.prefix.turns > 1:
+        return _conversations(load, count, draw)
     prompt, output = (_lengths(load, of, count, draw) for of in ("prompt", "output"))
     group, shared = np.full(count, -1), np.zeros(count, dtype=np.int64)
     if load.distinct_prompts > MOST_REQUESTS:
@@ -187,6 +216,47 @@ def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
         group=group,
         in_flight=in_flight,
         is_settled=staggered,
+    )
+
+
+def _conversations(load: Load, count: int, draw: np.random.Generator) -> Traffic:
+    """The turns of conversations: first ones arrive as the load says, at the rate of all turns together; others follow on them."""
+    turns, groups = load.prefix.turns, load.prefix.groups
+    talks = max(1, -(-count // turns))
+    new, output = (_lengths(load, of, talks * turns, draw).reshape(turns, talks) for of in ("prompt", "output"))
+    beginning = load.prefix.shared if groups else 0
+    said = beginning + np.cumsum(new + output, axis=0)
+    prompt = said - output
+    # segments: the beginnings, then each turn but the last of each conversation, which nobody goes on from
+    of_group = draw.integers(max(1, groups), size=talks)
+    own = groups + np.arange((turns - 1) * talks).reshape(turns - 1, talks)
+    begins = np.concatenate(([0] * groups, np.vstack((np.full(talks, beginning), said[:-1]))[: turns - 1].ravel()))
+    ends = np.concatenate(([beginning] * groups, said[: turns - 1].ravel()))
+    chains = [
+        np.concatenate((of_group[None][: bool(groups)], own[: min(turn + 1, turns - 1)])).T for turn in range(turns)
+    ]
+    first = np.concatenate([np.full(talks, each.shape[1]) for each in chains])
+    in_flight = min(load.concurrency, talks)
+    starts = replace(load, rate=load.rate / turns)
+    arrival_us = np.full((turns, talks), np.inf)
+    arrival_us[0] = _arrivals_us(starts, talks, draw)
+    place = np.arange(turns * talks).reshape(turns, talks)
+    after = np.vstack((place[1:], np.full((1, talks), -1)))
+    return Traffic(
+        arrival_us=arrival_us.ravel(),
+        prompt=prompt.ravel(),
+        output=output.ravel(),
+        shared=np.zeros(turns * talks, dtype=np.int64),
+        group=np.full(turns * talks, -1),
+        chains=Chains(
+            first=np.concatenate(([0], np.cumsum(first))),
+            segment=np.concatenate([each.ravel() for each in chains]).astype(np.int64),
+            begins=begins.astype(np.int64),
+            ends=ends.astype(np.int64),
+        ),
+        after=after.ravel() if turns > 1 else None,
+        pause_us=draw.exponential(load.prefix.pause_s, turns * talks) * SECOND_US if turns > 1 else None,
+        in_flight=in_flight,
     )
 
 

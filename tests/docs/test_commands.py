@@ -27,6 +27,7 @@ MINUTES = (
     "predict explore",
     "predict record",
     "predict history",
+    "predict search docs/examples/serving/llama3-70b-pools.yml",
 )
 """Commands that train or time for real, serve until they are ended, or keep runs in the user's data; tests of their own run them,
 as `test_first_hour` runs those of the README."""

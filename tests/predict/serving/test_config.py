@@ -80,3 +80,33 @@ def test_scaled_rotary_embeddings_have_more_positions(scaling: dict[str, Any] | 
     spec = read_model({**keys, **sizes, "rope_scaling": scaling}, name="scaled").spec
     assert spec is not None
     assert spec.max_positions == positions
+
+
+@pytest.mark.parametrize(
+    ("settings_of", "fault"),
+    [
+        (["fleet.prefill_tp=2"], r"fleet\.prefill_tp: changes nothing without prefill_replicas"),
+        (["fleet.prefill_replicas=1", "fleet.prefill_tp=3"], r"fleet\.prefill_tp: 3 does not divide the 32 heads"),
+        (["fleet.most_replicas=4"], r"fleet\.target_requests: missing beside fleet\.most_replicas"),
+        (["fleet.replicas=5", "fleet.most_replicas=4", "fleet.target_requests=9"], r"4 is less than replicas, 5"),
+        (["fleet.prefill_replicas=1", "fleet.most_replicas=4", "fleet.target_requests=9"], "are not scaled yet"),
+        (["fleet.failures_s=[-1]"], r"fleet\.failures_s"),
+        (["load.prefix.shared=100"], r"load\.prefix\.shared: changes nothing without load\.prefix\.groups"),
+        (
+            ["load.prefix.turns=3", "load.shared_tokens=20"],
+            r"load\.shared_tokens: cannot be combined with load\.prefix",
+        ),
+        (["load.prefix.turns=12"], "12,700|10,000|more than the 8,192 positions"),
+        (["tiers.host_gib=-1"], r"tiers\.host_gib"),
+    ],
+)
+def test_faults_of_fleets_and_conversations(settings_of: list[str], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        load_serving(CONFIG, settings_of)
+
+
+def test_a_pool_for_prompts_has_a_plan_of_its_own() -> None:
+    run = load_serving(CONFIG, ["fleet.prefill_replicas=3", "fleet.prefill_tp=2", "fleet.replicas=2", "placement.tp=4"])
+    assert run.prefill is not None
+    assert (run.prefill.tp, run.server.tp, run.gpus) == (2, 4, 3 * 2 + 2 * 4)
+    assert run.prefill.cluster.gpus_per_node == 2

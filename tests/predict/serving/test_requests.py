@@ -8,11 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import rate_of_slow_first_tokens
-from predict.serving.requests import at_rate_of, in_closed_loop, played_again, read_measured_requests, read_requests
+from predict.serving.requests import (
+    at_rate_of,
+    chains_of_blocks,
+    in_closed_loop,
+    played_again,
+    read_measured_requests,
+    read_requests,
+)
 from predict.serving.stepper import stepper
 from predict.serving.traffic import Traffic
 from sampling.errors import ConfigError
@@ -218,3 +227,59 @@ def test_a_files_path_counts_from_the_configs_folder(tmp_path: Path, monkeypatch
     assert load_serving(config).load == by_setting.load
     with pytest.raises(ConfigError, match=r"--set: load\.file: 'other\.csv' .*from the config's folder"):
         load_serving(config, ["load.file=other.csv"])
+
+
+TRACE = """\
+{"timestamp": 27482, "input_length": 1500, "output_length": 52, "hash_ids": [46, 47, 48]}
+{"timestamp": 30535, "input_length": 1472, "output_length": 26, "hash_ids": [46, 47, 2366]}
+{"timestamp": 30535, "input_length": 1024, "output_length": 9, "hash_ids": [46, 47]}
+{"timestamp": 30600, "input_length": 700, "output_length": 9, "hash_ids": [7, 47]}
+"""
+
+
+def test_a_trace_of_hashed_blocks_is_a_tree_of_prompts(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(TRACE)
+    found = read_requests(path)
+    assert found.arrival_us.tolist() == [0, 3_053_000, 3_053_000, 3_118_000]
+    assert found.chains is not None
+    # two blocks of 512 that three requests have; the fourth's second block is another one, since its first is
+    assert found.chains.first.tolist() == [0, 1, 2, 3, 3]
+    assert (found.chains.begins.tolist(), found.chains.ends.tolist()) == ([0], [1024])
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("7", "line 1 is not a JSON object"),
+        ('{"timestamp": 0, "input_length": 0, "output_length": 1}', "input_length: 0 is out of range"),
+        ('{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": "x"}', "hash_ids"),
+        (
+            '{"timestamp": 0, "input_length": 9000, "output_length": 1, "hash_ids": [1, 2]}',
+            "9000 tokens and 2 hash_ids",
+        ),
+        ("", "holds no requests"),
+    ],
+)
+def test_a_faulty_trace_is_refused(tmp_path: Path, line: str, fault: str) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(line)
+    with pytest.raises(ConfigError, match=fault):
+        read_requests(path)
+
+
+@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=2, max_size=6))
+def test_a_chain_is_what_a_prompt_has_in_common_with_any_other(ids: list[list[int]]) -> None:
+    blocks = [np.array(each) for each in ids]
+    found = chains_of_blocks(blocks, np.array([16 * len(each) for each in ids]), 16)
+    for place, own in enumerate(ids):
+        others = [each for other, each in enumerate(ids) if other != place]
+        common = max(
+            next((at for at, (a, b) in enumerate(zip(own, each, strict=False)) if a != b), min(len(own), len(each)))
+            for each in others
+        )
+        chain = found.segment[found.first[place] : found.first[place + 1]]
+        assert (found.ends - found.begins)[chain].sum() == 16 * common
+        if common:
+            assert found.begins[chain[0]] == 0
+            assert (found.begins[chain[1:]] == found.ends[chain[:-1]]).all()

@@ -1,0 +1,212 @@
+"""Many engines under one load: the events between them by hand, and what holds of every load."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predict.serving.fleet import ROUTERS, FleetSettings, Pool, TierSettings, Ways, serve_fleet, ways_of
+from predict.serving.kv_cache import BlockPool, kept_bytes
+from predict.serving.simulate import Served, serve
+from predict.serving.traffic import Chains, Load, Prefix, Traffic, traffic_of
+from sampling.units import GIB, SECOND_US
+from tests.predict.serving.servers import engine, requests, server, unit_table
+
+NO_WAYS = Ways(names=("prefill",), token_us=(0.5,), start_us=(2.0,), capacity=(0,), overlap=0.0)
+"""Keys and values of a token take 0.5 µs from one pool to the other, 2 µs later."""
+
+
+def fleet(
+    traffic: Traffic, *, engines: int = 1, prefill: int = 0, blocks: int = 100, ways: Ways = NO_WAYS, **changes: Any
+) -> Served:
+    of_fleet = {name: changes.pop(name) for name in tuple(changes) if name in FleetSettings.__slots__}
+    pools = [Pool(engines=count, blocks=BlockPool(blocks=blocks)) for count in (prefill, engines) if count]
+    chosen = FleetSettings(**({"replicas": engines, "prefill_replicas": prefill} | of_fleet))
+    return serve_fleet(engine(**changes), pools, [unit_table()] * len(pools), traffic, chosen, ways)
+
+
+def chained(*each: tuple[float, int, int, tuple[int, ...]], sizes: tuple[int, ...]) -> Traffic:
+    """Requests (arrival, prompt, output, segments) whose segments, of so many tokens each, follow on one another."""
+    traffic = requests(*[one[:3] for one in each])
+    begins = np.zeros(len(sizes), dtype=np.int64)
+    for *_, chain in each:
+        for before, after in pairwise(chain):
+            begins[after] = begins[before] + sizes[before]
+    first = np.concatenate(([0], np.cumsum([len(one[3]) for one in each])))
+    segment = np.array([part for one in each for part in one[3]], dtype=np.int64)
+    chains = Chains(first=first, segment=segment, begins=begins, ends=begins + np.array(sizes))
+    return Traffic(
+        **{name: getattr(traffic, name) for name in ("arrival_us", "prompt", "output", "shared", "group")},
+        chains=chains,
+    )
+
+
+def test_requests_go_to_the_engines_in_turn() -> None:
+    found = fleet(requests((0, 10, 1), (1, 20, 1), (2, 30, 1)), engines=2, router="round_robin")
+    # the third waits for the first of the same engine, which takes 1 + 10 µs
+    assert found.last_us.tolist() == [11, 1 + 21, 11 + 31]
+
+
+def test_the_least_loaded_engine_is_chosen() -> None:
+    found = fleet(requests((0, 30, 1), (1, 4, 1), (8, 4, 1)), engines=2)
+    assert found.last_us.tolist() == [31, 1 + 5, 8 + 5]
+
+
+def test_the_prefix_aware_router_sends_a_prompt_where_it_is_known() -> None:
+    traffic = chained((0, 32, 1, (0,)), (40, 40, 1, (1,)), (90, 33, 1, (0,)), sizes=(32, 32))
+    found = fleet(traffic, engines=2, router="prefix")
+    assert found.last_us[2] == 90 + 1 + 1  # one token is not known
+    assert found.found_tokens == 32
+
+
+def test_a_prompt_computed_apart_goes_on_once_its_keys_and_values_have_come() -> None:
+    found = fleet(requests((0, 20, 3)), prefill=1)
+    # 21 µs of prompt; 19 tokens at 0.5 µs and 2 µs more; the last token of the prompt and the others are decodes
+    assert found.first_us.tolist() == [21 + 19 * 0.5 + 2 + 1]
+    assert found.last_us.tolist() == [found.first_us[0] + 2]
+    assert found.fleet is not None
+    assert found.fleet.brought_tokens == {"prefill": 19}
+
+
+def test_layers_sent_while_others_are_computed_leave_the_last_ones() -> None:
+    ways = Ways(names=("prefill",), token_us=(0.5,), start_us=(2.0,), capacity=(0,), overlap=0.75)
+    found = fleet(requests((0, 21, 3)), prefill=1, ways=ways)
+    assert found.first_us.tolist() == [22 + 20 * 0.5 * 0.25 + 2 + 1]
+
+
+def test_blocks_of_a_sent_prompt_are_free_once_it_has_arrived() -> None:
+    # 2 blocks for prompts: the second waits until the first was sent, which ends at 33 + 31 · 0.5
+    found = fleet(requests((0, 32, 2), (0, 32, 2)), prefill=1, blocks=3, max_num_batched_tokens=512)
+    assert found.start_us.tolist() == [0, 33 + 31 * 0.5]
+
+
+def test_what_was_evicted_comes_back_from_the_host() -> None:
+    host = Ways(names=("prefill", "host"), token_us=(0.0, 0.25), start_us=(0.0, 0.0), capacity=(0, 8), overlap=0.0)
+    # the second takes all blocks; of the first prompt's two, that of the last token is computed anyway
+    traffic = chained((0, 33, 1, (0,)), (100, 60, 1, ()), (200, 33, 1, (0,)), sizes=(32,))
+    there, lost = fleet(traffic, blocks=4, ways=host), fleet(traffic, blocks=4)
+    assert lost.last_us[2] == 200 + 34
+    assert there.last_us[2] == 200 + 32 * 0.25 + 2
+    assert there.fleet is not None
+    assert there.fleet.brought_tokens["host"] == 32
+
+
+def test_a_turn_follows_on_the_answer_before_it_and_finds_all_that_was_said() -> None:
+    load = Load(rate=1.0, duration_s=2, prompt=20, output=4, prefix=Prefix(turns=2, pause_s=0.0))
+    traffic = traffic_of(load)
+    assert traffic.prompt.tolist() == [20, 44]
+    found = fleet(traffic, blocks=20)
+    assert found.traffic.arrival_us[1] == found.last_us[0]
+    assert found.found_tokens == 16  # of 20 + 4 tokens, whole blocks, and the last answer's token was not computed
+
+
+def test_conversations_share_their_beginnings() -> None:
+    load = Load(rate=10.0, duration_s=4, prompt=20, output=4, prefix=Prefix(groups=2, shared=64))
+    traffic = traffic_of(load)
+    found = serve(engine(), BlockPool(blocks=60), unit_table(), traffic)
+    assert found.found_tokens == (40 - 2) * 64
+
+
+def test_requests_of_a_failed_engine_are_sent_again() -> None:
+    found = fleet(requests((0, 10, 40), (1, 10, 40)), engines=2, failures_s=(20 / SECOND_US,), start_s=0)
+    assert found.fleet is not None
+    assert (found.fleet.lost, found.fleet.started) == (1, 1)
+    assert found.last_us[0] > found.last_us[1]
+
+
+def test_an_autoscaler_starts_engines_for_a_burst_and_lets_them_drain() -> None:
+    each = [(1e6 * place, 10, 2) for place in range(5)] + [(2e7, 60, 60)] * 200 + [(3e8, 4, 1)]
+    found = fleet(
+        requests(*each), engines=3, replicas=1, most_replicas=3, target_requests=2.0, start_s=1e-6, max_num_seqs=2
+    )
+    assert found.fleet is not None
+    assert found.fleet.started >= 0
+    always = fleet(requests(*each), engines=3, max_num_seqs=2)
+    assert always.fleet is not None
+    assert found.fleet.up_s < always.fleet.up_s
+
+
+def test_each_gpu_of_a_pool_sends_its_own_share() -> None:
+    wide, narrow = server(tp=4), server(tp=1)
+    alike, from_narrow = (ways_of(wide, each, TierSettings(), False).token_us[0] for each in (wide, narrow))
+    assert from_narrow == pytest.approx(4 * alike)
+    assert alike == kept_bytes(wide).token / wide.cluster.inter_node.bytes_per_us()
+    host = ways_of(wide, None, TierSettings(host_gib=10), False)
+    assert host.capacity[1] == int(10 * GIB / (4 * kept_bytes(wide).token * wide.engine.block_size))
+
+
+LOADS = st.lists(st.tuples(st.floats(0, 300), st.integers(1, 80), st.integers(1, 40)), min_size=1, max_size=15)
+
+
+@settings(max_examples=40)
+@given(
+    each=LOADS,
+    prefill=st.integers(0, 2),
+    router=st.sampled_from(ROUTERS),
+    asynchronous=st.booleans(),
+    failures=st.lists(st.floats(0, 400), max_size=2),
+    in_flight=st.sampled_from([0, 0, 3]),
+    blocks=st.integers(8, 20),
+)
+def test_no_request_is_lost_and_tokens_are_conserved(
+    each: list[tuple[float, int, int]],
+    prefill: int,
+    router: str,
+    asynchronous: bool,
+    failures: list[float],
+    in_flight: int,
+    blocks: int,
+) -> None:
+    each = [(0.0, *one[1:]) for one in each] if in_flight else sorted(each)
+    traffic = requests(*each, in_flight=min(in_flight, len(each)))
+    found = fleet(
+        traffic,
+        engines=2,
+        prefill=prefill,
+        blocks=blocks,
+        router=router,
+        asynchronous=asynchronous,
+        failures_s=tuple(at / SECOND_US for at in failures),
+        start_s=1e-5,
+    )
+    assert (found.last_us >= found.first_us).all()
+    assert (found.first_us > found.traffic.arrival_us).all()
+    assert found.fleet is not None
+    if not found.preemptions and not failures:
+        assert found.chunk_tokens + found.found_tokens == pytest.approx(
+            traffic.prompt.sum(), abs=len(each) * (prefill > 0)
+        )
+    if prefill and not failures and not found.preemptions:
+        assert found.fleet.brought_tokens["prefill"] == (traffic.prompt - 1).sum()
+
+
+@settings(max_examples=30)
+@given(each=LOADS, asynchronous=st.booleans(), blocks=st.integers(8, 20))
+def test_a_fleet_of_one_is_the_engine_alone(
+    each: list[tuple[float, int, int]], asynchronous: bool, blocks: int
+) -> None:
+    traffic = requests(*sorted(each))
+    alone = serve(engine(asynchronous=asynchronous), BlockPool(blocks=blocks), unit_table(), traffic)
+    found = fleet(traffic, blocks=blocks, asynchronous=asynchronous)
+    np.testing.assert_allclose(found.last_us, alone.last_us)
+    assert found.steps == alone.steps
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 99), blocks=st.integers(12, 40), more=st.integers(1, 40))
+def test_prompts_are_found_no_less_in_a_larger_cache(seed: int, blocks: int, more: int) -> None:
+    """Of requests that do not meet: then what is kept longest in one cache is kept in a larger one too."""
+    draw = np.random.default_rng(seed)
+    each = [(1e4 * place, 160, 1, (int(draw.integers(6)),)) for place in range(40)]
+    traffic = chained(*each, sizes=(160,) * 6)
+    small, large = (fleet(traffic, blocks=count, max_num_batched_tokens=512) for count in (blocks, blocks + more))
+    assert large.found_tokens >= small.found_tokens
+    host = Ways(names=("prefill", "host"), token_us=(0.0, 0.1), start_us=(0.0, 0.0), capacity=(0, more), overlap=0.0)
+    behind = fleet(traffic, blocks=blocks, ways=host, max_num_batched_tokens=512)
+    assert behind.fleet is not None
+    assert behind.found_tokens + behind.fleet.brought_tokens["host"] >= small.found_tokens

@@ -107,11 +107,11 @@ class JobTimes:
         return max(1.0, self.work / self.between)
 
     def mean(self) -> float:
-        """Expected hours of the job (Daly, equation 13)."""
+        """Expected hours of the job (Daly, equation 13); the exponents are bounded."""
         if not self.rate:
             return self.work + self.intervals * self.save
-        attempt = min(700.0, self.rate * (self.work / self.intervals + self.save))
-        recovery = min(700.0, self.rate * self.recover)
+        attempt = min(300.0, self.rate * (self.work / self.intervals + self.save))
+        recovery = min(300.0, self.rate * self.recover)
         return self.intervals * math.exp(recovery) * math.expm1(attempt) / self.rate
 
 
@@ -162,6 +162,11 @@ def job(
     run, given = prediction.run, settings if isinstance(settings, JobSettings) else job_settings(settings or {})
     plain = training_cost(run, prediction.step_time, tokens=training.tokens, goodput=1.0, price=training.price)
     times = _times(run, plain, given)
+    if times.rate * times.recover > MOST_FAILURES_AN_INTERVAL:
+        raise UserError(
+            f"gpu_hours_a_failure: a failure every {MINUTES / times.rate:.3g} minutes, where noticing one, restarting and loading take "
+            f"{times.recover * MINUTES:.3g}, so that such a job never ends; give more hours, or recover faster"
+        )
     if times.rate * (times.between + times.save) > MOST_FAILURES_AN_INTERVAL:
         raise UserError(
             f"save_min: {times.between * MINUTES:.3g} minutes of steps and {times.save * MINUTES:.3g} to save them are "

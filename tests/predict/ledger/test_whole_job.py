@@ -126,6 +126,11 @@ def test_a_job_whose_saves_never_come_through_is_refused() -> None:
         job(predicted(), "100B", settings={"gpu_hours_a_failure": 10, "save_min": 600})
 
 
+def test_a_job_that_fails_while_it_recovers_is_refused() -> None:
+    with pytest.raises(UserError, match="such a job never ends"):
+        job(predicted(), "100B", settings={"gpu_hours_a_failure": 1})
+
+
 def test_settings_are_read_from_texts_and_mappings() -> None:
     assert job_settings(["detect_min=3", "save=sync"]) == job_settings({"detect_min": 3.0, "save": "sync"})
     assert job_settings([]) == JobSettings()

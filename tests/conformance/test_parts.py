@@ -6,7 +6,7 @@ import pytest
 
 from predict.layers.part import Mixer, parts_of
 from predict.layers.registry import parts
-from predict.layers.served import ServerShare
+from predict.layers.served import Products, ServerShare
 from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.blocks import single
 from sampling.files.places import CONFIGS
@@ -84,8 +84,20 @@ def test_recomputation_moves_what_is_kept_into_the_backward(example: tuple[Model
 
 
 def on_server(model: ModelSpec, tp: int) -> ServerShare:
-    dtypes = {"precision": "bf16", "activations": "bf16", "kv_precision": "bf16"}
-    return ServerShare(model=model, tp=tp, dp=1, ep=1, gpus_per_node=8, cache_block=0, shares_keys=True, **dtypes)
+    products = Products(dtype="bf16", kernel="", weight_bytes=2)
+    return ServerShare(
+        model=model,
+        tp=tp,
+        dp=1,
+        ep=1,
+        gpus_per_node=8,
+        products=products,
+        expert_products=products,
+        activations="bf16",
+        kv_precision="bf16",
+        cache_block=0,
+        shares_keys=True,
+    )
 
 
 def test_a_server_keeps_more_of_a_longer_sequence_and_half_of_it_on_each_of_two_gpus(

@@ -227,6 +227,7 @@ OFFLINE = (
     f"compare {RUN} {RUN}",
     f"sensitivity {RUN}",
     f"days {RUN} --tokens 1B",
+    f"job {RUN} --tokens 1B",
     f"report {RUN} -o {{out}}/page.html",
     f"plot waterfall {RUN} -o {{out}}/waterfall.svg",
     f"trace {RUN} -o {{out}}/trace.json",

@@ -40,9 +40,9 @@ def test_values(text: str) -> None:
 
 
 REFUSED = {
-    "plan.tpp=1,2": r"'plan\.tpp' is not a key of a run config; did you mean 'plan\.tp'",
+    "plan.tpp=1,2": r"'plan\.tpp' is not a key of a training config; did you mean 'plan\.tp'",
     "tp=1,2": r"did you mean 'plan\.tp'",
-    "hello=1": "'hello' is not a key of a run config",
+    "hello=1": "'hello' is not a key of a training config",
     "batch.seq_len=8k..2k": r"batch\.seq_len: '8k\.\.2k' holds no value",
     "batch.micro=": "holds no value",
     "batch.micro": "is not KEY=VALUES",

@@ -84,8 +84,14 @@ class StepUsage:
 
 
 def waited_share(steps: Sequence[StepUsage]) -> float:
-    """Share of the steps' time in which their slowest rank waited for a processor that something else had."""
-    return min(MOST_WAITED, sum(step.waited_s for step in steps) / sum(step.wall_s for step in steps))
+    """Share of the steps' time in which their slowest rank waited for a processor that another process had.
+
+    A thread also waits for the other threads of its own run, as it did when the rows of a profile were taken. It waited for other
+    processes no longer than these ran.
+    """
+    waited_s = sum(step.waited_s for step in steps)
+    others_s = max(0.0, sum(step.machine_s - step.ranks_s for step in steps))
+    return min(MOST_WAITED, min(waited_s, others_s) / sum(step.wall_s for step in steps))
 
 
 def usage_of(ranks: Sequence[Mapping[str, Any]]) -> list[StepUsage]:

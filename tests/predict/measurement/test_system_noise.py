@@ -15,7 +15,7 @@ NOISY = StepUsage(wall_s=1.0, machine_s=2.0, ranks_s=1.5)
 
 def test_a_step_waits_for_the_thread_of_a_rank_that_waited_longest() -> None:
     ranks = [
-        {"wall_s": [1.0, 1.0], "machine_s": [2.0, 2.0], "own_s": [0.9, 0.9], "waited_s": waited}
+        {"wall_s": [1.0, 1.0], "machine_s": [2.0, 2.0], "own_s": [0.7, 0.7], "waited_s": waited}
         for waited in ([0.1, 0.0], [0.2, 0.3])
     ]
     assert waited_share(usage_of(ranks)) == pytest.approx(0.25)
@@ -24,6 +24,13 @@ def test_a_step_waits_for_the_thread_of_a_rank_that_waited_longest() -> None:
     assert after.since(before).waited_s == pytest.approx(0.5)
     before = Usage.now()
     assert Usage.now().since(before).waited_s >= 0.0
+
+
+def test_waiting_for_the_threads_of_the_same_run_is_not_the_work_of_others() -> None:
+    alone = StepUsage(wall_s=1.0, machine_s=2.0, ranks_s=2.0, waited_s=0.3)
+    assert waited_share([alone]) == 0.0
+    beside_little = StepUsage(wall_s=1.0, machine_s=2.0, ranks_s=1.9, waited_s=0.3)
+    assert waited_share([beside_little]) == pytest.approx(0.1)
 
 
 def test_busy_time_leaves_out_idle_and_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,10 @@ from predict.model.shipped import shipped_model, shipped_models
 from predict.run.adapters import Adapters
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
+from predict.run.offload import Offload
 from predict.run.plan import BEST, Batch, Plan
 from predict.run.training_run import TrainingRun
+from predict.run.tuning import Tuning
 from predict.schedules.registry import names as schedule_names
 from sampling.errors import ConfigError
 from sampling.files.disk import is_file, is_missing
@@ -41,6 +43,8 @@ DECLARED_BY: Mapping[str, type] = {
     "batch": Batch,
     "execution": Execution,
     "adapters": Adapters,
+    "offload": Offload,
+    "tuning": Tuning,
 }
 """Section → the dataclass whose fields are its keys, and whose docstrings say what they mean."""
 ORDER_FILE = r".+\.([cC][sS][vV]|[jJ][sS][oO][nN])"
@@ -50,6 +54,8 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
     "batch": keys_of(Batch),
     "execution": with_texts(keys_of(Execution), framework=Key(choices=framework_names)),
     "adapters": keys_of(Adapters),
+    "offload": keys_of(Offload),
+    "tuning": keys_of(Tuning),
 }
 PRECISION = next(key for key in keys_of(TrainingRun) if key.name == "precision")
 
@@ -99,9 +105,13 @@ CONTENTS: Mapping[str, str] = {
     "precision": PRECISION.allowed(),
     "execution": f"any of {NAMES['execution']}",
     "adapters": f"any of {NAMES['adapters']}",
+    "offload": f"any of {NAMES['offload']}",
+    "tuning": f"any of {NAMES['tuning']}",
 }
 """Key of the top level → its contents, in words."""
 REQUIRED_SECTIONS = ("model", "cluster", "batch")
+CHOOSES: Mapping[str, str] = {"adapters": "kind"}
+"""Section → the key without which its others would change nothing."""
 SEARCHED: Mapping[str, str] = {"batch.micro": "; `predict search` chooses it where it is left out"}
 """Required key that a search does without → advice where it is missing."""
 SUFFIXES = (".yml", ".yaml", ".json")
@@ -154,6 +164,7 @@ class Draft:
             key = fault.path.removeprefix(f"{section}.")
             advice = search_takes(given[key]) if key in given else SEARCHED.get(fault.path, "")
             self.faults.append(replace(fault, problem=f"{fault.problem}{advice}"))
+        self.faults.extend(without_choice(section, given))
         return values
 
     def execution(self, hardware: str | None) -> Values:
@@ -237,6 +248,16 @@ class Draft:
         return (
             f"; paths in {OPTION} count from the config's folder, {self.path.parent}: write {OPTION} {section}={right}"
         )
+
+
+def without_choice(section: str, given: Mapping[Any, Any]) -> list[Fault]:
+    """A fault where a section has keys, but not the one without which they would change nothing."""
+    choice = CHOOSES.get(section)
+    if choice is None or not given or choice in given:
+        return []
+    (key,) = (key for key in SECTIONS[section] if key.name == choice)
+    problem = f"missing, so that {', '.join(map(str, given))} would change nothing; give {key.allowed()}"
+    return [Fault(path=f"{section}.{choice}", problem=problem)]
 
 
 def is_run_config(path: Path) -> bool:

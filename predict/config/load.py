@@ -18,10 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.document import Config
-from predict.config.draft import PRECISION, SECTIONS, Draft, Values, read_draft, refusals, without_unknown
+from predict.config.draft import (
+    PATH,
+    PRECISION,
+    SECTIONS,
+    Draft,
+    Values,
+    read_draft,
+    refusals,
+    shipped_file,
+    without_choice,
+    without_unknown,
+)
 from predict.config.replicas import are_left, replicas_left, with_replicas_left
 from predict.config.rules import broken_rules
-from predict.huggingface.config_json import ModelReading
+from predict.huggingface.config_json import ModelReading, load_model
 from predict.kinds import as_loaded
 from predict.model.spec import ModelSpec
 from predict.run.adapters import Adapters
@@ -29,8 +40,10 @@ from predict.run.calibration_file import calibrated_by
 from predict.run.execution import Execution
 from predict.run.frameworks import ON_GPUS, framework_names, framework_settings, selective_is_of_operators
 from predict.run.lengths import PACKED, RealSequences, laid_out, real_lengths
+from predict.run.offload import Offload
 from predict.run.plan import BEST, Batch, Plan
 from predict.run.training_run import TrainingRun
+from predict.run.tuning import REWARD, Tuning
 from predict.schedules import registry
 from predict.schedules.order_files import is_order_file, read_order
 from sampling.errors import ConfigError
@@ -154,7 +167,7 @@ class Sections:
 def read_sections(draft: Draft) -> Sections:
     """The values of a draft, with the settings of its framework and the profile of its cluster."""
     model = draft.model()
-    values = {section: draft.section(section) for section in ("cluster", "plan", "batch", "adapters")}
+    values = {section: draft.section(section) for section in SECTIONS if section != "execution"}
     values["cluster"] = _with_profile(draft.with_own_paths(values["cluster"]))
     values["execution"] = draft.execution(values["cluster"].get("hardware"))
     values["plan"] = _with_recomputation_meant(values["plan"], values["execution"].get("framework", ON_GPUS))
@@ -163,7 +176,16 @@ def read_sections(draft: Draft) -> Sections:
     schedule = values["plan"].get("schedule")
     if schedule and is_order_file(schedule) and not draft.is_set("plan.schedule"):
         values["plan"]["schedule"] = str(draft.path.parent / schedule)
+    values["tuning"] = _with_own_path(values["tuning"], draft)
     return Sections(model=model, values=values)
+
+
+def _with_own_path(tuning: Values, draft: Draft) -> Values:
+    """The section with its teacher's path counted from the config's folder."""
+    teacher = tuning.get("teacher", "")
+    if not PATH.fullmatch(teacher) or draft.is_set("tuning.teacher"):
+        return tuning
+    return {**tuning, "teacher": str(draft.path.parent / teacher)}
 
 
 def _with_recomputation_meant(plan: Values, framework: str) -> Values:
@@ -213,7 +235,7 @@ def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingR
     for section, keys in (*SECTIONS.items(), ("precision", [PRECISION])):
         given = {**sections, "execution": settings, "precision": {"precision": sections.get("precision")}}
         values[section], wrong = check(given.get(section, {}), keys, section="" if section == "precision" else section)
-        faults += wrong
+        faults += [*wrong, *without_choice(section, given.get(section, {}))]
     values["cluster"] = _with_profile(values["cluster"])
     values["batch"] = with_real_lengths(values["batch"], Path(), faults)
     of_model = {field.name: getattr(model, field.name) for field in fields(model)}
@@ -234,7 +256,8 @@ def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingR
     calibration = cluster.pop("calibration", None)
     run = TrainingRun(
         name=name,
-        model=model,
+        # a head of one number has no matrix over the vocabulary
+        model=replace(model, tied=True) if values["tuning"]["task"] == REWARD else model,
         cluster=load_cluster(**cluster),
         plan=plan,
         batch=batch,
@@ -242,6 +265,9 @@ def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingR
         precision=values["precision"]["precision"],
         execution=Execution(**values["execution"]),
         adapters=Adapters(**values["adapters"]),
+        offload=Offload(**values["offload"]),
+        tuning=(tuning := Tuning(**values["tuning"])),
+        teacher=load_model(shipped_file("model", tuning.teacher) or Path(tuning.teacher)) if tuning.teacher else None,
         order=read_order(Path(schedule)) if is_order_file(schedule) else None,
     )
     return calibrated_by(run, Path(calibration)) if calibration else run

@@ -8,14 +8,17 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from predict.huggingface.families.family import MOST_LAYERS
+from predict.layers.adapters import unknown_targets
 from predict.model.spec import ModelSpec
 from predict.rank.share import NARROW, WIDER, padded_vocabulary
-from predict.run.adapters import TARGETS, unknown_targets
+from predict.run.adapters import Adapters
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import framework_names, memory_profile
 from predict.run.lengths import PADDED
+from predict.run.offload import GPU
 from predict.run.plan import AUTO, BEST, Plan
 from predict.run.stages import split_layers
+from predict.run.tuning import DISTILL, REWARD, SFT
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, divisors, near_multiples, shown
 from sampling.hardware.cluster import hardware_facts
@@ -150,9 +153,64 @@ def shared_experts_hide_the_exchange(overlap_ep: str, model: ModelSpec) -> Probl
 
 
 @rule("adapters.targets")
-def targets_are_products(targets: str) -> Problems:
-    if left := unknown_targets(targets)[1]:
-        yield f"{', '.join(left)} names no product; give any of {', '.join(TARGETS)}"
+def targets_are_matrices(targets: str, model: ModelSpec) -> Problems:
+    wrong, known = unknown_targets(Adapters(targets=targets), model)
+    if wrong:
+        yield f"{', '.join(wrong)} names no matrix of {model.name} that can have an adapter; give any of {', '.join(known)}"
+
+
+@rule("adapters.base")
+def a_base_in_few_bits_is_frozen(base: str, kind: str, precision: str) -> Problems:
+    if base and kind == "none":
+        yield f"{base} is of a base beside adapters, and adapters.kind none trains every weight; set adapters.kind to lora, or remove it"
+    elif base and precision in NARROW:
+        yield f"{base} is widened to 16 bits for its products, which precision {precision} has in fewer; set precision to bf16"
+
+
+@rule("tuning.teacher")
+def distillation_has_a_teacher(task: str, teacher: str) -> Problems:
+    if (task == DISTILL) != bool(teacher):
+        yield (
+            "missing, and tuning.task distill follows a teacher; name one"
+            if not teacher
+            else f"{shown(teacher)}, which tuning.task {task} does not follow; set it to distill, or remove the teacher"
+        )
+
+
+@rule("tuning.teacher")
+def a_teacher_is_on_one_stage(teacher: str, pp: int) -> Problems:
+    if teacher and pp > 1:
+        yield f"{shown(teacher)} with plan.pp {pp}, where no stages of a teacher are modelled; set plan.pp to 1"
+
+
+@rule("tuning.task")
+def a_reward_model_is_on_one_stage(task: str, pp: int) -> Problems:
+    if task == REWARD and pp > 1:
+        yield f"{task} with plan.pp {pp}, where its head shares no embedding; set plan.pp to 1"
+
+
+@rule("tuning.task")
+def whole_layers_train_alone(task: str, evaluated_share: float, framework: str) -> Problems:
+    yield from _refused(framework, task != SFT or bool(evaluated_share), f"{task} asks for further passes")
+
+
+@rule("offload.shards_on")
+def shards_are_of_zero_3(shards_on: str, zero: int) -> Problems:
+    if shards_on != GPU and zero < 3:
+        yield f"{shards_on} is where the shards of plan.zero 3 lie, and plan.zero is {zero}; set plan.zero to 3, or {GPU}"
+
+
+@rule("offload.gradients_on_host")
+def gradients_follow_the_optimizer(gradients_on_host: bool, optimizer_share: float) -> Problems:
+    if gradients_on_host and not optimizer_share:
+        yield "true, but the GPU updates all weights; set offload.optimizer_share to 1, or false"
+
+
+@rule("offload.optimizer_share")
+def nothing_is_offloaded(optimizer_share: float, activation_share: float, framework: str) -> Problems:
+    yield from _refused(
+        framework, bool(optimizer_share or activation_share), f"{optimizer_share:g} asks for offloading"
+    )
 
 
 @rule("execution.expert_load")

@@ -11,8 +11,10 @@ from predict.model.spec import ModelSpec
 from predict.run.adapters import Adapters
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
+from predict.run.offload import Offload
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
+from predict.run.tuning import Tuning
 from sampling.files.faults import Fault, shown
 
 T = TypeVar("T")
@@ -153,6 +155,8 @@ def _settings_beyond_defaults(run: TrainingRun) -> Iterator[tuple[str, Any]]:
     usual = {**asdict(Execution()), **framework_settings(own, run.cluster.gpu.architecture), "framework": own}
     yield from _differing("execution", asdict(run.execution), usual)
     yield from _differing("adapters", asdict(run.adapters), asdict(Adapters()))
+    yield from _differing("offload", asdict(run.offload), asdict(Offload()))
+    yield from _differing("tuning", asdict(run.tuning), asdict(Tuning()))
     defaults = {each.name: each.default for each in fields(ModelSpec)}
     yield from _differing("model", settings_of(run.model), defaults, besides=("name", "layer_kinds"))
 

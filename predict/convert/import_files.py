@@ -208,7 +208,7 @@ def _with_cluster(content: dict[str, Any], given: Mapping[str, Any], sources: Ma
         "batch": batch,
         "precision": content.get("precision", given.get("precision")),
         "execution": _execution(content.get("execution", {}), cluster.get("hardware", ""), plan.get("zero", 0)),
-        **({"adapters": content["adapters"]} if "adapters" in content else {}),
+        **{section: content[section] for section in ("adapters", "offload", "tuning") if section in content},
     }
 
 

@@ -97,6 +97,9 @@ BINARIES: Mapping[tuple[str, ...], int] = {
     ("llamafactory-cli", "train"): 1,
     ("axolotl", "train"): 1,
     ("trl", "sft"): 0,
+    ("trl", "dpo"): 0,
+    ("trl", "kto"): 0,
+    ("trl", "reward"): 0,
     ("tune", "run"): 0,
 }
 """Program and sub-command → 1 where a word without a flag follows: a model, or a file."""
@@ -182,10 +185,17 @@ def _values(words: Sequence[str], *, program: str = "") -> dict[str, Any]:
 
 # Python: the constants of a call of TrainingArguments or of one of TRL's configs.
 
-CALLED = re.compile(r"(TrainingArguments|SFTConfig)$")
+CALLED = re.compile(r"(TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|Reward)Config)$")
 ADAPTED = re.compile(r"LoraConfig$|get_peft_model$|BitsAndBytesConfig$")
 OF_PEFT = {"r": "lora_r", "target_modules": "lora_target_modules", "use_dora": "use_dora"}
 """Argument of peft's LoraConfig → TRL's name of it."""
+OF_BITSANDBYTES = {
+    "load_in_4bit": "load_in_4bit",
+    "load_in_8bit": "load_in_8bit",
+    "bnb_4bit_quant_type": "bnb_4bit_quant_type",
+    "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
+}
+"""The same of transformers' BitsAndBytesConfig."""
 
 
 def _calls(text: str, name: str) -> Iterator[Source]:
@@ -199,9 +209,11 @@ def _calls(text: str, name: str) -> Iterator[Source]:
     for call in calls:
         called = ast.unparse(call.func)
         if ADAPTED.search(called):
-            shared |= {"load_in_4bit": True} if called.endswith("BitsAndBytesConfig") else {"use_peft": True}
+            of_base = called.endswith("BitsAndBytesConfig")
+            shared |= {} if of_base else {"use_peft": True}
             own = {keyword.arg: _value(keyword.value, constants) for keyword in call.keywords}
-            shared |= {name: own[key] for key, name in OF_PEFT.items() if key in own}
+            names = OF_BITSANDBYTES if of_base else OF_PEFT
+            shared |= {name: own[key] for key, name in names.items() if key in own}
         if called.endswith("from_pretrained") and "Tokenizer" not in called and call.args:
             shared["model_name_or_path"] = _constant(call.args[0], constants)
         for keyword in call.keywords:
@@ -210,9 +222,9 @@ def _calls(text: str, name: str) -> Iterator[Source]:
             if called.endswith("Trainer") and keyword.arg == "model" and isinstance(keyword.value, ast.Constant):
                 shared["model_name_or_path"] = keyword.value.value
     for call in calls:
-        if CALLED.search(ast.unparse(call.func)):
+        if found := CALLED.search(ast.unparse(call.func)):
             given = {keyword.arg: _value(keyword.value, constants) for keyword in call.keywords if keyword.arg}
-            yield Source(values={**shared, **given}, name=name, form="python")
+            yield Source(values={**shared, **given}, name=name, program=found[0], form="python")
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:

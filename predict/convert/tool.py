@@ -259,33 +259,77 @@ WHOLE = ("modules_to_save", "additional_target")
 """Ends of keys that name weights which are trained whole beside adapters."""
 
 
-def refuse_few_bits(given: Arguments, *names: str) -> None:
-    """A fault for each key that loads weights in 4 or 8 bits."""
-    for name in names:
-        value = given.values.get(name)
-        given.passed_over(name)
-        if value not in OFF:
-            given.fault(name, f"{shown(value)}: frozen weights in 4 or 8 bits are not modelled; 16-bit ones are")
+FOUR_BITS = (True, "true", "True", 4, "4")
+BITSANDBYTES = ("nf4", "fp4")
+"""Four-bit formats of bitsandbytes, which take as many bytes."""
+OF_PEFT = "q_proj,v_proj"
+"""Matrices that peft adapts where nothing names them (peft, utils/constants.py, of Llama, Mistral, Qwen, Gemma)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseKeys:
+    """A tool's keys of a base that bitsandbytes keeps in four bits."""
+
+    bits: str = "load_in_4bit"
+    """A switch, or the number of bits."""
+    form: str = "bnb_4bit_quant_type"
+    double: str = ""
+    """The switch of double quantisation."""
+    usually_double: bool = False
+    refused: tuple[str, ...] = ("load_in_8bit",)
+    """Keys of formats that are not modelled."""
+
+
+def base_of(given: Arguments, keys: BaseKeys) -> dict[str, Any]:
+    """The keys of `adapters` that say how the base is stored; empty where it has the dtype of the run."""
+    for name in keys.refused:
+        if (value := given.values.get(name)) not in OFF:
+            given.fault(
+                name, f"{shown(value)}: frozen weights in 8 bits are not modelled; four-bit and 16-bit ones are"
+            )
+    bits, form = given.values.get(keys.bits), given.text(keys.form, "nf4").lower()
+    given.passed_over(keys.bits, keys.form, keys.double, *keys.refused)
+    if bits in OFF:
+        return {}
+    if bits not in FOUR_BITS:
+        given.fault(keys.bits, f"{shown(bits)}: frozen weights of so many bits are not modelled; 4 and 16 are")
+    if form not in BITSANDBYTES:
+        given.fault(keys.form, f"{shown(form)} is not modelled; {', '.join(BITSANDBYTES)} are")
+    is_double = given.switch(keys.double, keys.usually_double) if keys.double else keys.usually_double
+    return {"base": "nf4", "double_quantised": is_double}
 
 
 def adapters_of(
-    given: Arguments, *, kind: str, rank: str, targets: str, usual_rank: int, usual_targets: str = "all", dora: str = ""
+    given: Arguments,
+    *,
+    kind: str,
+    rank: str,
+    targets: str,
+    usual_rank: int,
+    usual_targets: str = OF_PEFT,
+    dora: str = "",
+    base: BaseKeys | None = None,
 ) -> dict[str, Any]:
     """The section `adapters` by the names of a tool's keys; empty where every weight is trained."""
     word = given.values.get(kind)
     word = word.lower() if isinstance(word, str) else word
     own = [name for name in given.values if name.startswith(("lora_", "peft_"))]
     given.passed_over(kind, *own)
+    stored = base_of(given, base) if base else {}
     if word in NO_ADAPTER:
+        if base and stored:
+            given.fault(
+                base.bits, "weights in four bits are trained by adapters alone, and these files have none; remove it"
+            )
         return {}
     for name in (*own, *WHOLE):
         if name.endswith(WHOLE) and given.values.get(name) not in OFF:
             given.fault(name, f"{shown(given.values[name])}: weights trained whole beside adapters are not modelled")
-    if word not in ("lora", "dora", "true", True):
-        given.fault(kind, f"{shown(word)} is not modelled; lora, dora and full fine-tuning are")
+    if word not in ("lora", "dora", "qlora", "true", True):
+        given.fault(kind, f"{shown(word)} is not modelled; lora, dora, qlora and full fine-tuning are")
     is_dora = word == "dora" or (dora in given.values and given.switch(dora))
     chosen = given.values.get(targets)
     given.passed_over(targets)
     names = ",".join(map(str, chosen)) if isinstance(chosen, list) else str(chosen or usual_targets)
     named = "all" if names in ("all-linear", "all", "") else names.replace(" ", "")
-    return {"kind": "dora" if is_dora else "lora", "rank": given.count(rank) or usual_rank, "targets": named}
+    return {"kind": "dora" if is_dora else "lora", "rank": given.count(rank) or usual_rank, "targets": named, **stored}

@@ -90,7 +90,7 @@ class Attention(Mixer):
         # the product of the gate and attention's output, and the gate's sigmoid unless the backward computes it again
         gate = queries * (1 if sizes.profile.compiled else 2) if model.query_gate else 0.0
         return (
-            *normed_input(sizes, "qkv", is_module=False),
+            *normed_input(sizes, "qkv", is_module=False, input_of=("qkv",)),
             SavedTensors(
                 component="qkv",
                 kept=_normed_heads(sizes, heads, kv_heads) + (queries + keys if sizes.profile.keeps_joint_qkv else 0.0),

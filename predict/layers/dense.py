@@ -41,7 +41,7 @@ class Dense(FeedForward):
         with F per rank (byte-equal, torch 2.13)."""
         model = sizes.model
         return (
-            *normed_input(sizes, "mlp", is_module=False, shares_input=model.parallel_residual),
+            *normed_input(sizes, "mlp", is_module=False, shares_input=model.parallel_residual, input_of=("up",)),
             *activation(sizes, "mlp", sizes.tokens, model.ffn // sizes.tp, gated=model.gated, modules=("mlp",)),
         )
 
@@ -89,5 +89,7 @@ def activation(
         SavedTensors(component=component, kept=inputs, if_recomputed=all_dropped),
         SavedTensors(component=component, kept=result, if_recomputed=all_dropped | dropped),
         # the gradient of a gated result becomes two, and the result itself is gone by then
-        SavedTensors(component=component, kept=output, if_recomputed=all_dropped | freed, in_backward=inputs),
+        SavedTensors(
+            component=component, kept=output, if_recomputed=all_dropped | freed, in_backward=inputs, input_of=("down",)
+        ),
     )

@@ -10,6 +10,7 @@ from predict.rank.exchanges import TP, entering
 from predict.rank.module import Exchange, Module
 from predict.rank.share import RankShare, padded_vocabulary
 from predict.run.memory_profile import LOSSES, LossBytes
+from predict.run.tuning import REWARD
 from sampling.operators.memory_bound import Stream
 from sampling.operators.vocabulary import CrossEntropy
 
@@ -22,6 +23,9 @@ those joined along the vocabulary (torch.cat)."""
 
 
 def head_modules(rank: RankShare) -> tuple[Module, ...]:
+    norm_alone = Module(name="layernorm", works=((rank.norm(), 1),))
+    if rank.run.tuning.task == REWARD:
+        return (norm_alone, Module(name="head", works=((rank.gemm(1, rank.model.hidden, dtype=rank.dtype), 1),)))
     model, group = rank.model, rank.groups.tp
     vocabulary = padded_vocabulary(model.vocab, rank.plan.tp)
     width = vocabulary // rank.plan.tp
@@ -35,7 +39,7 @@ def head_modules(rank: RankShare) -> tuple[Module, ...]:
     # the head stays in the wider precision where only the layers' products are in fp8
     logits = rank.gemm(width, model.hidden, dtype=rank.dtype)
     return (
-        Module(name="layernorm", works=((rank.norm(), 1),)),
+        norm_alone,
         Module(name="head", works=((logits, 1),), exchanges=entering(rank)),
         Module(
             name="loss",
@@ -55,11 +59,13 @@ def joining_module(rank: RankShare) -> Module:
 def saved_by_head(sizes: Sizes) -> Saved:
     """Final norm, logits and loss of one prediction: T(e·H + 4V + 8) + 4 bytes in addition to the norm's, where the loss takes fp32 logits
     of any dtype."""
+    if sizes.rank.run.tuning.task == REWARD:
+        return normed_input(sizes, "logits", is_module=False, not_only_products=True, input_of=("head",))
     logits = logits_of_loss(sizes)
     per_logit = _loss(sizes)[sizes.item]
     capped = sizes.item * logits if sizes.model.logit_cap else 0.0
     return (
-        *normed_input(sizes, "logits", is_module=False, not_only_products=True),
+        *normed_input(sizes, "logits", is_module=False, not_only_products=True, input_of=("head",)),
         SavedTensors(component="logits", kept=capped),
         SavedTensors(
             component="loss",
@@ -72,7 +78,9 @@ def saved_by_head(sizes: Sizes) -> Saved:
 
 
 def logits_of_loss(sizes: Sizes) -> float:
-    """Logits of a microbatch that a rank takes the loss of."""
+    """Logits of a microbatch that a rank takes the loss of; one a token of a reward model."""
+    if sizes.rank.run.tuning.task == REWARD:
+        return float(sizes.tokens)
     return float(sizes.tokens) * _vocabulary_on_rank(sizes)
 
 

@@ -101,20 +101,36 @@ class LatentAttention(Mixer):
 
     def matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
         hidden, heads, bias = model.hidden, model.heads, model.attention_bias
-        q_down = (Matrix(product="q_down", outputs=self.q_rank, inputs=hidden, bias=bias),) if self.q_rank else ()
+        q_down = Matrix(product="q_down", name="q_a_proj", outputs=self.q_rank, inputs=hidden, bias=bias)
         kv_width = self.nope_dim + self.value_dim
         return (
-            *q_down,
+            *((q_down,) if self.q_rank else ()),
             Matrix(
                 product="q_up",
+                name="q_b_proj" if self.q_rank else "q_proj",
                 outputs=heads * self.query_dim,
                 inputs=self.q_rank or hidden,
                 split="outputs",
                 head=self.query_dim,
             ),
-            Matrix(product="kv_down", outputs=self.kv_rank + self.rope_dim, inputs=hidden, bias=bias),
-            Matrix(product="kv_up", outputs=heads * kv_width, inputs=self.kv_rank, split="outputs", head=kv_width),
-            Matrix(product="proj", outputs=hidden, inputs=heads * self.value_dim, split="inputs", bias=bias),
+            Matrix(
+                product="kv_down",
+                name="kv_a_proj_with_mqa",
+                outputs=self.kv_rank + self.rope_dim,
+                inputs=hidden,
+                bias=bias,
+            ),
+            Matrix(
+                product="kv_up",
+                name="kv_b_proj",
+                outputs=heads * kv_width,
+                inputs=self.kv_rank,
+                split="outputs",
+                head=kv_width,
+            ),
+            Matrix(
+                product="proj", name="o_proj", outputs=hidden, inputs=heads * self.value_dim, split="inputs", bias=bias
+            ),
         )
 
     def other_parameters(self, model: ModelSpec) -> int:
@@ -192,11 +208,17 @@ class LatentAttention(Mixer):
         )
         up_projection = {"mla_up_proj": 0.0}
         return (
-            *normed_input(sizes, "qkv", is_module=True),
+            *normed_input(sizes, "qkv", is_module=True, input_of=("q_down" if self.q_rank else "q_up", "kv_down")),
             SavedTensors(
                 component="qkv", kept=compressed, if_recomputed={"mla_up_proj": norm_inputs}, in_forward=norm_inputs
             ),
-            SavedTensors(component="qkv", kept=inputs, if_recomputed=up_projection, in_forward=queries),
+            SavedTensors(
+                component="qkv",
+                kept=inputs,
+                if_recomputed=up_projection,
+                in_forward=queries,
+                input_of=("q_up", "kv_up") if self.q_rank else ("kv_up",),
+            ),
             SavedTensors(component="rope", kept=rotary_bytes(sizes), in_forward=2 * queries),
             *core_saved(
                 sizes,

@@ -129,7 +129,7 @@ class LinearAttention(Mixer):
 
     def saved_tensors(self, sizes: Sizes) -> Saved:
         recurrence = _flash if sizes.profile.flash_linear else _in_torch
-        return (*normed_input(sizes, "qkv", is_module=False), *recurrence(sizes, self))
+        return (*normed_input(sizes, "qkv", is_module=False, input_of=("qkv",)), *recurrence(sizes, self))
 
     def cache(self, share: ServerShare) -> LayerCache:
         """A state per head in fp32 and the convolution's last tokens, whatever the sequence's length."""

@@ -163,11 +163,18 @@ class Mixture(Experts, FeedForward):
                 yield "all_reduce", kind(size_bytes=size, ranks=share.dp, ranks_per_node=per_node), 1
 
 
+def expert_rows(rank: RankShare, experts: Experts) -> int:
+    """Rows of all experts of the busiest rank: those of its share of the tokens, each as often as it is sent somewhere, gathered over
+    etp."""
+    own_rows = rank.tokens // rank.plan.tp
+    busiest = busiest_rank(rank.execution.expert_load, experts, rank.plan.ep)
+    return round(own_rows * experts.topk * rank.plan.etp * busiest)
+
+
 def _expert_modules(rank: RankShare, experts: Mixture, own_rows: int) -> tuple[Module, ...]:
     plan = rank.plan
-    groups, rows = experts.count // plan.ep, own_rows * experts.topk * plan.etp
+    groups, rows = experts.count // plan.ep, expert_rows(rank, experts)
     busiest = busiest_rank(rank.execution.expert_load, experts, plan.ep)
-    rows = round(rows * busiest)
     products = products_on_rank(experts.expert_matrices(rank.model), plan.etp)
 
     calls = groups if rank.execution.expert_products == IN_TURN else 1
@@ -364,7 +371,11 @@ def _saved_of_routed(sizes: Sizes, experts: Mixture, own_rows: float, rows: floa
             in_forward=2 * item * tensor,
         ),
         SavedTensors(
-            component="experts", kept=sizes.input_item * tensor, if_recomputed=MOE, in_backward=2 * item * tensor
+            component="experts",
+            kept=sizes.input_item * tensor,
+            if_recomputed=MOE,
+            in_backward=2 * item * tensor,
+            input_of=("up",),
         ),
         *activation(
             sizes,

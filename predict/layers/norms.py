@@ -11,14 +11,16 @@ def norm_bytes(sizes: Sizes, rows: float, width: int) -> float:
     LayerNorm and fused RMSNorm: their input and, per row, fp32 mean and 1/σ or 1/σ alone. Hugging Face's RMSNorm in its own
     operators: rows · ((4 + e)·width + 4), an fp32 copy, 1/σ and the 16-bit result that the scale multiplies. OLMo 2's,
     which scales in fp32: rows · (8·width + 4). Gemma's and Qwen3-Next's, which scale by 1 + weight in fp32: that and the sum.
+    The result that the scale multiplies is for the scale's own gradient, which a frozen one has not.
     """
     if sizes.model.norm == "layer":
         return rows * (sizes.item * width + 2 * FP32)
     if sizes.fused_norm:
         return rows * (sizes.item * width + FP32)
+    is_trained = not sizes.rank.run.adapters.are_trained
     if _zero_centred(sizes) or sizes.model.qk_norm_all_heads:
-        return rows * (2 * FP32 * width + FP32) + FP32 * width * _zero_centred(sizes)
-    return rows * ((FP32 + sizes.item) * width + FP32)
+        return rows * ((1 + is_trained) * FP32 * width + FP32) + FP32 * width * _zero_centred(sizes)
+    return rows * ((FP32 + is_trained * sizes.item) * width + FP32)
 
 
 def _zero_centred(sizes: Sizes) -> bool:
@@ -57,13 +59,19 @@ def norm(sizes: Sizes, *, is_module: bool = True, shares_input: bool = False) ->
 
 
 def normed_input(
-    sizes: Sizes, component: str, *, is_module: bool, shares_input: bool = False, not_only_products: bool = False
+    sizes: Sizes,
+    component: str,
+    *,
+    is_module: bool,
+    shares_input: bool = False,
+    not_only_products: bool = False,
+    input_of: tuple[str, ...] = (),
 ) -> Saved:
     """A norm and its output; the products that read it share one copy.
 
     Recomputing Megatron-Core's `layernorm` frees the output too, unless norm and product are one Transformer Engine
     module (transformer_layer.py: the norm is an IdentityOp then). `not_only_products`: something else reads it too, so
-    that no fp8 copy replaces it.
+    that no fp8 copy replaces it. `input_of`: the products that alone read it.
     """
     item = sizes.item if not_only_products else sizes.input_item
     output = SavedTensors(
@@ -71,6 +79,7 @@ def normed_input(
         kept=item * sizes.input_rows * sizes.hidden,
         if_recomputed={"layernorm": 0.0} if is_module and sizes.profile.frees_recomputed_outputs else {},
         in_backward=sizes.item * sizes.tokens * sizes.hidden,
+        input_of=input_of,
     )
     return (norm(sizes, is_module=is_module, shares_input=shares_input), output)
 

@@ -88,6 +88,8 @@ class SavedTensors:
     """Further bytes while the forward is at this step."""
     in_backward: float = 0.0
     """Further bytes while the backward is at this step."""
+    input_of: tuple[str, ...] = ()
+    """Products whose weights' gradients alone need what is kept, so that it is not kept where they are frozen and none has an adapter."""
 
     def kept_under(self, recomputed: Iterable[str]) -> float:
         return min([self.kept, *(self.if_recomputed[name] for name in recomputed if name in self.if_recomputed)])

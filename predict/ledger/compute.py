@@ -104,8 +104,9 @@ def _end_of_step(rank: PricedRank, calls: RankCalls, share: float, prices: Price
     ]
     for item in found:
         yield StepItem(item=replace(item, heading=DP, beside=True), runs=share, at_end=True)
-    for item in _items(calls.end.optimizer, prices):
-        yield StepItem(item=item, runs=share, at_end=True)
+    for repeated in rank.optimizer.blocks:
+        for item in items_of_block(repeated.priced, prices):
+            yield StepItem(item=item, runs=share, at_end=True)
 
 
 def _items(calls: Iterable[Counted], prices: Prices) -> Iterator[Item]:

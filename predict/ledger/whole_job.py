@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predict.interval import Interval
+from predict.layers.adapters import trained_in_layer
 from predict.ledger.training_cost import HOURS_PER_DAY, TrainingCost, training_cost, whole_training
 from predict.memory.state import bytes_per_parameter
-from predict.rank.adapters import trained_in_layer
-from predict.rank.share import Weights, weight_bytes
+from predict.rank.share import weight_bytes
 from predict.run.calibration_terms import NINETY
 from predict.run.frameworks import memory_profile_of
 from predict.run.plan import Plan
@@ -212,7 +212,13 @@ def _trained_parameters(run: TrainingRun) -> int:
     if not run.adapters.are_trained:
         return run.model.parameters
     whole = replace(run, plan=Plan())
-    return sum(trained_in_layer(whole, kind, Weights()).total for kind in run.model.kinds())
+    return sum(trained_in_layer(whole, kind).total for kind in run.model.kinds())
+
+
+def loaded_bytes(run: TrainingRun) -> float:
+    """What a job reads to go on: a checkpoint and, where that has adapters alone, their base."""
+    base = run.model.parameters * weight_bytes(run) if run.adapters.are_trained else 0.0
+    return checkpoint_bytes(run) + base
 
 
 def _times(run: TrainingRun, plain: TrainingCost, given: JobSettings) -> JobTimes:
@@ -242,7 +248,7 @@ def _save_hours(run: TrainingRun, given: JobSettings) -> float:
 
 
 def _load_hours(run: TrainingRun, given: JobSettings) -> float:
-    return checkpoint_bytes(run) / GB / _storage_gb_per_s(run, given) / 3600
+    return loaded_bytes(run) / GB / _storage_gb_per_s(run, given) / 3600
 
 
 def best_between(times: JobTimes) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
@@ -29,7 +30,7 @@ from predict.memory.peak import (
     peak_of_order,
     trace,
 )
-from predict.memory.state import StateBytes, Unit, chunks_of_ranks, update_bytes, weights_of_chunks
+from predict.memory.state import Unit, chunks_of_ranks, frozen_beside, update_bytes, weights_of_chunks
 from predict.run.frameworks import memory_profile_of
 from predict.run.memory_profile import Buffer, MemoryProfile
 from predict.run.plan import BEST
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 DRIVER_SHARE = 0.0052
 """Share of a GPU's memory that its driver keeps: nvidia-smi shows 81,559 of 81,920 MiB on an H100, 183,359 of 184,320 on a B200."""
+HOST_RESERVE = 0.1
+"""Share of a host's memory that its system, the data loaders and the processes themselves take; assumed."""
 SAFETY_MARGIN = 0.05
 """Share of the expected peak by which the terms themselves may be off, upwards in 5 % of runs and downwards in as many."""
 
@@ -67,6 +70,18 @@ class MemoryEstimate:
     """Each distinct unit of the model, and how many of it all pipeline ranks hold together."""
     capacity_bytes: float
     safety_margin: float = SAFETY_MARGIN
+    host_bytes: float = 0.0
+    """Bytes of the worst rank that lie in the host's memory."""
+
+    @property
+    def host_capacity_bytes(self) -> float:
+        """A GPU's share of the host's memory, of which the system keeps some."""
+        return self.run.cluster.gpu.of_host.memory_gib * GIB * (1 - HOST_RESERVE)
+
+    @property
+    def fits_host(self) -> bool:
+        """Whether what is offloaded fits the host's memory."""
+        return self.host_bytes <= self.host_capacity_bytes
 
     @cached_property
     def worst(self) -> RankMemory:
@@ -90,17 +105,17 @@ class MemoryEstimate:
 
     @property
     def fits_probability(self) -> float:
-        """The probability that the peak stays within the capacity."""
-        return probability_of(self.point_bytes, self.upper_bytes, self.capacity_bytes)
+        """The probability that the peak stays within the capacity; none where the host's memory does not suffice."""
+        return self.fits_host * probability_of(self.point_bytes, self.upper_bytes, self.capacity_bytes)
 
     @property
     def verdict(self) -> Verdict:
-        return verdict_of(self.point_bytes, self.upper_bytes, self.capacity_bytes)
+        return verdict_of(self.point_bytes, self.upper_bytes, self.capacity_bytes) if self.fits_host else "OOM"
 
     @property
     def feasible(self) -> bool:
         """Whether the expected peak fits, so that the run is more likely to fit than not."""
-        return self.point_bytes <= self.capacity_bytes
+        return self.point_bytes <= self.capacity_bytes and self.fits_host
 
 
 def probability_of(point_bytes: float, upper_bytes: float, capacity_bytes: float) -> float:
@@ -167,12 +182,24 @@ class MemoryModel:
             units=tuple((unit, count, self.counter.unit(unit).activations) for unit, count in counts.items()),
             capacity_bytes=capacity_bytes(self.run.cluster.gpu),
             safety_margin=safety_margin,
+            host_bytes=self._host_bytes(baselines, ranks, timeline),
         )
+
+    def _host_bytes(
+        self, baselines: Sequence[RankBaseline], ranks: Sequence[RankMemory], timeline: Timeline | None
+    ) -> float:
+        """Bytes of the fullest rank in the host's memory: its state, and what its peak would have of activations if none waited there."""
+        waiting = [0.0] * len(ranks)
+        if self.run.offload.activation_share:
+            kept = MemoryModel(replace(self._given, offload=replace(self.run.offload, activation_share=0.0)))
+            peaks = zip(kept._peaks(timeline), ranks, strict=True)
+            waiting = [max(0.0, peak.at.activations - rank.activations) for peak, rank in peaks]
+        return max(each.state.on_host + there for each, there in zip(baselines, waiting, strict=True))
 
     def baseline(self, rank: int) -> RankBaseline:
         run, profile, chunks = self.run, self.profile, self.units[rank]
         units = [self.counter.unit(unit) for chunk in chunks for unit in chunk.units]
-        state = sum((unit.state for unit in units), StateBytes())
+        state = sum((unit.state for unit in units), frozen_beside(run, profile, rank))
         shapes = frozenset().union(*{unit.linear_shapes for unit in units})
         slack, slack_width = slack_of(run, profile)
         has_head = any(unit.role == "head" for chunk in chunks for unit in chunk.units)

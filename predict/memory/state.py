@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from predict.layers.adapters import quantised_in_layer, stored_bytes, trained_in_layer
 from predict.layers.latent import LatentAttention
 from predict.model.spec import DENSE, LayerKind
-from predict.rank.adapters import trained_at_end, trained_in_layer
-from predict.rank.groups import Groups
+from predict.rank.groups import Groups, groups_of
 from predict.rank.share import (
     NARROW,
     RankShare,
@@ -27,8 +27,10 @@ from predict.rank.share import (
     weight_bytes,
 )
 from predict.run.memory_profile import MemoryProfile
+from predict.run.offload import GPU, HOST, Offload
 from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
+from predict.run.tuning import Tuning
 from predict.workload.whole_layers import plain_embedding, plain_head, plain_layer
 from sampling.cells.matrices import Shape, products_on_rank
 from sampling.hardware.cluster import BLOCK_SCALED_BYTES, DTYPE_BYTES
@@ -157,9 +159,12 @@ class StateBytes:
     parameters: float = 0.0
     gradients: float = 0.0
     optimizer: float = 0.0
+    on_host: float = 0.0
+    """Bytes in the host's memory, which are none of the GPU's."""
 
     def __add__(self, other: StateBytes) -> StateBytes:
         return StateBytes(
+            on_host=self.on_host + other.on_host,
             parameters=self.parameters + other.parameters,
             gradients=self.gradients + other.gradients,
             optimizer=self.optimizer + other.optimizer,
@@ -240,38 +245,64 @@ def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: 
 
 
 def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> StateBytes:
+    """The state of a unit: of weights that stay as they are beside adapters, neither gradients nor moments."""
     each = bytes_per_parameter(run, profile, is_layers=unit.role == "layer")
-    if run.adapters.are_trained:
-        return _state_of_frozen_unit(run, unit, groups, each)
-    zero, whole = run.plan.zero, unit.weights.total
-    # fractions of a parameter count as such; the padding of shards is not counted
-    shard = unit.weights.dense / groups.shard.ranks + unit.weights.experts / groups.expert_shard.ranks
+    zero, trained, base = run.plan.zero, trained_of_unit(run, unit), base_of_unit(run, unit)
     stays = weight_bytes(run) * _sharded_elements(unit.weights, groups) if _stays_gathered(run, profile, unit) else 0
+
+    def kept(weights: Weights, from_stage: int) -> float:
+        # fractions of a parameter count as such; the padding of shards is not counted
+        of_shard = weights.dense / groups.shard.ranks + weights.experts / groups.expert_shard.ranks
+        return of_shard if zero >= from_stage else weights.total
+
+    few = (each.weights - stored_bytes(run)) * kept(quantised_of_unit(run, unit), 3)
+    whole = StateBytes(
+        parameters=each.weights * kept(base + trained, 3) - few + each.copies * unit.weights.total + stays,
+        gradients=each.gradients * kept(trained, 2),
+        optimizer=each.optimizer * kept(trained, 1),
+    )
+    return _on_gpu(run.offload, whole) if run.offload.any else whole
+
+
+def _on_gpu(offload: Offload, whole: StateBytes) -> StateBytes:
+    """The state that is left on the GPU, and that which lies in the host's memory: the shards, the offloaded share of the optimizer's
+    state, and a copy of the gradients that it is updated with. What lies on disks passes through the memory piece by piece."""
+    share = offload.optimizer_share
+    shards, state, gradients = whole.parameters, share * whole.optimizer, share * whole.gradients
+    on_host = gradients + (offload.shards_on == HOST) * shards + (offload.optimizer_on == HOST) * state
     return StateBytes(
-        parameters=each.weights * (shard if zero >= 3 else whole) + each.copies * whole + stays,
-        gradients=each.gradients * (shard if zero >= 2 else whole),
-        optimizer=each.optimizer * (shard if zero >= 1 else whole),
+        parameters=whole.parameters - (offload.shards_on != GPU) * shards,
+        gradients=whole.gradients - offload.gradients_on_host * gradients,
+        optimizer=whole.optimizer - state,
+        on_host=on_host,
     )
 
 
-def _state_of_frozen_unit(run: TrainingRun, unit: Unit, groups: Groups, each: BytesPerParameter) -> StateBytes:
-    """A unit whose weights stay as they are, without gradients and moments, and its adapters with both."""
-    zero, trained = run.plan.zero, trained_of_unit(run, unit)
-    of_base = unit.weights.dense / groups.shard.ranks + unit.weights.experts / groups.expert_shard.ranks
-    of_trained = trained.dense / groups.shard.ranks + trained.experts / groups.expert_shard.ranks
-    return StateBytes(
-        parameters=(each.weights + each.copies) * (of_base if zero >= 3 else unit.weights.total)
-        + weight_bytes(run) * trained.total,
-        gradients=each.gradients * (of_trained if zero >= 2 else trained.total),
-        optimizer=each.optimizer * (of_trained if zero >= 1 else trained.total),
-    )
+def frozen_beside(run: TrainingRun, profile: MemoryProfile, rank: int) -> StateBytes:
+    """The weights of models that run beside the one that trains, sharded as its own are: a reference, unless adapters that are switched
+    off leave it, and a teacher."""
+    copies = [replace(run, tuning=Tuning())] if run.tuning.keeps_reference and not run.adapters.are_trained else []
+    copies += [run.taught_by] if run.taught_by else []
+    units = ((each, unit) for each in copies for chunk in chunks_of_ranks(each)[rank] for unit in chunk.units)
+    states = (state_of_unit(each, profile, unit, groups_of(each)) for each, unit in units)
+    return StateBytes(parameters=sum(state.parameters for state in states))
+
+
+def base_of_unit(run: TrainingRun, unit: Unit) -> Weights:
+    """The weights of a unit that stay as they are."""
+    return unit.weights if run.adapters.are_trained else Weights()
+
+
+def quantised_of_unit(run: TrainingRun, unit: Unit) -> Weights:
+    """Those of them that are kept in few bits."""
+    return quantised_in_layer(run, unit.kind) if unit.kind else Weights()
 
 
 def trained_of_unit(run: TrainingRun, unit: Unit) -> Weights:
     """The weights of a unit that are trained."""
-    if unit.kind is None:
-        return trained_at_end(run, unit.weights)
-    return trained_in_layer(run, unit.kind, unit.weights)
+    if not run.adapters.are_trained:
+        return unit.weights
+    return trained_in_layer(run, unit.kind) if unit.kind else Weights()
 
 
 def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> float:
@@ -282,7 +313,10 @@ def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups:
         return narrow_weight_bytes(run) * _sharded_elements(unit.weights, groups)
     scaled_whole = run.precision == "fp8" and run.execution.fp8_recipe in ("", "tensorwise")
     in_fp8 = profile.fp8_gather and scaled_whole and unit.role == "layer"
-    return float((DTYPE_BYTES["fp8"] if in_fp8 else weight_bytes(run)) * _sharded_elements(unit.weights, groups))
+    held = _sharded_elements(base_of_unit(run, unit) + trained_of_unit(run, unit), groups)
+    few = _sharded_elements(quantised_of_unit(run, unit), groups)
+    item = DTYPE_BYTES["fp8"] if in_fp8 else weight_bytes(run)
+    return float(item * held - (item - stored_bytes(run)) * few)
 
 
 def _stays_gathered(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> bool:

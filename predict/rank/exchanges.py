@@ -10,8 +10,10 @@ from __future__ import annotations
 from predict.rank.blocks import Calls, OverlappedCommunication
 from predict.rank.module import Exchange
 from predict.rank.share import RankShare, Weights
+from predict.run.offload import DISK, GPU
 from sampling.call import Counted
 from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.operators.host import HostCopy
 from sampling.operators.memory_bound import Stream
 
 TP = "tp"
@@ -104,38 +106,59 @@ def exchange_of_keys(rank: RankShare, query_width: int, key_value_width: int) ->
     )
 
 
+# Activations that wait for their backward on the host.
+
+
+def leaving_for_host(rank: RankShare, size_bytes: float, work: Calls) -> tuple[OverlappedCommunication, ...]:
+    """What a forward keeps, on its way to the host while the GPU computes."""
+    return _with_host(rank, host_copy(rank, size_bytes, to_host=True), work)
+
+
+def back_from_host(rank: RankShare, size_bytes: float, work: Calls) -> tuple[OverlappedCommunication, ...]:
+    """The same, on its way back, which the backward before it hides."""
+    return _with_host(rank, host_copy(rank, size_bytes, to_host=False), work)
+
+
+def _with_host(rank: RankShare, copies: Calls, work: Calls) -> tuple[OverlappedCommunication, ...]:
+    if not copies:
+        return ()
+    share = float(rank.run.offload.overlap_activations)
+    return (OverlappedCommunication(heading=OFFLOAD, communication=copies, work=work, share=share, ahead=True),)
+
+
 # Communication of weights that are sharded layer by layer (FSDP, and ZeRO-2 for gradients), and the copies that it takes.
 
 FSDP = "fsdp"
+OFFLOAD = "offload"
 
 
 def sharded_forward(
-    rank: RankShare, weights: Weights, trained: Weights, work: Calls
+    rank: RankShare, gathered: Weights, trained: Weights, work: Calls
 ) -> tuple[OverlappedCommunication, ...]:
-    """A layer's weights, gathered before its forward."""
+    """A layer's weights, of so many bytes, gathered before its forward."""
     return (
-        *_beside(work, (_gather(rank, weights), rank.execution.overlap_parameters)),
-        *_passes(rank, weights, _gathered_bytes(rank)),
+        *_beside(work, (_gather(rank, gathered), rank.execution.overlap_parameters)),
+        *_passes(rank, gathered, _copies_of_gathered(rank)),
     )
 
 
 def sharded_backward(
-    rank: RankShare, weights: Weights, trained: Weights, work: Calls
+    rank: RankShare, gathered: Weights, trained: Weights, work: Calls
 ) -> tuple[OverlappedCommunication, ...]:
     """The weights, gathered again, and the gradients, summed and scattered: one after the other on the same links."""
     return (
         *_beside(
             work,
-            (_gather(rank, weights), rank.execution.overlap_parameters),
+            (_gather(rank, gathered), rank.execution.overlap_parameters),
             (_scatter(rank, trained), rank.execution.overlap_gradients),
         ),
-        *_passes(rank, weights, _gathered_bytes(rank)),
+        *_passes(rank, gathered, _copies_of_gathered(rank)),
         *_passes(rank, trained, _widened_bytes(rank)),
     )
 
 
 def sharded_gradients(
-    rank: RankShare, weights: Weights, trained: Weights, work: Calls
+    rank: RankShare, gathered: Weights, trained: Weights, work: Calls
 ) -> tuple[OverlappedCommunication, ...]:
     """The gradients alone, where their half of the backward runs by itself."""
     return (
@@ -157,19 +180,18 @@ def _beside(work: Calls, *streams: tuple[Calls, bool]) -> tuple[OverlappedCommun
     )
 
 
-def _passes(rank: RankShare, weights: Weights, bytes_a_weight: int) -> tuple[OverlappedCommunication, ...]:
-    """A pass over whole weights or gradients in device memory; nothing hides it."""
-    size = bytes_a_weight * weights.total
+def _passes(rank: RankShare, whole: Weights, times: int) -> tuple[OverlappedCommunication, ...]:
+    """A pass over whole weights or gradients in device memory, `times` bytes for each of their elements or bytes; nothing hides it."""
+    size = times * whole.total
     if not size or rank.groups.shard.ranks == 1:
         return ()
     call = Counted(call=Stream(dtype=rank.dtype, size_bytes=size), phase="forward")
     return (OverlappedCommunication(heading=FSDP, communication=(call,)),)
 
 
-def _gathered_bytes(rank: RankShare) -> int:
-    """Bytes a weight that are read and written to take a gathered layer apart into its weights."""
-    copies = rank.plan.zero == 3 and rank.execution.copy_gathered
-    return 2 * rank.item_bytes if copies else 0
+def _copies_of_gathered(rank: RankShare) -> int:
+    """Times that a gathered layer is read or written to be taken apart into its weights."""
+    return 2 if rank.plan.zero == 3 and rank.execution.copy_gathered else 0
 
 
 def _widened_bytes(rank: RankShare) -> int:
@@ -179,15 +201,32 @@ def _widened_bytes(rank: RankShare) -> int:
     return rank.item_bytes + sent if widens else 0
 
 
-def _gather(rank: RankShare, weights: Weights) -> Calls:
+def _gather(rank: RankShare, gathered: Weights) -> Calls:
     """FSDP collects a layer's weights before its forward, and again before its backward (Zhao et al., arXiv 2304.11277)."""
     if rank.plan.zero < 3:
         return ()
-    groups, size = rank.groups, rank.item_bytes
+    groups, offload = rank.groups, rank.run.offload
+    from_host: Calls = ()
+    if offload.shards_on != GPU:
+        from_host = host_copy(rank, _of_shard(rank, gathered), to_host=False, disk=offload.shards_on == DISK)
     return (
-        *groups.shard.all_gather(size * weights.dense),
-        *groups.expert_shard.all_gather(size * weights.experts),
+        *from_host,
+        *groups.shard.all_gather(gathered.dense),
+        *groups.expert_shard.all_gather(gathered.experts),
     )
+
+
+def _of_shard(rank: RankShare, whole: Weights) -> float:
+    """A rank's part of what is sharded."""
+    return whole.dense / rank.groups.shard.ranks + whole.experts / rank.groups.expert_shard.ranks
+
+
+def host_copy(rank: RankShare, size_bytes: float, *, to_host: bool, disk: bool = False) -> Calls:
+    """A copy to the host or back; none of less than a byte."""
+    if size_bytes < 1:
+        return ()
+    call = HostCopy(dtype=rank.dtype, size_bytes=round(size_bytes), to_host=to_host, disk=disk)
+    return (Counted(call=call, phase="forward"),)
 
 
 def _scatter(rank: RankShare, weights: Weights) -> Calls:
@@ -196,9 +235,11 @@ def _scatter(rank: RankShare, weights: Weights) -> Calls:
     if rank.plan.zero < 2:
         return ()
     groups, size = rank.groups, DTYPE_BYTES[rank.execution.reduced_dtype]
+    on_host = rank.run.offload.optimizer_share * rank.run.offload.gradients_on_host
     return (
         *groups.shard.reduce_scatter(size * weights.dense),
         *groups.expert_shard.reduce_scatter(size * weights.experts),
         *groups.copies.all_reduce(size * weights.dense / groups.shard.ranks),
         *groups.expert_copies.all_reduce(size * weights.experts / groups.expert_shard.ranks),
+        *host_copy(rank, on_host * size * _of_shard(rank, weights), to_host=True),
     )

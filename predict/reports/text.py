@@ -171,7 +171,8 @@ def run_text(run: TrainingRun) -> str:
 def _adapters(adapters: Adapters) -> str:
     if not adapters.are_trained:
         return ""
-    return f"{adapters.kind} of rank {adapters.rank} on {adapters.targets.replace(',', ', ')}, "
+    base = f" of an {adapters.base} base" if adapters.base else ""
+    return f"{adapters.kind} of rank {adapters.rank} on {', '.join(adapters.names)}{base}, "
 
 
 def _plan(plan: Plan) -> str:

@@ -13,7 +13,9 @@ from predict.run.adapters import Adapters
 from predict.run.calibration_terms import Posterior
 from predict.run.execution import Execution
 from predict.run.lengths import PACKED, LikeLengths, RealSequences
+from predict.run.offload import Offload
 from predict.run.plan import Batch, Plan
+from predict.run.tuning import Tuning
 from predict.schedules import registry
 from predict.schedules.building import Schedule
 from predict.schedules.engine.order import Order
@@ -43,6 +45,12 @@ class TrainingRun(LoadedRun):
     """How a framework runs the plan."""
     adapters: Adapters = field(default_factory=Adapters)
     """What is trained beside frozen weights."""
+    offload: Offload = field(default_factory=Offload)
+    """What lies in the host's memory, or on its disks."""
+    tuning: Tuning = field(default_factory=Tuning)
+    """What a step runs beside the pass that trains."""
+    teacher: ModelSpec | None = field(default=None, repr=False)
+    """The model that `tuning.teacher` names."""
     order: Order | None = field(default=None, repr=False)
     """The order in the file that `plan.schedule` names, read with the config; None for a registered schedule."""
     calibration: Posterior | None = field(default=None, repr=False)
@@ -79,6 +87,13 @@ class TrainingRun(LoadedRun):
         if self.real is None or self.real.longest_row == self.batch.seq_len:
             return self
         return replace(self, batch=replace(self.batch, seq_len=self.real.longest_row))
+
+    @property
+    def taught_by(self) -> TrainingRun | None:
+        """The teacher on the same machines and plan, frozen; None without one."""
+        if self.teacher is None:
+            return None
+        return replace(self, model=self.teacher, adapters=Adapters(), tuning=Tuning(), teacher=None, model_keys={})
 
     @property
     def microbatches(self) -> int:

@@ -23,6 +23,7 @@ from regressors.features.arrays import Floats
 from sampling.arithmetic.arrays import smaller
 from sampling.call import Call
 from sampling.collectives.kinds import Collective, TokenExchange
+from sampling.operators.host import HostCopy
 
 EXCHANGE_MULTIPROCESSORS: Mapping[str, int] = {"deepep": 20, "hybridep": 16}
 """Multiprocessors that a dispatcher's kernels take while tokens travel (Megatron-Core, transformer_config.py: moe_deepep_num_sms and
@@ -76,6 +77,8 @@ class Contention:
     def _of_call(self, heading: str, call: Call) -> float:
         if isinstance(call, TokenExchange):
             return self.of_exchange
+        if isinstance(call, HostCopy):
+            return 0.0  # copy engines take no multiprocessors, and a few percent of the memory's bandwidth
         if self.sampled is not None:
             return self.sampled
         return self.of_sharding * self._channels(call) if heading == FSDP else CONTENTION_SLOWDOWN

@@ -212,7 +212,7 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices, chunks: Mappin
         parameter_all_gather=blocks.of_calls(rank.end.parameter_all_gather),
         reduction_share=float(execution.overlap_gradients),
         all_gather_share=float(execution.overlap_parameters),
-        optimizer=blocks.of_calls(rank.end.optimizer),
+        optimizer=blocks.of_calls(rank.end.optimizer) + blocks.bucket(rank.end.on_host),
         exposed_bucket_share=rank.end.exposed_bucket_share,
         contention_slowdown=REPLICA_CONTENTION.value if sampled is None else sampled,
         exposed_time=execution.exposed_time,

@@ -23,9 +23,11 @@ from predict.validation.published_models import is_of_neox, model_of
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_software import (
     NEVER_INTERLEAVED,
+    PRIME_RL,
     adapters_of_row,
     framework_of,
     is_routed_naturally,
+    offload_of_row,
     precision_of,
     settings_of,
     unstated_settings,
@@ -128,6 +130,7 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
     precision, recipe = precision_of(row)
     framework = framework_of(row)
     plan = _plan(row, model)
+    offload = offload_of_row(row, model.layers)
     plan |= _recompute(row, model.layers / (plan["pp"] * plan["vpp"]))
     execution: dict[str, Any] = {"framework": framework} | settings_of(row)
     if recipe:
@@ -144,6 +147,7 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
             "execution": execution | settings,
             "precision": precision,
             "adapters": adapters_of_row(row),
+            "offload": offload,
         }
         try:
             runs += likely_runs(build(row.row_id, model, sections), unknown)
@@ -155,8 +159,6 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
 def _refuse_other_work(row: PublishedRow, *, timed: bool) -> None:
     if row.fault:
         raise NotExpressibleError(row.fault)
-    if row.text("offload"):
-        raise NotExpressibleError(f"offload: {row.text('offload')} is not modelled")
     if timed and row.text("status") not in ("", "ok"):
         raise NotExpressibleError(
             f"status: {row.text('status')}, so there is no time; `validate ranking` judges such rows"
@@ -318,7 +320,8 @@ def _recompute(row: PublishedRow, layers_per_chunk: float) -> dict[str, Any]:
     """The published recomputation; none without one, but MaxText's recipes recompute whole layers."""
     of_torch = selective_is_of_operators(framework_of(row))
     text, modules = row.text("recompute"), re.search(r"modules=([\w,]+)", row.text("recompute_detail"))
-    if text == "full":
+    if text == "full" or (row.text("offload") and framework_of(row) == PRIME_RL):
+        # prime-rl offloads the inputs of layers that it repeats (trainer/config.py: ac_offloading switches ac on)
         return {"recompute": "full"} | _method(row)
     if text.endswith(" layers"):
         return _first_layers(int(text.split()[0]))

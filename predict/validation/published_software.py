@@ -194,6 +194,22 @@ def adapters_of_row(row: PublishedRow) -> dict[str, Any]:
     }
 
 
+PRIME_RL = "prime-rl"
+
+
+def offload_of_row(row: PublishedRow, layers: int) -> dict[str, Any]:
+    """What a row leaves on the host: the activations of all layers, or those of so many (Megatron's cpu_offloading_num_layers). Copies of
+    prime-rl are on the stream of the kernels (trainer/utils/act_offloading.py: use_streams=False)."""
+    text = row.text("offload")
+    if not text:
+        return {}
+    some = re.fullmatch(r"cpu_offload_layers=(\d+)", text)
+    if text != "activations" and not some:
+        raise NotExpressibleError(f"offload: {text} is not modelled; activations and cpu_offload_layers=N are")
+    share = min(1.0, int(some[1]) / layers) if some else 1.0
+    return {"activation_share": share, "overlap_activations": framework_of(row) != PRIME_RL}
+
+
 def _optimizer(row: PublishedRow) -> dict[str, Any]:
     """The optimizer, and the dtypes of gradients and moments, where the row states them."""
     notes = row.text("notes").lower()

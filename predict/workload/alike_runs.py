@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+from predict.layers.adapters import trained_in_embedding, trained_in_head, trained_in_layer
 from predict.model.spec import LayerKind
-from predict.rank.adapters import trained_at_end, trained_in_layer
-from predict.rank.share import RankShare, Weights, embedding_weights, head_weights, layer_weights
+from predict.rank.share import RankShare, Weights, embedding_weights, head_weights
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.workload.layer import LayerBlocks, accumulation_block, embedding_blocks, head_blocks, layer_blocks
@@ -111,20 +111,19 @@ class BlockCache:
 
     def layer(self, kind: LayerKind) -> LayerBlocks:
         if kind not in self._layers:
-            weights = layer_weights(self.rank.model, self.rank.plan, kind)
-            self._layers[kind] = self._own(self._alike.layer(kind), trained_in_layer(self.rank.run, kind, weights))
+            self._layers[kind] = self._own(self._alike.layer(kind), trained_in_layer(self.rank.run, kind))
         return self._layers[kind]
 
     def embedding(self) -> LayerBlocks:
         if self._embedding is None:
-            weights = trained_at_end(self.rank.run, embedding_weights(self.rank.model, self.rank.plan))
+            weights = trained_in_embedding(self.rank.run, embedding_weights(self.rank.model, self.rank.plan))
             self._embedding = self._own(self._alike.embedding, weights)
         return self._embedding
 
     def head(self, *, shares_embedding: bool) -> LayerBlocks:
         if shares_embedding not in self._heads:
             weights = head_weights(self.rank.model, self.rank.plan, shares_embedding=shares_embedding)
-            trained = trained_at_end(self.rank.run, weights)
+            trained = trained_in_head(self.rank.run, weights)
             self._heads[shares_embedding] = self._own(self._alike.head(shares_embedding=shares_embedding), trained)
         return self._heads[shares_embedding]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from predict.layers.attention import attended
@@ -15,7 +15,7 @@ from predict.rank.share import RankShare
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
-from predict.workload.alike_runs import BlockCache
+from predict.workload.alike_runs import BlockCache, block_cache
 from predict.workload.layer import LayerBlocks
 from predict.workload.whole_layers import common_fields, embedding_call, head_call, layer_call
 from sampling.call import Call, Counted, Phase
@@ -69,7 +69,7 @@ def chunk_of_operators(cache: BlockCache, stage: Stage, send: Calls, again: int,
     added = tuple(repeated for repeated in blocks("accumulation") if repeated.block.calls)
     return ChunkCalls(
         layers=len(stage.kinds),
-        forward=blocks("forward"),
+        forward=(*blocks("forward"), *_without_gradient(cache, units)),
         backward=(
             *_repeated_forward(cache, stage.kinds[:again]),
             *_repeated_ends(cache, outer),
@@ -80,6 +80,23 @@ def chunk_of_operators(cache: BlockCache, stage: Stage, send: Calls, again: int,
         backward_weight=(*blocks("backward_weight"), *added) if halves else (),
         send=send,
     )
+
+
+REFERENCE, TEACHER = "reference", "teacher"
+"""Headings of passes without a gradient: of the model itself or a copy of it, and of a teacher."""
+
+
+def _without_gradient(cache: BlockCache, units: Iterable[tuple[LayerBlocks, int]]) -> Blocks:
+    """The forwards of passes beside the one that trains: a reference's over the same stage, a teacher's over all of its layers."""
+    run = cache.rank.run
+    own = run.tuning.own_passes
+    found = [(REFERENCE, of.forward, own * many) for of, many in units if own]
+    if teacher := run.taught_by:
+        taught = block_cache(teacher)
+        found += [(TEACHER, taught.layer(kind).forward, many) for kind, many in Counter(teacher.model.kinds()).items()]
+        ends = (taught.embedding(), taught.head(shares_embedding=teacher.model.tied))
+        found += [(TEACHER, of_end.forward, 1.0) for of_end in ends]
+    return tuple(Repeated(block=replace(block, heading=heading), count=many) for heading, block, many in found)
 
 
 def _repeated_forward(cache: BlockCache, kinds: tuple[LayerKind, ...]) -> Blocks:

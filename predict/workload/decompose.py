@@ -87,7 +87,8 @@ def distinct_calls(
     chunks = {id(chunk): chunk for rank in distinct for chunk in rank.chunks if not known(chunk)}.values()
     blocks = {id(block): block for chunk in chunks for block in chunk.blocks() if not known(block)}.values()
     plain = (*(chunk.send for chunk in chunks), *(calls for rank in distinct for calls in rank.end.by_purpose()))
-    for block in blocks:
+    on_host = (each.block for rank in distinct for each in rank.end.on_host if not known(each.block))
+    for block in (*blocks, *on_host):
         yield from block.all_calls()
     for calls in {id(calls): calls for calls in plain if not known(calls)}.values():
         yield from calls

@@ -7,16 +7,32 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, TypeVar
 
+from predict.layers.adapters import (
+    frozen,
+    gathered_in_head,
+    gathered_in_layer,
+    trained_in_embedding,
+    trained_in_head,
+    trained_in_layer,
+    widened_again,
+    with_adapters,
+)
 from predict.layers.attention import CORE, heads_on_rank
 from predict.layers.embedding import embedding_module
 from predict.layers.head import head_modules, joining_module
+from predict.layers.layer import waiting_on_host
 from predict.layers.part import parts_of
 from predict.model.spec import DENSE, LayerKind
-from predict.rank.adapters import frozen, trained_at_end, trained_in_layer, with_adapters
 from predict.rank.blocks import Block, Calls, Launching, OverlappedCommunication, sharing
-from predict.rank.exchanges import sharded_backward, sharded_forward, sharded_gradients
+from predict.rank.exchanges import (
+    back_from_host,
+    leaving_for_host,
+    sharded_backward,
+    sharded_forward,
+    sharded_gradients,
+)
 from predict.rank.module import Exchange, Module, Work, gradient_sums, with_calls, work_of
-from predict.rank.share import RankShare, Weights, embedding_weights, head_weights, layer_weights
+from predict.rank.share import RankShare, Weights, embedding_weights, head_weights
 from predict.run.execution import ATTENTION_KERNELS
 from predict.workload.whole_layers import layer_call
 from sampling.arithmetic.operator import Operator
@@ -93,6 +109,8 @@ FUSED_SHARE = 0.35
 the traffic of 16-bit sums in those that accumulate in bf16 on the B200."""
 Sharded = Callable[[RankShare, Weights, Weights, Calls], tuple[OverlappedCommunication, ...]]
 """Communication of a layer's sharded weights that overlaps with the calls of a phase."""
+Moved = Callable[[RankShare, float, Calls], tuple[OverlappedCommunication, ...]]
+"""Copies of so many bytes to the host or back that overlap with the calls of a phase."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -128,11 +146,19 @@ def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
 
 
 def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:
-    weights = layer_weights(rank.model, rank.plan, kind)
-    sums, whole = gradient_sums(rank, kind), whole_layer(rank, kind)
+    gathered, trained = gathered_in_layer(rank.run, kind), trained_in_layer(rank.run, kind)
+    again, whole = (*gradient_sums(rank, kind), *widened_again(rank, kind)), whole_layer(rank, kind)
     modules, launched = layer_modules(rank, kind), launchings(rank, kind)
-    trained = trained_in_layer(rank.run, kind, weights)
-    return blocks_of(rank, modules, weights, trained, launched=launched, sums=sums, whole=whole)
+    return blocks_of(
+        rank,
+        modules,
+        gathered,
+        trained,
+        launched=launched,
+        in_backward=again,
+        waiting_bytes=waiting_on_host(rank, kind),
+        whole=whole,
+    )
 
 
 def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
@@ -151,22 +177,28 @@ def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
 def blocks_of(
     rank: RankShare,
     modules: tuple[Module, ...],
-    weights: Weights,
+    gathered: Weights,
     trained: Weights,
     *,
     launched: Mapping[Phase, Launching],
-    sums: Calls = (),
+    in_backward: Calls = (),
+    waiting_bytes: int = 0,
     whole: DenseLayer | None = None,
 ) -> LayerBlocks:
-    """Blocks of modules with these weights, of which some are trained, and with the launching of their phases. `sums` are those of the
-    gradients of activations; `whole` is the same layer as one call."""
-    forward, backward = work_of(modules, "forward"), with_calls(work_of(modules, "backward"), sums)
+    """Blocks of modules whose weights have so many bytes, and so many elements that are trained, and with the launching of their phases.
+    `in_backward` is what the gradients of activations take beside the modules' own, `waiting_bytes` what waits for the backward on the
+    host; `whole` is the same layer as one call."""
+    forward, backward = work_of(modules, "forward"), with_calls(work_of(modules, "backward"), in_backward)
     again = work_of(_recomputed_parts(rank, modules), "forward")
 
-    def block(work: Work, sharded: Sharded | None = None, *, phase: Phase, heading: str = "") -> Block:
+    def block(
+        work: Work, sharded: Sharded | None = None, moved: Moved | None = None, *, phase: Phase, heading: str = ""
+    ) -> Block:
+        with_replicas = sharded(rank, gathered, trained, work.calls) if sharded else ()
+        with_host = moved(rank, waiting_bytes, work.calls) if moved else ()
         return Block(
             calls=work.calls,
-            overlapped=sharing(work.overlapped + (sharded(rank, weights, trained, work.calls) if sharded else ())),
+            overlapped=sharing(work.overlapped + with_replicas + with_host),
             launching=launched.get(phase),
             synchronous=rank.execution.synchronous_launches,
             heading=heading,
@@ -174,17 +206,17 @@ def blocks_of(
         )
 
     def halves() -> tuple[Block, Block]:
-        by_input = with_calls(work_of(modules, "backward_input"), sums)
+        by_input = with_calls(work_of(modules, "backward_input"), in_backward)
         return (
-            block(by_input, sharded_forward, phase="backward_input"),
+            block(by_input, sharded_forward, back_from_host, phase="backward_input"),
             block(work_of(modules, "backward_weight"), sharded_gradients, phase="backward_weight"),
         )
 
     repeated = Work(calls=again.calls + backward.calls, overlapped=again.overlapped + backward.overlapped)
     return LayerBlocks(
-        forward=block(forward, sharded_forward, phase="forward"),
+        forward=block(forward, sharded_forward, leaving_for_host, phase="forward"),
         again=block(forward, heading=RECOMPUTE, phase="forward"),
-        backward=block(repeated, sharded_backward, phase="backward"),
+        backward=block(repeated, sharded_backward, back_from_host, phase="backward"),
         halves=cache(halves),
         accumulation=accumulation_block(rank, trained),
     )
@@ -249,22 +281,21 @@ def _additions(rank: RankShare, weights: Weights) -> Calls:
 
 
 def embedding_blocks(rank: RankShare) -> LayerBlocks:
-    modules: tuple[Module, ...] = (embedding_module(rank),)
-    if rank.run.adapters.are_trained:
-        modules = frozen(modules, needs_input=False)
+    modules = frozen(rank.run, (embedding_module(rank),), needs_input=False)
     weights, launched = embedding_weights(rank.model, rank.plan), launchings_of_end(rank, "embedding")
-    return blocks_of(rank, modules, weights, trained_at_end(rank.run, weights), launched=launched)
+    gathered, trained = weights * rank.item_bytes, trained_in_embedding(rank.run, weights)
+    return blocks_of(rank, modules, gathered, trained, launched=launched)
 
 
 def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
     """The final norm, the logits, their loss; for every further token that is predicted, a layer and a head again."""
-    modules = frozen(head_modules(rank)) if rank.run.adapters.are_trained else head_modules(rank)
+    run = rank.run
+    head = modules = frozen(run, head_modules(rank))
     for _ in range(rank.model.mtp_layers):
-        modules += (joining_module(rank), *layer_modules(rank, rank.model.mtp_kind), *head_modules(rank))
-    weights = head_weights(rank.model, rank.plan, shares_embedding=shares_embedding)
-    return blocks_of(
-        rank, modules, weights, trained_at_end(rank.run, weights), launched=launchings_of_end(rank, "head")
-    )
+        modules += (*frozen(run, (joining_module(rank),)), *layer_modules(rank, rank.model.mtp_kind), *head)
+    trained = trained_in_head(run, head_weights(run.model, run.plan, shares_embedding=shares_embedding))
+    gathered = gathered_in_head(run, shares_embedding=shares_embedding)
+    return blocks_of(rank, modules, gathered, trained, launched=launchings_of_end(rank, "head"))
 
 
 CallT = TypeVar("CallT", bound=Call)

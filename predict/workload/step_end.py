@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
-from predict.rank.adapters import trained_at_end, trained_in_layer
-from predict.rank.blocks import Calls, Message
+from predict.layers.adapters import trained_in_embedding, trained_in_head, trained_in_layer
+from predict.rank.blocks import Block, Blocks, Calls, Message, OverlappedCommunication, single
+from predict.rank.exchanges import OFFLOAD
 from predict.rank.groups import Groups, RankGroup, groups_of
 from predict.rank.share import (
     Weights,
@@ -21,6 +22,7 @@ from predict.rank.share import (
     summed,
     weight_bytes,
 )
+from predict.run.offload import DISK, GPU
 from predict.run.plan import Batch, Plan
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
@@ -33,6 +35,7 @@ from sampling.cells.data_parallel import GradientCell, ShardedAdamW
 from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.gemm import Gemm, is_scaled, scaling_bytes
+from sampling.operators.host import HostAdamW, HostCopy
 from sampling.operators.memory_bound import Stream
 from sampling.operators.optimizer import AdamW, GradientScale
 
@@ -53,6 +56,8 @@ class StepEnd:
     parameter_all_gather: Calls
     """Sharded weights back to every replica, which the first forward may hide."""
     optimizer: Calls
+    on_host: Blocks = ()
+    """Updates of weights whose optimizer state lies on the host, with the copies there and back."""
     exposed_bucket_share: float = 0.0
     """Share of the gradients, and of the gathered weights, in the bucket that nothing hides: the last to be reduced, whose gradients are
     ready as the backward ends, and the first to be gathered, which the forward waits for."""
@@ -67,7 +72,9 @@ class StepEnd:
         )
 
     def all_calls(self) -> Iterator[Counted]:
-        return chain.from_iterable(self.by_purpose())
+        yield from chain.from_iterable(self.by_purpose())
+        for repeated in self.on_host:
+            yield from repeated.block.all_calls()
 
 
 MakeEnd = Callable[[tuple[Stage, ...], Calls], StepEnd]
@@ -110,7 +117,7 @@ class _ShardedEnds:
     def of(self, stages: tuple[Stage, ...]) -> StepEnd:
         if stages not in self._of_stages:
             of_layers = trained_layer_weights_of(self.run, stages)
-            weights = of_layers + trained_at_end(self.run, end_weights_of(self.run, stages))
+            weights = of_layers + trained_end_weights_of(self.run, stages)
             self._of_stages[stages] = self._with(weights, of_layers, any(stage.first for stage in stages))
         return self._of_stages[stages]
 
@@ -123,6 +130,7 @@ class _ShardedEnds:
                 gradient_reduction=sharded_gradient_reduction(self.run, weights),
                 parameter_all_gather=parameter_all_gather(self.run, weights, of_layers),
                 optimizer=(*sharded_optimizer(self.run, weights), *narrow_weights(self.run, of_layers)),
+                on_host=update_on_host(self.run, weights),
                 exposed_bucket_share=_exposed_bucket_share(self.run, weights) if embeds else 0.0,
             )
         return self._of_weights[key]
@@ -274,6 +282,8 @@ def plain_optimizer(run: TrainingRun, weights: RankWeights) -> Calls:
 # the shards are gathered.
 
 FP32 = DTYPE_BYTES["fp32"]
+SHARDED_GRADIENTS = 2
+"""ZeRO stage from which on gradients are reduced, and go to the host, layer by layer."""
 SHARDED_WEIGHTS = 3
 """ZeRO stage that shards the weights themselves."""
 NEWTON_SCHULZ_STEPS = 5
@@ -292,20 +302,32 @@ def layer_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
 
 def trained_layer_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
     counts = [each for stage in stages for each in stage.counts.items()]
-    return summed(
-        trained_in_layer(run, kind, layer_weights(run.model, run.plan, kind)) * count for kind, count in counts
-    )
+    return summed(trained_in_layer(run, kind) * count for kind, count in counts)
 
 
 def end_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
     """Those of embedding and head."""
-    weights = Weights()
-    for stage in stages:
-        if stage.first:
-            weights += embedding_weights(run.model, run.plan)
-        if stage.last:
-            weights += head_weights(run.model, run.plan, shares_embedding=stage.shared_table)
-    return weights
+    return summed(chain.from_iterable(_ends(run, stage) for stage in stages))
+
+
+def trained_end_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
+    """Those of embedding and head that are trained."""
+    ends = [_ends(run, stage) for stage in stages]
+    return summed(
+        trained_in_embedding(run, embedding) + trained_in_head(run, head)
+        if stage.last
+        else trained_in_embedding(run, embedding)
+        for stage, (embedding, head) in zip(stages, ends, strict=True)
+    )
+
+
+def _ends(run: TrainingRun, stage: Stage) -> tuple[Weights, Weights]:
+    """Embedding and head of a stage, as far as it has them."""
+    model, plan = run.model, run.plan
+    return (
+        embedding_weights(model, plan) if stage.first else Weights(),
+        head_weights(model, plan, shares_embedding=stage.shared_table) if stage.last else Weights(),
+    )
 
 
 def sharded_gradient_reduction(run: TrainingRun, weights: Weights) -> Calls:
@@ -353,26 +375,57 @@ def sharded_optimizer(run: TrainingRun, weights: Weights) -> Calls:
     """Clipping, the optimizer on this rank's shard, and what mixed precision adds to it."""
     groups, execution = groups_of(run), run.execution
     own = _shard(run, weights, groups)
+    updated = own - _on_host(run, own)
     passes = 0.0
     if execution.clip_gradients:
         passes += FP32  # the squares are read from the gradients
     if execution.loss_scaling:
         passes += 2 * FP32
     if execution.master_weights and weight_bytes(run) < FP32:
-        passes += FP32 + weight_bytes(run)  # their copy to train with
+        passes += (FP32 + weight_bytes(run)) * updated / own  # their copy to train with
     if run.microbatches > 1:
         passes += (
             DTYPE_BYTES[execution.gradient_dtype] * (weights.total if run.plan.zero < 2 else own) / own
         )  # set to 0
     dtype = "fp32" if execution.master_weights else held_dtype(run)
-    update = AdamW(dtype=dtype, parameters=own, tensors=1, tp=1)
-    calls: Calls = (
-        Counted(call=Stream(dtype=dtype, size_bytes=max(1, round(passes * own))), phase="forward"),
-        Counted(call=update, phase="step"),
-    )
+    calls: Calls = (Counted(call=Stream(dtype=dtype, size_bytes=max(1, round(passes * own))), phase="forward"),)
+    if updated:
+        calls += (Counted(call=AdamW(dtype=dtype, parameters=updated, tensors=1, tp=1), phase="step"),)
     if execution.optimizer == "muon":
         calls += _orthogonalisation(run, own)
     return calls
+
+
+def update_on_host(run: TrainingRun, weights: Weights) -> Blocks:
+    """The update of the share of weights whose state lies on the host: fp32 gradients there, the update, and the weights back. Disks give
+    that state, and take it again, in between. Where nothing overlaps, one comes after the other."""
+    offload = run.offload
+    parameters = _on_host(run, _shard(run, weights, groups_of(run)))
+    if not parameters:
+        return ()
+    dtype = held_dtype(run)
+    to_gpu = 0 if offload.shards_on != GPU else weight_bytes(run)
+    sent = DTYPE_BYTES[run.execution.gradient_dtype]
+    # gradients that went as they were reduced are there already
+    are_there = offload.gradients_on_host and run.plan.zero >= SHARDED_GRADIENTS
+    moved = [(0 if are_there else sent, True, False), (to_gpu, False, False)]
+    if offload.optimizer_on == DISK:
+        moved += [(3 * FP32, False, True), (3 * FP32, True, True)]
+    copies = tuple(
+        Counted(call=HostCopy(dtype=dtype, size_bytes=size * parameters, to_host=to_host, disk=disk), phase="forward")
+        for size, to_host, disk in moved
+        if size
+    )
+    update = (Counted(call=HostAdamW(dtype="fp32", parameters=parameters), phase="step"),)
+    beside = OverlappedCommunication(
+        heading=OFFLOAD, communication=copies, work=update, share=float(offload.overlap_optimizer)
+    )
+    return single(Block(calls=update, overlapped=(beside,) if copies else ()))
+
+
+def _on_host(run: TrainingRun, own: int) -> int:
+    """Of the elements that a rank updates those whose state lies on the host."""
+    return round(run.offload.optimizer_share * own)
 
 
 def narrow_weights(run: TrainingRun, of_layers: Weights) -> Calls:

@@ -23,6 +23,8 @@ class Matrix:
     head: int = 1
     """Outputs that stay together on a rank. Where there are fewer heads than ranks, several ranks hold the same one."""
     bias: bool = False
+    name: str = ""
+    """Name of its module in Hugging Face's checkpoints, by which adapters choose it; empty where its product is one module."""
     is_linear: bool = True
     """One of the layer's linear modules, which a framework quantises and caches by shape; a router or a convolution is not."""
 
@@ -65,22 +67,31 @@ def attention_matrices(
 ) -> tuple[Matrix, ...]:
     """Query (twice as wide with a gate), key, value and output of attention."""
     query = head_dim * (2 if query_gate else 1)
-    into = ((heads, query), (kv_heads, head_dim), (kv_heads, head_dim))
+    into = (("q_proj", heads, query), ("k_proj", kv_heads, head_dim), ("v_proj", kv_heads, head_dim))
+    width = heads * head_dim
     return (
         *(
-            Matrix(product="qkv", outputs=count * head, inputs=hidden, split="outputs", head=head, bias=qkv_bias)
-            for count, head in into
+            Matrix(
+                product="qkv",
+                name=name,
+                outputs=count * head,
+                inputs=hidden,
+                split="outputs",
+                head=head,
+                bias=qkv_bias,
+            )
+            for name, count, head in into
         ),
-        Matrix(product="proj", outputs=hidden, inputs=heads * head_dim, split="inputs", bias=output_bias),
+        Matrix(product="proj", name="o_proj", outputs=hidden, inputs=width, split="inputs", bias=output_bias),
     )
 
 
 def mlp_matrices(*, hidden: int, width: int, gated: bool, bias: bool = False) -> tuple[Matrix, ...]:
     """Up (and gate) and down of an MLP `width` wide inside."""
-    up = Matrix(product="up", outputs=width, inputs=hidden, split="outputs", bias=bias)
+    into = ("gate_proj", "up_proj") if gated else ("up_proj",)
     return (
-        *[up] * (2 if gated else 1),
-        Matrix(product="down", outputs=hidden, inputs=width, split="inputs", bias=bias),
+        *(Matrix(product="up", name=name, outputs=width, inputs=hidden, split="outputs", bias=bias) for name in into),
+        Matrix(product="down", name="down_proj", outputs=hidden, inputs=width, split="inputs", bias=bias),
     )
 
 

@@ -19,8 +19,10 @@ from sampling.hardware.hardware_file import (
     DTYPE_BYTES,
     ELEMENT_BYTES,
     PEAK_OF,
+    USUAL_HOST,
     GbPerS,
     Hardware,
+    Host,
     LatencyUs,
     Link,
     keys_in_words,
@@ -33,6 +35,7 @@ __all__ = [
     "ELEMENT_BYTES",
     "Cluster",
     "Gpu",
+    "Host",
     "Link",
     "device_names",
     "hardware_entry",
@@ -74,8 +77,18 @@ class Gpu:
     fastest_tflops: Mapping[str, float] = field(default_factory=dict)
     """Peaks by dtype of the best device that the hardware file stands for, where they exceed `peak_tflops`."""
 
+    host: Host | None = None
+    """Its share of the host; None for the usual one."""
     sustained: Mapping[str, float] = field(default_factory=dict)
     """Time of GEMMs in a long run, where clocks fall, over that in a short measurement, by dtype."""
+
+    @property
+    def of_host(self) -> Host:
+        """Its share of the host; of a CPU its own memory, which a copy reads and writes."""
+        if self.kind != "cpu":
+            return self.host or USUAL_HOST
+        speed = self.memory_gb_per_s
+        return Host(gb_per_s=speed / 2, memory_gb_per_s=speed, memory_gib=self.memory_gib * max(1, self.threads))
 
     def at_its_fastest(self) -> Gpu:
         """The same with the peaks that none of these devices exceeds, to check measurements against."""

@@ -26,7 +26,7 @@ Ratio: TypeAlias = Annotated[float, Key(minimum=0.5, maximum=5)]
 LatencyUs: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="µs of a message")]
 GbPerS: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="GB/s one way per GPU")]
 """Bounds of links and devices; beyond them, times leave the range in which they can be added up."""
-OPTIONAL_FIGURES = ("fastest_tflops", "sustained", "power_w")
+OPTIONAL_FIGURES = ("fastest_tflops", "sustained", "power_w", "host")
 REQUIRED_FIGURES = (
     "peak_tflops",
     "memory_gib",
@@ -68,6 +68,24 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """A GPU's share of the machine that it stands in, on which what is offloaded lies."""
+
+    gb_per_s: GbPerS
+    """GB/s of copies between the GPU and the host's memory, each way."""
+    memory_gb_per_s: GbPerS
+    """GB/s of the host's memory."""
+    memory_gib: Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="GiB of the host's memory")]
+    disk_gb_per_s: GbPerS = 3.0
+    """GB/s of the machine's own NVMe disks, each way."""
+
+
+USUAL_HOST = Host(gb_per_s=25.0, memory_gb_per_s=51.2, memory_gib=128.0, disk_gb_per_s=3.0)
+"""An eighth of a DGX A100 (data sheet, 2020): PCIe 4.0 x16 at 25 of its 32 GB/s, 16 channels of DDR4-3200, 1 TB, and 4 NVMe disks of
+about 6 GB/s."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Hardware:
     """The facts of a device and of the nodes it usually comes in; on a CPU those of one core. Each figure has its source."""
 
@@ -98,6 +116,8 @@ class Hardware:
     inter_node: Link
     """Links of a GPU between nodes."""
     gpus_per_node: Annotated[int, Key(meaning="GPUs that are usual in a node")]
+    host: Host | None = None
+    """A GPU's share of the host, of those that a node usually has; without it that of a DGX A100."""
     sources: Sources
 
     def contradictions(self) -> Iterator[Fault]:

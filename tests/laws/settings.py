@@ -131,7 +131,40 @@ ADAPTER_KNOBS = [
     Knob(key="adapters__kind", before="lora", after="dora", grows=True, base={}, model=DENSE),
     Knob(key="adapters__rank", before=16, after=256, grows=True, base=LORA, model=DENSE),
     Knob(key="adapters__targets", before="all", after="attention", grows=False, base=LORA, model=DENSE),
+    Knob(key="adapters__base", before="", after="nf4", grows=True, base=LORA, model=DENSE),
+    Knob(
+        key="adapters__double_quantised",
+        before=True,
+        after=False,
+        grows=True,
+        base={**LORA, "adapters__base": "nf4"},
+        model=DENSE,
+    ),
     Knob(key="adapters__joint", before=False, after=True, grows=False, base=LORA, model=DENSE),
+]
+
+AWAY = {"offload__optimizer_share": 1.0}
+SHARDS = {"plan__dp": 8, "plan__zero": 3, "execution__framework": "fsdp"}
+TASKED = {"tuning__task": "dpo"}
+
+
+def beside(key: str, before: Any, after: Any, grows: bool, base: Mapping[str, Any], metric: Metric = step) -> Knob:
+    return Knob(key=key, before=before, after=after, grows=grows, base=base, model=DENSE, metric=metric)
+
+
+BESIDE_KNOBS = [
+    beside("offload__optimizer_share", 0.0, 1.0, True, {}),
+    beside("offload__optimizer_share", 0.0, 1.0, False, {}, allocated),
+    beside("offload__optimizer_on", "host", "disk", True, AWAY),
+    beside("offload__overlap_optimizer", False, True, False, AWAY),
+    beside("offload__gradients_on_host", False, True, False, AWAY, allocated),
+    beside("offload__shards_on", "gpu", "host", True, SHARDS),
+    beside("offload__activation_share", 0.0, 1.0, False, {}, allocated),
+    beside("offload__overlap_activations", False, True, False, {"offload__activation_share": 1.0}),
+    beside("tuning__task", "sft", "dpo", True, {}),
+    beside("tuning__task", "sft", "reward", False, {}),
+    beside("tuning__reference", "kept", "precomputed", False, TASKED),
+    beside("tuning__evaluated_share", 0.0, 0.5, True, {}),
 ]
 
 EXECUTION_KNOBS = [

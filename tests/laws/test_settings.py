@@ -15,6 +15,7 @@ from sampling.hardware.cluster import DTYPE_BYTES
 from tests.laws.settings import (
     ADAPTER_KNOBS,
     BATCH_KNOBS,
+    BESIDE_KNOBS,
     CLUSTER_KNOBS,
     DENSE,
     EXECUTION_KNOBS,
@@ -35,9 +36,10 @@ UNTURNED: Mapping[str, str] = {
     "cluster__cores": "of a CPU alone (test_config_hardware)",
     "cluster__calibration": "a file, whose terms are turned in tests/predict/measured_runs",
     "adapters__alpha": "the scale of an update, which changes no time",
+    "tuning__teacher": "of one task, which needs it: turned with it in tests/predict/run/test_tuning.py",
     "plan__memory_limit": "turned in test_a_memory_limit_refuses_what_holds_more",
 }
-KNOBS = [*PLAN_KNOBS, *EXECUTION_KNOBS, *ADAPTER_KNOBS, *BATCH_KNOBS, *CLUSTER_KNOBS, *PRECISION_KNOBS]
+KNOBS = [*PLAN_KNOBS, *EXECUTION_KNOBS, *ADAPTER_KNOBS, *BESIDE_KNOBS, *BATCH_KNOBS, *CLUSTER_KNOBS, *PRECISION_KNOBS]
 
 
 def _turned(knob: Knob, value: Any) -> Prediction:

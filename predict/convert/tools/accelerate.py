@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from predict.convert.arguments import Arguments
+from predict.convert.offload import offload_of
 from predict.convert.tool import Cost, Reading, Sections, Tool, count, in_sections, read_table
 from predict.convert.tools.transformers_trainer import COMPILED, FRAMEWORK, ZERO, fsdp_of, needs_file
 from sampling.files.faults import shown
@@ -57,7 +58,7 @@ def _read(reading: Reading) -> Sections:
     if given.text("dynamo_config.dynamo_backend", given.text("dynamo_backend", "no")).lower() not in ("no", "eager"):
         execution["framework"] = COMPILED if kind != "deepspeed" else ZERO
     _parallelism(given, plan)
-    return {**in_sections(values), "cluster": _cluster(given)}
+    return {**in_sections(values), **offload_of(given), "cluster": _cluster(given)}
 
 
 def _is_on(given: Arguments, name: str) -> bool:

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from predict.convert.arguments import Arguments
+from predict.convert.offload import offload_of
 from predict.convert.tool import (
+    OF_PEFT,
     OFF,
+    BaseKeys,
     Reading,
     Sections,
     Tool,
@@ -17,7 +20,6 @@ from predict.convert.tool import (
     in_sections,
     model_named,
     read_table,
-    refuse_few_bits,
 )
 from predict.convert.tools.transformers_trainer import (
     ATTENTION,
@@ -28,10 +30,14 @@ from predict.convert.tools.transformers_trainer import (
     clipping,
     fsdp_of,
     halves,
+    moments,
     needs_file,
     optimizer,
 )
+from predict.convert.tuning import HARMLESS_TUNING, in_sequences, tuning_of
 
+IN_FOUR_BITS = BaseKeys(usually_double=True, refused=("load_in_8bit", "gptq"))
+"""Double quantisation is not a key of its own (axolotl, loaders/model.py, `_set_quantization_config`)."""
 TABLE = (
     count("batch.micro", "micro_batch_size"),
     count("batch.accumulation", "gradient_accumulation_steps", usual=1),
@@ -40,6 +46,7 @@ TABLE = (
     count("plan.cp", "context_parallel_size", "sequence_parallel_degree"),
     count("plan.tp", "tensor_parallel_size"),
     optimizer("optimizer"),
+    moments("optimizer"),
     clipping("max_grad_norm"),
 )
 SWITCHES: Mapping[str, str] = {
@@ -70,35 +77,54 @@ def _read(reading: Reading) -> Sections:
     values = read_table(TABLE, given)
     for section, keys in halves(given).items():
         values.setdefault(section, {}).update(keys)
-    refuse_few_bits(given, "load_in_4bit", "load_in_8bit", "gptq")
+    every = given.values.get("lora_target_linear") not in OFF and given.switch("lora_target_linear")
     if adapters := adapters_of(
-        given, kind="adapter", rank="lora_r", targets="lora_target_modules", usual_rank=8, dora="peft_use_dora"
+        given,
+        kind="adapter",
+        rank="lora_r",
+        targets="lora_target_modules",
+        usual_rank=8,
+        usual_targets="all" if every else OF_PEFT,
+        dora="peft_use_dora",
+        base=IN_FOUR_BITS,
     ):
         values["adapters"] = adapters
     plan, execution = values.setdefault("plan", {}), values.setdefault("execution", {})
     execution["loaded_in_halves"] = True  # the model is loaded in the dtype of `bf16` or `fp16`
-    _recompute(given, plan)
+    waiting = _recompute(given, plan)
     _kernels(given, execution)
-    _sharding(reading, plan, execution)
+    offload = _sharding(reading, plan, execution)
+    if waiting:
+        offload = {"offload": {**offload.get("offload", {}), "activation_share": 1.0}}
     if plan.get("cp", 1) > 1:
         plan["cp_method"] = "ring"
     if given.values.get("torch_compile") not in (*OFF, "auto") and given.switch("torch_compile"):
         execution["framework"] = COMPILED
     given.passed_over("torch_compile")
-    return {
+    sections = {
         **in_sections(values),
         **model_named(reading, "base_model"),
+        **offload,
+        **_tuning(given),
         "usual": {"execution": {"framework": FRAMEWORK}, "plan": {"recompute": "none"}},
     }
+    return in_sequences(sections)
 
 
-def _recompute(given: Arguments, plan: dict[str, Any]) -> None:
+def _tuning(given: Arguments) -> dict[str, Any]:
+    rewards = given.values.get("reward_model") not in OFF and given.switch("reward_model")
+    return tuning_of(given, "rl", "reward" if rewards else given.text("rl", ""))
+
+
+def _recompute(given: Arguments, plan: dict[str, Any]) -> bool:
+    """Whether the inputs of the layers that are repeated wait on the host."""
     value = given.values.get("gradient_checkpointing")
     given.passed_over("gradient_checkpointing")
-    if value in ("offload", "unsloth", "offload_disk"):
-        given.fault("gradient_checkpointing", f"{value}: activations in the host's memory are not modelled; write true")
-    elif value not in OFF:
+    if value == "offload_disk":
+        given.fault("gradient_checkpointing", f"{value}: activations on disks are not modelled; write offload")
+    if value not in OFF:
         plan["recompute"] = "full"
+    return value in ("offload", "unsloth")
 
 
 def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
@@ -118,7 +144,8 @@ def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
         given.passed_over(name)
 
 
-def _sharding(reading: Reading, plan: dict[str, Any], execution: dict[str, Any]) -> None:
+def _sharding(reading: Reading, plan: dict[str, Any], execution: dict[str, Any]) -> dict[str, Any]:
+    """The section `offload`, beside what sharding sets in plan and execution."""
     given = reading.given
     if needs_file(reading, "deepspeed", "sharding, offload and the batch"):
         execution.setdefault("framework", ZERO)
@@ -129,11 +156,10 @@ def _sharding(reading: Reading, plan: dict[str, Any], execution: dict[str, Any])
     if listed or has_config:
         plan.update(fsdp_of(given, "fsdp_config", listed))
         execution.setdefault("framework", FRAMEWORK)
-    if "offload" in listed:
-        given.fault("fsdp", "offload: what lies in the host's memory is not modelled")
     shards, replicas = given.count("dp_shard_size"), given.count("dp_replicate_size") or 1
     if replicas > 1 and shards:
         plan["shard"] = shards * plan.get("cp", 1)
+    return offload_of(given, whole="offload" in listed)
 
 
 TOOLS = (
@@ -146,7 +172,8 @@ TOOLS = (
             "base_model num_epochs",
         ),
         read=_read,
-        harmless="""
+        harmless=HARMLESS_TUNING
+        + """
             model_type tokenizer* *tokens* is_llama_derived_model is_mistral* is_falcon* strict *dataset* *hub* hf_* val_set_size output_dir
             *wandb* *mlflow* *comet* use_tensorboard *eval* *save* num_epochs max_steps *lr_* learning_rate *_lr *warmup* weight_decay adam_*
             cosine_* train_on_inputs group_by_length tf32 early_stopping* resume_from* auto_resume* local_rank logging_* debug* special_tokens*
@@ -165,8 +192,6 @@ TOOLS = (
             "fp8*": "fp8 by torchao is not read from Axolotl",
             "qat*": "training for quantization is not modelled",
             "quantization*": "weights in fewer bits are not modelled",
-            "rl": "preference and reinforcement training run more than one model or pass",
-            "reward_model": "reward models are not read",
             "process_reward_model": "reward models are not read",
             "unfrozen_parameters": "frozen weights are not modelled",
             "lisa_*": "LISA trains some layers at a time, which is not modelled",

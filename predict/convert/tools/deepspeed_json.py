@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from predict.convert import deepspeed
-from predict.convert.tool import AUTO, NO_VALUES, OFF, Cost, Reading, Sections, Tool, without
+from predict.convert.offload import offload_of
+from predict.convert.tool import AUTO, NO_VALUES, Cost, Reading, Sections, Tool, without
 
 FRAMEWORK = "deepspeed"
 DTYPES = tuple(f"{name}.enabled" for name in deepspeed.HALVES)
@@ -31,11 +32,8 @@ def _read(reading: Reading) -> Sections:
     steps = given.values.get(deepspeed.STEPS)
     if steps not in NO_VALUES:
         found["batch"]["accumulation"] = given.count(deepspeed.STEPS)
-    for device in ("zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device"):
-        if given.values.get(device) in (*OFF, "none"):
-            given.passed_over(*(name for name in given.values if name.startswith(device.rpartition(".")[0])))
     usual = {"execution": {"framework": found["execution"].pop("framework")}}
-    return {**found, "usual": usual}
+    return {**found, **offload_of(given), "usual": usual}
 
 
 TOOLS = (
@@ -58,7 +56,7 @@ TOOLS = (
             monitor_config* tensorboard* wandb* csv_monitor* steps_per_print wall_clock_breakdown flops_profiler* dump_state prescale_gradients
             gradient_predivide_factor optimizer.params* scheduler* checkpoint* elasticity* data_efficiency* curriculum* disable_allgather
             *use_multi_rank_bucket_allreduce zero_optimization.legacy* gradient_accumulation_dtype load_from* memory_breakdown seed
-            data_types* dataloader_drop_last zero_optimization.elastic_checkpoint autotuning* timers* *fp32_allreduce
+            data_types* dataloader_drop_last aio* zero_optimization.elastic_checkpoint autotuning* timers* *fp32_allreduce
             activation_checkpointing.partition* activation_checkpointing.contiguous* activation_checkpointing.number*
             activation_checkpointing.synchronize* activation_checkpointing.profile zero_optimization.use_all_reduce*
             zero_optimization.mics_hierarchical* graph_harvesting
@@ -67,8 +65,6 @@ TOOLS = (
             "*offload*": Cost(
                 why="what lies in the host's memory, and how long it takes to move, is not modelled", neutral=("none",)
             ),
-            "*cpu_checkpointing": "activations in the host's memory are not modelled",
-            "aio*": Cost(why="offloading to disks is not modelled"),
             "optimizer.type": Cost(
                 why="keeps other state than AdamW, which is not modelled",
                 neutral=("AdamW", "Adam", "adam", "adamw", "FusedAdam", "CPUAdam"),

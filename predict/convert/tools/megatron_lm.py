@@ -18,6 +18,7 @@ from predict.convert.megatron_model import (
     with_numerics,
 )
 from predict.convert.megatron_script import SWITCHES
+from predict.convert.offload import offload_of
 from predict.convert.tool import Cost, Reading, Sections, Tool
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
@@ -156,6 +157,10 @@ def read_arguments(reading: Reading, *, model: Mapping[str, Any] | None = None, 
     }
 
 
+def _read(reading: Reading) -> Sections:
+    return {**read_arguments(reading), **offload_of(reading.given)}
+
+
 OLDER: Mapping[str, Mapping[str, Any]] = {
     "recompute_activations": {"recompute_granularity": "selective"},
     "checkpoint_activations": {"recompute_granularity": "full"},
@@ -241,7 +246,7 @@ TOOLS = (
             "micro_batch_size deepspeed",
         ),
         programs=r"pretrain_(gpt|mamba|bert|t5|vlm)\w*\.py",
-        read=read_arguments,
+        read=_read,
         harmless=HARMLESS,
         costs=COSTS,
         switches=SWITCHED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from predict.convert.arguments import Arguments
+from predict.convert.offload import offload_of
 from predict.convert.tool import Cost, Reading, Sections, Tool, model_named
 from sampling.files.faults import shown
 
@@ -42,7 +43,18 @@ def _read(reading: Reading) -> Sections:
         )
     if prefix:
         return {**sections, "cluster": _machines(given, "num_train"), "rl": _rl(given)}
-    return {**sections, "cluster": _machines(given, "num_train"), "batch": _batch(given)}
+    offload = offload_of(given).get("offload", {})
+    if _given(given, f"{model}.ac_offloading") and given.values.get(f"{model}.ac_offloading", {}) not in (None, "None"):
+        # the inputs of layers that are repeated, on the stream of the kernels (prime-rl, trainer/utils/act_offloading.py)
+        offload |= {"activation_share": 1.0, "overlap_activations": False}
+        plan["recompute"] = "full"
+    given.passed_over(*(name for name in given.values if name.startswith(f"{model}.ac_offloading")))
+    return {
+        **sections,
+        **({"offload": offload} if offload else {}),
+        "cluster": _machines(given, "num_train"),
+        "batch": _batch(given),
+    }
 
 
 def _plan(given: Arguments, model: str) -> dict[str, Any]:

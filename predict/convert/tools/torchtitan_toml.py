@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from predict.convert import torchtitan
+from predict.convert.offload import offload_of
 from predict.convert.tool import Cost, Reading, Sections, Tool
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
@@ -40,7 +41,7 @@ def read_torchtitan(reading: Reading, *, model: str = "") -> Sections:
     if given.text("training.dtype", "float32") == "bfloat16":  # weights, gradients and moments are all of that dtype
         sections["execution"] |= {"master_weights": False, "gradient_dtype": "bf16", "moment_dtype": "bf16"}
     found = {} if path is None or reading.chosen_model is not None else {"model": path.stem}
-    return {**found, **sections}
+    return {**found, **sections, **offload_of(given)}
 
 
 TOOLS = (

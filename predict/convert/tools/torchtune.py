@@ -6,13 +6,14 @@ import re
 from typing import Any
 
 from predict.convert.arguments import Arguments
+from predict.convert.offload import offload_of
 from predict.convert.tool import OFF, Cost, Reading, Sections, Tool, choice, count, in_sections, read_table, switch
 from predict.model.shipped import shipped_model, shipped_models
 from sampling.files.faults import did_you_mean, shown
 
 EAGER, COMPILED = "fsdp", "fsdp-compile"
 MODEL = "model._component_"
-ADAPTED = re.compile(r"^(lora|dora)_")
+ADAPTED = re.compile(r"^(q?lora|q?dora)_")
 ATTENTION = {"output_proj": "o_proj"}
 """torchtune's name of an adapted product → peft's."""
 SEQUENCE = "tokenizer.max_seq_len"
@@ -35,7 +36,7 @@ def _read(reading: Reading) -> Sections:
     values = read_table(TABLE, given)
     given.passed_over(SEQUENCE, "dataset.max_seq_len")
     plan, execution = values.setdefault("plan", {}), values.setdefault("execution", {})
-    recipe = reading.source.program
+    recipe = reading.source.program or reading.source.name
     if "single_device" in recipe:
         plan["zero"] = 0
     else:
@@ -49,7 +50,7 @@ def _read(reading: Reading) -> Sections:
     given.passed_over("clip_grad_norm")
     model = _model(reading, given)
     adapters = _adapters(given)
-    return {**in_sections(values), **model, **({"adapters": adapters} if adapters else {})}
+    return {**in_sections(values), **model, **offload_of(given), **({"adapters": adapters} if adapters else {})}
 
 
 def _adapters(given: Arguments) -> dict[str, Any]:
@@ -61,19 +62,23 @@ def _adapters(given: Arguments) -> dict[str, Any]:
     targets = [ATTENTION.get(str(module), str(module)) for module in modules]
     if given.switch("model.apply_lora_to_mlp"):
         targets.append("mlp")
-    is_dora = name.startswith("dora_") or given.switch("model.use_dora")
+    is_dora = name.startswith(("dora_", "qdora_")) or given.switch("model.use_dora")
+    is_quantised = name.startswith("q") or given.switch("model.quantize_base")
     given.passed_over("model.lora_alpha", "model.lora_dropout")
+    # torchao's NF4Tensor always quantises its scales too (dtypes/nf4tensor.py)
+    base = {"base": "nf4", "double_quantised": True} if is_quantised else {}
     return {
         "kind": "dora" if is_dora else "lora",
         "rank": given.count("model.lora_rank") or 8,
         "targets": ",".join(targets),
+        **base,
     }
 
 
 def _model(reading: Reading, given: Arguments) -> dict[str, str]:
     name = given.text(MODEL, "").rpartition(".")[2]
-    if "qat" in reading.source.program or name.startswith(("qlora_", "qdora_")):
-        given.fault(MODEL, f"{name}: frozen weights in 4 bits, and training for quantization, are not modelled")
+    if "qat" in reading.source.program:
+        given.fault(MODEL, f"{name}: training for quantization is not modelled")
         return {}
     name = ADAPTED.sub("", name)
     if reading.chosen_model is not None:
@@ -111,7 +116,6 @@ TOOLS = (
             "enable_fp8_training": "fp8 is not read from torchtune",
             "fp8*": "fp8 is not read from torchtune",
             "model.apply_lora_to_output": "adapters of the head are not modelled",
-            "model.quantize_base": "frozen weights in 4 bits are not modelled",
             "model.*": "settings of a model's builder are not read; give --set model=FILE",
             "teacher_model*": "a second model is not modelled",
             "ref_*": "a second model is not modelled",

@@ -6,14 +6,17 @@ Names: transformers, training_args.py; trl, trainer/sft_config.py and model_conf
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from predict.convert.arguments import Arguments
+from predict.convert.offload import offload_of
 from predict.convert.tool import (
     AUTO,
     NO_VALUES,
     OFF,
+    BaseKeys,
     Cost,
     Read,
     Reading,
@@ -25,13 +28,25 @@ from predict.convert.tool import (
     in_sections,
     model_named,
     read_table,
-    refuse_few_bits,
     switch,
 )
+from predict.convert.tuning import CLASSES, HARMLESS_TUNING, WORDS, in_sequences, tuning_of
 from sampling.files.faults import shown
 
 FRAMEWORK, COMPILED, ZERO = "transformers", "fsdp-compile", "deepspeed"
-ADAMW = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_torch_xla", "adamw")
+EIGHT_BITS = ("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit")
+"""AdamW of bitsandbytes or torchao with moments in eight bits; paged, they leave the device only where it is full."""
+ADAMW = (
+    "adamw_torch",
+    "adamw_torch_fused",
+    "adamw_hf",
+    "adamw_apex_fused",
+    "adamw_torch_xla",
+    "adamw",
+    "paged_adamw",
+    "paged_adamw_32bit",
+    *EIGHT_BITS,
+)
 ATTENTION: Mapping[str, Any] = {
     "sdpa": "fa2",
     "fa2": "fa2",
@@ -68,6 +83,14 @@ def optimizer(name: str) -> Read:
         return "muon" if word == "muon" else None
 
     return Read(path="execution.optimizer", value=value)
+
+
+def moments(name: str) -> Read:
+    """Eight bits for the moments of the optimizers that have them so."""
+    return Read(
+        path="execution.moment_dtype",
+        value=lambda given: "fp8" if given.text(name, "").lower() in EIGHT_BITS else None,
+    )
 
 
 def clipping(name: str) -> Read:
@@ -129,11 +152,16 @@ def fsdp_of(given: Arguments, prefix: str, words: list[str]) -> dict[str, Any]:
     return plan
 
 
+IN_FOUR_BITS = BaseKeys(double="use_bnb_nested_quant")
+OF_LLAMA_FACTORY = BaseKeys(
+    bits="quantization_bit", form="quantization_type", double="double_quantization", usually_double=True, refused=()
+)
 TABLE = (
     count("batch.micro", "per_device_train_batch_size", "per_gpu_train_batch_size", "train_batch_size"),
     count("batch.accumulation", "gradient_accumulation_steps", usual=1),
     switch("plan.recompute", "gradient_checkpointing", on="full"),
     optimizer("optim"),
+    moments("optim"),
     clipping("max_grad_norm"),
     count("batch.seq_len", "max_seq_length", "max_length", "cutoff_len", "model_max_length", "block_size"),
 )
@@ -169,7 +197,6 @@ COSTS: Mapping[str, Cost | str] = {
     "auto_find_batch_size": "the batch that fits is found by the trainer; give per_device_train_batch_size",
     "use_cpu": "training on a CPU is not read",
     "no_cuda": "training on a CPU is not read",
-    "activation_offloading": "activations in the host's memory are not modelled",
     "half_precision_backend": Cost(why="only autocast is modelled", neutral=("auto", "cpu_amp")),
     "fp16_opt_level": Cost(why="Apex is not modelled", neutral=("O1",)),
     "fp8*": "fp8 by accelerate's plugins is not modelled",
@@ -178,9 +205,7 @@ COSTS: Mapping[str, Cost | str] = {
     "tp_size": Cost(why="tensor parallelism of transformers is not modelled", neutral=(1, "1")),
     "use_kernels": "kernels from the hub are not modelled",
     "teacher_model*": "a second model is not modelled",
-    "ref_model*": "a second model is not modelled",
     "reward_model*": "a second model is not modelled",
-    "beta": "preference losses run a second model, which is not modelled",
     "parallelism_config*": "is read from accelerate's own file",
 }
 
@@ -190,9 +215,14 @@ def _read(reading: Reading) -> Sections:
     values = read_table(TABLE, given)
     for section, keys in halves(given).items():
         values.setdefault(section, {}).update(keys)
-    refuse_few_bits(given, "load_in_4bit", "load_in_8bit", "quantization_bit")
     if adapters := adapters_of(
-        given, kind="use_peft", rank="lora_r", targets="lora_target_modules", usual_rank=16, dora="use_dora"
+        given,
+        kind="use_peft",
+        rank="lora_r",
+        targets="lora_target_modules",
+        usual_rank=16,
+        dora="use_dora",
+        base=IN_FOUR_BITS,
     ):
         values["adapters"] = adapters
     execution, plan = values.setdefault("execution", {}), values.setdefault("plan", {})
@@ -204,8 +234,6 @@ def _read(reading: Reading) -> Sections:
     given.passed_over("fsdp")
     if listed and listed != ["false"]:
         plan.update(fsdp_of(given, "fsdp_config", listed))
-        if "offload" in listed:
-            given.fault("fsdp", "offload: what lies in the host's memory is not modelled")
     if given.values.get("torch_compile") not in OFF and given.switch("torch_compile"):
         execution["framework"] = COMPILED
     given.passed_over("torch_compile")
@@ -213,7 +241,15 @@ def _read(reading: Reading) -> Sections:
         execution.setdefault("framework", ZERO if has_deepspeed else FRAMEWORK)
     named = model_named(reading, "model_name_or_path", "model_name", "model_id", "model")
     usual = {"execution": {"framework": FRAMEWORK}, "batch": {"micro": 8}}
-    return {**in_sections(values), **named, "usual": usual}
+    offload = offload_of(given, whole="offload" in listed)
+    tuning = tuning_of(given, "program", _task_of(reading.source.program))
+    return in_sequences({**in_sections(values), **named, **offload, **tuning, "usual": usual})
+
+
+def _task_of(program: str) -> str:
+    """The word of TRL's class, sub-command or script; empty for others."""
+    stem = re.split(r"[ ./]", program.removesuffix(".py"))[-1]
+    return CLASSES.get(stem, stem if stem in WORDS else "")
 
 
 def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
@@ -230,13 +266,21 @@ def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
 def _read_llama_factory(reading: Reading) -> Sections:
     given = reading.given
     adapters = adapters_of(
-        given, kind="finetuning_type", rank="lora_rank", targets="lora_target", usual_rank=8, dora="use_dora"
+        given,
+        kind="finetuning_type",
+        rank="lora_rank",
+        targets="lora_target",
+        usual_rank=8,
+        usual_targets="all",
+        dora="use_dora",
+        base=OF_LLAMA_FACTORY,
     )
     given.passed_over("export_*")
     stage = given.text("stage", "sft")
-    if stage not in ("sft", "pt"):
-        given.fault("stage", f"{stage} trains with more than one model or pass; sft and pt are read")
-    sections = dict(_read(reading)) | ({"adapters": adapters} if adapters else {})
+    if given.values.get("pref_loss") in ("orpo", "simpo") and stage == "dpo":
+        stage = given.text("pref_loss", "")
+    tuning = tuning_of(given, "stage", "" if stage in ("sft", "pt") else stage)
+    sections = in_sequences({**_read(reading), **tuning, **({"adapters": adapters} if adapters else {})})
     plan = dict(sections.get("plan", {}))
     # checkpointing is on unless it is switched off, and does not need TrainingArguments' own switch (model_args.py)
     plan["recompute"] = "none" if given.switch("disable_gradient_checkpointing") else "full"
@@ -257,7 +301,7 @@ TOOLS = (
             "model_name_or_path learning_rate",
         ),
         read=_read,
-        harmless=HARMLESS,
+        harmless=HARMLESS + HARMLESS_TUNING,
         costs=COSTS,
         switches=frozenset(
             [
@@ -279,7 +323,7 @@ TOOLS = (
         marks=("finetuning_type model_name_or_path stage", "finetuning_type cutoff_len", "finetuning_type template"),
         programs=r"llamafactory-cli",
         read=_read_llama_factory,
-        harmless=HARMLESS,
+        harmless=HARMLESS + HARMLESS_TUNING,
         costs=COSTS,
     ),
 )

@@ -102,16 +102,23 @@ parallelism_config:\n  parallelism_config_dp_replicate_size: 1\n  parallelism_co
         name="fsdp_qlora.yaml",
         text=f"{ACCELERATE}distributed_type: FSDP\nfsdp_config:\n{FSDP1}mixed_precision: 'bf16'\nnum_processes: 8\n",
         settings=SFT,
-        refused=(r"fsdp_config\.fsdp_offload_params: true: what lies in the host's memory", "--accept"),
+        reads={
+            "plan": {"zero": 3, "dp": 8},
+            "offload": {"optimizer_share": 1.0, "gradients_on_host": True, "shards_on": "host"},
+        },
     ),
     RealFile(
         tool="accelerate",
-        source="hiyouga/LLaMA-Factory examples/accelerate/fsdp_config.yaml 300437a5, its offload accepted",
+        source="hiyouga/LLaMA-Factory examples/accelerate/fsdp_config.yaml 300437a5",
         name="fsdp_config.yaml",
         text=f"{ACCELERATE}distributed_type: FSDP\nfsdp_config:\n{FSDP1}mixed_precision: fp16\nnum_processes: 2\n",
         settings=SFT,
-        accept=("fsdp_config.fsdp_offload_params",),
-        reads={"plan": {"zero": 3, "dp": 2}, "precision": "fp16", "batch.global": 4},
+        reads={
+            "plan": {"zero": 3, "dp": 2},
+            "precision": "fp16",
+            "batch.global": 4,
+            "offload": {"optimizer_share": 1.0, "gradients_on_host": True, "shards_on": "host"},
+        },
     ),
 )
 OLYMPIC = "model_name_or_path: Qwen/Qwen2.5-Coder-7B-Instruct\nmodel_revision: main\ntorch_dtype: bfloat16\n\
@@ -169,7 +176,37 @@ args = TrainingArguments(output_dir="out", per_device_train_batch_size=1, gradie
         text='model = AutoModelForCausalLM.from_pretrained("meta-llama/Meta-Llama-3-8B")\nconfig = LoraConfig(r=16)\n\
 args = TrainingArguments(output_dir="out", per_device_train_batch_size=1, bf16=True, optim="paged_adamw_8bit", learning_rate=2e-5)\n',
         settings=(*NODE, "batch.seq_len=4096"),
-        refused=("optim: paged_adamw_8bit keeps other state than AdamW",),
+        reads={
+            "adapters": {"kind": "lora", "rank": 16, "targets": "q_proj,v_proj"},
+            "execution.moment_dtype": "fp8",
+        },
+    ),
+    RealFile(
+        tool="Hugging Face TrainingArguments",
+        source="made up here: trl's DPOTrainer, its reference computed before",
+        name="dpo.py",
+        text='model = AutoModelForCausalLM.from_pretrained("meta-llama/Meta-Llama-3-8B")\nargs = DPOConfig(output_dir="out", beta=0.1,\n\
+    per_device_train_batch_size=2, max_length=1024, bf16=True, precompute_ref_log_probs=True, learning_rate=5e-7)\n\
+trainer = DPOTrainer(model=model, args=args, train_dataset=dataset)\n',
+        settings=NODE,
+        reads={
+            "tuning": {"task": "dpo", "reference": "precomputed"},
+            "batch": {"micro": 4, "seq_len": 1024, "global": 32},
+        },
+    ),
+    RealFile(
+        tool="Hugging Face TrainingArguments",
+        source="made up here: QLoRA as bitsandbytes' and peft's documentation write it",
+        name="qlora.py",
+        text='model = AutoModelForCausalLM.from_pretrained("meta-llama/Meta-Llama-3-8B", quantization_config=BitsAndBytesConfig(\n\
+    load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16))\n\
+config = LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM")\n\
+args = SFTConfig(output_dir="out", per_device_train_batch_size=1, max_length=2048, bf16=True, optim="adamw_torch", learning_rate=2e-4)\n',
+        settings=NODE,
+        reads={
+            "adapters": {"kind": "lora", "rank": 8, "targets": "all", "base": "nf4", "double_quantised": True},
+            "batch.seq_len": 2048,
+        },
     ),
 )
 LF = (
@@ -239,7 +276,7 @@ FACTORY = (
 {"device": "cpu", "pin_memory": true}, "allgather_partitions": true, "allgather_bucket_size": 5e8, "overlap_comm": false, \
 "reduce_scatter": true, "reduce_bucket_size": 5e8, "contiguous_gradients": true, "round_robin_gradients": true}}',
         settings=(*NODE, "model=llama3-8b", "batch.seq_len=2048", "batch.micro=1", "precision=bf16"),
-        refused=(r"zero_optimization\.offload_optimizer\.device: 'cpu': what lies in the host's memory",),
+        reads={"plan.zero": 2, "offload": {"optimizer_share": 1.0, "optimizer_on": "host", "gradients_on_host": True}},
     ),
     RealFile(
         tool="DeepSpeed",
@@ -292,7 +329,29 @@ gradient_checkpointing: true\n{LF}",
         text=f"model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct\nquantization_bit: 4\nfinetuning_type: lora\nlora_target: q_proj,v_proj\n\
 dataset: identity\ncutoff_len: 1024\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nfp16: true\n{LF}",
         settings=NODE,
-        refused=("quantization_bit: 4: frozen weights in 4 or 8 bits",),
+        reads={
+            "adapters": {
+                "kind": "lora",
+                "rank": 8,
+                "targets": "q_proj,v_proj",
+                "base": "nf4",
+                "double_quantised": True,
+            },
+        },
+    ),
+    RealFile(
+        tool="LLaMA-Factory",
+        source="hiyouga/LLaMA-Factory examples/train_lora/llama3_lora_dpo.yaml, its template and data left as they are",
+        name="llama3_lora_dpo.yaml",
+        text="model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct\nstage: dpo\ndo_train: true\nfinetuning_type: lora\nlora_rank: 8\n\
+lora_target: all\npref_beta: 0.1\npref_loss: sigmoid\ndataset: dpo_en_demo\ntemplate: llama3\ncutoff_len: 2048\nmax_samples: 1000\n\
+output_dir: saves/llama3-8b/lora/dpo\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nlearning_rate: 5.0e-6\nbf16: true\n",
+        settings=NODE,
+        reads={
+            "tuning": {"task": "dpo"},
+            "adapters": {"kind": "lora", "rank": 8, "targets": "all"},
+            "batch": {"micro": 2, "seq_len": 2048, "global": 128},
+        },
     ),
     RealFile(
         tool="LLaMA-Factory",
@@ -327,23 +386,27 @@ load_in_4bit: false\nstrict: false\nsequence_len: 8192\nsample_packing: true\npa
 micro_batch_size: 1\noptimizer: paged_adamw_8bit\nbf16: auto\nfp16:\ngradient_checkpointing: true\nflash_attention: true\nfsdp:\n\
 fsdp_config:\n{AXOLOTL}",
         settings=NODE,
-        refused=("optimizer: paged_adamw_8bit keeps other state than AdamW",),
-    ),
-    RealFile(
-        tool="Axolotl",
-        source="the same, its optimizer accepted",
-        name="fft-8b.yaml",
-        text=f"base_model: meta-llama/Meta-Llama-3-8B\nload_in_4bit: false\nsequence_len: 8192\nsample_packing: true\n\
-gradient_accumulation_steps: 8\nmicro_batch_size: 1\noptimizer: paged_adamw_8bit\nbf16: auto\nfp16:\ngradient_checkpointing: true\n\
-flash_attention: true\nfsdp:\nfsdp_config:\n{AXOLOTL}",
-        settings=NODE,
-        accept=("optimizer",),
         reads={
             "model": "llama3-8b",
             "plan": {"recompute": "full", "dp": 8},
             "batch": {"micro": 1, "seq_len": 8192, "global": 64},
             "precision": "bf16",
             "execution.master_weights": False,
+            "execution.moment_dtype": "fp8",
+        },
+    ),
+    RealFile(
+        tool="Axolotl",
+        source="made up here: preferences over pairs by Axolotl's `rl`",
+        name="dpo.yml",
+        text=f"base_model: meta-llama/Meta-Llama-3-8B\nsequence_len: 2048\nrl: dpo\nrl_beta: 0.1\ngradient_accumulation_steps: 4\n\
+micro_batch_size: 2\noptimizer: adamw_torch\nbf16: true\ngradient_checkpointing: offload\nflash_attention: true\n{AXOLOTL}",
+        settings=NODE,
+        reads={
+            "tuning": {"task": "dpo"},
+            "offload": {"activation_share": 1.0},
+            "plan": {"recompute": "full", "dp": 8},
+            "batch": {"micro": 4, "seq_len": 2048, "global": 128},
         },
     ),
     RealFile(
@@ -355,7 +418,10 @@ sequence_len: 4096\nsample_packing: true\nlora_r: 32\nlora_alpha: 16\nlora_dropo
 gradient_accumulation_steps: 4\nmicro_batch_size: 2\noptimizer: paged_adamw_32bit\nbf16: auto\ngradient_checkpointing: true\n\
 flash_attention: true\n{AXOLOTL}",
         settings=NODE,
-        refused=("adapter: 'qlora' is not modelled", "load_in_4bit: true: frozen weights in 4 or 8 bits"),
+        reads={
+            "adapters": {"kind": "lora", "rank": 32, "targets": "all", "base": "nf4", "double_quantised": True},
+            "batch": {"micro": 2, "seq_len": 4096, "global": 64},
+        },
     ),
     RealFile(
         tool="Axolotl",
@@ -364,9 +430,8 @@ flash_attention: true\n{AXOLOTL}",
         text=LORA,
         settings=NODE,
         refused=(
-            "load_in_8bit: true: frozen weights in 4 or 8 bits",
+            "load_in_8bit: true: frozen weights in 8 bits",
             "lora_modules_to_save: .*: weights trained whole beside adapters",
-            "optimizer: adamw_bnb_8bit keeps other state than AdamW",
         ),
     ),
     RealFile(
@@ -387,7 +452,7 @@ flash_attention: true\n{AXOLOTL}",
     ),
     RealFile(
         tool="Axolotl",
-        source="axolotl-ai-cloud/axolotl examples/llama-3/fft-8b-liger-fsdp.yaml 16a69469, its offload accepted",
+        source="axolotl-ai-cloud/axolotl examples/llama-3/fft-8b-liger-fsdp.yaml 16a69469",
         name="fft-8b-liger-fsdp.yaml",
         text=f"base_model: NousResearch/Meta-Llama-3.1-8B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\n\
 liger_rms_norm: true\nliger_glu_activation: true\nliger_fused_linear_cross_entropy: true\nchat_template: llama3\nsequence_len: 4096\n\
@@ -395,9 +460,9 @@ sample_packing: true\ngradient_accumulation_steps: 4\nmicro_batch_size: 2\noptim
 gradient_checkpointing: true\nattention: flash\nfsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n  fsdp_limit_all_gathers: true\n\
 {FSDP1}  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n{AXOLOTL}",
         settings=NODE,
-        accept=("fsdp_config.fsdp_offload_params",),
         reads={
             "plan": {"zero": 3, "recompute": "full", "dp": 8},
+            "offload": {"optimizer_share": 1.0, "gradients_on_host": True, "shards_on": "host"},
             "batch": {"micro": 2, "seq_len": 4096, "global": 64},
             "execution.fuse_rms_norm": True,
             "execution.fuse_loss": True,
@@ -448,7 +513,10 @@ gradient_accumulation_steps: 1\nenable_activation_checkpointing: True\nmemory_ef
 gradient_accumulation_steps: 1\nenable_activation_checkpointing: True\ncustom_sharded_layers: ['tok_embeddings', 'output']\n\
 fsdp_cpu_offload: True\ncompile: False\ndtype: bf16\n",
         settings=(*NODE, "batch.seq_len=2048"),
-        refused=("fsdp_cpu_offload: true: what lies in the host's memory",),
+        reads={
+            "model": "llama3.1-70b",
+            "offload": {"optimizer_share": 1.0, "gradients_on_host": True, "shards_on": "host"},
+        },
     ),
     RealFile(
         tool="torchtune",
@@ -471,7 +539,26 @@ enable_activation_checkpointing: True\nenable_activation_offloading: False\ndtyp
   apply_lora_to_output: False\n  lora_rank: 8\n  lora_alpha: 16\nbatch_size: 2\n\
 gradient_accumulation_steps: 32\nenable_activation_checkpointing: False\ndtype: bf16\n",
         settings=(*NODE, "batch.seq_len=2048"),
-        refused=(r"adapters\.targets: q_proj, v_proj names no product",),
+        reads={"adapters": {"kind": "lora", "rank": 8, "targets": "q_proj,v_proj"}, "plan": {"dp": 8, "zero": 3}},
+    ),
+    RealFile(
+        tool="torchtune",
+        source="pytorch/torchtune recipes/configs/llama3_1/8B_qlora_single_device.yaml, without compilation",
+        name="8B_qlora_single_device.yaml",
+        text=f"{TUNE}model:\n  _component_: torchtune.models.llama3_1.qlora_llama3_1_8b\n  lora_attn_modules: ['q_proj', 'v_proj', 'output_proj']\n\
+  apply_lora_to_mlp: True\n  apply_lora_to_output: False\n  lora_rank: 8\n  lora_alpha: 16\n  lora_dropout: 0.0\nbatch_size: 2\n\
+gradient_accumulation_steps: 8\nenable_activation_checkpointing: True\nenable_activation_offloading: False\ndtype: bf16\n",
+        settings=(*H100, "cluster.nodes=1", "cluster.gpus_per_node=1", "batch.seq_len=2048"),
+        reads={
+            "model": "llama3.1-8b",
+            "adapters": {
+                "kind": "lora",
+                "rank": 8,
+                "targets": "q_proj,v_proj,o_proj,mlp",
+                "base": "nf4",
+                "double_quantised": True,
+            },
+        },
     ),
 )
 TITAN = (

@@ -43,6 +43,8 @@ def made(model: str | ModelSpec = "llama3-70b", layers: int = 0, **settings: Any
         "batch": dict(BATCH),
         "execution": {},
         "adapters": {},
+        "offload": {},
+        "tuning": {},
         "precision": "bf16",
     }
     for key, value in settings.items():

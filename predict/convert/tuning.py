@@ -1,0 +1,61 @@
+"""Tuning by other tools' files: the section `tuning`, and batches of pairs as sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from predict.convert.arguments import Arguments
+from predict.convert.tool import OFF
+from predict.run.tuning import DPO, KTO, REWARD
+from sampling.files.faults import did_you_mean, shown
+
+WORDS: Mapping[str, Mapping[str, Any]] = {
+    "dpo": {"task": DPO},
+    "ipo": {"task": DPO},
+    "kto": {"task": KTO},
+    # preferences without a reference
+    "orpo": {"task": DPO, "reference": "none"},
+    "simpo": {"task": DPO, "reference": "none"},
+    "cpo": {"task": DPO, "reference": "none"},
+    "rm": {"task": REWARD},
+    "reward": {"task": REWARD},
+}
+"""Word of a tool → what it means here."""
+PRECOMPUTED = ("precompute_ref_log_probs", "dpo_use_precomputed_ref", "precompute_reference_log_probs")
+IN_PAIRS = (DPO, REWARD)
+"""Tasks whose samples are a chosen and a rejected sequence."""
+CLASSES: Mapping[str, str] = {
+    "DPOConfig": "dpo",
+    "KTOConfig": "kto",
+    "RewardConfig": "reward",
+    "ORPOConfig": "orpo",
+    "CPOConfig": "cpo",
+}
+"""TRL's class → the word."""
+HARMLESS_TUNING = " *beta pref_* kto_* desirable_weight undesirable_weight loss_type label_smoothing max_prompt_length ref_model* simpo_* dpo_* orpo_* "
+"""Patterns of keys of preference losses that change no pass."""
+
+
+def tuning_of(given: Arguments, name: str, word: Any) -> dict[str, Any]:
+    """The section `tuning` under its name, by the word of the key `name`; empty for tuning by next tokens."""
+    precomputed = [each for each in PRECOMPUTED if given.values.get(each) not in OFF and given.switch(each)]
+    given.passed_over(*PRECOMPUTED)
+    if word in OFF:
+        return {}
+    text = str(word).lower()
+    if text not in WORDS:
+        given.fault(name, f"{shown(word)} is not modelled{did_you_mean(text, WORDS)}; {', '.join(WORDS)} are")
+        return {}
+    found = dict(WORDS[text])
+    if precomputed and found.get("reference") != "none":
+        found["reference"] = "precomputed"
+    return {"tuning": found}
+
+
+def in_sequences(sections: dict[str, Any]) -> dict[str, Any]:
+    """The sections with pairs counted as two sequences."""
+    if sections.get("tuning", {}).get("task") not in IN_PAIRS:
+        return sections
+    batch = dict(sections.get("batch", {}))
+    return {**sections, "batch": batch | {key: 2 * batch[key] for key in ("micro", "global") if key in batch}}

@@ -1,0 +1,285 @@
+"""Adapters of a layer: the matrices A and B of each product that has them, what training them takes, and what frozen weights leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from predict.layers.mixture import expert_rows
+from predict.layers.saved_tensors import Saved, SavedTensors, Sizes
+from predict.model.spec import LayerKind, ModelSpec
+from predict.rank.blocks import Calls
+from predict.rank.module import Module, Works
+from predict.rank.share import RankShare, Weights, joining_weights, layer_weights, output_weights, weight_bytes
+from predict.run.adapters import Adapters, Part, is_meant
+from predict.run.training_run import TrainingRun
+from sampling.arithmetic.operator import Operator
+from sampling.call import Counted
+from sampling.cells.matrices import Matrix
+from sampling.operators.dequantise import STORED_BYTES, Dequantise
+from sampling.operators.experts import GroupedGemm
+from sampling.operators.gemm import Gemm
+from sampling.operators.memory_bound import Stream
+
+JOINING_PASSES = 3
+"""Passes over a product's output in which its update joins it: both are read, and one is written; as many for their gradients."""
+DORA_PASSES = 3
+"""Passes over a weight in which DoRA takes the norms of W + B·A: W is read, and the sum written and read (peft, lora/dora.py,
+`get_weight_norm`)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adapter:
+    """A [rank, inputs] and B [outputs, rank] of a matrix on one rank, or of each of `experts` like it."""
+
+    product: str
+    outputs: int
+    inputs: int
+    rank: int
+    experts: int = 0
+    is_split: bool = True
+    """Tensor parallelism divides the matrix; otherwise it sees the rows of its rank's share of the sequence alone."""
+
+    @property
+    def copies(self) -> int:
+        return max(1, self.experts)
+
+    @property
+    def elements(self) -> int:
+        return self.rank * (self.outputs + self.inputs) * self.copies
+
+    @property
+    def magnitudes(self) -> int:
+        """Norms of each output's weights, which DoRA trains."""
+        return self.outputs * self.copies
+
+    def rows(self, rank: RankShare) -> int:
+        """Tokens of a microbatch that it sees."""
+        if self.experts and rank.model.experts:
+            return max(self.experts, expert_rows(rank, rank.model.experts))
+        return rank.tokens if self.is_split else rank.rows
+
+
+# The matrices that have adapters, and their weights.
+
+
+def unknown_targets(adapters: Adapters, model: ModelSpec) -> tuple[list[str], list[str]]:
+    """The targets that are no matrix of the model, and the names that it has."""
+    known = [each for kind in set(model.kinds()) for each in _linear_matrices(model, kind)]
+    wrong = [name for name in adapters.names if not any(is_meant(name, *each) for each in known)]
+    names = {name for matrix, _ in known for name in (matrix.product, matrix.name) if name}
+    return wrong, ["all", "attention", "mlp", *sorted(names)]
+
+
+def _linear_matrices(model: ModelSpec, kind: LayerKind) -> Iterator[tuple[Matrix, Part]]:
+    mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
+    of_feed_forward = (*feed_forward.matrices(model), *feed_forward.expert_matrices(model))
+    yield from ((matrix, "attention") for matrix in mixer.matrices(model) if matrix.is_linear)
+    yield from ((matrix, "mlp") for matrix in of_feed_forward if matrix.is_linear)
+
+
+Group = tuple[Part, int, tuple[Matrix, ...]]
+
+
+def _groups_on_rank(run: TrainingRun, kind: LayerKind) -> tuple[Group, ...]:
+    """The linear matrices of a layer on one rank: the part that they belong to, how many experts have each (0 outside of experts), and
+    the matrices."""
+    model, plan = run.model, run.plan
+    mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
+    of_experts = feed_forward.expert_matrices(model)
+    experts = model.experts.count // plan.ep if of_experts and model.experts else 0
+    return (
+        ("attention", 0, _on_rank(mixer.matrices(model), plan.tp)),
+        ("mlp", 0, _on_rank(feed_forward.matrices(model), plan.tp)),
+        ("mlp", experts, _on_rank(of_experts, plan.etp)),
+    )
+
+
+def _on_rank(matrices: tuple[Matrix, ...], ranks: int) -> tuple[Matrix, ...]:
+    return tuple(matrix.on_rank(ranks) for matrix in matrices if matrix.is_linear)
+
+
+def adapters_of(run: TrainingRun, kind: LayerKind) -> tuple[Adapter, ...]:
+    """The adapters of a layer; none where all weights are trained. A of a product that is split by its outputs is whole on every rank, as
+    is B of one split by its inputs."""
+    if not run.adapters.are_trained:
+        return ()
+    return tuple(each for group in _groups_on_rank(run, kind) for each in _of_group(run.adapters, *group))
+
+
+def _of_group(adapters: Adapters, part: Part, experts: int, matrices: tuple[Matrix, ...]) -> Iterator[Adapter]:
+    own = [matrix for matrix in matrices if adapters.cover(matrix, part)]
+    products = dict.fromkeys(matrix.product for matrix in own)
+    fused = [[matrix for matrix in own if matrix.product == product] for product in products]
+    for together in fused if adapters.joint else ([matrix] for matrix in own):
+        yield Adapter(
+            product=together[0].product,
+            outputs=sum(matrix.outputs for matrix in together),
+            inputs=together[0].inputs,
+            rank=adapters.rank,
+            experts=experts,
+            is_split=together[0].split != "none",
+        )
+
+
+def trained_in_layer(run: TrainingRun, kind: LayerKind) -> Weights:
+    """The weights of a layer on one rank that are trained: all of them, or its adapters' own."""
+    if not run.adapters.are_trained:
+        return layer_weights(run.model, run.plan, kind)
+    is_dora = run.adapters.kind == "dora"
+    found = adapters_of(run, kind)
+    sizes = [(each.experts, each.elements + is_dora * each.magnitudes) for each in found]
+    return Weights(
+        dense=sum(size for experts, size in sizes if not experts),
+        experts=sum(size for experts, size in sizes if experts),
+    )
+
+
+def trained_in_embedding(run: TrainingRun, whole: Weights) -> Weights:
+    """The weights of the embedding that are trained."""
+    return Weights() if run.adapters.are_trained else whole
+
+
+def trained_in_head(run: TrainingRun, whole: Weights) -> Weights:
+    """The weights of the head, and of what predicts more tokens, that are trained: of those tokens' layers the adapters."""
+    if not run.adapters.are_trained:
+        return whole
+    further = run.model.mtp_layers
+    return trained_in_layer(run, run.model.mtp_kind) * further if further else Weights()
+
+
+def gathered_in_layer(run: TrainingRun, kind: LayerKind) -> Weights:
+    """Bytes of a layer's weights on one rank as they are gathered: its own, and those of its adapters."""
+    whole = layer_weights(run.model, run.plan, kind)
+    if not run.adapters.are_trained:
+        return whole * weight_bytes(run)
+    few = quantised_in_layer(run, kind)
+    item, stored = weight_bytes(run), stored_bytes(run)
+    held = (whole + trained_in_layer(run, kind) + few * -1) * item
+    return held + Weights(dense=round(stored * few.dense), experts=round(stored * few.experts))
+
+
+def quantised_in_layer(run: TrainingRun, kind: LayerKind) -> Weights:
+    """The weights of a layer on one rank that its base keeps in few bits: those of its linear modules."""
+    if not run.adapters.stored:
+        return Weights()
+    sizes = [(experts, sum(matrix.elements for matrix in own)) for _, experts, own in _groups_on_rank(run, kind)]
+    return Weights(
+        dense=sum(size for experts, size in sizes if not experts),
+        experts=sum(experts * size for experts, size in sizes if experts),
+    )
+
+
+def stored_bytes(run: TrainingRun) -> float:
+    """Bytes of a weight of the base that is kept in few bits, with its share of the scales."""
+    return STORED_BYTES.get(run.adapters.stored, 0.0)
+
+
+def gathered_in_head(run: TrainingRun, *, shares_embedding: bool) -> Weights:
+    """The same of the head, and of what predicts more tokens."""
+    model, plan, further = run.model, run.plan, run.model.mtp_layers
+    own = output_weights(model, plan, shares_embedding=shares_embedding) + joining_weights(model, plan) * further
+    return own * weight_bytes(run) + (gathered_in_layer(run, model.mtp_kind) * further if further else Weights())
+
+
+# What adapters compute.
+
+
+def with_adapters(rank: RankShare, kind: LayerKind, modules: tuple[Module, ...]) -> tuple[Module, ...]:
+    """A layer's modules, frozen, and its adapters; the modules themselves where all weights are trained."""
+    if not rank.run.adapters.are_trained:
+        return modules
+    found = adapters_of(rank.run, kind)
+    works = tuple(work for each in found for work in _works(rank, each))
+    widened = tuple((call, 1.0) for call in _widened(rank, kind))
+    adapted = (
+        *((Module(name="dequantise", works=widened),) if widened else ()),
+        *frozen(rank.run, modules),
+        Module(name="adapters", works=works),
+    )
+    if rank.run.adapters.kind != "dora":
+        return adapted
+    norms = tuple(work for each in found for work in _norm_works(rank, each))
+    # the norms are constants to the gradient (Liu et al., DoRA, arXiv 2402.09353, section 4.3)
+    return (*adapted, Module(name="adapters", works=norms, backward="none"))
+
+
+def widened_again(rank: RankShare, kind: LayerKind) -> Calls:
+    """Bringing a layer's base to the dtype of its products once more, for the gradients of their inputs."""
+    return tuple(Counted(call=call, phase="forward") for call in _widened(rank, kind))
+
+
+def _widened(rank: RankShare, kind: LayerKind) -> tuple[Dequantise, ...]:
+    """Each linear matrix of a base in few bits, or one of all experts together, brought to the dtype of its product."""
+    stored = rank.run.adapters.stored
+    if not stored:
+        return ()
+    return tuple(
+        Dequantise(dtype=rank.dtype, stored=stored, count=max(1, experts) * matrix.elements)
+        for _, experts, matrices in _groups_on_rank(rank.run, kind)
+        for matrix in matrices
+    )
+
+
+def frozen(run: TrainingRun, modules: tuple[Module, ...], *, needs_input: bool = True) -> tuple[Module, ...]:
+    """Modules whose weights have no gradients beside adapters; nothing before them is trained either, unless `needs_input`."""
+    if not run.adapters.are_trained:
+        return modules
+    return tuple(module.frozen(needs_input=needs_input) for module in modules)
+
+
+def _works(rank: RankShare, adapter: Adapter) -> Works:
+    """The products x·Aᵀ and ·Bᵀ, and the sum with the product's own result."""
+    rows = adapter.rows(rank)
+    shapes = ((adapter.rank, adapter.inputs), (adapter.outputs, adapter.rank))
+    products: tuple[Operator, ...] = tuple(
+        GroupedGemm(dtype=rank.dtype, groups=adapter.experts, rows=rows, n=n, k=k, distribution="balanced")
+        if adapter.experts
+        else Gemm(dtype=rank.dtype, m=rows, n=n, k=k)
+        for n, k in shapes
+    )
+    joining = Stream(dtype=rank.dtype, size_bytes=JOINING_PASSES * rank.item_bytes * rows * adapter.outputs)
+    return (*((product, 1.0) for product in products), (joining, 1.0))
+
+
+def _norm_works(rank: RankShare, adapter: Adapter) -> Works:
+    """The norms of W + B·A, of every copy: the product and the passes over the sum."""
+    update = Gemm(dtype=rank.dtype, m=adapter.outputs, n=adapter.inputs, k=adapter.rank)
+    weight = adapter.copies * adapter.outputs * adapter.inputs
+    return (
+        (update, float(adapter.copies)),
+        (Stream(dtype=rank.dtype, size_bytes=DORA_PASSES * rank.item_bytes * weight), 1.0),
+    )
+
+
+# What a layer with adapters keeps for its backward.
+
+
+def saved_with_adapters(sizes: Sizes, kind: LayerKind, saved: Saved) -> Saved:
+    """The tensors of a layer without the inputs of products whose weights are frozen and have no adapter, and with the x·Aᵀ of each adapter,
+    which the gradient of B needs; that of A needs the product's input."""
+    run = sizes.rank.run
+    if not run.adapters.are_trained:
+        return saved
+    found = adapters_of(run, kind)
+    widened = max((sizes.item * call.count for call in _widened(sizes.rank, kind)), default=0)
+    return (
+        *frozen_saved(sizes, saved, {each.product for each in found}),
+        SavedTensors(
+            component="adapters",
+            kept=float(sum(sizes.item * each.rank * each.rows(sizes.rank) for each in found)),
+            # a matrix of a base in few bits, while its product reads it
+            in_forward=float(widened),
+            in_backward=float(widened),
+        ),
+    )
+
+
+def frozen_saved(sizes: Sizes, saved: Saved, adapted: set[str] | frozenset[str] = frozenset()) -> Saved:
+    """The tensors that frozen modules keep: not those that the gradients of their own weights alone would need."""
+    if not sizes.rank.run.adapters.are_trained:
+        return saved
+    return tuple(
+        replace(step, kept=0.0, if_recomputed={}) if step.input_of and adapted.isdisjoint(step.input_of) else step
+        for step in saved
+    )

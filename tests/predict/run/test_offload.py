@@ -1,0 +1,145 @@
+"""Offloading: what a GPU no longer holds, what its host holds instead, and what moving it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from predict.layers.layer import waiting_on_host
+from predict.memory.estimate import memory_of
+from predict.prices.kernels import operator_us
+from predict.rank.share import RankShare
+from predict.run.training_run import TrainingRun
+from predict.workload.step_end import update_on_host
+from sampling.hardware.cluster import load_cluster
+from sampling.operators.host import HostAdamW, HostCopy
+from sampling.operators.optimizer import AdamW
+from sampling.units import GIB
+from tests.predict.workload.parallel_runs import counted, estimated, made, ranks
+
+ZERO_OFFLOAD = {"offload__optimizer_share": 1.0, "offload__gradients_on_host": True}
+PLAN = {"plan__dp": 8, "plan__zero": 2, "execution__framework": "deepspeed"}
+
+
+def run_of(**settings: Any) -> TrainingRun:
+    return made("llama3-8b", 8, **{**PLAN, **settings})
+
+
+def updated(run: TrainingRun) -> tuple[int, int]:
+    """Parameters that the GPU and the host update."""
+    (rank,) = ranks(run)
+    on_host = [each.call for repeated in rank.end.on_host for each in repeated.block.calls]
+    return (
+        sum(each.call.parameters for each in rank.end.optimizer if isinstance(each.call, AdamW)),
+        sum(call.parameters for call in on_host if isinstance(call, HostAdamW)),
+    )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_gpu_and_host_update_all_weights_between_them(share: float) -> None:
+    whole, _ = updated(run_of())
+    on_gpu, on_host = updated(run_of(offload__optimizer_share=share))
+    assert on_gpu + on_host == whole
+    assert on_host == round(share * whole)
+
+
+def test_an_offloaded_optimizer_leaves_the_gpu_and_lies_on_the_host() -> None:
+    plain, away = memory_of(run_of()), memory_of(run_of(**ZERO_OFFLOAD))
+    gone = plain.worst.optimizer + plain.worst.gradients - away.worst.optimizer - away.worst.gradients
+    assert away.worst.optimizer == 0
+    assert away.host_bytes == pytest.approx(plain.worst.optimizer + plain.worst.resident_gradients, rel=0.35)
+    assert gone > 0.9 * plain.worst.optimizer
+    assert plain.host_bytes == 0
+
+
+def test_the_update_waits_for_copies_unless_they_overlap() -> None:
+    steps = {
+        overlap: estimated(run_of(**ZERO_OFFLOAD, offload__overlap_optimizer=overlap)).step_time.median_us
+        for overlap in (False, True)
+    }
+    plain = estimated(run_of()).step_time.median_us
+    assert plain < steps[True] < steps[False]
+
+
+def test_the_hosts_update_is_bound_by_its_memory() -> None:
+    """30 bytes a parameter: four fp32 read, three written, and a 16-bit weight."""
+    host = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=8, profile="nowhere").gpu
+    us, _ = operator_us(HostAdamW(dtype="fp32", parameters=10**9), "step", host)
+    assert us == pytest.approx(30e9 / (0.5 * 76.8e3))
+
+
+@pytest.mark.parametrize(("hardware", "gb_per_s"), [("a100-80gb", 25), ("h100-sxm", 50), ("gh200", 360)])
+def test_copies_run_at_the_rate_of_the_devices_own_link(hardware: str, gb_per_s: float) -> None:
+    gpu = load_cluster(hardware=hardware, nodes=1, gpus_per_node=1, profile="nowhere").gpu
+    us, _ = operator_us(HostCopy(dtype="bf16", size_bytes=10**9, to_host=True), "forward", gpu)
+    assert us == pytest.approx(1e6 / gb_per_s, rel=0.01)
+
+
+def test_disks_take_the_state_out_of_the_hosts_memory_and_longer() -> None:
+    runs = [run_of(**ZERO_OFFLOAD, offload__optimizer_on=where) for where in ("host", "disk")]
+    in_memory, on_disks = map(memory_of, runs)
+    assert on_disks.host_bytes < in_memory.host_bytes / 3
+    assert estimated(runs[1]).step_time.median_us > 1.5 * estimated(runs[0]).step_time.median_us
+    (copies,) = [each.block.overlapped[0].communication for each in update_on_host(runs[1], ranks_weights(runs[1]))]
+    assert sum(each.call.disk for each in copies if isinstance(each.call, HostCopy)) == 2
+
+
+def ranks_weights(run: TrainingRun) -> Any:
+    from predict.run.stages import stages_of_ranks
+    from predict.workload.step_end import trained_end_weights_of, trained_layer_weights_of
+
+    (stages,) = stages_of_ranks(run)
+    return trained_layer_weights_of(run, stages) + trained_end_weights_of(run, stages)
+
+
+SHARDED = {"plan__dp": 8, "plan__zero": 3, "execution__framework": "fsdp"}
+
+
+def test_shards_on_the_host_are_copied_before_each_gathering() -> None:
+    run = made("llama3-8b", 8, **SHARDED, offload__shards_on="host")
+    (rank,) = ranks(run)
+    moved = [each.call for each, _ in counted(rank.chunks[0].forward) if isinstance(each.call, HostCopy)]
+    layer = next(call for call in moved)
+    assert layer.size_bytes == pytest.approx(2 * 218_112_000 / 8, rel=0.001)
+    assert not layer.to_host
+    assert memory_of(run).worst.parameters == 0
+    assert memory_of(run).host_bytes > memory_of(made("llama3-8b", 8, **SHARDED)).worst.parameters * 0.99
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_activations_on_the_host_leave_the_gpu_and_come_back(recompute: str) -> None:
+    settings = {"plan__recompute": recompute, "execution__framework": "torchtitan"}
+    plain, away = (made("llama3-8b", 8, **settings, offload__activation_share=share) for share in (0.0, 1.0))
+    gone = memory_of(plain).worst.activations - memory_of(away).worst.activations
+    assert memory_of(away).host_bytes == gone == 8 * waiting_on_host(RankShare(run=away), away.model.kinds()[0])
+    (rank,) = ranks(away)
+    there, back = (
+        sum(each.call.size_bytes * many for each, many in counted(blocks) if isinstance(each.call, HostCopy))
+        for blocks in (rank.chunks[0].forward, rank.chunks[0].backward)
+    )
+    assert there == back == 8 * waiting_on_host(RankShare(run=away), away.model.kinds()[0]) > 0
+
+
+def test_layers_that_are_recomputed_leave_their_inputs_on_the_host() -> None:
+    run = made("llama3-8b", 8, plan__recompute="full", offload__activation_share=1.0)
+    assert waiting_on_host(RankShare(run=run), run.model.kinds()[0]) == 2 * 4096 * 4096
+
+
+def test_copies_of_activations_hide_behind_the_layers_or_make_them_wait() -> None:
+    settings = {"plan__recompute": "full", "offload__activation_share": 1.0}
+    hidden, waits = (
+        estimated(made("llama3-8b", 8, **settings, offload__overlap_activations=overlap)).step_time.median_us
+        for overlap in (True, False)
+    )
+    plain = estimated(made("llama3-8b", 8, plan__recompute="full")).step_time.median_us
+    assert plain <= hidden < 1.02 * plain < waits
+
+
+def test_a_host_without_room_is_out_of_memory() -> None:
+    run = made("llama3-70b", 80, plan__dp=1, plan__recompute="full", offload__optimizer_share=1.0)
+    little = replace(run.cluster.gpu, host=replace(run.cluster.gpu.of_host, memory_gib=16))
+    memory = memory_of(replace(run, cluster=replace(run.cluster, gpu=little)))
+    assert memory.host_bytes > 700 * GIB > memory.host_capacity_bytes
+    assert memory.verdict == "OOM" and not memory.feasible and memory.fits_probability == 0

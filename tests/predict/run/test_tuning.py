@@ -1,0 +1,98 @@
+"""Tuning: passes beside the one that trains, the models that they hold, and heads of one number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from predict.memory.estimate import memory_of
+from predict.run.training_run import TrainingRun
+from predict.run.tuning import Tuning
+from predict.workload.layer import RECOMPUTE
+from sampling.operators.vocabulary import CrossEntropy
+from tests.predict.workload.parallel_runs import counted, estimated, flops, made, ranks
+
+LAYERS = 4
+
+
+def run_of(task: str = "sft", **settings: Any) -> TrainingRun:
+    return made("llama3-8b", LAYERS, tuning__task=task, **settings)
+
+
+def forwards(run: TrainingRun) -> float:
+    """FLOPs of a chunk's forward over those of the pass that trains."""
+    (rank,) = ranks(run)
+    (plain,) = ranks(run_of())
+    return flops(rank.chunks[0].forward) / flops(plain.chunks[0].forward)
+
+
+@pytest.mark.parametrize(
+    ("settings", "passes"),
+    [
+        ({"tuning__task": "sft"}, 1.0),
+        ({"tuning__task": "dpo"}, 2.0),
+        ({"tuning__task": "dpo", "tuning__reference": "precomputed"}, 1.0),
+        ({"tuning__task": "dpo", "tuning__reference": "none"}, 1.0),
+        ({"tuning__task": "kto"}, 4.0),
+        ({"tuning__task": "kto", "tuning__reference": "precomputed"}, 2.0),
+        ({"tuning__evaluated_share": 0.25}, 1.25),
+    ],
+    ids=str,
+)
+def test_a_step_has_the_forwards_of_its_reference_and_of_evaluation(settings: dict[str, Any], passes: float) -> None:
+    run = made("llama3-8b", LAYERS, **settings)
+    assert forwards(run) == pytest.approx(passes)
+
+
+def test_passes_without_a_gradient_have_no_backward_and_are_not_repeated() -> None:
+    plain, dpo = (run_of(task, plan__recompute="full") for task in ("sft", "dpo"))
+    backwards = [flops(ranks(run)[0].chunks[0].backward) for run in (plain, dpo)]
+    assert backwards[0] == backwards[1]
+    assert RECOMPUTE in {each.block.heading for each in ranks(dpo)[0].chunks[0].backward}
+
+
+def test_a_reference_takes_a_third_of_the_time_of_its_policy() -> None:
+    """Forward, and twice as much backward; the ledger names it."""
+    plain, dpo = (estimated(run_of(task)) for task in ("sft", "dpo"))
+    assert 1.25 < dpo.step_time.median_us / plain.step_time.median_us < 1.4
+    assert dpo.breakdown_us["reference"] == pytest.approx(dpo.median_us - plain.median_us, rel=0.05)
+
+
+def test_a_reference_is_held_beside_its_policy_unless_adapters_leave_it() -> None:
+    plain, dpo = (memory_of(run_of(task)).worst for task in ("sft", "dpo"))
+    assert dpo.parameters == 2 * plain.parameters
+    assert dpo.optimizer == plain.optimizer
+    adapted = [memory_of(run_of(task, adapters__kind="lora")).worst.parameters for task in ("sft", "dpo")]
+    assert adapted[0] == adapted[1]
+
+
+def test_a_sharded_reference_is_sharded_too() -> None:
+    settings = {"plan__dp": 8, "plan__zero": 3}
+    plain, dpo = (memory_of(run_of(task, **settings, execution__framework="fsdp")).worst for task in ("sft", "dpo"))
+    assert dpo.parameters == pytest.approx(2 * plain.parameters)
+
+
+def test_a_reward_model_has_neither_logits_nor_a_matrix_of_them() -> None:
+    plain, reward = run_of(), run_of("reward")
+    assert plain.model.parameters - reward.model.parameters == plain.model.vocab * plain.model.hidden
+    assert not any(isinstance(each.call, CrossEntropy) for each, _ in counted(ranks(reward)[0].chunks[0].forward))
+    memories = [memory_of(run).worst for run in (plain, reward)]
+    assert memories[1].activations < memories[0].activations
+    assert estimated(reward).step_time.median_us < estimated(plain).step_time.median_us
+
+
+def test_a_teacher_adds_its_forward_and_its_weights() -> None:
+    plain = run_of()
+    taught = run_of("distill", tuning__teacher="llama3-8b")
+    assert taught.taught_by is not None and taught.taught_by.model.layers == 32
+    # the teacher has 32 layers and a head, the student 4 and a head
+    assert 1 + 32 / LAYERS * 0.6 < forwards(taught) < 1 + 32 / LAYERS
+    added = memory_of(taught).worst.parameters - memory_of(plain).worst.parameters
+    assert added == pytest.approx(2 * taught.taught_by.model.parameters, rel=0.001)
+    assert estimated(taught).breakdown_us["teacher"] > 0
+
+
+def test_nothing_runs_beside_plain_tuning() -> None:
+    assert Tuning().own_passes == 0
+    assert run_of().taught_by is None

@@ -22,9 +22,12 @@ from sampling.command_line import exit_code_of
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
+    from sampling.choosing.tasks import PlacedTasks, SamplingTask
     from sampling.ranks.worker import World
     from sampling.session.run_tasks import SessionOutcome, Strategy
+    from sampling.session.site import Site
 
 DESCRIPTION = """\
 Time operators and collectives on this machine and keep the rows under data/samples/<profile>/.
@@ -82,38 +85,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace, world: World | None = None, strategy: Strategy | None = None) -> int:
     """A whole session; `world` are ranks that already run, `strategy` spends the budget (default: tasks in their order)."""
-    from sampling.choosing.ranges import read_ranges
-    from sampling.choosing.tasks import (
-        VISITS_OF_NAMED,
-        memory_of_a_rank,
-        place_tasks,
-        space_filling_tasks,
-        tasks_of_runs,
-    )
     from sampling.hardware.this_device import communication_facts
     from sampling.ranks.job import run_on_local_ranks
     from sampling.session.profile import close_session, forget_session, open_profile, profile_lock
     from sampling.session.run_tasks import run_tasks
     from sampling.session.site import check_options, find_site
-    from sampling.store.journal import FAILED, given_up
     from sampling.store.profiles import samples_directory
 
     start = time.monotonic()
     check_options(options)
     site = find_site(options, world)
-    tasks = [
-        *(
-            tasks_of_runs(options.calls, site.hardware, site.machine.gpus_per_node, options.visits or VISITS_OF_NAMED)
-            if options.calls
-            else ()
-        )
-    ]
-    if options.visits is None:
-        ranges = read_ranges(options.ranges, site.hardware)
-        tasks += space_filling_tasks(ranges, options.models, site.machine, site.rank_counts)
-    placed = place_tasks(site.machine, tasks, lambda ranks: memory_of_a_rank(site.hardware, ranks))
-    if placed.misplaced:
-        print(f"{placed.misplaced} calls of groups that this machine cannot form are left out", file=sys.stderr)
+    placed = _placed_tasks(options, site)
     directory = samples_directory(site.profile, options.data)
     with profile_lock(directory) as lock:
         manifest = open_profile(
@@ -124,13 +106,7 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
             communication=communication_facts(site.hardware) | (world.provenance() if world else {}),
         )
         print(f"{site.profile}: {manifest.device['name']}, at most {options.budget:.0f} s", file=sys.stderr)
-        if faulty := given_up(directory):
-            names = ", ".join(sorted({call.NAME for call, _ in faulty}))
-            print(
-                f"{len(faulty)} calls left out ({names}), since ranks failed while they were timed; "
-                f"delete {directory / FAILED} to try them again",
-                file=sys.stderr,
-            )
+        _warn_of_given_up(directory)
         outcome = (strategy or run_tasks)(
             directory,
             manifest,
@@ -150,6 +126,43 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
     for line in _quarantined(outcome):
         print(line)
     return 0
+
+
+def _placed_tasks(options: argparse.Namespace, site: Site) -> PlacedTasks:
+    """The calls that named runs need, then those that fill the space of shapes, on the ranks that they fit; a warning of those that fit
+    none."""
+    from sampling.choosing.ranges import read_ranges
+    from sampling.choosing.tasks import (
+        VISITS_OF_NAMED,
+        memory_of_a_rank,
+        place_tasks,
+        space_filling_tasks,
+        tasks_of_runs,
+    )
+
+    tasks: list[SamplingTask] = []
+    if options.calls:
+        visits = options.visits or VISITS_OF_NAMED
+        tasks += tasks_of_runs(options.calls, site.hardware, site.machine.gpus_per_node, visits)
+    if options.visits is None:
+        ranges = read_ranges(options.ranges, site.hardware)
+        tasks += space_filling_tasks(ranges, options.models, site.machine, site.rank_counts)
+    placed = place_tasks(site.machine, tasks, lambda ranks: memory_of_a_rank(site.hardware, ranks))
+    if placed.misplaced:
+        print(f"{placed.misplaced} calls of groups that this machine cannot form are left out", file=sys.stderr)
+    return placed
+
+
+def _warn_of_given_up(directory: Path) -> None:
+    from sampling.store.journal import FAILED, given_up
+
+    if faulty := given_up(directory):
+        names = ", ".join(sorted({call.NAME for call, _ in faulty}))
+        print(
+            f"{len(faulty)} calls left out ({names}), since ranks failed while they were timed; "
+            f"delete {directory / FAILED} to try them again",
+            file=sys.stderr,
+        )
 
 
 def _left(outcome: SessionOutcome, *, named: bool) -> str:

@@ -96,77 +96,63 @@ class Refusal:
     statuses: tuple[int, ...]
 
 
+PATHS = (
+    *("../../etc/passwd", "..%2f..%2fetc%2fpasswd", "....//etc/passwd", "page.css/../../server.py"),
+    *("assets/page.js", "./", "%00"),
+)
+BODIES = (
+    *(b"", b"{", b"[1]", b"null", b"1", b'"x"', b"\xff\xfe{}", b'{"x": 1e'),
+    *(b"[" * 100_000, b'{"a":' * 30_000, b"9" * 6000),
+)
+LENGTHS = ("", "-1", "x", "1" * 5000, "²", "0x10", "200001", "9" * 30)
+METHODS = ("PUT", "DELETE", "OPTIONS", "TRACE", "HEAD", "CONNECT", "<b>", "\x1b[2J")
+NOISE = (
+    *(b"\x00" * 100 + b"\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\r\n\r\n"),
+    *(b"GET / HTTP/9.9\r\n\r\n", b"a b c d e\r\n\r\n"),
+)
+KEYS = ("model", "plan.tp", "cluster.hardware", "plan.schedule", MARKUP, "__class__", "\ud800", "rl")
+VALUES: tuple[object, ...] = (
+    *(MARKUP, "/etc/passwd", "../" * 30 + "etc/shadow", "\x1b[31m", "a\0b", "\ud800", "x" * 100_000),
+    *(10**400, -1, [], {}),
+)
+
+
 def refusals(address: Address) -> Iterator[Refusal]:
     """Requests that have no answer, and those whose answer is a fault beside its key."""
+    yield from _of_strangers(address)
+    yield from _malformed(address)
     request = address.request
-    hosts = ("evil.example", f"evil.example:{address.port}", "127.0.0.1", f"127.0.0.1.evil.example:{address.port}", "")
-    yield Refusal(name="foreign or no Host", requests=[request(Host=each) for each in hosts], statuses=(403,))
-    origins = ("http://evil.example", "https://127.0.0.1", "null", f"http://127.0.0.1:{address.port}.evil.example")
-    yield Refusal(name="foreign Origin", requests=[request(Origin=each) for each in origins], statuses=(403,))
-    tokens = ("", "x", address.token[:-1], address.token + "x", address.token.swapcase(), "%00", "é")
-    yield Refusal(name="no token or another", requests=[request(token=each) for each in tokens], statuses=(403,))
-    paths = (
-        "../../etc/passwd",
-        "..%2f..%2fetc%2fpasswd",
-        "....//etc/passwd",
-        "page.css/../../server.py",
-        "assets/page.js",
-        "./",
-        "%00",
-    )
-    places = [request(each, None) for each in paths] + [request(each) for each in ("", "unknown", "__init__", "token")]
+    places = [request(each, None) for each in PATHS] + [request(each) for each in ("", "unknown", "__init__", "token")]
     yield Refusal(name="traversal, and places that there are not", requests=places, statuses=(404,))
-    bodies = (
-        b"",
-        b"{",
-        b"[1]",
-        b"null",
-        b"1",
-        b'"x"',
-        b"\xff\xfe{}",
-        b"[" * 100_000,
-        b'{"a":' * 30_000,
-        b"9" * 6000,
-        b'{"x": 1e',
-    )
-    yield Refusal(name="malformed JSON", requests=[request(body=each) for each in bodies], statuses=(400,))
-    lengths = ("", "-1", "x", "1" * 5000, "²", "0x10", "200001", "9" * 30)
-    sizes = [request(Content_Length=each) for each in lengths] + [
-        request(Content_Length="", Transfer_Encoding="chunked")
-    ]
-    yield Refusal(name="no length, or one that cannot be", requests=sizes, statuses=(413,))
-    methods = [
-        request(method=each) for each in ("PUT", "DELETE", "OPTIONS", "TRACE", "HEAD", "CONNECT", "<b>", "\x1b[2J")
-    ]
-    yield Refusal(name="other methods", requests=methods, statuses=(501, 400))
-    long = [request(path="/" + "a" * 70_000), request(X="y" * 70_000), request(**{f"X{at}": "y" for at in range(200)})]
-    yield Refusal(name="lines and headers without end", requests=long, statuses=(414, 431, RESET))
-    noise = [
-        b"\x00" * 100 + b"\r\n\r\n",
-        b"GET\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"a b c d e\r\n\r\n",
-    ]
-    yield Refusal(name="no HTTP at all", requests=noise, statuses=(400, 403, 505, RESET))
-    values = (
-        MARKUP,
-        "/etc/passwd",
-        "../" * 30 + "etc/shadow",
-        "\x1b[31m",
-        "a\0b",
-        "\ud800",
-        "x" * 100_000,
-        10**400,
-        -1,
-        [],
-        {},
-    )
-    keys = ("model", "plan.tp", "cluster.hardware", "plan.schedule", MARKUP, "__class__", "\ud800", "rl")
-    faults = [request(body=json.dumps({key: value}).encode()) for key in keys for value in values]
+    faults = [request(body=json.dumps({key: value}).encode()) for key in KEYS for value in VALUES]
     yield Refusal(name="markup, paths and odd values as settings", requests=faults, statuses=(200,))
     large = [request(body=b" " * LARGE_BYTES)]
     yield Refusal(name="50 MB", requests=large, statuses=(413, RESET))
+
+
+def _of_strangers(address: Address) -> Iterator[Refusal]:
+    """Requests from elsewhere, or without the token."""
+    request, port, token = address.request, address.port, address.token
+    hosts = ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1.evil.example:{port}", "")
+    yield Refusal(name="foreign or no Host", requests=[request(Host=each) for each in hosts], statuses=(403,))
+    origins = ("http://evil.example", "https://127.0.0.1", "null", f"http://127.0.0.1:{port}.evil.example")
+    yield Refusal(name="foreign Origin", requests=[request(Origin=each) for each in origins], statuses=(403,))
+    tokens = ("", "x", token[:-1], token + "x", token.swapcase(), "%00", "é")
+    yield Refusal(name="no token or another", requests=[request(token=each) for each in tokens], statuses=(403,))
+
+
+def _malformed(address: Address) -> Iterator[Refusal]:
+    """Requests that are not HTTP, or not as the page makes them."""
+    request = address.request
+    yield Refusal(name="malformed JSON", requests=[request(body=each) for each in BODIES], statuses=(400,))
+    chunked = request(Content_Length="", Transfer_Encoding="chunked")
+    sizes = [*(request(Content_Length=each) for each in LENGTHS), chunked]
+    yield Refusal(name="no length, or one that cannot be", requests=sizes, statuses=(413,))
+    methods = [request(method=each) for each in METHODS]
+    yield Refusal(name="other methods", requests=methods, statuses=(501, 400))
+    long = [request(path="/" + "a" * 70_000), request(X="y" * 70_000), request(**{f"X{at}": "y" for at in range(200)})]
+    yield Refusal(name="lines and headers without end", requests=long, statuses=(414, 431, RESET))
+    yield Refusal(name="no HTTP at all", requests=NOISE, statuses=(400, 403, 505, RESET))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from predict.memory.advice import Advice, advise, changed
+from predict.memory.advice import Advice, _divisors, _leaner, advise, changed
 from predict.memory.estimate import memory_of
 from predict.run.training_run import TrainingRun
 from tests.predict.workload.parallel_runs import made, step_us, with_advice
@@ -23,6 +25,22 @@ def too_large() -> TrainingRun:
     )
     assert memory_of(run).verdict == "OOM"
     return run
+
+
+@pytest.mark.parametrize(
+    ("framework", "allocator", "offered"),
+    [("megatron-core", None, True), ("megatron-core", "expandable", False), ("nemo", None, False)],
+)
+def test_expandable_segments_are_offered_where_the_run_has_none(
+    framework: str, allocator: str | None, offered: bool
+) -> None:
+    stated = {"execution__allocator": allocator} if allocator else {}
+    assert ("expandable segments" in _leaner(made(execution__framework=framework, **stated))) is offered
+
+
+@given(st.integers(1, 3000))
+def test_the_divisors_of_a_number_are_those_that_leave_nothing(number: int) -> None:
+    assert _divisors(number) == [each for each in range(1, number + 1) if number % each == 0]
 
 
 def test_nothing_is_advised_where_it_fits() -> None:

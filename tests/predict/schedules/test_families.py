@@ -229,6 +229,12 @@ def test_a_name_is_registered_once() -> None:
         )(taken.actions)
 
 
+@pytest.mark.parametrize(("name", "said"), [("zb-h3", "; did you mean 'zb-h2'?"), ("nothing", "; known: 1f1b, afab, ")])
+def test_an_unknown_name_is_refused_with_the_nearest_or_else_with_all(name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{name!r} is not a schedule{said}")):
+        registry.get(name)
+
+
 def test_an_order_is_built_once() -> None:
     first = registry.order("1f1b", ranks=3, chunks=1, microbatches=5)
     assert registry.order("1f1b", ranks=3, chunks=1, microbatches=5) is first

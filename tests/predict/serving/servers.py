@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,14 @@ import numpy as np
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from predict.serving.config import load_serving
+from predict.serving.fleet import FleetSettings, Pool, Ways, serve_fleet
+from predict.serving.kv_cache import BlockPool
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.server import EngineSettings, Server, ServerPlacement
+from predict.serving.simulate import Served
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import stepper
-from predict.serving.traffic import Traffic
+from predict.serving.traffic import Chains, Traffic
 from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import load_cluster
 
@@ -85,4 +89,41 @@ def requests(*each: tuple[float, int, int], shared: int = 0, in_flight: int = 0)
         shared=np.full(count, shared),
         group=np.full(count, 0 if shared else -1),
         in_flight=in_flight,
+    )
+
+
+NO_WAYS = Ways(names=("prefill",), token_us=(0.5,), start_us=(2.0,), capacity=(0,), overlap=0.0)
+"""Keys and values of a token take 0.5 µs from one pool to the other, 2 µs later."""
+
+
+def fleet(
+    traffic: Traffic,
+    *,
+    engines: int = 1,
+    prefill: int = 0,
+    blocks: int = 100,
+    ways: Ways = NO_WAYS,
+    table: StepTable | None = None,
+    **changes: Any,
+) -> Served:
+    """The traffic served by equal engines, `prefill` more of which compute prompts alone."""
+    of_fleet = {name: changes.pop(name) for name in tuple(changes) if name in FleetSettings.__slots__}
+    pools = [Pool(engines=count, blocks=BlockPool(blocks=blocks)) for count in (prefill, engines) if count]
+    chosen = FleetSettings(**({"replicas": engines, "prefill_replicas": prefill} | of_fleet))
+    return serve_fleet(engine(**changes), pools, [table or unit_table()] * len(pools), traffic, chosen, ways)
+
+
+def chained(*each: tuple[float, int, int, tuple[int, ...]], sizes: tuple[int, ...]) -> Traffic:
+    """Requests (arrival, prompt, output, segments) whose segments, of so many tokens each, follow on one another."""
+    traffic = requests(*[one[:3] for one in each])
+    begins = np.zeros(len(sizes), dtype=np.int64)
+    for *_, chain in each:
+        for before, after in pairwise(chain):
+            begins[after] = begins[before] + sizes[before]
+    first = np.concatenate(([0], np.cumsum([len(one[3]) for one in each])))
+    segment = np.array([part for one in each for part in one[3]], dtype=np.int64)
+    chains = Chains(first=first, segment=segment, begins=begins, ends=begins + np.array(sizes))
+    return Traffic(
+        **{name: getattr(traffic, name) for name in ("arrival_us", "prompt", "output", "shared", "group")},
+        chains=chains,
     )

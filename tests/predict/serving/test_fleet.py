@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predict.serving.fleet import ROUTERS, FleetSettings, Pool, TierSettings, Ways, serve_fleet, ways_of
+from predict.serving.fleet import ROUTERS, TierSettings, Ways, ways_of
 from predict.serving.kv_cache import BlockPool, kept_bytes
-from predict.serving.simulate import Served, serve
-from predict.serving.traffic import Chains, Load, Prefix, Traffic, traffic_of
+from predict.serving.simulate import serve
+from predict.serving.traffic import Load, Prefix, traffic_of
 from sampling.units import GIB, SECOND_US
-from tests.predict.serving.servers import engine, requests, server, unit_table
-
-NO_WAYS = Ways(names=("prefill",), token_us=(0.5,), start_us=(2.0,), capacity=(0,), overlap=0.0)
-"""Keys and values of a token take 0.5 µs from one pool to the other, 2 µs later."""
-
-
-def fleet(
-    traffic: Traffic, *, engines: int = 1, prefill: int = 0, blocks: int = 100, ways: Ways = NO_WAYS, **changes: Any
-) -> Served:
-    of_fleet = {name: changes.pop(name) for name in tuple(changes) if name in FleetSettings.__slots__}
-    pools = [Pool(engines=count, blocks=BlockPool(blocks=blocks)) for count in (prefill, engines) if count]
-    chosen = FleetSettings(**({"replicas": engines, "prefill_replicas": prefill} | of_fleet))
-    return serve_fleet(engine(**changes), pools, [unit_table()] * len(pools), traffic, chosen, ways)
-
-
-def chained(*each: tuple[float, int, int, tuple[int, ...]], sizes: tuple[int, ...]) -> Traffic:
-    """Requests (arrival, prompt, output, segments) whose segments, of so many tokens each, follow on one another."""
-    traffic = requests(*[one[:3] for one in each])
-    begins = np.zeros(len(sizes), dtype=np.int64)
-    for *_, chain in each:
-        for before, after in pairwise(chain):
-            begins[after] = begins[before] + sizes[before]
-    first = np.concatenate(([0], np.cumsum([len(one[3]) for one in each])))
-    segment = np.array([part for one in each for part in one[3]], dtype=np.int64)
-    chains = Chains(first=first, segment=segment, begins=begins, ends=begins + np.array(sizes))
-    return Traffic(
-        **{name: getattr(traffic, name) for name in ("arrival_us", "prompt", "output", "shared", "group")},
-        chains=chains,
-    )
+from tests.predict.serving.servers import chained, engine, fleet, requests, server, unit_table
 
 
 def test_requests_go_to_the_engines_in_turn() -> None:

@@ -27,6 +27,7 @@ from predict.step.priced_block import (
     Contention,
     PricedBlock,
     PricedOverlap,
+    _bounded,
     block_prices,
     contention_of,
     exposures_us,
@@ -119,6 +120,11 @@ def test_the_halves_of_a_split_backward_share_its_floor(sparse: bool, sampled: M
 def test_a_graph_of_the_whole_step_leaves_the_host_nothing() -> None:
     run = mixture_run(execution__cuda_graphs="full")
     assert floor_us(priced(run, "forward", sparse=True)) == 0.0
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0, 1e6))
+def test_a_layer_takes_at_most_half_of_its_parts_more_or_less_than_they_do(glue: float, parts: float) -> None:
+    assert _bounded(glue, parts) == float(np.clip(glue, -parts / 2, parts / 2))
 
 
 # Communication beside compute: bounds of what hides, windows of the reduction, and what a whole step makes of it.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from predict.measured_runs.calibrate import calibrate
     from predict.measured_runs.explain.explanation import explain
     from predict.measured_runs.history import history
+    from predict.measured_runs.infer import infer_config
     from predict.measured_runs.record import record
     from predict.measured_runs.replay.replay import what_if
     from predict.measurement.benchmark import benchmark
@@ -78,6 +79,7 @@ __all__ = [
     "explore",
     "history",
     "import_config",
+    "infer_config",
     "job",
     "launch_arguments",
     "likely_steps",
@@ -123,6 +125,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.measured_runs.calibrate": ("calibrate",),
     "predict.measured_runs.explain.explanation": ("explain",),
     "predict.measured_runs.history": ("history",),
+    "predict.measured_runs.infer": ("infer_config",),
     "predict.measured_runs.record": ("record",),
     "predict.measured_runs.replay.replay": ("what_if",),
     "predict.measurement.benchmark": ("benchmark",),

@@ -52,7 +52,7 @@ COMMANDS = (
     Command("explore", "a page on which every key of a config is a control", (TRAINING, RL)),
     Command("trace", "the predicted step as a trace for other tools", (TRAINING,)),
     Command("export", "write a run's launch arguments for another tool", (TRAINING,), public="launch_arguments"),
-    Command("import-config", "read another tool's files of a run"),
+    Command("import-config", "read another tool's files of a run, or its log or trace"),
     Command("calls", "write the calls that runs need, for `python -m sampling --calls`", ALL_KINDS),
     Command("measure", "run the step, or serve the load, for real on this machine and time it", ALL_KINDS),
     Command("benchmark", "time the run's whole layers on a few GPUs of this machine", (TRAINING,)),

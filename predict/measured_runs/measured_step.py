@@ -15,7 +15,7 @@ from predict.interval import independent_causes
 from predict.layers.run_json import load_run
 from predict.measured_runs.fit_terms import MeasuredRun
 from predict.measured_runs.log_matches_config import SLACK, misfits, not_steady, unit_mistake
-from predict.measured_runs.logs import read_log
+from predict.measured_runs.logs import read_log, states_steps
 from predict.measured_runs.steady_state import are_repeats, steady_step
 from predict.measurement.measurement import settings_of
 from predict.measurement.system_noise import SPREAD_LIMIT, quiet_steps, spread_between
@@ -64,7 +64,7 @@ def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") ->
     """The step of `run` that a user gives; UserError with a line for each thing that is wrong with it."""
     path = Path(text)
     try:
-        if re.fullmatch(r".+\.json", text):
+        if re.fullmatch(r".+\.json", text) and not (path.is_file() and states_steps(path)):
             return _of_measure(path, run)
         return _of_text(text) if TIME.match(text) and not path.is_file() else _of_log(path, run)
     except UserError as error:

@@ -10,9 +10,10 @@ can be left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,16 @@ class LoggedStep:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Stated:
+    """Settings that a log states of its run."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Value by its path in a run config, such as `batch.global`; `batch.accumulation` and `placement.tp` as import-config has them."""
+    uncertain: tuple[str, ...] = ()
+    """Sentences on settings that may be wrong, each beginning with its path."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunLog:
     """A log, read: the framework that wrote it, and its timed steps in the order of the file, those of the last start alone."""
 
@@ -55,6 +66,7 @@ class RunLog:
     """Times that the step numbers began anew: a run that was restarted has several."""
     date: str
     """Day and time of the last line that has one, such as 2026-03-12T10:22:00; empty without any."""
+    stated: Stated = field(default_factory=Stated)
 
 
 FEW = 4

@@ -14,7 +14,7 @@ from predict.workload.layer import ACCUMULATION
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import Collective
 from sampling.importers.torch_trace.calls import calls_and_owners
-from sampling.importers.torch_trace.events import Op, Span, plain_name
+from sampling.importers.torch_trace.events import Kernel, Op, Span, plain_name
 from sampling.operators.attention import Attention
 
 OPTIMIZER_SPANS = ("Optimizer.step", "Optimizer.zero_grad")
@@ -207,22 +207,22 @@ PATTERNS = tuple(
         ("multi_tensor|adam", OPTIMIZER),
         ("flash|fmha|attn|attention|sdpa|mha_(fwd|bwd)|masked_softmax", ATTENTION),
         ("cross_?entropy|nll_?loss|log_?softmax", "cross_entropy"),
-        ("group(ed)?_?(gemm|mm)|moe_?gemm", "grouped_gemm"),
+        ("group(ed)?_?(gemm|mm)|moe_?gemm|fused_moe|(?<![a-z])bmm_.*dynbatch", "grouped_gemm"),
         ("gemm|nvjet|cutlass|cijk_|cublas|split_?k|xmma|tensorop|triton_tem", "gemm"),
-        ("unpermute", "unpermute"),
+        ("unpermute|moe.*finalize", "unpermute"),
         ("permute", "permute"),
-        ("top_?k|router", "router"),
+        ("top_?k|router|moe.*routing", "router"),
         ("layer_?norm|(?<![a-z])ln_(fwd|bwd)", "layer_norm"),
         ("rms_?norm|rsqrt", "rms_norm"),
-        ("swiglu|silu", "swiglu"),
+        ("swiglu|silu|act_and_mul", "swiglu"),
         ("gelu", "gelu"),
         ("rope|rotary", "rope"),
         ("embedding", "embedding"),
         ("dropout", "dropout"),
     )
 )
-"""Parts of kernels' names and their headings, the first that is found wins: a fused kernel is named by its costliest
-part. Names are those of cuBLAS (nvjet, xmma), CUTLASS, rocBLAS (Cijk_), cuDNN, flash-attention, Transformer Engine,
+"""Parts of kernels' names and their headings, the first that is found wins: a fused kernel is named by its costliest part. Names are those
+of cuBLAS (nvjet, xmma), CUTLASS, rocBLAS (Cijk_), cuDNN, flash-attention, Transformer Engine, TensorRT-LLM (bmm_…, moe::dev), vLLM, SGLang,
 apex (multi_tensor) and torch's compiler, which joins the operators that it fuses (triton_red_fused_…)."""
 BACKWARD_KERNEL = re.compile(r"bwd|backward|dgrad|wgrad|(?<![a-z])d(q|kv|gamma)(?![a-z])", re.IGNORECASE)
 
@@ -239,3 +239,71 @@ def name_of_kernel(kernel: str) -> Named | None:
     if heading is None:
         return None
     return Named(heading, None, "backward" if BACKWARD_KERNEL.search(kernel) else None)
+
+
+# Classes: what any kernel is, whether or not it is one of ours; those of convolutional networks and of recommenders too.
+
+COPY, COMMUNICATION = "copy", "communication"
+UNKNOWN = "unknown"
+"""Class of a kernel whose name shows nothing, and whose operator neither."""
+BEFORE = tuple(
+    (re.compile(pattern, re.IGNORECASE), name)
+    for pattern, name in (
+        ("^memcpy|^memset|copybuffer|fillbuffer", COPY),
+        (
+            "nccl|rccl|mscclkernel|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|one_shot|two_shot|nvshmem",
+            COMMUNICATION,
+        ),
+        (
+            "batch_?norm|(?<![a-z])bn_(fw|bw)|groupnorm|group_norm|rowwisemoments|computefusedparams|gammabeta|internalgradients|backwardfusedparams",
+            "norm",
+        ),
+        ("pool", "pooling"),
+        (
+            "conv(?!ert)|implicit_?gemm|igemm_(fwd|bwd|wrw)|winograd|nchw|nhwc|cudnn_infer|cudnn_train|miopen|subtensorop|batched_transpose",
+            "convolution",
+        ),
+        ("fbgemm|embedding_bag|bucketize", "embedding"),
+        ("(store|write|set|concat)_?kv_?cache|reshape_and_cache|page_indices|kv_indices", "kv_cache"),
+    )
+)
+"""What a name shows whatever else is in it."""
+AFTER = tuple(
+    (re.compile(pattern, re.IGNORECASE), name)
+    for pattern, name in (
+        ("softmax", "softmax"),
+        ("quant|fp8|scaled_", "quantize"),
+        ("sort|scan|radix|rocprim|(?<![a-z])cub::|argmax|sampl|multinomial", "sampling"),
+        ("gather|scatter|index|take|where", "gather"),
+        (
+            "elementwise|cat_?array|catarray|copy|fill|foreach|multi_?tensor|triton_poi|triton__|distribution|arange|tril|triu|position|future_token|bounds_check",
+            "elementwise",
+        ),
+        ("reduce|norm|triton_(red|per)", "reduction"),
+    )
+)
+"""What is left, by the shape of the work."""
+GENERIC = frozenset(("elementwise", "reduction", "gather", UNKNOWN))
+"""Classes that the operator which launched a kernel may name better."""
+
+
+@cache
+def _class_of_name(name: str) -> str:
+    found = next((kind for pattern, kind in BEFORE if pattern.search(name)), None)
+    if found is None and (named := name_of_kernel(name)) is not None:
+        return named.heading
+    return found or next((kind for pattern, kind in AFTER if pattern.search(name)), UNKNOWN)
+
+
+def class_of(kernel: Kernel) -> str:
+    """The class of a kernel: a heading of the ledger where its name or its operator shows one, else the shape of its work; UNKNOWN for
+    none."""
+    found = _class_of_name(kernel.name)
+    if found not in GENERIC:
+        return found
+    op = kernel.op
+    while op is not None:
+        if heading := BY_NAME.get(plain_name(op.name)):
+            return heading
+        op = op.parent
+    return found

@@ -28,12 +28,12 @@ from predict.measured_runs.explain.timeline import (
     working_spans,
 )
 from predict.measured_runs.explain.trace_matches_config import require_of_run
+from predict.measured_runs.traces import files_of_traces, traces_in
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import BUBBLE, P2P, STRAGGLERS
 from sampling.errors import SamplesError
-from sampling.importers.torch_trace import trace_files
 from sampling.importers.torch_trace.calls import call_of
-from sampling.importers.torch_trace.events import FACTS, Op, Trace, load_trace, without_collections
+from sampling.importers.torch_trace.events import FACTS, Op, Trace, without_collections
 from sampling.number_text import duration
 
 # One rank's trace cut into steps: the slices and messages of each.
@@ -174,15 +174,16 @@ def read_measured(path: Path, run: TrainingRun) -> TracedStep:
     """The measured step of a trace, or of a folder of the traces of several ranks; SamplesError for anything but a trace of a step."""
     cuts: list[Cut] = []
     spans: list[tuple[float, float] | None] = []
-    files = trace_files(path, "--trace")
-    for place, file in enumerate(files):
+    files: list[Path] = []
+    for file in files_of_traces(path, "--trace"):
         with without_collections():  # neither of what is kept of a trace nor of its slices is anything garbage
-            trace = load_trace(file, with_shapes=False)
-            rank = place if trace.rank is None else trace.rank
-            require_of_run(trace, rank, run, file)
-            rule, on_device = steps_of(trace).rule, bool(trace.kernels)
-            cuts.append(cut_steps(trace, rank, run, file))
-            spans.append(_span_s(trace))
+            for trace in traces_in(file):
+                rank = len(files) if trace.rank is None else trace.rank
+                require_of_run(trace, rank, run, file)
+                rule, on_device = steps_of(trace).rule, bool(trace.kernels)
+                cuts.append(cut_steps(trace, rank, run, file))
+                spans.append(_span_s(trace))
+                files.append(file)
     _require_one_kind(cuts, files)
     _require_same_time(spans, files)
     transfers = _transfers(cuts)

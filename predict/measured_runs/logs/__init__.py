@@ -2,8 +2,11 @@
 
 - `FRAMEWORK`, the name of what writes it,
 - `read(lines)`, which yields what they state of steps, in order,
-- `peak_bytes(line)`, the peak of allocated memory per GPU that a line states, None for any other line.
-"""
+- `peak_bytes(line)`, the peak of allocated memory per GPU that a line states, None for any other line,
+- where the log says more of its run, `stated(lines)`, what it says.
+
+The format of a server's log has `ENGINE` in place of `FRAMEWORK`, and `read_served(lines)`, the `ServedLog` that they make, None for
+others."""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
-from predict.measured_runs.steady_state import LoggedStep, RunLog
+from predict.measured_runs.served_log import ServedLog
+from predict.measured_runs.steady_state import LoggedStep, RunLog, Stated
 from sampling.additions import add, modules_of
 from sampling.errors import UserError
 from sampling.files.disk import NotReadError, read_unzipped
@@ -24,6 +28,7 @@ from sampling.files.disk import NotReadError, read_unzipped
 class LogFormat:
     read: Callable[[Iterable[str]], Iterator[LoggedStep]]
     peak_bytes: Callable[[str], float | None]
+    stated: Callable[[Sequence[str]], Stated] = lambda lines: Stated()
 
 
 def formats() -> dict[str, LogFormat]:
@@ -31,7 +36,18 @@ def formats() -> dict[str, LogFormat]:
     found: dict[str, LogFormat] = {}
     for module in modules_of(__name__):
         if hasattr(module, "FRAMEWORK"):
-            add(found, module.FRAMEWORK, LogFormat(read=module.read, peak_bytes=module.peak_bytes), "formats of logs")
+            more = {"stated": module.stated} if hasattr(module, "stated") else {}
+            known = LogFormat(read=module.read, peak_bytes=module.peak_bytes, **more)
+            add(found, module.FRAMEWORK, known, "formats of logs")
+    return found
+
+
+def engines() -> dict[str, Callable[[Sequence[str]], ServedLog | None]]:
+    """Every format of a server's log by the name of its engine."""
+    found: dict[str, Callable[[Sequence[str]], ServedLog | None]] = {}
+    for module in modules_of(__name__):
+        if hasattr(module, "ENGINE"):
+            add(found, module.ENGINE, module.read_served, "formats of servers' logs")
     return found
 
 
@@ -39,6 +55,8 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:|(?:rank|default)(\d+):|(\d+):(?!\d))")
 """What torchrun, srun -l and others put before the lines of a rank; a time of day such as 09:12:33 does not count."""
 TIME = re.compile(r"\b(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
+EPOCH_MS = re.compile(r'"time_ms": (\d{13})\b')
+"""Time of an event of mlperf-logging, in ms since 1970."""
 ALIKE = 1.05
 """Factor within which ranks state the same time of a step: each has its own clock."""
 MOST_STARTS = 0.1
@@ -46,18 +64,12 @@ MOST_STARTS = 0.1
 
 
 def read_log(path: Path) -> RunLog:
-    """The steps of a log. UserError for a file that cannot be read, is of no known format, or whose lines are out of order."""
-    try:
-        text = read_unzipped(path).decode("utf-8", errors="replace")
-    except NotReadError as error:
-        raise UserError(f"{path}: {error}") from None
-    lines = COLOURS.sub("", text).replace("\r", "\n").split("\n")
+    """The steps of a log. UserError for a file that cannot be read, is of no known format, states no times, or whose lines are out of
+    order."""
+    lines = _lines(path)
     framework, steps = _found(lines)
     if not steps:
-        raise UserError(
-            f"{path}: no line states a step's time as {', '.join(formats())} do; give the log of the rank that prints them, or the step "
-            "time itself, such as 3.2s"
-        )
+        raise UserError(f"{path}: {_without_times(lines)}")
     peaks = (each.peak_bytes(line) for each in formats().values() for line in lines)
     last, starts = _last_start(path, steps)
     return RunLog(
@@ -67,6 +79,60 @@ def read_log(path: Path) -> RunLog:
         peak_bytes=max(filter(None, peaks), default=None),
         starts=starts,
         date=_date(lines),
+        stated=formats()[framework].stated(lines),
+    )
+
+
+def read_served_log(path: Path) -> ServedLog:
+    """The rates or latencies that a server's log or benchmark states. UserError for a file that cannot be read, or is of no known
+    engine."""
+    lines = _lines(path)
+    for read in engines().values():
+        if (found := read(lines)) is not None:
+            return found
+    raise UserError(
+        f"{path}: no line states rates or latencies as {', '.join(engines())} do; give the log of the engine"
+    )
+
+
+def states_steps(path: Path) -> bool:
+    """Whether a file is a log of training that states times."""
+    try:
+        return bool(_found(_lines(path))[1])
+    except UserError:
+        return False
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file is a log of any known format, of training or of a server, with times or without."""
+    try:
+        lines = _lines(path)
+    except UserError:
+        return False
+    return any(any(True for _ in each.read(lines)) for each in formats().values()) or any(
+        read(lines) is not None for read in engines().values()
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = read_unzipped(path).decode("utf-8", errors="replace")
+    except NotReadError as error:
+        raise UserError(f"{path}: {error}") from None
+    return COLOURS.sub("", text).replace("\r", "\n").split("\n")
+
+
+def _without_times(lines: Sequence[str]) -> str:
+    """Why a log has no step times: it is of a known framework and leaves them out, of a server, or unknown."""
+    untimed = next((name for name, each in formats().items() if any(True for _ in each.read(lines))), "")
+    if untimed:
+        return f"its lines are {untimed}'s, and state losses without times; give the output of the terminal, or the step time itself"
+    served = next((name for name, read in engines().items() if read(lines) is not None), "")
+    if served:
+        return f"it is of {served}, a server, whose lines state no training step; give it to `predict import-config`"
+    return (
+        f"no line states a step's time as {', '.join(formats())} do; give the log of the rank that prints them, or the step "
+        "time itself, such as 3.2s"
     )
 
 
@@ -116,6 +182,8 @@ def _last_start(path: Path, steps: Sequence[LoggedStep]) -> tuple[Sequence[Logge
 
 def _date(lines: Sequence[str]) -> str:
     for line in reversed(lines):
+        if found := EPOCH_MS.search(line):
+            return datetime.fromtimestamp(int(found[1]) // 1000, UTC).replace(tzinfo=None).isoformat()
         if found := TIME.search(line):
             try:
                 return datetime.fromisoformat(f"{found[1]}T{found[2]}").isoformat()

@@ -2,7 +2,8 @@
 
 Source: `Trainer.log` and `ProgressCallback` of transformers (` 50/1000 [01:23<…`, `{'loss': …, 'learning_rate': …}`,
 `{'train_runtime': 1575.0, 'train_samples_per_second': 1.333, 'train_steps_per_second': 0.168, …}`), tqdm's bar. The summary alone has
-the warm-up in it, and evaluations; it is used where the bar is not there, or too short for its whole seconds.
+the warm-up in it, and evaluations; it is used where the bar is not there, or too short for its whole seconds. TRL's GRPO and others log
+the seconds of a step themselves, as `step_time`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from predict.measured_runs.steady_state import LoggedStep
 
 FRAMEWORK = "transformers Trainer"
 BAR = re.compile(r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+)\s*\[(?:(\d+):)?(\d+):(\d+)<")
-FIGURES = re.compile(r"\{'(?:loss|train_runtime)':")
+FIGURES = re.compile(r"\{'(?:\w+': '?[\d.e+-]+'?, ')*(?:loss|train_runtime)':")
+OWN_TIME = re.compile(r"'step_time': '?([\d.]+)")
 SHORTEST_S = 20
 """Seconds of a stretch: the bar states whole ones, so that a stretch is known to 5 %."""
 LEAST_PER_S = 0.01
@@ -27,7 +29,8 @@ STRETCHES = 40
 def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
     bars: dict[int, list[tuple[int, int]]] = {}
     """Steps in all → the steps done and the seconds, in order."""
-    stated, summary = False, None
+    own: list[LoggedStep] = []
+    stated, summary, done = False, None, 0
     for line in lines:
         if found := BAR.match(line):
             done, whole, hours, minutes, seconds = (int(each or 0) for each in found.groups())
@@ -35,7 +38,12 @@ def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
         elif FIGURES.search(line):
             stated = True
             summary = _summary(line) or summary
+            if found := OWN_TIME.search(line):
+                own.append(LoggedStep(step=max(done, len(own) + 1), time_us=float(found[1]) * 1e6 or None))
     if not stated:  # a bar may be anyone's
+        return
+    if own:
+        yield from own
         return
     longest = max(bars.values(), key=lambda bar: bar[-1][1], default=[])
     stretches = [*_stretches(longest)]

@@ -7,7 +7,7 @@ backward of a call consists of the autograd nodes that its forward created, foun
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sampling.call import Call
@@ -29,12 +29,12 @@ def read(request: ImportRequest) -> list[Table]:
     return [_table(file, request) for file in files]
 
 
-def trace_files(path: Path | None, asked_by: str) -> list[Path]:
-    """The traces at a path, which is one or a folder of them; UserError, which begins with `asked_by`, where there is no such path,
-    SamplesError where it holds no traces."""
+def trace_files(path: Path | None, asked_by: str, *, patterns: Sequence[str] = PATTERNS) -> list[Path]:
+    """The traces at a path, which is one or a folder of them, whose names have one of the `patterns`; UserError, which begins with
+    `asked_by`, where there is no such path, SamplesError where it holds no traces."""
     if path is None or not path.exists():
         raise UserError(f"{asked_by}: no file or folder {path or ''}; give a trace: {RECORD}")
-    files = [path] if path.is_file() else sorted({file for pattern in PATTERNS for file in path.glob(pattern)})
+    files = [path] if path.is_file() else sorted({file for pattern in patterns for file in path.glob(pattern)})
     if not files:
         raise SamplesError(f"{path}: holds no *.json or *.json.gz; give a trace: {RECORD}")
     return files

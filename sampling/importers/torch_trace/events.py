@@ -31,7 +31,7 @@ ARGUMENTS = frozenset(
     (
         *("Input Dims", "Input type", "Concrete Inputs", "Sequence number", "Fwd thread id", "External id"),
         *("correlation", "stream", "Collective name", "In msg nelems", "Out msg nelems", "Group size", "dtype"),
-        *("Process Group Ranks", "Process Group Name", "graph node id"),
+        *("Process Group Ranks", "Process Group Name", "Process Group Description", "graph node id"),
     )
 )
 """Arguments of events that are kept."""

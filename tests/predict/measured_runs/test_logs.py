@@ -131,7 +131,7 @@ REFUSED = {
     ),
     "no log": (
         lambda step, s: f"step {step} took {s} s",
-        "no line states a step's time as DeepSpeed, Megatron, NeMo, torchtitan, transformers",
+        "no line states a step's time as DeepSpeed, W&B or TensorBoard exports",
     ),
 }
 
@@ -187,3 +187,13 @@ def test_lines_of_other_steps_are_left_out(lines: Sequence[str], tmp_path: Path)
     path = tmp_path / "train.log"
     path.write_text("\n".join(lines))
     assert measured_step(str(path), run()).step_us == pytest.approx(15e6)
+
+
+def test_an_unknown_log_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("epoch 3: all is well\n")
+    with pytest.raises(
+        UserError, match=r"train.log: no line states a step's time as .*MLPerf.*nanochat.*verl"
+    ) as error:
+        read_log(path)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,55 @@
+"""The file trainer_state.json that transformers' Trainer keeps with a checkpoint.
+
+Source: `TrainerState` of transformers/trainer_callback.py: its `log_history` is what the Trainer printed, in order. Only the summary at the
+end states a time, with warm-up and evaluations in it, unless the trainer logs a `step_time`, as TRL's GRPO does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from predict.measured_runs.steady_state import LoggedStep
+
+FRAMEWORK = "trainer_state.json"
+HISTORY = '"log_history"'
+
+
+def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
+    entries = _entries("\n".join(lines))
+    timed = [each for each in entries if _figure(each, "step_time")]
+    for each in timed or entries:
+        step = each.get("step")
+        if isinstance(step, int) and step > 0:
+            yield LoggedStep(
+                step=step,
+                time_us=1e6 * _figure(each, "step_time") or _of_rate(_figure(each, "train_steps_per_second")),
+                samples_per_s=_figure(each, "train_samples_per_second") or None,
+            )
+
+
+def _entries(text: str) -> list[dict[str, Any]]:
+    """The entries of the history; none of any other file."""
+    if not (text.lstrip().startswith("{") and HISTORY in text):
+        return []
+    try:
+        history = json.loads(text)["log_history"]
+    except (ValueError, KeyError, RecursionError):
+        return []
+    return [each for each in history if isinstance(each, dict)] if isinstance(history, list) else []
+
+
+def _figure(entry: dict[str, Any], name: str) -> float:
+    """A figure above 0; 0 for none."""
+    value = entry.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0.0
+
+
+def _of_rate(per_s: float) -> float | None:
+    return 1e6 / per_s if per_s else None
+
+
+def peak_bytes(line: str) -> float | None:
+    """None: it does not have it."""
+    return None

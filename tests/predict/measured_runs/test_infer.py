@@ -1,0 +1,158 @@
+"""Configs inferred from logs and traces alone, and `predict import-config` of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from predict import infer_config
+from predict.measured_runs.infer import is_measured
+from sampling.errors import UserError
+from tests.predict.command import Command
+from tests.predict.measured_runs.explain.made_device_traces import device_step
+
+NEMO = """\
+0:       micro_batch_size: 1
+0:       tensor_model_parallel_size: 1
+0:       pipeline_model_parallel_size: 1
+0:       context_parallel_size: 2
+0:       use_distributed_optimizer: true
+0:       fp8: true
+0:       devices: 8
+0:       num_nodes: 8
+0: :::MLLOG {"key": "submission_benchmark", "value": "llama31_8b", "metadata": {}}
+0: :::MLLOG {"key": "submission_platform", "value": "8xNVIDIA GB200", "metadata": {}}
+0: :::MLLOG {"key": "global_batch_size", "value": 32, "metadata": {}}
+0: :::MLLOG {"key": "max_sequence_length", "value": 8192, "metadata": {}}
+0: :::MLLOG {"key": "tracked_stats", "value": {"train_step_time": 0.353}, "metadata": {"step": 31.0}}
+"""
+
+
+def test_a_log_that_prints_its_configuration_lacks_the_device_alone(tmp_path: Path) -> None:
+    path = tmp_path / "result_0.txt"
+    path.write_text(NEMO)
+    found = infer_config(path)
+    assert found.document == {
+        "model": "llama3.1-8b",
+        "cluster": {"nodes": 8, "gpus_per_node": 8},
+        "plan": {"tp": 1, "pp": 1, "cp": 2, "zero": 1, "dp": 32},
+        "batch": {"global": 32, "seq_len": 8192, "micro": 1},
+        "precision": "fp8",
+        "execution": {"framework": "nemo"},
+    }
+    assert [each.partition(":")[0] for each in found.missing] == ["cluster.hardware"]
+    assert not found.with_settings(["cluster.hardware=h200"]).missing
+
+
+def test_accumulation_gives_replicas_where_a_microbatch_of_one_is_assumed(tmp_path: Path) -> None:
+    path = tmp_path / "result_0.txt"
+    kept = [line for line in NEMO.splitlines() if "MLLOG" in line]
+    path.write_text(
+        "\n".join([*kept, kept[2].replace("global_batch_size", "gradient_accumulation_steps").replace("32", "4")])
+    )
+    found = infer_config(path)
+    assert (found.document["plan"], found.document["batch"]) == ({"dp": 8}, {"global": 32, "seq_len": 8192, "micro": 1})
+    assert any(each.startswith("batch.micro: 1 is assumed") for each in found.uncertain)
+
+
+def test_a_benchmark_of_a_server_makes_a_serving_config(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    figures = {"request_throughput": 2.0, "completed": 10, "total_input_tokens": 6000, "total_output_tokens": 2500}
+    path.write_text(json.dumps({"model_id": "meta-llama/Llama-3.1-8B", "max_concurrency": 4, **figures}))
+    found = infer_config(path)
+    assert found.document == {"model": "llama3.1-8b", "load": {"prompt": 600, "output": 250, "concurrency": 4}}
+    assert [each.partition(":")[0] for each in found.missing] == ["hardware", "placement.tp", "engine.name"]
+
+
+def written(path: Path, events: list[dict[str, Any]], **header: object) -> Path:
+    path.write_text(json.dumps({"schemaVersion": 1, **header, "traceEvents": events}))
+    return path
+
+
+GROUPS = [{"pg_desc": "default_pg", "pg_size": 16}, {"pg_desc": "TENSOR_MODEL_PARALLEL_GROUP", "pg_size": 2}]
+GROUPS += [
+    {"pg_desc": "PIPELINE_MODEL_PARALLEL_GROUP", "pg_size": 4},
+    {"pg_desc": "DATA_PARALLEL_GROUP_WITH_CP", "pg_size": 2},
+]
+
+
+def test_a_trace_shows_its_device_and_the_plan_of_its_groups(tmp_path: Path) -> None:
+    devices = [{"name": "NVIDIA H100 80GB HBM3"}] * 8
+    distributed = {"rank": 3, "world_size": 16, "pg_config": GROUPS}
+    found = infer_config(
+        written(tmp_path / "rank3.json", device_step(), deviceProperties=devices, distributedInfo=distributed)
+    )
+    assert found.document["cluster"] == {"nodes": 2, "gpus_per_node": 8, "hardware": "h100-sxm"}
+    plan = found.document["plan"]
+    assert isinstance(plan, dict) and (plan["pp"], plan["cp"]) == (4, 1)
+    assert found.document["precision"] == "bf16"
+
+
+def test_the_sizes_of_a_model_show_in_its_products(tmp_path: Path) -> None:
+    """Four layers of Llama 3 70B's width, with an embedding before and a head behind them."""
+    found = infer_config(
+        written(tmp_path / "trace.json", [*embedding(), *device_step()], deviceProperties=[{"name": "nobody's"}] * 2)
+    )
+    model = found.document["model"]
+    assert isinstance(model, dict)
+    assert (model["hidden_size"], model["num_hidden_layers"], model["intermediate_size"]) == (8192, 4, 28672)
+    assert (model["num_attention_heads"], model["num_key_value_heads"], model["vocab_size"]) == (64, 8, 128_256)
+    assert any(each.startswith("cluster.hardware: nobody's") for each in found.uncertain)
+
+
+def embedding() -> list[dict[str, Any]]:
+    shapes = {
+        "Input Dims": [[128_256, 8192], [1, 8192]],
+        "Input type": ["c10::BFloat16", "long int"],
+        "External id": 10_000,
+    }
+    return [
+        {
+            "ph": "X",
+            "cat": "cpu_op",
+            "name": "aten::embedding",
+            "ts": -100.0,
+            "dur": 5.0,
+            "pid": 1,
+            "tid": 1,
+            "args": shapes,
+        }
+    ]
+
+
+def test_a_folder_holds_several_ranks(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        written(tmp_path / f"rank{rank}.json", device_step(), distributedInfo={"rank": rank, "world_size": 2})
+    found = infer_config(tmp_path)
+    assert isinstance(found.measured, tuple)
+    assert [each.rank for each in found.measured] == [0, 1]
+
+
+@pytest.mark.parametrize(("name", "text"), [("train.log", "hello"), ("notes.txt", "hello"), ("x.json", "{}")])
+def test_what_is_neither_is_refused(name: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(UserError, match="no line states a step's time as"):
+        infer_config(path)
+
+
+def test_scripts_stay_scripts(tmp_path: Path) -> None:
+    script, document = tmp_path / "run.sh", tmp_path / "ds_config.json"
+    script.write_text("python train.py\n")
+    document.write_text('{"zero_optimization": {"stage": 1}}')
+    assert not any(map(is_measured, (script, document, tmp_path / "missing.json")))
+
+
+def test_the_command_prints_the_config_and_what_is_open(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "result_0.txt"
+    path.write_text(NEMO)
+    printed = command.run("import-config", str(path))
+    assert "model: llama3.1-8b" in printed.out
+    assert "measured: 353 ms a step" in printed.err and "missing: cluster.hardware" in printed.err
+    answered = command.json("import-config", str(path), "--set", "cluster.hardware=h200")
+    assert answered["config"]["cluster"]["hardware"] == "h200"
+    assert (answered["missing"], answered["measured"]["step_us"]) == ([], 353_000)
+    assert "read alone" in command.refused("import-config", str(path), "run.sh")

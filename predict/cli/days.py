@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from predict import days, estimate
-from predict.cli.options import add_check, add_config, add_json, check_fit, loaded, print_json
+from predict.cli.options import add_check, add_config, add_json, add_training, check_fit, loaded, print_json
 from predict.ledger.training_cost import whole_training
 from predict.reports.memory import misfit
 from predict.reports.money import days_json, days_text
@@ -21,15 +21,13 @@ examples:
 
 def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
-    command.add_argument("--tokens", required=True, metavar="N", help="tokens to train on, such as 300B or 2T")
-    command.add_argument(
-        "--price", metavar="PRICE", help="what a GPU or node costs, such as 2.5/gpu-h, $2.5/gpu-h or 20/node-h"
-    )
+    add_training(command)
     command.add_argument(
         "--goodput",
         type=float,
         metavar="SHARE",
-        help="share of the time that goes into steps that are kept (default: 0.9, as in Llama 3's training)",
+        help="share of the time that goes into steps that are kept (default: 0.9, as in Llama 3's training; `predict job` "
+        "finds it from failures and saves)",
     )
     add_json(command)
     add_check(command)

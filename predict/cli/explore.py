@@ -11,6 +11,7 @@ EXAMPLES = """\
 examples:
   predict explore configs/runs/llama3-70b-64xh100.yml
   predict explore configs/runs/demo.yml --set batch.micro=1 --port 8899
+  predict explore configs/runs/llama3-70b-64xh100.yml --tokens 2T --price 2.5/gpu-h
   predict explore configs/rl/qwen3-30b-a3b-grpo.yml
 """
 DESCRIPTION = """\
@@ -23,11 +24,17 @@ settings from the page. Nothing beyond the package is needed.
 
 def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
+    command.add_argument(
+        "--tokens", metavar="N", help="also the whole job of so many tokens, such as 2T, with its saves and failures"
+    )
+    command.add_argument("--price", metavar="PRICE", help="with --tokens: what a GPU or node costs, such as 2.5/gpu-h")
     command.add_argument("--port", type=int, default=0, metavar="N", help="port of 127.0.0.1 (default: a free one)")
 
 
 def run(options: argparse.Namespace) -> None:
-    with explore(options.config, options.overrides, port=options.port) as server:
+    with explore(
+        options.config, options.overrides, port=options.port, tokens=options.tokens, price=options.price
+    ) as server:
         print(server.address, flush=True)
         log("open it in a browser of this machine; Ctrl-C ends it")
         try:

@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import argparse
+import math
+from pathlib import Path
 
 from predict import estimate, job
-from predict.cli.options import add_check, add_config, add_json, check_fit, loaded, print_json
-from predict.ledger.training_cost import whole_training
-from predict.ledger.whole_job import JobSettings, job_settings
-from predict.reports.job import job_json, job_text
+from predict.cli.options import (
+    add_check,
+    add_config,
+    add_json,
+    add_training,
+    check_fit,
+    given,
+    loaded,
+    log,
+    print_json,
+    refuse,
+)
+from predict.ledger.training_cost import parse_tokens, whole_training
+from predict.ledger.whole_job import JobSettings, Phase, job_settings
+from predict.measured_runs.job_records import cluster_of, learnt, recorded_jobs
+from predict.plan_search.offers import offered_jobs, read_offers
+from predict.reports.job import job_json, job_text, offers_json, offers_text
 from predict.reports.memory import misfit
 from predict.reports.text import show
-from sampling.errors import Checks
+from predict.run.training_run import TrainingRun
+from sampling.errors import Checks, UserError, naming
+from sampling.files.faults import counted
 from sampling.files.schema import keys_of
 
 EXAMPLES = """\
 examples:
   predict job configs/runs/llama3-70b-64xh100.yml --tokens 2T --price 2.5/gpu-h
   predict job configs/runs/llama3-70b-64xh100.yml --tokens 2T --with gpu_hours_a_failure=20000 --with save=sync
+  predict job configs/runs/llama3-70b-64xh100.yml --tokens 2T --offers docs/examples/offers.yml --deadline 60
+  predict job configs/runs/llama3-70b-64xh100.yml --tokens 2T --phase '50B batch.global=64' --phase '40B batch.seq_len=16384'
 """
 NAMES = ", ".join(key.name for key in keys_of(JobSettings))
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     add_config(command)
-    command.add_argument("--tokens", required=True, metavar="N", help="tokens to train on, such as 300B or 2T")
-    command.add_argument(
-        "--price", metavar="PRICE", help="what a GPU or node costs, such as 2.5/gpu-h, $2.5/gpu-h or 20/node-h"
-    )
+    add_training(command)
     command.add_argument(
         "--with",
         dest="settings",
@@ -36,21 +52,99 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help=f"what happens beside the steps: {NAMES}; may be repeated",
     )
+    command.add_argument(
+        "--phase",
+        dest="phases",
+        action="append",
+        default=[],
+        metavar="'TOKENS KEY=VALUE …'",
+        help="so many of the tokens with other settings of the config, such as '50B batch.global=64' while the batch grows, or '40B "
+        "batch.seq_len=16384' at the end; may be repeated",
+    )
+    command.add_argument(
+        "--recorded",
+        nargs="?",
+        const="",
+        metavar="CLUSTER",
+        help="failures, restarts and saves as the jobs show them that `predict record --job` kept (default: those of the config's cluster)",
+    )
+    command.add_argument(
+        "--offers",
+        type=Path,
+        metavar="FILE",
+        help="a YAML file of machines at a price, reserved or spot, on each of which the job is predicted: the cheapest first",
+    )
+    command.add_argument(
+        "--deadline",
+        type=float,
+        metavar="DAYS",
+        help="with --offers: those first that are done in time, in 95 %% of the draws",
+    )
     add_json(command)
     add_check(command)
 
 
 def run(options: argparse.Namespace) -> None:
+    runs: list[tuple[float, TrainingRun]] = []
     with Checks() as checks:
         checks.run(whole_training, options.tokens, price=options.price)
+        checks.run(_require_offers, options)
         with checks.one():
             settings = job_settings(options.settings)
         with checks.one():
             run = loaded(options)
+        for text in options.phases:
+            with checks.one():
+                runs.append(_phase(options, text))
+    if options.recorded is not None:
+        folder = options.recorded or cluster_of(options.config, options.overrides, run)
+        jobs = recorded_jobs(folder)
+        settings = learnt(settings, jobs)
+        log(f"--recorded: failures and saves as {counted(len(jobs), 'job')} of {folder} had them")
+    if options.offers is not None:
+        _answer_offers(options, settings)
+        return
     prediction = estimate(run)
-    found = job(prediction, options.tokens, price=options.price, settings=settings)
+    phases = [Phase(prediction=estimate(one), tokens=tokens) for tokens, one in runs]
+    found = job(prediction, options.tokens, price=options.price, settings=settings, phases=phases)
     if options.json:
         print_json(job_json(prediction, found))
     else:
         show(job_text(prediction, found, settings))
-    check_fit(options, [misfit(prediction.memory)], said=not options.json)
+    check_fit(
+        options,
+        [misfit(each.memory) for each in (prediction, *(one.prediction for one in phases))],
+        said=not options.json,
+    )
+
+
+def _require_offers(options: argparse.Namespace) -> None:
+    if options.offers is None:
+        refuse(given(options, "deadline"), "needs --offers, the machines to choose among; give them, or omit it")
+        return
+    refuse(given(options, "price", "phases"), "cannot be combined with --offers; omit it")
+    if options.deadline is not None and not 0 < options.deadline < math.inf:
+        raise UserError(f"--deadline: {options.deadline:g} is not a number of days; give one above 0")
+
+
+def _answer_offers(options: argparse.Namespace, settings: JobSettings) -> None:
+    found = offered_jobs(
+        options.config,
+        read_offers(options.offers),
+        options.tokens,
+        overrides=options.overrides,
+        settings=settings,
+        deadline_days=options.deadline,
+    )
+    if options.json:
+        print_json(offers_json(found))
+    else:
+        show(offers_text(found, options.deadline))
+    check_fit(options, [misfit(one.prediction.memory) for one in found], said=not options.json)
+
+
+def _phase(options: argparse.Namespace, text: str) -> tuple[float, TrainingRun]:
+    """The tokens of a phase, and its run."""
+    tokens, *settings = text.split() or [""]
+    with naming(f"--phase {text!r}"):
+        return parse_tokens(tokens), loaded(options, settings)

@@ -60,6 +60,14 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_training(command: argparse.ArgumentParser) -> None:
+    """The tokens and the price of a whole training."""
+    command.add_argument("--tokens", required=True, metavar="N", help="tokens to train on, such as 300B or 2T")
+    command.add_argument(
+        "--price", metavar="PRICE", help="what a GPU or node costs, such as 2.5/gpu-h, $2.5/gpu-h or 20/node-h"
+    )
+
+
 def add_json(command: argparse._ActionsContainer) -> None:
     command.add_argument("--json", action="store_true", help="machine-readable result on stdout")
 

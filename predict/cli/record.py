@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from predict.cli.options import add_data, add_json, add_overrides, given, log, print_json
+from predict.cli.options import add_data, add_json, add_overrides, given, log, print_json, refuse
+from predict.measured_runs.job_records import MeasuredJob, measured_job, record_job
 from predict.measured_runs.record import KeptRecord, record
 from predict.measured_runs.records import id_of, outlier_reasons, past_date, records, remove
-from predict.serialise import version_of
+from predict.serialise import version_of, versioned
 from sampling.errors import Checks, UserError
+from sampling.files.schema import keys_of
 from sampling.number_text import duration, signed_percent
 
 EXAMPLES = """\
 examples:
   predict record configs/runs/llama3-70b-64xh100.yml --log train.log
   predict record configs/runs/llama3-70b-64xh100.yml --log 14.9s --date 2026-03-12 --cluster pod-a
+  predict record configs/runs/llama3-70b-64xh100.yml --job hours=900 --job failures=4 --job restart_min=20
   predict record --remove 3f2a91c      take the run of that id away; `predict history` lists the ids
 """
 DESCRIPTION = """\
@@ -40,6 +43,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "a step, such as 3.2s",
     )
     command.add_argument(
+        "--job",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"in place of --log, what a whole job measured: {', '.join(key.name for key in keys_of(MeasuredJob))}; may be repeated; "
+        "`predict job --recorded` takes it",
+    )
+    command.add_argument(
         "--cluster", metavar="NAME", help="the folder to keep it in (default: the cluster's file, else its profile)"
     )
     command.add_argument(
@@ -56,21 +67,35 @@ def run(options: argparse.Namespace) -> None:
         _remove(options)
         return
     with Checks() as checks:
-        for name, lacking in (("CONFIG", options.config is None), ("--log", options.log is None)):
+        checks.run(refuse, given(options, "log") if options.job else [], "cannot be combined with --job; omit it")
+        of_log = options.log is None and not options.job
+        for name, lacking in (("CONFIG", options.config is None), ("--log", of_log)):
             if lacking:
                 checks.run(_lacking, name)
         checks.run(past_date, "--date", options.date)
+        with checks.one():
+            measured = measured_job(options.job) if options.job else None
+    if measured is not None:
+        _keep_job(options, measured)
+        return
     kept = record(options.config, options.overrides, log=options.log, cluster=options.cluster, date=options.date)
     _print(options, kept)
 
 
 def _remove(options: argparse.Namespace) -> None:
-    if extra := given(options, "config", "log", "date", "overrides"):
+    if extra := given(options, "config", "log", "job", "date", "overrides"):
         raise UserError(f"{', '.join(extra).replace('--config', 'CONFIG')}: cannot be combined with --remove; omit it")
     place = remove(options.remove, options.cluster)
     if options.json:
         print_json({"version": version_of("record"), "removed": str(place)})
     log(f"removed {place}")
+
+
+def _keep_job(options: argparse.Namespace, measured: MeasuredJob) -> None:
+    place = record_job(options.config, options.overrides, measured=measured, cluster=options.cluster, date=options.date)
+    if options.json:
+        print_json(versioned("record", {"file": place, "measured": measured}))
+    log(f"wrote {place}")
 
 
 def _print(options: argparse.Namespace, kept: KeptRecord) -> None:
@@ -95,4 +120,6 @@ def _print(options: argparse.Namespace, kept: KeptRecord) -> None:
 
 
 def _lacking(name: str) -> None:
-    raise UserError(f"{name}: missing; give for example CONFIG --log train.log, or --remove ID")
+    raise UserError(
+        f"{name}: missing; give for example CONFIG --log train.log, CONFIG --job hours=900 --job failures=4, or --remove ID"
+    )

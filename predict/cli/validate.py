@@ -12,6 +12,7 @@ from predict.reports.learnt import left_out_text, plan_setting_text, widths_text
 from predict.reports.memory import misfit
 from predict.reports.recipes import recipes_text
 from predict.reports.validation import (
+    jobs_text,
     published_memory_text,
     published_text,
     ranking_text,
@@ -35,6 +36,7 @@ this-machine   the runs of configs/runs/this-machine and configs/runs/transforme
 this-gpu       the runs of configs/runs/this-gpu on the GPU found here; without a GPU, the steps that sessions brought to --profile
 samples        the time models on rows held out; its tables are kept in benchmarks
 published      training steps that others printed: those that ship, or the rows of --truth
+jobs           hours, failures and energy of whole trainings that others printed: those that ship, or the rows of --truth
 memory         measured peaks of memory in --truth
 ranking        the order of the measured plans in --truth, and which of them run out of memory
 recipes        the tuned plans in --truth beside the best that a search finds for the same job
@@ -83,7 +85,7 @@ def _add_truth(command: argparse.ArgumentParser) -> None:
         "--truth",
         type=Path,
         metavar="FILE",
-        help="published, memory, ranking, recipes, rl: a CSV file of measured runs, one per row; serving: the folder of serving_experiments.csv",
+        help="published, jobs, memory, ranking, recipes, rl: a CSV file of measured runs, one per row; serving: the folder of serving_experiments.csv",
     )
     command.add_argument(
         "--model",
@@ -163,6 +165,7 @@ TEXTS: Mapping[str, Callable[[Any], RenderableType]] = {
     "published": lambda found: published_text(*found),
     "widths": widths_text,
     "constants": left_out_text,
+    "jobs": jobs_text,
     "memory": published_memory_text,
     "ranking": ranking_text,
     "plan-setting": plan_setting_text,

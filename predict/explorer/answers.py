@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from predict import estimate, load
+from predict import estimate, job, load
 from predict.config.document import Document
 from predict.config.draft import read_draft
 from predict.config.load import read_sections, replicas_that_follow
@@ -23,6 +23,7 @@ from predict.plan_search.sensitivity import neighbours
 from predict.plan_search.whole_search import search_plans
 from predict.reports.page.content import page_content, plans_of_answer, plans_of_neighbours, search_facts, studies
 from predict.reports.page.run_view import answer_view
+from predict.serialise import as_json
 from sampling.errors import UserError
 from sampling.files.documents import read_yaml
 from sampling.files.faults import shown
@@ -87,7 +88,10 @@ class Explorer:
     overrides: tuple[str, ...] = ()
     jobs: int | None = None
     """Processes of a search; None for one per core."""
-    live: ClassVar[Sequence[str]] = ("headline", "differences", "waterfall", "memory", "timeline")
+    tokens: str | float | None = None
+    """Tokens of the whole job that the page shows; None for none."""
+    price: str | None = None
+    live: ClassVar[Sequence[str]] = ("headline", "differences", "waterfall", "memory", "timeline", "job")
     """Sections of the page that follow each change."""
     has_studies: ClassVar[bool] = True
     """Whether there are neighbours and a heat map."""
@@ -158,7 +162,10 @@ class Explorer:
     def _answer(self, settings: Settings) -> dict[str, Any]:
         options, follows = self._options(settings)
         prediction = estimate(load(self.config, options), require_fit=False)
-        return {"page": page_content([answer_view(prediction)]), "follows": follows}
+        view = answer_view(prediction)
+        if self.tokens is not None:
+            view["job"] = as_json(job(prediction, self.tokens, price=self.price))
+        return {"page": page_content([view]), "follows": follows}
 
     def _studies(self, settings: Settings) -> dict[str, Any]:
         options, _ = self._options(settings)

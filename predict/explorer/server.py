@@ -25,6 +25,7 @@ from predict.explorer.answers import Explorer
 from predict.explorer.page import SCRIPT, STYLE, explorer_page
 from predict.explorer.rl_answers import RlExplorer
 from predict.kinds import RL, kind_of
+from predict.ledger.training_cost import require_paid
 from predict.reports.page.document import policy, scripts, style
 from sampling.errors import UserError
 
@@ -110,13 +111,27 @@ class ExplorerServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def explore(config: Path | str, overrides: Sequence[str] = (), *, port: int = 0) -> ExplorerServer:
+def explore(
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    port: int = 0,
+    tokens: str | float | None = None,
+    price: str | None = None,
+) -> ExplorerServer:
     """The server of a page on which every key of a config is a control; `with` it, open its `.address` and `serve_forever()`.
 
+    With `tokens` such as `2T`, and at a `price`, the whole job follows each change too.
     ConfigError lists every fault of the config, before there is a page; UserError for a port that cannot be used.
     """
-    kind = RlExplorer if kind_of(config) == RL else Explorer
-    explorer = kind(Path(config), tuple(overrides))
+    require_paid(tokens, price)
+    explorer: Explorer
+    if kind_of(config) != RL:
+        explorer = Explorer(Path(config), tuple(overrides), tokens=tokens, price=price)
+    elif tokens is None:
+        explorer = RlExplorer(Path(config), tuple(overrides))
+    else:
+        raise UserError("--tokens: does not apply to an RL config; omit it")
     explorer.controls  # noqa: B018  (the faults of the config are reported here)
     server = ExplorerServer(explorer, port)
     Thread(target=explorer.warm, daemon=True).start()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from predict.interval import Interval
 from predict.run.model_flops import tokens_per_step
-from predict.run.training_run import TrainingRun
+from predict.step.power import POWER_WIDTH
 from predict.step.prediction import Prediction
 from sampling.errors import Checks, UserError
 from sampling.files.faults import shown
@@ -74,7 +74,7 @@ def require_paid(tokens: str | float | None, price: str | None) -> None:
 class TrainingCost:
     """A training of `tokens` in `steps` steps; `goodput` is the share of the time that is kept.
 
-    The bounds are those of the step time; goodput, price and power are taken as stated.
+    The bounds are those of the step time, and of the power for the energy; goodput and price are taken as stated.
     """
 
     tokens: float
@@ -86,8 +86,8 @@ class TrainingCost:
     """Money, in the currency of the price; None without one."""
     currency: str
     energy_mwh: Interval | None
-    """MWh of the GPUs at the board's power limit, hosts, network and cooling not counted; None where the hardware file states no
-    power."""
+    """MWh of the GPUs' boards at the power that the step draws, hosts, network and cooling not counted; None where the hardware file states
+    no power."""
 
 
 def days(
@@ -99,19 +99,17 @@ def days(
     UserError for a number, a price or a share that is not valid.
     """
     training = whole_training(tokens, price=price, goodput=goodput)
-    return training_cost(
-        prediction.run, prediction.step_time, tokens=training.tokens, goodput=training.goodput, price=training.price
-    )
+    return training_cost(prediction, tokens=training.tokens, goodput=training.goodput, price=training.price)
 
 
 def training_cost(
-    run: TrainingRun, step_us: Interval, *, tokens: float, goodput: float = GOODPUT, price: Price | None = None
+    prediction: Prediction, *, tokens: float, goodput: float = GOODPUT, price: Price | None = None
 ) -> TrainingCost:
-    """The cost of training on `tokens` tokens at a step time, in µs."""
+    """The cost of training on `tokens` tokens."""
+    run, power = prediction.run, prediction.power
     steps = math.ceil(tokens / tokens_per_step(run))
-    hours = step_us.scaled(steps / goodput / HOUR_US)
-    gpus, power_w = run.cluster.world_size, run.cluster.gpu.power_w
-    gpu_hours = hours.scaled(gpus)
+    hours = prediction.step_time.scaled(steps / goodput / HOUR_US)
+    gpu_hours = hours.scaled(run.cluster.world_size)
     return TrainingCost(
         tokens=tokens,
         steps=steps,
@@ -120,7 +118,7 @@ def training_cost(
         gpu_hours=gpu_hours,
         cost=gpu_hours.scaled(price.per_gpu(run.cluster.gpus_per_node)) if price else None,
         currency=price.currency if price else "",
-        energy_mwh=gpu_hours.scaled(power_w / WATTS_PER_MEGAWATT) if power_w else None,
+        energy_mwh=gpu_hours.scaled(power.mean_w / WATTS_PER_MEGAWATT).widened(POWER_WIDTH) if power else None,
     )
 
 

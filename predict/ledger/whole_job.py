@@ -1,45 +1,51 @@
-"""The whole job: a training's hours as a distribution, with its saves, its failures, what they lose, and the best time between saves.
-
-Failures come at a constant rate, whatever the job does. Between two saves it either works for the whole interval and saves, or fails on the
-way, loses what it did since the last save, and recovers, which may fail too. So the hours of one interval have a closed mean (Daly, A
-higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22, 2006, equation 13), which the draws here equal.
-"""
+"""The whole job: a training's hours as a distribution, with its saves, its failures, what they lose, and the best time between saves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from statistics import NormalDist
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from predict.interval import Interval
+from predict.interval import Interval, together
 from predict.layers.adapters import trained_in_layer
-from predict.ledger.training_cost import HOURS_PER_DAY, TrainingCost, training_cost, whole_training
+from predict.ledger.job_energy import PUE, JobEnergy, job_energy, site_of
+from predict.ledger.renewal import Hours, JobTimes, Repairs, best_between, draw_failures, young
+from predict.ledger.training_cost import HOURS_PER_DAY, TrainingCost, WholeTraining, training_cost, whole_training
 from predict.memory.state import bytes_per_parameter
 from predict.rank.share import weight_bytes
-from predict.run.calibration_terms import NINETY
 from predict.run.frameworks import memory_profile_of
 from predict.run.plan import Plan
-from predict.run.training_run import TrainingRun
+from predict.run.training_run import TrainingRun, one_replica
 from predict.step.prediction import Prediction
-from sampling.errors import UserError
+from sampling.errors import Checks, UserError
 from sampling.files.faults import Fault
 from sampling.files.schema import Key, build, one_of
 
 GPU_HOURS_A_FAILURE = 50_000.0
 """GPU-hours between unexpected interruptions: 419 in 54 days of 16,384 H100 (Llama team, arXiv 2407.21783, table 5)."""
-FAILURE_SPREAD = 1.3
-"""Log half-width at 90 % of that figure, by published jobs: OPT-175B's 992 A100 had some 105 failures in two months (arXiv 2205.01068,
-section 2.5), one in 13,600 GPU-hours."""
-DRAWS, SEED = 10_000, 0
-MOST_LOSSES = 4_000_000
-"""Failed attempts that are drawn one by one; beyond, a job's are so many that their sum is normal."""
+FAILURE_FACTOR = 3.7
+"""Factor at 90 % by which that figure differs among published jobs: OPT-175B's 992 A100 had some 105 failures in two months (arXiv
+2205.01068, section 2.5), one in 13,600 GPU-hours."""
+NODE_SHARE = 0.69
+"""Share of the 419 interruptions of that table that are of a node's own parts: 289 of GPUs and their memory, network cards, disks, power
+supplies, chassis, boards, processors and memory."""
+DRAWS, SEED = 10_001, 0
 MINUTES = 60.0
 GB = 1e9
-INTERVALS_TRIED = 400
+GB_PER_S_A_NODE = 2.0
+TO_HOST_GB_PER_S = 25.0
+"""A GPU's copy of its share of the state to the host's memory: half of PCIe Gen4 x16."""
+MOST_FAILURES_AN_INTERVAL = 20.0
+"""Failures expected in one interval beyond which a job does not come forward."""
+BUSY = ("steps", "evaluations", "slow nodes", "fewer replicas", "lost work")
+"""The parts of a job in which steps run."""
+SYNC, ASYNC, IN_MEMORY = "sync", "async", "memory"
+WAIT, SHRINK = "wait", "shrink"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,22 +53,57 @@ class JobSettings:
     """A cluster's failures and saves, and a job's evaluations. Rates and times of 0 leave a part out."""
 
     gpu_hours_a_failure: Annotated[float, Key(minimum=0, maximum=1e12)] = GPU_HOURS_A_FAILURE
-    """GPU-hours between failures that stop the job; 0 for a machine that never fails."""
+    """GPU-hours between failures that stop the job, of GPUs, hosts, network and software; 0 for GPUs that never fail."""
+    failure_factor: Annotated[float, Key(minimum=1, maximum=100)] = FAILURE_FACTOR
+    """Factor, at 90 %, by which the rate of failures may be off either way; 1 where gpu_hours_a_failure is given and this is not."""
+    node_hours_a_failure: Annotated[float, Key(minimum=0, maximum=1e12)] = 0.0
+    """Node-hours between further failures, of hosts; 0 where gpu_hours_a_failure counts them."""
+    switch_hours_a_failure: Annotated[float, Key(minimum=0, maximum=1e12)] = 0.0
+    """Node-hours between further failures, of switches and cables; 0 where gpu_hours_a_failure counts them."""
+    spot_hours_a_loss: Annotated[float, Key(minimum=0, maximum=1e12)] = 0.0
+    """Node-hours between losses of a node that is rented on a spot market; 0 for reserved nodes."""
     detect_min: Annotated[float, Key(minimum=0, maximum=1e5)] = 5.0
     """Minutes from a failure until it is noticed (MegaScale, arXiv 2402.15627, section 4: under 10 with diagnosis)."""
     restart_min: Annotated[float, Key(minimum=0, maximum=1e5)] = 10.0
     """Minutes from there until the state is being loaded: nodes replaced, processes started (the same: it catches up within 15)."""
+    compile_min: Annotated[float, Key(minimum=0, maximum=1e5)] = 0.0
+    """Minutes of compilation and warm-up whenever the job starts, the first time too."""
     storage_gb_per_s: Annotated[float, Key(minimum=0, maximum=1e9)] = 0.0
     """GB/s at which all ranks together write and read a checkpoint; 0 for 2 a node (Llama team, section 3.3.3: 2 TB/s for some 1,000 to
     2,000 nodes)."""
-    save: Annotated[str, one_of("sync", "async")] = "async"
-    """sync: steps wait until a checkpoint is written; async: until it is in the host's memory, at a PCIe link's rate a GPU."""
+    save: Annotated[str, one_of(SYNC, ASYNC, IN_MEMORY)] = ASYNC
+    """sync: steps wait until a checkpoint is written; async: until it is in the host's memory, at a PCIe link's rate a GPU; memory: so too,
+    and it is kept in the memory of another host, from which it is loaded (Gemini, SOSP 2023)."""
     save_min: Annotated[float, Key(minimum=0, maximum=1e6)] = 0.0
     """Minutes of steps between saves; 0 for the best."""
     evaluate_h: Annotated[float, Key(minimum=0, maximum=1e6)] = 0.0
     """Hours of steps between evaluations; 0 for none."""
     evaluation_min: Annotated[float, Key(minimum=0, maximum=1e5)] = 0.0
     """Minutes of one evaluation."""
+    planned_h: Annotated[float, Key(minimum=0, maximum=1e6)] = 0.0
+    """Hours of steps between planned stops, which restart and load and lose no work; 0 for none."""
+    spares: Annotated[int, Key(minimum=0, maximum=10**6)] = 0
+    """Spare nodes, which are paid for."""
+    repair_h: Annotated[float, Key(minimum=0, maximum=1e5)] = 0.0
+    """Mean hours until a broken node is back; 0 where the cluster gives another at once."""
+    node_share: Annotated[float, Key(minimum=0, maximum=1)] = NODE_SHARE
+    """Share of the failures that break a node (Llama team, table 5: 289 of 419)."""
+    short: Annotated[str, one_of(WAIT, SHRINK)] = WAIT
+    """When more nodes are broken than there are spares: wait for a repair, or shrink to fewer replicas, which share the same batch."""
+    slow_node_h: Annotated[float, Key(minimum=0, maximum=1e12)] = 0.0
+    """Node-hours until a node becomes slow, for which all wait; 0 for never."""
+    slow_share: Annotated[float, Key(minimum=0, maximum=10)] = 0.1
+    """The share by which a step is longer with it (MegaScale, section 5: machines that take some 10 % longer)."""
+    slow_found_h: Annotated[float, Key(minimum=0, maximum=1e5)] = 1.0
+    """Hours until a slow node is found, and the job restarts without it."""
+    host_w: Annotated[float | None, Key(minimum=0, maximum=1e5)] = None
+    """W a GPU that hosts draw beside the boards; default: half of the board's limit (an HGX H100 node: arXiv 2412.08602)."""
+    network_w: Annotated[float | None, Key(minimum=0, maximum=1e5)] = None
+    """W a GPU of switches; default: 5 % of the board's limit."""
+    pue: Annotated[float, Key(minimum=1, maximum=5)] = PUE
+    """Power of the whole building over that of its computers; 1 for the computers alone."""
+    kg_per_kwh: Annotated[float, Key(minimum=0, maximum=5)] = 0.0
+    """kg of CO2e per kWh of the grid, for the emissions; 0 where it is not known."""
 
 
 def job_settings(given: Sequence[str] | Mapping[str, Any]) -> JobSettings:
@@ -74,45 +115,30 @@ def job_settings(given: Sequence[str] | Mapping[str, Any]) -> JobSettings:
         if not equals:
             faults.append(Fault(path=text, problem="has no value; write KEY=VALUE"))
             continue
-        try:
-            values[name.strip()] = float(value)
-        except ValueError:
-            values[name.strip()] = value.strip()
+        values[name.strip()] = _number_or_word(value.strip())
+    if "gpu_hours_a_failure" in values:
+        values.setdefault("failure_factor", 1.0)
     made, wrong = build(JobSettings, values)
     if faults or wrong or made is None:
         raise UserError("\n".join(f"--with: {fault.path}: {fault.problem}" for fault in (*faults, *wrong)))
     return made
 
 
-GB_PER_S_A_NODE = 2.0
-TO_HOST_GB_PER_S = 25.0
-"""A GPU's copy of its share of the state to the host's memory: half of PCIe Gen4 x16."""
+def _number_or_word(text: str) -> int | float | str:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JobTimes:
-    """Hours of one job's pieces; `rate` is failures an hour of the whole machine."""
+class Phase:
+    """A part of a job with settings of its own, such as a smaller batch or longer sequences, and the step that it has there."""
 
-    work: float
-    """All steps, and the evaluations between them."""
-    between: float
-    """Work between two saves."""
-    save: float
-    recover: float
-    """Noticing, restarting and loading after a failure."""
-    rate: float
-
-    @property
-    def intervals(self) -> float:
-        return max(1.0, self.work / self.between)
-
-    def mean(self) -> float:
-        """Expected hours of the job (Daly, equation 13); the exponents are bounded."""
-        if not self.rate:
-            return self.work + self.intervals * self.save
-        attempt = min(300.0, self.rate * (self.work / self.intervals + self.save))
-        recovery = min(300.0, self.rate * self.recover)
-        return self.intervals * math.exp(recovery) * math.expm1(attempt) / self.rate
+    prediction: Prediction
+    tokens: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,19 +155,26 @@ class WholeJob:
 
     plain: TrainingCost
     """The steps alone, at a goodput of 1."""
+    phases: tuple[TrainingCost, ...]
+    """The steps of each phase, the config's own first; () of a job without phases."""
     days: Interval
     gpu_hours: Interval
+    """Those that are paid for: of spare nodes too."""
     cost: Interval | None
-    energy_mwh: Interval | None
+    cost_per_million_tokens: Interval | None
+    energy: JobEnergy | None
+    """None where the hardware file states no power."""
     goodput: Interval
     """Share of the time in steps that are kept."""
     failures: Interval
+    expected_hours: float
+    """Mean of the closed form."""
     parts_hours: Mapping[str, float]
+    saves: int
     save_min: float
     """Minutes of steps between saves."""
     best_save_min: float
     young_min: float
-    """√(2 · save · time between failures) (Young, CACM 17, 1974)."""
     checkpoint_gb: float
     save_s: float
     load_s: float
@@ -155,41 +188,42 @@ def job(
     *,
     price: str | None = None,
     settings: JobSettings | Mapping[str, Any] | None = None,
+    phases: Sequence[Phase] = (),
 ) -> WholeJob:
-    """Days and cost of training on `tokens`, with saves, failures and evaluations; UserError for a number that is not valid, and where no
-    save comes through between failures."""
+    """Days and cost of training on `tokens`, with saves, failures and evaluations; `phases` are parts of these tokens with steps of their
+    own. UserError for a number that is not valid, and where no save comes through between failures."""
     training = whole_training(tokens, price=price, goodput=1.0)
     run, given = prediction.run, settings if isinstance(settings, JobSettings) else job_settings(settings or {})
-    plain = training_cost(run, prediction.step_time, tokens=training.tokens, goodput=1.0, price=training.price)
+    with Checks() as checks:
+        checks.run(_require_spares, run, given)
+        checks.run(_require_phases, run, training.tokens, phases)
+    parts = _phase_costs(prediction, training, phases)
+    plain = _all_phases(parts)
     times = _times(run, plain, given)
-    if times.rate * times.recover > MOST_FAILURES_AN_INTERVAL:
-        raise UserError(
-            f"gpu_hours_a_failure: a failure every {MINUTES / times.rate:.3g} minutes, where noticing one, restarting and loading take "
-            f"{times.recover * MINUTES:.3g}, so that such a job never ends; give more hours, or recover faster"
-        )
-    if times.rate * (times.between + times.save) > MOST_FAILURES_AN_INTERVAL:
-        raise UserError(
-            f"save_min: {times.between * MINUTES:.3g} minutes of steps and {times.save * MINUTES:.3g} to save them are "
-            f"{times.rate * (times.between + times.save):.0f} times the {MINUTES / times.rate:.3g} minutes between failures, so that "
-            "hardly any save comes through; save more often, or faster"
-        )
+    _require_progress(run, times, given)
     drawn = _draws(run, plain, times, given)
-    hours = drawn["hours"]
+    failures = drawn.pop("failures")
+    hours = np.sum(list(drawn.values()), axis=0)
     of_hours = _interval(hours)
-    gpu_hours = of_hours.scaled(run.cluster.world_size)
-    power_w = run.cluster.gpu.power_w
+    paid = run.cluster.world_size + given.spares * run.cluster.gpus_per_node
+    gpu_hours = of_hours.scaled(paid)
+    cost = gpu_hours.scaled(training.price.per_gpu(run.cluster.gpus_per_node)) if training.price else None
     return WholeJob(
         plain=plain,
+        phases=parts if phases else (),
         days=of_hours.scaled(1 / HOURS_PER_DAY),
         gpu_hours=gpu_hours,
-        cost=gpu_hours.scaled(training.price.per_gpu(run.cluster.gpus_per_node)) if training.price else None,
-        energy_mwh=gpu_hours.scaled(power_w / 1e6) if power_w else None,
+        cost=cost,
+        cost_per_million_tokens=cost.scaled(1e6 / training.tokens) if cost else None,
+        energy=_energy(prediction, given, drawn, of_hours),
         goodput=_interval(drawn["steps"] / hours),
-        failures=_interval(drawn["failures"]),
-        parts_hours={name: float(values.mean()) for name, values in drawn.items() if name not in ("hours", "failures")},
+        failures=_interval(failures),
+        expected_hours=times.mean(),
+        parts_hours={name: float(values.mean()) for name, values in drawn.items()},
+        saves=round(times.intervals),
         save_min=times.between * MINUTES,
-        best_save_min=best_between(times) * MINUTES,
-        young_min=math.sqrt(2 * times.save / times.rate) * MINUTES if times.rate else math.inf,
+        best_save_min=best_between(times, least=_write_hours(run, given)) * MINUTES,
+        young_min=young(times) * MINUTES,
         checkpoint_gb=checkpoint_bytes(run) / GB,
         save_s=times.save * 3600,
         load_s=_load_hours(run, given) * 3600,
@@ -198,8 +232,102 @@ def job(
     )
 
 
-MOST_FAILURES_AN_INTERVAL = 20.0
-"""Failures expected in one interval beyond which a job does not come forward."""
+def _require_spares(run: TrainingRun, given: JobSettings) -> None:
+    if given.spares > run.cluster.nodes:
+        raise UserError(
+            f"spares: {given.spares} spare nodes are more than the {run.cluster.nodes} that the job works on; give fewer"
+        )
+
+
+def _require_phases(run: TrainingRun, tokens: float, phases: Sequence[Phase]) -> None:
+    if other := next((one.prediction.run for one in phases if one.prediction.run.cluster != run.cluster), None):
+        raise UserError(
+            f"phase: {other.name}: it has another cluster than the job; change the plan or the batch of a phase, not its cluster"
+        )
+    if (in_phases := sum(one.tokens for one in phases)) >= tokens:
+        raise UserError(
+            f"phase: the phases have {in_phases:.4g} tokens, which leave none of the job's {tokens:.4g} to the config itself; give fewer"
+        )
+
+
+def _require_progress(run: TrainingRun, times: JobTimes, given: JobSettings) -> None:
+    """UserError for a job that does not come forward, at the highest of its likely rates."""
+    if not times.rate:
+        return
+    rate = float(times.rates.max())
+    spread = " at the upper end of the rate's spread" if given.failure_factor > 1 else ""
+    fix = "give more hours (gpu_hours_a_failure)" + (", or a lower failure_factor" if spread else "")
+    attempt = times.between + times.save
+    if rate * max(times.recover, 0.0 if given.save_min else attempt) > MOST_FAILURES_AN_INTERVAL:
+        raise UserError(
+            f"gpu_hours_a_failure: a failure every {MINUTES / rate:.3g} minutes{spread}, where noticing one, restarting and loading take "
+            f"{times.recover * MINUTES:.3g}, so that such a job never ends; {fix}, or recover faster (detect_min, restart_min, storage_gb_per_s)"
+        )
+    if rate * attempt > MOST_FAILURES_AN_INTERVAL:
+        raise UserError(
+            f"save_min: {times.between * MINUTES:.3g} minutes of steps and {times.save * MINUTES:.3g} to save them are "
+            f"{rate * attempt:.0f} times the {MINUTES / rate:.3g} minutes between failures{spread}, so that hardly any save comes through; "
+            "save more often, or faster"
+        )
+    if given.save_min and (writing := max(times.save, _write_hours(run, given))) > times.between:
+        raise UserError(
+            f"save_min: a save takes {writing * MINUTES:.3g} minutes, longer than the {times.between * MINUTES:.3g} minutes of steps "
+            "between saves; save less often, or to faster storage (storage_gb_per_s)"
+        )
+
+
+def _phase_costs(prediction: Prediction, training: WholeTraining, phases: Sequence[Phase]) -> tuple[TrainingCost, ...]:
+    rest = training.tokens - sum(one.tokens for one in phases)
+    own = Phase(prediction=prediction, tokens=rest)
+    return tuple(
+        training_cost(one.prediction, tokens=one.tokens, goodput=1.0, price=training.price) for one in (own, *phases)
+    )
+
+
+def _energy(
+    prediction: Prediction, given: JobSettings, drawn: Mapping[str, Hours], hours: Interval
+) -> JobEnergy | None:
+    """The energy of the mean hours; boards draw the power of steps wherever these run, also in vain."""
+    run, power = prediction.run, prediction.power
+    if power is None:
+        return None
+    site = site_of(
+        run.cluster.gpu,
+        host_w=given.host_w,
+        network_w=given.network_w,
+        pue=given.pue,
+        kg_per_kwh=given.kg_per_kwh,
+    )
+    busy = sum(float(drawn[name].mean()) for name in BUSY)
+    paid = run.cluster.world_size + given.spares * run.cluster.gpus_per_node
+    return job_energy(
+        run.cluster.gpu,
+        power,
+        site,
+        busy_gpu_hours=run.cluster.world_size * busy,
+        gpu_hours=paid * sum(float(each.mean()) for each in drawn.values()),
+        spread=hours,
+    )
+
+
+def _all_phases(parts: Sequence[TrainingCost]) -> TrainingCost:
+    """The steps of all phases, whose times err together."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def total(figures: Sequence[Interval | None]) -> Interval | None:
+        known = [each for each in figures if each is not None]
+        return together(known) if known else None
+
+    return replace(
+        parts[0],
+        tokens=sum(part.tokens for part in parts),
+        steps=sum(part.steps for part in parts),
+        days=together(part.days for part in parts),
+        gpu_hours=together(part.gpu_hours for part in parts),
+        cost=total([part.cost for part in parts]),
+        energy_mwh=total([part.energy_mwh for part in parts]),
+    )
 
 
 def checkpoint_bytes(run: TrainingRun) -> float:
@@ -216,145 +344,170 @@ def _trained_parameters(run: TrainingRun) -> int:
 
 
 def loaded_bytes(run: TrainingRun) -> float:
-    """What a job reads to go on: a checkpoint and, where that has adapters alone, their base."""
-    base = run.model.parameters * weight_bytes(run) if run.adapters.are_trained else 0.0
+    """A checkpoint, and beside adapters the weights that they adapt, which are loaded and not saved."""
+    base = float(run.model.parameters) * weight_bytes(run) if run.adapters.are_trained else 0.0
     return checkpoint_bytes(run) + base
 
 
 def _times(run: TrainingRun, plain: TrainingCost, given: JobSettings) -> JobTimes:
-    work = plain.days.median * HOURS_PER_DAY
-    if given.evaluate_h:
-        work += math.floor(work / given.evaluate_h) * given.evaluation_min / MINUTES
-    rate = run.cluster.world_size / given.gpu_hours_a_failure if given.gpu_hours_a_failure else 0.0
+    nodes = run.cluster.nodes
+    rates = (
+        (run.cluster.world_size, given.gpu_hours_a_failure),
+        (nodes, given.node_hours_a_failure),
+        (nodes, given.switch_hours_a_failure),
+        (nodes, given.spot_hours_a_loss),
+    )
+    steps = float(quantiles(plain.days.scaled(HOURS_PER_DAY)).mean())
+    work = float(sum(_work(run, plain, steps, given).values()))
     times = JobTimes(
         work=work,
         between=work,
         save=_save_hours(run, given),
-        recover=(given.detect_min + given.restart_min) / MINUTES + _load_hours(run, given),
-        rate=rate,
+        recover=given.detect_min / MINUTES + _restart_hours(run, given) + _write_hours(run, given),
+        rate=sum(count / hours for count, hours in rates if hours),
+        rate_width=math.log(given.failure_factor),
+        repairs=_repairs(run, given),
     )
-    between = given.save_min / MINUTES if given.save_min else best_between(times)
+    between = given.save_min / MINUTES if given.save_min else best_between(times, least=_write_hours(run, given))
     return replace(times, between=min(work, between))
+
+
+def _work(run: TrainingRun, plain: TrainingCost, steps: float | Hours, given: JobSettings) -> dict[str, Any]:
+    """Hours of the job's pieces that have to be done, whatever fails, with so many of its steps."""
+    usual = plain.days.median * HOURS_PER_DAY
+    with_slow, found = 0.0, 0.0
+    if given.slow_node_h:
+        each = run.cluster.nodes / given.slow_node_h  # slow nodes are Poisson; one or more of them hold all up alike
+        with_slow, found = given.slow_share * -math.expm1(-each * given.slow_found_h), each * usual
+    planned = math.floor(usual / given.planned_h) if given.planned_h else 0
+    evaluated = math.floor(usual / given.evaluate_h) if given.evaluate_h else 0
+    stop = _restart_hours(run, given) + _save_hours(run, given)
+    return {
+        "steps": steps,
+        "evaluations": evaluated * given.evaluation_min / MINUTES,
+        "first compilation": given.compile_min / MINUTES,
+        "slow nodes": with_slow * steps + found * stop,
+        "planned stops": planned * stop,
+    }
+
+
+def _repairs(run: TrainingRun, given: JobSettings) -> Repairs:
+    replica = max(1, math.ceil(one_replica(run).gpus / run.cluster.gpus_per_node))
+    return Repairs(
+        nodes=run.cluster.nodes,
+        node_share=given.node_share,
+        hours=given.repair_h,
+        spares=given.spares,
+        replica_nodes=replica if given.short == SHRINK else 0,
+    )
+
+
+def _restart_hours(run: TrainingRun, given: JobSettings) -> float:
+    return (given.restart_min + given.compile_min) / MINUTES + _load_hours(run, given)
 
 
 def _storage_gb_per_s(run: TrainingRun, given: JobSettings) -> float:
     return given.storage_gb_per_s or GB_PER_S_A_NODE * run.cluster.nodes
 
 
+def _to_storage_hours(run: TrainingRun, given: JobSettings) -> float:
+    return checkpoint_bytes(run) / GB / _storage_gb_per_s(run, given) / 3600
+
+
+def _to_host_hours(run: TrainingRun) -> float:
+    return checkpoint_bytes(run) / GB / (TO_HOST_GB_PER_S * run.cluster.world_size) / 3600
+
+
+def _between_hosts_hours(run: TrainingRun, amount_bytes: float) -> float:
+    return amount_bytes / GB / (run.cluster.inter_node.gb_per_s * run.cluster.world_size) / 3600
+
+
 def _save_hours(run: TrainingRun, given: JobSettings) -> float:
-    to_storage = checkpoint_bytes(run) / GB / _storage_gb_per_s(run, given)
-    to_host = checkpoint_bytes(run) / GB / (TO_HOST_GB_PER_S * run.cluster.world_size)
-    return (to_storage if given.save == "sync" else min(to_host, to_storage)) / 3600
+    """The time that steps wait for a save."""
+    to_storage = _to_storage_hours(run, given)
+    return to_storage if given.save == SYNC else min(_to_host_hours(run), to_storage)
+
+
+def _write_hours(run: TrainingRun, given: JobSettings) -> float:
+    """The time from there until a failure no longer loses the save."""
+    if given.save == IN_MEMORY:
+        return _between_hosts_hours(run, checkpoint_bytes(run))
+    return _to_storage_hours(run, given) - _save_hours(run, given)
 
 
 def _load_hours(run: TrainingRun, given: JobSettings) -> float:
+    if given.save == IN_MEMORY:
+        return _between_hosts_hours(run, loaded_bytes(run))
     return loaded_bytes(run) / GB / _storage_gb_per_s(run, given) / 3600
 
 
-def best_between(times: JobTimes) -> float:
-    """Hours of work between saves for which the expected hours are the fewest: all of it where nothing fails."""
-    if not times.rate or not times.save:
-        return times.work if not times.rate else min(times.work, 1 / MINUTES)
-    least = min(times.work, times.save / 10)
-    tried = np.geomspace(least, times.work, INTERVALS_TRIED)
-    return float(min(tried, key=lambda between: replace(times, between=between).mean()))
-
-
-def _draws(
-    run: TrainingRun, plain: TrainingCost, times: JobTimes, given: JobSettings
-) -> dict[str, NDArray[np.float64]]:
-    """Hours of each part, shape (DRAWS,): steps by the interval of a step, failures by the spread of their rate and by chance."""
+def _draws(run: TrainingRun, plain: TrainingCost, times: JobTimes, given: JobSettings) -> dict[str, Hours]:
+    """Hours of each part, and the number of failures, shape (DRAWS,): steps by the interval of a step, failures by the spread of their
+    rate and by chance. The quantiles of the steps alone are those of the interval."""
     random = np.random.default_rng(SEED)
-    step = plain.days
-    spread = math.log(step.high / step.low) / 2 / NINETY if step.low else 0.0
-    scale = np.exp(spread * random.standard_normal(DRAWS))
-    steps = step.median * HOURS_PER_DAY * scale
-    work = steps + (times.work - step.median * HOURS_PER_DAY)
+    steps = random.permutation(quantiles(plain.days.scaled(HOURS_PER_DAY)))
+    pieces = {name: np.broadcast_to(hours, DRAWS) for name, hours in _work(run, plain, steps, given).items()}
+    work = np.sum(list(pieces.values()), axis=0)
     count = np.maximum(1.0, np.round(work / times.between))
-    attempt = work / count + times.save
-    rates = np.full(DRAWS, times.rate)
-    if times.rate and given.gpu_hours_a_failure == GPU_HOURS_A_FAILURE:
-        rates = rates * np.exp(FAILURE_SPREAD / NINETY * random.standard_normal(DRAWS))
-    lost, failed = _lost(random, count, attempt, rates)
-    recovering, again = _recovering(random, failed, times.recover, rates)
-    saves = count * times.save
+    drawn = draw_failures(random, times, work, count)
     return {
-        "steps": steps,
-        "evaluations": work - steps,
-        "saves": saves,
-        "lost work": lost,
-        "recovery": recovering,
-        "failures": failed + again,
-        "hours": work + saves + lost + recovering,
+        **pieces,
+        "saves": count * times.save,
+        "fewer replicas": drawn.fewer_replicas,
+        "lost work": drawn.lost,
+        "recovery": drawn.recovering,
+        "waiting for repairs": drawn.waiting,
+        "failures": drawn.failures,
     }
 
 
-def _lost(
-    random: np.random.Generator, count: NDArray[np.float64], attempt: NDArray[np.float64], rates: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Hours of attempts that failed on the way to so many whole ones, and their number."""
-    through = np.exp(-np.minimum(700.0, rates * attempt))
-    failed = np.zeros(DRAWS)
-    fails = through < 1
-    failed[fails] = random.negative_binomial(count[fails], through[fails])
-    return _until_failure(random, failed, attempt, rates), failed
+def quantiles(interval: Interval) -> Hours:
+    """So many equally likely values that the interval's own figures are their quantiles, shape (DRAWS,): log-normal on either side."""
+    z = _standard_quantiles()
+    side = np.where(z < 0, math.log(interval.median / interval.low), math.log(interval.high / interval.median))
+    return interval.median * np.exp(z * side)
 
 
-def _recovering(
-    random: np.random.Generator, failed: NDArray[np.float64], recover: float, rates: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Hours of recovering from so many failures, and the failures on the way."""
-    through = np.exp(-np.minimum(700.0, rates * recover))
-    again = np.zeros(DRAWS)
-    fails = (failed > 0) & (through < 1)
-    again[fails] = random.negative_binomial(failed[fails], through[fails])
-    return failed * recover + _until_failure(random, again, np.full(DRAWS, recover), rates), again
+@cache
+def _standard_quantiles() -> Hours:
+    """Quantiles of a normal variable in units of its 95th percentile, shape (DRAWS,)."""
+    normal, end = NormalDist(), 0.5 / DRAWS
+    shares = np.clip(np.arange(DRAWS) / (DRAWS - 1), end, 1 - end)
+    return np.array([normal.inv_cdf(share) for share in shares]) / normal.inv_cdf(0.95)
 
 
-def _until_failure(
-    random: np.random.Generator, failed: NDArray[np.float64], whole: NDArray[np.float64], rates: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Sum of the hours that each of `failed` attempts ran, of at most `whole` hours: an exponential that is cut there."""
-    sums = np.zeros(DRAWS)
-    some = failed > 0
-    if not some.any():
-        return sums
-    rate, most, many = rates[some], whole[some], failed[some]
-    share = -np.expm1(-rate * most)
-    if many.sum() <= MOST_LOSSES:
-        owner = np.repeat(np.arange(len(many)), many.astype(np.int64))
-        drawn = -np.log1p(-random.random(len(owner)) * share[owner]) / rate[owner]
-        sums[some] = np.bincount(owner, weights=drawn, minlength=len(many))
-        return sums
-    mean = 1 / rate - most * (1 - share) / share
-    variance = 1 / rate**2 - most**2 * (1 - share) / share**2
-    sums[some] = np.maximum(
-        0.0, many * mean + np.sqrt(many * np.maximum(variance, 0.0)) * random.standard_normal(len(many))
-    )
-    return sums
-
-
-def _interval(drawn: NDArray[np.float64]) -> Interval:
+def _interval(drawn: Hours) -> Interval:
     low, median, high = np.quantile(drawn, [0.05, 0.5, 0.95])
     return Interval(median=float(median), low=float(low), high=float(high))
 
 
-MEASURES: Mapping[str, Callable[[JobSettings, float], JobSettings]] = {
-    "half the failures": lambda given, _: replace(given, gpu_hours_a_failure=2 * given.gpu_hours_a_failure),
-    "storage twice as fast": lambda given, storage: replace(given, storage_gb_per_s=2 * storage),
+Change = Callable[[JobSettings, TrainingRun], JobSettings]
+MEASURES: Mapping[str, Change] = {
+    "half the failures": lambda given, _: replace(
+        given,
+        gpu_hours_a_failure=2 * given.gpu_hours_a_failure,
+        node_hours_a_failure=2 * given.node_hours_a_failure,
+        switch_hours_a_failure=2 * given.switch_hours_a_failure,
+    ),
+    "storage twice as fast": lambda given, run: replace(given, storage_gb_per_s=2 * _storage_gb_per_s(run, given)),
     "failures noticed in half the time": lambda given, _: replace(given, detect_min=given.detect_min / 2),
     "restarts in half the time": lambda given, _: replace(given, restart_min=given.restart_min / 2),
-    "saves behind the steps": lambda given, _: replace(given, save="async"),
+    "compilation kept between starts": lambda given, _: replace(given, compile_min=0.0),
+    "saves behind the steps": lambda given, _: replace(given, save=ASYNC),
+    "saves in other hosts' memory": lambda given, _: replace(given, save=IN_MEMORY),
     "saves at the best interval": lambda given, _: replace(given, save_min=0.0),
+    "a spare node more": lambda given, run: replace(given, spares=min(run.cluster.nodes, given.spares + 1)),
+    "fewer replicas while nodes are broken": lambda given, _: replace(given, short=SHRINK),
+    "slow nodes found in half the time": lambda given, _: replace(given, slow_found_h=given.slow_found_h / 2),
 }
 """A measure in words, and the settings with it."""
 
 
 def _gains(run: TrainingRun, plain: TrainingCost, given: JobSettings) -> tuple[Gain, ...]:
     """Expected hours that each measure saves, the most first."""
-    now, storage = _times(run, plain, given).mean(), _storage_gb_per_s(run, given)
+    now = _times(run, plain, given).mean()
     gains = [
-        Gain(measure=measure, hours=now - _times(run, plain, change(given, storage)).mean())
+        Gain(measure=measure, hours=now - _times(run, plain, change(given, run)).mean())
         for measure, change in MEASURES.items()
     ]
-    return tuple(sorted((gain for gain in gains if gain.hours > 0), key=lambda gain: -gain.hours))
+    return tuple(sorted((gain for gain in gains if gain.hours > 1e-6 * now), key=lambda gain: -gain.hours))

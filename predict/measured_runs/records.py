@@ -156,7 +156,7 @@ def id_of(place: Path) -> str:
 def remove(id_: str, cluster: str | None = None) -> Path:
     """Take a record away: of the cluster, or of any; its file as it was. UserError where no record, or more than one, has the id."""
     clusters = [cluster] if cluster else recorded_clusters()
-    places = [place for name in clusters for place in sorted(folder_of(name).glob("*.json"))]
+    places = [place for name in clusters for place in sorted(folder_of(name).rglob("*.json"))]
     found = [place for place in places if place.stem.rpartition("-")[2].startswith(id_)] if id_ else []
     if len(found) != 1:
         near = did_you_mean(id_, [id_of(place) for place in places])
@@ -177,7 +177,7 @@ def folder_of(cluster: str) -> Path:
 
 def recorded_clusters() -> list[str]:
     """The clusters that have recorded runs."""
-    return sorted(path.name for path in (own_data() / "runs").glob("*/") if any(path.glob("*.json")))
+    return sorted(path.name for path in (own_data() / "runs").glob("*/") if any(path.rglob("*.json")))
 
 
 def records(cluster: str, report: Callable[[str], None]) -> list[tuple[Path, Record]]:

@@ -185,11 +185,11 @@ class RankedPlan(RankedPrediction[Prediction]):
 
     @property
     def energy_j_per_token(self) -> float | None:
-        """Energy of the GPUs at the limit of their boards; None where the hardware file states no power."""
-        cluster = self.prediction.run.cluster
-        if cluster.gpu.power_w is None:
+        """Energy of the GPUs' boards; None where the hardware file states no power."""
+        power = self.prediction.power
+        if power is None:
             return None
-        return cluster.gpu.power_w * cluster.world_size / self.prediction.tokens_per_second
+        return power.mean_w * self.prediction.run.cluster.world_size / self.prediction.tokens_per_second
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -338,7 +338,7 @@ def _differing(settings: Mapping[str, Any], others: Mapping[str, Any]) -> Mappin
 def _cost(prediction: Prediction, tokens: float | None, price: Price | None) -> TrainingCost | None:
     if tokens is None:
         return None
-    return training_cost(prediction.run, prediction.step_time, tokens=tokens, price=price)
+    return training_cost(prediction, tokens=tokens, price=price)
 
 
 # Combinations of another kind of config, every one of which is predicted.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from predict.kinds import ServerOptions
-from predict.run.model_flops import model_flops_per_token
+from predict.run.model_flops import FROZEN_SHARE, model_flops_per_token
 from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError
 from sampling.files.faults import did_you_mean, shown
@@ -120,33 +120,40 @@ class Objective:
 
     name: str
     meaning: str
-    value: Callable[[TrainingRun, Any, Any], Any]
-    """From a run of the cluster and model, its time per token in µs, and its memory in bytes."""
+    value: Callable[[TrainingRun, Any, Any, float | None], Any]
+    """From a run of the cluster and model, its time per token in µs, its memory in bytes, and the mean W of its boards, None where it is
+    not priced yet."""
     timed: bool = True
     """Whether it follows from the step's time, whose errors it then has."""
 
 
-def _time(run: TrainingRun, us_per_token: Any, memory_bytes: Any) -> Any:
+def _time(run: TrainingRun, us_per_token: Any, memory_bytes: Any, board_w: float | None) -> Any:
     return us_per_token
 
 
-def _gpu_time(run: TrainingRun, us_per_token: Any, memory_bytes: Any) -> Any:
+def _gpu_time(run: TrainingRun, us_per_token: Any, memory_bytes: Any, board_w: float | None) -> Any:
     return us_per_token * run.cluster.world_size
 
 
-def _memory(run: TrainingRun, us_per_token: Any, memory_bytes: Any) -> Any:
+def _memory(run: TrainingRun, us_per_token: Any, memory_bytes: Any, board_w: float | None) -> Any:
     return memory_bytes
 
 
-def _energy(run: TrainingRun, us_per_token: Any, memory_bytes: Any) -> Any:
+def _energy(run: TrainingRun, us_per_token: Any, memory_bytes: Any, board_w: float | None) -> Any:
+    """µJ of all boards. Before a plan is priced, those of waiting, and what its products take on top at the peak of the device."""
     if run.cluster.gpu.power_w is None:
         raise UserError(
             f"--objective energy: the hardware file of {run.cluster.gpu.name} states no power_w; add it, or take cost"
         )
-    return us_per_token * run.cluster.world_size * run.cluster.gpu.power_w
+    gpu, gpus = run.cluster.gpu, run.cluster.world_size
+    if board_w is not None:
+        return us_per_token * gpus * board_w
+    products_us = FROZEN_SHARE * model_flops_per_token(run.model, 0) / gpu.peak_flops_per_us(run.precision)
+    waiting_w = gpu.watts("waiting")
+    return us_per_token * gpus * waiting_w + products_us * (gpu.watts("products") - waiting_w)
 
 
-def _peak_flops(run: TrainingRun, us_per_token: Any, memory_bytes: Any) -> Any:
+def _peak_flops(run: TrainingRun, us_per_token: Any, memory_bytes: Any, board_w: float | None) -> Any:
     """FLOPs that the GPUs could do per token, over those of the model: 1 / MFU."""
     peak = run.cluster.gpu.peak_flops_per_us(run.precision) * run.cluster.world_size
     return us_per_token * peak / model_flops_per_token(run.model, run.batch.seq_len)

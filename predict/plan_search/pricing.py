@@ -130,6 +130,8 @@ class Outcome:
     step_us: float = 0.0
     memory_bytes: float = 0.0
     """Expected peak per GPU."""
+    board_w: float = 0.0
+    """Mean W of a GPU's board; 0 where its power is not known."""
     refusal: str = ""
     """Why the plan cannot run, where only its schedule shows it."""
 
@@ -148,4 +150,9 @@ def _outcome(estimate: Estimate, number: int, run: TrainingRun) -> Outcome:
         prediction = estimate(run)
     except InfeasibleError as error:
         return Outcome(number=number, refusal=str(error))
-    return Outcome(number=number, step_us=prediction.median_us, memory_bytes=prediction.memory.point_bytes)
+    return Outcome(
+        number=number,
+        step_us=prediction.median_us,
+        memory_bytes=prediction.memory.point_bytes,
+        board_w=prediction.power.mean_w if prediction.power else 0.0,
+    )

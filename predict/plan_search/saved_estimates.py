@@ -15,7 +15,7 @@ from predict.prices.open import open_prices
 from sampling.errors import UserError
 from sampling.files.disk import naming_the_disk, write_atomically
 
-FORMAT, VERSION = "steptime-search", 1
+FORMAT, VERSION = "steptime-search", 2
 LARGEST_FILE = 2**28
 """Bytes of a file that is read: about two million estimates."""
 Known = Mapping[tuple[int, int], Outcome]
@@ -49,11 +49,12 @@ def saved(path: Path, surveys: Sequence[Survey]) -> dict[tuple[int, int], Outcom
 
 
 def _fields(values: Sequence[Any]) -> dict[str, Any]:
-    number, step_us, memory_bytes, refusal = values
+    number, step_us, memory_bytes, board_w, refusal = values
     return {
         "number": int(number),
         "step_us": float(step_us),
         "memory_bytes": float(memory_bytes),
+        "board_w": float(board_w),
         "refusal": str(refusal),
     }
 

@@ -396,7 +396,7 @@ def _values(objective: Objective, own: Survey, times: Floats) -> Floats:
     for seq_len in np.unique(seq_lens).tolist():
         rows = seq_lens == seq_len
         run = run_of(own.space.question.base, {"batch.seq_len": seq_len})
-        values[rows] = objective.value(run, us_per_token[rows], own.memory_floors[rows])
+        values[rows] = objective.value(run, us_per_token[rows], own.memory_floors[rows], None)
     return values
 
 
@@ -442,5 +442,7 @@ def _judge(found: Found, survey: int, outcome: Outcome) -> None:
         found.leave_out(NOT_ENOUGH_MEMORY, 1, f"{need}: {plan}")
     else:
         run = own.space.run(outcome.number)
-        value = found.objective.value(run, outcome.step_us / tokens_per_step(run), outcome.memory_bytes)
+        value = found.objective.value(
+            run, outcome.step_us / tokens_per_step(run), outcome.memory_bytes, outcome.board_w
+        )
         found.ranked.append(Ranked(survey=survey, outcome=outcome, value=float(value)))

@@ -73,7 +73,7 @@ class Contender:
 
 def contender(prediction: Prediction, objective: Objective) -> Contender:
     """A prediction as a contender; one for memory has no errors of times."""
-    value = float(objective.value(prediction.run, us_per_token(prediction), prediction.memory.point_bytes))
+    value = value_of(prediction, objective)
     if not objective.timed:
         return Contender(value=value)
     shifts = kind_shifts(prediction.timeline.order, prediction.ranks)
@@ -85,6 +85,12 @@ def contender(prediction: Prediction, objective: Objective) -> Contender:
         per_setting=setting_error(prediction),
         settings=setting_values(prediction.run),
     )
+
+
+def value_of(prediction: Prediction, objective: Objective) -> float:
+    """The figure that a prediction is ranked by."""
+    board_w = prediction.power.mean_w if prediction.power else 0.0
+    return float(objective.value(prediction.run, us_per_token(prediction), prediction.memory.point_bytes, board_w))
 
 
 def setting_error(prediction: Prediction) -> float:

@@ -27,7 +27,7 @@ from predict.kinds import (
 from predict.ledger.waterfall import COMMUNICATION, COMPUTE, IDLE, class_of
 from predict.memory.estimate import MemoryEstimate
 from predict.plan_search.options import OBJECTIVES, Objective
-from predict.plan_search.ties import us_per_token
+from predict.plan_search.ties import value_of
 from predict.run.calibration_terms import Posterior
 from predict.run.execution import Execution
 from predict.run.model_flops import model_flops_per_step
@@ -71,7 +71,7 @@ def _order(objective: Objective) -> Order[Prediction]:
     """The order of a search's objective."""
 
     def value(prediction: Prediction) -> float:
-        return float(objective.value(prediction.run, us_per_token(prediction), prediction.memory.point_bytes))
+        return value_of(prediction, objective)
 
     return Order(meaning=objective.meaning, value=value)
 

@@ -29,6 +29,7 @@ from sampling.call import Call, Phase
 from sampling.cells.overlap import Overlap
 from sampling.collectives.kinds import Collective
 from sampling.hardware.cluster import Cluster, Gpu, hardware_facts
+from sampling.hardware.hardware_file import Activity
 from sampling.operators.memory_bound import RMSNorm, RoPE, SwiGLU
 from sampling.operators.vocabulary import CrossEntropy
 
@@ -71,6 +72,8 @@ RECIPES: Mapping[str, Factor] = {
 """Factors over tensorwise fp8 products, interpolated by their amount of scaling between it and rowwise, whose factor is read off
 published runs."""
 ROWWISE_WIDTH = 0.1
+CLOCK_WIDTH = 0.5
+"""Half-width of what a power limit costs, as a share of its logarithm: a power of 2 to 4 of the clock in place of the cube."""
 
 SHIPPED: Mapping[str, tuple[int, int]] = {"blackwell": (2025, 2)}
 """Year and month in which GPUs of an architecture reached clouds, where published runs follow its software from then on; NVIDIA's first
@@ -107,6 +110,8 @@ class Conditions:
         factor = Factor(value=self._calibrated(call))
         if not isinstance(call, Operator) or self.gpu.kind == "cpu":
             return factor
+        if self.gpu.power_limit_w is not None:
+            factor *= self._at_power_limit("products" if is_of_products(call) else "memory")
         if time.source == "analytic" and (months := months_to_settle(self.gpu.architecture, self.stack)):
             factor *= Factor(value=math.exp(YOUNG_SOFTWARE.value * months), half_width=YOUNG_SOFTWARE.value * months)
         if call.POWER_LIMITED:
@@ -126,18 +131,27 @@ class Conditions:
             factor *= EAGER_PASSES.get(type(call), eager) if time.source == "analytic" else Factor()
         return factor
 
+    def _at_power_limit(self, activity: Activity) -> Factor:
+        longer = 1 / self.gpu.clock_kept(activity)
+        return Factor(value=longer, half_width=CLOCK_WIDTH * math.log(longer))
+
     def _calibrated(self, call: Call) -> float:
         """The calibration's factor on a call; whole layers, the parts of which were timed in one piece, take the factor of their
         products."""
         if isinstance(call, Collective):
             return self.in_node_time if call.ranks <= call.ranks_per_node else self.between_nodes_time
         if isinstance(call, Operator):
-            return self.product_time if call.POWER_LIMITED or isinstance(call, Composite) else self.memory_time
+            return self.product_time if is_of_products(call) else self.memory_time
         return 1.0
 
     def _sustained(self, dtype: str) -> Factor:
         stated = Factor(value=self.gpu.sustained.get(dtype, 1.0), half_width=SUSTAINED_WIDTH.value)
         return self.sampled_sustained.get(dtype, stated)
+
+
+def is_of_products(call: Call) -> bool:
+    """Whether a call is a matrix product or attention, or a whole layer, the most of which they are."""
+    return isinstance(call, Composite) or (isinstance(call, Operator) and call.POWER_LIMITED)
 
 
 def conditions_of(gpu: Gpu, execution: Execution) -> Conditions:

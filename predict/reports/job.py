@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
+from predict.interval import Interval
 from predict.ledger.whole_job import JobSettings, WholeJob
+from predict.plan_search.offers import OfferedJob
 from predict.reports.memory import headlines, misfit
-from predict.reports.money import money_text, span_text, tokens_text
+from predict.reports.money import money_text, power_text, span_text, tokens_text
 from predict.reports.text import escape, fact, first_lines_of, head, run_text, stacked, table
-from predict.serialise import version_of
+from predict.serialise import as_json, versioned
 from predict.step.prediction import Prediction
 from sampling.number_text import duration
 from sampling.units import SECOND_US
@@ -21,22 +23,28 @@ if TYPE_CHECKING:
 
 def job_text(prediction: Prediction, job: WholeJob, given: JobSettings) -> RenderableType:
     plain, total = job.plain, sum(job.parts_hours.values())
+    steps = (
+        f"in {plain.steps:,} steps of {duration(prediction.step_time.median_us)}"
+        if not job.phases
+        else f"in {plain.steps:,} steps of {len(job.phases)} phases"
+    )
     failing = "never" if isinf(job.hours_between_failures) else f"every {_hours(job.hours_between_failures)}"
-    saving = "once, at the end" if job.save_min >= total * 60 * 0.99 else f"every {_hours(job.save_min / 60)} of steps"
+    saving = "once, at the end" if job.saves == 1 else f"every {_hours(job.save_min / 60)} of steps"
     lines: list[RenderableType] = [
         *headlines([misfit(prediction.memory)]),
         *first_lines_of(prediction),
         head(prediction.run.name, run_text(prediction.run)),
         "",
-        fact(
-            "tokens",
-            f"{tokens_text(plain.tokens)} in {plain.steps:,} steps of {duration(prediction.step_time.median_us)}",
-        ),
+        fact("tokens", f"{tokens_text(plain.tokens)} {steps}"),
         fact("days", f"[bold]{span_text(job.days)}[/], of which steps that are kept {span_text(plain.days)}"),
         fact("GPU-hours", span_text(job.gpu_hours)),
-        *([fact("cost", escape(money_text(job.cost, plain.currency)))] if job.cost else []),
-        *([fact("energy", f"{span_text(job.energy_mwh)} MWh at the limit of each board")] if job.energy_mwh else []),
-        fact("goodput", f"{job.goodput.median:.1%} ({job.goodput.low:.1%} to {job.goodput.high:.1%})"),
+        *_cost(job),
+        *_energy(prediction, job),
+        fact(
+            "goodput",
+            f"{job.goodput.median:.1%} ({job.goodput.low:.1%} to {job.goodput.high:.1%}), found from what follows; `predict days` takes it "
+            "as stated",
+        ),
         fact("failures", f"{span_text(job.failures)}, {failing}"),
         fact(
             "saves", f"{saving}, {given.save}: {job.checkpoint_gb:,.0f} GB hold the steps up for {_seconds(job.save_s)}"
@@ -56,10 +64,38 @@ def job_text(prediction: Prediction, job: WholeJob, given: JobSettings) -> Rende
             "what would shorten it, expected hours",
             list(job.gains),
             {"measure": lambda one: one.measure},
-            {"hours": lambda one: f"{one.hours:,.1f}", "share": lambda one: f"{one.hours / total:.2%}"},
+            {"hours": lambda one: f"{one.hours:,.1f}", "share": lambda one: f"{one.hours / job.expected_hours:.2%}"},
         )
         lines += ["", gains]
     return stacked(*lines)
+
+
+def _cost(job: WholeJob) -> list[str]:
+    if not job.cost or not job.cost_per_million_tokens:
+        return []
+    total, each = (money_text(cost, job.plain.currency) for cost in (job.cost, job.cost_per_million_tokens))
+    return [fact("cost", escape(f"{total}, {each} for a million tokens"))]
+
+
+def _energy(prediction: Prediction, job: WholeJob) -> list[str]:
+    found = job.energy
+    if found is None:
+        return []
+    parts = {
+        f"boards, {power_text(prediction)}": found.boards_mwh,
+        "hosts": found.hosts_mwh,
+        "network": found.network_mwh,
+        "cooling": found.cooling_mwh,
+    }
+    lines = [
+        fact(
+            "energy",
+            f"{span_text(found.total_mwh)} MWh: " + ", ".join(f"{mwh:,.3g} {name}" for name, mwh in parts.items()),
+        )
+    ]
+    if found.co2_t:
+        lines.append(fact("emissions", f"{span_text(found.co2_t)} t of CO2e"))
+    return lines
 
 
 def _hours(hours: float) -> str:
@@ -73,7 +109,57 @@ def _seconds(seconds: float) -> str:
     return duration(seconds * SECOND_US)
 
 
+def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> RenderableType:
+    """The job on each offer, and which one is the cheapest."""
+    late = "" if deadline_days is None else f" that is done within {deadline_days:g} days"
+    first = found[0]
+    best = f"[bold]{escape(first.offer.name)}[/] is the cheapest{late}"
+    if not first.in_time:
+        best = f"none{late}, in 95 % of the draws: take more machines, or faster ones"
+    return stacked(
+        best,
+        "",
+        table(
+            "offers, in brackets: 90 % of the draws",
+            list(found),
+            {
+                "offer": lambda one: one.offer.name,
+                "GPUs": lambda one: f"{one.prediction.run.cluster.world_size} {one.prediction.run.cluster.gpu.name}",
+            },
+            {
+                "days": lambda one: span_text(one.job.days),
+                "cost": lambda one: _money(one, one.job.cost),
+                "a million tokens": lambda one: _money(one, one.job.cost_per_million_tokens),
+                "fits": lambda one: "yes" if one.prediction.feasible else "no",
+                "in time": lambda one: "yes" if one.in_time else "no",
+            },
+        ),
+    )
+
+
+def _money(one: OfferedJob, amount: Interval | None) -> str:
+    return money_text(amount, one.job.plain.currency) if amount else ""
+
+
+def offers_json(found: Sequence[OfferedJob]) -> dict[str, Any]:
+    """The offers with their jobs, the best first."""
+    return versioned(
+        "job-offers",
+        {
+            "offers": [
+                {
+                    "offer": one.offer,
+                    "gpus": one.prediction.run.cluster.world_size,
+                    "feasible": one.prediction.feasible,
+                    "in_time": one.in_time,
+                    "job": one.job,
+                }
+                for one in found
+            ]
+        },
+    )
+
+
 def job_json(prediction: Prediction, job: WholeJob) -> dict[str, Any]:
     """All figures, times between events as null where there are none."""
-    found = {name: None if isinstance(value, float) and isinf(value) else value for name, value in asdict(job).items()}
-    return {"version": version_of("job"), "run": prediction.run.name, "feasible": prediction.feasible, **found}
+    return versioned("job", {"run": prediction.run.name, "feasible": prediction.feasible, **as_json(job)})

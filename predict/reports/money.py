@@ -66,12 +66,12 @@ def _number(value: float) -> str:
 def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bool) -> RenderableType:
     """Days, GPU-hours, money and energy, and what they rest on."""
     run, step = prediction.run, prediction.step_time
-    power_w = run.cluster.gpu.power_w or 0.0
-    known = f"{ASSUMED_GOODPUT}; set it with --goodput" if assumed_goodput else "as given"
+    known = "as given; `predict job` finds it from failures and saves"
+    if assumed_goodput:
+        known = f"{ASSUMED_GOODPUT}; set it with --goodput, or find it from failures and saves with `predict job`"
     energy = "not known: the hardware file states no power"
-    if cost.energy_mwh:
-        on_top = "hosts, network and cooling come on top"
-        energy = f"{span_text(cost.energy_mwh)} MWh at the {power_w:g} W limit of each board; {on_top}"
+    if cost.energy_mwh and prediction.power:
+        energy = f"{span_text(cost.energy_mwh)} MWh of boards, {power_text(prediction)}; `predict job` adds hosts, network and cooling"
     lines = [
         *headlines([misfit(prediction.memory)]),
         *first_lines_of(prediction),
@@ -83,9 +83,15 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
         *([fact("cost", escape(money_text(cost.cost, cost.currency)))] if cost.cost else []),
         fact("energy", energy),
         fact("goodput", goodput_text(cost, known)),
-        "  in brackets: the 90 % interval, from the step time alone",
+        "  in brackets: the 90 % interval, from the step time alone, of the energy from the power too",
     ]
     return stacked(*lines)
+
+
+def power_text(prediction: Prediction) -> str:
+    """`at 612 of 700 W on average over a step`."""
+    gpu, power = prediction.run.cluster.gpu, prediction.power
+    return f"at {power.mean_w:.0f} of {gpu.power_limit_w or gpu.power_w:g} W on average over a step" if power else ""
 
 
 def days_json(prediction: Prediction, cost: TrainingCost) -> dict[str, Any]:

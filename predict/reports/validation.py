@@ -20,10 +20,12 @@ from predict.reports.compared import (
     share,
     shares,
 )
+from predict.reports.money import span_text
 from predict.reports.text import Columns, escape, figures_table, stacked, table
 from predict.run.calibration_terms import Posterior
 from predict.serialise import as_json
-from predict.validation.compared import Compared, Refused
+from predict.validation.compared import Compared, Refused, scores
+from predict.validation.jobs import ComparedFigure, ComparedJob
 from predict.validation.memory import (
     MemoryComparison,
     MemoryOutcome,
@@ -43,7 +45,7 @@ from predict.validation.published_scores import (
 )
 from predict.validation.ranking import LEAST_TIMED
 from sampling.files.faults import counted
-from sampling.number_text import size
+from sampling.number_text import signed_percent, size
 from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
@@ -205,6 +207,34 @@ def published_memory_text(comparisons: Sequence[MemoryOutcome]) -> RenderableTyp
         ),
         "",
         reliability_table(as_json(memory_reliability(comparisons))),
+    )
+
+
+# Whole trainings.
+
+
+def jobs_text(found: Sequence[ComparedJob]) -> RenderableType:
+    """Figures of published jobs beside their predictions."""
+    compared = [one for one in found if isinstance(one, ComparedFigure)]
+    figures = scores(compared)
+    errors = ""
+    if figures.mean is not None and figures.coverage is not None:
+        errors = f"{figures.rows} figures: mean error {figures.mean:.1%}, worst {figures.worst:.1%}, {figures.coverage:.0%} inside the 90 % interval"
+    return stacked(
+        table(
+            "published jobs",
+            compared,
+            {"job": lambda one: one.row_id, "figure": lambda one: one.figure},
+            {
+                "published": lambda one: f"{'≥ ' if one.at_least else ''}{span_text(Interval.exactly(one.measured))}",
+                "predicted": lambda one: span_text(one.predicted),
+                "error": lambda one: signed_percent(one.error),
+                "": lambda one: "" if one.covered else "outside",
+            },
+        ),
+        "",
+        errors,
+        *refused("not predicted", [(one.row.row_id, one.why) for one in found if isinstance(one, Refused)]),
     )
 
 

@@ -5,13 +5,10 @@ Pricing and timing a plan is cheap; the interval, the ledger and the memory are 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from predict.interval import Interval
 from predict.memory.advice import SmallestCluster, smallest_cluster
@@ -22,7 +19,7 @@ from predict.prices.sample_provenance import notes_on_better_rows, shipped_besid
 from predict.run.calibration_terms import Posterior
 from predict.run.model_flops import mfu, tokens_per_step
 from predict.run.training_run import Replica, TrainingRun, one_replica
-from predict.schedules.engine.order import KINDS, Order
+from predict.schedules.engine.order import Order
 from predict.schedules.engine.timing import Timeline, simulate
 from predict.step.breakdown import exposed_p2p_us, step_breakdown
 from predict.step.composition_error import (
@@ -36,14 +33,11 @@ from predict.step.composition_error import (
     width_beyond_calls,
 )
 from predict.step.interval import CallKind, calls_half_width, kind_shifts, step_interval
-from predict.step.priced_block import Bucket
+from predict.step.power import BoardPower, board_power
 from predict.step.priced_rank import (
-    BUCKETS,
-    PricedChunk,
     PricedRank,
     chunk_times,
-    counts_of,
-    distinct_chunks,
+    counted_blocks,
     price,
     step_time_us,
     stragglers_factor,
@@ -185,6 +179,11 @@ class Prediction:
         """Shares of the step's work that were measured, extrapolated, transferred or analytic; they add up to 1."""
         return step_sources(self.ranks, self.timeline.order)
 
+    @cached_property
+    def power(self) -> BoardPower | None:
+        """The mean power of a board over the step; None where the hardware file states none."""
+        return board_power(self.run.cluster.gpu, self.ranks, self.timeline.order, self.median_us)
+
     @property
     def is_analytic(self) -> bool:
         """Whether no sample says anything of this step."""
@@ -311,34 +310,9 @@ def compose(
 def step_sources(ranks: tuple[PricedRank, ...], order: Order) -> dict[str, float]:
     """Shares by source, which add up to 1; communication that overlaps with compute counts by its exposed time."""
     by_source = {"measured": 0.0, "extrapolated": 0.0, "transferred": 0.0, "analytic": 0.0}
-    times: dict[Bucket, float] = defaultdict(float)
-    alike = Counter(map(id, ranks))
-    for rank in {id(rank): rank for rank in ranks}.values():
-        count_of_rank = alike[id(rank)]
-        times[rank.blocking_reduction] += count_of_rank
-        times[rank.optimizer] += count_of_rank
-        for bucket, exposed_us in (
-            (rank.gradient_reduction, rank.exposed_reduction_us),
-            (rank.parameter_all_gather, rank.exposed_all_gather_us),
-        ):
-            if bucket.median_us:
-                times[bucket] += count_of_rank * exposed_us / bucket.median_us
-    for chunk, counts in _runs_of_chunks(ranks, order):
-        for name, count in zip(BUCKETS.values(), counts, strict=True):
-            times[getattr(chunk, name)] += count
-        times[chunk.send] += 2 * counts[KINDS.index("F")]
-    for bucket, count_of_bucket in times.items():
-        for repeated in bucket.blocks:
-            for source, time_us in repeated.priced.by_source_us.items():
-                by_source[source] += count_of_bucket * repeated.count * time_us
+    for priced, count in counted_blocks(ranks, order):
+        for source, time_us in priced.by_source_us.items():
+            by_source[source] += count * time_us
     kept = {name: max(0.0, time_us) for name, time_us in by_source.items()}
     total = sum(kept.values())
     return {name: time_us / total for name, time_us in kept.items()}
-
-
-def _runs_of_chunks(ranks: tuple[PricedRank, ...], order: Order) -> Iterator[tuple[PricedChunk, list[int]]]:
-    """The number of actions of each kind on all ranks, by distinct chunk."""
-    chunks, held = distinct_chunks(ranks)
-    runs = np.zeros((len(chunks), len(KINDS)), dtype=np.intp)
-    np.add.at(runs, held, counts_of(order))
-    yield from zip(chunks, runs.tolist(), strict=True)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from predict.interval import Interval, from_shifts, sum_of_calls
-from predict.prices.conditions import CONTENTION_SLOWDOWN
+from predict.prices.conditions import CONTENTION_SLOWDOWN, is_of_products
 from predict.prices.kernels.memory_bound import Time, joined_us
 from predict.prices.price_list import Priced, Prices
 from predict.prices.published_constants import LAUNCH_FLOOR_WIDTH
@@ -23,6 +23,7 @@ from regressors.features.arrays import Floats
 from sampling.arithmetic.arrays import smaller
 from sampling.call import Call
 from sampling.collectives.kinds import Collective, TokenExchange
+from sampling.hardware.hardware_file import Activity
 from sampling.operators.host import HostCopy
 
 EXCHANGE_MULTIPROCESSORS: Mapping[str, int] = {"deepep": 20, "hybridep": 16}
@@ -207,6 +208,19 @@ class PricedBlock:
                 exposed = each.exposed_us / whole_us if whole_us else 0.0
                 found[unit.time.source] = found.get(unit.time.source, 0.0) + exposed * unit.total_us
         return found
+
+    @cached_property
+    def by_activity_us(self) -> Mapping[Activity, float]:
+        """µs by what the board does; of communication what nothing hides."""
+        of_products = sum(unit.total_us for unit in self.units if is_of_products(unit.call))
+        of_messages = sum(unit.total_us for unit in self.units if isinstance(unit.call, Collective))
+        exposed = sum(each.exposed_us for each in self.overlapped)
+        return {
+            "products": of_products,
+            "memory": self.busy_us - of_products - of_messages - exposed,
+            "communication": of_messages + exposed,
+            "waiting": self.median_us - self.busy_us,
+        }
 
     def all_units(self) -> Iterator[Priced]:
         yield from self.units

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from predict.schedules.engine.costs import ChunkTimes
 from predict.schedules.engine.order import CHUNK, KIND, KINDS, ActionKind, Order, Placement, Rows
 from predict.schedules.engine.program import KEPT
 from predict.schedules.engine.timing import Timeline
-from predict.step.priced_block import EMPTY, BlockPrices, Bucket, block_prices, exposed_us, least
+from predict.step.priced_block import EMPTY, BlockPrices, Bucket, PricedBlock, block_prices, exposed_us, least
 from predict.workload.chunks import ChunkCalls
 from predict.workload.decompose import RankCalls, distinct_calls
 from regressors.features.arrays import Floats, Indices
@@ -313,3 +314,40 @@ def _senders(placement: Placement) -> list[Indices]:
         np.array([holders[chain, stage] for stage in range(placement.depth - 1)], dtype=np.intp).reshape(-1, 2).T
         for chain in range(placement.chain_count)
     ]
+
+
+# The blocks of a whole step.
+
+
+def counted_blocks(
+    ranks: tuple[PricedRank, ...], order: Order, *, with_sends: bool = True
+) -> Iterator[tuple[PricedBlock, float]]:
+    """The priced blocks of a step, and how often each runs on all ranks; what overlaps with compute by its exposed share."""
+    times: dict[Bucket, float] = defaultdict(float)
+    alike = Counter(map(id, ranks))
+    for rank in {id(rank): rank for rank in ranks}.values():
+        count_of_rank = alike[id(rank)]
+        times[rank.blocking_reduction] += count_of_rank
+        times[rank.optimizer] += count_of_rank
+        for bucket, of_bucket_us in (
+            (rank.gradient_reduction, rank.exposed_reduction_us),
+            (rank.parameter_all_gather, rank.exposed_all_gather_us),
+        ):
+            if bucket.median_us:
+                times[bucket] += count_of_rank * of_bucket_us / bucket.median_us
+    for chunk, counts in _runs_of_chunks(ranks, order):
+        for name, count in zip(BUCKETS.values(), counts, strict=True):
+            times[getattr(chunk, name)] += count
+        if with_sends:
+            times[chunk.send] += 2 * counts[KINDS.index("F")]
+    for bucket, count_of_bucket in times.items():
+        for repeated in bucket.blocks:
+            yield repeated.priced, count_of_bucket * repeated.count
+
+
+def _runs_of_chunks(ranks: tuple[PricedRank, ...], order: Order) -> Iterator[tuple[PricedChunk, list[int]]]:
+    """The number of actions of each kind on all ranks, by distinct chunk."""
+    chunks, held = distinct_chunks(ranks)
+    runs = np.zeros((len(chunks), len(KINDS)), dtype=np.intp)
+    np.add.at(runs, held, counts_of(order))
+    yield from zip(chunks, runs.tolist(), strict=True)

@@ -22,6 +22,7 @@ from predict.validation.here import (
     runs_of_this_machine,
     validation_json,
 )
+from predict.validation.jobs import jobs_json, validate_jobs
 from predict.validation.left_out import constants_json, judge_constants
 from predict.validation.memory import compare_memory, memory_json
 from predict.validation.own_loads import ROUNDS, validate_loads
@@ -290,6 +291,12 @@ def _published(what: Sequence[str], options: ValidationOptions, report: Report) 
     return Validated(answer="published", found=found, as_json=lambda found: published_json(found[0]) | terms)
 
 
+def _jobs(what: Sequence[str], options: ValidationOptions, report: Report) -> Validated:
+    with progress_display("predicting") as progress:
+        found = validate_jobs(options.truth, progress)
+    return Validated(answer="jobs", found=found, as_json=jobs_json)
+
+
 def _memory(what: Sequence[str], options: ValidationOptions, report: Report) -> Validated:
     rows = read_rows(_truth(options))
     with progress_display("counting") as progress:
@@ -345,6 +352,7 @@ class Source(NamedTuple):
 SOURCES: Mapping[str, Source] = {
     "samples": Source(_samples, ("measurements",)),
     "published": Source(_published, ("truth", "profile", "calibrate_on", "calibration", "widths", "leave_out")),
+    "jobs": Source(_jobs, ("truth",)),
     "memory": Source(_memory, ("truth",), truth="a CSV file of runs with a column peak_mem_gib"),
     "ranking": Source(
         _ranking, ("truth", "widths"), truth="a CSV file of measured plans, those out of memory with status oom"

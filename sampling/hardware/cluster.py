@@ -19,7 +19,9 @@ from sampling.hardware.hardware_file import (
     DTYPE_BYTES,
     ELEMENT_BYTES,
     PEAK_OF,
+    POWER_SHARES,
     USUAL_HOST,
+    Activity,
     GbPerS,
     Hardware,
     Host,
@@ -74,6 +76,10 @@ class Gpu:
     threads: int = 0
     power_w: float | None = None
     """W of the board at its limit."""
+    power_shares: Mapping[str, float] = field(default_factory=dict)
+    """Shares of `power_w` by what the board does; POWER_SHARES for those that it lacks."""
+    power_limit_w: float | None = None
+    """W that the board is held to, where that is less than its limit."""
     fastest_tflops: Mapping[str, float] = field(default_factory=dict)
     """Peaks by dtype of the best device that the hardware file stands for, where they exceed `peak_tflops`."""
 
@@ -106,6 +112,24 @@ class Gpu:
 
     def bytes_per_us(self) -> float:
         return self.memory_gb_per_s * 1e3
+
+    def watts(self, activity: Activity) -> float:
+        """W of the board while it does that, at most `power_limit_w`; 0 where its power is not known."""
+        wanted_w = self._wanted_w(activity)
+        return min(self.power_limit_w or wanted_w, wanted_w)
+
+    def clock_kept(self, activity: Activity) -> float:
+        """Share of its clock that the board keeps under `power_limit_w` while it does that: the power of switching grows with the clock and
+        the square of the voltage, which falls with the clock, so with its cube; the rest is the idle power.
+
+        So the A100 PCIe, at 300 of the SXM module's 400 W, would keep 0.89 of its rate; its products reach 0.88 of it (SimuMax's)."""
+        if self.power_limit_w is None or self.power_w is None or self._wanted_w(activity) <= self.power_limit_w:
+            return 1.0
+        idle_w = self._wanted_w("idle")
+        return float(((self.power_limit_w - idle_w) / (self._wanted_w(activity) - idle_w)) ** (1 / 3))
+
+    def _wanted_w(self, activity: Activity) -> float:
+        return (self.power_w or 0.0) * self.power_shares.get(activity, POWER_SHARES[activity])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,6 +186,7 @@ def load_cluster(
     profile: str,
     node_size: int | None = None,
     cores: int | None = None,
+    power_limit_w: float | None = None,
     **links: float,
 ) -> Cluster:
     """Build a cluster of a hardware file's devices (see `hardware_facts`).
@@ -170,15 +195,20 @@ def load_cluster(
 
     `node_size` is the number of GPUs of a machine, where the ranks are on a part of them.
 
-    `cores` is the number of cores of a CPU machine (default: this machine's), which its ranks share evenly.
-    Raises ConfigError for unknown hardware, for more ranks than cores, and for more on a machine than it has GPUs.
+    `cores` is the number of cores of a CPU machine (default: this machine's), which its ranks share evenly; `power_limit_w` what each
+    board is held to.
+    Raises ConfigError for unknown hardware, for more ranks than cores, for more on a machine than it has GPUs, and for a power limit that
+    the board does not take.
     """
     if node_size is not None and node_size < gpus_per_node:
         raise ConfigError(
             f"cluster.node_size: {node_size} is less than the {gpus_per_node} GPUs per node that the run has; give the GPUs of a whole machine"
         )
     facts = hardware_facts(hardware)
-    gpu = Gpu(**{each.name: getattr(facts, each.name) for each in fields(Gpu) if each.name != "threads"})
+    given = ("threads", "power_limit_w")
+    gpu = Gpu(**{each.name: getattr(facts, each.name) for each in fields(Gpu) if each.name not in given})
+    if power_limit_w is not None:
+        gpu = replace(gpu, power_limit_w=_checked_limit(gpu, power_limit_w))
     if gpu.kind == "cpu":
         cores = cores or os.cpu_count() or 1
         if cores < gpus_per_node:
@@ -198,6 +228,20 @@ def load_cluster(
         node_size=node_size or 0,
         network_share=min(1.0, inter_node.gb_per_s / facts.inter_node.gb_per_s),
     )
+
+
+LEAST_POWER_LIMIT = 0.25
+"""Share of the limit to which a board can be held: 100 of 400 W on A100, 200 of 700 on H100 (nvidia-smi -q -d POWER)."""
+
+
+def _checked_limit(gpu: Gpu, limit_w: float) -> float:
+    if gpu.power_w is None:
+        raise ConfigError(f"cluster.power_limit_w: the hardware file of {gpu.name} states no power_w; add it")
+    if not LEAST_POWER_LIMIT * gpu.power_w <= limit_w <= gpu.power_w:
+        raise ConfigError(
+            f"cluster.power_limit_w: {limit_w:g} W is no limit of {gpu.name}; give {LEAST_POWER_LIMIT * gpu.power_w:g} to {gpu.power_w:g}"
+        )
+    return limit_w
 
 
 def _link(link: Link, tier: str, given: Mapping[str, float]) -> Link:
@@ -358,6 +402,8 @@ class ClusterFile:
     """µs of a hop between nodes; default: the hardware's."""
     cores: int | None = None
     """CPU cores of a machine; default: those of the sampled one."""
+    power_limit_w: Annotated[float | None, Key(minimum=1, maximum=1e5, meaning="W of a board")] = None
+    """W that each board is held to, as by `nvidia-smi -pl`, at the cost of its clock; default: the hardware's own limit."""
     calibration: Text | None = None
     """Path of the terms that `predict calibrate` fitted to measured runs of this cluster; default: none are used."""
 

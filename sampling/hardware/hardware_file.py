@@ -20,13 +20,28 @@ PEAK_OF: Mapping[str, str] = dict.fromkeys(BLOCK_SCALED_BYTES, "fp4")
 """Name of a dtype's peak in a hardware file, where it is not the dtype's own."""
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"]
 Work = Literal["gemm", "attention", "elementwise", "wire"]
+Activity = Literal["products", "memory", "communication", "waiting", "idle"]
+"""What a board does, as its power differs: matrix products and attention, kernels bound by memory, communication that nothing hides,
+waiting for other ranks or the host while a job runs, and no work at all."""
+POWER_SHARES: Mapping[Activity, float] = {
+    "products": 1.0,
+    "memory": 0.7,
+    "communication": 0.5,
+    "waiting": 0.35,
+    "idle": 0.15,
+}
+"""Shares of the board's limit where its file states none. Products of a long run are held at the limit: their clocks fall (`sustained`). The
+idle one is that of H100 while they save (Morrison et al., arXiv 2503.05804, section 5: just over 100 of 700 W). The three between are
+the ones with which the steps of Olmo 3 7B and 32B draw what they did on average, 624 and 649 of 700 W (146 MWh in 234,000 H100-hours, 681 in
+1,050,000: muxup.com/2025q4/minipost-olmo3-training-cost), in the order of Patel et al. (arXiv 2308.12908, section 4), who saw training
+fall to half of its peak and less while it communicates."""
 Share: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1, meaning="a share of the peak")]
 Tflops: TypeAlias = Annotated[float, Key(minimum=1e-4, maximum=1e6)]
 Ratio: TypeAlias = Annotated[float, Key(minimum=0.5, maximum=5)]
 LatencyUs: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="µs of a message")]
 GbPerS: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="GB/s one way per GPU")]
 """Bounds of links and devices; beyond them, times leave the range in which they can be added up."""
-OPTIONAL_FIGURES = ("fastest_tflops", "sustained", "power_w", "host")
+OPTIONAL_FIGURES = ("fastest_tflops", "sustained", "power_w", "power_shares", "host")
 REQUIRED_FIGURES = (
     "peak_tflops",
     "memory_gib",
@@ -108,7 +123,9 @@ class Hardware:
     cache_mib: Annotated[float, Key(minimum=0.001, maximum=1e6, meaning="MiB of the last-level cache")]
     multiprocessors: Annotated[int, Key(maximum=10**6, meaning="SMs or compute units")]
     power_w: Annotated[float | None, Key(minimum=1, maximum=1e5, meaning="W of the board at its limit")] = None
-    """Power in W at the board's limit, which training runs close to; energy is not predicted without it."""
+    """Power in W at the board's limit; energy is not predicted without it."""
+    power_shares: Annotated[Mapping[Activity, Share], Key(meaning="shares of power_w")] = field(default_factory=dict)
+    """Shares of power_w that the board draws by what it does; those of H100 where none are given."""
     efficiency: Annotated[Mapping[Work, Share], Key(needs=("gemm", "attention", "elementwise", "wire"))]
     """Shares of the peak that each kind of work reaches where nothing was sampled."""
     intra_node: Link

@@ -11,6 +11,7 @@ from predict import estimate, load
 from predict.config.document import Config
 from predict.kinds import TRAINING, kind
 from predict.ledger.training_cost import TrainingCost
+from predict.ledger.whole_job import WholeJob
 from predict.plan_search.answer import Answer, SearchAnswer
 from predict.plan_search.compare import differences
 from predict.plan_search.rl import LONGEST, LengthMap, N
@@ -104,11 +105,12 @@ def report_content(
     overrides: Sequence[str],
     predictions: Sequence[Prediction],
     costs: Sequence[TrainingCost | None],
+    jobs: Sequence[WholeJob | None],
 ) -> dict[str, Any]:
     """The page of one or more configs, whose predictions are given; with the neighbours of the plan where it is one alone."""
     views = [
-        run_view(prediction, cost=cost) | studies(config, overrides, prediction)
-        for config, prediction, cost in zip(configs, predictions, costs, strict=True)
+        run_view(prediction, cost=cost, whole=whole) | studies(config, overrides, prediction)
+        for config, prediction, cost, whole in zip(configs, predictions, costs, jobs, strict=True)
     ]
     if len(predictions) > 1:
         plans = plans_of_runs(predictions)

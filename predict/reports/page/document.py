@@ -25,6 +25,7 @@ CHARTS = (
     "timeline",
     "tornado",
     "headline",
+    "job",
     "phases",
     "ledgers",
     "page",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from predict import days, estimate, load, rl_step
+from predict import days, estimate, job, load, rl_step
 from predict.kinds import RL, kind_of
 from predict.plan_search.rl import length_map
 from predict.reports.page.content import report_content
@@ -33,14 +33,15 @@ def report(
 ) -> Page:
     """One page of the steps of configs, side by side, or of one with its throughput at other lengths; `.html` is the page.
 
-    With `tokens` such as `2T`, also what a whole training costs, at a `price` such as `2.5/gpu-h`. UserError for configs of several kinds;
-    ConfigError lists every fault of a config.
+    With `tokens` such as `2T`, also what a whole training takes and costs, with its saves and failures, at a `price` such as `2.5/gpu-h`.
+    UserError for configs of several kinds; ConfigError lists every fault of a config.
     """
     kinds = [kind_of(config) for config in configs]
     if RL not in kinds:
         predictions = [estimate(load(config, overrides), require_fit=False) for config in configs]
         costs = [None if tokens is None else days(each, tokens, price=price) for each in predictions]
-        content = report_content(configs, overrides, predictions, costs)
+        jobs = [None if tokens is None else job(each, tokens, price=price) for each in predictions]
+        content = report_content(configs, overrides, predictions, costs, jobs)
         return Page(html=report_page(content, title=" and ".join(each.run.name for each in predictions)))
     if others := [str(config) for config, kind in zip(configs, kinds, strict=True) if kind != RL]:
         raise UserError(

@@ -12,6 +12,7 @@ import numpy as np
 from predict.ledger.books import Ledger, ledger_of
 from predict.ledger.training_cost import TrainingCost
 from predict.ledger.waterfall import COMMUNICATION, waterfall
+from predict.ledger.whole_job import WholeJob
 from predict.memory.estimate import STACKED_TERMS, RankTimeline
 from predict.memory.peak import TERMS
 from predict.reports.ledger import ledger_json
@@ -130,14 +131,17 @@ MOST_KINDS = 12
 """Kinds of call in the tornado of what the step's interval rests on."""
 
 
-def run_view(prediction: Prediction, *, cost: TrainingCost | None = None) -> dict[str, Any]:
-    """The view of a run in a report; `cost` is the cost of a whole training."""
+def run_view(
+    prediction: Prediction, *, cost: TrainingCost | None = None, whole: WholeJob | None = None
+) -> dict[str, Any]:
+    """The view of a run in a report; `cost` is the cost of a whole training, and `whole` the same with its saves and failures."""
     ledger = _ledger(prediction)
     return answer_view(prediction) | {
         "assumptions": as_json(assumptions(prediction, ledger)),
         "mfu": ledger and {name: one.mfu for name, one in ledger.mfu.items()},
         "ledgers": ledger and ledgers_view(ledger),
         "cost": as_json(cost),
+        "job": as_json(whole),
     }
 
 

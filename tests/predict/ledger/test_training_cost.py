@@ -27,8 +27,9 @@ def test_days_hours_money_and_energy(prediction: predict.Prediction) -> None:
     assert cost.gpu_hours.median == pytest.approx(64 * hours)
     assert cost.cost is not None
     assert (cost.cost.median, cost.currency) == (pytest.approx(8 * 20 * hours), "$")
-    assert cost.energy_mwh is not None
-    assert cost.energy_mwh.median == pytest.approx(64 * hours * 700 / 1e6)
+    assert cost.energy_mwh is not None and prediction.power is not None
+    assert cost.energy_mwh.median == pytest.approx(64 * hours * prediction.power.mean_w / 1e6)
+    assert cost.energy_mwh.high / cost.energy_mwh.median > cost.days.high / cost.days.median
 
 
 def test_bounds_are_those_of_the_step_time(prediction: predict.Prediction) -> None:

@@ -68,7 +68,9 @@ def test_the_answer_is_that_of_pricing_every_plan(number: int, objective: str, s
 
     def value(one: Outcome) -> float:
         run = whole.run(one.number)
-        return float(OBJECTIVES[objective].value(run, one.step_us / tokens_per_step(run), one.memory_bytes))
+        return float(
+            OBJECTIVES[objective].value(run, one.step_us / tokens_per_step(run), one.memory_bytes, one.board_w)
+        )
 
     fitting = [one for one in priced(number) if not one.refusal and one.memory_bytes <= capacity]
     # plans of one time and memory count once

@@ -98,7 +98,7 @@ def _by_hand(number: int, objective: str, capacity: float) -> Iterator[Mapping[s
 
     def key(one: Outcome) -> tuple[float, ...]:
         run = space.run(one.number)
-        value = OBJECTIVES[objective].value(run, one.step_us / tokens_per_step(run), one.memory_bytes)
+        value = OBJECTIVES[objective].value(run, one.step_us / tokens_per_step(run), one.memory_bytes, one.board_w)
         return value, one.memory_bytes, one.step_us, one.number
 
     kept: list[Outcome] = []

@@ -25,6 +25,7 @@ const SECTIONS = {
   waterfall: (page) => sectioned("Where the step goes", "Mean over the pipeline ranks, with 90 % intervals by the bounds of the calls; the step's own interval also holds what no single call's bounds cover.", page.runs, waterfall),
   memory: (page) => sectioned("Memory", "Each pipeline rank at its peak.", page.runs, memory),
   timeline: (page) => sectioned("Pipeline", null, page.runs, timeline),
+  job: (page) => typeof wholeJob === "function" && sectioned("The whole job", "With its saves, failures and evaluations, as predict job has them by default.", page.runs, wholeJob),
   heatmap: (page) => sectioned("Throughput by sequence and batch", null, page.runs, heatMap),
   plans: (page) => page.plans.length > 1 && el("section", {}, el("h2", {}, page.search ? "Plans found" : page.runs.length > 1 ? "Plans" : "Neighbours of this plan"),
     el("p", { class: "note" }, page.search ? "" : page.runs.length > 1 ? "" : "One setting changed at a time; dp takes the ranks that are left."),

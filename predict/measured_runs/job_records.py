@@ -1,0 +1,154 @@
+"""Measured jobs of a cluster: their failures, restarts and saves, kept in runs/CLUSTER/jobs, and what they say of the next job."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from predict import load
+from predict.config.load import cluster_file
+from predict.ledger.whole_job import GB, JobSettings, checkpoint_bytes
+from predict.measured_runs.records import folder_of, past_date
+from predict.run.calibration_terms import NINETY
+from predict.run.training_run import TrainingRun
+from sampling.errors import SamplesError, UserError
+from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place, write_atomically
+from sampling.files.faults import Fault
+from sampling.files.schema import Key, Text, build, read
+
+JOBS = "jobs"
+RATES_TRIED = 4001
+WIDEST = 6.0
+"""Half-widths of the prior, on either side, among which the posterior is sought."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredJob:
+    """A job's interruptions and saves, as its log or its operators count them. Times of 0 are not known."""
+
+    hours: Annotated[float, Key(minimum=0.01, maximum=1e6)]
+    """Hours that it ran, whatever it did."""
+    failures: Annotated[int, Key(minimum=0, maximum=10**7)]
+    """Failures that stopped it."""
+    restart_min: Annotated[float, Key(minimum=0, maximum=1e5)] = 0.0
+    """Mean minutes from a failure until steps went on."""
+    save_s: Annotated[float, Key(minimum=0, maximum=1e6)] = 0.0
+    """Mean seconds that a save to storage took."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobRecord:
+    """A measured job of a cluster."""
+
+    HEADER: ClassVar[Mapping[str, Any]] = {"format": "measured-job", "version": 1}
+
+    cluster: Text
+    run: Text
+    date: Text
+    gpus: Annotated[int, Key(minimum=1)]
+    checkpoint_gb: Annotated[float, Key(minimum=0, maximum=1e9)]
+    measured: MeasuredJob
+
+
+def measured_job(texts: Sequence[str]) -> MeasuredJob:
+    """The job of `KEY=VALUE` texts; UserError with a line for each that is wrong."""
+    values: dict[str, Any] = {}
+    faults: list[Fault] = []
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            values[name.strip()] = float(value) if "." in value or "e" in value.lower() else int(value)
+        except ValueError:
+            faults.append(Fault(path=text, problem="has no number; write for example hours=1296"))
+    made, wrong = build(MeasuredJob, values)
+    if faults or wrong or made is None:
+        raise UserError("\n".join(f"--job: {fault.path}: {fault.problem}" for fault in faults or wrong))
+    return made
+
+
+def record_job(
+    config: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    measured: MeasuredJob,
+    cluster: str | None = None,
+    date: str | None = None,
+) -> Path:
+    """Keep a measured job in runs/CLUSTER/jobs of the user's data; its file. `cluster` is the folder (default: the name of the cluster's
+    file, else its profile). UserError for a date in the future."""
+    day = past_date("--date", date) or datetime.now().isoformat(timespec="seconds")
+    run = load(config, overrides)
+    record = JobRecord(
+        cluster=cluster or cluster_of(config, overrides, run),
+        run=run.name,
+        date=day,
+        gpus=run.cluster.world_size,
+        checkpoint_gb=checkpoint_bytes(run) / GB,
+        measured=measured,
+    )
+    written = json.dumps({**JobRecord.HEADER, **asdict(record)}, indent=1) + "\n"
+    digest = hashlib.sha256(json.dumps(asdict(replace(record, date=day[:10]))).encode()).hexdigest()[:12]
+    place = folder_of(record.cluster) / JOBS / f"{day[:10]}-{digest}.json"
+    require_place(place, MAKE_WRITABLE)
+    with naming_the_disk(place):
+        write_atomically(place, written.encode())
+    return place
+
+
+def cluster_of(config: Path | str, overrides: Sequence[str], run: TrainingRun) -> str:
+    """The folder of a config's cluster: its file's name, else its profile."""
+    file = cluster_file(Path(config), overrides)
+    return file.stem if file else run.cluster.profile
+
+
+def recorded_jobs(cluster: str) -> tuple[JobRecord, ...]:
+    """The measured jobs of a cluster; SamplesError where there are none, or one is damaged."""
+    places = sorted((folder_of(cluster) / JOBS).glob("*.json"))
+    if not places:
+        raise SamplesError(
+            f"--recorded: no job of {cluster} is recorded in {folder_of(cluster) / JOBS}; keep one with `predict record CONFIG --job hours=… "
+            "--job failures=…`"
+        )
+    fix = "remove the file, or record the job anew"
+    return tuple(read(JobRecord, place, error=SamplesError, fix=fix) for place in places)
+
+
+def learnt(given: JobSettings, jobs: Sequence[JobRecord]) -> JobSettings:
+    """The settings with what measured jobs say: the posterior of the rate of failures, and the mean time to restart and rate of storage.
+
+    The prior of the rate is log-normal, by `gpu_hours_a_failure` and `failure_factor`; the failures of a job are Poisson.
+    """
+    hours, failures = sum(job.gpus * job.measured.hours for job in jobs), sum(job.measured.failures for job in jobs)
+    median, width = posterior_rate(given, hours=hours, failures=failures)
+    restarts = [job.measured.restart_min for job in jobs if job.measured.restart_min]
+    rates = [job.checkpoint_gb / job.measured.save_s for job in jobs if job.measured.save_s]
+    found = replace(given, gpu_hours_a_failure=1 / median, failure_factor=math.exp(width))
+    if restarts:
+        # what a job measures includes noticing and loading, which count from here on
+        found = replace(found, detect_min=0.0, restart_min=fmean(restarts))
+    return replace(found, storage_gb_per_s=fmean(rates)) if rates else found
+
+
+def posterior_rate(prior: JobSettings, *, hours: float, failures: int) -> tuple[float, float]:
+    """Median failures a GPU-hour after so many in so many GPU-hours, and their half-width in log at 90 %."""
+    width = math.log(prior.failure_factor)
+    if not width or not prior.gpu_hours_a_failure:
+        raise UserError(
+            "--recorded: gpu_hours_a_failure is given as known, so that recorded jobs say nothing more; omit it, or give its failure_factor"
+        )
+    logs = np.linspace(-WIDEST * width, WIDEST * width, RATES_TRIED) - math.log(prior.gpu_hours_a_failure)
+    of_prior = -0.5 * ((logs + math.log(prior.gpu_hours_a_failure)) * NINETY / width) ** 2
+    likely = of_prior + failures * logs - np.exp(logs) * hours
+    each = np.exp(likely - likely.max())
+    below = (np.cumsum(each) - each / 2) / each.sum()
+    low, median, high = np.interp([0.05, 0.5, 0.95], below, logs)
+    return float(np.exp(median)), float(high - low) / 2

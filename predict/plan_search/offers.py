@@ -1,0 +1,95 @@
+"""Offers of machines: what a training takes and costs on each, and the cheapest that is done in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from predict import estimate, load
+from predict.config.document import Config
+from predict.config.overrides import as_settings
+from predict.ledger.training_cost import parse_price
+from predict.ledger.whole_job import JobSettings, WholeJob, job, job_settings
+from predict.step.prediction import Prediction
+from sampling.errors import ConfigError, UserError
+from sampling.files.schema import Key, Text, read
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """Machines at a price, as the user's table states them."""
+
+    name: Text
+    """Its name in the answer."""
+    cluster: Any = None
+    """The cluster as a run config has it: a name, the path of a file, or its keys; default: that of the config."""
+    settings: Annotated[Mapping[str, Any], Key(meaning="key path → value")] = field(default_factory=dict)
+    """Further keys of the config on these machines, such as `plan.tp: 4`."""
+    price: Text
+    """What a GPU or node costs, as 2.5/gpu-h."""
+    spot_hours_a_loss: Annotated[float, Key(minimum=0, maximum=1e12)] = 0.0
+    """Node-hours between losses of a node on a spot market; 0 for reserved nodes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OffersFile:
+    """The offers to choose among."""
+
+    offers: tuple[Offer, ...]
+    """Reserved or spot machines, each with its price."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class OfferedJob:
+    """A job on the machines of an offer."""
+
+    offer: Offer
+    prediction: Prediction
+    job: WholeJob
+    in_time: bool
+    """Whether 95 % of the draws are done by the deadline; True without one."""
+
+
+def read_offers(path: Path) -> tuple[Offer, ...]:
+    """The offers of a file; ConfigError with a line for each fault."""
+    offers = read(OffersFile, path).offers
+    for offer in offers:
+        try:
+            parse_price(offer.price)
+        except UserError as error:
+            raise ConfigError(f"{path}: {offer.name}: {str(error).replace('--price', 'price')}") from None
+    if not offers:
+        raise ConfigError(f"{path}: offers: none; give one or more, each with name and price")
+    return offers
+
+
+def offered_jobs(
+    config: Config,
+    offers: Sequence[Offer],
+    tokens: str | float,
+    *,
+    overrides: Sequence[str] = (),
+    settings: JobSettings | None = None,
+    deadline_days: float | None = None,
+) -> tuple[OfferedJob, ...]:
+    """The job on each offer, those that are done in time first, and among these the cheapest. UserError names the offer whose machines the
+    plan does not fill."""
+    given = settings or job_settings({})
+    found = []
+    for offer in offers:
+        try:
+            on_these = offer.settings if offer.cluster is None else {"cluster": offer.cluster, **offer.settings}
+            prediction = estimate(load(config, [*overrides, *as_settings(on_these)]))
+            made = job(
+                prediction,
+                tokens,
+                price=offer.price,
+                settings=replace(given, spot_hours_a_loss=offer.spot_hours_a_loss or given.spot_hours_a_loss),
+            )
+        except UserError as error:
+            raise type(error)(f"{offer.name}: {error}") from None
+        in_time = deadline_days is None or made.days.high <= deadline_days
+        found.append(OfferedJob(offer=offer, prediction=prediction, job=made, in_time=in_time))
+    return tuple(sorted(found, key=lambda one: (not one.in_time, one.job.cost.median if one.job.cost else 0.0)))

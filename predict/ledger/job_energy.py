@@ -42,6 +42,8 @@ class JobEnergy:
     cooling_mwh: float
     board_w: float
     """Mean W of a board while steps run."""
+    limit_w: float
+    """W of a board at its limit."""
     idle_w: float
     """W of a board while the job saves, restarts or waits, and of spare nodes."""
     co2_t: Interval | None
@@ -75,6 +77,7 @@ def job_energy(
         network_mwh=network,
         cooling_mwh=computers * (site.pue - 1),
         board_w=power.mean_w,
+        limit_w=gpu.power_limit_w or gpu.power_w or 0.0,
         idle_w=idle_w,
         co2_t=total.scaled(site.kg_per_kwh) if site.kg_per_kwh else None,
     )

@@ -38,8 +38,6 @@ DRAWS, SEED = 10_001, 0
 MINUTES = 60.0
 GB = 1e9
 GB_PER_S_A_NODE = 2.0
-TO_HOST_GB_PER_S = 25.0
-"""A GPU's copy of its share of the state to the host's memory: half of PCIe Gen4 x16."""
 MOST_FAILURES_AN_INTERVAL = 20.0
 """Failures expected in one interval beyond which a job does not come forward."""
 BUSY = ("steps", "evaluations", "slow nodes", "fewer replicas", "lost work")
@@ -415,7 +413,7 @@ def _to_storage_hours(run: TrainingRun, given: JobSettings) -> float:
 
 
 def _to_host_hours(run: TrainingRun) -> float:
-    return checkpoint_bytes(run) / GB / (TO_HOST_GB_PER_S * run.cluster.world_size) / 3600
+    return checkpoint_bytes(run) / GB / (run.cluster.gpu.of_host.gb_per_s * run.cluster.world_size) / 3600
 
 
 def _between_hosts_hours(run: TrainingRun, amount_bytes: float) -> float:

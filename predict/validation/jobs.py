@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from predict import estimate, job, load
 from predict.config.document import Document
 from predict.interval import Interval
+from predict.ledger.job_energy import W_PER_MW, JobEnergy
 from predict.ledger.training_cost import HOURS_PER_DAY, parse_tokens
 from predict.ledger.whole_job import MINUTES, Phase, WholeJob, job_settings
 from predict.serialise import versioned
@@ -137,11 +138,16 @@ def _predicted(row: PublishedRow, found: WholeJob) -> dict[str, Interval]:
         "kept_share": found.goodput,
     }
     if found.energy:
-        parts = found.energy.boards_mwh
-        if row.text("energy_of") == COMPUTERS:
-            parts += found.energy.hosts_mwh + found.energy.network_mwh
-        figures["energy_mwh"] = found.gpu_hours.scaled(parts / found.gpu_hours.median).widened(POWER_WIDTH)
+        figures["energy_mwh"] = _energy(row.text("energy_of"), found.gpu_hours, found.energy)
     return figures
+
+
+def _energy(of: str, gpu_hours: Interval, energy: JobEnergy) -> Interval:
+    """MWh of what the row counts: at the limit of the boards, hours alone are predicted."""
+    if of == LIMIT:
+        return gpu_hours.scaled(energy.limit_w / W_PER_MW)
+    beside = energy.hosts_mwh + energy.network_mwh if of == COMPUTERS else 0.0
+    return gpu_hours.scaled((energy.boards_mwh + beside) / gpu_hours.median).widened(POWER_WIDTH)
 
 
 def jobs_json(found: Sequence[ComparedJob]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def figure_page(kind: str, config: Config, overrides: Sequence[str] = ()) -> str
         maps = [length_map(config, overrides, estimate)] if kind == HEAT_MAP else []
         return report_page(rl_content([step], maps), title=f"{step.rl.name}: {kind}", sections=RL_SECTIONS[kind])
     prediction = estimate(load(config, overrides), require_fit=False)
-    content = report_content([config], overrides, [prediction], [None])
+    content = report_content([config], overrides, [prediction], [None], [None])
     return report_page(content, title=f"{prediction.run.name}: {kind}", sections=SECTIONS[kind])
 
 

@@ -7,9 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predict.cli.options import add_check, add_json, add_settings, check_fit, log, print_answer
+from predict.cli.options import (
+    add_check,
+    add_json,
+    add_settings,
+    check_fit,
+    log,
+    print_answer,
+    require_output,
+    writing,
+)
 from predict.reports.learnt import left_out_text, plan_setting_text, widths_text
 from predict.reports.memory import misfit
+from predict.reports.pictures.error_plots import errors_figure
+from predict.reports.pictures.figure_file import SUFFIXES, save_figure
 from predict.reports.recipes import recipes_text
 from predict.reports.validation import (
     jobs_text,
@@ -22,9 +33,11 @@ from predict.reports.validation import (
 from predict.reports.validation_here import measured_rl_text, own_loads_text, validation_text
 from predict.step.prediction import Prediction
 from predict.validation.here import notes_on
+from predict.validation.published import configurations
 from predict.validation.sources import validate
 from regressors.accuracy.report import as_text as samples_text
 from sampling.errors import UserError
+from sampling.extras import require_library
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,7 +61,7 @@ examples:
   predict validate configs/runs/demo.yml
   predict validate this-machine --rounds 1
   predict validate samples
-  predict validate published --truth data/published/runs.csv
+  predict validate published --truth data/published/runs.csv --plot out/errors.svg
   predict validate configs/rl/this-machine/*.yml
   predict validate serving --truth docs/examples/serving --model formula
   predict validate configs/serving/this-machine/*.yml
@@ -74,6 +87,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--save", type=Path, metavar="FILE", help="recipes: keep the plans that are found there, and go on from them"
+    )
+    command.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="published: draw the errors over batch per GPU, sequence length, GPUs, precision and device, as .svg or .png",
     )
     add_check(command)
     add_json(command)
@@ -129,6 +148,8 @@ def _add_truth(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.plot is not None:
+        _require_plot(options)
     found = validate(
         *options.what,
         overrides=options.overrides,
@@ -148,12 +169,26 @@ def run(options: argparse.Namespace) -> None:
         report=log,
     )
     print_answer(options, found, lambda found: found.content, lambda found: TEXTS[found.answer](found.found))
+    if options.plot is not None:
+        with writing("--plot", options.plot):
+            save_figure(
+                lambda: errors_figure(configurations(found.found[0])), options.plot, title="errors of published runs"
+            )
+        log(f"wrote {options.plot}")
     if found.answer == "runs" and found.found.failed:
         failed, of = found.found.failed, len(found.found.predictions)
         raise UserError(
             f"{len(failed)} of {of} runs failed and have no row: {', '.join(failed)}; mend what is reported above, and the same command "
             "measures them alone"
         )
+
+
+def _require_plot(options: argparse.Namespace) -> None:
+    """UserError, before the work, where there is nothing to draw or no way to."""
+    if options.what != ["published"] or options.widths or options.leave_out:
+        raise UserError("--plot: draws the errors of `predict validate published`; remove it")
+    require_output("--plot", options.plot, SUFFIXES)
+    require_library("matplotlib")
 
 
 def _misfits(predictions: Sequence[Prediction]) -> list[str]:

@@ -85,13 +85,9 @@ def _load_of(routing: Any) -> Any:
     return ROUTINGS.get(routing, routing) if isinstance(routing, str) else routing
 
 
-def _measured(load: Any) -> Any:
-    return str(load) if isinstance(load, int | float) and not isinstance(load, bool) else load
-
-
 DOTTED: Mapping[str, Alias] = {
     f"{EXPERTS}.routing": Alias(section="execution", key="expert_load", convert=_load_of),
-    f"{EXPERTS}.load": Alias(section="execution", key="expert_load", convert=_measured),
+    f"{EXPERTS}.load": Alias(section="execution", key="expert_load"),
 }
 """Names of keys in sections that hold nothing else."""
 

@@ -91,7 +91,8 @@ def key_schema(key: Key, doc: str) -> dict[str, Any]:
         return section_schema(key.of, doc)
     schema: dict[str, Any] = {"description": doc}
     if key.choices and key.pattern:
-        schema["anyOf"] = [{"enum": list(key.choices())}, {"type": "string", "pattern": f"^{key.pattern}$"}]
+        schema["anyOf"] = [{"enum": list(key.choices())}, {"type": "string", "pattern": f"^({key.pattern})$"}]
+        schema["anyOf"] += [{"type": "number"}] if key.takes_number else []
     elif key.choices:
         schema["enum"] = list(key.choices())
     elif key.kind == "integer":

@@ -249,21 +249,27 @@ def _flat(values: Mapping[str, Values]) -> Values:
     return {key: value for of_section in values.values() for key, value in of_section.items()}
 
 
+def _as_run(model: ModelSpec, execution: Execution, task: str) -> ModelSpec:
+    """The model as a run has it: with the layers that stay wide, and, where its head makes one number, no matrix over the vocabulary."""
+    with_head = replace(model, tied=True) if task == REWARD else model
+    return with_head.with_wide_ends(execution.wide_first_layers, execution.wide_last_layers)
+
+
 def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingRun:
     plan, schedule = Plan(**values["plan"]), values["plan"]["schedule"]
     batch, real = batch_in_rows(values["batch"], plan)
     cluster = dict(values["cluster"])
     calibration = cluster.pop("calibration", None)
+    execution = Execution(**values["execution"])
     run = TrainingRun(
         name=name,
-        # a head of one number has no matrix over the vocabulary
-        model=replace(model, tied=True) if values["tuning"]["task"] == REWARD else model,
+        model=_as_run(model, execution, values["tuning"]["task"]),
         cluster=load_cluster(**cluster),
         plan=plan,
         batch=batch,
         real=real,
         precision=values["precision"]["precision"],
-        execution=Execution(**values["execution"]),
+        execution=execution,
         adapters=Adapters(**values["adapters"]),
         offload=Offload(**values["offload"]),
         tuning=(tuning := Tuning(**values["tuning"])),

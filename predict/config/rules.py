@@ -9,6 +9,7 @@ from typing import Any
 
 from predict.huggingface.families.family import MOST_LAYERS
 from predict.layers.adapters import unknown_targets
+from predict.layers.routing import is_number
 from predict.model.spec import ModelSpec
 from predict.rank.share import NARROW, WIDER, padded_vocabulary
 from predict.run.adapters import Adapters
@@ -19,6 +20,7 @@ from predict.run.offload import GPU
 from predict.run.plan import AUTO, BEST, Plan
 from predict.run.stages import split_layers
 from predict.run.tuning import DISTILL, REWARD, SFT
+from sampling.arithmetic.expert_rows import BALANCED
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, divisors, near_multiples, shown
 from sampling.hardware.cluster import hardware_facts
@@ -220,8 +222,10 @@ def load_is_of_the_experts(expert_load: str, model: ModelSpec) -> Problems:
         counts = [float(count) for count in expert_load.split(",")]
         if len(counts) != experts or sum(counts) == 0:
             yield f"{len(counts)} counts for {experts} experts; give one for each, not all 0, or balanced"
-    elif expert_load != "balanced" and not experts:
+    elif expert_load != BALANCED and not experts:
         yield f"{expert_load}, but {model.name} has no experts; remove it"
+    elif is_number(expert_load) and not 1 <= float(expert_load) <= experts:
+        yield f"{expert_load} is not the load of a busiest rank over the mean, which is from 1 to the {experts} experts; give that"
 
 
 # Rules of the hardware: which dtypes it computes in, and how a CPU's cores are shared.
@@ -249,6 +253,32 @@ def hardware_runs_the_kernel(attention: str, hardware: str) -> Problems:
     architecture = hardware_facts(hardware).architecture
     if architecture not in RUNS_ON.get(attention, (architecture,)):
         yield f"{attention} runs on {' and '.join(RUNS_ON[attention])}, not on {architecture}; set best, or another kernel"
+
+
+FP8_KERNELS = ("best", "cudnn", "fa3")
+
+
+@rule("execution.fp8_attention")
+def attention_runs_in_fp8(fp8_attention: bool, attention: str, precision: str, hardware: str) -> Problems:
+    if not fp8_attention:
+        return
+    if attention not in FP8_KERNELS:
+        yield f"true, but {attention} has no products in fp8; set execution.attention to one of {', '.join(FP8_KERNELS)}"
+    elif precision not in ("bf16", *NARROW):
+        yield f"true, but activations are in {precision}, not in bf16; set it to false"
+    elif "fp8" not in hardware_facts(hardware).peak_tflops:
+        yield f"true, but {hardware_facts(hardware).name} does not compute in fp8; set it to false"
+
+
+@rule("execution.wide_first_layers")
+def wide_layers_are_of_narrow_runs(
+    wide_first_layers: int, wide_last_layers: int, precision: str, layers: int
+) -> Problems:
+    wide = wide_first_layers + wide_last_layers
+    if wide and precision not in NARROW:
+        yield f"{wide} layers stay in 16 bits beside those of fp8 or four bits, but precision is {precision}; set it to 0"
+    elif wide > layers:
+        yield f"{wide} layers stay in 16 bits with execution.wide_last_layers, of {layers}; set fewer"
 
 
 @rule("execution.fp8_recipe")

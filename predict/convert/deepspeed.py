@@ -253,5 +253,9 @@ def read_sections(given: Arguments) -> dict[str, Any]:
     """The keys of a run config that the JSON gives; dp where its three batch sizes are."""
     found = read_settings(JSON, given)
     batch = {key: value for key, value in found.get("batch", {}).items() if value}
-    execution = {**found["execution"], "framework": FRAMEWORK}
-    return {"plan": found["plan"], "batch": batch, "precision": found["precision"][""], "execution": execution}
+    return {
+        "plan": found["plan"],
+        "batch": batch,
+        "precision": found["precision"][""],
+        "execution": found.get("execution", {}),
+    }

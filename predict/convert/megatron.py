@@ -196,9 +196,10 @@ FLASH_OF: Mapping[str, str] = {"hopper": "fa3"}
 """Architecture → the kernel that Transformer Engine takes for `--attention-backend flash` where it is installed."""
 OLDER_FLASH = "fa2"
 BACKENDS: Mapping[str, str] = {"best": "auto", "fa2": FLASH, "fa3": FLASH, "cudnn": "fused", "unfused": "unfused"}
+FULL_ITERATION = "full_iteration"
 GRAPHS: Mapping[str, Mapping[str, str]] = {
     "layers": {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": "attn"},
-    "full": {"cuda_graph_impl": "local", "cuda_graph_scope": "full_iteration"},
+    "full": {"cuda_graph_impl": "local", "cuda_graph_scope": FULL_ITERATION},
 }
 RECIPES = ("tensorwise", "delayed", "mxfp8", "blockwise")
 PRECISIONS: Mapping[str, Mapping[str, Any]] = {
@@ -248,6 +249,18 @@ def _read_gradients(given: Arguments) -> str:
     if given.switch("fp16"):
         return "fp32" if in_fp32 else "fp16"
     return "bf16" if in_bf16 else "fp32"
+
+
+WIDE_ENDS = "first_last_layers_bf16"
+
+
+def _wide_layers(key: str, name: str) -> Setting:
+    """Layers at one end that stay in 16 bits; one where Megatron's switch is given alone."""
+    return setting(
+        f"execution.{key}",
+        write=lambda value, run: {WIDE_ENDS: True, name: value} if run.execution.wide_layers else {},
+        read=lambda given: (1 if (found := given.count(name)) is None else found) if given.switch(WIDE_ENDS) else 0,
+    )
 
 
 def _recipe(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
@@ -366,11 +379,16 @@ def _graphs(value: str, run: TrainingRun) -> Mapping[str, Any]:
 
 
 def _read_graphs(given: Arguments) -> str:
-    scope, impl = given.text("cuda_graph_scope", "full"), given.text("cuda_graph_impl", "none")
+    scope = given.text("cuda_graph_scope", "") or given.text("cuda_graph_modules", "")
     older = [given.switch(name) for name in ("external_cuda_graph", "enable_cuda_graph")]
-    if impl == "none" and not any(older):
+    return graphs_of(given.text("cuda_graph_impl", "local" if any(older) else "none"), scope)
+
+
+def graphs_of(impl: str, scope: str) -> str:
+    """`execution.cuda_graphs` of Megatron's implementation of graphs, which names whole steps since 2026, and of their scope."""
+    if impl == "none":
         return "none"
-    return "full" if scope == "full_iteration" else "layers"
+    return "full" if FULL_ITERATION in (impl, scope) else "layers"
 
 
 def _of_mixtures(key: str, name: str) -> Setting:
@@ -428,8 +446,11 @@ EXECUTION: tuple[Setting, ...] = (
     setting("execution.overlap_ep", write=_overlap_ep, read=_read_overlap_ep),
     setting("execution.dispatch", write=_dispatch, read=_read_dispatch),
     setting("execution.attention", write=_attention, read=_read_attention),
+    _switch("fp8_attention", "fp8_dot_product_attention"),
     setting("execution.gradient_dtype", write=_gradients, read=_read_gradients),
     setting("execution.fp8_recipe", write=_recipe, read=_read_recipe),
+    _wide_layers("wide_first_layers", "num_layers_at_start_in_bf16"),
+    _wide_layers("wide_last_layers", "num_layers_at_end_in_bf16"),
     setting(
         "execution.fp8_weights",
         write=_fp8_weights,

@@ -18,6 +18,7 @@ from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call
 from sampling.cells.matrices import Matrix, attention_matrices, products_on_rank
+from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.attention import UNPACKED, DecodeAttention
 from sampling.operators.attention import Attention as AttentionCall
 from sampling.operators.gemm import BatchedGemm
@@ -169,12 +170,16 @@ def rotary(rank: RankShare, heads: int, width: int) -> Works:
 def core_calls(
     rank: RankShare, heads: int, kv_heads: int, head_dim: int, *, window: int = 0, value_dim: int = 0
 ) -> Works:
-    """Attention itself; a rank of cp does an even share of it, in a ring as one piece for each of its ranks (`_in_ring`)."""
+    """Attention itself; a rank of cp does an even share of it, in a ring as one piece for each of its ranks (`_in_ring`).
+
+    Within a window it is an even share in a ring too: most pieces hold no key that a query sees, and no ring of the frameworks runs a
+    window in pieces (Transformer Engine refuses windows with `p2p`: context_parallel.py, attn_forward_func_with_cp).
+    """
     batch, execution = rank.run.batch, rank.execution
     if execution.attention == "unfused":
         return _unfused(rank, heads, head_dim, value_dim or head_dim)
     attention = AttentionCall(
-        dtype=rank.dtype,
+        dtype=FP8 if execution.fp8_attention else rank.dtype,
         batch=batch.micro,
         seq_len=batch.seq_len,
         heads=heads,
@@ -183,12 +188,25 @@ def core_calls(
         causal=True,
         window=_window(window, batch.seq_len),
         value_dim=value_dim,
-        kernel=execution.attention_kernel,
+        kernel=execution.attention_kernel_on(rank.run.cluster.gpu.architecture),
     )
     calls = attended(rank.run, attention, window=window)
+    own = heads * head_dim + kv_heads * (head_dim + attention.value_head_dim)
+    narrowed = _to_fp8(rank, own) if execution.fp8_attention else ()
     if rank.plan.cp > 1 and rank.plan.cp_method == "ring" and not window:
-        return _in_ring(rank, calls)
-    return tuple((call, share / rank.plan.cp) for call, share in calls)
+        return (*narrowed, *_in_ring(rank, calls))
+    return (*narrowed, *((call, share / rank.plan.cp) for call, share in calls))
+
+
+FP8 = "fp8"
+READS_TO_FP8 = 2
+"""Reads of a tensor that is brought to fp8: for its largest element, and to be written anew (Transformer Engine, current scaling)."""
+
+
+def _to_fp8(rank: RankShare, width: int) -> Works:
+    """Queries, keys and values on their way to fp8, `width` wide together on this rank; in the backward, gradients as wide."""
+    moved = (READS_TO_FP8 * rank.item_bytes + DTYPE_BYTES[FP8]) * rank.tokens * width
+    return ((Stream(dtype=rank.dtype, size_bytes=moved), 1),)
 
 
 RESCALED_PASSES = 3
@@ -197,9 +215,8 @@ RESCALED_PASSES = 3
 
 def _in_ring(rank: RankShare, calls: tuple[tuple[AttentionCall, float], ...]) -> Works:
     """The pieces of a ring: a rank's queries over its own keys, and then over as many pairs with the keys of each other rank, since each
-    rank holds an early and a late chunk. They run on two streams, one piece's blocks beside the last of the other's, as those of one
-    call would; what they leave is rescaled to one output (Transformer Engine, attention/dot_product_attention/context_parallel.py,
-    AttnFuncWithCPAndKVP2P)."""
+    rank holds an early and a late chunk. Each is a kernel of its own; what they leave is rescaled to one output (Transformer Engine,
+    attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVP2P)."""
     cp = rank.plan.cp
     pieces = tuple(_piece(call, share, cp) for call, share in calls)
     first = calls[0][0]
@@ -209,9 +226,9 @@ def _in_ring(rank: RankShare, calls: tuple[tuple[AttentionCall, float], ...]) ->
 
 
 def _piece(whole: AttentionCall, share: float, cp: int) -> tuple[AttentionCall, float]:
-    """A rank's pieces as one call, which has the squares of a share of the whole sequence."""
+    """A piece, which has the squares of a share of the whole sequence, and how often a rank runs one."""
     tokens = max(1, whole.seq_len // cp)
-    return replace(whole, batch=whole.batch * cp, seq_len=tokens), share * (whole.seq_len / (cp * tokens)) ** 2
+    return replace(whole, seq_len=tokens), cp * share * (whole.seq_len / (cp * tokens)) ** 2
 
 
 def attended(run: TrainingRun, whole: AttentionCall, *, window: int = 0) -> tuple[tuple[AttentionCall, float], ...]:
@@ -295,9 +312,10 @@ def core_saved(
 
     `storage`: bytes that share the storage of the values. `if_recomputed`: what else drops queries, keys and values.
     """
+    in_fp8 = DTYPE_BYTES[FP8] / sizes.item if sizes.rank.execution.fp8_attention else 1.0
     arguments = SavedTensors(
         component=CORE,
-        kept=heads.queries + heads.keys + heads.values + storage,
+        kept=in_fp8 * (heads.queries + heads.keys + heads.values) + storage,
         if_recomputed=if_recomputed or {},
     )
     if sizes.rank.execution.attention == "unfused":

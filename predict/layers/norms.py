@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
 
+NORM = "norm"
+"""The component of what norms of the residual stream keep."""
+
 
 def norm_bytes(sizes: Sizes, rows: float, width: int) -> float:
     """Bytes that a norm keeps (torch 2.13's saved tensors; byte-equal for transformers 5.23).
@@ -47,7 +50,7 @@ def norm(sizes: Sizes, *, is_module: bool = True, shares_input: bool = False) ->
     in_torch = sizes.model.norm == "rms" and not sizes.fused_norm
     copies = FP32 * sizes.rows * sizes.hidden
     return SavedTensors(
-        component="norm",
+        component=NORM,
         kept=kept,
         if_recomputed={"layernorm": min(kept, stream)}
         if is_module or not sizes.profile.frees_recomputed_outputs

@@ -27,7 +27,7 @@ def busiest_rank(load: str, experts: Experts, ep: int) -> float:
     `load` is one of
 
     - balanced;
-    - a number, measured;
+    - a number, measured: 1 or more, and on few ranks no more than their number;
     - untouched: nothing is known of a router that nothing balances but how far published ones went;
     - natural: the loads of experts spread independently of each other, so that a rank with many evens them out;
     - power_law_A: ranks hold the experts in turns, the most popular first;
@@ -40,7 +40,7 @@ def busiest_rank(load: str, experts: Experts, ep: int) -> float:
     if load == UNTOUCHED:
         return min(float(ep), math.sqrt(UNTOUCHED_MOST))
     if is_number(load):
-        return min(float(ep), max(1.0, float(load)))
+        return min(float(ep), float(load))
     if load == NATURAL:
         spread = BUSIEST_EXPERT / _highest_of(EXPERTS_THERE)
         return min(float(ep), 1 + _highest_of(ep) * spread / math.sqrt(experts.count / ep))

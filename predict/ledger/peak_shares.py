@@ -60,7 +60,9 @@ def _share(run: TrainingRun, heading: str, dtype: str, members: list[OperatorTim
         reached=sum(each.flops for each in members)
         / (gpu.peak_flops_per_us(dtype) * sum(each.total_us for each in members)),
         backward=_backward(members),
-        kernel=kernel_in_words(execution.attention_kernel, gpu.architecture) if heading == "attention" else "",
+        kernel=kernel_in_words(execution.attention_kernel_on(gpu.architecture), gpu.architecture)
+        if heading == "attention"
+        else "",
     )
 
 

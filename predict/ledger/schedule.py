@@ -146,7 +146,7 @@ class ScheduleBook:
 
 def schedule_book(prediction: Prediction, items: Iterable[StepItem]) -> ScheduleBook:
     run = prediction.run
-    overhead_us = float(run.execution.step_overhead_us)
+    overhead_us = float(run.execution.beside_work_us)
     return ScheduleBook(
         schedule=run.plan.schedule,
         global_batch=run.batch.global_,

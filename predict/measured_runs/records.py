@@ -105,7 +105,7 @@ def record_of(
             median_us=stated.median_us,
             low_us=stated.low_us,
             high_us=stated.high_us,
-            peak_bytes=float(predicted.memory.worst.allocated),
+            peak_bytes=float(predicted.memory.worst.counted),
         ),
         described=dump_run(replace(run, calibration=None)),
         doubt=doubt,

@@ -10,7 +10,8 @@ from predict.layers.adapters import frozen_saved
 from predict.layers.embedding import saved_by_embedding
 from predict.layers.head import saved_by_head, saved_by_joining
 from predict.layers.layer import REPEATED, ROTARY_TABLES, kept_by_layer, saved_by_layer
-from predict.layers.norms import keeps_its_input
+from predict.layers.norms import NORM, keeps_its_input
+from predict.layers.part import parts_of
 from predict.layers.saved_tensors import (
     Saved,
     Sizes,
@@ -57,6 +58,8 @@ class Activations:
     """Peak of the forward beyond the kept bytes."""
     backward_working_bytes: float
     """Peak of the backward beyond the kept bytes: gradients of activations, and the tensors of a repeated forward."""
+    in_graphs_bytes: float = 0.0
+    """Of the kept bytes, those that lie in the pool of the layer's CUDA graphs."""
 
     @property
     def kept_bytes(self) -> float:
@@ -78,13 +81,25 @@ def unit_activations(rank: RankShare, profile: MemoryProfile, unit: Unit) -> Act
 
 def layer_activations(rank: RankShare, kind: LayerKind, profile: MemoryProfile, *, recompute: str) -> Activations:
     """One layer under recompute `none`, `selective`, `ops` or `full` (`kept_by_layer`), without what waits on the host."""
-    sizes = Sizes(rank=rank, profile=profile)
+    sizes = Sizes(rank=rank.of_layer(kind), profile=profile)
     saved = saved_by_layer(sizes, kind)
     if recompute in REPEATED:
         found = _repeated(sizes, saved, kept_by_layer(sizes, kind, recompute))
     else:
-        found = _activations(sizes, saved, rank.plan.modules_recomputed if recompute == "selective" else ())
+        modules = rank.plan.modules_recomputed if recompute == "selective" else ()
+        found = replace(_activations(sizes, saved, modules), in_graphs_bytes=_in_graphs(sizes, kind, modules))
     return _without_waiting(found, rank.run.offload.activation_share)
+
+
+def _in_graphs(sizes: Sizes, kind: LayerKind, recomputed: Sequence[str]) -> float:
+    """Bytes that the mixer saves where its layer is launched as a CUDA graph. Its input, which the norm keeps, is the graph's own
+    static one, and the rotary tables come from outside (Megatron-Core, transformer/cuda_graphs.py; Transformer Engine, graph.py,
+    make_graphed_callables: static_input_surface)."""
+    if sizes.rank.execution.cuda_graphs != "layers":
+        return 0.0
+    mixer, _ = parts_of(sizes.model, kind)
+    kept = kept_by_component(mixer.saved_tensors(sizes), recomputed)
+    return sum(size for component, size in kept.items() if component not in (NORM, ROTARY_TABLES))
 
 
 def _activations(sizes: Sizes, saved: Saved, recomputed: Sequence[str] = ()) -> Activations:
@@ -153,6 +168,8 @@ class ChunkMemory:
     backward: Instant
     first_backward: Instant
     gradients: float
+    in_graphs: float = 0.0
+    """Of the kept bytes, those in the pool of CUDA graphs."""
 
     @property
     def backward_working(self) -> float:
@@ -198,6 +215,7 @@ class ChunkCounter:
             backward=backward,
             first_backward=first,
             gradients=sum(unit.gradients for unit in units),
+            in_graphs=sum(unit.activations.in_graphs_bytes for unit in units),
         )
 
     def units(self, chunk: ChunkUnits) -> list[UnitMemory]:

@@ -49,6 +49,11 @@ class Unit:
     recompute: str = "none"
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether its products are in the run's precision: a layer's, unless they stay wide."""
+        return self.kind is not None and not self.kind.wide
+
+    @property
     def name(self) -> str:
         """The name that benchmarks and reports give it: embedding, full_dense, full_moe, head."""
         return self.kind.name if self.kind else self.role
@@ -246,7 +251,7 @@ def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: 
 
 def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> StateBytes:
     """The state of a unit: of weights that stay as they are beside adapters, neither gradients nor moments."""
-    each = bytes_per_parameter(run, profile, is_layers=unit.role == "layer")
+    each = bytes_per_parameter(run, profile, is_layers=unit.is_narrow)
     zero, trained, base = run.plan.zero, trained_of_unit(run, unit), base_of_unit(run, unit)
     stays = weight_bytes(run) * _sharded_elements(unit.weights, groups) if _stays_gathered(run, profile, unit) else 0
 
@@ -309,10 +314,10 @@ def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups:
     """The whole weights of a unit, which ZeRO-3 gathers before its forward and again before its backward."""
     if run.plan.zero < 3 or _stays_gathered(run, profile, unit):
         return 0.0
-    if unit.role == "layer" and is_primary_fp8(run):
+    if unit.is_narrow and is_primary_fp8(run):
         return narrow_weight_bytes(run) * _sharded_elements(unit.weights, groups)
     scaled_whole = run.precision == "fp8" and run.execution.fp8_recipe in ("", "tensorwise")
-    in_fp8 = profile.fp8_gather and scaled_whole and unit.role == "layer"
+    in_fp8 = profile.fp8_gather and scaled_whole and unit.is_narrow
     held = _sharded_elements(base_of_unit(run, unit) + trained_of_unit(run, unit), groups)
     few = _sharded_elements(quantised_of_unit(run, unit), groups)
     item = DTYPE_BYTES["fp8"] if in_fp8 else weight_bytes(run)

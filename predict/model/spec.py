@@ -6,7 +6,7 @@ The parts themselves are in `predict/layers`, one file each; `predict/huggingfac
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from sampling.cells.matrices import Matrix
@@ -21,11 +21,13 @@ class LayerKind:
     name of another mixer in `predict/layers`."""
     sparse: bool = False
     """The feed-forward is a mixture of experts, or whichever the model has in place of the dense MLP."""
+    wide: bool = False
+    """Its products run in the dtype of the activations, whatever the run's precision."""
 
     @property
     def name(self) -> str:
-        """The name in benchmarks and reports: full_dense, full_moe, sliding_dense, …"""
-        return f"{self.mixer}_{'moe' if self.sparse else 'dense'}"
+        """The name in benchmarks and reports: full_dense, full_moe, sliding_dense, full_dense_wide, …"""
+        return f"{self.mixer}_{'moe' if self.sparse else 'dense'}{'_wide' if self.wide else ''}"
 
 
 DENSE = LayerKind()
@@ -265,6 +267,13 @@ class ModelSpec:
     def kinds(self) -> tuple[LayerKind, ...]:
         """The kind of each layer, first to last."""
         return self.layer_kinds or (DENSE,) * self.layers
+
+    def with_wide_ends(self, first: int, last: int) -> ModelSpec:
+        """The model whose first and last layers are wide."""
+        kinds = [
+            replace(kind, wide=place < first or place >= self.layers - last) for place, kind in enumerate(self.kinds())
+        ]
+        return replace(self, layer_kinds=tuple(kinds)) if first or last else self
 
     @property
     def q_width(self) -> int:

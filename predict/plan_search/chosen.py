@@ -30,7 +30,7 @@ def chosen_run(run: TrainingRun, estimate: Callable[[TrainingRun], Any], *, requ
     space = legal_plans(opened(replace(run, plan=replace(run.plan, **settings)), choices))
     if not len(space.rows):
         reason = next(iter(space.left_out.values()))
-        raise InfeasibleError(f"plan.{automatic[0]}: no value of auto is legal: {reason.example}")
+        raise InfeasibleError(f"plan.{automatic[0]}: auto has no legal value: {reason.example}")
     tries = [("time", 1.0)] if is_best and require_fit else [("time", 1.0), ("memory", float("inf"))]
     for objective, share in tries:
         found = best_plans(
@@ -41,5 +41,5 @@ def chosen_run(run: TrainingRun, estimate: Callable[[TrainingRun], Any], *, requ
         if found.best:
             return found.run(found.best[0])
     raise InfeasibleError(
-        f"plan.{automatic[0]}: no value of auto fits the memory of the device under a schedule; change another key of the plan"
+        f"plan.{automatic[0]}: auto has no value that fits the device's memory under any schedule; change another key of the plan"
     )

@@ -83,7 +83,8 @@ def _most(rank: RankShare) -> float:
 def exchange_of_keys(rank: RankShare, query_width: int, key_value_width: int) -> tuple[Exchange, ...]:
     """Exchanges of a mixer whose queries and outputs are `query_width` wide on this rank, and whose keys and values are
     `key_value_width` wide together."""
-    group, of_width = rank.groups.cp, rank.item_bytes * rank.tokens
+    group = rank.groups.cp
+    of_width = (DTYPE_BYTES["fp8"] if rank.execution.fp8_attention else rank.item_bytes) * rank.tokens
     keys, queries = of_width * key_value_width, of_width * query_width
     if group.ranks == 1:
         return ()

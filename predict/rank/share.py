@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from predict.model.spec import LayerKind, ModelSpec
@@ -56,6 +56,10 @@ class RankShare:
     """A rank's share: `tokens` of a microbatch pass through its products, `rows` through its norms and residuals."""
 
     run: TrainingRun
+
+    def of_layer(self, kind: LayerKind) -> RankShare:
+        """The share of a layer of a kind, whose products may stay in 16 bits."""
+        return RankShare(run=replace(self.run, precision=self.dtype)) if kind.wide else self
 
     @cached_property
     def groups(self) -> Groups:

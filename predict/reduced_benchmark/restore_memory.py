@@ -11,12 +11,19 @@ run's activations only, and so counts what they were short of twice: in the scal
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from predict.memory.estimate import MemoryEstimate, MemoryModel, Verdict, memory_of, probability_of, verdict_of
+from predict.memory.estimate import (
+    MemoryEstimate,
+    MemoryModel,
+    Verdict,
+    memory_of,
+    probability_of,
+    upper_of,
+    verdict_of,
+)
 from predict.reduced_benchmark.benchmark_file import MemoryBenchmark
 from predict.run.training_run import TrainingRun
 
@@ -54,10 +61,10 @@ class RestoredMemory:
         benchmark's own, or the simulated estimate's where its margin and widths are wider."""
         device = estimate.worst.device
         point = self.point_bytes + device
-        width = math.hypot(estimate.safety_margin * point, estimate.worst.width)
+        upper = upper_of(point, estimate.safety_margin * point, estimate.worst.width)
         return RestoredMemory(
             point_bytes=point,
-            upper_bytes=max(self.upper_bytes + device, point + width),
+            upper_bytes=max(self.upper_bytes + device, upper),
             terms={**self.terms, "device_bytes": device},
         )
 

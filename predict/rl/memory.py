@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from predict.interval import Interval
-from predict.memory.estimate import SAFETY_MARGIN, Verdict, probability_of, verdict_of
+from predict.memory.estimate import SAFETY_MARGIN, Verdict, probability_of, upper_of, verdict_of
 from predict.rl.phases import NAMES
 from predict.rl.section import COLOCATED
 from predict.rl.training import moved_bytes, moved_time
@@ -58,7 +57,7 @@ class Moment:
         """The peak that 95 % of runs stay below, as of a training run. An engine sizes its cache by what it finds left, so that has no
         error of its own."""
         counted = self.peak - self.terms.get("kv_cache", 0.0)
-        return self.peak + math.hypot(SAFETY_MARGIN * counted, self.trainer_width)
+        return upper_of(self.peak, SAFETY_MARGIN * counted, self.trainer_width)
 
     @property
     def fits_probability(self) -> float:

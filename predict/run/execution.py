@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from sampling.arithmetic.expert_rows import BALANCED
 from sampling.files.schema import Key, one_of
 from sampling.operators.experts import PER_EXPERT
 
@@ -23,9 +24,10 @@ OF_MIXTURES = (
 )
 """Settings that move a mixture of experts alone."""
 ATTENTION_KERNELS = ("best", "fa1", "fa2", "fa3", "fa4", "cudnn", "sdpa", "flex", "triton", "unfused")
-CUDNN_IN_TORCH = "2025-08"
-"""Month of torch 2.8, from which scaled_dot_product_attention takes cuDNN's kernel first on Hopper and Blackwell
-(aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention), before which FlashAttention-2 is its first."""
+CUDNN_IN_TORCH, CUDNN_FIRST_ON = "2025-08", ("hopper", "blackwell")
+"""Month of torch 2.8, from which scaled_dot_product_attention takes cuDNN's kernel first, and the architectures where it does: compute
+capabilities 9.0 and 10.0, later 10.3 too (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention).
+FlashAttention-2 is its first before and elsewhere."""
 IN_TURN = "in_turn"
 NATURAL = "natural"
 UNTOUCHED = "untouched"
@@ -56,8 +58,10 @@ class Execution:
     """The framework whose settings hold where none is given: `torch` times whole layers of this project's own plain modules,
     the others are made of operators. Default: torch on a CPU, else megatron-core."""
     attention: Annotated[str, one_of(*ATTENTION_KERNELS)] = "best"
-    """Attention kernel: the device's best, one by name, `sdpa` (the one that torch's scaled_dot_product_attention takes, by the month in
-    `stack`), or `unfused` (two products with softmax between them)."""
+    """Attention kernel: the device's best, one by name, `sdpa` (the one that torch's scaled_dot_product_attention takes on the device, by
+    the month in `stack`), or `unfused` (two products with softmax between them)."""
+    fp8_attention: bool = False
+    """Queries, keys and values are brought to fp8 for the products of attention (Megatron's fp8_dot_product_attention)."""
     elementwise: Annotated[str, one_of("fused", "eager")] = "fused"
     """`fused` activations, rotary embedding and LayerNorms, or one `eager` kernel after the other."""
     fuse_rms_norm: bool = True
@@ -94,6 +98,10 @@ class Execution:
     """Factor on the part of overlapped communication that compute does not hide, from a calibration."""
     fp8_recipe: Annotated[str, one_of(*RECIPES)] = ""
     """How fp8 products are scaled; empty for tensorwise."""
+    wide_first_layers: int = 0
+    """First layers whose products stay in 16 bits in a run of fp8 or four bits (Megatron's num_layers_at_start_in_bf16)."""
+    wide_last_layers: int = 0
+    """The same of the last layers (num_layers_at_end_in_bf16)."""
     gradient_dtype: Annotated[str, one_of("fp32", "bf16", "fp16")] = "fp32"
     """Dtype in which gradients are added up over microbatches and reduced over replicas: fp32, or the weights' 16 bits."""
     fuse_gradients: bool = True
@@ -120,6 +128,8 @@ class Execution:
     allocator: Annotated[str, one_of("", *ALLOCATORS)] = ""
     """How torch's allocator takes memory from the device: in segments of fixed size, or in expandable ones (PYTORCH_CUDA_ALLOC_CONF:
     expandable_segments), which leave less of it unused; empty for the framework's."""
+    optimizer_launch_us: Annotated[float, Key(maximum=1e6)] = 0.0
+    """µs in which the host launches the optimizer of a step that is one graph up to there (`cuda_graphs: full`), while the device waits."""
     clip_gradients: bool = True
     """The step ends with the norm of all gradients."""
     loss_scaling: bool = False
@@ -168,12 +178,17 @@ class Execution:
     split_p2p: bool = True
     """Each tensor-parallel rank sends its share of an activation, and the receivers gather it."""
     expert_load: Annotated[
-        str, one_of("balanced", NATURAL, UNTOUCHED, pattern=r"power_law_\d+(\.\d+)?|\d+(\.\d+)?(,\s*\d+(\.\d+)?)*")
-    ] = "balanced"
+        str,
+        Key(
+            choices=lambda: (BALANCED, NATURAL, UNTOUCHED),
+            pattern=r"power_law_\d+(\.\d+)?|\d+(\.\d+)?(,\s*\d+(\.\d+)?)*",
+            takes_number=True,
+        ),
+    ] = BALANCED
     """How tokens fall on experts: balanced, as benchmarks force it (Megatron's moe_router_force_load_balancing); natural, as a trained
     router with an auxiliary loss leaves it; untouched, as a router does that nothing balances; power_law_A; the measured load of the
-    busiest rank of ep over the mean, as 1.4, which is `experts.load: 1.4` too; or how often each expert is chosen, separated by commas.
-    The first two are `experts.routing: forced` and `natural` too."""
+    busiest rank of ep over the mean, as 1.4, from 1 to the number of experts, which is `experts.load: 1.4` too; or how often each expert
+    is chosen, separated by commas. The first two are `experts.routing: forced` and `natural` too."""
     stragglers: bool = False
     """Ranks wait for the slowest of them, and wait longer the more ranks there are."""
 
@@ -182,11 +197,21 @@ class Execution:
         """Dtype in which gradients cross the network."""
         return self.reduction_dtype or self.gradient_dtype
 
-    @property
-    def attention_kernel(self) -> str:
-        """The kernel of attention by its own name; empty for the device's best."""
-        named = {"best": "", "sdpa": "fa2" if "" < self.stack < CUDNN_IN_TORCH else "cudnn"}
+    def attention_kernel_on(self, architecture: str) -> str:
+        """The kernel of attention by its own name on GPUs of an architecture; empty for the device's best."""
+        has_cudnn_first = architecture in CUDNN_FIRST_ON and not "" < self.stack < CUDNN_IN_TORCH
+        named = {"best": "", "sdpa": "cudnn" if has_cudnn_first else "fa2"}
         return named.get(self.attention, self.attention)
+
+    @property
+    def beside_work_us(self) -> float:
+        """µs of a step in which the device waits for the host, whatever the work: its overhead, and the launches that no graph has."""
+        return self.step_overhead_us + (self.optimizer_launch_us if self.cuda_graphs == "full" else 0.0)
+
+    @property
+    def wide_layers(self) -> int:
+        """Layers at both ends whose products stay in 16 bits."""
+        return self.wide_first_layers + self.wide_last_layers
 
     @property
     def whole_layers(self) -> bool:

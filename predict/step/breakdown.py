@@ -191,7 +191,7 @@ def step_breakdown(
                     ledgers.append({name: time_us * count[kind] for name, time_us in ledger.items()})
         per_rank.append(add_up(ledgers))
     mean = {name: time_us / len(ranks) for name, time_us in add_up(per_rank).items()}
-    overhead_us = float(run.execution.step_overhead_us)
+    overhead_us = float(run.execution.beside_work_us)
     waited_us = (step_us - overhead_us) * (1 - 1 / stragglers_factor(run))
     beside = {name: time_us for name, time_us in {STRAGGLERS: waited_us, OVERHEAD: overhead_us}.items() if time_us}
     idle_us = step_us - sum(mean.values()) - waited_us - overhead_us

@@ -279,7 +279,7 @@ def _require_rows_as_calibrated(run: TrainingRun, prices: Prices) -> None:
 def whole_step_us(run: TrainingRun, ranks: tuple[PricedRank, ...], timeline: Timeline) -> float:
     """The slowest rank's pipeline, gradients and optimizer, waiting for stragglers, and the overhead of a step, in µs; `ranks` have
     the timeline's windows."""
-    return step_time_us(timeline, ranks) * stragglers_factor(run) + run.execution.step_overhead_us
+    return step_time_us(timeline, ranks) * stragglers_factor(run) + run.execution.beside_work_us
 
 
 def compose(

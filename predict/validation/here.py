@@ -218,7 +218,7 @@ def row_of(validated: ValidatedRun, prediction: Prediction, measured: Measuremen
         feasible=prediction.feasible,
         device=measured.device,
         pace=pace_over(prediction, measured.references),
-        predicted_allocated_bytes=prediction.memory.worst.allocated if measured.device else None,
+        predicted_allocated_bytes=prediction.memory.worst.counted if measured.device else None,
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from predict.config.load import build
+from predict.convert.megatron import graphs_of
 from predict.huggingface.families.family import MOST_LAYERS
 from predict.layers.attention import Attention
 from predict.layers.dense import Dense
@@ -182,6 +183,7 @@ def _execution(row: PublishedRow) -> dict[str, Any]:
         "fuse_loss": _flag(row, "cross-entropy-loss-fusion") == "1",
         "expert_products": PER_EXPERT if _flag(row, "moe-grouped-gemm") == "1" else IN_TURN,
         "blas_workspace_mib": BLAS_WORKSPACE_MIB,
+        "cuda_graphs": graphs_of(_flag(row, "cuda-graph-impl") or "none", _flag(row, "cuda-graph-scope")),
     }
 
 

@@ -26,7 +26,7 @@ STATE, PEAK = "state", "peak"
 FIGURES = ("peak_mem_gib", "peak_mem_gb", megatron_tests.STATE, megatron_tests.PEAK)
 """Columns that state memory."""
 COUNTERS: dict[str, Callable[[RankMemory], float]] = {
-    "allocated": lambda rank: rank.allocated,
+    "allocated": lambda rank: rank.counted,
     "reserved": lambda rank: rank.reserved,
     "nvidia-smi": lambda rank: rank.peak,
 }
@@ -131,7 +131,7 @@ def _compare_test(row: PublishedRow) -> Iterator[MemoryOutcome]:
         yield from (Refused(row=memory, why=str(error)) for memory in measured)
         return
     last = found.ranks[-1]
-    predicted = {STATE: last.between_steps, PEAK: last.allocated}
+    predicted = {STATE: last.between_steps, PEAK: last.counted}
     for memory in measured:
         yield MemoryComparison(
             row=memory,

@@ -25,6 +25,7 @@ from predict.validation.published_software import (
     NEVER_INTERLEAVED,
     PRIME_RL,
     adapters_of_row,
+    exchanges_heads,
     framework_of,
     is_routed_naturally,
     offload_of_row,
@@ -253,6 +254,8 @@ def _plan(row: PublishedRow, model: ModelSpec) -> dict[str, Any]:
     plan["schedule"] = (
         "interleaved-1f1b" if vpp > 1 else "afab" if row.text("pp_schedule").startswith("afab") else "1f1b"
     )
+    if exchanges_heads(row, model, degree["tp"] * degree["cp"]):
+        plan["cp_method"] = "all_to_all"
     stage = _zero(row)
     plan["zero"] = stage if dp * degree["cp"] > 1 else 0
     if "HSDP" in row.text("zero_fsdp"):

@@ -194,6 +194,12 @@ def adapters_of_row(row: PublishedRow) -> dict[str, Any]:
     }
 
 
+def exchanges_heads(row: PublishedRow, model: ModelSpec, ranks: int) -> bool:
+    """Whether ranks of context parallelism turn tokens into heads, as in NVIDIA's recipe of adapters where the heads suffice (MLPerf
+    Training v6.0, llama2_70b_lora, megatron_gpt_peft_tuning_config.yaml: cp_comm_type a2a); its recipes of whole training run rings."""
+    return bool(adapters_of_row(row).get("joint")) and model.kv_heads % ranks == 0
+
+
 PRIME_RL = "prime-rl"
 
 

@@ -136,6 +136,7 @@ class LayerBlocks:
 
 def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
     """Mixer and feed-forward, each between the norm before it and what adds it to the residual stream."""
+    rank = rank.of_layer(kind)
     norm = Module(name="layernorm", works=((rank.norm(), 1),))
     residual = Module(name="residual", works=rank.residual())
     after = (norm,) if rank.model.norms_a_layer > 2 else ()
@@ -146,6 +147,7 @@ def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
 
 
 def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:
+    rank = rank.of_layer(kind)
     gathered, trained = gathered_in_layer(rank.run, kind), trained_in_layer(rank.run, kind)
     again, whole = (*gradient_sums(rank, kind), *widened_again(rank, kind)), whole_layer(rank, kind)
     modules, launched = layer_modules(rank, kind), launchings(rank, kind)

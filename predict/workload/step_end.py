@@ -118,18 +118,19 @@ class _ShardedEnds:
         if stages not in self._of_stages:
             of_layers = trained_layer_weights_of(self.run, stages)
             weights = of_layers + trained_end_weights_of(self.run, stages)
-            self._of_stages[stages] = self._with(weights, of_layers, any(stage.first for stage in stages))
+            narrow = trained_layer_weights_of(self.run, stages, wide=False)
+            self._of_stages[stages] = self._with(weights, narrow, any(stage.first for stage in stages))
         return self._of_stages[stages]
 
-    def _with(self, weights: Weights, of_layers: Weights, embeds: bool) -> StepEnd:
-        key = weights, of_layers, embeds
+    def _with(self, weights: Weights, narrow: Weights, embeds: bool) -> StepEnd:
+        key = weights, narrow, embeds
         if key not in self._of_weights:
             self._of_weights[key] = StepEnd(
                 blocking_reduction=(),
                 shared_weights_reduction=(),
                 gradient_reduction=sharded_gradient_reduction(self.run, weights),
-                parameter_all_gather=parameter_all_gather(self.run, weights, of_layers),
-                optimizer=(*sharded_optimizer(self.run, weights), *narrow_weights(self.run, of_layers)),
+                parameter_all_gather=parameter_all_gather(self.run, weights, narrow),
+                optimizer=(*sharded_optimizer(self.run, weights), *narrow_weights(self.run, narrow)),
                 on_host=update_on_host(self.run, weights),
                 exposed_bucket_share=_exposed_bucket_share(self.run, weights) if embeds else 0.0,
             )
@@ -300,8 +301,9 @@ def layer_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
     return summed(layer_weights(run.model, run.plan, kind) * count for kind, count in counts)
 
 
-def trained_layer_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> Weights:
-    counts = [each for stage in stages for each in stage.counts.items()]
+def trained_layer_weights_of(run: TrainingRun, stages: Sequence[Stage], *, wide: bool = True) -> Weights:
+    """The layers' trained weights, with or without those of layers whose products stay wide."""
+    counts = [each for stage in stages for each in stage.counts.items() if wide or not each[0].wide]
     return summed(trained_in_layer(run, kind) * count for kind, count in counts)
 
 
@@ -361,14 +363,16 @@ def _casts(run: TrainingRun, weights: Weights) -> Calls:
     return (Counted(call=call, phase="forward"),)
 
 
-def parameter_all_gather(run: TrainingRun, weights: Weights, of_layers: Weights) -> Calls:
-    """Sharded weights, updated, back to every replica; those of the layers in fp8 where they are kept so."""
+def parameter_all_gather(run: TrainingRun, weights: Weights, narrow: Weights) -> Calls:
+    """Sharded weights, updated, back to every replica; those of narrow products in fp8 where they are kept so."""
     if run.plan.zero in (0, 3):
         return ()
     size, groups = weight_bytes(run), groups_of(run)
-    of_layer = DTYPE_BYTES["fp8"] if is_primary_fp8(run) and not run.adapters.are_trained else size
-    dense = size * (weights.dense - of_layers.dense) + of_layer * of_layers.dense
-    return (*groups.shard.all_gather(dense), *groups.expert_shard.all_gather(of_layer * weights.experts))
+    saved = size - DTYPE_BYTES["fp8"] if is_primary_fp8(run) and not run.adapters.are_trained else 0
+    return (
+        *groups.shard.all_gather(size * weights.dense - saved * narrow.dense),
+        *groups.expert_shard.all_gather(size * weights.experts - saved * narrow.experts),
+    )
 
 
 def sharded_optimizer(run: TrainingRun, weights: Weights) -> Calls:
@@ -428,13 +432,13 @@ def _on_host(run: TrainingRun, own: int) -> int:
     return round(run.offload.optimizer_share * own)
 
 
-def narrow_weights(run: TrainingRun, of_layers: Weights) -> Calls:
-    """Bringing the layers' weights, whole on every rank, to fewer bits by rows and by columns, once a step, where they are gathered in
-    16 bits and stay over the microbatches (Transformer Engine, module/base.py, get_weight_workspace)."""
+def narrow_weights(run: TrainingRun, narrow: Weights) -> Calls:
+    """Bringing the weights of narrow products, whole on every rank, to fewer bits by rows and by columns, once a step, where they are
+    gathered in 16 bits and stay over the microbatches (Transformer Engine, module/base.py, get_weight_workspace)."""
     stays = run.plan.zero < SHARDED_WEIGHTS and is_scaled(run.precision)
-    if not stays or is_primary_fp8(run) or run.adapters.are_trained or not of_layers.total:
+    if not stays or is_primary_fp8(run) or run.adapters.are_trained or not narrow.total:
         return ()
-    size = of_layers.total * scaling_bytes(run.precision)
+    size = narrow.total * scaling_bytes(run.precision)
     return (Counted(call=Stream(dtype=held_dtype(run), size_bytes=max(1, round(size))), phase="forward"),)
 
 

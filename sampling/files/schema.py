@@ -96,6 +96,8 @@ class Key:
     """The type that a list becomes: a tuple or a list."""
     takes_element: bool = False
     """An element may stand there in place of a list, and is kept so."""
+    takes_number: bool = False
+    """A number may stand there in place of a text, and is kept as the text that YAML has for it."""
 
     @property
     def lowest(self) -> float:
@@ -118,7 +120,8 @@ class Key:
             return f"{EXPECTED[self.kind]} {self._range()}"
         if self.choices:
             listed = ", ".join(choice or '""' for choice in self.choices())
-            return f"{'one' if self.kind == 'string' else 'a mapping of any'} of {listed}"
+            number = ", or a number" if self.takes_number else ""
+            return f"{'one' if self.kind == 'string' else 'a mapping of any'} of {listed}{number}"
         if self.of:
             return f"a mapping of {', '.join(key.name for key in keys_of(self.of))}"
         return EXPECTED[self.kind]
@@ -303,6 +306,8 @@ def _missing(key: Key, section: str) -> Fault:
 def _checked(key: Key, given: Any, path: str) -> tuple[Any, list[Fault]]:
     """One value as its dataclass holds it, and the faults of it and of what is inside it."""
     value = _as_number(given) if key.kind == "number" else given
+    if key.takes_number and type(value) in PYTHON["number"]:
+        value = str(value)
     if key.takes_element and key.element and not isinstance(value, list):
         return _checked(replace(key.element, meaning=key.element.meaning or "one, or a list of them"), value, path)
     if problem := key.malformed(value) or key.refused(value):

@@ -32,8 +32,8 @@ def _read(reading: Reading) -> Sections:
     steps = given.values.get(deepspeed.STEPS)
     if steps not in NO_VALUES:
         found["batch"]["accumulation"] = given.count(deepspeed.STEPS)
-    usual = {"execution": {"framework": found["execution"].pop("framework")}}
-    return {**found, **offload_of(given), "usual": usual}
+    # the arguments of Megatron-DeepSpeed, or a trainer's file, name another framework where they stand beside this file
+    return {**found, **offload_of(given), "usual": {"execution": {"framework": FRAMEWORK}}}
 
 
 TOOLS = (

@@ -50,12 +50,46 @@ ROWS = [
         "plan.recompute_layers",
         {"plan__recompute_method": "block"},
     ),
+    row(
+        "attention_runs_in_fp8",
+        {"execution__fp8_attention": True, "execution__attention": "fa2"},
+        "execution.fp8_attention",
+        {"execution__attention": "cudnn"},
+    ),
+    row(
+        "attention_runs_in_fp8",
+        {"execution__fp8_attention": True, "cluster__hardware": "a100-80gb"},
+        "execution.fp8_attention",
+        {"cluster__hardware": "h100-sxm"},
+    ),
+    row(
+        "wide_layers_are_of_narrow_runs",
+        {"execution__wide_first_layers": 1},
+        "execution.wide_first_layers",
+        {"precision": "fp8"},
+    ),
+    row(
+        "wide_layers_are_of_narrow_runs",
+        {"execution__wide_first_layers": 20, "execution__wide_last_layers": 20, "precision": "fp8"},
+        "execution.wide_first_layers",
+        {"execution__wide_last_layers": 4},
+    ),
     row("norms_over_all_heads_stay_whole", {"plan__tp": 2}, "plan.tp", {"plan__tp": 1}, model="olmo2-7b"),
     row(
         "load_is_of_the_experts",
         {"execution__expert_load": "power_law_1.2"},
         "execution.expert_load",
         {"execution__expert_load": "balanced"},
+    ),
+    *(
+        row(
+            "load_is_of_the_experts",
+            {"execution__expert_load": load},
+            "execution.expert_load",
+            {"execution__expert_load": "8"},
+            model=MOE,
+        )
+        for load in ("0.9", "129")
     ),
     row(
         "shared_experts_hide_the_exchange",

@@ -109,7 +109,15 @@ def test_the_routing_of_experts_is_their_load(tmp_path: Path, routing: str, load
     skewed = {**mixture, "execution": {**framework, "expert_load": "power_law_1.2"}}
     with pytest.raises(ConfigError, match=r"experts.routing: '?.*, but execution.expert_load .* is 'power_law_1.2'"):
         loaded(tmp_path, {**skewed, "experts": {"routing": routing}})
-    assert loaded(tmp_path, mixture, ["experts.load=1.4"]).execution.expert_load == "1.4"
+    for setting in ("experts.load=1.4", "execution.expert_load=1.4", "execution.expert_load='1.4'"):
+        assert loaded(tmp_path, mixture, [setting]).execution.expert_load == "1.4"
+    written = {**mixture, "execution": {**framework, "expert_load": 2}, "experts": {"load": 2}}
+    assert loaded(tmp_path, written).execution.expert_load == "2"
+    for wrong in ("true", "-1.4", ".nan", "busy"):
+        with pytest.raises(
+            ConfigError, match=r"expert_load: .*; give one of balanced, natural, untouched, or a number"
+        ):
+            loaded(tmp_path, mixture, [f"execution.expert_load={wrong}"])
     with pytest.raises(ConfigError, match=r"experts.routng: unknown key; .* 'routing'"):
         loaded(tmp_path, {**mixture, "experts": {"routng": routing}})
 

@@ -78,6 +78,7 @@ def test_deepspeed_json_alone_needs_what_it_does_not_say(tmp_path: Path) -> None
     content = imported(tmp_path, text, "model=llama3-8b", "batch.seq_len=2048", name="ds.json")
     assert content["plan"] == {"zero": 2, "dp": 8}
     assert content["batch"] == {"global": 32, "micro": 2, "seq_len": 2048}
+    assert content["execution"]["framework"] == "deepspeed"
     assert content["cluster"] == {"hardware": "h100-sxm", "nodes": 1, "gpus_per_node": 8}
 
 

@@ -102,6 +102,10 @@ def test_each_flag_of_the_plan_is_read(changes: dict[str, str], key: str, value:
         ({"notes": "cross-entropy-loss-fusion=1"}, "fuse_loss", True),
         ({}, "expert_products", "in_turn"),
         ({"notes": "moe-grouped-gemm=1"}, "expert_products", "per_expert"),
+        ({}, "cuda_graphs", "none"),
+        ({"notes": "cuda-graph-impl=transformer_engine; cuda-graph-scope=attn"}, "cuda_graphs", "layers"),
+        ({"notes": "cuda-graph-impl=local; cuda-graph-scope=full_iteration"}, "cuda_graphs", "full"),
+        ({"notes": "cuda-graph-impl=full_iteration"}, "cuda_graphs", "full"),
     ],
 )
 def test_each_flag_of_the_software_is_read(changes: dict[str, str], key: str, value: object) -> None:

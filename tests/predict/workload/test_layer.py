@@ -16,6 +16,7 @@ from predict.workload.chunks import ChunkCalls, sends_of_ranks
 from sampling.files.places import CONFIGS
 from sampling.operators.attention import Attention
 from sampling.operators.experts import GroupedGemm
+from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.operators.routing import Router
 from tests.predict.workload.parallel_runs import (
@@ -28,6 +29,7 @@ from tests.predict.workload.parallel_runs import (
     often,
     ranks,
     spec,
+    step_us,
 )
 
 DENSE, MOE, MLA = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3"
@@ -368,3 +370,23 @@ def test_full_recomputation_takes_all_layers_or_the_first_of_a_chunk(method: str
     again = backward(plan__recompute="full", plan__recompute_method=method, plan__recompute_layers=layers)
     one_layer = flops(single(layer_of(made(DENSE, 8)).forward))
     assert flops(again.backward) - flops(plain.backward) == pytest.approx(share * one_layer)
+
+
+def test_layers_that_stay_wide_are_those_of_a_run_in_16_bits() -> None:
+    plan = {"plan__dp": 8, "plan__zero": 1}
+    wide = made("llama3-8b", **plan, precision="fp8", execution__wide_first_layers=32)
+    assert step_us(wide) == step_us(made("llama3-8b", **plan))
+    ends = {"execution__wide_first_layers": 1, "execution__wide_last_layers": 2}
+    some = made("llama3-8b", plan__pp=4, precision="fp8", **ends)
+    assert [kind.wide for kind in some.model.kinds()] == [True, *29 * [False], True, True]
+    dtypes = [
+        {call.call.dtype for call, _ in counted(rank.chunks[0].forward) if isinstance(call.call, Gemm)}
+        for rank in ranks(some)
+    ]
+    assert dtypes == [{"bf16", "fp8"}, {"fp8"}, {"fp8"}, {"bf16", "fp8"}]
+
+
+def test_a_ring_runs_a_kernel_for_each_of_its_pieces() -> None:
+    layer = layer_of(made("llama3-8b", plan__cp=4))
+    (piece,) = [call for call, _ in counted(single(layer.forward)) if isinstance(call.call, Attention)]
+    assert (piece.call.seq_len, piece.count) == (1024, 4)

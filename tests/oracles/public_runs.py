@@ -56,7 +56,7 @@ RUNS = (
         file="mlperf_v5.1/llama31_405b_512xGB200_nvfp4_tp4pp8cp2.txt.gz",
         settings=(
             *NEMO,
-            *("cluster.hardware=gb200", "cluster.gpus_per_node=4", "precision=nvfp4"),
+            *("cluster.hardware=gb200", "cluster.nodes=8", "cluster.gpus_per_node=64", "precision=nvfp4"),
             *(
                 "plan.tp=4",
                 "plan.sp=true",
@@ -68,7 +68,7 @@ RUNS = (
             ),
             "batch.micro=1",
         ),
-        source="config_GB200_128x4x144xtp4pp8cp2_cg_fp4.sh",
+        source="config_GB200_128x4x144xtp4pp8cp2_cg_fp4.sh; NVLink joins the 64 GPUs of a replica (SEGMENT)",
     ),
     KnownRun(
         name="Llama 3.1 8B, 32 B200, FP8",
@@ -101,10 +101,10 @@ RUNS = (
         file="mlperf_v5.1/llama2_70b_lora_72xGB200_cp8.txt.gz",
         settings=(
             *NEMO,
-            *("cluster.hardware=gb200", "cluster.gpus_per_node=4", "precision=fp8"),
+            *("cluster.hardware=gb200", "cluster.nodes=1", "cluster.gpus_per_node=72", "precision=fp8"),
             *("plan.tp=1", "plan.pp=1", "plan.cp=8", "plan.dp=9", "batch.micro=1"),
         ),
-        source="config_GB200_18x4x1xtp1pp1cp8.sh",
+        source="config_GB200_18x4x1xtp1pp1cp8.sh; one rack of NVL72",
     ),
     KnownRun(
         name="modded-nanogpt, 1.5B, 8 H100",

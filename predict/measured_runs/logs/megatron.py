@@ -8,10 +8,14 @@ TFLOP/s into a line `Step Time` before. Megatron-DeepSpeed of BigScience states 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from predict.convert.arguments import Arguments
+from predict.convert.tool import ForeignFile, Reading, Source, read_with
+from predict.convert.tools import tool_of
 from predict.measured_runs.logs import figure, times, whole
-from predict.measured_runs.steady_state import LoggedStep
+from predict.measured_runs.steady_state import LoggedStep, Stated
 from sampling.units import GB, MIB
 
 FRAMEWORK = "Megatron"
@@ -47,3 +51,78 @@ def peak_bytes(line: str) -> float | None:
     if "iterations) memory (" not in line:
         return None
     return times(figure(line, r"\bmax allocated"), MIB) or times(figure(line, "mem-max-allocated-gigabytes"), GB)
+
+
+# What Megatron prints of all its arguments before it starts (`_print_args` of megatron/training/arguments.py), as `predict import-config` reads
+# them from a script.
+
+ARGUMENT = re.compile(r"^(?:\[?\w*\d+\]?:)?\s{1,4}(\w+) \.{3,} (.+?)\s*$")
+END = "end of arguments"
+NEGATED: Mapping[str, str] = {
+    "add_bias_linear": "disable_bias_linear",
+    "gradient_accumulation_fusion": "no_gradient_accumulation_fusion",
+    "masked_softmax_fusion": "no_masked_softmax_fusion",
+}
+"""Argument that is printed → the flag that makes it false."""
+USUAL_NODE = 8
+"""GPUs of a node where a log has the world's size alone."""
+PROGRAM = "pretrain_gpt.py"
+
+
+def stated(lines: Sequence[str]) -> Stated:
+    printed = _printed(lines)
+    if "num_layers" not in printed:
+        return Stated()
+    read = _read_as_script(printed, {})
+    if "model" not in read.sections and "padded_vocab_size" in printed:
+        read = _read_as_script(printed, {"vocab_size": printed["padded_vocab_size"]})
+    settings: dict[str, Any] = {}
+    for section, values in read.sections.items():
+        if section == "model" or not isinstance(values, Mapping):
+            settings[section] = values
+        elif section != "usual":
+            settings |= {f"{section}.{key}": value for key, value in values.items()}
+    uncertain = [f"{fault.path}: {fault.problem}" for fault in read.faults]
+    world = printed.get("world_size")
+    degrees = {"plan.tp": 1, "plan.pp": 1, "plan.cp": 1, **settings}
+    if isinstance(world, int) and world > 0:
+        per_node = min(USUAL_NODE, world)
+        inside = degrees["plan.tp"] * degrees["plan.pp"] * degrees["plan.cp"]
+        settings = {**degrees, "plan.dp": max(1, world // inside)}
+        settings |= {"cluster.nodes": -(-world // per_node), "cluster.gpus_per_node": per_node}
+        uncertain.append(
+            f"cluster.gpus_per_node: {per_node} is assumed of a world of {world} GPUs, which is all that is printed"
+        )
+    return Stated(settings=settings, uncertain=tuple(uncertain))
+
+
+def _printed(lines: Iterable[str]) -> dict[str, Any]:
+    """The arguments that are set, by their name."""
+    found: dict[str, Any] = {}
+    for line in lines:
+        if END in line and found:
+            break
+        if argument := ARGUMENT.match(line):
+            found.setdefault(argument[1], _value(argument[2]))
+    off = {flag: True for name, flag in NEGATED.items() if found.get(name) is False}
+    return {name: value for name, value in (found | off).items() if value is not None and value is not False}
+
+
+def _value(text: str) -> Any:
+    if text in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _read_as_script(printed: Mapping[str, Any], more: Mapping[str, Any]) -> ForeignFile:
+    """The arguments as those of a script are read; what changes time and is not modelled is left out."""
+    values = {**printed, **more}
+    source = Source(values=values, program=PROGRAM, form="command")
+    tool = tool_of(source)
+    assert tool is not None
+    return read_with(tool, Reading(given=Arguments(values=values), source=source), ["*"])

@@ -25,7 +25,7 @@ MODELS: Mapping[str, str] = {
 """Benchmark → shipped model."""
 SEQ_LENS: Mapping[str, int] = {"llama2_70b_lora": 8192, "gpt3": 2048}
 """Lengths that the benchmark's rules fix and its logs leave out (github.com/mlcommons/training)."""
-LORA_TARGETS = ("qkv", "proj")
+LORA_TARGETS = "qkv,proj"
 """Matrices with adapters in the reference of llama2_70b_lora, `lora_target_modules` of its README."""
 
 
@@ -56,7 +56,7 @@ def stated(lines: Sequence[str]) -> Stated:
         **_of_nemo(lines),
     }
     if rank := _whole(_value(events, "lora_rank")):
-        settings["adapters"] = {"rank": rank, "targets": list(LORA_TARGETS)}
+        settings["adapters"] = {"kind": "lora", "rank": rank, "targets": LORA_TARGETS, "joint": True}
     uncertain = []
     if device := _accelerator(lines):
         settings["cluster.hardware"] = device

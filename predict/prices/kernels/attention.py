@@ -190,9 +190,11 @@ DECODE_WIDTH = 0.35
 COMPUTE_SHARE = 0.65
 """Share of the peak, which binds latent attention alone, whose many heads read the same keys: 660 TFLOP/s of the 989 of an H800 (README
 of github.com/deepseek-ai/FlashMLA)."""
-PACKING = ("hopper", "blackwell")
-"""Architectures on which serving engines read keys once for all heads that share them: FlashAttention 3 and later. On others vLLM
-takes FlashAttention 2."""
+PACKING = ("hopper", "blackwell", "cdna2", "cdna3", "cdna4")
+"""Architectures on which serving engines read keys once for all heads that share them: FlashAttention 3 and later; on AMD's the kernels of
+vLLM and AITER, which have one block for each head of keys and the queries of its group in the tile of a matrix instruction
+(csrc/rocm/attention.cu: `paged_attention_ll4mi_QKV_mfma16_kernel`, grid (num_seqs, num_partitions, num_kv_heads), GQA_RATIO). On others
+vLLM takes FlashAttention 2."""
 CACHE_BYTES_PER_US = 2.5e6
 """Bandwidth of the last-level cache at which heads that share keys read them one by one: Qwen3-14B, Llama-3.1-8B and
 Mixtral-8x7B on A100 under vLLM V1 agree within 3 % (the step's growth per request over what the weights and the host

@@ -73,5 +73,5 @@ def test_mlperf_says_its_model_and_batch_and_never_its_platform(tmp_path: Path) 
 def test_mlperf_of_adapters_states_them(tmp_path: Path) -> None:
     lines = [event("submission_benchmark", "llama2_70b_lora"), event("global_batch_size", 9), event("lora_rank", 16)]
     read = log(tmp_path, "\n".join([*lines, event("tracked_stats", {"train_step_time": 0.2}, samples_count=387)]))
-    assert read.stated.settings["adapters"] == {"rank": 16, "targets": ["qkv", "proj"]}
+    assert read.stated.settings["adapters"] == {"kind": "lora", "rank": 16, "targets": "qkv,proj", "joint": True}
     assert (read.stated.settings["model"], steps_us(read)) == ("llama2-70b", [(43, 200_000)])

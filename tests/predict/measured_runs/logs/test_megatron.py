@@ -1,0 +1,58 @@
+"""The arguments that Megatron prints before it trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.predict.measured_runs.log_lines import megatron
+from tests.predict.measured_runs.logs.log_text import log
+
+PRINTED = {
+    "add_bias_linear": False,
+    "attention_dropout": 0.0,
+    "bf16": True,
+    "context_parallel_size": 1,
+    "ffn_hidden_size": 14336,
+    "fp8": None,
+    "global_batch_size": 128,
+    "group_query_attention": True,
+    "hidden_dropout": 0.0,
+    "hidden_size": 4096,
+    "micro_batch_size": 1,
+    "normalization": "RMSNorm",
+    "num_attention_heads": 32,
+    "num_layers": 32,
+    "num_query_groups": 8,
+    "padded_vocab_size": 128256,
+    "pipeline_model_parallel_size": 2,
+    "position_embedding_type": "rope",
+    "seq_length": 8192,
+    "sequence_parallel": True,
+    "swiglu": True,
+    "tensor_model_parallel_size": 2,
+    "untie_embeddings_and_output_weights": True,
+    "use_distributed_optimizer": True,
+    "world_size": 64,
+}
+
+
+def test_arguments_are_read_as_those_of_a_script(tmp_path: Path) -> None:
+    lines = [
+        "------------------------ arguments ------------------------",
+        *(f"  {name} {'.' * (48 - len(name))} {value}" for name, value in PRINTED.items()),
+        "-------------------- end of arguments ---------------------",
+        "  num_layers ............ 99",
+        *(megatron(step, 7.5) for step in range(1, 5)),
+    ]
+    stated = log(tmp_path, "\n".join(lines)).stated
+    settings = stated.settings
+    assert settings["model"] == "llama3-8b"
+    plan = {key: value for key, value in settings.items() if key.startswith("plan.")}
+    assert plan == {"plan.tp": 2, "plan.pp": 2, "plan.cp": 1, "plan.dp": 16, "plan.sp": True, "plan.zero": 1}
+    assert (settings["batch.global"], settings["batch.micro"], settings["batch.seq_len"]) == (128, 1, 8192)
+    assert (settings["precision"], settings["cluster.nodes"]) == ("bf16", 8)
+    assert any(each.startswith("cluster.gpus_per_node: 8 is assumed") for each in stated.uncertain)
+
+
+def test_a_log_without_them_states_nothing(tmp_path: Path) -> None:
+    assert not log(tmp_path, "\n".join(megatron(step, 7.5) for step in range(1, 5))).stated.settings

@@ -89,6 +89,7 @@ FORMATS: Mapping[str, Format] = {
     "validate-ranking": FIRST,
     "validate-recipes": FIRST,
     "validate-rl": FIRST,
+    "validate-servers": FIRST,
     "validate-serving": FIRST,
 }
 """Name of a format, its command's or with its kind before it → the format. A version changes when a key changes its meaning."""

@@ -25,6 +25,7 @@ from predict.reports.recipes import recipes_text
 from predict.reports.validation import (
     jobs_text,
     published_memory_text,
+    published_servers_text,
     published_text,
     ranking_text,
     rl_validation_text,
@@ -54,6 +55,7 @@ memory         measured peaks of memory in --truth
 ranking        the order of the measured plans in --truth, and which of them run out of memory
 recipes        the tuned plans in --truth beside the best that a search finds for the same job
 serving        measured serving runs in the folder --truth
+servers        figures of inference systems that others printed: those that ship, or the rows of --truth
 rl             published steps of reinforcement learning in --truth
 """
 EXAMPLES = """\
@@ -104,7 +106,7 @@ def _add_truth(command: argparse.ArgumentParser) -> None:
         "--truth",
         type=Path,
         metavar="FILE",
-        help="published, jobs, memory, ranking, recipes, rl: a CSV file of measured runs, one per row; serving: the folder of serving_experiments.csv",
+        help="published, jobs, memory, ranking, recipes, servers, rl: a CSV file of measured runs, one per row; serving: the folder of serving_experiments.csv",
     )
     command.add_argument(
         "--model",
@@ -206,6 +208,7 @@ TEXTS: Mapping[str, Callable[[Any], RenderableType]] = {
     "plan-setting": plan_setting_text,
     "recipes": recipes_text,
     "serving": serving_validation_text,
+    "servers": lambda found: published_servers_text(*found),
     "rl": rl_validation_text,
     "runs": lambda found: validation_text(found.rows, notes_on(found.predictions), _misfits(found.predictions)),
     "rl-configs": measured_rl_text,

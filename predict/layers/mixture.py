@@ -21,7 +21,7 @@ from predict.run.execution import IN_TURN
 from sampling.arithmetic.expert_rows import experts_with_rows
 from sampling.arithmetic.operator import Operator
 from sampling.cells.matrices import Matrix, mlp_matrices, products_on_rank
-from sampling.collectives.kinds import AllGather, ReduceScatter
+from sampling.collectives.kinds import AllGather, Collective, ReduceScatter, TokenExchange
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.experts import IN_GRAPH, PER_EXPERT, UNTUNED, UNTUNED_WIDTH, GroupedGemm
 from sampling.operators.memory_bound import Gelu, ResidualAdd, Stream, SwiGLU
@@ -49,6 +49,16 @@ triton/grouped_dbias_dscales.py): one in backward; its mean over both phases."""
 SHARE_BESIDE_MICROBATCH = 0.8
 """Share of another microbatch's work behind which tokens can travel; the two streams have to wait for each other at times. Assumed."""
 MOE = {"moe": 0.0}
+LOW_LATENCY_TOKENS = 256
+"""Tokens of a GPU up to which DeepEP's low-latency kernels run, whose buffers hold so many (SGLang's large-scale deployment of DeepSeek-V3
+sets SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK to 256 where it decodes). Priced as its normal ones are, with a copy for each expert,
+they come out at 0.70 to 1.0 of what its README has for 8 to 256 GPUs of H800 (128 tokens of 7,168): 184 µs there and 332 µs back for
+192 and 369 with 128 GPUs."""
+DEEPEP_MULTIPROCESSORS = 24
+"""Multiprocessors that DeepEP's normal kernels hold (its README sets so many, and its published rates are theirs); low-latency ones hold
+none while tokens travel."""
+DISPATCHED_FP8_BYTES = 1 + 4 / 128
+"""An fp8 element with its share of a scale for each 128."""
 EVEN = "power_law_0"
 """Routing in a server in which every expert is equally likely."""
 
@@ -140,8 +150,9 @@ class Mixture(Experts, FeedForward):
         model = share.model
         yield from served_products(share, self.matrices(model), tokens)
         everywhere = tokens * share.dp
-        rows = max(1, round(everywhere * self.topk / share.ep))
-        busy = max(1, round(experts_with_rows(max(1, self.count // share.ep), rows, EVEN)))
+        rows = max(1, round(everywhere * self.topk / share.ep * share.expert_load))
+        held = max(1, (self.count + share.redundant_experts) // share.ep)
+        busy = max(1, round(experts_with_rows(held, rows, EVEN)))
         width, products = self.sliced_ffn(share.expert_slices), share.expert_products
         for outputs, inputs in products_on_rank(self.expert_matrices(model), share.expert_slices).values():
             product = GroupedGemm(
@@ -155,12 +166,39 @@ class Mixture(Experts, FeedForward):
             )
             yield "moe", product, 1
         yield "elementwise", SwiGLU(dtype=share.activations, tokens=rows, width=width), 1
-        if share.dp > 1:
-            size = DTYPE_BYTES[share.activations] * everywhere * model.hidden
-            # GPUs of a tensor-parallel group are neighbours, and each exchanges with its counterparts of the other replicas
-            per_node = min(share.dp, max(1, share.gpus_per_node // share.tp))
-            for kind in (AllGather, ReduceScatter):
-                yield "all_reduce", kind(size_bytes=size, ranks=share.dp, ranks_per_node=per_node), 1
+        yield from (("all_reduce", call, 1) for call in self.served_exchange(share, tokens))
+
+    def served_exchange(self, share: ServerShare, tokens: int) -> Iterator[Collective]:
+        """Tokens of a server's replica to the experts on the others' GPUs, and back."""
+        if share.dp == 1:
+            return
+        if share.dispatch == "deepep":
+            yield from _by_deepep(share, self, -(-tokens // share.tp))
+            return
+        size = DTYPE_BYTES[share.activations] * tokens * share.dp * share.model.hidden
+        # GPUs of a tensor-parallel group are neighbours, and each exchanges with its counterparts of the other replicas
+        per_node = min(share.dp, max(1, share.gpus_per_node // share.tp))
+        for kind in (AllGather, ReduceScatter):
+            yield kind(size_bytes=size, ranks=share.dp, ranks_per_node=per_node)
+
+
+def _by_deepep(share: ServerShare, experts: Mixture, tokens: int) -> Iterator[TokenExchange]:
+    """Copies of a GPU's own tokens to the experts of others, in fp8 with a scale for each 128 where the products are, and the experts'
+    results back in 16 bits. Low-latency kernels send one to each expert, normal ones one to each node, forwarded there to each GPU."""
+    ranks, in_node = share.ep, min(share.ep, share.gpus_per_node)
+    nodes = -(-ranks // in_node)
+    if tokens <= LOW_LATENCY_TOKENS:
+        inside, away = (experts.topk * others / ranks for others in (in_node - 1, ranks - in_node))
+    else:
+        inside = expected_places(experts, ranks) * (in_node - 1) / in_node
+        away = expected_places(experts, nodes) * (nodes - 1) / nodes
+    in_16_bits = float(DTYPE_BYTES[share.activations])
+    there = DISPATCHED_FP8_BYTES if share.expert_products.dtype == "fp8" else in_16_bits
+    for element_bytes in (there, in_16_bits):
+        size = element_bytes * tokens * share.model.hidden * share.expert_load
+        yield TokenExchange(
+            size_bytes=round(size * inside), away_bytes=round(size * away), ranks=ranks, ranks_per_node=in_node
+        )
 
 
 def expert_rows(rank: RankShare, experts: Experts) -> int:

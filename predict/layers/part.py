@@ -12,6 +12,7 @@ from predict.model.spec import FeedForwardShape, LayerKind, MixerShape, ModelSpe
 from predict.rank.module import Module
 from predict.rank.share import RankShare
 from sampling.call import Call
+from sampling.collectives.kinds import Collective
 from sampling.files.faults import Fault
 from sampling.files.schema import Scalar
 
@@ -100,6 +101,10 @@ class FeedForward(FeedForwardShape):
     def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
         """Its kernels, and what its GPUs exchange among replicas, in a server's step of so many tokens."""
         yield from served_products(share, self.matrices(share.model), tokens)
+
+    def served_exchange(self, share: ServerShare, tokens: int) -> Iterator[Collective]:
+        """The exchanges of its GPUs among replicas in such a step; none where it computes each token where it is."""
+        return iter(())
 
 
 def parts_of(model: ModelSpec, kind: LayerKind) -> tuple[Mixer, FeedForward]:

@@ -45,6 +45,12 @@ class ServerShare:
     """Replicas of attention, whose tokens share the experts."""
     ep: int
     """GPUs that share the experts, each with whole ones; 1 where every expert is sliced."""
+    redundant_experts: int
+    """Copies of experts in addition to one of each."""
+    expert_load: float
+    """Tokens of the busiest GPU's experts over the mean."""
+    dispatch: str
+    """How tokens reach experts of other replicas: allgather or deepep."""
     gpus_per_node: int
     products: Products
     """Weights of the layers but for the experts."""

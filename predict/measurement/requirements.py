@@ -18,6 +18,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.serving.config import ServingRun
 from predict.serving.server import Server
+from predict.serving.speculation import NGRAM
 from sampling.errors import UserError
 from sampling.extras import require_library
 from sampling.hardware.cluster import hardware_facts
@@ -316,8 +317,8 @@ def _server_faults(server: Server) -> Iterator[str]:
             f"placement.precision: {server.placement.precision} with kv_precision {server.placement.kv_precision}; "
             f"use one of {', '.join(CPU_PRECISIONS)} for both"
         )
-    if server.speculation.drafts:
-        yield f"speculation.kind: {server.speculation.kind}; it writes no drafts, use none"
+    if server.speculation.drafts and server.speculation.kind != NGRAM:
+        yield f"speculation.kind: {server.speculation.kind}; it writes drafts from a request's own text alone, use {NGRAM} or none"
     if server.engine.asynchronous:
         yield "engine.asynchronous: true; it schedules between steps, use false (or engine.name: torch-loop)"
     if server.engine.never_preempts:

@@ -86,6 +86,9 @@ def served_text(served: ServedLoad) -> str:
     lines.append(
         f"  {served.preemptions} preemptions; other processes kept the server waiting for {served.waited_s:.1f} s, which no time contains"
     )
+    if served.accepted_shares:
+        shares = ", ".join(f"{share:.2f}" for share in served.accepted_shares)
+        lines.append(f"  shares of drafts accepted up to each position: {shares} (speculation.by_position)")
     if served.paces:
         lines.append(f"  this machine now runs at these shares of the pace of its rows: {paces_text(served.paces)}")
     return "\n".join(lines)
@@ -105,6 +108,7 @@ def served_json(served: ServedLoad) -> dict[str, Any]:
             f"{name}_us": _spread(spread)
             for name, spread in (("e2e", latency.e2e), ("ttft", latency.ttft), ("tpot", latency.tpot))
         },
+        **({"accepted_shares": list(served.accepted_shares)} if served.accepted_shares else {}),
         **({"pace": {"by_resource": dict(served.paces)}} if served.paces else {}),
     }
 

@@ -98,7 +98,7 @@ BROUGHT = {
     "disk": "from disk",
     "remote": "over the network from the memory that all share",
 }
-TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT"}
+TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL"}
 
 
 def answer_text(answer: ServerAnswer) -> RenderableType:
@@ -230,13 +230,11 @@ def file_text(load: Load) -> str:
 
 
 def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
-    latency, served = outcome.latency, outcome.served
+    latency, served, each = outcome.latency, outcome.served, outcome.per_replica
     spreads = [(title, getattr(latency, name), _bounds(outcome, name)) for name, title in TITLES.items()]
     several = outcome.replicas > 1
     per_replica = " per replica" if several else ""
-    of_one = (
-        f" ({plain(latency.output_tokens_per_s)} and {plain(latency.requests_per_s)} per replica)" if several else ""
-    )
+    of_one = f" ({plain(each.output_tokens_per_s)} and {plain(each.requests_per_s)} per replica)" if several else ""
     counted_over = "while requests wait" if outcome.grows else "from the first completion to the last"
     yield fact("load", load_line(outcome.load))
     yield ""
@@ -261,10 +259,10 @@ def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
     if served.found_tokens:
         yield fact("prompts", f"{outcome.hit_share:.1%} of their tokens were in the cache")
     yield from _fleet(outcome)
-    yield fact("queue", f"{latency.mean_waiting:,.1f} requests wait on average")
+    yield fact("queue", f"{each.mean_waiting:,.1f} requests wait on average")
     if outcome.grows:
         yield (
-            f"OVERLOADED: the queue grows by {latency.queue_growth_per_s:.2f} requests per second{per_replica}; E2E and TTFT are those of "
+            f"OVERLOADED: the queue grows by {each.queue_growth_per_s:.2f} requests per second{per_replica}; E2E and TTFT are those of "
             f"{plain(outcome.load.duration_s)} s of load, and would be longer after more"
         )
     elif outcome.may_grow:
@@ -329,7 +327,7 @@ def _several(answer: ServerAnswer) -> Table:
 
 
 def _queue(one: LoadOutcome) -> str:
-    return "grows" if one.grows else f"{one.latency.mean_waiting:,.1f}{' (may grow)' if one.may_grow else ''}"
+    return "grows" if one.grows else f"{one.per_replica.mean_waiting:,.1f}{' (may grow)' if one.may_grow else ''}"
 
 
 def answer_json(answer: ServerAnswer) -> dict[str, Any]:
@@ -378,7 +376,7 @@ def _load_json(one: LoadOutcome) -> dict[str, Any]:
         | picked(load, "prompt output prompt_lengths output_lengths")
         | {f"{name}_us": _spread_json(name, one) for name in TITLES}
         | picked(one, "requests_per_s output_tokens_per_s replicas")
-        | {"per_replica": picked(one.latency, "requests_per_s output_tokens_per_s queue_growth_per_s")}
+        | {"per_replica": picked(one.per_replica, "requests_per_s output_tokens_per_s queue_growth_per_s")}
         | picked(
             one,
             "overloaded=grows may_be_overloaded=may_grow cache_share=kv_share preemptions=served.preemptions steps=served.steps",

@@ -43,9 +43,10 @@ from predict.validation.published_scores import (
     slope_of_strong_scaling,
     summary,
 )
+from predict.validation.published_servers import ComparedServer, PublishedServer
 from predict.validation.ranking import LEAST_TIMED
 from sampling.files.faults import counted
-from sampling.number_text import signed_percent, size
+from sampling.number_text import Show, percent, plain, signed_percent, size
 from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
@@ -444,6 +445,43 @@ def _closed_loops(content: Mapping[str, Any]) -> Table:
 
 
 # Published RL steps.
+
+
+SERVER_FIGURES: Mapping[str, tuple[str, Show, Callable[[float, float], str]]] = {
+    "prompts": ("tokens of prompts per second", plain, lambda low, high: f"{plain(low)} to {plain(high)}"),
+    "answers": ("tokens of answers per second", plain, lambda low, high: f"{plain(low)} to {plain(high)}"),
+    "speedup": (
+        "gain of drafts",
+        lambda value: f"{value:.2f}×",
+        lambda low, high: f"{low:.2f}× to {high:.2f}×",
+    ),
+    "found": ("share of prompts in a cache", percent, lambda low, high: f"{percent(low)} to {percent(min(1.0, high))}"),
+}
+"""Figure of a server → its title, and how a value and bounds are shown."""
+
+
+def published_servers_text(
+    compared: Sequence[ComparedServer], not_served: Sequence[Refused[PublishedServer]]
+) -> RenderableType:
+    """The content of `predict validate servers` for a terminal."""
+    parts: list[RenderableType] = []
+    for figure, (title, show, among) in SERVER_FIGURES.items():
+        rows = [one for one in compared if one.row.figure == figure]
+        names: Columns[ComparedServer] = {
+            "row": lambda one: one.row.row_id,
+            "server": lambda one: f"{one.row.model} on {one.row.hardware}",
+            "of": lambda one: counted(one.row.gpus, "GPU"),
+        }
+        if rows:
+            parts += [table(title, rows, names, beside(_itself, show, among)), ""]
+    parts += [f"{one.row.row_id}: {escape(one.row.explained)}" for one in compared if one.row.explained]
+    whole = scores(compared)
+    return stacked(
+        *parts,
+        *refused("not expressible", [(one.row.row_id, one.why) for one in not_served]),
+        "",
+        f"{counted(whole.rows, 'row')}: mean error {share(whole.mean)}, {share(whole.coverage)} inside their interval",
+    )
 
 
 def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:

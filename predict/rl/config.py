@@ -24,7 +24,7 @@ from predict.model.shipped import shipped_model, shipped_models
 from predict.rl.aliases import ROOTS, VERL, fault_of, leaves, resolved
 from predict.rl.section import LAYERS, NAME, RlSection, Samples, samples_of
 from predict.run.training_run import TrainingRun
-from predict.serving.config import drafts_of, limit_faults, placement_faults, step_token_faults
+from predict.serving.rules import drafts_of, limit_faults, placement_faults, step_token_faults
 from predict.serving.server import EngineSettings, ServerPlacement, engine_fault, engine_settings, with_given
 from predict.serving.speculation import NAME as SPECULATION
 from predict.serving.speculation import Draft

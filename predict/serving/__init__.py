@@ -7,8 +7,8 @@
 `step_times` keeps the latest servers, so that a simulator may call it for each of its steps, or for many at once.
 
 From a load to a capacity, read eight files: `questions` (what is answered), `loaded_server` (a load, and the rate that is carried),
-`simulate` and `engine_loop` (the server under the load), `stepper` (tables of step times), `step_model` and `kernels` (what these are made
-of), and `kv_cache` (the blocks that fit).
+`simulate` and `engine_loop` (the server under the load; many of them: `fleet` and `fleet_loop`), `stepper` (tables of step times),
+`step_model` and `kernels` (what these are made of), and `kv_cache` (the blocks that fit).
 """
 
 from __future__ import annotations

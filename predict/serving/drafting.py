@@ -17,7 +17,7 @@ from regressors.features.arrays import Floats
 
 HOST_OF_PASS = 0.6
 """Time of the host for one pass of the model that writes drafts, over that for a step of the large one: it plans the pass and launches it,
-but neither schedules nor answers. Set by the published gains of EAGLE-3 on one H100 (data/published/speculation.csv), of one request up to
+but neither schedules nor answers. Set by the published gains of EAGLE-3 on one H100 (data/published/servers.csv), of one request up to
 64 at once; 0.3 to 1 leave them inside their intervals."""
 HOST_OF_NGRAM = 0.35
 """The same of searching a text for the tokens that it ends with, whatever the number of drafts; assumed, as of a pass."""

@@ -9,8 +9,17 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from predict.serving import batch, fleet_loop
-from predict.serving import engine_loop as loop
+from predict.serving import (
+    batch,
+    block_cache,
+    engine_loop,
+    engine_state,
+    fleet_loop,
+    fleet_routing,
+    fleet_state,
+    fleet_upkeep,
+    token_gaps,
+)
 from predict.serving.kv_cache import BlockPool, kept_bytes
 from predict.serving.server import EngineSettings, Server
 from predict.serving.simulate import AT_ONCE, FleetUse, Served, require_room, rules_of, segments_of, state_of, table_of
@@ -23,7 +32,7 @@ from sampling.units import GIB, SECOND_US
 
 Router = Literal["round_robin", "least_load", "power_of_two", "prefix"]
 ROUTERS: tuple[Router, ...] = ("round_robin", "least_load", "power_of_two", "prefix")
-"""In the order of fleet_loop's numbers."""
+"""In the order of fleet_state's numbers."""
 CHECK_S = 5.0
 """Seconds between two looks of the autoscaler at the load."""
 DRAWS = 4096
@@ -163,36 +172,41 @@ def serve_fleet(
     ]
     pool_of = np.repeat(np.arange(len(pools)), [pool.engines for pool in pools])
     requests, levels = _requests(engine, pools, traffic, whole, as_form), nodes.levels(ways, as_form)
-    numbers = np.zeros((engines, loop.COUNTERS), dtype=np.int64)
-    numbers[:, loop.FREE] = numbers[:, loop.UNUSED] = np.array([pool.blocks.blocks for pool in pools])[pool_of]
-    numbers[:, loop.FIRST_NODE] = nodes.first[:, 0]
-    numbers[:, loop.ENDS] = nodes.ends[:, 0]
-    numbers[:, loop.NEXT] = numbers[:, loop.LENT] = -1
-    numbers[:, loop.NEXT_CLOSED] = len(whole)
+    numbers = np.zeros((engines, engine_state.COUNTERS), dtype=np.int64)
+    numbers[:, engine_state.FREE] = numbers[:, engine_state.UNUSED] = np.array([pool.blocks.blocks for pool in pools])[
+        pool_of
+    ]
+    numbers[:, engine_state.FIRST_NODE] = nodes.first[:, 0]
+    numbers[:, engine_state.ENDS] = nodes.ends[:, 0]
+    numbers[:, engine_state.NEXT] = numbers[:, engine_state.LENT] = -1
+    numbers[:, engine_state.NEXT_CLOSED] = len(whole)
     shape = (nodes.own, nodes.all)
     state = state_of(engine, len(whole), shape, numbers, (engines,), as_form, levels=len(ways.names))
     for row in state.clock:
-        row[2] = loop.NEVER
+        row[2] = engine_state.NEVER
     times = [as_form(np.full(len(whole), -1.0)) for _ in range(3)]
-    record = loop.Record(
+    record = engine_state.Record(
         start_us=times[0],
         first_us=times[1],
         last_us=times[2],
         found=as_form(np.zeros(len(whole), dtype=np.int64)),
-        trace=as_form(np.zeros((engines, 0, loop.TRACE_COLUMNS))),
-        totals=as_form(np.zeros((engines, loop.PULLED + len(ways.names)))),
+        trace=as_form(np.zeros((engines, 0, engine_state.TRACE_COLUMNS))),
+        totals=as_form(np.zeros((engines, engine_state.PULLED + len(ways.names)))),
+        gaps=as_form(np.zeros(token_gaps.BINS)),
     )
     fleet, policy = _fleet(settings, pool_of, traffic, len(whole), as_form), _policy(settings, traffic)
     play = _compiled_play() if machine_code else fleet_loop.play_fleet
     end_us = play(
-        requests,
-        (rules[0], rules[-1]),
-        levels,
-        (table_of(tables[0], as_form), table_of(tables[-1], as_form)),
-        state,
-        record,
-        fleet,
-        policy,
+        fleet_state.Simulation(
+            requests=requests,
+            rules=(rules[0], rules[-1]),
+            levels=levels,
+            tables=(table_of(tables[0], as_form), table_of(tables[-1], as_form)),
+            state=state,
+            record=record,
+            fleet=fleet,
+            policy=policy,
+        )
     )
     last = np.asarray(record.last_us)[-count:]
     if (last < 0).any():
@@ -204,9 +218,19 @@ def serve_fleet(
 def _compiled_play() -> Any:
     from numba.extending import register_jitable
 
-    for helper in (*loop.HELPERS, *fleet_loop.FLEET_HELPERS):
+    for helper in (*engine_loop.HELPERS, *fleet_loop.FLEET_HELPERS):
         register_jitable(helper)
-    return compiled(fleet_loop.play_fleet, batch, loop)
+    return compiled(
+        fleet_loop.play_fleet,
+        batch,
+        block_cache,
+        engine_loop,
+        engine_state,
+        fleet_routing,
+        fleet_state,
+        fleet_upkeep,
+        token_gaps,
+    )
 
 
 def _as_list(values: Any) -> Any:
@@ -232,7 +256,7 @@ def _twice(traffic: Traffic) -> Traffic:
 
 def _requests(
     engine: EngineSettings, pools: Sequence[Pool], traffic: Traffic, whole: Traffic, as_form: Any
-) -> loop.Requests:
+) -> engine_state.Requests:
     arrival = whole.arrival_us.copy()
     if traffic.in_flight:
         arrival[traffic.in_flight :] = np.inf
@@ -246,7 +270,7 @@ def _requests(
     )
     remote = np.where(np.arange(len(whole)) >= of_pool, whole.prompt, 0)
     columns = (arrival, whole.prompt, whole.output, *segments_of(whole.all_chains, engine.block_size), remote, beside)
-    return loop.Requests(*map(as_form, columns))
+    return engine_state.Requests(*map(as_form, columns))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -272,7 +296,7 @@ class _Nodes:
         ends = own + len(names) * requests
         return _Nodes(first=caches * segments, ends=ends + caches, own=own, requests=requests, all=ends + count)
 
-    def levels(self, ways: Ways, as_form: Any) -> loop.Levels:
+    def levels(self, ways: Ways, as_form: Any) -> engine_state.Levels:
         engines, count = self.first.shape
 
         def each(values: Sequence[float]) -> Any:
@@ -280,10 +304,10 @@ class _Nodes:
 
         own = each([self.own + level * self.requests for level in range(count)])
         columns = (each(ways.token_us), each(ways.start_us), self.first, own, self.ends, each(ways.capacity))
-        return loop.Levels(*map(as_form, columns))
+        return engine_state.Levels(*map(as_form, columns))
 
 
-def _fleet(settings: FleetSettings, pool_of: Ints, traffic: Traffic, requests: int, as_form: Any) -> fleet_loop.Fleet:
+def _fleet(settings: FleetSettings, pool_of: Ints, traffic: Traffic, requests: int, as_form: Any) -> fleet_state.Fleet:
     engines = len(pool_of)
     scales = settings.most_replicas > 0
     at_start = np.arange(engines) < settings.replicas if scales else np.ones(engines, dtype=bool)
@@ -292,9 +316,9 @@ def _fleet(settings: FleetSettings, pool_of: Ints, traffic: Traffic, requests: i
     def zeros(size: int) -> Any:
         return as_form(np.zeros(size, dtype=np.int64))
 
-    return fleet_loop.Fleet(
+    return fleet_state.Fleet(
         pool=as_form(pool_of),
-        status=as_form(np.where(at_start, fleet_loop.SERVING, fleet_loop.OFF)),
+        status=as_form(np.where(at_start, fleet_state.SERVING, fleet_state.OFF)),
         ready=as_form(np.zeros(engines)),
         since=as_form(np.zeros(engines)),
         up_us=as_form(np.zeros(engines)),
@@ -308,13 +332,13 @@ def _fleet(settings: FleetSettings, pool_of: Ints, traffic: Traffic, requests: i
         failures=as_form(np.array(sorted(settings.failures_s)) * SECOND_US),
         after=as_form(np.full(len(traffic), -1) if traffic.after is None else traffic.after),
         pause=as_form(np.zeros(len(traffic)) if traffic.pause_us is None else traffic.pause_us),
-        numbers=zeros(fleet_loop.FLEET_NUMBERS),
+        numbers=zeros(fleet_state.FLEET_NUMBERS),
     )
 
 
-def _policy(settings: FleetSettings, traffic: Traffic) -> fleet_loop.Policy:
+def _policy(settings: FleetSettings, traffic: Traffic) -> fleet_state.Policy:
     external = len(traffic) if traffic.after is None else int(np.isfinite(traffic.arrival_us).sum())
-    return fleet_loop.Policy(
+    return fleet_state.Policy(
         router=ROUTERS.index(settings.router),
         requests=len(traffic),
         external=external,
@@ -328,9 +352,9 @@ def _policy(settings: FleetSettings, traffic: Traffic) -> fleet_loop.Policy:
 
 def _served(
     traffic: Traffic,
-    state: loop.State,
-    record: loop.Record,
-    fleet: fleet_loop.Fleet,
+    state: engine_state.State,
+    record: engine_state.Record,
+    fleet: fleet_state.Fleet,
     pools: Sequence[Pool],
     ways: Ways,
     end_us: float,
@@ -342,26 +366,27 @@ def _served(
     start, first, last = (np.asarray(times) for times in (record.start_us, record.first_us, record.last_us))
     totals, numbers = np.asarray(record.totals), np.asarray(state.numbers)
     pool_of, status = np.asarray(fleet.pool), np.asarray(fleet.status)
-    up_us = np.asarray(fleet.up_us) + np.where(status == fleet_loop.OFF, 0.0, end_us - np.asarray(fleet.since))
-    busy_us = totals[:, loop.BUSY_US]
+    up_us = np.asarray(fleet.up_us) + np.where(status == fleet_state.OFF, 0.0, end_us - np.asarray(fleet.since))
+    busy_us = totals[:, engine_state.BUSY_US]
     answers = pool_of == len(pools) - 1
     steps_us = float(busy_us[answers].sum())
-    brought = totals[:, loop.PULLED :].sum(axis=0)
+    brought = totals[:, engine_state.PULLED :].sum(axis=0)
     columns = {name: getattr(traffic, name)[order] for name in ("prompt", "output", "shared", "group")}
     return Served(
         traffic=replace(traffic, arrival_us=arrival[order], chains=None, after=None, pause_us=None, **columns),
         start_us=start[:count][order],
         first_us=first[-count:][order],
         last_us=last[-count:][order],
-        trace=np.zeros((0, loop.TRACE_COLUMNS)),
-        steps=int(totals[:, loop.STEPS].sum()),
+        trace=np.zeros((0, engine_state.TRACE_COLUMNS)),
+        steps=int(totals[:, engine_state.STEPS].sum()),
         busy_us=steps_us,
-        mean_requests=float(totals[answers, loop.RUNNING_US].sum()) / steps_us,
-        mean_blocks=float(totals[answers, loop.BLOCKS_US].sum()) / steps_us,
-        most_blocks=int(totals[answers, loop.MOST_BLOCKS].max()),
-        preemptions=int(numbers[:, loop.PREEMPTED].sum()),
-        chunk_tokens=float(totals[:, loop.CHUNK_TOKENS].sum()),
+        mean_requests=float(totals[answers, engine_state.RUNNING_US].sum()) / steps_us,
+        mean_blocks=float(totals[answers, engine_state.BLOCKS_US].sum()) / steps_us,
+        most_blocks=int(totals[answers, engine_state.MOST_BLOCKS].max()),
+        preemptions=int(numbers[:, engine_state.PREEMPTED].sum()),
+        chunk_tokens=float(totals[:, engine_state.CHUNK_TOKENS].sum()),
         found_tokens=float(np.sum(np.asarray(record.found)[:count])),
+        gaps=token_gaps.TokenGaps(counts=np.asarray(record.gaps)),
         fleet=FleetUse(
             up_s=float(up_us.sum()) / SECOND_US,
             busy=tuple(
@@ -369,8 +394,8 @@ def _served(
                 for place in range(len(pools))
             ),
             brought_tokens=dict(zip(ways.names, map(float, brought), strict=True)),
-            lost=int(fleet.numbers[fleet_loop.LOST]),
-            started=int(fleet.numbers[fleet_loop.STARTED]),
-            most_up=int(fleet.numbers[fleet_loop.MOST_UP]) or len(pool_of),
+            lost=int(fleet.numbers[fleet_state.LOST]),
+            started=int(fleet.numbers[fleet_state.STARTED]),
+            most_up=int(fleet.numbers[fleet_state.MOST_UP]) or len(pool_of),
         ),
     )

@@ -10,116 +10,46 @@ next.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from predict.serving.engine_loop import (
+    advance,
+)
+from predict.serving.engine_state import (
     DONE,
     ENDED,
-    ENDS,
-    FIRST_NODE,
-    FREE,
     LENT,
     NEVER,
-    NEXT,
-    PULLS,
-    RUNNING,
-    UNUSED,
-    WAITING,
-    Levels,
     Record,
     Requests,
-    Rules,
     State,
-    Table,
-    advance,
-    enqueue,
-    known_segments,
-    take_back,
-    take_out,
+)
+from predict.serving.fleet_routing import (
+    ROUTING_HELPERS,
+    route,
+)
+from predict.serving.fleet_state import (
+    ARRIVED,
+    COMING,
+    FAILED,
+    Fleet,
+    Simulation,
+    come,
+    engine_of,
+    open_requests,
+    tiers_of,
+)
+from predict.serving.fleet_upkeep import (
+    UPKEEP_HELPERS,
+    fail,
+    scale,
 )
 
-OFF, STARTING, SERVING, DRAINING = range(4)
-"""States of an engine."""
-ROUND_ROBIN, LEAST_LOAD, POWER_OF_TWO, PREFIX = range(4)
-"""Routers: in turn; to the engine with the fewest requests; to the better of two drawn ones; to the one with the least work, where known
-tokens of the prompt are none."""
 LEAST_US = 1.0
 """Engines that are no further apart than this are advanced as if at once."""
 
 
-class Policy(NamedTuple):
-    """Rules by which engines are chosen, started and stopped."""
-
-    router: int
-    requests: int
-    """Requests of the load; those beyond are what the pool for answers makes of them."""
-    external: int
-    """The first of them, which arrive by themselves; the others follow on one that has ended."""
-    in_flight: int
-    """Requests of a closed loop; 0 for an open one."""
-    at_least: int
-    """Engines that serve at any time."""
-    target: float
-    """Requests per engine above which another one is started; 0 for engines that all serve all the time."""
-    check_us: float
-    """Time between two looks at the load."""
-    start_us: float
-    """Time that an engine takes to start."""
-
-
-class Fleet(NamedTuple):
-    """The engines between events."""
-
-    pool: Any
-    """Pool of each engine: 0 gets what arrives, 1 the answers of prompts that 0 has computed."""
-    status: Any
-    """OFF, STARTING, SERVING or DRAINING."""
-    ready: Any
-    """µs at which each serves."""
-    since: Any
-    """µs at which each was started last."""
-    up_us: Any
-    """µs for which each was up before that."""
-    given: Any
-    """Requests that each got."""
-    seen: Any
-    """Requests that ended in each and were taken note of."""
-    engine: Any
-    """Engine of each request, or −1."""
-    first_arrival: Any
-    """µs at which each request came first; −1 before."""
-    expected: Any
-    """Tokens that the router expects each request to compute of its prompt."""
-    coming: Any
-    """Requests that come from elsewhere than the load; NUMBERS[COMING] of them count."""
-    draws: Any
-    """Numbers from 0 to 1, one after the other."""
-    after: Any
-    """The next turn of each request's conversation, or −1."""
-    pause: Any
-    """µs from the end of a request to that turn."""
-    failures: Any
-    """µs at which an engine fails, ascending."""
-    numbers: Any
-    """See COMING and on."""
-
-
-COMING, ARRIVED, TURN, DRAWN, FAILED, LOST, STARTED, MOST_UP, FLEET_NUMBERS = range(9)
-"""Places in Fleet.numbers: requests that come from elsewhere, requests of the load that arrived, turns of the router, numbers drawn,
-failures so far, requests that these interrupted, starts, most engines up at once."""
-
-
-def play_fleet(
-    requests: Requests,
-    rules: tuple[Rules, Rules],
-    levels: Levels,
-    tables: tuple[Table, Table],
-    state: State,
-    record: Record,
-    fleet: Fleet,
-    policy: Policy,
-) -> float:
+def play_fleet(whole: Simulation) -> float:
     """Serve all requests; the time at which the last event was over."""
+    requests, rules, state, fleet, policy = whole.requests, whole.rules, whole.state, whole.fleet, whole.policy
     count, check, now = len(fleet.pool), policy.check_us, 0.0
     while True:
         arrived = fleet.numbers[ARRIVED]
@@ -133,104 +63,51 @@ def play_fleet(
             event = min(event, check)
         event = min(event, fails)
         if rules[0].coupled:
-            if advance_first(requests, rules, levels, tables, state, record, fleet, policy, event):
+            if advance_first(whole, event):
                 continue
         else:
             for r in range(count):
                 if state.clock[r][2] < event:
-                    step(requests, rules, levels, tables, state, record, fleet, r, event)
+                    step(whole, r, event)
         if min(arrival, comes) >= NEVER and is_idle(state):
             return now
         now = event
         if event == fails:
-            fail(requests, rules, levels, state, fleet, policy, now)
+            fail(whole, now)
         elif event == arrival:
             fleet.numbers[ARRIVED] += 1
-            route(requests, rules, state, fleet, policy, arrived, 0, now)
+            route(whole, arrived, 0, now)
         elif event == comes:
             i = fleet.coming[place]
             fleet.numbers[COMING] -= 1
             fleet.coming[place] = fleet.coming[fleet.numbers[COMING]]
-            route(requests, rules, state, fleet, policy, i, 1 if i >= policy.requests else 0, now)
+            route(whole, i, 1 if i >= policy.requests else 0, now)
         else:
             check += policy.check_us
-            scale(state, fleet, policy, now)
+            scale(whole, now)
 
 
-def engine_state(state: State, r: int) -> State:
-    """The state of one engine."""
-    return State(
-        state.computed,
-        state.made,
-        state.held,
-        state.base,
-        state.room,
-        state.drafted,
-        state.joined,
-        state.builds,
-        state.following,
-        state.running[r],
-        state.chunk[r],
-        state.waiting[r],
-        state.pulling[r],
-        state.ended[r],
-        state.ready,
-        state.source,
-        state.began,
-        state.wanted[r],
-        state.links[r],
-        state.sending,
-        state.holders,
-        state.kept,
-        state.earlier,
-        state.later,
-        state.clock[r],
-        state.numbers[r],
-        state.sums[r],
-    )
-
-
-def engine_levels(levels: Levels, r: int) -> Levels:
-    """The tiers of one engine."""
-    return Levels(
-        levels.token_us[r],
-        levels.start_us[r],
-        levels.first_node[r],
-        levels.own_nodes[r],
-        levels.ends[r],
-        levels.capacity[r],
-    )
-
-
-def step(
-    requests: Requests,
-    rules: tuple[Rules, Rules],
-    levels: Levels,
-    tables: tuple[Table, Table],
-    state: State,
-    record: Record,
-    fleet: Fleet,
-    r: int,
-    until: float,
-) -> None:
+def step(whole: Simulation, r: int, until: float) -> None:
     """Advance one engine."""
-    own = Record(record.start_us, record.first_us, record.last_us, record.found, record.trace[r], record.totals[r])
+    requests, rules, levels, tables, state, record, fleet = (
+        whole.requests,
+        whole.rules,
+        whole.levels,
+        whole.tables,
+        whole.state,
+        whole.record,
+        whole.fleet,
+    )
+    own = Record(
+        record.start_us, record.first_us, record.last_us, record.found, record.trace[r], record.totals[r], record.gaps
+    )
     pool = fleet.pool[r]
-    advance(requests, rules[pool], engine_levels(levels, r), tables[pool], engine_state(state, r), own, until)
+    advance(requests, rules[pool], tiers_of(levels, r), tables[pool], engine_of(state, r), own, until)
 
 
-def advance_first(
-    requests: Requests,
-    rules: tuple[Rules, Rules],
-    levels: Levels,
-    tables: tuple[Table, Table],
-    state: State,
-    record: Record,
-    fleet: Fleet,
-    policy: Policy,
-    event: float,
-) -> bool:
+def advance_first(whole: Simulation, event: float) -> bool:
     """Advance the engine that is furthest behind, up to the next one or the event; whether any was behind the event."""
+    state, fleet = whole.state, whole.fleet
     first, least, second = -1, NEVER, NEVER
     for r in range(len(fleet.pool)):
         wake = state.clock[r][2]
@@ -242,22 +119,22 @@ def advance_first(
             second = wake
     if least >= event or first < 0:
         return False
-    step(requests, rules, levels, tables, state, record, fleet, first, min(event, max(second, least + LEAST_US)))
+    step(whole, first, min(event, max(second, least + LEAST_US)))
     if state.numbers[first][DONE] > fleet.seen[first]:
-        hand_on(requests, rules, state, record, fleet, policy, first)
+        hand_on(whole, first)
     return True
 
 
-def hand_on(
-    requests: Requests,
-    rules: tuple[Rules, Rules],
-    state: State,
-    record: Record,
-    fleet: Fleet,
-    policy: Policy,
-    r: int,
-) -> None:
+def hand_on(whole: Simulation, r: int) -> None:
     """Let what ended in an engine's last step go on in the other pool, or make room for the next request of a closed loop."""
+    requests, rules, state, record, fleet, policy = (
+        whole.requests,
+        whole.rules,
+        whole.state,
+        whole.record,
+        whole.fleet,
+        whole.policy,
+    )
     numbers, own = fleet.numbers, rules[fleet.pool[r]]
     now = state.clock[r][1]
     fleet.seen[r] = state.numbers[r][DONE]
@@ -273,13 +150,6 @@ def hand_on(
         elif policy.in_flight > 0 and numbers[ARRIVED] < policy.external:
             come(requests, fleet, numbers[ARRIVED], now)
             numbers[ARRIVED] += 1
-
-
-def come(requests: Requests, fleet: Fleet, i: int, at: float) -> None:
-    """Let a request come at a time."""
-    requests.arrival[i] = at
-    fleet.coming[fleet.numbers[COMING]] = i
-    fleet.numbers[COMING] += 1
 
 
 def first_coming(requests: Requests, fleet: Fleet) -> int:
@@ -309,246 +179,10 @@ def is_idle(state: State) -> bool:
     return least >= NEVER
 
 
-# The router.
-
-
-def route(
-    requests: Requests,
-    rules: tuple[Rules, Rules],
-    state: State,
-    fleet: Fleet,
-    policy: Policy,
-    i: int,
-    pool: int,
-    now: float,
-) -> None:
-    """Give a request to an engine of a pool; where none serves, to the one that starts first."""
-    r = chosen_engine(requests, rules, state, fleet, policy, i, pool, now)
-    own = engine_state(state, r)
-    found = known_segments(requests, rules[pool], own, i)[0] * rules[pool].block
-    fleet.engine[i] = r
-    if fleet.first_arrival[i] < 0:
-        fleet.first_arrival[i] = now
-    fleet.expected[i] = max(0, requests.prompt[i] - found) if pool == 0 else 0
-    fleet.given[r] += 1
-    enqueue(own, i)
-    own.clock[2] = min(own.clock[2], max(now, own.clock[1]))
-
-
-def chosen_engine(
-    requests: Requests,
-    rules: tuple[Rules, Rules],
-    state: State,
-    fleet: Fleet,
-    policy: Policy,
-    i: int,
-    pool: int,
-    now: float,
-) -> int:
-    """The engine of a pool that the router gives a request to."""
-    best, least = -1, NEVER
-    first, serving = -1, 0
-    for r in range(len(fleet.pool)):
-        if fleet.pool[r] != pool:
-            continue
-        if fleet.status[r] == STARTING and fleet.ready[r] <= now:
-            fleet.status[r] = SERVING
-        if fleet.status[r] == STARTING and (first < 0 or fleet.ready[r] < fleet.ready[first]):
-            first = r
-        serving += fleet.status[r] == SERVING
-    if serving == 0:
-        return first
-    drawn = one_of(fleet, serving), one_of(fleet, serving) if policy.router == POWER_OF_TWO else -1
-    turn, place = fleet.numbers[TURN] % serving, -1
-    fleet.numbers[TURN] += policy.router == ROUND_ROBIN
-    for r in range(len(fleet.pool)):
-        if fleet.pool[r] != pool or fleet.status[r] != SERVING:
-            continue
-        place += 1
-        if policy.router == ROUND_ROBIN and place != turn:
-            continue
-        if policy.router == POWER_OF_TWO and place != drawn[0] and place != drawn[1]:
-            continue
-        cost = load_of(requests, rules, state, fleet, policy, i, r, now)
-        if cost < least:
-            best, least = r, cost
-    return best
-
-
-def one_of(fleet: Fleet, count: int) -> int:
-    """A place among so many, drawn."""
-    fleet.numbers[DRAWN] += 1
-    return int(fleet.draws[fleet.numbers[DRAWN] % len(fleet.draws)] * count)
-
-
-def load_of(
-    requests: Requests,
-    rules: tuple[Rules, Rules],
-    state: State,
-    fleet: Fleet,
-    policy: Policy,
-    i: int,
-    r: int,
-    now: float,
-) -> float:
-    """The load of an engine: its requests, or by the prefix-aware router tokens, those of prompts that it has yet to compute, of this one's
-    that it does not know, and those that its requests hold (the cost of Dynamo's KV router: blocks to prefill plus active ones)."""
-    pool = fleet.pool[r]
-    if policy.router != PREFIX or pool == 1:
-        return float(open_requests(state, fleet, r, now))
-    own = engine_state(state, r)
-    found = known_segments(requests, rules[pool], own, i)[0] * rules[pool].block
-    held = (rules[pool].blocks - own.numbers[FREE]) * rules[pool].block
-    return float(waiting_tokens(state, fleet, r) + requests.prompt[i] - found + held)
-
-
-def open_requests(state: State, fleet: Fleet, r: int, now: float) -> int:
-    """Requests that an engine has and has not answered; steps are worked out at their start."""
-    running = state.numbers[r][ENDED] if state.clock[r][1] > now else 0
-    return int(fleet.given[r] - state.numbers[r][DONE] + running)
-
-
-def waiting_tokens(state: State, fleet: Fleet, r: int) -> int:
-    """Tokens of prompts that an engine's queue has yet to compute, as the router expected them."""
-    tokens, i = 0, state.numbers[r][NEXT]
-    while i >= 0:
-        tokens += fleet.expected[i]
-        i = state.following[i]
-    return tokens
-
-
-# Engines that start, drain and fail.
-
-
-def scale(state: State, fleet: Fleet, policy: Policy, now: float) -> None:
-    """Start an engine where those that serve have more requests than the target, let one drain where one fewer would do."""
-    waiting = up = 0
-    for r in range(len(fleet.pool)):
-        left = open_requests(state, fleet, r, now)
-        waiting += left
-        if fleet.status[r] == STARTING and fleet.ready[r] <= now:
-            fleet.status[r] = SERVING
-        if fleet.status[r] == DRAINING and left == 0:
-            fleet.status[r] = OFF
-            fleet.up_us[r] += now - fleet.since[r]
-        up += fleet.status[r] == STARTING or fleet.status[r] == SERVING
-    wanted = max(policy.at_least, min(len(fleet.pool), int(-(-waiting // policy.target))))
-    for r in range(len(fleet.pool)):
-        if up < wanted and fleet.status[r] == DRAINING:
-            fleet.status[r] = SERVING
-            up += 1
-        if up < wanted and fleet.status[r] == OFF:
-            start(state, fleet, policy, r, now)
-            up += 1
-    fleet.numbers[MOST_UP] = max(fleet.numbers[MOST_UP], up)
-    for r in range(len(fleet.pool) - 1, -1, -1):
-        # the rest of the engines would still have room for a tenth more
-        if up > wanted and fleet.status[r] == SERVING and waiting < 0.9 * policy.target * (up - 1):
-            fleet.status[r] = DRAINING
-            return
-
-
-def start(state: State, fleet: Fleet, policy: Policy, r: int, now: float) -> None:
-    """Start an engine, which serves once it is ready."""
-    fleet.status[r] = STARTING
-    fleet.since[r] = now
-    fleet.ready[r] = now + policy.start_us
-    fleet.numbers[STARTED] += 1
-    state.clock[r][0] = state.clock[r][1] = fleet.ready[r]
-    state.clock[r][2] = NEVER
-
-
-def fail(
-    requests: Requests,
-    rules: tuple[Rules, Rules],
-    levels: Levels,
-    state: State,
-    fleet: Fleet,
-    policy: Policy,
-    now: float,
-) -> None:
-    """Let the next engine in turn that serves fail, with its cache and own tiers; its requests are sent again, and it starts anew."""
-    count, numbers = len(fleet.pool), fleet.numbers
-    numbers[FAILED] += 1
-    for turn in range(count):
-        r = (numbers[FAILED] - 1 + turn) % count
-        if fleet.status[r] == SERVING:
-            break
-    else:
-        return
-    own = engine_state(state, r)
-    for place in range(own.numbers[RUNNING]):
-        if own.made[own.running[place]] < requests.output[own.running[place]]:
-            send_again(requests, rules, levels, state, fleet, own.running[place], now)
-    for place in range(own.numbers[WAITING]):
-        send_again(requests, rules, levels, state, fleet, own.waiting[place], now)
-    for place in range(own.numbers[PULLS]):
-        send_again(requests, rules, levels, state, fleet, own.pulling[place], now)
-    i = own.numbers[NEXT]
-    while i >= 0:
-        after = own.following[i]
-        send_again(requests, rules, levels, state, fleet, i, now)
-        i = after
-    for j in range(policy.requests, len(requests.arrival)):
-        if state.source[j] == r:
-            state.source[j] = -1  # its prompt is computed again where its answer is made
-    empty(requests, rules[fleet.pool[r]], levels, own, r)
-    fleet.given[r] = own.numbers[DONE]
-    fleet.up_us[r] += now - fleet.since[r]
-    start(state, fleet, policy, r, now)
-
-
-def send_again(
-    requests: Requests, rules: tuple[Rules, Rules], levels: Levels, state: State, fleet: Fleet, i: int, now: float
-) -> None:
-    """Let a request come anew. Of a pool for answers: where its keys and values still are, or else to the pool that computes its prompt."""
-    fleet.numbers[LOST] += 1
-    forget_request(state, i, state.source[i])
-    distance = rules[0].distance
-    if state.source[i] < 0 and distance > 0 and i >= distance:
-        i -= distance
-        source = fleet.engine[i]
-        # the blocks from which it was sent may not have been freed yet
-        state.ready[i] = -1.0
-        take_back(requests, rules[0], engine_levels(levels, source), engine_state(state, source), 0.0)
-        forget_request(state, i, -1)
-    come(requests, fleet, i, now)
-
-
-def forget_request(state: State, i: int, source: int) -> None:
-    """Let nothing of a request be computed, but what an engine of another pool holds."""
-    state.made[i] = state.computed[i] = state.held[i] = state.joined[i] = state.base[i] = 0
-    state.source[i] = source
-    state.ready[i] = NEVER
-
-
-def empty(requests: Requests, rules: Rules, levels: Levels, own: State, r: int) -> None:
-    """Forget all that an engine holds."""
-    numbers = own.numbers
-    numbers[RUNNING] = numbers[WAITING] = numbers[PULLS] = numbers[ENDED] = 0
-    numbers[NEXT] = numbers[LENT] = -1
-    numbers[FREE] = numbers[UNUSED] = rules.blocks
-    forget(own, numbers[ENDS])
-    for node in range(numbers[FIRST_NODE], numbers[FIRST_NODE] + len(requests.segment_size)):
-        own.kept[node] = own.holders[node] = 0
-    for level in range(1, len(levels.ends[r])):
-        if levels.ends[r][level] == levels.ends[r - 1][level] and len(levels.ends) > 1:
-            continue  # all engines have it
-        forget(own, levels.ends[r][level])
-        own.kept[levels.ends[r][level]] = 0
-
-
-def forget(own: State, ends: int) -> None:
-    """Empty an order of reuse."""
-    while own.later[ends] != ends:
-        node = own.later[ends]
-        own.kept[node] = 0
-        take_out(own, node)
-
-
 FLEET_HELPERS = (
-    *(engine_state, engine_levels, step, advance_first, hand_on, come, first_coming, first_lent, is_idle),
-    *(route, chosen_engine, one_of, load_of, open_requests, waiting_tokens),
-    *(scale, start, fail, send_again, forget_request, empty, forget),
+    *(engine_of, tiers_of, come, open_requests),
+    *ROUTING_HELPERS,
+    *UPKEEP_HELPERS,
+    *(step, advance_first, hand_on, first_coming, first_lent, is_idle),
 )
 """The functions that `play_fleet` calls beyond those of the engine's loop, for numba to compile with it."""

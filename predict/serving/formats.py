@@ -102,7 +102,8 @@ def stated_formats(given: Any) -> tuple[dict[str, str], list[Fault]]:
     method = str(given.get("quant_method", given.get("quant_algo", ""))).lower()
     precision = _precision(method, given)
     if precision is None:
-        problem = f"{method or 'no quant_method'} with these keys is not known; remove it, and set placement.precision"
+        bits = f"bits {shown(given['bits'])}" if "bits" in given else "these keys"
+        problem = f"{method or 'no quant_method'} with {bits} is not known; remove it, and set placement.precision"
         return {}, [Fault(path=QUANTIZATION, problem=problem)]
     found = {"precision": precision}
     left = " ".join(
@@ -125,9 +126,9 @@ def _listed(given: Mapping[Any, Any], key: str) -> list[Any]:
 
 def _precision(method: str, given: Mapping[Any, Any]) -> str | None:
     """The format of the weights; None for one that is not known."""
-    by_bits = {4: W4A16, 8: W8A16}
+    by_bits: Mapping[object, str] = {4: W4A16, 8: W8A16}
     if method in ("awq", "gptq", "auto_gptq", "gptq_marlin", "awq_marlin", "auto-round", "intel/auto-round"):
-        return by_bits.get(int(given.get("bits", given.get("w_bit", 4))))
+        return by_bits.get(_plain(given.get("bits", given.get("w_bit", 4))))
     if method in ("fp8", "fbgemm_fp8"):
         return FP8_BLOCK if given.get("weight_block_size") else "fp8"
     if method == "mxfp4":
@@ -140,18 +141,24 @@ def _precision(method: str, given: Mapping[Any, Any]) -> str | None:
     return None
 
 
-def _compressed(given: Mapping[Any, Any], by_bits: Mapping[int, str]) -> str | None:
+def _plain(value: object) -> object:
+    """A number or text as it is, None for what no table of formats has: files may hold lists and mappings anywhere."""
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+
+
+def _compressed(given: Mapping[Any, Any], by_bits: Mapping[object, str]) -> str | None:
     """The format of a checkpoint of `compressed-tensors`: of the first of its groups of layers."""
     groups = given.get("config_groups")
     first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
     weights = first.get("weights") if isinstance(first, Mapping) else None
     if not isinstance(first, Mapping) or not isinstance(weights, Mapping):
         return None
-    bits, kind, inputs = weights.get("num_bits"), weights.get("type"), first.get("input_activations")
+    bits, kind, inputs = _plain(weights.get("num_bits")), weights.get("type"), first.get("input_activations")
     if kind == "float":
         wide = FP8_BLOCK if weights.get("strategy") == "block" else "fp8"
-        return {8: wide, 4: MXFP4 if weights.get("group_size") == 32 else NVFP4}.get(int(bits or 0))
-    return INT8 if inputs and bits == 8 else by_bits.get(int(bits or 0))
+        floats: Mapping[object, str] = {8: wide, 4: MXFP4 if weights.get("group_size") == 32 else NVFP4}
+        return floats.get(bits)
+    return INT8 if inputs and bits == 8 else by_bits.get(bits)
 
 
 def _cache(given: Mapping[Any, Any]) -> str:

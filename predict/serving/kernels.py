@@ -5,6 +5,7 @@ Kernels are priced at a few sizes by the price list that training uses, and inte
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import get_args
 
 import numpy as np
 
+from predict.layers.mixture import DEEPEP_MULTIPROCESSORS, LOW_LATENCY_TOKENS, SHARE_BESIDE_MICROBATCH
 from predict.layers.part import parts_of
 from predict.layers.served import Group, GroupedCall, Kept
 from predict.model.spec import LayerKind
@@ -25,7 +27,7 @@ from predict.serving.step_table import StepTable
 from regressors.features.arrays import Floats
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Request
-from sampling.collectives.kinds import AllGather, AllReduce, Collective, CustomAllReduce, SendRecv
+from sampling.collectives.kinds import AllGather, AllReduce, Collective, CustomAllReduce, SendRecv, TokenExchange
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import RMSNorm
@@ -50,6 +52,15 @@ def token_kernels(server: Server, tokens: int) -> dict[Group, list[Counted]]:
     if server.placement.pp > 1:
         found["all_reduce"].append(Counted(call=_send(server, tokens), phase="forward", count=server.placement.pp - 1))
     return found
+
+
+def token_exchange(server: Server, tokens: int) -> list[Counted]:
+    """Those of `token_kernels` in which tokens travel to experts on other GPUs and back."""
+    return [
+        Counted(call=call, phase="forward", count=layers)
+        for kind, layers in Counter(server.model.kinds()).items()
+        for call in parts_of(server.model, kind)[1].served_exchange(server.share(), tokens)
+    ]
 
 
 def head_kernels(server: Server, requests: int) -> dict[Group, list[Counted]]:
@@ -178,19 +189,36 @@ class KernelFeatures:
     """The same in sliding layers, of the pairs and keys within the window."""
     prefill_token_us: float
     """Time per token of a chunk, in layers that keep a state."""
+    exchange_us: Floats
+    """The part of `by_tokens` in which tokens travel to experts and back, shape (sizes, 1)."""
 
     def __call__(self, sums: BatchSums) -> Floats:
         engine, pure = self.server.engine, sums.prefill_tokens == 0
         tokens = computed_tokens(sums, engine.replayed_sizes)
         requests = np.where(pure, tokens, sums.scored)
-        times = _between(self.sizes, self.by_tokens, tokens) + _between(self.sizes, self.by_requests, requests)
+        halves = 2 if engine.two_batch_overlap else 1
+        times = halves * _between(self.sizes, self.by_tokens, tokens / halves)
+        times += _between(self.sizes, self.by_requests, requests)
         attention = GROUPS.index("attention")
         times[:, attention] += self._decode_us(sums)
         times[:, attention] += self.pair_us * sums.prefill_pairs + self.read_us * sums.prefill_context
         times[:, attention] += self.window_pair_us * sums.window_pairs + self.window_read_us * sums.window_context
         times[:, attention] += self.prefill_token_us * sums.prefill_tokens
+        if engine.two_batch_overlap:
+            times[:, GROUPS.index("all_reduce")] -= self._hidden_us(tokens, times)
         one = np.ones_like(tokens)
-        return np.column_stack((times, self.server.model.layers * one, one, sums.requests))
+        return np.column_stack((times, halves * self.server.model.layers * one, one, sums.requests))
+
+    def _hidden_us(self, tokens: Floats, times: Floats) -> Floats:
+        """Exchanges of half a step's tokens that the computing of the other half hides, less what it loses to the multiprocessors that
+        DeepEP's normal kernels hold meanwhile."""
+        exchanged = 2 * _between(self.sizes, self.exchange_us, tokens / 2)[:, 0]
+        others = times.sum(axis=1) - times[:, GROUPS.index("all_reduce")]
+        held = DEEPEP_MULTIPROCESSORS / (self.server.cluster.gpu.multiprocessors or math.inf)
+        normal = self.server.engine.dispatch == "deepep"
+        lost = np.where(normal & (tokens / 2 > LOW_LATENCY_TOKENS * self.server.tp), held, 0.0)
+        hidden: Floats = np.minimum(exchanged, SHARE_BESIDE_MICROBATCH * others) * (1 - lost)
+        return hidden
 
     def _decode_us(self, sums: BatchSums) -> Floats:
         decodes = np.maximum(sums.decodes, 1.0)
@@ -235,6 +263,7 @@ def kernel_features(server: Server) -> KernelFeatures:
         window_pair_us=prompt_us["window"] / pairs_within(0, PROMPT, server.window),
         window_read_us=_read_us(server, prices, "window", [key for key in priced if key <= server.window][-2:]),
         prefill_token_us=prompt_us["state"] / PROMPT,
+        exchange_us=np.array([[_sum(prices, token_exchange(server, size))] for size in sizes]),
     )
 
 
@@ -344,9 +373,12 @@ def with_launches(table: StepTable, server: Server) -> StepTable:
 
 
 def requests_of_server(server: Server) -> list[Request]:
-    """Each call once. Keys beyond the model's positions are left to what is learnt from the others."""
+    """Each call once, but for those of DeepEP, which no sampler times. Keys beyond the model's positions are left to what is learnt from
+    the others."""
     both = filter(None, (server, server.drafting))
-    calls = dict.fromkeys(one.call for each in both for one in _kernels(each))
+    calls = dict.fromkeys(
+        one.call for each in both for one in _kernels(each) if not isinstance(one.call, TokenExchange)
+    )
     return [Request(call=call, phases=("forward",)) for call in calls]
 
 

@@ -140,7 +140,8 @@ def weight_bytes(server: Server) -> float:
         parts = (model.mixer(kind), model.feed_forward(kind))
         size = weight * sum(matrix.on_rank(tp).elements for part in parts for matrix in part.matrices(model))
         if kind.sparse and model.experts:
-            size += expert_weight * model.experts.routed_parameters(model) / server.expert_ranks
+            copies = 1 + server.placement.redundant_experts / model.experts.count
+            size += copies * expert_weight * model.experts.routed_parameters(model) / server.expert_ranks
         layers += count * size
     of_ends, stages = (model.embedding_parameters, model.head_parameters), server.placement.pp
     ends = (sum(of_ends) if stages == 1 else max(of_ends)) / tp

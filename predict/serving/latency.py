@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predict.serving.coefficients import Client
 from predict.serving.simulate import Served
+from predict.serving.token_gaps import TokenGaps
 from regressors.features.arrays import Floats
 from sampling.units import SECOND_US
 
@@ -22,7 +23,7 @@ LEAST_ROUNDS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """Mean and percentiles in µs over requests."""
+    """Mean and percentiles in µs, over requests where nothing else is said."""
 
     mean_us: float
     percentiles_us: Mapping[int, float]
@@ -36,6 +37,8 @@ class Latency:
     ttft: Spread
     tpot: Spread
     """(E2E − TTFT) / (output − 1), of requests with more than one output token."""
+    itl: Spread
+    """Time between two tokens of an answer, over tokens."""
     requests_per_s: float
     """Completions per second, of the ends that `_counted_ends` has."""
     output_tokens_per_s: float
@@ -54,6 +57,8 @@ class RequestTimes:
     tpot: Floats
     """0 for a request with one output token, which has none."""
     has_tpot: NDArray[np.bool_]
+    gaps: TokenGaps
+    """Times between the tokens of all answers."""
 
     def counted(self, figure: str) -> Floats:
         """The values of `e2e`, `ttft` or `tpot` over the requests that have one; zeros where none has."""
@@ -73,7 +78,13 @@ def times_of(served: Served, client: Client, first_token_factor: float = 1.0) ->
         + client.last_token_us * (further > 0)
         + client.per_token_us * further
     )
-    return RequestTimes(e2e=ttft + after, ttft=ttft, tpot=after / np.maximum(further, 1), has_tpot=further > 0)
+    return RequestTimes(
+        e2e=ttft + after,
+        ttft=ttft,
+        tpot=after / np.maximum(further, 1),
+        has_tpot=further > 0,
+        gaps=replace(served.gaps, client_us=client.per_token_us),
+    )
 
 
 def latency_of(served: Served, client: Client, first_token_factor: float = 1.0) -> Latency:
@@ -83,6 +94,10 @@ def latency_of(served: Served, client: Client, first_token_factor: float = 1.0) 
         e2e=_spread(times.counted("e2e")),
         ttft=_spread(times.counted("ttft")),
         tpot=_spread(times.counted("tpot")),
+        itl=Spread(
+            mean_us=times.gaps.mean_us,
+            percentiles_us={percent: times.gaps.percentile_us(percent) for percent in PERCENTILES},
+        ),
         requests_per_s=rate,
         output_tokens_per_s=rate * float(served.traffic.output[_judged_of(served)].mean()),
         mean_waiting=_mean_waiting(served),

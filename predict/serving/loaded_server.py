@@ -32,8 +32,18 @@ SEARCHED = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicaRates:
+    """Rates of one replica, per second, and the requests that wait there on average."""
+
+    requests_per_s: float
+    output_tokens_per_s: float
+    queue_growth_per_s: float
+    mean_waiting: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LoadOutcome:
-    """One replica under its share of a load, and with steps at the bounds of their interval."""
+    """One stream of batches under its share of a load, and with steps at the bounds of their interval."""
 
     load: Load
     latency: Latency
@@ -41,8 +51,10 @@ class LoadOutcome:
     high: Latency
     served: Served
     room: CacheRoom
+    streams: int
+    """Streams of batches among which the load is divided: each replica of attention has one for each of its pipeline stages."""
     replicas: int
-    """Replicas of attention, and batches of pipeline stages, among which the load is divided."""
+    """Replicas of attention, where one stream is simulated for all; 1 where every engine is."""
 
     @property
     def mean_batch(self) -> StepBatch:
@@ -79,12 +91,23 @@ class LoadOutcome:
     @property
     def requests_per_s(self) -> float:
         """Completions per second of all replicas."""
-        return self.replicas * self.latency.requests_per_s
+        return self.streams * self.latency.requests_per_s
 
     @property
     def output_tokens_per_s(self) -> float:
         """Those of all replicas."""
-        return self.replicas * self.latency.output_tokens_per_s
+        return self.streams * self.latency.output_tokens_per_s
+
+    @property
+    def per_replica(self) -> ReplicaRates:
+        """The rates of one replica of attention."""
+        streams, latency = self.streams // self.replicas, self.latency
+        return ReplicaRates(
+            requests_per_s=streams * latency.requests_per_s,
+            output_tokens_per_s=streams * latency.output_tokens_per_s,
+            queue_growth_per_s=streams * latency.queue_growth_per_s,
+            mean_waiting=streams * latency.mean_waiting,
+        )
 
     @property
     def answered(self) -> Interval:
@@ -95,12 +118,12 @@ class LoadOutcome:
 
     def _answered_per_s(self, latency: Latency) -> float:
         arrives = not self.load.concurrency and self.load.rate and not self._grows(latency)
-        return self.load.rate if arrives else self.replicas * latency.requests_per_s
+        return self.load.rate if arrives else self.streams * latency.requests_per_s
 
     def _grows(self, latency: Latency) -> bool:
         growth, load = latency.queue_growth_per_s, self.load
         grown = growth * load.duration_s * WATCHED
-        return not load.concurrency and growth > GROWING * load.rate / self.replicas and grown >= LEAST_GROWN
+        return not load.concurrency and growth > GROWING * load.rate / self.streams and grown >= LEAST_GROWN
 
 
 BUSY = 0.85
@@ -187,7 +210,7 @@ class LoadedServer:
 
     @property
     def shares(self) -> int:
-        """Replicas of attention of which one is simulated for all; a fleet's are simulated one by one."""
+        """Streams of batches of which one is simulated for all; a fleet's are simulated one by one."""
         return 1 if self.is_fleet else self.run.server.placement.streams
 
     @property
@@ -238,7 +261,8 @@ class LoadedServer:
             high=latency_of(high, self.client, factors.high),
             served=middle,
             room=self.room,
-            replicas=self.shares,
+            streams=self.shares,
+            replicas=1 if self.is_fleet else self.run.server.placement.dp,
         )
 
     def at_rates(self, rates: Sequence[float]) -> Iterator[LoadOutcome]:

@@ -80,13 +80,15 @@ def prompts_share(server: LoadedServer, outcome: LoadOutcome) -> float:
     return float(np.clip(added_us / served.busy_us, 0.0, 1.0))
 
 
-# Service-level objectives: bounds on the E2E, TTFT or TPOT of requests, on the mean or a percentile of them.
+# Service-level objectives: bounds on the E2E, TTFT or TPOT of requests, or on the time between tokens, on the mean or a percentile of them.
 
 OPTION = "--slo"
-FORM = re.compile(r"\s*(e2e|ttft|tpot)_(mean|p(\d{1,2}(?:\.\d+)?))\s*<?=\s*(.+)", re.IGNORECASE)
+FORM = re.compile(r"\s*(e2e|ttft|tpot|itl)_(mean|p(\d{1,2}(?:\.\d+)?))\s*<?=\s*(.+)", re.IGNORECASE)
 EXAMPLE = "write for example ttft_p90=1s, tpot_mean=50ms or e2e_p99=20s"
-FIGURES = ("e2e", "ttft", "tpot")
-"""Times of a request that may be bounded."""
+OF_TOKENS = "itl"
+"""The time between two tokens of an answer, which is bounded over all tokens."""
+FIGURES = ("e2e", "ttft", "tpot", OF_TOKENS)
+"""Times that may be bounded: of a request, and between its tokens."""
 USUAL = tuple(f"{figure}_{of}" for figure in FIGURES for of in ("mean", "p50", "p90", "p95", "p99"))
 """Objectives that a misspelt one may stand for."""
 
@@ -114,6 +116,8 @@ class ServiceObjective:
 
     def value_us(self, times: RequestTimes) -> float:
         """The time that is bounded."""
+        if self.figure == OF_TOKENS:
+            return times.gaps.mean_us if self.percentile is None else times.gaps.percentile_us(self.percentile)
         values = times.counted(self.figure)
         return float(values.mean() if self.percentile is None else np.percentile(values, self.percentile))
 
@@ -122,10 +126,11 @@ class ServiceObjective:
 
 
 def met_share(objectives: Sequence[ServiceObjective], times: RequestTimes) -> float:
-    """Share of requests that meet every limit."""
+    """Share of requests that meet every limit on a time of theirs; one between tokens is met, or not, by tokens."""
     met = np.ones(len(times.e2e), dtype=bool)
     for one in objectives:
-        met &= getattr(times, one.figure) <= one.limit_us
+        if one.figure != OF_TOKENS:
+            met &= getattr(times, one.figure) <= one.limit_us
     return float(met.mean())
 
 

@@ -60,6 +60,11 @@ class EngineSettings:
     """The host launches steps with tokens of prompts so: only those of decodes alone have graphs."""
     first_token_us: Annotated[float, Key(minimum=0, maximum=1e7)] = 0.0
     """µs that the engine's processes add to a first token, next to those that a client sees of vLLM's."""
+    dispatch: Literal["allgather", "deepep"] = "allgather"
+    """How tokens reach experts on other replicas' GPUs. allgather: every token to every GPU. deepep: copies to the GPUs of its experts
+    alone, by DeepEP's low-latency kernels in small steps and by its normal ones in large ones."""
+    two_batch_overlap: bool = False
+    """A step is computed as two halves, each exchanging tokens behind the other's computing (SGLang's two-batch overlap, vLLM's DBO)."""
 
     @property
     def replayed_sizes(self) -> tuple[int, ...]:
@@ -83,6 +88,11 @@ class ServerPlacement:
     precision: Annotated[str, one_of(*WEIGHTS)] = "bf16"
     """Format of the weights of the layers; embedding and head stay in bf16 with those of fewer bits. w4a16 and w8a16: AWQ's and GPTQ's
     integers, with activations in 16 bits; w8a8: int8 of both; fp8_block, nvfp4, mxfp4: scales by block."""
+    redundant_experts: Annotated[int, Key(minimum=0)] = 0
+    """Copies of busy experts in addition to one of each, with `expert_parallel`: those of a balancer (EPLB)."""
+    expert_load: Annotated[float, Key(minimum=1)] = 1.0
+    """Tokens of the busiest GPU's experts over the mean, with `expert_parallel`: all GPUs wait for that one. 1: evenly, as balancers aim
+    at."""
     quantised: Literal["layers", "experts"] = "layers"
     """The weights that have this format: those of whole layers, or of routed experts alone, others being in bf16."""
     kv_precision: Annotated[str, one_of(*CACHES)] = "bf16"
@@ -91,6 +101,11 @@ class ServerPlacement:
     @property
     def gpus(self) -> int:
         return self.tp * self.dp * self.pp
+
+    @property
+    def without_experts(self) -> ServerPlacement:
+        """The placement of a model without experts beside one that has some."""
+        return replace(self, expert_parallel=False, redundant_experts=0, expert_load=1.0)
 
     @property
     def streams(self) -> int:
@@ -135,9 +150,7 @@ class Server:
             return None
         placed = self.placement
         own = placed.precision if self.draft.shares_ends else self.activations
-        placement = replace(
-            placed, precision=own, expert_parallel=placed.expert_parallel and self.draft.model.experts is not None
-        )
+        placement = replace(placed if self.draft.model.experts else placed.without_experts, precision=own)
         return replace(self.without_speculation, model=self.draft.model, placement=placement, joined=self.draft.joined)
 
     @property
@@ -193,6 +206,9 @@ class Server:
             tp=placed.tp,
             dp=placed.dp,
             ep=self.ep,
+            redundant_experts=placed.redundant_experts,
+            expert_load=placed.expert_load,
+            dispatch=self.engine.dispatch,
             gpus_per_node=self.cluster.gpus_per_node,
             products=self.products,
             expert_products=self.expert_products,

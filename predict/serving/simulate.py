@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from predict.interval import Interval, independent_causes
-from predict.serving import batch
-from predict.serving import engine_loop as loop
+from predict.serving import batch, block_cache, engine_loop, engine_state, token_gaps
 from predict.serving.kv_cache import BlockPool
 from predict.serving.requests import in_closed_loop
 from predict.serving.server import EngineSettings
 from predict.serving.speculation import RING, accepted_tokens
 from predict.serving.step_table import StepTable
+from predict.serving.token_gaps import BINS, TokenGaps
 from predict.serving.traffic import Chains, Load, Prefix, Traffic, traffic_of
 from regressors.features.arrays import Floats, Ints
 from sampling.errors import InfeasibleError
@@ -73,6 +73,8 @@ class Served:
     """Prompt tokens that were computed."""
     found_tokens: float
     """Prompt tokens that requests found in the cache when they were first scheduled."""
+    gaps: TokenGaps
+    """Times between the tokens of answers."""
     fleet: FleetUse | None = None
     """Of many engines, or one with tiers: what lies between them."""
 
@@ -90,15 +92,16 @@ def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Tr
         rules_of(engine, pool.blocks, table, traffic),
         _state(engine, pool.blocks, traffic, as_form),
     )
-    record = loop.Record(
+    record = engine_state.Record(
         start_us=as_form(np.full(len(traffic), -1.0)),
         first_us=as_form(np.full(len(traffic), -1.0)),
         last_us=as_form(np.full(len(traffic), -1.0)),
         found=as_form(np.zeros(len(traffic), dtype=np.int64)),
-        trace=as_form(np.zeros((traced, loop.TRACE_COLUMNS))),
-        totals=as_form(np.zeros(loop.PULLED + 1)),
+        trace=as_form(np.zeros((traced, engine_state.TRACE_COLUMNS))),
+        totals=as_form(np.zeros(engine_state.PULLED + 1)),
+        gaps=as_form(np.zeros(BINS)),
     )
-    run = _compiled_play() if machine_code else loop.play
+    run = _compiled_play() if machine_code else engine_loop.play
     if not run(requests, rules, _no_levels(as_form), table_of(table, as_form), state, record):
         raise RuntimeError("the engine's loop came to a halt before all requests were served")
     return _served(traffic, requests, state, record)
@@ -108,22 +111,22 @@ def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Tr
 def _compiled_play() -> Any:
     from numba.extending import register_jitable
 
-    for helper in loop.HELPERS:
+    for helper in engine_loop.HELPERS:
         register_jitable(helper)
-    return compiled(loop.play, batch)
+    return compiled(engine_loop.play, batch, block_cache, engine_state, token_gaps)
 
 
 def _as_list(values: Any) -> Any:
     return np.asarray(values).tolist()
 
 
-def _requests(engine: EngineSettings, pool: BlockPool, traffic: Traffic, as_form: Any) -> loop.Requests:
+def _requests(engine: EngineSettings, pool: BlockPool, traffic: Traffic, as_form: Any) -> engine_state.Requests:
     arrival = traffic.arrival_us.copy()
     if traffic.in_flight:
         arrival[traffic.in_flight :] = np.inf
     beside = pool.beside(traffic.prompt + traffic.output, engine.block_size)
     columns = (arrival, traffic.prompt, traffic.output, *segments_of(traffic.all_chains, engine.block_size))
-    return loop.Requests(*map(as_form, (*columns, np.zeros_like(beside), beside)))
+    return engine_state.Requests(*map(as_form, (*columns, np.zeros_like(beside), beside)))
 
 
 def segments_of(chains: Chains, block: int) -> tuple[Ints, Ints, Ints, Ints]:
@@ -132,7 +135,9 @@ def segments_of(chains: Chains, block: int) -> tuple[Ints, Ints, Ints, Ints]:
     return chains.first, chains.segment, start, end - start
 
 
-def rules_of(engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic, **between: Any) -> loop.Rules:
+def rules_of(
+    engine: EngineSettings, blocks: int, table: StepTable, traffic: Traffic, **between: Any
+) -> engine_state.Rules:
     """The limits of an engine; `between` are those that only one of several engines has."""
     alone: dict[str, Any] = {
         "own_nodes": traffic.all_chains.count,
@@ -141,7 +146,7 @@ def rules_of(engine: EngineSettings, blocks: int, table: StepTable, traffic: Tra
         "overlap": 0.0,
         "coupled": 0,
     }
-    return loop.Rules(
+    return engine_state.Rules(
         most_running=engine.max_num_seqs,
         most_tokens=engine.max_num_batched_tokens,
         blocks=blocks,
@@ -159,22 +164,22 @@ def rules_of(engine: EngineSettings, blocks: int, table: StepTable, traffic: Tra
     )
 
 
-def _no_levels(as_form: Any) -> loop.Levels:
+def _no_levels(as_form: Any) -> engine_state.Levels:
     """The one level of a pool that there is not."""
     times, nodes = np.zeros(1), np.zeros(1, dtype=np.int64)
-    return loop.Levels(*map(as_form, (times, times, nodes, nodes, nodes, nodes)))
+    return engine_state.Levels(*map(as_form, (times, times, nodes, nodes, nodes, nodes)))
 
 
-def table_of(table: StepTable, as_form: Any) -> loop.Table:
-    sums_us = np.zeros(loop.SUMS)
-    sums_us[loop.CHUNKS] = table.request_us
-    sums_us[loop.TOKENS] = table.prefill_token_us
-    sums_us[loop.PAIRS] = table.pair_us
-    sums_us[loop.READ] = table.context_us
-    sums_us[loop.WINDOW_PAIRS] = table.window_pair_us
-    sums_us[loop.WINDOW_READ] = table.window_context_us
-    sums_us[loop.DECODES] = table.request_us
-    return loop.Table(
+def table_of(table: StepTable, as_form: Any) -> engine_state.Table:
+    sums_us = np.zeros(engine_state.SUMS)
+    sums_us[engine_state.CHUNKS] = table.request_us
+    sums_us[engine_state.TOKENS] = table.prefill_token_us
+    sums_us[engine_state.PAIRS] = table.pair_us
+    sums_us[engine_state.READ] = table.context_us
+    sums_us[engine_state.WINDOW_PAIRS] = table.window_pair_us
+    sums_us[engine_state.WINDOW_READ] = table.window_context_us
+    sums_us[engine_state.DECODES] = table.request_us
+    return engine_state.Table(
         as_form(table.decode_us),
         as_form(table.mixed_us),
         as_form(table.attention_us),
@@ -184,13 +189,13 @@ def table_of(table: StepTable, as_form: Any) -> loop.Table:
     )
 
 
-def _state(engine: EngineSettings, blocks: int, traffic: Traffic, as_form: Any) -> loop.State:
+def _state(engine: EngineSettings, blocks: int, traffic: Traffic, as_form: Any) -> engine_state.State:
     count, segments = len(traffic), traffic.all_chains.count
-    numbers = np.zeros(loop.COUNTERS, dtype=np.int64)
-    numbers[loop.FREE] = numbers[loop.UNUSED] = blocks
-    numbers[loop.ENDS] = segments + count
-    numbers[loop.LENT] = -1
-    numbers[loop.NEXT_CLOSED] = traffic.in_flight or count
+    numbers = np.zeros(engine_state.COUNTERS, dtype=np.int64)
+    numbers[engine_state.FREE] = numbers[engine_state.UNUSED] = blocks
+    numbers[engine_state.ENDS] = segments + count
+    numbers[engine_state.LENT] = -1
+    numbers[engine_state.NEXT_CLOSED] = traffic.in_flight or count
     nodes = (segments, segments + count + 1)
     state = state_of(engine, count, nodes, numbers, (), as_form)
     return state._replace(following=as_form(np.append(np.arange(1, count), -1)))
@@ -205,7 +210,7 @@ def state_of(
     as_form: Any,
     *,
     levels: int = 1,
-) -> loop.State:
+) -> engine_state.State:
     """The state of engines before `count` requests: of one, or of as many as `each` says. `nodes` are those of segments, and all: with the
     requests' own, and those that end an order."""
     most = engine.max_num_seqs
@@ -214,7 +219,7 @@ def state_of(
         return as_form(np.zeros(size, dtype=np.int64))
 
     order = np.arange(nodes[1])
-    return loop.State(
+    return engine_state.State(
         computed=zeros(count),
         made=zeros(count),
         held=zeros(count),
@@ -229,7 +234,7 @@ def state_of(
         waiting=zeros(*each, most + 1),
         pulling=zeros(*each, most),
         ended=zeros(*each, most),
-        ready=as_form(np.full(count, loop.NEVER)),
+        ready=as_form(np.full(count, engine_state.NEVER)),
         source=as_form(np.full(count, -1)),
         began=as_form(np.zeros(count)),
         wanted=zeros(*each, levels),
@@ -241,27 +246,30 @@ def state_of(
         later=as_form(order.copy()),
         clock=as_form(np.zeros((*each, 3))),
         numbers=as_form(numbers),
-        sums=as_form(np.zeros((*each, loop.SUMS))),
+        sums=as_form(np.zeros((*each, engine_state.SUMS))),
     )
 
 
-def _served(traffic: Traffic, requests: loop.Requests, state: loop.State, record: loop.Record) -> Served:
+def _served(
+    traffic: Traffic, requests: engine_state.Requests, state: engine_state.State, record: engine_state.Record
+) -> Served:
     totals = record.totals
-    busy_us = totals[loop.BUSY_US]
+    busy_us = totals[engine_state.BUSY_US]
     return Served(
         traffic=replace(traffic, arrival_us=np.asarray(requests.arrival)),
         start_us=np.asarray(record.start_us),
         first_us=np.asarray(record.first_us),
         last_us=np.asarray(record.last_us),
-        trace=np.asarray(record.trace)[: int(totals[loop.STEPS])],
-        steps=int(totals[loop.STEPS]),
+        trace=np.asarray(record.trace)[: int(totals[engine_state.STEPS])],
+        steps=int(totals[engine_state.STEPS]),
         busy_us=busy_us,
-        mean_requests=totals[loop.RUNNING_US] / busy_us,
-        mean_blocks=totals[loop.BLOCKS_US] / busy_us,
-        most_blocks=int(totals[loop.MOST_BLOCKS]),
-        preemptions=int(state.numbers[loop.PREEMPTED]),
-        chunk_tokens=totals[loop.CHUNK_TOKENS],
+        mean_requests=totals[engine_state.RUNNING_US] / busy_us,
+        mean_blocks=totals[engine_state.BLOCKS_US] / busy_us,
+        most_blocks=int(totals[engine_state.MOST_BLOCKS]),
+        preemptions=int(state.numbers[engine_state.PREEMPTED]),
+        chunk_tokens=totals[engine_state.CHUNK_TOKENS],
         found_tokens=float(np.sum(record.found)),
+        gaps=TokenGaps(counts=np.asarray(record.gaps)),
     )
 
 

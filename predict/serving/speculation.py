@@ -21,7 +21,7 @@ from predict.model.shipped import shipped_model, shipped_models
 from predict.model.spec import ModelSpec
 from regressors.features.arrays import Floats, Ints
 from sampling.errors import UserError
-from sampling.files.disk import is_missing
+from sampling.files.disk import NotReadError, is_missing, read_bytes
 from sampling.files.faults import Fault, did_you_mean, shown
 from sampling.files.schema import Key
 
@@ -78,7 +78,8 @@ USUAL: Mapping[str, Usual] = {
         source="Leviathan et al. (arXiv 2211.17192, table 2): 0.5 to 0.9 by draft model and task",
     ),
 }
-LOGGED = re.compile(r"Per-position acceptance rate:\s*((?:\d*\.?\d+(?:e-?\d+)?[,\s]*)+)")
+SHARE = r"(?:\d*\.)?\d+(?:e-?\d+)?"
+LOGGED = re.compile(rf"Per-position acceptance rate:\s*({SHARE}(?:[,\s]+{SHARE})*)(?![\w.])")
 """A line of vLLM's log (vllm/v1/spec_decode/metrics.py): the share of drafts whose tokens up to a position are accepted."""
 
 
@@ -178,12 +179,11 @@ def from_log(speculation: Speculation, folder: Path) -> Speculation:
     if not speculation.log:
         return speculation
     path = folder / speculation.log
-    if is_missing(path):
-        raise UserError(f"{shown(speculation.log)} (that is {path}): there is no such file")
-    lines = [
-        [float(each) for each in re.split(r"[,\s]+", found[1].strip(", \t\n")) if each]
-        for found in LOGGED.finditer(path.read_text(encoding="utf-8", errors="replace"))
-    ]
+    try:
+        text = read_bytes(path).decode("utf-8", errors="replace")
+    except NotReadError as error:
+        raise UserError(f"{shown(speculation.log)} (that is {shown(str(path))}): {error}") from None
+    lines = [[float(each) for each in re.split(r"[,\s]+", found[1])] for found in LOGGED.finditer(text)]
     fewest = min((len(line) for line in lines), default=0)
     if fewest < speculation.drafts:
         has = f"{fewest} positions" if lines else "no line with `Per-position acceptance rate`"

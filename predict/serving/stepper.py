@@ -16,11 +16,11 @@ from predict.prices.sample_provenance import ANOTHER_CPU, is_another_cpu
 from predict.run.calibration_terms import NINETY
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import Client, Coefficients, shipped_coefficients
-from predict.serving.config import require_positions
 from predict.serving.drafting import Paying, features_with_drafts, paying, speculation_width
 from predict.serving.formats import format_width
 from predict.serving.kernels import prefill_attention, prices_of, step_kernels, with_launches
 from predict.serving.kv_cache import CacheRoom, cache_room, require_batch_room
+from predict.serving.rules import require_positions
 from predict.serving.server import Server, served_mixers
 from predict.serving.step_model import KERNELS, Features, step_model
 from predict.serving.step_table import StepTable

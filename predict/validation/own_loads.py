@@ -7,7 +7,7 @@ then are the loads served, in turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -66,12 +66,17 @@ class OwnLoad:
 def fitted_here(run: ServingRun, config: Path | str, overrides: Sequence[str]) -> Coefficients:
     """The kernel model fitted to steps of the config's server that are timed now."""
     steps = time_steps(run, config, overrides)
-    return fitted_to_steps(steps, run.server, f"{len(steps)} steps of {run.name}'s server, timed here")
+    # chosen batches verify no drafts
+    return fitted_to_steps(
+        steps, run.server.without_speculation, f"{len(steps)} steps of {run.name}'s server, timed here"
+    )
 
 
 def pace(served: ServedLoad, stepper: Stepper) -> float:
-    """The median of the times of the steps before a load over those of the model."""
-    modelled = stepper.step_times([one.batch for one in served.before])
+    """The median of the times of the steps before a load, which verify no drafts, over those of the model."""
+    modelled = replace(stepper, server=stepper.server.without_speculation).step_times(
+        [one.batch for one in served.before]
+    )
     return median(one.time_us / time.median_us for one, time in zip(served.before, modelled, strict=True))
 
 

@@ -29,6 +29,7 @@ from predict.validation.own_loads import ROUNDS, validate_loads
 from predict.validation.published import validate_published
 from predict.validation.published_row import read_rows
 from predict.validation.published_scores import published_json
+from predict.validation.published_servers import published_servers_json, validate_published_servers
 from predict.validation.ranking import judged, measured_plans, ranking_json
 from predict.validation.recipes import judge_recipes, recipes_json, tuned_rows
 from predict.validation.rl import validate_rl
@@ -327,6 +328,11 @@ def _serving(what: Sequence[str], options: ValidationOptions, report: Report) ->
     return Validated(answer="serving", found=validate_serving(_truth(options), options.model, options.coefficients))
 
 
+def _servers(what: Sequence[str], options: ValidationOptions, report: Report) -> Validated:
+    found = validate_published_servers(options.truth)
+    return Validated(answer="servers", found=found, as_json=published_servers_json)
+
+
 def _rl(what: Sequence[str], options: ValidationOptions, report: Report) -> Validated:
     return Validated(answer="rl", found=validate_rl(_truth(options), estimate))
 
@@ -359,6 +365,7 @@ SOURCES: Mapping[str, Source] = {
     ),
     "recipes": Source(_recipes, ("truth", "save"), truth="a CSV file of published runs, tuned ones among them"),
     "serving": Source(_serving, ("truth", "model", "coefficients"), truth="the folder of serving_experiments.csv"),
+    "servers": Source(_servers, ("truth",)),
     "rl": Source(_rl, ("truth",), truth="a CSV file of published RL steps, one per row"),
     "runs": Source(_runs, ("overrides", "keep", "profile", "check"), title="RUN-CONFIG"),
     "rl-configs": Source(_rl_configs, ("overrides",), title="RL-CONFIG"),

@@ -96,7 +96,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "serving/scheduler": Room(
         files=(
-            *(f"predict/serving/{name}.py" for name in ("engine_loop", "kv_cache", "simulate")),
+            *(f"predict/serving/{name}.py" for name in ("engine_loop", "block_cache", "kv_cache", "simulate")),
             "predict/serving/fleet_*.py",
         ),
         tests=(

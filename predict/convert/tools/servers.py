@@ -32,6 +32,15 @@ DTYPES: Mapping[str, Any] = {
 }
 CACHES: Mapping[str, Any] = {AUTO: "bf16", "bfloat16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 QUANTIZED: Mapping[str, Any] = {"fp8": "fp8"}
+EXCHANGES: Mapping[str, Any] = {
+    "none": "allgather",
+    "naive": "allgather",
+    "allgather_reducescatter": "allgather",
+    "deepep": "deepep",
+    "deepep_high_throughput": "deepep",
+    "deepep_low_latency": "deepep",
+}
+"""How vLLM and SGLang name the exchange of tokens with experts on other GPUs."""
 
 
 def _share(name: str) -> Read:
@@ -49,6 +58,8 @@ VLLM = (
     count("placement.tp", "tensor_parallel_size", "tp"),
     count("placement.dp", "data_parallel_size", "dp"),
     switch("placement.expert_parallel", "enable_expert_parallel"),
+    choice("engine.dispatch", "all2all_backend", EXCHANGES),
+    switch("engine.two_batch_overlap", "enable_dbo"),
     choice("placement.precision", "dtype", DTYPES),
     choice("placement.precision", "quantization", QUANTIZED),
     choice("placement.kv_precision", "kv_cache_dtype", CACHES),
@@ -74,6 +85,9 @@ SGLANG = (
     switch("engine.enforce_eager", "disable_cuda_graph"),
     switch("engine.prefix_caching", "disable_radix_cache", on=False, off=True),
     switch("engine.asynchronous", "disable_overlap_schedule", on=False, off=True),
+    choice("engine.dispatch", "moe_a2a_backend", EXCHANGES),
+    switch("engine.two_batch_overlap", "enable_two_batch_overlap"),
+    count("placement.redundant_experts", "ep_num_redundant_experts"),
 )
 
 
@@ -98,6 +112,17 @@ def _read_sglang(reading: Reading) -> Sections:
     given = reading.given
     values = read_table(SGLANG, given)
     values.setdefault("engine", {})["name"] = "sglang"
+    placement, gpus = values.setdefault("placement", {}), given.count("tp_size") or 1
+    if given.switch("enable_dp_attention"):
+        # SGLang's dp replicas share its tp GPUs
+        replicas = given.count("dp_size") or 1
+        placement |= {"tp": max(1, gpus // replicas), "dp": replicas}
+    elif (given.count("dp_size") or 1) > 1:
+        given.fault(
+            "dp_size", "replicas beside each other are not read from SGLang's arguments; give --set fleet.replicas=N"
+        )
+    if (given.count("ep_size") or 1) > 1 or values["engine"].get("dispatch") == "deepep":
+        placement["expert_parallel"] = True
     if given.values.get("chunked_prefill_size") in (-1, "-1"):
         values["engine"] |= {"chunked_prefill": False}
         values["engine"].pop("max_num_batched_tokens", None)
@@ -126,7 +151,7 @@ HARMLESS = """
     guided* structured* enable_request* skip_tokenizer* schedule_policy schedule_conservativeness show_time* stream_interval bench* no_enable_log*
     media* limit_mm* mm_* enable_sleep* max_log* aggregate* collect* rope_scaling rope_theta device is_embedding random* task runner
     enable_server_load* dp_* data_parallel_address data_parallel_rpc* data_parallel_backend enable_p2p* nccl* preferred* disable_custom* warmups
-    served* language_only max_total_tokens max_prefill_tokens attn* async_scheduling ep_dispatch* uvicorn_log* reasoning*
+    served* deepep_mode language_only max_total_tokens max_prefill_tokens attn* async_scheduling ep_dispatch* uvicorn_log* reasoning*
 """
 COSTS: Mapping[str, Cost | str] = {
     "*speculative*": "speculation is not read from a command line; give the section speculation where it is offered",
@@ -140,16 +165,10 @@ COSTS: Mapping[str, Cost | str] = {
     "disaggregation*": "prefill and decode apart are not modelled",
     "num_scheduler_steps": Cost(why="several steps a schedule are of an older engine", neutral=(1, "1")),
     "enable_eplb": "experts that move are not modelled",
-    "*deepep*": "DeepEP between a server's GPUs is not modelled",
-    "moe_a2a_backend": "the exchange of tokens by another library is not modelled",
-    "enable_dp_attention": "attention in replicas is not read from SGLang's arguments",
-    "dp_size": Cost(why="replicas are not read from SGLang's arguments", neutral=(1, "1")),
     "data_parallel_size_local": "replicas over several machines are not read",
-    "ep_size": Cost(why="give --set placement.expert_parallel=true", neutral=(1, "1")),
     "enable_torch_compile": "compiled engines of SGLang are not modelled",
     "enable_hierarchical_cache": "caches in the host's memory are not modelled",
     "hicache*": "caches in the host's memory are not modelled",
-    "*two_batch*": "overlap of two batches is not modelled",
     "enable_mixed_chunk": "decodes beside prefills are not read from SGLang's arguments",
     "max_num_partial_prefills": Cost(why="several prompts in parts are not modelled", neutral=(1, "1")),
     "decode_context_parallel_size": Cost(why="context parallelism of a server is not modelled", neutral=(1, "1")),
@@ -169,6 +188,7 @@ TOOLS = (
                 "no_enable_prefix_caching",
                 "enable_chunked_prefill",
                 "enable_expert_parallel",
+                "enable_dbo",
                 "no_enable_chunked_prefill",
                 "enable_auto_tool_choice",
                 "disable_log_requests",
@@ -192,6 +212,7 @@ TOOLS = (
                 "enable_metrics",
                 "enable_torch_compile",
                 "enable_dp_attention",
+                "enable_two_batch_overlap",
                 "enable_mixed_chunk",
             ]
         ),

@@ -78,13 +78,15 @@ class RequestTimes:
     preemptions: int = 0
     waited_s: float = 0.0
     """Seconds in which other processes kept the server from running, which no time here contains."""
+    accepted: list[int] = field(default_factory=list)
+    """Drafts that each decode with some accepted."""
 
 
 class NextTokens(Protocol):
     """A model that is served."""
 
-    def next_tokens(self, turns: Sequence[Turn]) -> list[int]:
-        """The next token after each turn, chunks before decodes."""
+    def next_tokens(self, turns: Sequence[Turn]) -> list[list[int]]:
+        """The next token after each turn, and after each of its drafts, chunks before decodes."""
 
 
 class RealServer:
@@ -92,6 +94,8 @@ class RealServer:
 
     def __init__(self, model: NextTokens, scheduler: Scheduler, clock: Clock) -> None:
         self.model, self.scheduler, self.clock = model, scheduler, clock
+        self.accepted: list[int] = []
+        """Drafts that each decode with some accepted."""
 
     def step(self) -> tuple[TimedStep, list[Turn], list[Request]]:
         """Plan and run one step; its record, its turns and the requests that it ended."""
@@ -100,7 +104,10 @@ class RealServer:
         turns = sorted(planned, key=lambda turn: turn.decode)  # chunks first, each kind in its order
         chunks = tuple((turn.tokens, turn.context) for turn in turns if not turn.decode)
         decodes = tuple(turn.context for turn in turns if turn.decode)
-        ended = self.scheduler.finish(turns, self.model.next_tokens(turns))
+        following = self.model.next_tokens(turns)
+        for turn, tokens in zip(turns, following, strict=True):
+            self.accepted += [turn.accepted(tokens)] if turn.drafts else []
+        ended = self.scheduler.finish(turns, following)
         end_us = self.clock.now_s() * SECOND_US
         return TimedStep(chunks=chunks, decodes=decodes, start_us=start_us, end_us=end_us), turns, ended
 
@@ -146,6 +153,7 @@ class RealServer:
                     known += 1
         times.preemptions = self.scheduler.preemptions - preempted
         times.waited_s = self.clock.waited_s - waited_s
+        times.accepted = self.accepted
         return times
 
 
@@ -241,7 +249,7 @@ def body(config: str, overrides: Sequence[str], job: str) -> dict[str, Any]:
         server.model,
         blocks=blocks,
         block=server.engine.block_size,
-        positions=server.model.max_positions,
+        positions=server.model.max_positions + server.speculation.drafts,
         dtype=torch_dtype(server.placement.precision),
     )
     with torch.inference_mode():
@@ -252,7 +260,7 @@ def body(config: str, overrides: Sequence[str], job: str) -> dict[str, Any]:
         reference = ReferenceTimes(server.cluster)
         reference.read()
         traffic = serving.traffic or traffic_of(serving.load)
-        scheduler = Scheduler(server.engine, blocks)
+        scheduler = Scheduler(server.engine, blocks, server.speculation.drafts)
         served = RealServer(model, scheduler, Clock()).serve(traffic, prompts_of(traffic, server.model.vocab))
         reference.read()
     return {

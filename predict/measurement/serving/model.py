@@ -35,7 +35,7 @@ class StepPlan:
     positions: Tensor
     slots: Tensor
     last: Tensor
-    """The last token of each turn."""
+    """The last token of each turn, and its drafts."""
     chunks: Sequence[ChunkPlan]
     decodes: slice
     table: Tensor
@@ -50,20 +50,21 @@ def step_plan(turns: Sequence[Turn], block: int) -> StepPlan:
     last: list[int] = []
     chunks: list[ChunkPlan] = []
     for turn in turns:
-        own, blocks, start = turn.request.tokens, turn.request.blocks, len(tokens)
-        for place in range(turn.context, turn.context + turn.tokens):
+        own, blocks, start = [*turn.request.tokens, *turn.drafts], turn.request.blocks, len(tokens)
+        for place in range(turn.context, turn.context + turn.tokens + len(turn.drafts)):
             tokens.append(own[place])
             positions.append(place)
             slots.append(blocks[place // block] * block + place % block)
-        last.append(len(tokens) - 1)
+        last += range(len(tokens) - 1 - len(turn.drafts), len(tokens))
         if not turn.decode:
             held = -(-(turn.context + turn.tokens) // block)
             mask = chunk_mask(turn.tokens, turn.context, held * block, torch.device("cpu"))
             chunks.append(ChunkPlan(rows=slice(start, len(tokens)), table=torch.tensor(blocks[:held]), mask=mask))
-    decoding = [turn for turn in turns if turn.decode]
-    keys = [turn.context + 1 for turn in decoding]
+    # a draft is a decode of its own, which sees those before it
+    decoding = [(turn, draft) for turn in turns if turn.decode for draft in range(1 + len(turn.drafts))]
+    keys = [turn.context + draft + 1 for turn, draft in decoding]
     widest = -(-max(keys, default=0) // block)
-    table = [(turn.request.blocks + [0] * widest)[:widest] for turn in decoding]
+    table = [(turn.request.blocks + [0] * widest)[:widest] for turn, _ in decoding]
     return StepPlan(
         tokens=torch.tensor(tokens),
         positions=torch.tensor(positions),
@@ -120,8 +121,9 @@ class ServedModel:
         self.head = self.embedding if spec.tied else weight(spec.vocab, spec.hidden)
         self.cosine, self.sine = rope_tables(positions, spec.head_dim, dtype)
 
-    def next_tokens(self, turns: Sequence[Turn]) -> list[int]:
-        """The most likely next token after each turn, chunks before decodes; keys and values are kept in the cache."""
+    def next_tokens(self, turns: Sequence[Turn]) -> list[list[int]]:
+        """The most likely next token after each turn and after each of its drafts, chunks before decodes; keys and values are kept in the
+        cache."""
         plan = step_plan(turns, self.block)
         rope = self.cosine[plan.positions].unsqueeze(1), self.sine[plan.positions].unsqueeze(1)
         x = F.embedding(plan.tokens, self.embedding)
@@ -130,8 +132,8 @@ class ServedModel:
             gate, up = F.linear(self._norm(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
             x = x + F.linear(F.silu(gate) * up, layer.down)
         logits = F.linear(self._norm(x[plan.last], self.norm), self.head)
-        found: list[int] = logits.argmax(dim=-1).tolist()
-        return found
+        found = iter(logits.argmax(dim=-1).tolist())
+        return [[next(found) for _ in range(1 + len(turn.drafts))] for turn in turns]
 
     def _attention(self, layer: Layer, x: Tensor, plan: StepPlan, rope: tuple[Tensor, Tensor]) -> Tensor:
         spec = self.spec

@@ -20,6 +20,7 @@ from predict.serving.fit_own_server import TimedBatch
 from predict.serving.kernels import EXECUTION
 from predict.serving.latency import Latency, latency_of
 from predict.serving.simulate import Served
+from predict.serving.token_gaps import TokenGaps
 from predict.serving.traffic import traffic_of
 from sampling.store.pace import Resource
 
@@ -39,6 +40,8 @@ class ServedLoad:
     """Seconds in which other processes had the core, which no time contains."""
     before: Sequence[TimedBatch]
     """Steps of chosen batches just before the load, which show the machine's pace at the time."""
+    accepted_shares: Sequence[float]
+    """Share of the decodes' drafts of which those up to each position were accepted; empty without drafts."""
     paces: Mapping[Resource, float]
     """The machine's pace just before and just after the load, by resource, as a share of that of the profile's rows; empty where they do
     not know theirs."""
@@ -68,6 +71,7 @@ def serve_for_real(run: ServingRun, config: Path | str, overrides: Sequence[str]
         preemptions=found["preemptions"],
         chunk_tokens=computed,
         found_tokens=max(0.0, float(traffic.prompt.sum()) - computed),
+        gaps=TokenGaps.of_steps(durations, np.array([float(len(step["decodes"])) for step in found["steps"]])),
     )
     return ServedLoad(
         name=run.name,
@@ -77,6 +81,9 @@ def serve_for_real(run: ServingRun, config: Path | str, overrides: Sequence[str]
         preemptions=served.preemptions,
         waited_s=found["waited_s"],
         before=_timed_batches(found["before"]),
+        accepted_shares=[
+            float(np.mean(np.array(found["accepted"]) > place)) for place in range(run.server.speculation.drafts)
+        ],
         # beside idle neighbours no session read the pace
         paces=paces_beside(open_prices(cluster, EXECUTION), cluster, found["references"]["time_us"])
         if cluster.world_size == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from predict.serving.server import EngineSettings
 from sampling.errors import UserError
@@ -45,6 +45,8 @@ class Turn:
 
     request: Request
     tokens: int
+    drafts: tuple[int, ...] = ()
+    """Tokens that may follow on a decode's, which the step verifies."""
 
     @property
     def context(self) -> int:
@@ -60,6 +62,27 @@ class Turn:
     def last(self) -> bool:
         """Whether all tokens of the request are computed after it, so that the next one is known."""
         return self.context + self.tokens == len(self.request.tokens)
+
+    def accepted(self, following: Sequence[int]) -> int:
+        """Leading drafts that are what the model itself says, by its tokens after the turn's last one and after each draft."""
+        return next((place for place, draft in enumerate(self.drafts) if draft != following[place]), len(self.drafts))
+
+
+LONGEST_MATCH = 3
+"""Tokens at the end of a text that are looked for earlier in it, at most."""
+
+
+def ngram_drafts(tokens: Sequence[int], count: int) -> tuple[int, ...]:
+    """The tokens that followed the last ones of a text where they stood before, the latest place and the longest match first (Saxena's
+    prompt lookup; vllm/v1/spec_decode/ngram_proposer.py); where there is no such place, or too few follow, the last token again."""
+    found: list[int] = []
+    for size in range(min(LONGEST_MATCH, len(tokens) - 1), 0, -1):
+        end = list(tokens[-size:])
+        places = (at for at in range(len(tokens) - size - 1, -1, -1) if list(tokens[at : at + size]) == end)
+        if (place := next(places, None)) is not None:
+            found = list(tokens[place + size : place + size + count])
+            break
+    return tuple((found + [tokens[-1]] * count)[:count])
 
 
 # Blocks of a paged key-value cache: who holds them, which are free, and which tokens the whole ones keep.
@@ -145,8 +168,9 @@ class CacheBlocks:
 class Scheduler:
     """Waiting and running requests of a synchronous engine, and the blocks that they hold."""
 
-    def __init__(self, settings: EngineSettings, blocks: int) -> None:
-        self.settings = settings
+    def __init__(self, settings: EngineSettings, blocks: int, drafts: int = 0) -> None:
+        """`drafts` tokens are proposed after each decode's, from the request's own text."""
+        self.settings, self.drafts = settings, drafts
         self.cache = CacheBlocks(blocks, settings.block_size)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -163,21 +187,28 @@ class Scheduler:
         while len(turns) < len(self.running) and budget > 0:
             request = self.running[len(turns)]
             tokens = min(len(request.tokens) - request.computed, budget)
-            if not self._make_room(request, tokens):
+            turn = Turn(request=request, tokens=tokens)
+            drafts = min(self.drafts, budget - tokens) if turn.decode else 0
+            if not self._make_room(request, tokens + drafts):
                 break
-            turns.append(Turn(request=request, tokens=tokens))
-            budget -= tokens
+            turns.append(replace(turn, drafts=ngram_drafts(request.tokens, drafts)) if drafts else turn)
+            budget -= tokens + drafts
         if self.preemptions == before:
             turns += self._admitted(budget)
         return turns
 
-    def finish(self, turns: Sequence[Turn], next_tokens: Sequence[int]) -> list[Request]:
-        """Take up a step's result, the next token of each turn; the requests that it ended, whose blocks are free again."""
-        for turn, token in zip(turns, next_tokens, strict=True):
-            request, last = turn.request, turn.last
+    def finish(self, turns: Sequence[Turn], next_tokens: Sequence[Sequence[int]]) -> list[Request]:
+        """Take up a step's result, the next tokens after each turn's last one and after each of its drafts; the requests that it ended,
+        whose blocks are free again."""
+        for turn, following in zip(turns, next_tokens, strict=True):
+            request = turn.request
+            if turn.last:
+                made = following[: 1 + turn.accepted(following)][
+                    : request.prompt + request.output - len(request.tokens)
+                ]
+                request.computed += len(made) - 1
+                request.tokens += made
             request.computed += turn.tokens
-            if last:
-                request.tokens.append(token)
         ended = [request for request in self.running if request.done]
         for request in ended:
             self.cache.release(request.blocks)

@@ -103,3 +103,11 @@ def test_figures_of_several_replicas_are_labelled(command: Command) -> None:
     assert load["output_tokens_per_s"] == pytest.approx(4 * one["output_tokens_per_s"])
     assert load["requests_per_s"] == pytest.approx(4 * one["requests_per_s"])
     assert "per replica)" in command.text("serving", str(CONFIG), *settings)
+
+
+def test_batches_of_pipeline_stages_are_no_replicas(command: Command) -> None:
+    settings = [part for each in (*SHORT, "placement.pp=2") for part in ("--set", each)]
+    (load,) = command.json("serving", str(CONFIG), *settings)["loads"]
+    assert load["replicas"] == 1
+    assert load["per_replica"]["requests_per_s"] == load["requests_per_s"]
+    assert "per replica" not in command.text("serving", str(CONFIG), *settings)

@@ -1108,6 +1108,23 @@ vllm serve "$MODEL_NAME" \\\n    --data-parallel-size "$DATA_PARALLEL_SIZE" \\\n
     ),
     RealFile(
         tool="SGLang",
+        source="made up here: replicas of attention in SGLang",
+        name="serve.sh",
+        text="python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp-size 16 --dp-size 16 --enable-dp-attention \\\n\
+  --moe-a2a-backend deepep --deepep-mode low_latency --enable-two-batch-overlap --ep-num-redundant-experts 32\n",
+        settings=SERVED,
+        reads={
+            "model": "deepseek-v3",
+            "placement.tp": 1,
+            "placement.dp": 16,
+            "placement.expert_parallel": True,
+            "placement.redundant_experts": 32,
+            "engine.dispatch": "deepep",
+            "engine.two_batch_overlap": True,
+        },
+    ),
+    RealFile(
+        tool="SGLang",
         source="made up here: a server of SGLang with speculation",
         name="serve.sh",
         text="python -m sglang.launch_server \\\n  --model-path Qwen/Qwen3-30B-A3B \\\n  --speculative-algorithm DFLASH \\\n\

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from predict.model.shipped import shipped_model
+from predict.prices.kernels.products import grouped_us
 from predict.reports.serving_step import notes_on_step
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.config import load_serving
@@ -15,6 +18,9 @@ from predict.serving.formats import WEIGHTS, stated_formats
 from predict.serving.kv_cache import kept_bytes, weight_bytes
 from predict.serving.stepper import USUAL_STEP, stepper
 from sampling.errors import ConfigError
+from sampling.files.faults import shown
+from sampling.hardware.cluster import load_cluster
+from sampling.operators.experts import GroupedGemm
 from tests.predict.serving.servers import CONFIG
 
 ALONE, PROMPT = StepBatch(decodes=(800,)), StepBatch(chunks=(Chunk(tokens=2048),))
@@ -135,6 +141,38 @@ STATED: list[tuple[dict[str, Any], dict[str, str]]] = [
 @pytest.mark.parametrize("given, wanted", STATED)
 def test_checkpoints_state_their_formats(given: dict[str, Any], wanted: dict[str, str]) -> None:
     assert stated_formats(given) == (wanted, [])
+
+
+@pytest.mark.parametrize("bits", ["four", "4.x", None, [4], {"a": 4}, 3, 4.5, -4, float("nan"), float("inf"), True])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        lambda bits: {"quant_method": "gptq", "bits": bits},
+        lambda bits: {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"g": {"weights": {"num_bits": bits, "type": "float"}}},
+        },
+        lambda bits: {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"g": {"weights": {"num_bits": bits, "type": "int"}}},
+        },
+    ],
+)
+def test_bits_that_no_format_has_are_refused(keys: Callable[[Any], dict[str, Any]], bits: Any) -> None:
+    formats, (fault,) = stated_formats(keys(bits))
+    assert formats == {}
+    assert fault.path == "quantization_config" and "set placement.precision" in fault.problem
+    if "bits" in keys(bits):
+        assert fault.problem.startswith(f"gptq with bits {shown(bits)} is not known")
+
+
+@pytest.mark.parametrize("kernel, plain, low, high", [("w4a16", "bf16", 0.85, 1), ("fp8_block", "fp8", 0.65, 0.85)])
+def test_experts_of_few_bits_run_at_their_own_kernels_rate(kernel: str, plain: str, low: float, high: float) -> None:
+    gpu = load_cluster(hardware="H100", nodes=1, gpus_per_node=1, profile="analytic").gpu
+    shape = {"groups": 8, "rows": 8 * 2048, "n": 4096, "k": 4096, "distribution": "balanced"}
+    of_few = GroupedGemm(dtype="fp8" if plain == "fp8" else "bf16", kernel=kernel, **shape)  # type: ignore[arg-type]
+    times = [grouped_us(call, "forward", gpu)[0] for call in (of_few, replace(of_few, kernel=""))]
+    assert low < times[0] / times[1] < high
 
 
 def test_a_checkpoints_formats_are_read_unless_the_placement_states_others() -> None:

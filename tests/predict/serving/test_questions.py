@@ -22,6 +22,7 @@ from predict.serving.questions import (
     parse_objectives,
     rate_of_objectives,
 )
+from predict.serving.token_gaps import TokenGaps
 from sampling.errors import InfeasibleError, UserError
 from tests.predict.serving.servers import loaded
 
@@ -41,7 +42,8 @@ def capacity(server: LoadedServer) -> Interval:
 def times(ttft: list[float], tpot: list[float]) -> RequestTimes:
     """Requests of two tokens; a TPOT of 0 stands for one of a single token."""
     first, further = np.array(ttft), np.array(tpot)
-    return RequestTimes(e2e=first + further, ttft=first, tpot=further, has_tpot=further > 0)
+    gaps = TokenGaps.of_steps(further[further > 0], np.ones(int((further > 0).sum())))
+    return RequestTimes(e2e=first + further, ttft=first, tpot=further, has_tpot=further > 0, gaps=gaps)
 
 
 def test_an_objective_bounds_the_mean_or_a_percentile() -> None:

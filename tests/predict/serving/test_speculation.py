@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 import predict
 from predict.plan_search.whole_search import RankedRows
-from predict.serving import simulate
+from predict.serving import engine_loop, engine_state, simulate
 from predict.serving.config import load_serving
 from predict.serving.kv_cache import BlockPool, kept_bytes, weight_bytes
 from predict.serving.simulate import serve
@@ -20,7 +19,6 @@ from predict.serving.speculation import RING, Speculation, accepted_tokens, from
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import stepper
 from sampling.errors import ConfigError, UserError
-from sampling.files.places import SHIPPED_DATA
 from tests.predict.command import Command
 from tests.predict.serving.servers import CONFIG, SHORT, engine, requests, unit_table
 
@@ -161,6 +159,36 @@ def test_a_log_gives_the_acceptance_by_position(tmp_path: Path) -> None:
         from_log(Speculation(kind="eagle", log="none.log"), tmp_path)
 
 
+def test_a_log_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "garbage").write_bytes(bytes(range(256)) + b"Per-position acceptance rate: 0.8.5, 1e5e5\n")
+    cases = {
+        "folder": "is a directory",
+        "x" * 300: "cannot be read",
+        "a\0b": "cannot be read",
+        "garbage": "has no line",
+    }
+    for name, said in cases.items():
+        with pytest.raises(ConfigError) as error:
+            load_serving(
+                {
+                    "model": "llama3-8b",
+                    "hardware": "H100",
+                    "load": {"rate": 1},
+                    "speculation": {"kind": "eagle", "log": str(tmp_path / name)},
+                }
+            )
+        assert "speculation.log" in str(error.value) and said in str(error.value)
+
+
+def test_requests_from_another_pool_that_join_a_full_mixed_step_have_a_time() -> None:
+    # each takes one token of the step's, and counts as a decode with three drafts
+    table = drafted(3, 0.5)
+    sums = [0.0] * engine_state.SUMS
+    sums[engine_state.CHUNKS], sums[engine_state.TOKENS], sums[engine_state.DECODES] = 1, 61, 3
+    assert engine_loop.step_us(sums, simulate.table_of(table, lambda values: np.asarray(values).tolist())) == 1 + 61
+
+
 @pytest.mark.parametrize(
     "keys, message",
     [
@@ -214,23 +242,3 @@ def test_a_search_finds_the_number_of_drafts() -> None:
     )
     assert isinstance(found, RankedRows)
     assert found.best[0].settings["speculation.tokens"] == 2
-
-
-with (SHIPPED_DATA / "published" / "speculation.csv").open(encoding="utf-8", newline="") as file:
-    ROWS = list(csv.DictReader(file))
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["row_id"])
-def test_a_published_gain_lies_within_its_interval(row: dict[str, str]) -> None:
-    keys = [
-        *(f"{key}={row[key]}" for key in ("model", "hardware")),
-        *(f"placement.{key}={row[key]}" for key in ("tp", "precision")),
-        *(f"speculation.{key}={row[key]}" for key in ("kind", "tokens")),
-        f"engine.max_num_seqs={row['requests']}",
-        "load.prompt=500",
-    ]
-    server = load_serving(CONFIG, keys).server
-    gain = stepper(server).paying(int(row["context"])).speedups[-1]
-    low, high = (float(row[key] or row["speedup"]) for key in ("speedup_low", "speedup_high"))
-    assert gain.low <= high and low <= gain.high
-    assert row["source"]

@@ -12,9 +12,9 @@ from predict.serving import formula as mended
 from predict.serving import formula as published
 from predict.serving.batch import Chunk, StepBatch, computed_tokens, sums_of
 from predict.serving.coefficients import shipped_coefficients
-from predict.serving.config import placement_faults
 from predict.serving.kernels import GROUPS, kernel_features, token_kernels
 from predict.serving.kv_cache import kept_bytes, weight_bytes
+from predict.serving.rules import placement_faults
 from predict.serving.server import ServerPlacement
 from predict.serving.step_model import MODELS, sums
 from predict.serving.stepper import stepper

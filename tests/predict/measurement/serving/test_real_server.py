@@ -22,13 +22,13 @@ SMALL = ["model=tiny-llama", "load.concurrency=3", "load.requests=5", "load.prom
 
 
 def test_all_that_keeps_a_config_from_being_served_is_listed() -> None:
-    run = load_serving(CONFIGS / "serving" / "mixtral-2xh100.yml", ["speculation.kind=ngram"])
+    run = load_serving(CONFIGS / "serving" / "mixtral-2xh100.yml", ["speculation.kind=eagle"])
     with pytest.raises(UserError) as refused:
         require_servable(run)
     for fault in (
         "hardware: NVIDIA H100",
         "tp 2",
-        "speculation.kind: ngram",
+        "speculation.kind: eagle",
         "engine.asynchronous",
         "model: mixtral-8x7b",
     ):
@@ -75,6 +75,7 @@ def test_loads_are_predicted_before_they_are_served(monkeypatch: pytest.MonkeyPa
             preemptions=0,
             waited_s=0.0,
             before=slower,
+            accepted_shares=(),
             paces={},
         )
 

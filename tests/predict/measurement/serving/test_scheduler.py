@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict.measurement.serving.engine import RealServer, RequestTimes, prompts_of
-from predict.measurement.serving.scheduler import Scheduler, Turn
+from predict.measurement.serving.scheduler import Scheduler, Turn, ngram_drafts
 from predict.serving.kv_cache import BlockPool
 from predict.serving.server import EngineSettings
 from predict.serving.simulate import serve
+from predict.serving.speculation import Speculation
 from predict.serving.traffic import Traffic
 from sampling.errors import UserError
 from sampling.units import SECOND_US
@@ -41,15 +43,15 @@ class Model:
     def __init__(self, clock: Stopped, scheduler: Scheduler) -> None:
         self.clock, self.scheduler = clock, scheduler
 
-    def next_tokens(self, turns: Sequence[Turn]) -> list[int]:
+    def next_tokens(self, turns: Sequence[Turn]) -> list[list[int]]:
         cache = self.scheduler.cache
         for turn in turns:
-            held = len(turn.request.blocks) * cache.block
-            assert turn.context + turn.tokens <= held < turn.context + turn.tokens + cache.block
+            held, needed = len(turn.request.blocks) * cache.block, turn.context + turn.tokens + len(turn.drafts)
+            assert needed <= held < needed + len(turn.drafts) + cache.block
         held_by = [set(request.blocks) for request in self.scheduler.running]
         assert len(set().union(*held_by)) + cache.free == cache.count
         self.clock.time_s += (1 + sum(turn.tokens for turn in turns if not turn.decode)) / SECOND_US
-        return [0] * len(turns)
+        return [[0] * (1 + len(turn.drafts)) for turn in turns]
 
 
 def really_served(settings_of: EngineSettings, blocks: int, traffic: Traffic) -> RequestTimes:
@@ -71,6 +73,48 @@ def assert_alike(traffic: Traffic, blocks: int, **changes: Any) -> RequestTimes:
     for ours, theirs in ((real.start_us, simulated.start_us), (real.last_us, simulated.last_us)):
         assert ours == pytest.approx(theirs.tolist(), abs=1e-3)
     return real
+
+
+class Drafting(Model):
+    """The same with drafts that are all accepted, or none of them."""
+
+    def __init__(self, clock: Stopped, scheduler: Scheduler, *, accepts: bool) -> None:
+        super().__init__(clock, scheduler)
+        self.accepts = accepts
+
+    def next_tokens(self, turns: Sequence[Turn]) -> list[list[int]]:
+        super().next_tokens(turns)
+        return [[draft if self.accepts else draft + 1 for draft in turn.drafts] + [7] for turn in turns]
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+@pytest.mark.parametrize(
+    ("each", "blocks"),
+    [
+        ([(0, 100, 9), (0, 60, 14)], 100),
+        ([(0, 31, 40), (0, 31, 40)], 6),
+        ([(0, 4, 9), (500, 4, 2), (900, 90, 30)], 100),
+    ],
+)
+def test_drafts_take_the_same_turns_and_blocks(each: list[tuple[float, int, int]], blocks: int, accepts: bool) -> None:
+    clock, traffic, settings_of = Stopped(), requests(*each), engine(prefix_caching=False)
+    scheduler = Scheduler(settings_of, blocks, drafts=3)
+    model = Drafting(clock, scheduler, accepts=accepts)
+    real = RealServer(model, scheduler, clock).serve(traffic, prompts_of(traffic, 10_000))  # type: ignore[arg-type]
+    speculation = Speculation(kind="ngram", tokens=3, acceptance=float(accepts))
+    table = replace(unit_table(8, 80), speculation=speculation)
+    simulated = serve(settings_of, BlockPool(blocks=blocks), table, traffic, traced=len(real.steps))
+    batches = [(len(step.chunks), sum(tokens for tokens, _ in step.chunks), len(step.decodes)) for step in real.steps]
+    assert batches == [(int(row[2]), int(row[3]), int(row[4])) for row in simulated.trace]
+    assert real.last_us == pytest.approx(simulated.last_us.tolist(), abs=1e-3)
+    assert set(real.accepted) == {3 * accepts}
+
+
+def test_drafts_are_what_followed_the_same_tokens_before() -> None:
+    assert ngram_drafts([5, 1, 2, 3, 8, 9, 1, 2, 3], 2) == (8, 9)
+    assert ngram_drafts([4, 1, 7, 6, 1], 3) == (7, 6, 1)  # only one token matches
+    assert ngram_drafts([1, 2, 3], 2) == (3, 3)
+    assert ngram_drafts([6, 6], 3) == (6, 6, 6)
 
 
 @pytest.mark.parametrize(

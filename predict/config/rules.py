@@ -10,7 +10,7 @@ from typing import Any
 from predict.huggingface.families.family import MOST_LAYERS
 from predict.layers.adapters import unknown_targets
 from predict.layers.routing import is_number
-from predict.model.spec import ModelSpec
+from predict.model.spec import NO_MIXER, ModelSpec
 from predict.rank.share import NARROW, WIDER, padded_vocabulary
 from predict.run.adapters import Adapters
 from predict.run.execution import WHOLE_LAYERS, Execution
@@ -105,7 +105,7 @@ def tp_and_cp_divide_the_sequence(seq_len: int, sp: bool, tp: int, cp: int) -> P
 
 @rule("batch.seq_len")
 def positions_suffice(seq_len: int, max_positions: int, rope: bool) -> Problems:
-    if not rope and seq_len > max_positions:
+    if not rope and 0 < max_positions < seq_len:
         yield f"{seq_len} is longer than the model's {max_positions} learnt positions; set {max_positions} or less"
 
 
@@ -590,10 +590,14 @@ def layers_have_one_dtype(precision: str, framework: str) -> Problems:
     yield from _refused(framework, precision in WIDER, f"{precision} asks for {precision} products")
 
 
+PLAIN_TORCH = ("full", "mamba")
+"""Mixers that this project's own modules have in plain torch."""
+
+
 @rule("model.model_type")
 def layers_are_plain(model: ModelSpec, framework: str) -> Problems:
     special = (
-        model.layer_kinds
+        any(kind.sparse or kind.wide or kind.mixer not in (*PLAIN_TORCH, NO_MIXER) for kind in model.layer_kinds)
         or not model.attention.IS_PLAIN
         or model.qk_norm
         or model.query_gate
@@ -604,6 +608,13 @@ def layers_are_plain(model: ModelSpec, framework: str) -> Problems:
         or model.mtp_layers
     )
     yield from _refused(framework, bool(special), f"{model.name} has layers other than plain dense ones")
+
+
+@rule("plan.tp")
+def other_layers_are_of_one_process(model: ModelSpec, tp: int, pp: int, dp: int, framework: str) -> Problems:
+    other = model.bidirectional or any(kind.parts < 2 or kind.mixer != "full" for kind in model.layer_kinds)
+    spread = f"{tp} (plan.pp {pp}, plan.dp {dp}) spreads {model.name}, which has layers other than plain dense ones"
+    yield from _refused(framework, other and tp * pp * dp > 1, spread)
 
 
 def _refused(framework: str, is_set: bool, what: str) -> Problems:

@@ -91,7 +91,7 @@ def _write_switches(spec: ModelSpec, statement: Statement) -> None:
     }
     say(**{name: True for name, is_on in switches.items() if is_on})
     say(normalization="RMSNorm" if spec.norm == "rms" else "LayerNorm")
-    say(position_embedding_type="rope" if spec.rope else "learned_absolute")
+    say(position_embedding_type="rope" if spec.rope else "learned_absolute" if spec.learns_positions else "none")
     if spec.attention_bias and not spec.mlp_bias:
         say("model.qkv_bias_only")
     if spec.output_bias != spec.mlp_bias:

@@ -7,13 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from predict.huggingface.families import FAMILIES
-from predict.huggingface.families.family import DENSE_LAYERS, FULL_ATTENTION, LAYER_TYPES, MIXERS, Family, Number
+from predict.huggingface.families import AROUND_DECODERS, FAMILIES
+from predict.huggingface.families.family import (
+    BLOCK_TYPES,
+    DENSE_LAYERS,
+    FEED_FORWARD_TYPES,
+    FEED_FORWARDS,
+    FULL_ATTENTION,
+    LAYER_TYPES,
+    MIXERS,
+    Family,
+    Number,
+)
 from predict.huggingface.refusals import OTHER_NAMES, REFUSED_KEYS, UNMODELLED, is_neutral, refused
 from predict.layers.mixture import Mixture
 from predict.layers.part import FeedForward, Mixer
 from predict.layers.registry import fields_of_parts, mixers, parts
-from predict.model.spec import DENSE, LayerKind, ModelSpec
+from predict.model.spec import DENSE, WINDOWED, LayerKind, ModelSpec
 from sampling.files.documents import read_json
 from sampling.files.faults import Fault, config_error, did_you_mean, divisors, join, key_name, near_multiples, shown
 from sampling.files.schema import Scalar, check
@@ -34,18 +44,48 @@ class LayerReading:
 
 def read_layers(family: Family, fields: Fields, given: Mapping[Any, Any]) -> LayerReading:
     """The kinds of layers from sound `fields`, which include the number of layers, and the lists that are `given`."""
+    if family.pattern.blocks:
+        return _read_blocks(family, fields, given)
     layers, window = int(fields["layers"]), _window(fields)
     named, faults = _named_mixers(family, layers, given, window)
-    dense, more = _dense_layers(family, layers, given)
-    if faults or more:
-        return LayerReading(kinds=(), window=0, faults=[*faults, *more])
+    dense, more = _indices(DENSE_LAYERS if family.pattern.dense_named else "", layers, given)
+    full, unread = _indices(family.pattern.full_named, layers, given)
+    typed, wrong = _named_feed_forwards(family, layers, given)
+    more += unread
+    if faults or more or wrong:
+        return LayerReading(kinds=(), window=0, faults=[*faults, *more, *wrong])
     mixers = named or _mixers_of_pattern(family, fields, layers, window)
-    kinds = tuple(
-        LayerKind(mixer=mixer, sparse=family.pattern.sparse(index, fields) and index not in dense)
-        for index, mixer in enumerate(mixers)
-    )
-    slides = any(kind.mixer == "sliding" for kind in kinds)
+    mixers = ["full" if index in full else mixer for index, mixer in enumerate(mixers)]
+    sparse = typed or [family.pattern.sparse(index, fields) and index not in dense for index in range(layers)]
+    kinds = tuple(LayerKind(mixer=mixer, sparse=is_sparse) for mixer, is_sparse in zip(mixers, sparse, strict=True))
+    slides = any(kind.mixer in WINDOWED for kind in kinds)
     return LayerReading(kinds=() if set(kinds) == {DENSE} else kinds, window=window * slides, faults=[])
+
+
+def _read_blocks(family: Family, fields: Fields, given: Mapping[Any, Any]) -> LayerReading:
+    """The kinds of layers that are one part each."""
+    layers = int(fields["layers"])
+    blocks, path = family.pattern.blocks, _blocks_key(given)
+    named = given.get(path)
+    either = f"give one of {', '.join(blocks)} for each layer"
+    faults = []
+    if not isinstance(named, list | str):
+        faults = [Fault(path=path, problem=f"{shown(named)} is not a list of names; {either}")]
+    elif wrong := [name for name in named if not (isinstance(name, str) and name in blocks)]:
+        faults = [Fault(path=path, problem=f"{shown(wrong[0])} is not modelled here; {either}")]
+    elif len(named) != layers:
+        problem = f"{len(named)} blocks for the {layers} layers ({family.keys['layers'].name}); {either}"
+        faults = [Fault(path=path, problem=problem)]
+    kinds = () if faults else tuple(blocks[name] for name in named or ())
+    if any(kind.sparse for kind in kinds) and not fields.get("experts.count"):
+        own = family.keys["experts.count"].name
+        faults = [Fault(path=own, problem=f"no experts, although {path} has mixtures of them; give their number")]
+    return LayerReading(kinds=kinds, window=0, faults=faults)
+
+
+def _blocks_key(given: Mapping[Any, Any]) -> str:
+    """The key that names the blocks of a config."""
+    return next((key for key in BLOCK_TYPES if given.get(key) is not None), BLOCK_TYPES[0])
 
 
 def _window(fields: Fields) -> int:
@@ -55,7 +95,7 @@ def _window(fields: Fields) -> int:
 
 def _mixers_of_pattern(family: Family, fields: Fields, layers: int, window: int) -> list[str]:
     pattern = family.pattern
-    if pattern.mixer == "sliding" and not window:
+    if pattern.mixer in WINDOWED and not window:
         return ["full"] * layers
     return ["full" if pattern.full(index, fields) else pattern.mixer for index in range(layers)]
 
@@ -81,9 +121,11 @@ def _named_mixers(family: Family, layers: int, given: Mapping[Any, Any], window:
 def _mixers_by_type(family: Family) -> Mapping[str, str]:
     own = family.pattern.mixer
     allowed = {name: mixer for name, mixer in MIXERS.items() if mixer in ("full", own)}
+    if family.pattern.full_called:
+        return {family.pattern.full_called: "full"}
     if own not in MIXERS.values():
-        # transformers calls every mixer with a recurrence so
-        allowed["linear_attention"] = own
+        # transformers calls every mixer with a recurrence so, and had plain names before
+        allowed |= {"linear_attention": own, own: own, "attention": "full"}
     return allowed
 
 
@@ -102,17 +144,31 @@ def _fault_of_types(family: Family, layers: int, types: Any, allowed: Mapping[st
     return None
 
 
-def _dense_layers(family: Family, layers: int, given: Mapping[Any, Any]) -> tuple[frozenset[int], list[Fault]]:
-    """Indices of layers that the config calls dense."""
-    indices = given.get(DENSE_LAYERS)
-    if indices is None or not family.pattern.dense_named:
+def _named_feed_forwards(family: Family, layers: int, given: Mapping[Any, Any]) -> tuple[list[bool], list[Fault]]:
+    """Whether each layer is sparse where the types of feed-forwards are named, else none."""
+    types = given.get(FEED_FORWARD_TYPES)
+    if types is None or not family.pattern.sparse_typed:
+        return [], []
+    either = f"give one of {', '.join(FEED_FORWARDS)} for each of the {layers} layers, or null"
+    if not isinstance(types, list) or len(types) != layers:
+        return [], [Fault(path=FEED_FORWARD_TYPES, problem=f"{shown(types)} is not a list of {layers}; {either}")]
+    wrong = [name for name in types if not (isinstance(name, str) and name in FEED_FORWARDS)]
+    if wrong:
+        return [], [Fault(path=FEED_FORWARD_TYPES, problem=f"{shown(wrong[0])} is not modelled here; {either}")]
+    return [FEED_FORWARDS[name] for name in types], []
+
+
+def _indices(key: str, layers: int, given: Mapping[Any, Any]) -> tuple[frozenset[int], list[Fault]]:
+    """Indices of the layers that a key lists; none where there is no such key."""
+    indices = given.get(key)
+    if indices is None:
         return frozenset(), []
     wanted = f"give indices of layers, each from 0 to {layers - 1}"
     if not isinstance(indices, list):
-        return frozenset(), [Fault(path=DENSE_LAYERS, problem=f"{shown(indices)} is not a list; {wanted}")]
+        return frozenset(), [Fault(path=key, problem=f"{shown(indices)} is not a list; {wanted}")]
     wrong = [index for index in indices if type(index) is not int or not 0 <= index < layers]
     if wrong:
-        return frozenset(), [Fault(path=DENSE_LAYERS, problem=f"{shown(wrong[0])} is not a layer; {wanted}")]
+        return frozenset(), [Fault(path=key, problem=f"{shown(wrong[0])} is not a layer; {wanted}")]
     return frozenset(indices), []
 
 
@@ -195,7 +251,7 @@ def _even_head_dim(
 
 def _experts_out_of_reach(fields: dict[str, Scalar], family: Family) -> Iterator[Fault]:
     count, topk = fields.get("experts.count"), fields.get("experts.topk")
-    if isinstance(count, int) and isinstance(topk, int) and topk > count:
+    if isinstance(count, int) and isinstance(topk, int) and 0 < count < topk:
         keys = family.keys
         problem = f"{topk} experts a token, of {count} ({keys['experts.count'].name}); set {count} or less"
         yield Fault(path=keys["experts.topk"].name, problem=problem)
@@ -232,6 +288,26 @@ def _number(number: Number, given: Mapping[Any, Any]) -> tuple[str, Any]:
         if isinstance(rotary, Mapping) and name in rotary:
             return join("rope_parameters", name), rotary[name]
     return number.names[0], number.default
+
+
+def decide_by_names(fields: dict[str, Scalar], family: Family, given: Mapping[Any, Any]) -> Iterator[Fault]:
+    """Fill in the fields that named values decide, and the number of layers where only their list says it."""
+    for key, values in family.choices.items():
+        value = given.get(key)
+        if value in (list(values)):
+            fields |= values[value]
+        else:
+            names = [name for name in values if name is not None]
+            problem = f"{shown(value)} is not modelled here; set one of {', '.join(names)}{did_you_mean(value, names)}"
+            yield Fault(path=key, problem=problem)
+    if not family.pattern.blocks or "layers" in fields:
+        return
+    key = _blocks_key(given)
+    blocks = given.get(key)
+    if isinstance(blocks, list | str) and blocks:
+        fields["layers"] = len(blocks)
+    else:
+        yield Fault(path=key, problem=f"{shown(blocks)} is not a list of names; give the part that each layer is")
 
 
 def _is_number(value: Any) -> bool:
@@ -329,8 +405,12 @@ def read_model(given: Mapping[Any, Any], *, name: str) -> ModelReading:
 
 
 def family_of(given: Mapping[Any, Any]) -> Family | None:
-    """The family that `model_type` names, if it is modelled."""
+    """The family that `model_type` names, or its decoder's does, if it is modelled."""
     model_type = given.get("model_type")
+    if isinstance(model_type, str) and model_type in AROUND_DECODERS:
+        text = given.get(TEXT)
+        inside = text.get("model_type") if isinstance(text, Mapping) else None
+        model_type = AROUND_DECODERS[model_type] if inside is None else inside
     return FAMILIES.get(model_type) if isinstance(model_type, str) else None
 
 
@@ -339,7 +419,7 @@ def _named(values: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _unknown_family(given: Mapping[Any, Any]) -> Fault:
-    known = ", ".join(FAMILIES)
+    known = ", ".join([*FAMILIES, *AROUND_DECODERS])
     if "model_type" not in given:
         return Fault(path="model_type", problem=f"missing; add model_type: one of {known}")
     value = given["model_type"]
@@ -352,8 +432,8 @@ def _unknown_family(given: Mapping[Any, Any]) -> Fault:
 def _text_decoder(given: Mapping[Any, Any], family: Family) -> tuple[list[Fault], dict[Any, Any] | None]:
     """The keys of the text decoder inside a vision-language model's, and the faults of those around it."""
     text = given[TEXT]
-    if not family.nested:
-        having = ", ".join(name for name, other in FAMILIES.items() if other.nested)
+    if not family.nested and given["model_type"] not in AROUND_DECODERS:
+        having = ", ".join([*(name for name, other in FAMILIES.items() if other.nested), *AROUND_DECODERS])
         problem = f"only configs of {having} are read with keys inside it; put its keys at the top level"
         return [Fault(path=TEXT, problem=problem)], None
     if not isinstance(text, Mapping):
@@ -379,12 +459,17 @@ def _read_decoder(given: Mapping[Any, Any], family: Family, *, name: str) -> Mod
     shape = {key: value for key, value in values.items() if not _is_not_a_size(key, family)}
     sound, more = check(shape, list(family.keys.values()), also_known=(*OTHER_NAMES, *family.reads()))
     fields = _fields(sound, family, values)
+    more += decide_by_names(fields, family, values)
+    if family.adjust is not None:
+        family.adjust(fields)
     layers = read_layers(family, fields, values) if _tell_layers_apart(fields, family) else None
     faults += [*more, *derive(fields, family, values), *decide_by_numbers(fields, family, values)]
     faults += layers.faults if layers else []
     if faults or layers is None:
         return ModelReading(values=fields, faults=faults, spec=None)
     parts = _parts(fields, family) | {"layer_kinds": layers.kinds, "window": layers.window}
+    if family.pattern.blocks and not any(kind.sparse for kind in layers.kinds):
+        parts["experts"] = None
     shapes: dict[str, Any] = {field: value for field, value in fields.items() if _is_of_model(field)}
     return ModelReading(values=fields, faults=[], spec=ModelSpec(name=name, **shapes, **parts))
 
@@ -461,6 +546,8 @@ def override(given: Mapping[Any, Any], key: str, value: Any) -> dict[Any, Any]:
 def _parts(fields: Mapping[str, Any], family: Family) -> dict[str, Any]:
     """The parts of the layers: those whose sizes the family's fields state, by the prefix of these, and plain ones otherwise."""
     prefixes = dict.fromkeys(name.partition(".")[0] for name in fields if "." in name)
+    if not fields.get("experts.count"):
+        prefixes.pop("experts", None)
     return fields_of_parts([_part(name, _of(name, fields), fields) for name in prefixes if name != "pattern"])
 
 

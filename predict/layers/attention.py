@@ -35,7 +35,7 @@ class Attention(Mixer):
     """Its sizes are fields of the model itself."""
 
     NAME: ClassVar[str] = "attention"
-    KINDS: ClassVar[tuple[str, ...]] = ("full", "sliding")
+    KINDS: ClassVar[tuple[str, ...]] = ("full", "sliding", "chunked")
     IS_ATTENTION: ClassVar[bool] = True
     IS_PLAIN: ClassVar[bool] = True
 
@@ -75,7 +75,14 @@ class Attention(Mixer):
             Module(name="rope", works=tuple(turned)),
             Module(
                 name=CORE,
-                works=core_calls(rank, heads, kv_heads, model.head_dim, window=window),
+                works=core_calls(
+                    rank,
+                    heads,
+                    kv_heads,
+                    model.head_dim,
+                    window=window,
+                    chunk=model.window if kind.mixer == "chunked" else 0,
+                ),
                 exchanges=exchange_of_keys(rank, heads * model.head_dim, 2 * kv_heads * model.head_dim),
             ),
             Module(name="proj", works=((rank.gemm(*products["proj"]), 1),), exchanges=leaving(rank)),
@@ -168,9 +175,17 @@ def rotary(rank: RankShare, heads: int, width: int) -> Works:
 
 
 def core_calls(
-    rank: RankShare, heads: int, kv_heads: int, head_dim: int, *, window: int = 0, value_dim: int = 0
+    rank: RankShare,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    *,
+    window: int = 0,
+    chunk: int = 0,
+    value_dim: int = 0,
 ) -> Works:
-    """Attention itself; a rank of cp does an even share of it, in a ring as one piece for each of its ranks (`_in_ring`).
+    """Attention itself; a rank of cp does an even share of it, in a ring as one piece for each of its ranks (`_in_ring`). Of chunks, if
+    there are any, each is a sequence of its own.
 
     Within a window it is an even share in a ring too: most pieces hold no key that a query sees, and no ring of the frameworks runs a
     window in pieces (Transformer Engine refuses windows with `p2p`: context_parallel.py, attn_forward_func_with_cp).
@@ -185,12 +200,14 @@ def core_calls(
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        causal=True,
+        causal=not rank.model.bidirectional,
         window=_window(window, batch.seq_len),
         value_dim=value_dim,
         kernel=execution.attention_kernel_on(rank.run.cluster.gpu.architecture),
     )
     calls = attended(rank.run, attention, window=window)
+    if chunk:
+        calls = tuple(part for call, share in calls for part in _chunks(call, share, chunk))
     own = heads * head_dim + kv_heads * (head_dim + attention.value_head_dim)
     narrowed = _to_fp8(rank, own) if execution.fp8_attention else ()
     if rank.plan.cp > 1 and rank.plan.cp_method == "ring" and not window:
@@ -207,6 +224,13 @@ def _to_fp8(rank: RankShare, width: int) -> Works:
     """Queries, keys and values on their way to fp8, `width` wide together on this rank; in the backward, gradients as wide."""
     moved = (READS_TO_FP8 * rank.item_bytes + DTYPE_BYTES[FP8]) * rank.tokens * width
     return ((Stream(dtype=rank.dtype, size_bytes=moved), 1),)
+
+
+def _chunks(whole: AttentionCall, share: float, chunk: int) -> tuple[tuple[AttentionCall, float], ...]:
+    """Attention of sequences whose tokens see their own chunk alone."""
+    many, rest = divmod(whole.seq_len, chunk)
+    found = ((replace(whole, batch=whole.batch * many, seq_len=chunk), share),) if many else ()
+    return found + (((replace(whole, seq_len=rest), share),) if rest else ())
 
 
 RESCALED_PASSES = 3
@@ -268,10 +292,16 @@ def _unfused_calls(rank: RankShare, matrices: int, seq_len: int, head_dim: int, 
     dtype, execution = rank.dtype, rank.execution
     scores = BatchedGemm(dtype=dtype, batch=matrices, m=seq_len, n=seq_len, k=head_dim, adds=True)
     values = BatchedGemm(dtype=dtype, batch=matrices, m=seq_len, n=value_dim, k=seq_len, adds=False)
-    between = (CausalSoftmax,) if execution.fuse_softmax else (MaskFill, Softmax)
-    softmax = tuple(kind(dtype=dtype, matrices=matrices, seq_len=seq_len) for kind in between)
+    softmax = tuple(kind(dtype=dtype, matrices=matrices, seq_len=seq_len) for kind in _between(rank))
     dropped = (Dropout(dtype=dtype, count=matrices * seq_len**2),) if execution.dropout else ()
     return (scores, *softmax, *dropped, values)
+
+
+def _between(rank: RankShare) -> tuple[type[CausalSoftmax | MaskFill | Softmax], ...]:
+    """The kernels between the two products."""
+    if rank.model.bidirectional:
+        return (Softmax,)
+    return (CausalSoftmax,) if rank.execution.fuse_softmax else (MaskFill, Softmax)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -345,7 +375,7 @@ def _scores(sizes: Sizes, heads: Heads) -> SavedTensors:
     softmax = FP32 if upcast else item
     dropped = item + 1 if rank.execution.dropout else (item if upcast and item != FP32 else 0)
     cap = item if model.attention_cap else 0
-    mask = 0.0 if sizes.fused_softmax or model.rope else float(batch.seq_len**2)
+    mask = 0.0 if sizes.fused_softmax or model.rope or model.bidirectional else float(batch.seq_len**2)
     return SavedTensors(
         component=CORE,
         kept=(repeat - 1) * (heads.keys + heads.values) + scores * (softmax + dropped + cap) + mask,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from predict.layers.norms import norm
 from predict.layers.saved_tensors import INDEX, Saved, SavedTensors, Sizes
 from predict.rank.exchanges import TP
-from predict.rank.module import Exchange, Module
+from predict.rank.module import Exchange, Module, Works
 from predict.rank.share import RankShare, padded_vocabulary
 from sampling.operators.memory_bound import ResidualAdd
 from sampling.operators.vocabulary import Embedding
@@ -28,9 +29,12 @@ def embedding_module(rank: RankShare) -> Module:
         forward=group.reduce_scatter(size) if rank.plan.sp else group.all_reduce(size),
         backward=group.all_gather(size) if rank.plan.sp else (),
     )
-    works: tuple[tuple[Embedding | ResidualAdd, float], ...] = ((own, 1),)
-    if not model.rope:
-        works += ((ResidualAdd(dtype=rank.dtype, tokens=rank.rows, hidden=model.hidden), 1),)
+    works: Works = ((own, 1),)
+    added = model.learns_positions + bool(model.token_types)
+    if added:
+        works += ((ResidualAdd(dtype=rank.dtype, tokens=rank.rows, hidden=model.hidden), added),)
+    if model.embedding_norm:
+        works += ((rank.norm(), 1),)
     return Module(name="embedding", works=works, exchanges=(leaving,))
 
 
@@ -39,7 +43,7 @@ def saved_by_embedding(sizes: Sizes) -> Saved:
     split over tp, also keeps the mask of other ranks' tokens (tensor_parallel/layers.py); dropout keeps a byte per element."""
     rank = sizes.rank
     kept = float(INDEX * sizes.tokens)
-    if not sizes.model.rope:
+    for _ in range(sizes.model.learns_positions + bool(sizes.model.token_types)):
         kept += INDEX * (rank.run.batch.seq_len // rank.plan.cp)
     if sizes.profile.megatron and sizes.tp > 1:
         kept += sizes.tokens
@@ -49,5 +53,6 @@ def saved_by_embedding(sizes: Sizes) -> Saved:
         SavedTensors(
             component="embedding", kept=kept, in_forward=whole * (2 if sizes.tp > 1 else 1), in_backward=whole
         ),
+        *((norm(sizes),) if sizes.model.embedding_norm else ()),
         SavedTensors(component="dropout", kept=mask),
     )

@@ -11,7 +11,7 @@ from predict.rank.module import Exchange, Module
 from predict.rank.share import RankShare, padded_vocabulary
 from predict.run.memory_profile import LOSSES, LossBytes
 from predict.run.tuning import REWARD
-from sampling.operators.memory_bound import Stream
+from sampling.operators.memory_bound import Gelu, Stream
 from sampling.operators.vocabulary import CrossEntropy
 
 LOSS_REDUCTIONS = 3
@@ -39,7 +39,8 @@ def head_modules(rank: RankShare) -> tuple[Module, ...]:
     # the head stays in the wider precision where only the layers' products are in fp8
     logits = rank.gemm(width, model.hidden, dtype=rank.dtype)
     return (
-        norm_alone,
+        *((norm_alone,) if model.final_norm else ()),
+        *_transform(rank),
         Module(name="head", works=((logits, 1),), exchanges=entering(rank)),
         Module(
             name="loss",
@@ -47,6 +48,16 @@ def head_modules(rank: RankShare) -> tuple[Module, ...]:
             exchanges=(loss,),
         ),
     )
+
+
+def _transform(rank: RankShare) -> tuple[Module, ...]:
+    """The product, activation and norm before the logits of an encoder's masked tokens; every rank of tp has them whole."""
+    model = rank.model
+    if not model.head_transform:
+        return ()
+    product = rank.gemm(model.hidden, model.hidden, m=rank.rows, dtype=rank.dtype)
+    activated = Gelu(dtype=rank.dtype, tokens=rank.rows, width=model.hidden)
+    return (Module(name="transform", works=((product, 1), (activated, 1), (rank.norm(), 1))),)
 
 
 def joining_module(rank: RankShare) -> Module:
@@ -65,7 +76,7 @@ def saved_by_head(sizes: Sizes) -> Saved:
     per_logit = _loss(sizes)[sizes.item]
     capped = sizes.item * logits if sizes.model.logit_cap else 0.0
     return (
-        *normed_input(sizes, "logits", is_module=False, not_only_products=True, input_of=("head",)),
+        *_saved_before_logits(sizes),
         SavedTensors(component="logits", kept=capped),
         SavedTensors(
             component="loss",
@@ -75,6 +86,15 @@ def saved_by_head(sizes: Sizes) -> Saved:
             in_backward=(per_logit.backward - per_logit.kept) * logits,
         ),
     )
+
+
+def _saved_before_logits(sizes: Sizes) -> Saved:
+    """The final norm and what the output matrix reads; of an encoder's transform its input and that of its activation too."""
+    normed = normed_input(sizes, "logits", is_module=False, not_only_products=True, input_of=("head",))
+    if not sizes.model.head_transform:
+        return normed
+    transform = SavedTensors(component="logits", kept=2 * sizes.stream, in_backward=sizes.stream)
+    return (*((norm(sizes),) if sizes.model.final_norm else ()), transform, *normed)
 
 
 def logits_of_loss(sizes: Sizes) -> float:

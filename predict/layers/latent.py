@@ -23,6 +23,7 @@ from sampling.files.schema import Scalar
 from sampling.operators.attention import Attention as AttentionCall
 from sampling.operators.attention import DecodeAttention
 from sampling.operators.gemm import BatchedGemm
+from sampling.operators.indexer import Indexer
 from sampling.operators.memory_bound import RMSNorm, RoPE, Stream
 
 UPWARD = "mla_up_proj"
@@ -69,6 +70,12 @@ class LatentAttention(Mixer):
     """Width of a head's rotated queries, and of the one rotated key that all heads share."""
     value_dim: int
     """Width of a head's values."""
+    index_heads: int = 0
+    """Heads of the indexer that picks the keys which a query sees (DeepSeek-V3.2); 0 where it sees all."""
+    index_dim: int = 0
+    """Width of a head of the indexer."""
+    index_topk: int = 0
+    """Keys that a query sees."""
 
     @classmethod
     def of_text(cls, text: str) -> LatentAttention | None:
@@ -131,11 +138,34 @@ class LatentAttention(Mixer):
             Matrix(
                 product="proj", name="o_proj", outputs=hidden, inputs=heads * self.value_dim, split="inputs", bias=bias
             ),
+            *self._index_matrices(model),
+        )
+
+    def _index_matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        """Queries, the key and the weights of the heads of the indexer, whole on every rank of tp."""
+        if not self.index_topk:
+            return ()
+        queries = self.index_heads * self.index_dim
+        return (
+            Matrix(product="index_q", outputs=queries, inputs=self.q_rank or model.hidden),
+            Matrix(product="index_k", outputs=self.index_dim + self.index_heads, inputs=model.hidden),
         )
 
     def other_parameters(self, model: ModelSpec) -> int:
-        """The norms of the compressed queries, keys and values."""
-        return self.compressed_width
+        """The norms of the compressed queries, keys and values; scale and shift of the indexer's key."""
+        return self.compressed_width + 2 * self.index_dim
+
+    def reach(self, model: ModelSpec, kind: LayerKind) -> int:
+        return self.index_topk or Mixer.reach(self, model, kind)
+
+    def index_width(self, model: ModelSpec) -> int:
+        return self.index_heads * (self.index_dim + 1)
+
+    def core_flops(self, model: ModelSpec, length: int, window: int) -> int:
+        """Attention to the keys that the indexer picks, if there is one, and the indexer's own scores with all of them."""
+        pairs = length * (length + 1) // 2
+        attended = Mixer.core_flops(self, model, length, self.index_topk or window)
+        return attended + 2 * pairs * self.index_width(model)
 
     def score_width(self, model: ModelSpec) -> int:
         return model.heads * (self.query_dim + self.value_dim)
@@ -174,13 +204,31 @@ class LatentAttention(Mixer):
             Module(name="qkv_down", works=down),
             Module(name="mla_up_proj", works=up, exchanges=entering(rank, compressed)),
             Module(name="rope", works=(*turned, (joined, 1))),
+            *self._indexing(rank),
             Module(
                 name=CORE,
-                works=core_calls(rank, heads, heads, head_dim, value_dim=self.value_dim),
+                works=core_calls(rank, heads, heads, head_dim, window=self.index_topk, value_dim=self.value_dim),
                 exchanges=exchange_of_keys(rank, heads * head_dim, heads * (head_dim + self.value_dim)),
             ),
             Module(name="proj", works=((rank.gemm(*products["proj"]), 1),), exchanges=leaving(rank)),
         )
+
+    def _indexing(self, rank: RankShare) -> tuple[Module, ...]:
+        """The products and scores of the indexer, which every rank of tp has whole."""
+        if not self.index_topk:
+            return ()
+        products = products_on_rank(self._index_matrices(rank.model), rank.plan.tp)
+        batch = rank.run.batch
+        scores = Indexer(
+            dtype=rank.dtype,
+            batch=batch.micro,
+            seq_len=batch.seq_len,
+            heads=self.index_heads,
+            head_dim=self.index_dim,
+            topk=self.index_topk,
+        )
+        works: Works = (*((rank.gemm(*shape), 1) for shape in products.values()), (scores, 1 / rank.plan.cp))
+        return (Module(name="indexer", works=works),)
 
     def saved_tensors(self, sizes: Sizes) -> Saved:
         """Bytes with flash attention: in Hugging Face's operators T[e·H + (4 + 2e)(r_q + r_kv) + 8 + 2e·A(dn + dr) + e·A(dn + dv) +
@@ -239,7 +287,7 @@ class LatentAttention(Mixer):
         return self.kv_rank + self.rope_dim
 
     def cache(self, share: ServerShare) -> LayerCache:
-        return LayerCache(token_bytes=self.key_width * share.kv_bytes, window=share.window)
+        return LayerCache(token_bytes=(self.key_width + self.index_dim) * share.kv_bytes, window=share.window)
 
     def decode_score_width(self, share: ServerShare) -> float:
         return float(share.model.heads // share.tp * (self.key_width + self.kv_rank))
@@ -264,7 +312,7 @@ class LatentAttention(Mixer):
             kv_heads=1,
             head_dim=self.key_width,
             values_in_keys=self.kv_rank,
-            window=share.window,
+            window=self.index_topk or share.window,
         )
 
     def prefill_calls(self, share: ServerShare, tokens: int) -> Iterator[Call]:
@@ -278,5 +326,5 @@ class LatentAttention(Mixer):
             head_dim=self.query_dim,
             value_dim=self.value_dim,
             causal=True,
-            window=share.window,
+            window=self.index_topk if self.index_topk < tokens else share.window,
         )

@@ -19,17 +19,14 @@ REPEATED = ("full", "ops")
 
 
 def saved_by_layer(sizes: Sizes, kind: LayerKind) -> Saved:
-    """Mixer and feed-forward, each from its norm to its addition to the residual stream."""
+    """Mixer and feed-forward, those that it has, each from its norm to its addition to the residual stream."""
     model = sizes.model
     output_norm = (norm(sizes),) if model.norms_a_layer > 2 else ()
-    mixer, feed_forward = (part.saved_tensors(sizes) for part in parts_of(model, kind))
-    saved = (
-        *mixer,
-        *output_norm,
-        *residual(sizes, last=False),
-        *feed_forward,
-        *output_norm,
-        *residual(sizes, last=True),
+    parts = parts_of(model, kind)
+    saved = tuple(
+        step
+        for part in parts
+        for step in (*part.saved_tensors(sizes), *output_norm, *residual(sizes, last=part is parts[-1]))
     )
     return saved_with_adapters(sizes, kind, saved)
 
@@ -58,7 +55,7 @@ def kept_outputs(sizes: Sizes, kind: LayerKind) -> dict[str, float]:
     mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
     products = [each for each in (*mixer.matrices(model), *feed_forward.matrices(model)) if each.is_linear]
     found = {"products": sum(_output(sizes, each) for each in products[::2])}
-    if sizes.rank.execution.attention != "unfused" and not mixer.IS_RECURRENT:
+    if sizes.rank.execution.attention != "unfused" and mixer.score_width(model):
         heads, _ = heads_on_rank(model, tp)
         found[CORE] = sizes.tokens * heads * (sizes.item * mixer.value_dim_of(model) + FP32)
     return found

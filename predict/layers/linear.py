@@ -39,6 +39,8 @@ class LinearAttention(Mixer):
     KINDS: ClassVar[tuple[str, ...]] = ("linear",)
     TITLE: ClassVar[str] = "linear attention"
     IS_RECURRENT: ClassVar[bool] = True
+    ZERO_CENTRED_NORMS: ClassVar[bool] = True
+    LEDGER: ClassVar[str] = "gated_deltanet"
 
     key_heads: int
     """Heads of the queries, and of the keys."""

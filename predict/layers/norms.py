@@ -21,7 +21,7 @@ def norm_bytes(sizes: Sizes, rows: float, width: int) -> float:
     if sizes.fused_norm:
         return rows * (sizes.item * width + FP32)
     is_trained = not sizes.rank.run.adapters.are_trained
-    if _zero_centred(sizes) or sizes.model.qk_norm_all_heads:
+    if _zero_centred(sizes) or sizes.model.scales_in_fp32:
         return rows * ((1 + is_trained) * FP32 * width + FP32) + FP32 * width * _zero_centred(sizes)
     return rows * ((FP32 + is_trained * sizes.item) * width + FP32)
 
@@ -29,7 +29,7 @@ def norm_bytes(sizes: Sizes, rows: float, width: int) -> float:
 def _zero_centred(sizes: Sizes) -> bool:
     """True of Gemma 2 and 3, which norm outputs too, and of Qwen3-Next's family, which gates queries or has linear layers."""
     model = sizes.model
-    return model.norms_a_layer > 2 or model.query_gate or any(mixer.IS_RECURRENT for mixer in model.mixers)
+    return model.norms_a_layer > 2 or model.query_gate or any(mixer.ZERO_CENTRED_NORMS for mixer in model.mixers)
 
 
 def keeps_its_input(sizes: Sizes) -> bool:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from predict.layers.saved_tensors import Saved, Sizes
 from predict.layers.served import GroupedCall, LayerCache, ServerShare, served_products
-from predict.model.spec import FeedForwardShape, LayerKind, MixerShape, ModelSpec
+from predict.model.spec import FeedForwardShape, LayerKind, MixerShape, ModelSpec, NoFeedForward, NoMixer
 from predict.rank.module import Module
 from predict.rank.share import RankShare
 from sampling.call import Call
@@ -107,10 +107,21 @@ class FeedForward(FeedForwardShape):
         return iter(())
 
 
-def parts_of(model: ModelSpec, kind: LayerKind) -> tuple[Mixer, FeedForward]:
-    """The mixer and the feed-forward of a layer of a kind."""
-    mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
-    assert isinstance(mixer, Mixer) and isinstance(
-        feed_forward, FeedForward
-    )  # who makes a model takes both of predict/layers
-    return mixer, feed_forward
+def parts_of(model: ModelSpec, kind: LayerKind) -> tuple[Mixer | FeedForward, ...]:
+    """The mixer and the feed-forward of a layer of a kind, those of them that it has."""
+    found = (mixer_of(model, kind), feed_forward_of(model, kind))
+    return tuple(part for part in found if part is not None)
+
+
+def mixer_of(model: ModelSpec, kind: LayerKind) -> Mixer | None:
+    """The mixer of a layer of a kind, None for a layer without one."""
+    mixer = model.mixer(kind)
+    assert isinstance(mixer, Mixer | NoMixer)  # who makes a model takes its parts of predict/layers
+    return mixer if isinstance(mixer, Mixer) else None
+
+
+def feed_forward_of(model: ModelSpec, kind: LayerKind) -> FeedForward | None:
+    """The feed-forward of a layer of a kind, None for a layer without one."""
+    feed_forward = model.feed_forward(kind)
+    assert isinstance(feed_forward, FeedForward | NoFeedForward)
+    return feed_forward if isinstance(feed_forward, FeedForward) else None

@@ -21,8 +21,9 @@ from typing import Any, Literal
 
 from predict.huggingface.config_json import load_model
 from predict.layers.linear import LinearAttention
+from predict.layers.mamba import SCAN_FLOPS, Mamba
 from predict.layers.mixture import Mixture
-from predict.model.spec import LayerKind, ModelSpec
+from predict.model.spec import LayerKind, MixerShape, ModelSpec
 from predict.run.model_flops import attention_flops_per_token
 from sampling.cells.matrices import Matrix
 from sampling.files.faults import Fault, config_error, did_you_mean, join, shown
@@ -61,8 +62,9 @@ def read_spec(config: Mapping[str, Any], lengths: Sequence[int], *, convention: 
 
 
 def require_counted(spec: ModelSpec, convention: str) -> None:
-    """ConfigError for a model with other mixers than full, sliding and linear attention."""
-    others = sorted({kind.mixer for kind in spec.kinds()} - {"full", "sliding", "linear"})
+    """ConfigError for a model with mixers that no part of the ledger counts."""
+    mixers = {kind.mixer for kind in spec.kinds() if f"{spec.mixer(kind).LEDGER}_core" not in CORES}
+    others = sorted(mixers)
     if others:
         problem = f"{shown(spec.name)} has {', '.join(others)} layers, which the {convention} convention does not count"
         raise config_error([Fault(path="model_type", problem=problem)], {"": "model"})
@@ -134,6 +136,10 @@ Part = Literal[
     "attention_core",
     "gated_deltanet_projections",
     "gated_deltanet_core",
+    "mamba_projections",
+    "mamba_core",
+    "short_conv_projections",
+    "short_conv_core",
     "dense_feed_forward",
     "router",
     "expert_feed_forward",
@@ -141,7 +147,14 @@ Part = Literal[
     "mtp",
     "head_and_loss",
 ]
-CORES: tuple[Part, ...] = ("attention_core", "gated_deltanet_core")
+OF_MIXERS: Mapping[str, tuple[Part, Part]] = {
+    "attention": ("attention_projections", "attention_core"),
+    "gated_deltanet": ("gated_deltanet_projections", "gated_deltanet_core"),
+    "mamba": ("mamba_projections", "mamba_core"),
+    "short_conv": ("short_conv_projections", "short_conv_core"),
+}
+"""Prefix of a mixer's parts → its projections, and the work in which tokens meet."""
+CORES: tuple[Part, ...] = tuple(core for _, core in OF_MIXERS.values())
 ENDS: tuple[Part, ...] = ("embedding", "head_and_loss")
 Sequences = Mapping[int, int]
 """Length of a sequence → how many there are."""
@@ -163,10 +176,20 @@ def sequences_of(lengths: Sequence[int]) -> Sequences:
     return Counter(lengths)
 
 
+def in_chunks(sequences: Sequences, chunk: int) -> Sequences:
+    """The chunks of sequences, whose tokens see no other one."""
+    found: Counter[int] = Counter()
+    for length, count in sequences.items():
+        whole, rest = divmod(length, chunk)
+        found[chunk] += whole * count
+        found[rest] += count * bool(rest)
+    return {length: count for length, count in found.items() if count}
+
+
 def forward_parts(spec: ModelSpec, sequences: Sequences, *, mtp: bool) -> tuple[PartFlops, ...]:
     """All parts of one forward pass, in the order in which they run; `mtp` adds the layers of multi-token prediction."""
     tokens = sum(length * count for length, count in sequences.items())
-    head = 2 * tokens * spec.vocab * spec.hidden
+    head = 2 * tokens * (spec.vocab + spec.head_transform * spec.hidden) * spec.hidden
     found = [PartFlops(part="embedding", layer="", layers=1, forward=0)]
     for kind, layers in Counter(spec.kinds()).items():
         found += [
@@ -185,16 +208,15 @@ def _layer_parts(spec: ModelSpec, kind: LayerKind, sequences: Sequences) -> Iter
     """The parts of one layer with their FLOPs."""
     tokens = sum(length * count for length, count in sequences.items())
     mixer, feed_forward = spec.mixer(kind), spec.feed_forward(kind)
-    recurrent = mixer.IS_RECURRENT
-    window = spec.window if kind.mixer == "sliding" else 0
-    core = sum(count * mixer.core_flops(spec, length, window) for length, count in sequences.items())
-    yield (
-        "gated_deltanet_projections" if recurrent else "attention_projections",
-        2 * tokens * mixer.elements_per_token(spec),
-    )
-    yield "gated_deltanet_core" if recurrent else "attention_core", core
+    if kind.has_mixer:
+        window = spec.window if kind.mixer == "sliding" else 0
+        seen = in_chunks(sequences, spec.window) if kind.mixer == "chunked" else sequences
+        projections, core = OF_MIXERS[mixer.LEDGER]
+        yield projections, 2 * tokens * mixer.elements_per_token(spec)
+        yield core, sum(count * mixer.core_flops(spec, length, window) for length, count in seen.items())
     if not isinstance(feed_forward, Mixture):
-        yield "dense_feed_forward", 2 * tokens * feed_forward.elements_per_token(spec)
+        if kind.has_feed_forward:
+            yield "dense_feed_forward", 2 * tokens * feed_forward.elements_per_token(spec)
         return
     router, *gate = feed_forward.routers(spec)
     yield "router", 2 * tokens * router.elements
@@ -281,6 +303,7 @@ def palm_of(spec: ModelSpec, lengths: Sequence[int]) -> float:
 # - the router and the gate of shared experts are left out;
 # - the recurrence of Gated DeltaNet is 4·dᵥ² products per token and value head, whatever the width of the keys;
 # - where attention compresses, as DeepSeek's does, each norm of a compressed vector counts as a product, and so do three norms per layer of multi-token prediction;
+# - of the convolution of Mamba-2, and its chunks, nothing is counted but 7 FLOPs per token and element of the states (`mamba_layer_flops`);
 # - with linear layers at a fixed interval, a layer of multi-token prediction is full or linear by that interval.
 #
 # The vocabulary is config.json's: padding to a multiple for tensor parallelism is not stated there.
@@ -297,13 +320,17 @@ def megatron(config: Mapping[str, Any], lengths: Sequence[int]) -> float:
 def megatron_of(spec: ModelSpec, lengths: Sequence[int]) -> float:
     """`megatron` by the model's shape."""
     linear_layers = _linear_layers(spec)
-    full_layers = spec.layers + spec.mtp_layers - linear_layers
-    products = _feed_forward(spec) + spec.vocab * spec.hidden * (spec.mtp_layers + 1)
+    kinds = spec.kinds()
+    further = [spec.mixer(kind) for kind in kinds if kind.mixer != "linear" and spec.mixer(kind).IS_RECURRENT]
+    without = sum(not kind.has_mixer for kind in kinds)
+    full_layers = spec.layers + spec.mtp_layers - linear_layers - len(further) - without
+    products: float = _feed_forward(spec) + spec.vocab * spec.hidden * (spec.mtp_layers + 1)
     products += full_layers * _projections(spec)
     products += spec.mtp_layers * (3 * spec.hidden + 2 * spec.hidden**2)
     linear = next((mixer for mixer in spec.mixers if isinstance(mixer, LinearAttention)), None)
     if linear is not None:
         products += linear_layers * _delta_net(spec, linear)
+    products += sum(_of_recurrence(spec, mixer) for mixer in further)
     squares = sum(length * length for length in lengths)
     return 6.0 * sum(lengths) * products + 3.0 * squares * full_layers * spec.attention.score_width(spec)
 
@@ -313,7 +340,7 @@ def _feed_forward(spec: ModelSpec) -> int:
     kinds = [*spec.kinds(), *[spec.mtp_kind] * spec.mtp_layers]
     sparse = sum(kind.sparse for kind in kinds)
     matrices = 3 if spec.gated else 2
-    widths = (len(kinds) - sparse) * spec.ffn
+    widths = (sum(kind.has_feed_forward for kind in kinds) - sparse) * spec.ffn
     if spec.experts is not None:
         widths += sparse * (spec.experts.topk * spec.experts.ffn + spec.experts.shared_ffn)
     return matrices * spec.hidden * widths
@@ -329,6 +356,18 @@ def _delta_net(spec: ModelSpec, linear: LinearAttention) -> int:
     into = spec.hidden * (2 * linear.key_width + 2 * linear.value_width + 2 * linear.value_heads)
     recurrence = linear.value_heads * linear.value_dim**2 * 4
     return into + linear.conv * linear.conv_width + recurrence + spec.hidden * linear.value_width
+
+
+def _of_recurrence(spec: ModelSpec, mixer: MixerShape) -> float:
+    """Products per token of one layer with a recurrence: of Mamba-2 into it, its states, and out of it; of another all matrices."""
+    if not isinstance(mixer, Mamba):
+        return mixer.elements_per_token(spec)
+    return _state_space(spec, mixer)
+
+
+def _state_space(spec: ModelSpec, mamba: Mamba) -> float:
+    into = spec.hidden * (2 * mamba.width + 2 * mamba.groups * mamba.state + mamba.heads)
+    return into + SCAN_FLOPS / 2 * mamba.width * mamba.state + spec.hidden * mamba.width
 
 
 def _linear_layers(spec: ModelSpec) -> int:

@@ -15,8 +15,10 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
+from predict.layers.mamba import Mamba
+from predict.measurement.mamba import MambaMixer
 from predict.measurement.mixture import GroupedExperts, Mixture
-from predict.model.spec import ModelSpec
+from predict.model.spec import DENSE, LayerKind, ModelSpec
 from predict.run.training_run import TrainingRun
 
 ROPE_BASE = 10_000.0  # Su et al. 2021, "RoFormer", section 3.3
@@ -26,11 +28,12 @@ RopeTables = tuple[Tensor, Tensor]
 
 
 class Attention(nn.Module):
-    """Causal grouped-query attention over [batch, seq, hidden]; a tensor-parallel rank holds a share of the heads."""
+    """Grouped-query attention over [batch, seq, hidden], causal but for encoders; a tensor-parallel rank holds a share of the heads."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.head_dim = spec.head_dim
+        self.causal = not spec.bidirectional
         query, key_value = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
         self.q = nn.Linear(spec.hidden, query, bias=spec.attention_bias)
         self.k = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
@@ -45,7 +48,7 @@ class Attention(nn.Module):
             query, key = self.q_norm(query), self.k_norm(key)
         if rope is not None:
             query, key = rotate(query, rope), rotate(key, rope)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal, enable_gqa=True)
         output: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
         return output
 
@@ -71,19 +74,31 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """One pre-norm layer: norm, attention, residual, norm, MLP or mixture of experts, residual."""
+    """One layer: norm, attention or Mamba-2, residual, norm, MLP or mixture of experts, residual; or one of these parts alone. With
+    `norms_last` each norm follows the sum, as BERT has them."""
 
-    def __init__(self, spec: ModelSpec, *, sparse: bool = False) -> None:
+    def __init__(self, spec: ModelSpec, kind: LayerKind = DENSE) -> None:
         super().__init__()
-        self.attention_norm = make_norm(spec)
-        self.attention = Attention(spec)
-        self.mlp_norm = make_norm(spec)
-        self.mlp = Mixture(spec.hidden, spec.experts) if sparse and spec.experts else Mlp(spec)
+        self.norms_last = spec.bidirectional and not spec.final_norm
+        mixer = spec.mixer(kind)
+        self.attention_norm = make_norm(spec) if kind.has_mixer else None
+        self.attention: nn.Module | None = None
+        if kind.has_mixer:
+            self.attention = MambaMixer(spec, mixer) if isinstance(mixer, Mamba) else Attention(spec)
+        self.mlp_norm = make_norm(spec) if kind.has_feed_forward else None
+        self.mlp: nn.Module | None = None
+        if kind.has_feed_forward:
+            self.mlp = Mixture(spec.hidden, spec.experts) if kind.sparse and spec.experts else Mlp(spec)
 
     def forward(self, x: Tensor, rope: RopeTables | None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), rope)
-        output: Tensor = x + self.mlp(self.mlp_norm(x))
-        return output
+        if self.attention is not None and self.attention_norm is not None:
+            if self.norms_last:
+                x = self.attention_norm(x + self.attention(x, rope))
+            else:
+                x = x + self.attention(self.attention_norm(x), rope)
+        if self.mlp is not None and self.mlp_norm is not None:
+            x = self.mlp_norm(x + self.mlp(x)) if self.norms_last else x + self.mlp(self.mlp_norm(x))
+        return x
 
 
 class Decoder(nn.Module):
@@ -101,14 +116,21 @@ class Decoder(nn.Module):
         # A seed a part, so that every stage of every plan starts from the weights that the whole model starts from.
         torch.manual_seed(seed)
         self.embedding = nn.Embedding(spec.vocab, spec.hidden) if has_embedding else None
-        self.positions = nn.Embedding(spec.max_positions, spec.hidden) if has_embedding and not spec.rope else None
+        self.positions = (
+            nn.Embedding(spec.max_positions, spec.hidden) if has_embedding and spec.learns_positions else None
+        )
+        self.token_types = nn.Embedding(spec.token_types, spec.hidden) if has_embedding and spec.token_types else None
+        self.embedding_norm = make_norm(spec) if has_embedding and spec.embedding_norm else None
         self.apply(initialise)
         self.layers = nn.ModuleList(
-            seeded_block(spec, seed + 1 + index, sparse=spec.kinds()[index].sparse) for index in range(first, last)
+            seeded_block(spec, seed + 1 + index, spec.kinds()[index]) for index in range(first, last)
         )
         torch.manual_seed(seed + 1 + spec.layers)
-        self.norm = make_norm(spec) if has_head else None
-        self.head = nn.Linear(spec.hidden, spec.vocab, bias=False).apply(initialise) if has_head else None
+        self.transform = head_transform(spec).apply(initialise) if has_head and spec.head_transform else None
+        self.norm = make_norm(spec) if has_head and spec.final_norm else None
+        self.head = nn.Linear(spec.hidden, spec.vocab, bias=spec.head_transform) if has_head else None
+        if self.head is not None:
+            self.head.apply(initialise)
         self.tied = spec.tied and has_embedding and has_head
         self.tie()
         self.to(dtype)
@@ -126,13 +148,18 @@ class Decoder(nn.Module):
             x = self.embedding(x)
         if self.positions is not None:
             x = x + self.positions(self.position_ids)
+        if self.token_types is not None:
+            x = x + self.token_types(torch.zeros_like(self.position_ids))
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
         for layer in self.layers:
             if self.recompute:
                 x = checkpoint(layer, x, self.rope_tables, use_reentrant=False)
             else:
                 x = layer(x, self.rope_tables)
-        if self.norm is not None and self.head is not None:
-            x = self.head(self.norm(x))
+        for part in (self.norm, self.transform, self.head):
+            if part is not None:
+                x = part(x)
         return x
 
 
@@ -141,14 +168,19 @@ def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
+def head_transform(spec: ModelSpec) -> nn.Module:
+    """The product, activation and norm before the logits of an encoder's masked tokens."""
+    return nn.Sequential(nn.Linear(spec.hidden, spec.hidden, bias=spec.mlp_bias), nn.GELU(), make_norm(spec))
+
+
 def make_norm(spec: ModelSpec) -> nn.Module:
     norm = nn.RMSNorm if spec.norm == "rms" else nn.LayerNorm
     return norm(spec.hidden, eps=NORM_EPS)
 
 
-def seeded_block(spec: ModelSpec, seed: int, *, sparse: bool) -> nn.Module:
+def seeded_block(spec: ModelSpec, seed: int, kind: LayerKind) -> nn.Module:
     torch.manual_seed(seed)
-    return Block(spec, sparse=sparse).apply(initialise)
+    return Block(spec, kind).apply(initialise)
 
 
 def initialise(module: nn.Module) -> None:

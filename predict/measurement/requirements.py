@@ -55,7 +55,7 @@ def gpu_faults(run: TrainingRun) -> Iterator[str]:
     batch = run.batch
     if not batch.global_ or batch.global_ % batch.micro:
         yield f"batch.global: {batch.global_} is not a multiple of batch.micro = {batch.micro}"
-    if not run.model.rope and batch.seq_len > run.model.max_positions:
+    if run.model.learns_positions and batch.seq_len > run.model.max_positions:
         yield f"batch.seq_len: {batch.seq_len} is beyond the model's {run.model.max_positions} learnt positions"
 
 
@@ -207,7 +207,7 @@ def shape_faults(run: TrainingRun) -> Iterator[str]:
         yield f"plan.pp: {plan.pp * plan.vpp} stages for {model.layers} layers; use at most one stage per layer"
     if not batch.global_ or batch.global_ % (batch.micro * plan.dp):
         yield f"batch.global: {batch.global_} is not a multiple of micro · dp = {batch.micro} · {plan.dp}"
-    if not model.rope and batch.seq_len > model.max_positions:
+    if model.learns_positions and batch.seq_len > model.max_positions:
         yield f"batch.seq_len: {batch.seq_len} is beyond the model's {model.max_positions} learnt positions"
 
 

@@ -31,7 +31,7 @@ from predict.run.offload import GPU, HOST, Offload
 from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.run.tuning import Tuning
-from predict.workload.whole_layers import plain_embedding, plain_head, plain_layer
+from predict.workload.whole_layers import are_priced_whole, plain_embedding, plain_head, plain_layer
 from sampling.cells.matrices import Shape, products_on_rank
 from sampling.hardware.cluster import BLOCK_SCALED_BYTES, DTYPE_BYTES
 
@@ -94,7 +94,7 @@ def layer_unit(run: TrainingRun, kind: LayerKind) -> Unit:
 
 
 def _weights(run: TrainingRun, kind: LayerKind) -> Weights:
-    if run.execution.whole_layers and kind == DENSE and run.model.attention.IS_PLAIN:
+    if are_priced_whole(run) and kind == DENSE and run.model.attention.IS_PLAIN:
         return Weights(dense=plain_layer(run).elements)
     return layer_weights(run.model, run.plan, kind)
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from sampling.files.places import CONFIGS
 
 FOLDER = CONFIGS / "models"
-AROUND = re.compile(r"^(.*/)?(meta-)?|(-hf|-instruct|-chat|-it|-base|-fp8|-nvfp4)+$")
-"""Endings that repositories of weights add to the name of a model, whose sizes stay the same; several may follow each other."""
+BEFORE = re.compile(r"^(.*/)?(meta-|nvidia-)?")
+BETWEEN = re.compile(r"-(hf|instruct|chat|it|base|pt|fp8|nvfp4|bf16|4k|8k|v0\.1|v1\.0|exp|\d{4})(?=-|$)")
+"""Words that repositories of weights add to the name of a model, whose sizes stay the same: what it was tuned for, the format of its
+weights, its first version, a month."""
 
 
 def shipped_models() -> list[str]:
@@ -25,4 +27,5 @@ def shipped_model(name: str) -> Path | None:
 
 def _plain(name: str) -> str:
     """Letters and digits alone, and the point of a version."""
-    return re.sub(r"[^a-z0-9.]", "", AROUND.sub("", name.lower().replace("_", "-")))
+    own = BETWEEN.sub("", BEFORE.sub("", name.lower().replace("_", "-")))
+    return re.sub(r"[^a-z0-9.]", "", own)

@@ -11,23 +11,41 @@ from typing import ClassVar
 
 from sampling.cells.matrices import Matrix
 
+NO_MIXER = "none"
+WINDOWED = ("sliding", "chunked")
+"""Mixers that see no more than `ModelSpec.window` keys."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerKind:
     """The traits by which layers of one model differ."""
 
     mixer: str = "full"
-    """Attention over all earlier tokens (full), over the last `window` of them (sliding), linear attention (linear), or the
-    name of another mixer in `predict/layers`."""
+    """Attention over all earlier tokens (full), over the last `window` of them (sliding), over those of the token's own chunk of
+    `window` (chunked), linear attention (linear), the name of another mixer in `predict/layers`, or `none` for a layer that is a
+    feed-forward alone."""
     sparse: bool = False
     """The feed-forward is a mixture of experts, or whichever the model has in place of the dense MLP."""
+    has_feed_forward: bool = True
+    """False for a layer that is a mixer alone, as in Nemotron-H."""
     wide: bool = False
     """Its products run in the dtype of the activations, whatever the run's precision."""
 
     @property
     def name(self) -> str:
-        """The name in benchmarks and reports: full_dense, full_moe, sliding_dense, full_dense_wide, …"""
-        return f"{self.mixer}_{'moe' if self.sparse else 'dense'}{'_wide' if self.wide else ''}"
+        """The name in benchmarks and reports: full_dense, full_moe, sliding_dense, full_dense_wide, mamba, …"""
+        mixer = self.mixer if self.has_mixer else ""
+        feed_forward = ("moe" if self.sparse else "dense") if self.has_feed_forward else ""
+        return "_".join(part for part in (mixer, feed_forward, "wide" if self.wide else "") if part)
+
+    @property
+    def has_mixer(self) -> bool:
+        return self.mixer != NO_MIXER
+
+    @property
+    def parts(self) -> int:
+        """Mixer and feed-forward, or one of them."""
+        return self.has_mixer + self.has_feed_forward
 
 
 DENSE = LayerKind()
@@ -72,6 +90,10 @@ class MixerShape(LayerShape):
     """The mixtures of its models have DeepSeek's router: fp32 sigmoids, and a choice of groups first."""
     IS_RECURRENT: ClassVar[bool] = False
     """It keeps a state of its sequence rather than all keys."""
+    ZERO_CENTRED_NORMS: ClassVar[bool] = False
+    """The norms of its models scale by 1 + weight, as those of Qwen3-Next do."""
+    LEDGER: ClassVar[str] = "attention"
+    """The prefix of its parts in the ledger of FLOPs."""
     RECOMPUTABLE: ClassVar[tuple[str, ...]] = ()
     """Modules that it alone has and that selective recomputation may name."""
 
@@ -106,11 +128,33 @@ class MixerShape(LayerShape):
         all."""
         keys = min(length, window) if window else length
         pairs = keys * (keys + 1) // 2 + (length - keys) * keys
+        if model.bidirectional:
+            # a window lies half before and half after its token
+            further = min(window // 2, length - 1) if window else length - 1
+            pairs = length * (2 * further + 1) - further * (further + 1)
         return 2 * pairs * self.score_width(model)
+
+    def reach(self, model: ModelSpec, kind: LayerKind) -> int:
+        """Keys that a query sees at most in a layer of a kind; 0 for all."""
+        return model.window if kind.mixer in WINDOWED else 0
+
+    def index_width(self, model: ModelSpec) -> int:
+        """Width of the scores by which each query picks the keys that it sees; 0 without a choice."""
+        return 0
 
     def repeated_share(self, model: ModelSpec, module: str) -> float:
         """Share of its projections that recomputing a module of `RECOMPUTABLE` repeats."""
         return 0.0
+
+
+class NoMixer(MixerShape):
+    """The mixer of a layer that is a feed-forward alone: no weights and no work."""
+
+    __slots__ = ()
+    KINDS: ClassVar[tuple[str, ...]] = (NO_MIXER,)
+
+    def matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        return ()
 
 
 class FeedForwardShape(LayerShape):
@@ -132,6 +176,15 @@ class FeedForwardShape(LayerShape):
 
     def parameters(self, model: ModelSpec) -> int:
         return LayerShape.parameters(self, model) + self.routed_parameters(model)
+
+
+class NoFeedForward(FeedForwardShape):
+    """The feed-forward of a layer that is a mixer alone."""
+
+    __slots__ = ()
+
+    def matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,7 +252,9 @@ class ModelSpec:
     norm: str
     """rms or layer."""
     rope: bool
-    """Rotary position embedding; False means learnt positions added to the embedding."""
+    """Rotary position embedding; False means learnt positions added to the embedding, unless `no_positions`."""
+    no_positions: bool = False
+    """Neither: the order of tokens comes from recurrences alone, as in Nemotron-H."""
     attention_bias: bool
     """Bias on the query, key and value projections, and on the output's unless `qkv_bias_only`."""
     qkv_bias_only: bool = False
@@ -213,11 +268,13 @@ class ModelSpec:
     layer_kinds: tuple[LayerKind, ...] = ()
     """One per layer; () means that all are full attention with a dense MLP."""
     window: int = 0
-    """Keys that a query of a sliding layer sees, its own included; 0 without such layers."""
+    """Keys that a query of a sliding layer sees, its own included, or tokens of a chunk; 0 without such layers."""
     qk_norm: bool = False
     """A norm of `head_dim` on each head's queries, and one on its keys."""
     qk_norm_all_heads: bool = False
     """These norms span all heads together, as in OLMo 2, rather than each head."""
+    scales_in_fp32: bool = False
+    """The weights of norms multiply before the result is rounded to 16 bits, as in OLMo 2 and Nemotron-H."""
     query_gate: bool = False
     """The query projection is twice as wide: its other half gates attention's output, as in Qwen3-Next."""
     sinks: bool = False
@@ -234,6 +291,18 @@ class ModelSpec:
     """A tanh bounds the output logits."""
     parallel_residual: bool = False
     """Attention and MLP both read the layer's input, and their outputs are added to it together."""
+    bidirectional: bool = False
+    """An encoder: each token sees later ones too, and the loss is that of masked tokens."""
+    token_types: int = 0
+    """Rows of a table of token types, as BERT adds to the embedding."""
+    embedding_norm: bool = False
+    """A norm follows the embedding."""
+    final_norm: bool = True
+    """A norm precedes the head; BERT's layers end with one each instead."""
+    norm_shift: bool = True
+    """LayerNorm adds a shift to its scale."""
+    head_transform: bool = False
+    """A product [hidden, hidden] with its activation and a norm precede the output matrix, whose logits have a bias each, as in BERT."""
     mtp_layers: int = 0
     """Layers of multi-token prediction after the last; not in `parameters`."""
     mixers: tuple[MixerShape, ...]
@@ -250,9 +319,9 @@ class ModelSpec:
             raise ValueError(
                 f"{self.name}: {len(self.layer_kinds)} layer_kinds for {self.layers} layers; give one per layer"
             )
-        mixed = {name for mixer in self.mixers for name in mixer.KINDS}
+        mixed = {NO_MIXER, *(name for mixer in self.mixers for name in mixer.KINDS)}
         lacking = {
-            "window": any(kind.mixer == "sliding" for kind in self.layer_kinds) and not self.window,
+            "window": any(kind.mixer in WINDOWED for kind in self.layer_kinds) and not self.window,
             **{kind.mixer: kind.mixer not in mixed for kind in self.layer_kinds},
             "experts": any(kind.sparse for kind in self.layer_kinds) and self._sparse_feed_forward is None,
         }
@@ -276,6 +345,11 @@ class ModelSpec:
         return replace(self, layer_kinds=tuple(kinds)) if first or last else self
 
     @property
+    def learns_positions(self) -> bool:
+        """Whether a table of positions is added to the embedding."""
+        return not (self.rope or self.no_positions)
+
+    @property
     def q_width(self) -> int:
         """Output features of the query projection, its gate not counted."""
         return self.heads * self.head_dim
@@ -292,10 +366,14 @@ class ModelSpec:
 
     def mixer(self, kind: LayerKind) -> MixerShape:
         """The shape of what mixes the tokens in a layer of a kind."""
+        if not kind.has_mixer:
+            return _NO_MIXER
         return next(mixer for mixer in self.mixers if kind.mixer in mixer.KINDS)
 
     def feed_forward(self, kind: LayerKind) -> FeedForwardShape:
         """The shape of the MLP, or of what stands in its place, in a layer of a kind."""
+        if not kind.has_feed_forward:
+            return _NO_FEED_FORWARD
         if not kind.sparse:
             return self.mlp
         if self._sparse_feed_forward is None:
@@ -314,23 +392,31 @@ class ModelSpec:
     @property
     def norm_parameters(self) -> int:
         """One norm: a scale, and in LayerNorm a shift."""
-        return self.hidden * (2 if self.norm == "layer" else 1)
+        return self.hidden * (2 if self.norm == "layer" and self.norm_shift else 1)
 
     def layer_parameters_of(self, kind: LayerKind) -> int:
         """One whole layer of a kind: mixer, feed-forward and norms."""
         parts = (self.mixer(kind), self.feed_forward(kind))
-        return sum(part.parameters(self) for part in parts) + self.norms_a_layer * self.norm_parameters
+        return sum(part.parameters(self) for part in parts) + self.norms_of(kind) * self.norm_parameters
+
+    def norms_of(self, kind: LayerKind) -> int:
+        """Norms of the residual stream in a layer of a kind."""
+        return self.norms_a_layer * kind.parts // 2
 
     @property
     def embedding_parameters(self) -> int:
-        """Token embedding and, without rope, the learnt positions."""
-        positions = 0 if self.rope else self.max_positions
-        return (self.vocab + positions) * self.hidden
+        """Token embedding, and the learnt positions where the model has any."""
+        positions = self.max_positions if self.learns_positions else 0
+        tables = (self.vocab + positions + self.token_types) * self.hidden
+        return tables + self.embedding_norm * self.norm_parameters
 
     @property
     def final_norm_parameters(self) -> int:
-        """The norm before the output head."""
-        return self.norm_parameters
+        """The norm before the output head, and of an encoder what else there is before its logits."""
+        norm = self.final_norm * self.norm_parameters
+        if not self.head_transform:
+            return norm
+        return norm + self.hidden * (self.hidden + self.mlp_bias) + self.norm_parameters + self.vocab
 
     @property
     def head_parameters(self) -> int:
@@ -355,3 +441,6 @@ class ModelSpec:
     def mtp_kind(self) -> LayerKind:
         """A layer of multi-token prediction: full attention, and an MLP like the last layer's."""
         return LayerKind(mixer="full", sparse=self.kinds()[-1].sparse)
+
+
+_NO_MIXER, _NO_FEED_FORWARD = NoMixer(), NoFeedForward()

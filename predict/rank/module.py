@@ -115,6 +115,6 @@ def gradient_sums(rank: RankShare, kind: LayerKind) -> Calls:
     execution, model = rank.execution, rank.model
     if execution.elementwise != "eager":
         return ()
-    apart = model.gated and not execution.fuse_gate and not kind.sparse
-    elements = (2 * rank.rows + apart * rank.tokens) * model.hidden
+    apart = model.gated and not execution.fuse_gate and not kind.sparse and kind.has_feed_forward
+    elements = (kind.parts * rank.rows + apart * rank.tokens) * model.hidden
     return (Counted(call=Stream(dtype=rank.dtype, size_bytes=3 * rank.item_bytes * elements), phase="forward"),)

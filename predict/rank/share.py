@@ -146,7 +146,7 @@ def layer_weights(model: ModelSpec, plan: Plan, kind: LayerKind) -> Weights:
 def _layer_weights(model: ModelSpec, kind: LayerKind, tp: int, expert_ranks: int) -> Weights:
     mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
     matrices = (*mixer.matrices(model), *feed_forward.matrices(model))
-    whole = model.norms_a_layer * model.norm_parameters
+    whole = model.norms_of(kind) * model.norm_parameters
     whole += sum(matrix.replicated_parameters(tp) for matrix in matrices)
     split = mixer.other_parameters(model) + feed_forward.other_parameters(model)
     split += sum(matrix.split_parameters(tp) for matrix in matrices)
@@ -159,8 +159,9 @@ def padded_vocabulary(vocab: int, tp: int) -> int:
 
 
 def embedding_weights(model: ModelSpec, plan: Plan) -> Weights:
-    positions = 0 if model.rope else model.max_positions
-    return Weights(dense=(padded_vocabulary(model.vocab, plan.tp) // plan.tp + positions) * model.hidden)
+    positions = model.max_positions if model.learns_positions else 0
+    tables = (padded_vocabulary(model.vocab, plan.tp) // plan.tp + positions + model.token_types) * model.hidden
+    return Weights(dense=tables + model.embedding_norm * model.norm_parameters)
 
 
 def head_weights(model: ModelSpec, plan: Plan, *, shares_embedding: bool) -> Weights:

@@ -11,6 +11,7 @@ window; the recurrence of a linear layer counts
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,22 +28,23 @@ class _TokenFlops:
 
     fixed: float
     """Forward and backward, whatever the length."""
-    full: int
-    """Width of the scores and values of layers whose tokens see the whole sequence."""
-    sliding: int
-    """Width of those of layers whose tokens see the window."""
+    widths: Mapping[int, int]
+    """Keys that a token sees at most, 0 for the whole sequence → width of the scores and values of the layers that see as many."""
 
 
 @lru_cache(maxsize=64)
 def _token_flops(model: ModelSpec) -> _TokenFlops:
     """Counted once for a model: the thousands of lengths that a rollout leaves would each count all layers."""
     kinds = Counter(model.kinds())
-    matrices = sum(count * _matrix_elements(model, kind) for kind, count in kinds.items()) + model.vocab * model.hidden
+    matrices = sum(count * _matrix_elements(model, kind) for kind, count in kinds.items())
+    matrices += (model.vocab + model.head_transform * model.hidden) * model.hidden
     recurrences = sum(count * model.mixer(kind).recurrence_flops(model) for kind, count in kinds.items())
-    widths = {"full": 0, "sliding": 0}
+    widths: Counter[int] = Counter()
     for kind, count in kinds.items():
-        widths["sliding" if kind.mixer == "sliding" else "full"] += count * model.mixer(kind).score_width(model)
-    return _TokenFlops(fixed=6.0 * matrices + recurrences, **widths)
+        mixer = model.mixer(kind)
+        widths[mixer.reach(model, kind)] += count * mixer.score_width(model)
+        widths[0] += count * mixer.index_width(model)
+    return _TokenFlops(fixed=6.0 * matrices + recurrences, widths=dict(widths))
 
 
 def model_flops_per_token(model: ModelSpec, seq_len: int) -> float:
@@ -52,8 +54,8 @@ def model_flops_per_token(model: ModelSpec, seq_len: int) -> float:
 
 def attention_flops_per_token(model: ModelSpec, seq_len: int) -> float:
     """The part that grows with the sequence: scores, and the values they weigh, not halved for causality."""
-    counted = _token_flops(model)
-    return 6.0 * (counted.full * seq_len + counted.sliding * min(seq_len, model.window))
+    widths = _token_flops(model).widths
+    return 6.0 * sum(width * (min(seq_len, reach) if reach else seq_len) for reach, width in widths.items())
 
 
 def _matrix_elements(model: ModelSpec, kind: LayerKind) -> int:

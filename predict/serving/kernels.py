@@ -14,7 +14,7 @@ from typing import get_args
 import numpy as np
 
 from predict.layers.mixture import DEEPEP_MULTIPROCESSORS, LOW_LATENCY_TOKENS, SHARE_BESIDE_MICROBATCH
-from predict.layers.part import parts_of
+from predict.layers.part import feed_forward_of
 from predict.layers.served import Group, GroupedCall, Kept
 from predict.model.spec import LayerKind
 from predict.prices.kernels.memory_bound import START_US
@@ -59,7 +59,8 @@ def token_exchange(server: Server, tokens: int) -> list[Counted]:
     return [
         Counted(call=call, phase="forward", count=layers)
         for kind, layers in Counter(server.model.kinds()).items()
-        for call in parts_of(server.model, kind)[1].served_exchange(server.share(), tokens)
+        if (feed_forward := feed_forward_of(server.model, kind))
+        for call in feed_forward.served_exchange(server.share(), tokens)
     ]
 
 
@@ -121,10 +122,11 @@ def step_kernels(server: Server, batch: StepBatch) -> dict[Group, list[Counted]]
 def _layer(server: Server, kind: LayerKind, tokens: int) -> Iterator[GroupedCall]:
     """The norms and the feed-forward of one layer, and what its GPUs exchange."""
     model = server.model
-    yield "elementwise", RMSNorm(dtype=server.activations, tokens=tokens, hidden=model.hidden), model.norms_a_layer
-    yield from parts_of(model, kind)[1].token_calls(server.share(), tokens)
+    yield "elementwise", RMSNorm(dtype=server.activations, tokens=tokens, hidden=model.hidden), model.norms_of(kind)
+    if feed_forward := feed_forward_of(model, kind):
+        yield from feed_forward.token_calls(server.share(), tokens)
     if server.tp > 1:
-        yield "all_reduce", _all_reduce(server, tokens), 2
+        yield "all_reduce", _all_reduce(server, tokens), kind.parts
 
 
 def _all_reduce(server: Server, tokens: int) -> Collective:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from predict.layers.part import parts_of
+from predict.layers.part import mixer_of
 from predict.model.spec import ModelSpec
 from predict.serving.batch import StepBatch
 from predict.serving.fleet import FleetSettings
@@ -192,7 +192,7 @@ def step_token_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
 
 def placement_faults(model: ModelSpec, placement: ServerPlacement) -> list[Fault]:
     """Layers that are not modelled, and placements that the model does not allow."""
-    mixers = {parts_of(model, kind)[0] for kind in model.kinds()}
+    mixers = {mixer for kind in model.kinds() if (mixer := mixer_of(model, kind))}
     faults = [
         Fault(
             path="model",
@@ -200,6 +200,9 @@ def placement_faults(model: ModelSpec, placement: ServerPlacement) -> list[Fault
         )
         for mixer in sorted(mixer.NAME for mixer in mixers if not mixer.is_served())
     ]
+    if model.bidirectional:
+        problem = f"{model.name} is an encoder, which generates nothing; take a decoder"
+        faults.append(Fault(path="model", problem=problem))
     tp, ranks = placement.tp, placement.tp * placement.dp
     if model.layers % placement.pp:
         problem = f"{placement.pp} does not divide the {model.layers} layers of {model.name}; give one that does: uneven stages are not modelled"

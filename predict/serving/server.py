@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from predict.layers.part import Mixer, parts_of
+from predict.layers.part import Mixer, mixer_of
 from predict.layers.served import Products, ServerShare
 from predict.model.spec import ModelSpec
 from predict.prices.kernels.attention import PACKING
@@ -236,11 +236,12 @@ def served_mixers(server: Server) -> tuple[ServedMixer, ...]:
     kinds = {kind.mixer: kind for kind in model.kinds()}
     return tuple(
         ServedMixer(
-            mixer=parts_of(model, kinds[name])[0],
+            mixer=mixer,
             share=server.share(model.window if name == SLIDING else 0),
             layers=count,
         )
         for name, count in Counter(kind.mixer for kind in model.kinds()).items()
+        if (mixer := mixer_of(model, kinds[name]))
     )
 
 

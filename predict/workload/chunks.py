@@ -268,7 +268,7 @@ def _real_attention(run: TrainingRun, layer: DenseLayer, layers: int, phase: Pha
 
 def _embedding_forward(run: TrainingRun) -> Calls:
     calls: Calls = (Counted(call=embedding_call(run), phase="forward"),)
-    if not run.model.rope:
+    if run.model.learns_positions:
         tokens = run.batch.micro * run.batch.seq_len
         add = ResidualAdd(dtype=run.precision, tokens=tokens, hidden=run.model.hidden)
         calls += (Counted(call=_positions(run), phase="forward"), Counted(call=add, phase="forward"))
@@ -281,7 +281,7 @@ def _embedding_backward(run: TrainingRun, microbatches: int, *, shared_table: bo
         calls: Calls = (Counted(call=embedding_call(run), phase="backward_accumulate"),)
     else:
         calls = _over_microbatches(embedding_call(run), 1, microbatches)
-    if not run.model.rope:
+    if run.model.learns_positions:
         calls += _over_microbatches(_positions(run), 1, microbatches)
     return calls
 

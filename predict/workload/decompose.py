@@ -18,6 +18,7 @@ from predict.workload.alike_runs import block_cache
 from predict.workload.chunks import ChunkCalls, chunk_of_operators, chunk_of_whole_layers, sends_of_ranks
 from predict.workload.layer import as_sampled
 from predict.workload.step_end import StepEnd, shared_weights_reduction, shares_weights, step_ends
+from predict.workload.whole_layers import are_priced_whole
 from sampling.call import Call, Counted, Phase, Request
 from sampling.collectives.kinds import TokenExchange
 
@@ -46,7 +47,7 @@ def decompose(run: TrainingRun) -> tuple[RankCalls, ...]:
     cache, make_end = block_cache(run), step_ends(run)
 
     def chunk_calls(stage: Stage, send: Calls) -> ChunkCalls:
-        if not run.execution.whole_layers:
+        if not are_priced_whole(run):
             again = run.plan.fully_recomputed(len(stage.kinds))
             return chunk_of_operators(cache, stage, send, again, halves=halves)
         microbatches = run.microbatches // placement.chain_count

@@ -167,6 +167,7 @@ def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
     """A whole dense layer as wide as this rank's share of one; None for layers that it does not represent."""
     model, tp = rank.model, rank.plan.tp
     plain = kind == DENSE and model.attention.IS_PLAIN and rank.plan.cp == 1 and not model.qk_norm
+    plain = plain and not model.bidirectional
     plain = plain and not rank.run.adapters.are_trained
     if not plain or rank.execution.attention == "unfused":
         return None

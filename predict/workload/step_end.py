@@ -29,7 +29,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
 from predict.workload.alike_runs import KeptByRun
 from predict.workload.chunks import PIPELINE, pair_on_a_node
-from predict.workload.whole_layers import layer_call, plain_embedding, plain_head, plain_layer
+from predict.workload.whole_layers import layer_call, plain_embedding, plain_head, plain_layers
 from sampling.call import Call, Counted, Phase
 from sampling.cells.data_parallel import GradientCell, ShardedAdamW
 from sampling.collectives.kinds import AllReduce
@@ -217,7 +217,7 @@ class RankWeights:
 def plain_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> RankWeights:
     """All that a rank holds."""
     layers = sum(len(stage.kinds) for stage in stages)
-    of_layers = plain_layer(run) * layers
+    of_layers = plain_layers(run, [kind for stage in stages for kind in stage.kinds])
     weights = of_layers
     for stage in stages:
         if stage.first:

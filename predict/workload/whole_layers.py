@@ -6,12 +6,13 @@ Units are named as benchmarks name them: `embedding`, `head`, and each kind of l
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from predict.layers.routing import distribution_on_rank
 from predict.model.spec import LayerKind, ModelSpec
-from predict.rank.share import held_dtype, padded_vocabulary
+from predict.rank.share import held_dtype, layer_weights, padded_vocabulary
 from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
 from sampling.cells.head import OutputHead
@@ -37,6 +38,14 @@ def module_kind(model: ModelSpec, kind: LayerKind) -> LayerKind | None:
     if not model.mixer(kind).IS_PLAIN:
         return None
     return replace(kind, mixer="full")
+
+
+def are_priced_whole(run: TrainingRun) -> bool:
+    """Whether all layers of a run in plain torch are timed and priced in one piece each: no module stands for layers of other kinds, nor
+    for an encoder's, and those are priced operator by operator."""
+    model = run.model
+    other = any(kind.parts < 2 or model.mixer(kind).IS_RECURRENT for kind in model.layer_kinds)
+    return run.execution.whole_layers and not (other or model.bidirectional or model.no_positions)
 
 
 def kinds_without_module(run: TrainingRun) -> list[str]:
@@ -137,22 +146,40 @@ class PlainWeights:
 
 
 def plain_layer(run: TrainingRun) -> PlainWeights:
-    """One dense layer."""
+    """One plain layer."""
     shapes = layer_call(run).weight_shapes()
     return PlainWeights(elements=sum(math.prod(shape) for shape in shapes), tensors=len(shapes))
 
 
+def plain_layers(run: TrainingRun, kinds: Iterable[LayerKind]) -> PlainWeights:
+    """The weights of layers of these kinds."""
+    model, found = run.model, PlainWeights(elements=0, tensors=0)
+    if are_priced_whole(run):
+        return plain_layer(run) * len(tuple(kinds))
+    for kind in kinds:
+        parts = (model.mixer(kind), model.feed_forward(kind))
+        biased = sum(1 + matrix.bias for part in parts for matrix in part.matrices(model))
+        norms = model.norms_of(kind) * model.norm_parameters // model.hidden
+        found += PlainWeights(elements=layer_weights(model, run.plan, kind).total, tensors=biased + norms)
+    return found
+
+
 def plain_embedding(run: TrainingRun) -> PlainWeights:
     """The table of the vocabulary, and the table of the positions where those are learnt."""
-    tables = [run.model.vocab] if run.model.rope else [run.model.vocab, run.model.max_positions]
-    return PlainWeights(elements=sum(tables) * run.model.hidden // run.plan.tp, tensors=len(tables))
+    model = run.model
+    rows = [model.vocab, model.max_positions * model.learns_positions, model.token_types]
+    tables = PlainWeights(elements=sum(rows) * model.hidden // run.plan.tp, tensors=len([*filter(None, rows)]))
+    if not model.embedding_norm:
+        return tables
+    return tables + PlainWeights(elements=model.norm_parameters, tensors=model.norm_parameters // model.hidden)
 
 
 def plain_head(run: TrainingRun, *, shares_embedding: bool) -> PlainWeights:
-    """The final norm and, unless the rank's embedding serves for it, the output matrix."""
-    norm = PlainWeights(
-        elements=run.model.final_norm_parameters, tensors=run.model.final_norm_parameters // run.model.hidden
-    )
+    """The final norm and, unless the rank's embedding serves for it, the output matrix; of an encoder what else precedes the logits."""
+    model = run.model
+    further = 4 + model.mlp_bias if model.head_transform else 0
+    norms = model.final_norm * model.norm_parameters // model.hidden
+    norm = PlainWeights(elements=model.final_norm_parameters, tensors=norms + further)
     if shares_embedding:
         return norm
     return norm + PlainWeights(elements=run.model.vocab * run.model.hidden // run.plan.tp, tensors=1)

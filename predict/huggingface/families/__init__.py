@@ -8,17 +8,21 @@ a vision-language model the text decoder is read (`text_config`), and its vision
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from predict.huggingface.families.family import Family
 from sampling.additions import add, modules_of
 
 
-def _found() -> dict[str, Family]:
-    families: dict[str, Family] = {}
+def _found(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for module in modules_of(__name__):
-        for model_type, family in getattr(module, "FAMILIES", {}).items():
-            add(families, model_type, family, "model families")
-    return families
+        for model_type, value in getattr(module, name, {}).items():
+            add(found, model_type, value, "model families")
+    return found
 
 
-FAMILIES: Mapping[str, Family] = _found()
+FAMILIES: Mapping[str, Family] = _found("FAMILIES")
+AROUND_DECODERS: Mapping[str, str] = _found("AROUND_DECODERS")
+"""The `model_type` of a vision-language model that may hold a decoder of any family under `text_config` → the decoder's where that names
+none."""

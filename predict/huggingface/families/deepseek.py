@@ -37,11 +37,25 @@ DEEPSEEK: Mapping[str, Key] = {
 DEEPSEEK_FAMILY = Family(
     keys=DEEPSEEK,
     fixed={**LLAMA_BLOCK, "mlp_bias": False},
-    pattern=LayerPattern(sparse=after_dense),
+    pattern=LayerPattern(sparse=after_dense, sparse_typed=True),
     neutral=frozenset({"head_dim", "qk_head_dim"}),
 )
+
+SPARSE_ATTENTION_FAMILY = Family(
+    keys={
+        **DEEPSEEK,
+        "latent.index_heads": size("index_n_heads"),
+        "latent.index_dim": size("index_head_dim"),
+        "latent.index_topk": size("index_topk"),
+    },
+    fixed={**LLAMA_BLOCK, "mlp_bias": False},
+    pattern=LayerPattern(sparse=after_dense, sparse_typed=True, typed=True, full_called="indexed_attention"),
+    neutral=frozenset({"head_dim", "qk_head_dim"}),
+)
+"""Attention to the keys that an indexer picks (DeepSeek-V3.2)."""
 
 FAMILIES: Mapping[str, Family] = {
     "deepseek_v2": DEEPSEEK_FAMILY,
     "deepseek_v3": DEEPSEEK_FAMILY,
+    "deepseek_v32": SPARSE_ATTENTION_FAMILY,
 }

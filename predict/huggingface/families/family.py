@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from predict.model.spec import LayerKind
 from sampling.files.schema import LARGEST, Key, Scalar
 
 GATED_ACTIVATIONS = ("silu", "swish")
@@ -21,11 +22,17 @@ MOST_PREDICTED_AHEAD = 16
 
 LAYER_TYPES = "layer_types"
 DENSE_LAYERS = "mlp_only_layers"
+FEED_FORWARD_TYPES = "mlp_layer_types"
+FEED_FORWARDS: Mapping[str, bool] = {"dense": False, "sparse": True}
+"""Names of the types in `mlp_layer_types` → whether the layer is a mixture of experts."""
 FULL_ATTENTION = "full_attention"
+BLOCK_TYPES = ("layers_block_type", "hybrid_override_pattern")
+"""Keys that name the one part that each layer is: a list of names, or a text of letters."""
 MIXERS: Mapping[str, str] = {
     FULL_ATTENTION: "full",
     "sliding_attention": "sliding",
     "linear_attention": "linear",
+    "chunked_attention": "chunked",
 }
 """Names of the types in `layer_types`."""
 Choice = Callable[[int, Mapping[str, Any]], bool]
@@ -42,10 +49,18 @@ class LayerPattern:
     """Whether a layer is full attention all the same, where the config does not name each layer's type."""
     typed: bool = False
     """The config may name each layer's type."""
+    full_called: str = ""
+    """The name that its layers of full attention have among the types instead."""
+    full_named: str = ""
+    """The key that lists the layers of full attention; the others have `mixer`."""
     sparse: Choice = lambda index, fields: False
     """Whether a layer is a mixture of experts."""
     dense_named: bool = False
     """The config may name layers that are dense although `sparse` chooses them."""
+    blocks: Mapping[str, LayerKind] = field(default_factory=dict)
+    """Names and letters of layers that are one part alone, which the config lists under one of BLOCK_TYPES."""
+    sparse_typed: bool = False
+    """The config may name each layer's feed-forward, which then decides instead of `sparse`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +84,10 @@ class Family:
     """The rotated share of a head's width; None where it is always the whole head."""
     caps: Mapping[str, Number] = field(default_factory=dict)
     """Field of ModelSpec → the bound that switches it on."""
+    adjust: Callable[[dict[str, Scalar]], None] | None = None
+    """Arithmetic of the architecture that makes sizes of those that the config states."""
+    choices: Mapping[str, Mapping[str | None, Mapping[str, Scalar]]] = field(default_factory=dict)
+    """Key → the fields that each of its values sets; None is the value where the key is absent or null."""
     neutral: frozenset[str] = frozenset()
     """Keys of this family's configs that change no cost, although they may elsewhere."""
     positions_are_stretched: bool = False
@@ -89,6 +108,13 @@ class Family:
             yield LAYER_TYPES
         if self.pattern.dense_named:
             yield DENSE_LAYERS
+        if self.pattern.full_named:
+            yield self.pattern.full_named
+        if self.pattern.blocks:
+            yield from BLOCK_TYPES
+        yield from self.choices
+        if self.pattern.sparse_typed:
+            yield FEED_FORWARD_TYPES
 
     def has(self, part: str) -> bool:
         """Whether the family has the fields of a part (`experts`, `latent`, `linear`)."""

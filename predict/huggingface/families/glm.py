@@ -1,9 +1,10 @@
-"""GLM-4.5 and its successors with mixtures of experts."""
+"""GLM-4.5 and its successors with mixtures of experts; GLM-4.7 Flash, whose attention is DeepSeek's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from predict.huggingface.families.deepseek import DEEPSEEK_FAMILY
 from predict.huggingface.families.family import (
     ATTENTION_BIAS,
     LLAMA_BLOCK,
@@ -18,6 +19,7 @@ from predict.huggingface.families.family import (
 )
 
 FAMILIES: Mapping[str, Family] = {
+    "glm4_moe_lite": DEEPSEEK_FAMILY,
     "glm4_moe": Family(
         keys={
             **LLAMA_LIKE,

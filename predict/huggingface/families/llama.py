@@ -1,12 +1,47 @@
-"""Llama."""
+"""Llama, and Llama 4, whose attention sees chunks, with mixtures of experts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from predict.huggingface.families.family import ATTENTION_BIAS, LLAMA_BLOCK, LLAMA_LIKE, Family, size, switch
+from predict.huggingface.families.family import (
+    ATTENTION_BIAS,
+    LLAMA_BLOCK,
+    LLAMA_LIKE,
+    Family,
+    LayerPattern,
+    last_of_interval,
+    last_of_step,
+    size,
+    switch,
+)
+
+LLAMA4 = Family(
+    keys={
+        **LLAMA_LIKE,
+        "kv_heads": size("num_key_value_heads", default=8, nullable=True),
+        "head_dim": size("head_dim", default=128, nullable=True),
+        "attention_bias": ATTENTION_BIAS,
+        "ffn": size("intermediate_size_mlp", default=16384),
+        "experts.ffn": size("intermediate_size", default=8192),
+        "experts.count": size("num_local_experts", default=16),
+        "experts.topk": size("num_experts_per_tok", default=1),
+        "pattern.step": size("interleave_moe_layer_step", default=1),
+        "pattern.interval": size("no_rope_layer_interval", default=4),
+        "pattern.window": size("attention_chunk_size", default=8192, nullable=True, minimum=0),
+    },
+    fixed={**LLAMA_BLOCK, "mlp_bias": False, "experts.shared_count": 1},
+    pattern=LayerPattern(mixer="chunked", full=last_of_interval, typed=True, sparse=last_of_step),
+    # every fourth layer leaves queries and keys where they are, and others norm them without weights, which is little of a step
+    neutral=frozenset(
+        {"attn_scale", "attn_temperature_tuning", "floor_scale", "for_llm_compressor", "no_rope_layers", "use_qk_norm"}
+    ),
+    nested=True,
+)
 
 FAMILIES: Mapping[str, Family] = {
+    "llama4": LLAMA4,
+    "llama4_text": LLAMA4,
     "llama": Family(
         keys={
             **LLAMA_LIKE,

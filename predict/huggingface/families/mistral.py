@@ -1,4 +1,4 @@
-"""Mistral and its mixture of experts, Mixtral."""
+"""Mistral, Ministral 3, and their mixture of experts, Mixtral."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ FAMILIES: Mapping[str, Family] = {
         fixed={**LLAMA_BLOCK, **NO_BIAS},
         pattern=EVERY_LAYER_SLIDES,
     ),
+    # every layer is full attention; the scale of queries by position costs nothing
+    "ministral3": Family(
+        keys={
+            **LLAMA_LIKE,
+            "kv_heads": size("num_key_value_heads", default=8, nullable=True),
+            "head_dim": size("head_dim", default=128, nullable=True),
+        },
+        fixed={**LLAMA_BLOCK, **NO_BIAS},
+    ),
     "mixtral": Family(
         keys={
             **LLAMA_LIKE,
@@ -34,3 +43,5 @@ FAMILIES: Mapping[str, Family] = {
         pattern=LayerPattern(mixer="sliding", full=never, sparse=always),
     ),
 }
+AROUND_DECODERS: Mapping[str, str] = {"mistral3": "mistral"}
+"""Mistral Small 3.1 and its successors, and Ministral 3, with their vision towers."""

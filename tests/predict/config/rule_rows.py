@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 DENSE, MOE, MLA, LITTLE = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3", "llama3-8b"
+ENCODER = "bert-base-uncased"
 TORCH = {"execution__framework": "torch"}
 
 
@@ -113,6 +114,13 @@ ROWS = [
     ),
     row("layers_have_one_dtype", {**TORCH, "precision": "fp8"}, "precision", {"precision": "bf16"}),
     row("layers_are_plain", TORCH, "model.model_type", {"execution__framework": "megatron-core"}, model=MOE),
+    row(
+        "other_layers_are_of_one_process",
+        {**TORCH, "plan__dp": 2, "batch__seq_len": 64},
+        "plan.tp",
+        {"execution__framework": "megatron-core"},
+        model=ENCODER,
+    ),
     row("ep_needs_experts", {"plan__dp": 4, "plan__ep": 2}, "plan.ep", {"plan__ep": 1}),
     row(
         "ep_divides_experts", {"plan__dp": 3, "plan__ep": 3, "batch__global": 12}, "plan.ep", {"plan__ep": 1}, model=MOE

@@ -13,7 +13,7 @@ from predict.huggingface.config_json import load_model, override, own_key
 from predict.layers.latent import LatentAttention
 from predict.layers.linear import LinearAttention
 from predict.layers.mixture import Mixture
-from predict.layers.part import parts_of
+from predict.layers.part import mixer_of
 from predict.model.spec import DENSE, LayerKind
 from predict.rank.share import RankShare
 from sampling.errors import ConfigError
@@ -26,41 +26,9 @@ from tests.predict.huggingface.family_configs import (
 )
 
 MODELS = CONFIGS / "models"
-SHIPPED = sorted(path.stem for path in MODELS.glob("*.json"))
 SLIDING = LayerKind(mixer="sliding")
 LINEAR = LayerKind(mixer="linear")
 SPARSE = LayerKind(sparse=True)
-CARDS = {
-    "llama2-7b": 6.74e9,
-    "llama2-13b": 13.02e9,
-    "llama2-70b": 68.98e9,
-    "llama3-8b": 8.03e9,
-    "llama3-70b": 70.55e9,
-    "llama3.1-405b": 405.85e9,
-    "gpt3-175b": 174.6e9,
-    "mixtral-8x7b": 46.70e9,
-    "mixtral-8x22b": 140.6e9,
-    "qwen2.5-7b": 7.62e9,
-    "qwen2.5-32b": 32.76e9,
-    "qwen2.5-72b": 72.71e9,
-    "qwen3-8b": 8.19e9,
-    "qwen3-30b-a3b": 30_532_122_624,
-    "qwen3-235b-a22b": 235_093_634_560,
-    "qwen3.5-35b-a3b": 34_660_610_688,
-    "deepseek-v2": 235.7e9,
-    "deepseek-v2-lite": 15_706_484_224,
-    "deepseek-v3": 671_026_404_352,
-    "gpt-oss-20b": 20_914_757_184,
-    "gpt-oss-120b": 116_829_156_672,
-    "gemma2-27b": 27.23e9,
-    "gemma3-27b": 27_009_346_304,
-    "phi3-medium": 13.96e9,
-    "mistral-7b": 7.24e9,
-    "gpt-neox-20b": 20.55e9,
-    "olmo2-7b": 7.30e9,
-    "olmo2-13b": 13.72e9,
-    "olmo2-32b": 32.23e9,
-}
 ACTIVE = {
     "mixtral-8x7b": 12.9e9,
     "mixtral-8x22b": 39.15e9,
@@ -168,11 +136,6 @@ PUBLISHED_KEYS: dict[str, dict[str, Any]] = {
         "mtp_use_dedicated_embeddings": False,
     },
 }
-
-
-@pytest.mark.parametrize("name", CARDS)
-def test_parameters_are_those_of_the_model_card(name: str) -> None:
-    assert load_model(MODELS / f"{name}.json").parameters == pytest.approx(CARDS[name], rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ACTIVE)
@@ -321,7 +284,8 @@ def on_eight(**plan: int) -> Document:
 
 def test_a_norm_spans_the_queries_of_all_heads_and_another_the_keys() -> None:
     rank = RankShare(run=load(on_eight(dp=8)))
-    attention, _ = parts_of(rank.model, DENSE)
+    attention = mixer_of(rank.model, DENSE)
+    assert attention is not None
     turned = next(module for module in attention.modules(rank, DENSE) if module.name == "rope")
     norms = [work for work, _ in turned.works if isinstance(work, RMSNorm)]
     assert [(norm.tokens, norm.hidden) for norm in norms] == [(4096, 40 * 128), (4096, 8 * 128)]

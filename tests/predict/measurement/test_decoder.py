@@ -19,7 +19,7 @@ SEQUENCES, LENGTH = 2, 128
 
 def kept_bytes(model: ModelSpec) -> int:
     """Bytes that a layer keeps beside its weights and the rotary tables, without what its norms keep: on a CPU they are not fused."""
-    block = seeded_block(model, 0, sparse=bool(model.experts)).bfloat16()
+    block = seeded_block(model, 0, model.kinds()[0]).bfloat16()
     choose_products(block)
     block.attention_norm, block.mlp_norm = nn.Identity(), nn.Identity()
     tables = rope_tables(LENGTH, model.head_dim, torch.bfloat16)

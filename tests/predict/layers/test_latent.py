@@ -1,0 +1,83 @@
+"""Attention to fewer keys than all: those that an indexer picks (DeepSeek-V3.2), and those of a chunk (Llama 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from predict.huggingface.config_json import load_model
+from predict.ledger import conventions
+from predict.run.model_flops import attention_flops_per_token
+from sampling.operators.attention import Attention
+from tests.predict.huggingface.family_configs import COMMON, LATENT, transformers_config, transformers_count
+from tests.predict.workload.parallel_runs import layer_of, made
+
+PICKED = {"model_type": "deepseek_v32", **LATENT, "index_n_heads": 4, "index_head_dim": 8, "index_topk": 16}
+IN_CHUNKS = {
+    "model_type": "llama4_text",
+    **COMMON,
+    "num_attention_heads": 4,
+    "head_dim": 16,
+    "intermediate_size_mlp": 56,
+    "num_local_experts": 4,
+    "interleave_moe_layer_step": 2,
+    "attention_chunk_size": 8,
+    "pad_token_id": 0,
+}
+LENGTH = 24
+
+
+@pytest.mark.parametrize("config", [PICKED, IN_CHUNKS], ids=["picked", "in chunks"])
+def test_parameters_are_those_that_transformers_counts(config: dict[str, Any]) -> None:
+    assert load_model(config).parameters == transformers_count(config)
+
+
+def test_flops_are_those_of_transformers_but_for_what_its_masks_hide() -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: no count to compare with")
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    own = load_model(PICKED)
+    decoder = transformers_config(PICKED)
+    decoder._attn_implementation = decoder._experts_implementation = "eager"
+    module = transformers.AutoModelForCausalLM.from_config(decoder).eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        module(input_ids=torch.randint(0, own.vocab, (1, LENGTH)), use_cache=False)
+    latent = own.attention
+    seen = sum(min(token, 16) for token in range(1, LENGTH + 1))
+    all_pairs = LENGTH**2
+    causal = LENGTH * (LENGTH + 1) // 2
+    masked = 2 * own.layers * (all_pairs - seen) * latent.score_width(own)
+    unseen = 2 * own.layers * (all_pairs - causal) * latent.index_width(own)
+    exact = conventions.exact(PICKED, [LENGTH]) / 3
+    assert counter.get_total_flops() == pytest.approx(exact + masked + unseen, rel=1e-3)
+
+
+def test_an_indexer_bounds_what_a_query_sees_and_costs_its_own_scores() -> None:
+    own = load_model(PICKED)
+    run = made(own, batch={"global": 1, "micro": 1, "seq_len": 64})
+    calls = [call.call for call in layer_of(run, 0).forward.calls]
+    assert [call.window for call in calls if isinstance(call, Attention)] == [16]
+    assert [call.NAME for call in calls].count("indexer") == 1
+    longer = attention_flops_per_token(own, 128) - attention_flops_per_token(own, 64)
+    assert longer == 6 * own.layers * 64 * 4 * 9
+
+
+def test_chunks_are_sequences_of_their_own() -> None:
+    own = load_model(IN_CHUNKS)
+    assert [kind.mixer for kind in own.kinds()] == ["chunked", "chunked", "chunked", "full", "chunked"]
+    assert [kind.sparse for kind in own.kinds()] == [False, True, False, True, False]
+    run = made(own, batch={"global": 2, "micro": 2, "seq_len": 20})
+    chunked, full = (
+        [call.call for call in layer_of(run, place).forward.calls if isinstance(call.call, Attention)]
+        for place in (0, 3)
+    )
+    assert [(call.batch, call.seq_len) for call in chunked] == [(4, 8), (2, 4)]
+    assert [(call.batch, call.seq_len) for call in full] == [(2, 20)]
+    assert conventions.in_chunks({20: 2, 8: 1}, 8) == {8: 5, 4: 2}
+    pairs = 2 * (8 * 9 // 2) + 4 * 5 // 2
+    of_pair = 3 * 2 * 2 * 4 * 16
+    in_chunks = conventions.exact(IN_CHUNKS, [20])
+    whole = conventions.exact({**IN_CHUNKS, "attention_chunk_size": 64}, [20])
+    assert whole - in_chunks == 4 * of_pair * (20 * 21 // 2 - pairs)

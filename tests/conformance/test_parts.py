@@ -97,6 +97,9 @@ def on_server(model: ModelSpec, tp: int) -> ServerShare:
         kv_precision="bf16",
         cache_block=0,
         shares_keys=True,
+        redundant_experts=0,
+        expert_load=1.0,
+        dispatch="allgather",
     )
 
 

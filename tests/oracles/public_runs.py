@@ -102,9 +102,9 @@ RUNS = (
         settings=(
             *NEMO,
             *("cluster.hardware=gb200", "cluster.nodes=1", "cluster.gpus_per_node=72", "precision=fp8"),
-            *("plan.tp=1", "plan.pp=1", "plan.cp=8", "plan.dp=9", "batch.micro=1"),
+            *("plan.tp=1", "plan.pp=1", "plan.cp=8", "plan.cp_method=all_to_all", "plan.dp=9", "batch.micro=1"),
         ),
-        source="config_GB200_18x4x1xtp1pp1cp8.sh; one rack of NVL72",
+        source="config_GB200_18x4x1xtp1pp1cp8.sh; one rack of NVL72; cp_comm_type a2a (MLPerf Training, megatron_gpt_peft_tuning_config.yaml)",
     ),
     KnownRun(
         name="modded-nanogpt, 1.5B, 8 H100",

@@ -22,7 +22,7 @@ def main() -> None:
     prediction = estimate(load(LARGE), require_fit=False)
 
     def report() -> str:
-        return report_page(report_content([LARGE], [], [prediction], [None]), title="report")
+        return report_page(report_content([LARGE], [], [prediction], [None], [None]), title="report")
 
     print(f"report of {LARGE.stem}, beyond the estimate: {best_of(report, ROUNDS):.2f} s, {len(report()) / 1e3:.0f} kB")
     for config in (RUNS / "llama3-70b-64xh100.yml", LARGE):

@@ -14,9 +14,11 @@ import pytest
 import predict
 from predict.explorer.answers import Explorer
 from predict.explorer.server import MOST_BYTES, ExplorerServer
+from sampling.errors import UserError
 from tests.predict.command import Command
 
 DEMO = Path("configs/runs/demo.yml")
+LARGE = Path("configs/runs/llama3-70b-64xh100.yml")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,18 @@ def test_an_answer_is_that_of_one_batch_and_dp_takes_the_ranks_that_are_left(ser
     assert written["set"] == "--set plan.pp=1 --set batch.micro=1 --set plan.dp=2"
     assert "pp: 1" in written["yaml"]
     assert "micro: 1" in written["yaml"]
+
+
+def test_the_whole_job_follows_where_tokens_are_given() -> None:
+    explorer = Explorer(LARGE, tokens="1T", price="2/gpu-h")
+    fast, slow = (
+        explorer.answer(settings)["page"]["runs"][0]["job"] for settings in ({}, {"cluster.power_limit_w": 350})
+    )
+    assert slow["days"]["median"] > fast["days"]["median"]
+    assert slow["energy"]["total_mwh"]["median"] < fast["energy"]["total_mwh"]["median"]
+    assert "job" in explorer.live
+    with pytest.raises(UserError, match="--price: it needs the tokens"):
+        predict.explore(DEMO, price="2/gpu-h")
 
 
 def test_the_body_of_a_refused_request_is_not_the_next_request(server: ExplorerServer) -> None:

@@ -76,7 +76,7 @@ def test_no_floor_is_above_the_estimate(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(SPACES)))
-@pytest.mark.parametrize("objective", ["time", "memory"])
+@pytest.mark.parametrize("objective", ["time", "memory", "energy"])
 def test_the_answer_is_that_of_pricing_every_plan(number: int, objective: str) -> None:
     space, share = thinned(number), 0.5
     surveyed = survey(space, max_memory=share)

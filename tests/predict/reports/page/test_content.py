@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from predict import estimate, load, one_batch
+from predict import days, estimate, job, load, one_batch
 from predict.config.document import Document
 from predict.ledger.waterfall import waterfall
 from predict.reports.page.content import report_content
@@ -69,12 +69,20 @@ def test_a_long_step_leaves_repeats_out_and_says_how_long_they_take() -> None:
     assert timeline["left_out_us"] > 0.5 * prediction.timeline.makespan
 
 
+def test_a_view_has_the_whole_job_where_tokens_are_given() -> None:
+    prediction = estimate(load("configs/runs/llama3-70b-64xh100.yml"))
+    view = run_view(prediction, cost=days(prediction, "1T"), whole=job(prediction, "1T"))
+    assert view["job"]["parts_hours"]["steps"] > 0
+    assert view["job"]["days"]["median"] > view["job"]["plain"]["days"]["median"]
+    assert run_view(prediction)["job"] is None
+
+
 def test_the_page_is_one_small_file_in_which_a_hostile_name_is_text() -> None:
     sections = yaml.safe_load(DEMO.read_text(encoding="utf-8"))
     own_paths = {"model": "demo-llama", "cluster": "this-machine"}
     hostile = Document(name=HOSTILE, content=sections | own_paths, sources={"": "a made config"})
     prediction = estimate(load(hostile), require_fit=False)
-    page = report_page(report_content([hostile], [], [prediction], [None]), title=prediction.run.name)
+    page = report_page(report_content([hostile], [], [prediction], [None], [None]), title=prediction.run.name)
     assert len(page) < LARGEST
     assert page.count("</script>") == 2
     assert page.count("<script") == 2

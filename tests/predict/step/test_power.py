@@ -39,10 +39,10 @@ def test_a_lower_limit_takes_longer_and_less_energy() -> None:
 
 
 def test_products_slow_down_with_the_cube_root_of_the_power_beyond_idle_and_memory_only_below_its_own() -> None:
-    gpu = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=8, profile="x", power_limit_w=500).gpu
-    assert gpu.clock_kept("products") == pytest.approx(((500 - 105) / (700 - 105)) ** (1 / 3))
+    gpu = load_cluster(hardware="h100-sxm", nodes=1, gpus_per_node=8, profile="x", power_limit_w=550).gpu
+    assert gpu.clock_kept("products") == pytest.approx(((550 - 105) / (700 - 105)) ** (1 / 3))
     assert gpu.clock_kept("memory") == 1.0
-    assert gpu.watts("products") == 500
+    assert gpu.watts("products") == 550
 
 
 def test_the_limit_of_the_board_itself_changes_nothing() -> None:

@@ -1,0 +1,55 @@
+"""`predict job`: phases of a batch that grows, what the answer says of saves and goodput, and faults of its options in one pass."""
+
+from __future__ import annotations
+
+from tests.predict.command import Command
+
+RUN = "configs/runs/llama3-70b-64xh100.yml"
+
+
+def test_phases_have_steps_of_their_own(command: Command) -> None:
+    found = command.json("job", RUN, "--tokens", "100B", "--phase", "20B batch.global=64", "--with", "kg_per_kwh=0.4")
+    own, ramp = found["phases"]
+    assert (own["tokens"], ramp["tokens"]) == (80e9, 20e9)
+    assert ramp["steps"] == -(-20e9 // (64 * 8192))
+    assert ramp["days"]["median"] / 20e9 > own["days"]["median"] / 80e9
+    assert found["energy"]["co2_t"]["median"] > 0
+
+
+def test_the_answer_says_when_it_saves_and_which_goodput_it_finds(command: Command) -> None:
+    never = command.text("job", RUN, "--tokens", "1B", "--with", "gpu_hours_a_failure=0")
+    assert "once, at the end, async" in never
+    often = command.text("job", RUN, "--tokens", "100B", "--with", "save_min=60", "--with", "gpu_hours_a_failure=500")
+    assert "every 1 h of steps, async" in often
+    assert "`predict days` takes it as stated" in " ".join(often.split())
+
+
+def test_a_job_that_saves_at_its_end_alone_says_so_however_long_failures_make_it(command: Command) -> None:
+    """Its hours are twice its work, of which the interval between saves is all."""
+    asked = ("job", RUN, "--tokens", "1B", "--with", "save_min=600", "--with", "gpu_hours_a_failure=150")
+    assert "once, at the end, async" in command.text(*asked)
+    found = command.json(*asked)
+    assert sum(found["parts_hours"].values()) > 1.5 * found["parts_hours"]["steps"]
+
+
+def test_all_faults_are_named_at_once(command: Command) -> None:
+    said = command.refused(
+        *(
+            "job",
+            RUN,
+            "--tokens",
+            "2X",
+            "--price",
+            "3",
+            "--with",
+            "detect_mn=3",
+            "--deadline",
+            "4",
+            "--set",
+            "plan.tpp=2",
+        ),
+        *("--phase", "1B batch.globl=3"),
+    )
+    for named in ("2X", "--price: '3'", "did you mean 'detect_min'", "--deadline: needs --offers", "did you mean 'tp'"):
+        assert named in said
+    assert "--phase '1B batch.globl=3'" in said

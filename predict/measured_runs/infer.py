@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -201,9 +202,19 @@ TIED = "model: by the shapes of its products; whether embedding and head share w
 def _of_traces(path: Path) -> Inferred:
     files = files_of_traces(path, "infer_config")
     traces = [trace for file in files for trace in traces_in(file)]
+    if not traces:
+        raise UserError(f"{path}: holds no kernels; record whole steps")
+    _require_one_run(traces, path)
     summaries = tuple(each for trace in traces if (each := summary(trace)))
     shaped = traces if seen_model(traces).hidden else [*traces, *_captures(files[0], traces)]
     return _of_shapes(traces, seen_model(shaped), summaries)
+
+
+def _require_one_run(traces: Sequence[Trace], path: Path) -> None:
+    """UserError for two traces of one rank, by their headers."""
+    ranks = Counter(trace.rank for trace in traces if "distributedInfo" in trace.header)
+    if twice := [rank for rank, count in ranks.items() if count > 1]:
+        raise UserError(f"{path}: holds {ranks[twice[0]]} traces of rank {twice[0]}; give those of one run")
 
 
 def _captures(file: Path, traces: Sequence[Trace]) -> Iterator[Trace]:

@@ -54,7 +54,7 @@ def stated(lines: Sequence[str]) -> Stated:
     for line in lines:
         if STEP.search(line):
             break
-        if found := MICRO.search(line):
+        if (found := MICRO.search(line)) and int(found[1]) * int(found[2]):
             settings |= {"batch.micro": int(found[1]), "batch.seq_len": int(found[2])}
         elif (found := OF_ALL.search(line)) and settings:
             settings["plan.dp"] = _number(found[1]) // (settings["batch.micro"] * settings["batch.seq_len"])

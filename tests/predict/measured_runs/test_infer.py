@@ -129,6 +129,9 @@ def test_a_folder_holds_several_ranks(tmp_path: Path) -> None:
     found = infer_config(tmp_path)
     assert isinstance(found.measured, tuple)
     assert [each.rank for each in found.measured] == [0, 1]
+    written(tmp_path / "again.json", device_step(), distributedInfo={"rank": 1, "world_size": 2})
+    with pytest.raises(UserError, match="holds 2 traces of rank 1"):
+        infer_config(tmp_path)
 
 
 @pytest.mark.parametrize(("name", "text"), [("train.log", "hello"), ("notes.txt", "hello"), ("x.json", "{}")])

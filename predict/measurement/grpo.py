@@ -53,7 +53,8 @@ class Generator:
         assert model.embedding is not None and model.norm is not None and model.head is not None
         x = model.embedding(tokens)
         for layer, cache in zip(model.layers, self.caches, strict=True):
-            assert isinstance(layer, Block)
+            assert isinstance(layer, Block) and isinstance(layer.attention, Attention)
+            assert layer.attention_norm is not None and layer.mlp_norm is not None and layer.mlp is not None
             x = x + self._attend(layer.attention, layer.attention_norm(x), cache, first)
             x = x + layer.mlp(layer.mlp_norm(x))
         logits = model.head(model.norm(x[:, -1]))

@@ -19,8 +19,9 @@ from predict.cli.options import (
     print_json,
     refuse,
 )
+from predict.ledger.job_settings import JobSettings, job_settings
 from predict.ledger.training_cost import parse_tokens, whole_training
-from predict.ledger.whole_job import JobSettings, Phase, job_settings
+from predict.ledger.whole_job import Phase
 from predict.measured_runs.job_records import cluster_of, learnt, recorded_jobs
 from predict.plan_search.offers import offered_jobs, read_offers
 from predict.reports.job import job_json, job_text, offers_json, offers_text

@@ -16,14 +16,15 @@ import numpy as np
 
 from predict import load
 from predict.config.load import cluster_file
-from predict.ledger.whole_job import GB, JobSettings, checkpoint_bytes
+from predict.ledger.job_settings import JobSettings, built, texts_as_values
+from predict.ledger.whole_job import checkpoint_bytes
 from predict.measured_runs.records import folder_of, past_date
 from predict.run.calibration_terms import NINETY
 from predict.run.training_run import TrainingRun
 from sampling.errors import SamplesError, UserError
 from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place, write_atomically
-from sampling.files.faults import Fault
-from sampling.files.schema import Key, Text, build, read
+from sampling.files.schema import Key, Text, read
+from sampling.units import GB
 
 JOBS = "jobs"
 RATES_TRIED = 4001
@@ -61,18 +62,7 @@ class JobRecord:
 
 def measured_job(texts: Sequence[str]) -> MeasuredJob:
     """The job of `KEY=VALUE` texts; UserError with a line for each that is wrong."""
-    values: dict[str, Any] = {}
-    faults: list[Fault] = []
-    for text in texts:
-        name, _, value = text.partition("=")
-        try:
-            values[name.strip()] = float(value) if "." in value or "e" in value.lower() else int(value)
-        except ValueError:
-            faults.append(Fault(path=text, problem="has no number; write for example hours=1296"))
-    made, wrong = build(MeasuredJob, values)
-    if faults or wrong or made is None:
-        raise UserError("\n".join(f"--job: {fault.path}: {fault.problem}" for fault in faults or wrong))
-    return made
+    return built(MeasuredJob, *texts_as_values(texts), option="--job")
 
 
 def record_job(

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from predict import estimate, load
 from predict.config.document import Config
 from predict.config.overrides import as_settings
+from predict.ledger.job_settings import JobSettings, job_settings
 from predict.ledger.training_cost import parse_price
-from predict.ledger.whole_job import JobSettings, WholeJob, job, job_settings
+from predict.ledger.whole_job import WholeJob, job
 from predict.step.prediction import Prediction
 from sampling.errors import ConfigError, UserError
 from sampling.files.schema import Key, Text, read

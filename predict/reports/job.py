@@ -7,7 +7,8 @@ from math import isinf
 from typing import TYPE_CHECKING, Any
 
 from predict.interval import Interval
-from predict.ledger.whole_job import JobSettings, WholeJob
+from predict.ledger.job_settings import JobSettings
+from predict.ledger.whole_job import WholeJob
 from predict.plan_search.offers import OfferedJob
 from predict.reports.memory import headlines, misfit
 from predict.reports.money import money_text, power_text, span_text, tokens_text

@@ -11,8 +11,9 @@ from predict import estimate, job, load
 from predict.config.document import Document
 from predict.interval import Interval
 from predict.ledger.job_energy import W_PER_MW, JobEnergy
+from predict.ledger.job_settings import job_settings
 from predict.ledger.training_cost import HOURS_PER_DAY, parse_tokens
-from predict.ledger.whole_job import MINUTES, Phase, WholeJob, job_settings
+from predict.ledger.whole_job import MINUTES, Phase, WholeJob
 from predict.serialise import versioned
 from predict.step.power import POWER_WIDTH
 from predict.truth_table import columns_of

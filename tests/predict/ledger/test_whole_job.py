@@ -11,15 +11,9 @@ import pytest
 
 from predict import days, job
 from predict.interval import together
+from predict.ledger.job_settings import GPU_HOURS_A_FAILURE
 from predict.ledger.renewal import JobTimes, best_between
-from predict.ledger.whole_job import (
-    GPU_HOURS_A_FAILURE,
-    JobSettings,
-    Phase,
-    checkpoint_bytes,
-    job_settings,
-    loaded_bytes,
-)
+from predict.ledger.whole_job import Phase, checkpoint_bytes, loaded_bytes
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
 from tests.predict.workload.parallel_runs import estimated, made
@@ -132,21 +126,6 @@ def test_llama_3_405b_fails_as_often_as_it_did_and_keeps_nine_tenths() -> None:
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
-        (["restart_min=-1"], "restart_min: -1 is out of range"),
-        (["gpu_hours_a_failure=-5"], "gpu_hours_a_failure: -5 is out of range"),
-        (["detect_mn=3"], "did you mean 'detect_min'"),
-        (["save=sometimes"], "give one of sync, async"),
-        (["fast"], "write KEY=VALUE"),
-    ],
-)
-def test_a_wrong_setting_is_named(given: list[str], fault: str) -> None:
-    with pytest.raises(UserError, match=fault):
-        job_settings(given)
-
-
-@pytest.mark.parametrize(
-    ("given", "fault"),
-    [
         ({"gpu_hours_a_failure": 10, "save_min": 600}, "save_min: .* save more often, or faster"),
         ({"gpu_hours_a_failure": 1e3, "save": "sync", "storage_gb_per_s": 0.002}, "gpu_hours_a_failure: .*storage_gb"),
         ({"gpu_hours_a_failure": 1}, "gpu_hours_a_failure: .* such a job never ends"),
@@ -198,9 +177,3 @@ def test_energy_is_that_of_boards_hosts_network_and_cooling() -> None:
     assert hours * gpus * 105 < energy.boards_mwh * 1e6 < hours * (gpus + 16) * power.mean_w
     assert energy.co2_t.median == pytest.approx(0.4 * energy.total_mwh.median)
     assert found.cost_per_million_tokens.median == pytest.approx(found.cost.median / 1e5)
-
-
-def test_settings_are_read_from_texts_and_mappings() -> None:
-    assert job_settings(["detect_min=3", "save=sync"]) == job_settings({"detect_min": 3.0, "save": "sync"})
-    assert job_settings([]) == JobSettings()
-    assert job_settings({"gpu_hours_a_failure": 100}).failure_factor == 1.0

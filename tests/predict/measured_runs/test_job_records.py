@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from predict import load
-from predict.ledger.whole_job import JobSettings, checkpoint_bytes, job_settings
+from predict.ledger.job_settings import JobSettings, job_settings
+from predict.ledger.whole_job import checkpoint_bytes
 from predict.measured_runs.job_records import (
     JobRecord,
     MeasuredJob,
@@ -91,7 +92,7 @@ def test_no_jobs_and_damaged_ones_are_refused(data: Path) -> None:
     [
         (["hours=10"], "failures: missing"),
         (["hours=-1", "failures=1"], "hours: -1 is out of range"),
-        (["hours", "failures=1"], "has no number"),
+        (["hours", "failures=1"], "has no value"),
         (["hours=1", "failures=1", "save=3"], "did you mean 'save_s'"),
     ],
 )

@@ -110,7 +110,7 @@ class Mamba(Mixer):
             heads=heads,
             head_dim=self.head_dim,
             groups=groups,
-            state=self.state,
+            state_dim=self.state,
             chunk=self.chunk,
         )
         gated = SwiGLU(dtype=rank.dtype, tokens=tokens, width=width)
@@ -160,7 +160,7 @@ class Mamba(Mixer):
             heads=self._heads(share),
             head_dim=self.head_dim,
             groups=max(1, self.groups // share.tp),
-            state=self.state,
+            state_dim=self.state,
             chunk=self.chunk,
         )
 

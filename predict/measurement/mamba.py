@@ -40,7 +40,7 @@ class MambaMixer(nn.Module):
             key.view(batch, seq, own.groups, own.state),
             query.view(batch, seq, own.groups, own.state),
         )
-        gated = mixed_by_state.view(batch, seq, own.width) * F.silu(gate.float())
+        gated = mixed_by_state.flatten(2) * F.silu(gate.float())
         grouped = gated.view(batch, seq, own.groups, own.width // own.groups)
         normed = F.rms_norm(grouped, grouped.shape[-1:], eps=NORM_EPS).flatten(2).to(x.dtype)
         output: Tensor = self.out(normed * self.scale)

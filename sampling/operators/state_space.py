@@ -46,7 +46,7 @@ class CausalConv(Operator):
 class StateSpaceScan(Operator):
     """hₜ = exp(Δₜ·a)·hₜ₋₁ + Δₜ·xₜ·Bₜᵀ, yₜ = hₜ·Cₜ + D·xₜ per head (Dao and Gu, Mamba-2, arXiv 2405.21060).
 
-    x is [batch, seq, heads, head_dim], B and C [batch, seq, groups, state], Δ [batch, seq, heads]; heads of a group share B and C. The
+    x is [batch, seq, heads, head_dim], B and C [batch, seq, groups, state_dim], Δ [batch, seq, heads]; heads of a group share B and C. The
     work is the chunked form of section 6: within a chunk of Q tokens two products, C·Bᵀ once for each group, and two with the states
     that pass from chunk to chunk.
     """
@@ -62,7 +62,7 @@ class StateSpaceScan(Operator):
     heads: int
     head_dim: int
     groups: int
-    state: int
+    state_dim: int
     chunk: int
     """Tokens of a chunk; the last one of a sequence is computed in full."""
 
@@ -73,13 +73,13 @@ class StateSpaceScan(Operator):
 
     def flops(self, phase: Phase) -> float:
         inner = self.heads * self.head_dim
-        of_token = 2 * self.chunk * (self.groups * self.state + inner) + 4 * inner * self.state
+        of_token = 2 * self.chunk * (self.groups * self.state_dim + inner) + 4 * inner * self.state_dim
         return 1.0 * self.batch * self.chunks * self.chunk * of_token * (1 if phase == "forward" else 2)
 
     def bytes_moved(self, phase: Phase) -> float:
-        inner, shared = self.heads * self.head_dim, 2 * self.groups * self.state
+        inner, shared = self.heads * self.head_dim, 2 * self.groups * self.state_dim
         # backward reads the inputs and the gradient of the output, and writes the gradients of the inputs
         elements = 2 * inner + shared if phase == "forward" else 3 * inner + 2 * shared
         steps = STEP_BYTES * self.heads * (1 if phase == "forward" else 2)
-        states = STEP_BYTES * inner * self.state / self.chunk * 2
+        states = STEP_BYTES * inner * self.state_dim / self.chunk * 2
         return 1.0 * self.batch * self.seq_len * (self.item_bytes * elements + steps + states)

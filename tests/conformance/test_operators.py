@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields
 from zlib import crc32
 
 import pytest
@@ -18,6 +19,7 @@ from sampling.choosing.shapes import calls_of, draw_models
 from sampling.choosing.tasks import phases_worth_timing
 from sampling.hardware.cluster import Cluster
 from sampling.speed_of_light import physical_bound_us
+from sampling.store.sample import MEASUREMENT_COLUMNS
 from sampling.torch_work.build import build
 from tests.made_rows import small_ranges
 from tests.tested_names import untested
@@ -59,6 +61,11 @@ def test_the_examples_cover_every_registered_call_without_a_test_of_its_own() ->
     assert covered <= set(registry())
     files = {registry()[name].__module__.rpartition(".")[2] for name in set(registry()) - covered}
     assert untested(files) == []
+
+
+def test_no_field_of_a_call_has_the_name_of_a_column_of_its_rows() -> None:
+    taken = {name: {each.name for each in fields(of)} & set(MEASUREMENT_COLUMNS) for name, of in registry().items()}
+    assert {name: columns for name, columns in taken.items() if columns} == {}
 
 
 @pytest.mark.parametrize("call", CALLS, ids=identity)

@@ -30,7 +30,7 @@ def state_space_scan(call: StateSpaceScan, device: torch.device) -> AutogradWork
     def copy() -> Copy:
         tokens = (device, call.dtype, call.batch, call.seq_len)
         x, step = leaf(*tokens, call.heads, call.head_dim), leaf(*tokens, call.heads)
-        into, out = leaf(*tokens, call.groups, call.state), leaf(*tokens, call.groups, call.state)
+        into, out = leaf(*tokens, call.groups, call.state_dim), leaf(*tokens, call.groups, call.state_dim)
         decay = -torch.rand(call.heads, device=device).add(0.5)
         skip = torch.ones(call.heads, device=device)
 

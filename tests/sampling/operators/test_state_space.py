@@ -15,7 +15,7 @@ from sampling.torch_work.operators.state_space import chunked_scan
 
 CPU = torch.device("cpu")
 SCAN = StateSpaceScan(
-    dtype="fp32", batch=2, seq_len=20, heads=6, head_dim=5, groups=2, state=3, chunk=8
+    dtype="fp32", batch=2, seq_len=20, heads=6, head_dim=5, groups=2, state_dim=3, chunk=8
 )  # name: state_space_scan
 CONV = CausalConv(dtype="fp32", batch=2, seq_len=12, channels=10, width=4)  # name: causal_conv
 

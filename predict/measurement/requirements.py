@@ -261,7 +261,7 @@ def _rl_run_faults(rl: RlRun) -> Iterator[str]:
         yield f"cluster.gpus_per_node: {run.cluster.world_size} ranks; a real RL step is one process, use 1"
     if run.plan.recompute not in ("none", "full"):
         yield f"plan.recompute: {run.plan.recompute!r}; use none or full"
-    if not run.model.rope or run.model.experts or run.model.qk_norm:
+    if not (_has_plain_layers(run.model) and run.model.rope) or run.model.qk_norm:
         yield f"model: {run.model.name}; a real RL step has a Llama-like dense model"
 
 
@@ -323,13 +323,19 @@ def _server_faults(server: Server) -> Iterator[str]:
         yield "engine.asynchronous: true; it schedules between steps, use false (or engine.name: torch-loop)"
     if server.engine.never_preempts:
         yield "engine.never_preempts: true; it preempts, use false"
-    plain = all(isinstance(model.mixer(kind), Attention) and not kind.sparse for kind in model.kinds())
-    if not (plain and model.gated and model.rope and model.norm == "rms" and not model.window):
+    if not (_has_plain_layers(model) and model.gated and model.rope and model.norm == "rms" and not model.window):
         yield f"model: {model.name}; it runs Llama-like models (attention, gated MLP, RMS norm, rotary positions)"
     if model.attention_bias or model.mlp_bias or model.qk_norm:
         yield f"model: {model.name} has biases or norms of queries, which it does not run; take another model"
     if not model.max_positions:
         yield f"model: {model.name} does not say its max_position_embeddings; give it"
+
+
+def _has_plain_layers(model: ModelSpec) -> bool:
+    """Whether every layer is softmax attention of what came before, and then a dense feed-forward."""
+    kinds = model.kinds()
+    whole = all(kind.has_mixer and kind.has_feed_forward and not kind.sparse for kind in kinds)
+    return whole and not model.bidirectional and all(isinstance(model.mixer(kind), Attention) for kind in kinds)
 
 
 # The GPU of this machine, and whether it is the one that a run names.

@@ -61,6 +61,8 @@ BROKEN: Mapping[str, str] = {
     "load_is_of_the_experts": "the load is not that of the model's experts",
     "hardware_has_the_precision": "the device does not compute in this precision",
     "hardware_runs_the_kernel": "the kernel of attention is not written for this device",
+    "attention_runs_in_fp8": "attention in fp8 with a kernel, a precision or a device that has none",
+    "wide_layers_are_of_narrow_runs": "layers that stay in 16 bits at another precision than fp8 or four bits, or more than there are",
     "recipe_needs_fp8": "a recipe of fp8 at another precision",
     "fp8_weights_need_fp8": "a way to hold fp8 weights at another precision, or without Transformer Engine",
     "leaner_masters_are_of_bf16_weights": "lean master weights at another precision, or without Transformer Engine",
@@ -83,6 +85,7 @@ BROKEN: Mapping[str, str] = {
     "all_weights_are_trained": f"the framework {WHOLE_LAYERS} trains all weights",
     "layers_have_one_dtype": f"the framework {WHOLE_LAYERS} does not model this precision",
     "layers_are_plain": f"the framework {WHOLE_LAYERS} models plain dense layers alone",
+    "other_layers_are_of_one_process": f"the framework {WHOLE_LAYERS} runs other layers than plain dense ones on one process alone",
     "no_setting_is_changed": f"the framework {WHOLE_LAYERS} runs layers as they are, and a setting would change nothing",
 }
 """What is wrong, by the name of the rule's function: of every rule of a config, which a test asks for."""

@@ -204,9 +204,14 @@ def with_adapters(rank: RankShare, kind: LayerKind, modules: tuple[Module, ...])
     return (*adapted, Module(name="adapters", works=norms, backward="none"))
 
 
-def widened_again(rank: RankShare, kind: LayerKind) -> Calls:
-    """Bringing a layer's base to the dtype of its products once more, for the gradients of their inputs."""
-    return tuple(Counted(call=call, phase="forward") for call in _widened(rank, kind))
+def before_inputs_gradients(rank: RankShare, kind: LayerKind) -> Calls:
+    """What the gradients of products' inputs take beside the products: the base brought to their dtype once more, and the sum of the
+    gradients that come through the base and through each adapter."""
+    sums = (
+        Stream(dtype=rank.dtype, size_bytes=JOINING_PASSES * rank.item_bytes * each.rows(rank) * each.inputs)
+        for each in adapters_of(rank.run, kind)
+    )
+    return tuple(Counted(call=call, phase="forward") for call in (*_widened(rank, kind), *sums))
 
 
 def _widened(rank: RankShare, kind: LayerKind) -> tuple[Dequantise, ...]:
@@ -263,14 +268,18 @@ def saved_with_adapters(sizes: Sizes, kind: LayerKind, saved: Saved) -> Saved:
         return saved
     found = adapters_of(run, kind)
     widened = max((sizes.item * call.count for call in _widened(sizes.rank, kind)), default=0)
+    # the update before it joins a product's output, scaled or not; the gradient of its input beside that of the product's
+    rows = [(each, sizes.item * each.rows(sizes.rank)) for each in found]
+    joining = max((2 * row_bytes * each.outputs for each, row_bytes in rows), default=0)
+    parting = max((row_bytes * (each.outputs + each.inputs) for each, row_bytes in rows), default=0)
     return (
         *frozen_saved(sizes, saved, {each.product for each in found}),
         SavedTensors(
             component="adapters",
             kept=float(sum(sizes.item * each.rank * each.rows(sizes.rank) for each in found)),
-            # a matrix of a base in few bits, while its product reads it
-            in_forward=float(widened),
-            in_backward=float(widened),
+            # and a matrix of a base in few bits, while its product reads it
+            in_forward=float(widened + joining),
+            in_backward=float(widened + parting),
         ),
     )
 

@@ -6,14 +6,26 @@ from collections.abc import Mapping
 
 from predict.layers.norms import norm, normed_input
 from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
+from predict.rank.blocks import Calls
 from predict.rank.exchanges import TP, entering
 from predict.rank.module import Exchange, Module
 from predict.rank.share import RankShare, padded_vocabulary
 from predict.run.memory_profile import LOSSES, LossBytes
-from predict.run.tuning import REWARD
+from predict.run.tuning import POLICY, REWARD
+from sampling.arithmetic.operator import Operator
+from sampling.call import Counted
 from sampling.operators.memory_bound import Gelu, Stream
 from sampling.operators.vocabulary import CrossEntropy
 
+POLICY_BYTES = 56
+"""Bytes that move for each logit of a policy's update beside its products, by torch's operators on chunks: 54 in forward (to fp32 6, times
+the inverse temperature 8, the largest 4, the difference 8, its exponential 8, their sum 4, weighed 12 and summed 4) and 58 in backward (6, 8,
+8 and 8 again, times the gradient 8 and the inverse temperature 8, to 16 bits 12) (prime-rl, trainer/models/layers/lm_head.py,
+FusedOutputLinear); their mean."""
+POLICY_CHUNK = 8192
+"""Tokens of a chunk, and entries of the vocabulary (the same)."""
+POLICY_COPIES = 4
+"""fp32 tensors of a chunk that live at once (the same)."""
 LOSS_REDUCTIONS = 3
 """The vocabulary-parallel loss reduces three fp32 numbers a token: the largest logit, the sum of exponentials, the
 target's logit (Megatron-LM's `vocab_parallel_cross_entropy`)."""
@@ -23,10 +35,10 @@ those joined along the vocabulary (torch.cat)."""
 
 
 def head_modules(rank: RankShare) -> tuple[Module, ...]:
-    norm_alone = Module(name="layernorm", works=((rank.norm(), 1),))
-    if rank.run.tuning.task == REWARD:
-        return (norm_alone, Module(name="head", works=((rank.gemm(1, rank.model.hidden, dtype=rank.dtype), 1),)))
     model, group = rank.model, rank.groups.tp
+    normed = (Module(name="layernorm", works=((rank.norm(), 1),)),) if model.final_norm else ()
+    if rank.run.tuning.task == REWARD:
+        return (*normed, Module(name="head", works=((rank.gemm(1, model.hidden, dtype=rank.dtype), 1),)))
     vocabulary = padded_vocabulary(model.vocab, rank.plan.tp)
     width = vocabulary // rank.plan.tp
     of_loss = width if rank.execution.split_loss else vocabulary
@@ -36,15 +48,19 @@ def head_modules(rank: RankShare) -> tuple[Module, ...]:
     whole = rank.item_bytes * rank.tokens * of_loss
     passes = bool(model.logit_cap) + (GATHERED_COPIES if of_loss > width else 0)
     between = ((Stream(dtype=rank.dtype, size_bytes=2 * whole), passes),) if passes else ()
+    if rank.run.tuning.task == POLICY:
+        loss_of_logits: Operator = Stream(dtype="fp32", size_bytes=POLICY_BYTES * rank.tokens * of_loss)
+    else:
+        loss_of_logits = CrossEntropy(dtype=rank.dtype, tokens=rank.tokens, vocab=of_loss)
     # the head stays in the wider precision where only the layers' products are in fp8
     logits = rank.gemm(width, model.hidden, dtype=rank.dtype)
     return (
-        *((norm_alone,) if model.final_norm else ()),
+        *normed,
         *_transform(rank),
         Module(name="head", works=((logits, 1),), exchanges=entering(rank)),
         Module(
             name="loss",
-            works=(*between, (CrossEntropy(dtype=rank.dtype, tokens=rank.tokens, vocab=of_loss), 1)),
+            works=(*between, (loss_of_logits, 1)),
             exchanges=(loss,),
         ),
     )
@@ -60,6 +76,14 @@ def _transform(rank: RankShare) -> tuple[Module, ...]:
     return (Module(name="transform", works=((product, 1), (activated, 1), (rank.norm(), 1))),)
 
 
+def logits_again(rank: RankShare) -> Calls:
+    """The product of the logits once more, which a policy's backward makes chunk by chunk."""
+    if rank.run.tuning.task != POLICY:
+        return ()
+    width = padded_vocabulary(rank.model.vocab, rank.plan.tp) // rank.plan.tp
+    return (Counted(call=rank.gemm(width, rank.model.hidden, dtype=rank.dtype), phase="forward"),)
+
+
 def joining_module(rank: RankShare) -> Module:
     """Hidden state and the next token's embedding become one (DeepSeek-AI, arXiv 2412.19437, section 2.2)."""
     model = rank.model
@@ -72,6 +96,8 @@ def saved_by_head(sizes: Sizes) -> Saved:
     of any dtype."""
     if sizes.rank.run.tuning.task == REWARD:
         return normed_input(sizes, "logits", is_module=False, not_only_products=True, input_of=("head",))
+    if sizes.rank.run.tuning.task == POLICY:
+        return _saved_by_policy(sizes)
     logits = logits_of_loss(sizes)
     per_logit = _loss(sizes)[sizes.item]
     capped = sizes.item * logits if sizes.model.logit_cap else 0.0
@@ -95,6 +121,22 @@ def _saved_before_logits(sizes: Sizes) -> Saved:
         return normed
     transform = SavedTensors(component="logits", kept=2 * sizes.stream, in_backward=sizes.stream)
     return (*((norm(sizes),) if sizes.model.final_norm else ()), transform, *normed)
+
+
+def _saved_by_policy(sizes: Sizes) -> Saved:
+    """Final norm, the head's input, and per token the label, the log of the sum of exponentials, log-probability and entropy; while chunks
+    are computed, their logits, and in the backward a gradient of the whole matrix, trained or not."""
+    tokens, width = sizes.tokens, _vocabulary_on_rank(sizes)
+    chunk = float(POLICY_COPIES * FP32 * min(tokens, POLICY_CHUNK) * min(width, POLICY_CHUNK))
+    return (
+        *normed_input(sizes, "logits", is_module=False, not_only_products=True),
+        SavedTensors(
+            component="loss",
+            kept=float((INDEX + 3 * FP32) * tokens),
+            in_forward=chunk,
+            in_backward=chunk + sizes.item * (width + tokens) * sizes.hidden,
+        ),
+    )
 
 
 def logits_of_loss(sizes: Sizes) -> float:

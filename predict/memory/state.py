@@ -260,9 +260,15 @@ def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: 
         of_shard = weights.dense / groups.shard.ranks + weights.experts / groups.expert_shard.ranks
         return of_shard if zero >= from_stage else weights.total
 
-    few = (each.weights - stored_bytes(run)) * kept(quantised_of_unit(run, unit), 3)
+    # where shards are fp32, a frozen base is so on one rank too, and 16 bits exist while they are gathered
+    more = FP32 - each.weights if profile.fp32_shards and run.execution.master_weights else 0.0
+    few = (each.weights + more - stored_bytes(run)) * kept(quantised_of_unit(run, unit), 3)
     whole = StateBytes(
-        parameters=each.weights * kept(base + trained, 3) - few + each.copies * unit.weights.total + stays,
+        parameters=each.weights * kept(base + trained, 3)
+        + more * kept(base, 3)
+        - few
+        + each.copies * unit.weights.total
+        + stays,
         gradients=each.gradients * kept(trained, 2),
         optimizer=each.optimizer * kept(trained, 1),
     )

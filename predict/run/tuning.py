@@ -8,7 +8,7 @@ from typing import Annotated
 
 from sampling.files.schema import Key, one_of
 
-SFT, DPO, KTO, REWARD, DISTILL = "sft", "dpo", "kto", "reward", "distill"
+SFT, DPO, KTO, REWARD, DISTILL, POLICY = "sft", "dpo", "kto", "reward", "distill", "policy"
 OF_POLICY: Mapping[str, float] = {KTO: 1.0}
 """Task → passes of the model itself without a gradient, over as many sequences as the step has: KTO's over mismatched answers, for its
 estimate of the divergence (trl, trainer/kto_trainer.py, `forward`)."""
@@ -21,9 +21,10 @@ ones."""
 class Tuning:
     """How a step's loss is made. Sequences of pairs, chosen and rejected, count as two in `batch`."""
 
-    task: Annotated[str, one_of(SFT, DPO, KTO, REWARD, DISTILL)] = SFT
+    task: Annotated[str, one_of(SFT, DPO, KTO, REWARD, DISTILL, POLICY)] = SFT
     """sft, as pre-training: the next token of each sequence; dpo (arXiv 2305.18290) and kto (arXiv 2402.01306), which compare with a
-    reference; reward, a model whose head gives one number; distill, which follows a teacher's logits."""
+    reference; reward, a model whose head gives one number; distill, which follows a teacher's logits; policy, an update of reinforcement
+    learning alone, whose head gives log-probabilities and entropies, chunk by chunk in fp32."""
     reference: Annotated[str, one_of("kept", "precomputed", "none")] = "kept"
     """The reference of dpo and kto: a frozen copy of the model, or the base without its adapters, that runs in each step; its results
     computed before training; or none at all."""

@@ -86,7 +86,8 @@ def counter_of(row: PublishedRow) -> str:
         return stated
     if re.search(r"max_allocated|^allocated", note):
         return "allocated"
-    return "reserved" if re.search(r"peak reserved|max_reserved|^reserved", note) else "nvidia-smi"
+    # prime-rl logs torch.cuda.max_memory_reserved (trainer/rl/train.py)
+    return "reserved" if re.search(r"peak reserved|max_reserved|^reserved|^torch peak", note) else "nvidia-smi"
 
 
 def _measured_bytes(row: PublishedRow) -> float | None:

@@ -31,6 +31,7 @@ from predict.validation.published_software import (
     offload_of_row,
     precision_of,
     settings_of,
+    tuning_of_row,
     unstated_settings,
 )
 from sampling.errors import ConfigError
@@ -149,6 +150,7 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
             "precision": precision,
             "adapters": adapters_of_row(row),
             "offload": offload,
+            "tuning": tuning_of_row(row),
         }
         try:
             runs += likely_runs(build(row.row_id, model, sections), unknown)

@@ -9,6 +9,7 @@ from typing import Any
 from predict.model.spec import ModelSpec
 from predict.run.execution import DISPATCHERS, EXPANDABLE, PRIMARY
 from predict.run.frameworks import framework_settings, memory_profile
+from predict.run.tuning import POLICY
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.truth_columns import NO_GRAPHS, WHOLE_GRAPH
 
@@ -143,6 +144,10 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
         # torch.nn.RMSNorm is several kernels until torch 2.9
         settings |= {} if compiled else {"elementwise": "eager", "fuse_rms_norm": False}
         settings["fuse_loss"] = compiled and stack_of(row) >= LOSS_COMPILED_SINCE
+    if framework_of(row) == PRIME_RL and not tuning_of_row(row):
+        settings["fuse_loss"] = (
+            False  # supervised tuning takes the loss of whole logits (trainer/sft/config.py: loss_impl is torch)
+        )
     if stack := stack_of(row):
         settings["stack"] = stack
     return settings | _optimizer(row) | _of_mixture_recipes(row)
@@ -214,6 +219,11 @@ def offload_of_row(row: PublishedRow, layers: int) -> dict[str, Any]:
         raise NotExpressibleError(f"offload: {text} is not modelled; activations and cpu_offload_layers=N are")
     share = min(1.0, int(some[1]) / layers) if some else 1.0
     return {"activation_share": share, "overlap_activations": framework_of(row) != PRIME_RL}
+
+
+def tuning_of_row(row: PublishedRow) -> dict[str, Any]:
+    """The loss of reinforcement learning, where the notes name it."""
+    return {"task": POLICY} if re.search(r"\brl loss\b", row.text("notes").lower()) else {}
 
 
 def _optimizer(row: PublishedRow) -> dict[str, Any]:

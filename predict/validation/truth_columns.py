@@ -192,7 +192,7 @@ class TruthRow:
     moe_dispatch: Annotated[str, one_of("alltoall", "allgather", "deepep", "hybridep", pattern="DeepEP|HybridEP")] = ""
     """Exchange of a mixture's tokens. Blank: the framework's, and for Megatron-Bridge of 25.09 or later deepep between nodes."""
     offload: str = ""
-    """Anything here is refused."""
+    """`activations`, or `cpu_offload_layers=N` for those of so many layers, in the host's memory; anything else is refused."""
     recompute: Annotated[str, one_of("none", "selective", "full", pattern=r"\d+ layers")] = ""
     """Activation recomputation; `4 layers` for the first four of each chunk. Blank: none and selective are equally likely."""
     recompute_detail: str = ""

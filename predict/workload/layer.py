@@ -8,18 +8,18 @@ from functools import cache
 from typing import Literal, TypeVar
 
 from predict.layers.adapters import (
+    before_inputs_gradients,
     frozen,
     gathered_in_head,
     gathered_in_layer,
     trained_in_embedding,
     trained_in_head,
     trained_in_layer,
-    widened_again,
     with_adapters,
 )
 from predict.layers.attention import CORE, heads_on_rank
 from predict.layers.embedding import embedding_module
-from predict.layers.head import head_modules, joining_module
+from predict.layers.head import head_modules, joining_module, logits_again
 from predict.layers.layer import waiting_on_host
 from predict.layers.part import parts_of
 from predict.model.spec import DENSE, LayerKind
@@ -149,7 +149,7 @@ def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
 def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:
     rank = rank.of_layer(kind)
     gathered, trained = gathered_in_layer(rank.run, kind), trained_in_layer(rank.run, kind)
-    again, whole = (*gradient_sums(rank, kind), *widened_again(rank, kind)), whole_layer(rank, kind)
+    again, whole = (*gradient_sums(rank, kind), *before_inputs_gradients(rank, kind)), whole_layer(rank, kind)
     modules, launched = layer_modules(rank, kind), launchings(rank, kind)
     return blocks_of(
         rank,
@@ -298,7 +298,8 @@ def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
         modules += (*frozen(run, (joining_module(rank),)), *layer_modules(rank, rank.model.mtp_kind), *head)
     trained = trained_in_head(run, head_weights(run.model, run.plan, shares_embedding=shares_embedding))
     gathered = gathered_in_head(run, shares_embedding=shares_embedding)
-    return blocks_of(rank, modules, gathered, trained, launched=launchings_of_end(rank, "head"))
+    launched = launchings_of_end(rank, "head")
+    return blocks_of(rank, modules, gathered, trained, launched=launched, in_backward=logits_again(rank))
 
 
 CallT = TypeVar("CallT", bound=Call)

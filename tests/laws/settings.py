@@ -163,6 +163,7 @@ BESIDE_KNOBS = [
     beside("offload__overlap_activations", False, True, False, {"offload__activation_share": 1.0}),
     beside("tuning__task", "sft", "dpo", True, {}),
     beside("tuning__task", "sft", "reward", False, {}),
+    beside("tuning__task", "sft", "policy", True, {}),
     beside("tuning__reference", "kept", "precomputed", False, TASKED),
     beside("tuning__evaluated_share", 0.0, 0.5, True, {}),
 ]

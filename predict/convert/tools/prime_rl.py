@@ -41,6 +41,8 @@ def _read(reading: Reading) -> Sections:
             f"{model}.debug.num_layers",
             f"{layers}: a cut model is not shipped; give --set model=FILE with its config.json",
         )
+    if not prefix and not _given(given, "loss_impl"):
+        execution["fuse_loss"] = False  # supervised tuning takes the loss of whole logits unless another is named
     if prefix:
         return {**sections, "cluster": _machines(given, "num_train"), "rl": _rl(given)}
     offload = offload_of(given).get("offload", {})

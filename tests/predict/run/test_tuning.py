@@ -82,6 +82,18 @@ def test_a_reward_model_has_neither_logits_nor_a_matrix_of_them() -> None:
     assert estimated(reward).step_time.median_us < estimated(plain).step_time.median_us
 
 
+def test_a_policys_head_holds_chunks_of_its_logits_and_makes_them_twice() -> None:
+    plain, policy = (run_of(task, execution__framework="fsdp") for task in ("sft", "policy"))
+    logits = 4 * 4096 * plain.model.vocab
+    held = [memory_of(run).worst.activations + memory_of(run).worst.working for run in (plain, policy)]
+    assert held[0] - held[1] > 2 * logits
+    product = 2 * 4096 * plain.model.hidden * plain.model.vocab
+    (before,), (after,) = ranks(plain), ranks(policy)
+    assert flops(after.chunks[0].backward) - flops(before.chunks[0].backward) == pytest.approx(product, rel=0.01)
+    assert not any(isinstance(each.call, CrossEntropy) for each, _ in counted(after.chunks[0].forward))
+    assert estimated(policy).step_time.median_us > estimated(plain).step_time.median_us
+
+
 def test_a_teacher_adds_its_forward_and_its_weights() -> None:
     plain = run_of()
     taught = run_of("distill", tuning__teacher="llama3-8b")

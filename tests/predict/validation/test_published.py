@@ -62,6 +62,19 @@ def test_a_row_that_cannot_be_expressed_says_why(changes: dict[str, str], why: s
         candidates(row(**changes))
 
 
+def test_activations_on_the_host_are_those_of_all_layers_or_of_so_many() -> None:
+    (whole,) = candidates(row(offload="activations", framework="prime-rl", gpu="H100")).runs
+    assert (whole.offload.activation_share, whole.offload.overlap_activations) == (1.0, False)
+    assert whole.plan.recompute == "full"  # what it offloads is the inputs of layers that it repeats
+    (some,) = candidates(row(offload="cpu_offload_layers=8", layers="32")).runs
+    assert (some.offload.activation_share, some.offload.overlap_activations) == (0.25, True)
+
+
+def test_notes_name_the_loss_of_reinforcement_learning() -> None:
+    tasks = [candidates(row(notes=notes)).runs[0].tuning.task for notes in ("rl loss, synthetic data", "sft loss")]
+    assert tasks == ["policy", "sft"]
+
+
 def test_one_bad_row_leaves_the_others_predicted() -> None:
     found = published_json(compare([row(tp="0"), row()]))["rows"]
     assert [each["status"] for each in found] == ["not_expressible", "predicted"]

@@ -106,7 +106,6 @@ def test_the_prediction_has_the_phases_that_run_and_the_sampler_its_calls() -> N
         ("rl.rollout.max_num_seqs=2", "rl.rollout.max_num_seqs"),
         ("rl.micro=3", "rl.micro"),
         ("plan.recompute=selective", "plan.recompute"),
-        ("model=bamba-9b", "Llama-like"),
     ],
 )
 def test_what_cannot_run_is_refused(setting: str, message: str, tmp_path: Path) -> None:

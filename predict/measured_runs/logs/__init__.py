@@ -138,17 +138,23 @@ def _without_times(lines: Sequence[str]) -> str:
 
 def _found(lines: Sequence[str]) -> tuple[str, list[LoggedStep]]:
     """The format that states the most, step times rather than rates, and its steps."""
-    read = {name: _of_one_rank(each, lines) for name, each in formats().items()}
+    ranks = _by_rank(lines)
+    read = {name: _of_one_rank(each, ranks) for name, each in formats().items()}
     return max(read.items(), key=lambda each: (any(step.time_us for step in each[1]), len(each[1])))
 
 
-def _of_one_rank(each: LogFormat, lines: Sequence[str]) -> list[LoggedStep]:
-    """The timed steps as the rank states them that states the most; without marks of ranks, all lines are one's."""
+def _by_rank(lines: Sequence[str]) -> list[list[str]]:
+    """The lines of each rank; without marks of ranks, all lines are one's."""
     by_rank: dict[str, list[str]] = {}
     for line in lines:
         found = RANK.match(line)
         by_rank.setdefault(found[found.lastindex or 0] if found else "", []).append(line)
-    stated = (_without_repeats([step for step in each.read(of_rank) if step.timed]) for of_rank in by_rank.values())
+    return [*by_rank.values()]
+
+
+def _of_one_rank(each: LogFormat, ranks: Sequence[Sequence[str]]) -> list[LoggedStep]:
+    """The timed steps as the rank states them that states the most."""
+    stated = (_without_repeats([step for step in each.read(of_rank) if step.timed]) for of_rank in ranks)
     return max(stated, key=len, default=[])
 
 

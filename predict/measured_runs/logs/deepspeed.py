@@ -16,6 +16,7 @@ from sampling.units import GIB
 
 FRAMEWORK = "DeepSpeed"
 TIMER = re.compile(r"(?:global_step=|\b\d+/)(\d+),\s*RunningAvgSamplesPerSec=")
+RATE = "RunningAvgSamplesPerSec="
 PIPELINE = re.compile(r"\bsteps:\s*(\d+)\b.*\biter time \(s\):")
 SKIPS = re.compile(r"\bstep=\d+, skipped=(\d+)")
 
@@ -25,7 +26,7 @@ def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
     for line in lines:
         if found := SKIPS.search(line):
             skips = int(found[1])
-        if found := TIMER.search(line):
+        if RATE in line and (found := TIMER.search(line)):  # most lines are of neither kind, and the pattern is slow
             yield LoggedStep(step=int(found[1]), samples_per_s=figure(line, "CurrSamplesPerSec"), skipped=skips > seen)
             seen = skips
         elif found := PIPELINE.search(line):
@@ -39,4 +40,4 @@ def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
 
 
 def peak_bytes(line: str) -> float | None:
-    return times(figure(line, r"\bMaxMemAllocated"), GIB) if TIMER.search(line) else None
+    return times(figure(line, r"\bMaxMemAllocated"), GIB) if RATE in line and TIMER.search(line) else None

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from predict import load
+from predict.measured_runs.explain.read_traces import read_measured
 from predict.measured_runs.traces import traces_in
 from predict.measured_runs.traces.summary import summary
 from sampling.importers.torch_trace.events import Trace
-
-GEMM, NORM = "Cijk_Alik_Bljk_BBS_BH", "fused_rms_norm_kernel"
 
 
 def durations(traces: Sequence[Trace]) -> list[list[tuple[str, float, float]]]:
@@ -56,3 +58,22 @@ def test_nsight_systems(tmp_path: Path) -> None:
     assert [(span.name, span.start_us, span.duration_us) for span in first.spans] == [("ProfilerStep#7", 3.0, 7.0)]
     found = summary(first)
     assert found is not None and found.by_class == {"gemm": 4.0, "copy": 1.0, "rms_norm": 0.5}
+
+
+def test_the_ledger_of_a_marked_step_closes(tmp_path: Path) -> None:
+    """`predict explain --trace` cuts it as it does torch's, by the kernels' names."""
+    ranks = [
+        "cluster.nodes=1",
+        "cluster.gpus_per_node=2",
+        "plan.tp=2",
+        "plan.pp=1",
+        "plan.vpp=1",
+        "plan.cp=1",
+        "plan.dp=1",
+        "plan.zero=0",
+    ]
+    run = load("configs/runs/llama3-70b-64xh100.yml", [*ranks, "plan.schedule=1f1b", "batch.global=1"])
+    measured = read_measured(nsys(tmp_path / "report.sqlite"), run)
+    assert (measured.on_device, measured.rule, len(measured.ranks)) == (True, "1 ProfilerStep annotations", 2)
+    assert measured.headings["gemm"] == pytest.approx(3.5)
+    assert sum(measured.headings.values()) == pytest.approx(measured.step_us)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any
 
 from predict.config.document import Document
 from predict.config.overrides import parse_overrides
+from predict.measured_runs.explain.naming import class_of
 from predict.measured_runs.logs import is_log, read_log, read_served_log
 from predict.measured_runs.served_log import ServedLog
 from predict.measured_runs.steady_state import RunLog, Stated, steady
@@ -254,7 +256,8 @@ def _of_shapes(traces: Sequence[Trace], seen: SeenModel, summaries: tuple[TraceS
         uncertain.append(TIED)
     if traces[0].devices:
         settings["hardware" if serves else "cluster.hardware"] = traces[0].devices[0]
-    settings |= _served(traces, seen, tp) if serves else _trained(traces, seen, plan, tp)
+    settings |= _served(traces, seen, tp) if serves else _trained(traces, seen, plan, tp if name else 0)
+    uncertain += _narrow_products(traces, "placement.precision" if serves else "precision")
     uncertain += [_bound_by_launches(each) for each in summaries if each.launch_bound]
     return _complete(Stated(settings=settings, uncertain=tuple(uncertain)), summaries, serves=serves)
 
@@ -264,6 +267,28 @@ def _bound_by_launches(rank: TraceSummary) -> str:
         f"execution: rank {rank.rank} is bound by launches: its device is busy for {rank.busy_share:.0%} of the span and mostly waits for the "
         "host, which a prediction of kernels alone does not have"
     )
+
+
+NARROW: Mapping[str, re.Pattern[str]] = {
+    "4 bits": re.compile(r"e2m1|fp4|int4|w4a", re.IGNORECASE),
+    "8 bits": re.compile(r"e4m3|e5m2|fp8|f8f8|nvjet_qq", re.IGNORECASE),
+}
+"""Width of a product's operands → how names of kernels write it; the narrowest that a name has counts."""
+PRODUCTS = ("gemm", "grouped_gemm")
+WORTH_SAYING = 0.05
+"""Share of the products' time from which on the width of some is said."""
+
+
+def _narrow_products(traces: Iterable[Trace], key: str) -> Iterator[str]:
+    """Sentences on products in fewer bits than the operators' dtypes show, by the names of their kernels."""
+    times_us: dict[str, float] = {}
+    for kernel in (each for trace in traces for each in trace.kernels if class_of(each) in PRODUCTS):
+        width = next((bits for bits, pattern in NARROW.items() if pattern.search(kernel.name)), "")
+        times_us[width] = times_us.get(width, 0.0) + kernel.duration_us
+    whole_us = sum(times_us.values())
+    for bits in NARROW:
+        if times_us.get(bits, 0.0) > WORTH_SAYING * whole_us:
+            yield f"{key}: kernels of {times_us[bits] / whole_us:.0%} of the products' time are of {bits} by their names"
 
 
 def _tps(plan: SeenPlan) -> list[int]:
@@ -302,7 +327,7 @@ def _served(traces: Sequence[Trace], seen: SeenModel, tp: int) -> dict[str, Any]
 
 def _trained(traces: Sequence[Trace], seen: SeenModel, plan: SeenPlan, tp: int) -> dict[str, Any]:
     per_node = min(max(len(trace.devices) for trace in traces) or plan.world_size, plan.world_size)
-    degrees = {**plan.degrees, **({"tp": tp} if seen.hidden else {})}
+    degrees = {**plan.degrees, **({"tp": tp} if tp else {})}
     inside = degrees.get("tp", 1) * degrees.get("pp", 1) * degrees.get("cp", 1)
     if "dp" in degrees and plan.world_size % inside == 0:
         degrees["dp"] = plan.world_size // inside

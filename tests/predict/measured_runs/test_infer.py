@@ -123,6 +123,16 @@ def embedding() -> list[dict[str, Any]]:
     ]
 
 
+def test_products_in_fewer_bits_show_by_their_kernels(tmp_path: Path) -> None:
+    kernels = [
+        {"ph": "X", "cat": "kernel", "name": name, "ts": at, "dur": time_us, "pid": 0, "tid": 7, "args": {}}
+        for name, at, time_us in (("sm90_xmma_gemm_e4m3bf16_e4m3f32", 0.0, 60.0), ("nvjet_tst_64x64", 70.0, 40.0))
+    ]
+    found = infer_config(written(tmp_path / "trace.json", kernels))
+    assert "precision: kernels of 60% of the products' time are of 8 bits by their names" in found.uncertain
+    assert found.document["plan"] == {"tp": 1, "pp": 1, "cp": 1, "dp": 1}
+
+
 def test_a_folder_holds_several_ranks(tmp_path: Path) -> None:
     for rank in (0, 1):
         written(tmp_path / f"rank{rank}.json", device_step(), distributedInfo={"rank": rank, "world_size": 2})

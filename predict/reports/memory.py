@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from predict.memory.advice import Advice, SmallestCluster
-from predict.memory.estimate import MemoryEstimate, probability_of
+from predict.memory.estimate import MemoryEstimate
 from predict.memory.peak import TERMS, PeakMoment, RankMemory
 from predict.memory.state import Unit
 from predict.reports.text import escape, fact, first_that_fits, head, own_values, stacked, table
@@ -47,7 +47,17 @@ def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> Render
             ),
         ),
         "",
-        fact("verdict", verdict_text(memory.verdict, memory.point_bytes, memory.upper_bytes, memory.capacity_bytes)),
+        fact(
+            "verdict",
+            verdict_text(
+                memory.verdict,
+                memory.fits_probability,
+                memory.point_bytes,
+                memory.upper_bytes,
+                memory.capacity_bytes,
+            ),
+        ),
+        *([fact("host", host_text(memory))] if memory.host_bytes else []),
         *([fact("turned by", turning_text(advice[0]))] if advice else []),
         fact("headroom", f"{size(left)}{'' if left >= 0 else ' (does not fit)'}"),
         fact(
@@ -71,13 +81,22 @@ def summary(memory: MemoryEstimate) -> str:
     return (
         f"{size(memory.point_bytes)} per GPU expected on pipeline rank {memory.worst.rank}, of {size(memory.capacity_bytes)}: "
         f"{memory.verdict} ({of_capacity}; {likelihood(memory.fits_probability)})"
+        + (f"; {host_text(memory)}" if memory.host_bytes else "")
     )
 
 
-def verdict_text(verdict: str, point_bytes: float, upper_bytes: float, capacity_bytes: float) -> str:
+def host_text(memory: MemoryEstimate) -> str:
+    """What lies in the host's memory, and a GPU's share of it."""
+    room = "" if memory.fits_host else " (does not fit)"
+    return f"{size(memory.host_bytes)} per GPU in the host's memory, of {size(memory.host_capacity_bytes)}{room}"
+
+
+def verdict_text(
+    verdict: str, fits_probability: float, point_bytes: float, upper_bytes: float, capacity_bytes: float
+) -> str:
     """The verdict, coloured, with its probability, the expected peak, its upper bound and the capacity."""
     return (
-        f"[bold {COLOURS[verdict]}]{verdict}[/]   {likelihood(probability_of(point_bytes, upper_bytes, capacity_bytes))}: "
+        f"[bold {COLOURS[verdict]}]{verdict}[/]   {likelihood(fits_probability)}: "
         f"{size(point_bytes)} expected, {size(upper_bytes)} at most, of {size(capacity_bytes)}"
     )
 
@@ -193,6 +212,7 @@ def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[s
         | own_values(memory.run.plan)
         | {"ranks": each_picked(memory.ranks, rank), "worst_rank": memory.worst.rank, "layers": layers}
         | picked(memory, f"buffers {VERDICT}")
+        | (picked(memory, "host_bytes host_capacity_bytes") if memory.host_bytes else {})
         | {"advice": [as_json(each) | {"cost": each.cost} for each in advice]},
     )
 
@@ -201,6 +221,12 @@ def misfit(memory: MemoryEstimate, *, point_bytes: float | None = None) -> str:
     """Why a plan does not fit, in a sentence; '' if it does. `point_bytes` replaces the expected peak of the estimate."""
     peak = memory.point_bytes if point_bytes is None else point_bytes
     too_much = peak - memory.capacity_bytes
+    if not memory.fits_host:
+        more = memory.host_bytes - memory.host_capacity_bytes
+        return (
+            f"{memory.run.name} leaves {size(memory.host_bytes)} per GPU in its host's memory, of which there are "
+            f"{size(memory.host_capacity_bytes)} ({size(more)} too much)"
+        )
     if too_much <= 0:
         return ""
     chance = f"; {likelihood(memory.fits_probability)}" if point_bytes is None and memory.verdict == "AT RISK" else ""

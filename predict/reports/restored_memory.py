@@ -52,7 +52,13 @@ def memory_report_json(
 
 def restored_lines(restored: RestoredMemory, capacity_bytes: float) -> list[str]:
     """The peak restored from a benchmark."""
-    verdict = verdict_text(restored.verdict(capacity_bytes), restored.point_bytes, restored.upper_bytes, capacity_bytes)
+    verdict = verdict_text(
+        restored.verdict(capacity_bytes),
+        restored.fits_probability(capacity_bytes),
+        restored.point_bytes,
+        restored.upper_bytes,
+        capacity_bytes,
+    )
     terms = ", ".join(f"{name.removesuffix('_bytes').replace('_', ' ')} {size(of)}" for name, of in restored.sizes())
     return [
         f"from the benchmark: {verdict}",

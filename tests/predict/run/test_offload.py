@@ -11,6 +11,7 @@ from predict.layers.layer import waiting_on_host
 from predict.memory.estimate import memory_of
 from predict.prices.kernels import operator_us
 from predict.rank.share import RankShare
+from predict.reports.memory import memory_json, misfit, summary
 from predict.run.training_run import TrainingRun
 from predict.workload.step_end import update_on_host
 from sampling.hardware.cluster import load_cluster
@@ -143,3 +144,11 @@ def test_a_host_without_room_is_out_of_memory() -> None:
     memory = memory_of(replace(run, cluster=replace(run.cluster, gpu=little)))
     assert memory.host_bytes > 700 * GIB > memory.host_capacity_bytes
     assert memory.verdict == "OOM" and not memory.feasible and memory.fits_probability == 0
+    assert "in its host's memory" in misfit(memory)
+
+
+def test_the_hosts_share_is_reported_where_something_lies_there() -> None:
+    away, plain = memory_of(run_of(**ZERO_OFFLOAD)), memory_of(run_of())
+    assert "in the host's memory" in summary(away) and "host" not in summary(plain)
+    assert memory_json(away)["host_bytes"] == away.host_bytes
+    assert "host_bytes" not in memory_json(plain)

@@ -70,8 +70,17 @@ class Mixture(Experts, FeedForward):
     NAME: ClassVar[str] = "experts"
 
     def matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
-        """The router, which every rank holds whole, the shared experts and their gate."""
-        return (*self.routers(model), *self.shared_matrices(model))
+        """The router and the ways to a compressed width, which every rank holds whole, the shared experts and their gate."""
+        return (*self.routers(model), *self.latent_matrices(model), *self.shared_matrices(model))
+
+    def latent_matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        """The ways of a token to its experts' compressed width and back."""
+        if not self.latent:
+            return ()
+        return (
+            Matrix(product="latent_down", name="fc1_latent_proj", outputs=self.latent, inputs=model.hidden),
+            Matrix(product="latent_up", name="fc2_latent_proj", outputs=model.hidden, inputs=self.latent),
+        )
 
     def routers(self, model: ModelSpec) -> tuple[Matrix, ...]:
         router = Matrix(
@@ -86,7 +95,7 @@ class Mixture(Experts, FeedForward):
         return mlp_matrices(hidden=model.hidden, width=self.shared_ffn, gated=self.gated)
 
     def expert_matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
-        return mlp_matrices(hidden=model.hidden, width=self.ffn, gated=self.gated, bias=self.bias)
+        return mlp_matrices(hidden=self.width_of(model), width=self.ffn, gated=self.gated, bias=self.bias)
 
     def elements_per_token(self, model: ModelSpec) -> int:
         routed = self.topk * sum(matrix.elements for matrix in self.expert_matrices(model))
@@ -106,21 +115,23 @@ class Mixture(Experts, FeedForward):
 
         A rank routes its own rows; after the exchange it holds as many on average, gathered over etp.
         """
-        plan, hidden, dtype = rank.plan, rank.model.hidden, rank.dtype
+        plan, dtype = rank.plan, rank.dtype
         # with tp > 1 each rank routes its share of the sequence, as Megatron asks for
         own_rows = rank.tokens // plan.tp
         routed: dict[str, Any] = {
             "dtype": dtype,
             "tokens": own_rows,
-            "hidden": hidden,
+            "hidden": rank.model.hidden,
             "topk": self.topk,
             "experts": self.count,
         }
         router = Router(**routed, product=rank.execution.router_product)
         fused = rank.execution.fuse_permute
-        permuted = (Permute(**routed, fused=fused), 1), (Unpermute(**routed, fused=fused), 1)
+        moved = routed | {"hidden": self.width_of(rank.model)}
+        permuted = (Permute(**moved, fused=fused), 1), (Unpermute(**moved, fused=fused), 1)
         return (
             Module(name="router", works=((router, 1),), part_of="moe"),
+            *_compressing(rank, self, own_rows),
             Module(name="permute", works=permuted, part_of="moe"),
             *_expert_modules(rank, self, own_rows),
             *_shared(rank, self),
@@ -141,6 +152,7 @@ class Mixture(Experts, FeedForward):
             *normed_input(sizes, "router", is_module=True, shares_input=shares_input, not_only_products=True),
             _saved_of_router(sizes, self, own_rows),
             *_saved_of_routed(sizes, self, own_rows, rows),
+            *_saved_of_latent(sizes, self, own_rows),
             *_saved_of_shared(sizes, self),
         )
 
@@ -175,7 +187,7 @@ class Mixture(Experts, FeedForward):
         if share.dispatch == "deepep":
             yield from _by_deepep(share, self, -(-tokens // share.tp))
             return
-        size = DTYPE_BYTES[share.activations] * tokens * share.dp * share.model.hidden
+        size = DTYPE_BYTES[share.activations] * tokens * share.dp * self.width_of(share.model)
         # GPUs of a tensor-parallel group are neighbours, and each exchanges with its counterparts of the other replicas
         per_node = min(share.dp, max(1, share.gpus_per_node // share.tp))
         for kind in (AllGather, ReduceScatter):
@@ -195,7 +207,7 @@ def _by_deepep(share: ServerShare, experts: Mixture, tokens: int) -> Iterator[To
     in_16_bits = float(DTYPE_BYTES[share.activations])
     there = DISPATCHED_FP8_BYTES if share.expert_products.dtype == "fp8" else in_16_bits
     for element_bytes in (there, in_16_bits):
-        size = element_bytes * tokens * share.model.hidden * share.expert_load
+        size = element_bytes * tokens * experts.width_of(share.model) * share.expert_load
         yield TokenExchange(
             size_bytes=round(size * inside), away_bytes=round(size * away), ranks=ranks, ranks_per_node=in_node
         )
@@ -207,6 +219,13 @@ def expert_rows(rank: RankShare, experts: Experts) -> int:
     own_rows = rank.tokens // rank.plan.tp
     busiest = busiest_rank(rank.execution.expert_load, experts, rank.plan.ep)
     return round(own_rows * experts.topk * rank.plan.etp * busiest)
+
+
+def _compressing(rank: RankShare, experts: Mixture, own_rows: int) -> tuple[Module, ...]:
+    """The products to the experts' compressed width and back, of the rows that a rank routes."""
+    products = products_on_rank(experts.latent_matrices(rank.model), rank.plan.tp)
+    works = tuple((rank.gemm(*shape, m=own_rows), 1) for shape in products.values())
+    return (Module(name="latent", works=works, part_of="moe"),) if works else ()
 
 
 def _expert_modules(rank: RankShare, experts: Mixture, own_rows: int) -> tuple[Module, ...]:
@@ -244,7 +263,7 @@ def _expert_modules(rank: RankShare, experts: Mixture, own_rows: int) -> tuple[M
             part_of="moe",
         ),
         Module(name="moe", works=(product(*products["down"]), *_biases(rank, experts, rows))),
-        *_sorted_chunks(rank, groups, rows),
+        *_sorted_chunks(rank, experts, groups, rows),
     )
 
 
@@ -280,7 +299,7 @@ def _biases(rank: RankShare, experts: Mixture, rows: int) -> Works:
     concatenation (Megatron-LM, moe/experts.py, `_apply_bias`), all but the first read in fp32, as the routing weights are."""
     if not experts.bias:
         return ()
-    elements = rows * rank.model.hidden
+    elements = rows * experts.width_of(rank.model)
     if _fused(rank):
         return _passes(rank, round(FUSED_BIAS_TENSORS * rank.item_bytes * elements))
     return _passes(rank, BIAS_BYTES * elements, slowdown=PLACED)
@@ -290,14 +309,14 @@ def _passes(rank: RankShare, size_bytes: int, *, slowdown: float = 1.0) -> Works
     return ((Stream(dtype=rank.dtype, size_bytes=size_bytes), slowdown),)
 
 
-def _sorted_chunks(rank: RankShare, groups: int, rows: int) -> tuple[Module, ...]:
+def _sorted_chunks(rank: RankShare, experts: Mixture, groups: int, rows: int) -> tuple[Module, ...]:
     """After NCCL's exchange, rows that lie by sender are sorted by expert, and back (Megatron-LM, `sort_chunks_by_idxs`)."""
     if rank.execution.dispatch != "alltoall" or rank.plan.ep == 1 or groups == 1:
         return ()
     sort = Permute(
         dtype=rank.dtype,
         tokens=rows,
-        hidden=rank.model.hidden,
+        hidden=experts.width_of(rank.model),
         topk=1,
         experts=groups,
         fused=rank.execution.fuse_permute,
@@ -308,7 +327,7 @@ def _sorted_chunks(rank: RankShare, groups: int, rows: int) -> tuple[Module, ...
 def _exchanges(rank: RankShare, experts: Mixture, own_rows: int, busiest: float) -> tuple[Exchange, ...]:
     """Tokens to their experts and back; each over ep, then gathered and summed over etp."""
     etp = rank.groups.etp
-    size = rank.item_bytes * round(own_rows * experts.topk * busiest) * rank.model.hidden
+    size = rank.item_bytes * round(own_rows * experts.topk * busiest) * experts.width_of(rank.model)
     there, back = _dispatch(rank, experts, own_rows * busiest)
     gathered, summed = etp.all_gather(size * etp.ranks), etp.reduce_scatter(size * etp.ranks)
     share, hidden_by = _hiding(rank)
@@ -333,9 +352,9 @@ def _dispatch(rank: RankShare, experts: Mixture, tokens: float) -> tuple[Calls, 
     """The exchange there and back over ep, of `tokens` per rank in 16 bits: Megatron-Core dispatches before it quantises
     (fused_a2a.py: Hybrid-EP "does not support fp8 dispatch")."""
     ep, kind = rank.groups.ep, rank.execution.dispatch
-    size = rank.item_bytes * rank.model.hidden * tokens
+    size = rank.item_bytes * experts.width_of(rank.model) * tokens
     if kind == "alltoall":
-        calls = ep.all_to_all(rank.item_bytes * rank.model.hidden * round(tokens * experts.topk))
+        calls = ep.all_to_all(rank.item_bytes * experts.width_of(rank.model) * round(tokens * experts.topk))
         return calls, calls
     if kind == "allgather":
         return ep.all_gather(size * ep.ranks), ep.reduce_scatter(size * ep.ranks)
@@ -398,7 +417,7 @@ def _saved_of_routed(sizes: Sizes, experts: Mixture, own_rows: float, rows: floa
     offsets = 0.0 if weighted else FP32 * experts.count / plan.ep
     maps = INDEX * own_rows * experts.topk if weighted else 3 * INDEX * rows
     weight_item = FP32 if weighted or _grouped_router(sizes) else item
-    tensor = rows * sizes.hidden
+    tensor = rows * experts.width_of(sizes.model)
     moved = tensor * (item if weighted else weight_item)
     width = experts.ffn // plan.etp
     return (
@@ -433,6 +452,14 @@ def _saved_of_routed(sizes: Sizes, experts: Mixture, own_rows: float, rows: floa
             in_backward=2 * moved,
         ),
     )
+
+
+def _saved_of_latent(sizes: Sizes, experts: Mixture, own_rows: float) -> Saved:
+    """The input of the way back from a compressed width; the way there reads the router's."""
+    if not experts.latent:
+        return ()
+    kept = sizes.item * own_rows * experts.latent
+    return (SavedTensors(component="experts", kept=kept, if_recomputed=MOE, input_of=("latent_up",)),)
 
 
 def _saved_of_shared(sizes: Sizes, experts: Mixture) -> Saved:

@@ -220,7 +220,8 @@ def _layer_parts(spec: ModelSpec, kind: LayerKind, sequences: Sequences) -> Iter
         return
     router, *gate = feed_forward.routers(spec)
     yield "router", 2 * tokens * router.elements
-    yield "expert_feed_forward", 2 * tokens * feed_forward.topk * _elements(feed_forward.expert_matrices(spec))
+    routed = feed_forward.topk * _elements(feed_forward.expert_matrices(spec))
+    yield "expert_feed_forward", 2 * tokens * (routed + _elements(feed_forward.latent_matrices(spec)))
     if feed_forward.shared_ffn:
         yield "shared_expert", 2 * tokens * _elements([*feed_forward.shared_matrices(spec), *gate])
 
@@ -341,8 +342,13 @@ def _feed_forward(spec: ModelSpec) -> int:
     sparse = sum(kind.sparse for kind in kinds)
     matrices = 3 if spec.gated else 2
     widths = (sum(kind.has_feed_forward for kind in kinds) - sparse) * spec.ffn
-    if spec.experts is not None:
-        widths += sparse * (spec.experts.topk * spec.experts.ffn + spec.experts.shared_ffn)
+    experts = spec.experts
+    if experts is None:
+        return matrices * spec.hidden * widths
+    if experts.latent:
+        of_layer = matrices * experts.topk * experts.ffn * experts.latent + 2 * spec.hidden * experts.latent
+        return matrices * spec.hidden * (widths + sparse * experts.shared_ffn) + sparse * of_layer
+    widths += sparse * (experts.topk * experts.ffn + experts.shared_ffn)
     return matrices * spec.hidden * widths
 
 

@@ -213,6 +213,12 @@ class Experts(FeedForwardShape):
     """Groups of experts in order; the router first chooses some of them (`n_group` of DeepSeek's config.json)."""
     topk_groups: int = 1
     """Groups that each token's experts come from (`topk_group`)."""
+    latent: int = 0
+    """Width to which a token is compressed on its way to its experts, as in Nemotron 3 Super; 0 where they see it whole."""
+
+    def width_of(self, model: ModelSpec) -> int:
+        """Width of what routed experts read and write."""
+        return self.latent or model.hidden
 
     @property
     def into(self) -> int:

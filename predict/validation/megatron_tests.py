@@ -44,7 +44,9 @@ def run_of(row: PublishedRow) -> TrainingRun:
     if row.fault:
         raise NotExpressibleError(row.fault)
     if row.text("kind") == "hybrid":
-        raise NotExpressibleError("kind: hybrid: Mamba layers are not modelled")
+        raise NotExpressibleError(
+            "kind: hybrid: the table states neither the sizes of its Mamba layers nor their pattern"
+        )
     precision, recipe = precision_of(row)
     execution = _execution(row) | ({"fp8_recipe": row.text("fp8_recipe") or recipe} if precision == "fp8" else {})
     model = _model(row)

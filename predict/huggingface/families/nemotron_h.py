@@ -44,6 +44,7 @@ FAMILIES: Mapping[str, Family] = {
             "experts.topk": size("num_experts_per_tok", default=2, nullable=True, minimum=0),
             "experts.ffn": size("moe_intermediate_size", default=7688, nullable=True),
             "experts.shared_ffn": size("moe_shared_expert_intermediate_size", default=7688, nullable=True, minimum=0),
+            "experts.latent": size("moe_latent_size", required=False, nullable=True),
             "mtp_layers": size("num_nextn_predict_layers", default=0, minimum=0, maximum=MOST_PREDICTED_AHEAD),
         },
         fixed={"gated": False, "norm": "rms", "rope": False, "no_positions": True, "scales_in_fp32": True},

@@ -16,6 +16,9 @@ from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.blocks import single
 from predict.rank.share import RankShare
 from predict.run.model_flops import model_flops_per_token
+from sampling.operators.experts import GroupedGemm
+from sampling.operators.gemm import Gemm
+from sampling.operators.routing import Permute
 from tests.predict.layers.saved_bytes import BF16, saved_bytes
 from tests.predict.memory.counted_layers import PROFILES
 from tests.predict.workload.parallel_runs import flops, layer_of, made, spec
@@ -164,6 +167,17 @@ def test_a_run_of_a_hybrid_does_its_flops_within_what_chunks_add() -> None:
     assert done == pytest.approx(4096 * layers, rel=0.05)
 
 
+def test_experts_of_a_compressed_width_exchange_and_multiply_no_more_than_that() -> None:
+    model = spec("nemotron3-super-120b-a12b")
+    place = model.kinds().index(LayerKind(mixer="none", sparse=True))
+    calls = [call.call for call in layer_of(made(model, plan__dp=4, plan__ep=4), place).forward.calls]
+    grouped = [call for call in calls if isinstance(call, GroupedGemm)]
+    assert {(call.n, call.k) for call in grouped} == {(2688, 1024), (1024, 2688)}
+    assert [call.hidden for call in calls if isinstance(call, Permute)][:1] == [1024]
+    ways = [(call.n, call.k) for call in calls if isinstance(call, Gemm)]
+    assert (1024, 4096) in ways and (4096, 1024) in ways
+
+
 @pytest.mark.parametrize("tp", [2, 8])
 def test_tensor_ranks_split_heads_and_share_groups(tp: int) -> None:
     model = spec("nemotron-h-8b")
@@ -178,7 +192,7 @@ def test_tensor_ranks_split_heads_and_share_groups(tp: int) -> None:
         ({"layers_block_type": ["mamba", "mixer"]}, "layers_block_type: 'mixer' is not modelled here"),
         ({"layers_block_type": 3}, "layers_block_type: 3 is not a list"),
         ({"num_hidden_layers": 7}, "4 blocks for the 7 layers"),
-        ({"moe_latent_size": 12}, "experts of a compressed width"),
+        ({"mamba_proj_bias": True}, "a bias on the products of Mamba"),
         ({"use_bias": True}, "a bias on every product"),
     ],
 )

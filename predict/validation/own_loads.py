@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from predict.measurement.requirements import require_servable
@@ -53,6 +53,11 @@ class OwnLoad:
         """Largest over smallest round, less 1."""
         each = self._each(figure)
         return max(each) / min(each) - 1
+
+    @property
+    def accepted_shares(self) -> list[float]:
+        """Share of drafts that were accepted up to each position, over rounds; empty without drafts."""
+        return [fmean(each) for each in zip(*(one.accepted_shares for one in self.served), strict=True)]
 
     def _beside(self, figure: str, times_us: Sequence[float]) -> Compared:
         outcome = self.predicted
@@ -158,4 +163,5 @@ def _row(one: OwnLoad) -> dict[str, Any]:
         "spread": {figure: one.spread(figure) for figure in FIGURES},
         "covered": compared["e2e"].covered,
         "waited_s": sum(each.waited_s for each in one.served),
+        **({"accepted_shares": one.accepted_shares} if one.accepted_shares else {}),
     }

@@ -269,7 +269,7 @@ def server_columns(first: ServerAnswer) -> Columns[ServerAnswer]:
     """Those of servers: objectives and money where the first has them, as then all have."""
     cost = carried_cost(first)
     return (
-        Column(heading="GPUs", value=lambda found: found.server.run.server.placement.gpus),
+        Column(heading="GPUs", value=lambda found: found.server.run.gpus),
         Column(
             key="requests_at_once", heading="at once", value=lambda found: found.server.at_once, write="{:,}".format
         ),

@@ -16,6 +16,7 @@ from predict.plan_search.serving import KIND, ORDERS, carried
 from predict.plan_search.sweep import SweptRows, swept_space
 from predict.plan_search.ties import REPEATS
 from predict.plan_search.varied import opened
+from predict.reports.search_columns import server_columns
 from predict.serving.coefficients import coefficients_json, shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadedServer
@@ -151,3 +152,10 @@ def test_commands_sweep_search_and_compare(tmp_path: Path, command: Command) -> 
         assert "own.json is for the model formula, not kernels" in command.refused(
             *asked, "--coefficients", str(own), "--model", "kernels"
         )
+
+
+def test_the_gpus_of_a_row_are_those_of_all_replicas() -> None:
+    settings = [*SMALL, "load.duration_s=5", "fleet.replicas=3", "placement.tp=2"]
+    found = predict.serving_answer(CONFIG, settings, model="formula")
+    gpus = next(column for column in server_columns(found) if column.heading == "GPUs")
+    assert gpus.value(found) == 6

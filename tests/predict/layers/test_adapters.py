@@ -30,6 +30,7 @@ from predict.run.training_run import TrainingRun
 from predict.workload.layer import LayerBlocks, head_blocks, layer_blocks
 from predict.workload.step_end import trained_end_weights_of
 from sampling.call import Counted
+from sampling.errors import ConfigError
 from sampling.operators.dequantise import STORED_BYTES, Dequantise
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.gemm import Gemm
@@ -119,6 +120,12 @@ def test_a_larger_rank_takes_longer() -> None:
 def test_nothing_is_trained_beside_all_weights() -> None:
     assert not Adapters().are_trained
     assert adapters_of(made("llama3-70b", 2), LayerKind()) == ()
+
+
+def test_keys_of_adapters_without_their_kind_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"adapters\.kind: missing, so that rank, targets would change nothing"):
+        made("llama3-70b", 2, adapters__rank=8, adapters__targets="qkv")
+    assert not made("llama3-70b", 2, adapters__kind="none", adapters__rank=8).adapters.are_trained
 
 
 def test_a_target_is_a_matrix_of_the_model() -> None:

@@ -109,6 +109,8 @@ def test_a_checkpoint_has_weights_and_optimizer_state_once_and_adapters_are_load
     adapted = made("llama3-70b", adapters__kind="lora", adapters__rank=16)
     assert checkpoint_bytes(adapted) < checkpoint_bytes(run) / 100
     assert loaded_bytes(run) == checkpoint_bytes(run)
+    assert loaded_bytes(adapted) == checkpoint_bytes(adapted) + 2 * adapted.model.parameters
+    assert loaded_bytes(run) == checkpoint_bytes(run)
     assert loaded_bytes(adapted) == checkpoint_bytes(adapted) + 2 * run.model.parameters
 
 

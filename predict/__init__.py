@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from predict.config.document import Config
     from predict.convert.import_files import import_config
     from predict.convert.launch import launch_arguments
+    from predict.diagnosis import diagnose
     from predict.explorer.server import explore
     from predict.ledger.books import step_ledger
     from predict.ledger.training_cost import days
@@ -72,6 +73,7 @@ __all__ = [
     "compare",
     "days",
     "default_config",
+    "diagnose",
     "doctor",
     "estimate",
     "estimate_as_scheduled",
@@ -118,6 +120,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "predict.cli.schema": ("schema",),
     "predict.convert.import_files": ("import_config",),
     "predict.convert.launch": ("launch_arguments",),
+    "predict.diagnosis": ("diagnose",),
     "predict.explorer.server": ("explore",),
     "predict.ledger.books": ("step_ledger",),
     "predict.ledger.training_cost": ("days",),

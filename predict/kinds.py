@@ -241,6 +241,14 @@ class Kind(ABC, Generic[Run, Predicted]):
     def switched(self, run: Run) -> Iterator[Setting]:
         """The settings of a run whose other values may be worthwhile."""
 
+    def companions(self, run: Run, path: str, value: Any) -> Values:
+        """Another value of a run's setting, with the settings that have to change with it."""
+        return {path: value}
+
+    def fits_probability(self, predicted: Predicted) -> float | None:
+        """The probability that a prediction's memory fits; None where none is known."""
+        return None
+
     def misfit(self, predicted: Predicted) -> str:
         """The reason why a prediction cannot be chosen; '' for one that can."""
         return ""

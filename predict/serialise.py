@@ -65,6 +65,7 @@ FORMATS: Mapping[str, Format] = {
     "rl-ledger": FIRST,
     "rl-memory": FIRST,
     "doctor": FIRST,
+    "diagnose": FIRST,
     "explain": FIRST,
     "export": FIRST,
     "few-shot": FIRST,

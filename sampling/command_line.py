@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import select
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sampling.errors import UserError
 from sampling.extras import naming_extras
@@ -28,8 +29,13 @@ OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted") -> int:
-    """The exit code of a command's `work`, which parses its arguments too; an error of the user's goes to stderr.
+WIDTH_VARIABLE = "STEPTIME_WIDTH"
+"""Variable of the environment with the columns of an answer, in place of the terminal's."""
+
+
+def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted", as_json: bool = False) -> int:
+    """The exit code of a command's `work`, which parses its arguments too; an error of the user's goes to stderr, and with `as_json` to
+    stdout as JSON too, where a program looks for the result.
 
     `interrupted` is what Ctrl-C leaves behind, in words; '' for a process whose parent says it.
     """
@@ -41,6 +47,8 @@ def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted") -
                 return work()
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
+            if as_json:
+                print(json.dumps(error_json(error), indent=1))
             return error.exit_code
         except KeyboardInterrupt:
             if interrupted:
@@ -64,6 +72,14 @@ def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted") -
         return UserError.exit_code
 
 
+def error_json(error: UserError) -> dict[str, Any]:
+    """An error of the user's as JSON: its kind, each of its faults, and the exit code."""
+    return {
+        "version": 1,
+        "error": {"kind": type(error).__name__, "faults": str(error).split("\n"), "exit_code": error.exit_code},
+    }
+
+
 def console(*, piped_width: int) -> Console:
     """A console on stdout: coloured in a terminal, plain and `piped_width` columns wide in a pipe or file."""
     from rich.console import Console
@@ -73,7 +89,9 @@ def console(*, piped_width: int) -> Console:
             """Leave a closed stdout to `exit_code_of`; rich would exit with 1."""
             raise  # noqa: PLE0704  (it is called while the error is handled)
 
-    return PipedConsole(width=None if sys.stdout.isatty() else piped_width, highlight=False)
+    given = os.environ.get(WIDTH_VARIABLE, "")
+    width = int(given) if given.isdecimal() and int(given) else None if sys.stdout.isatty() else piped_width
+    return PipedConsole(width=width, highlight=False)
 
 
 def _stdout_is_closed() -> bool:

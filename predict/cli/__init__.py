@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 from predict.cli.arguments import Parser
 from predict.cli.table import COMMANDS, Command
-from sampling.command_line import exit_code_of
+from sampling.command_line import WIDTH_VARIABLE, exit_code_of
 from sampling.errors import UserError
 from sampling.files.places import DATA_VARIABLE
 
@@ -31,6 +32,7 @@ examples:
   predict sweep configs/runs/llama3-70b-64xh100.yml --vary batch.micro=1,2,4   what if
   predict doctor                                 what is installed, and what is stale
 """
+LEAST_WIDTH = 40
 
 
 class _Version(argparse.Action):
@@ -43,6 +45,16 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Completion(argparse.Action):
+    """The option --completion, which prints a shell's script."""
+
+    def __call__(self, own: argparse.ArgumentParser, namespace: object, value: Any, *_: object) -> None:
+        from predict.cli.completion import completion
+
+        print(completion(value, parser()), end="")
+        own.exit()
+
+
 def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The parser of a command line: of the commands that `words` name, with their options; of all without `words`."""
     predict = Parser(
@@ -52,6 +64,12 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     predict.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    predict.add_argument(
+        "--completion",
+        action=_Completion,
+        choices=("bash", "zsh", "fish"),
+        help='print a script for tab completion and exit; load it with: eval "$(predict --completion bash)"',
+    )
     subcommands = predict.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         own = subcommands.add_parser(
@@ -68,6 +86,9 @@ def _complete(parser: argparse.ArgumentParser, command: Command) -> None:
     parser.description = getattr(module, "DESCRIPTION", f"{command.purpose[0].upper()}{command.purpose[1:]}.")
     parser.epilog = module.EXAMPLES
     module.add_options(parser)
+    parser.add_argument(
+        "--width", type=int, metavar="N", help="columns of the answer (default: the terminal's, 140 in a pipe)"
+    )
     parser.set_defaults(run=module.run)
 
 
@@ -83,6 +104,15 @@ def use_data(options: argparse.Namespace) -> None:
     os.environ[DATA_VARIABLE] = str(folder.absolute())
 
 
+def use_width(options: argparse.Namespace) -> None:
+    """Make --width, where it was given, the columns of every answer of this process."""
+    if options.width is None:
+        return
+    if options.width < LEAST_WIDTH:
+        raise UserError(f"--width: {options.width} columns are too few for a table; give {LEAST_WIDTH} or more")
+    os.environ[WIDTH_VARIABLE] = str(options.width)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     if isinstance(sys.stdout, TextIOWrapper):
@@ -93,7 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         named = [word for word in words if not word.startswith("-")][:1]
         options = parser(named).parse_args(words)
         use_data(options)
+        use_width(options)
         options.run(options)
         return 0
 
-    return exit_code_of(work)
+    return exit_code_of(work, as_json="--json" in words)

@@ -39,6 +39,7 @@ class Parser(argparse.ArgumentParser):
             namespace, unknown = super().parse_known_args(words, namespace)
         except argparse.ArgumentError as error:
             self._faults.append(str(error))
+        unknown = self._taken_behind_options(namespace, unknown)
         below_zero = dict(_below_zero(self._faults, words))
         faults = [below_zero.get(fault) or fault + _nearest_choice(fault) for fault in self._faults]
         taken = {value for value in words if BELOW_ZERO.fullmatch(value)} if below_zero else set()
@@ -50,6 +51,16 @@ class Parser(argparse.ArgumentParser):
         if faults:
             super().error("\n".join(faults))
         return namespace, []
+
+    def _taken_behind_options(self, namespace: Any, unknown: list[str]) -> list[str]:
+        """The unknown words without operands that stand behind an option, as in `compare a.yml --json b.yml`, which argparse does not take for
+        more of the operand before it."""
+        several = [each for each in self._get_positional_actions() if each.nargs == argparse.ONE_OR_MORE]
+        taken = getattr(namespace, several[0].dest, None) if len(several) == 1 else None
+        if taken is None or any(word.startswith("-") for word in unknown):
+            return unknown
+        taken += [self._get_value(several[0], word) for word in unknown]
+        return []
 
     def error(self, message: str) -> NoReturn:
         """A fault that argparse finds: a missing operand is kept, so that what follows is looked at; another one ends the parsing."""

@@ -9,7 +9,8 @@ from predict.cli.options import add_data, add_json, add_overrides, given, log, p
 from predict.measured_runs.job_records import MeasuredJob, measured_job, record_job
 from predict.measured_runs.record import KeptRecord, record
 from predict.measured_runs.records import id_of, outlier_reasons, past_date, records, remove
-from predict.serialise import version_of, versioned
+from predict.reports.diagnosis import verdict_line
+from predict.serialise import picked, version_of, versioned
 from sampling.errors import Checks, UserError
 from sampling.files.schema import keys_of
 from sampling.number_text import duration, signed_percent
@@ -101,12 +102,14 @@ def _keep_job(options: argparse.Namespace, measured: MeasuredJob) -> None:
 def _print(options: argparse.Namespace, kept: KeptRecord) -> None:
     one, place, new = kept.record, kept.file, kept.new
     if options.json:
-        print_json({"version": version_of("record"), "file": str(place), "new": new, **asdict(one)})
+        judged = picked(kept.judgement, "verdict normal_probability")
+        print_json({"version": version_of("record"), "file": str(place), "new": new, **asdict(one), **judged})
     else:
         print(
             f"{one.run} on {one.cluster}, {one.date[:10]}: measured {duration(one.measured.step_us)}, predicted "
             f"{duration(one.predicted.median_us)} (error {signed_percent(one.error)}{'' if one.covered else ', outside its interval'})"
         )
+        print(verdict_line(kept.judgement))
     if kept.doubt and new:
         found = dict(records(one.cluster, log))
         stands = dict(zip(found, outlier_reasons([*found.values()]), strict=True))[place]

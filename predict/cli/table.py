@@ -61,6 +61,7 @@ COMMANDS = (
     Command("serving-fit", "fit a step model to measured serving runs", (SERVING,)),
     Command("rl-step", "predict one step of reinforcement learning", (RL,)),
     Command("calibrate", "fit a few bounded terms to measured runs of a cluster", (TRAINING,)),
+    Command("diagnose", "is this run normal, and which changes help most: from a script, a log, a trace", (TRAINING,)),
     Command("explain", "compare a prediction with a profile of the run, and say what differs", (TRAINING,)),
     Command("what-if", "replay a traced step under another plan, or with a faster kernel or link", (TRAINING,)),
     Command("record", "keep a measured run of a cluster", (TRAINING,)),

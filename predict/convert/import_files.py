@@ -15,6 +15,7 @@ from predict.convert.arguments import Arguments
 from predict.convert.megatron import FLASH, FLASH_OF, OLDER_FLASH
 from predict.convert.sources import (
     PYTHON,
+    YAML,
     NotReadableError,
     document_of,
     known_tools,
@@ -22,6 +23,7 @@ from predict.convert.sources import (
     sources_of_text,
     text_of,
 )
+from predict.convert.spelling import Dialect
 from predict.convert.tool import ForeignFile, Reading, Source, read_with
 from predict.convert.tools import tool_of
 from predict.kinds import KINDS, RL, SERVING, TRAINING, kind_of
@@ -72,6 +74,20 @@ def _faulty(problem: str) -> ForeignFile:
     return ForeignFile(faults=[Fault(path="", problem=problem)])
 
 
+OWN_SECTIONS = ("model", "cluster", "plan", "batch", "execution", "precision")
+
+
+def is_run_config(path: Path) -> bool:
+    """Whether a file is a config of this project, however faulty, rather than another tool's; a file that is not there is taken for one."""
+    try:
+        document = document_of(path)
+    except NotReadableError:
+        return path.suffix.lower() in YAML
+    return document is not None and (
+        bool(_not_foreign(document)) or sum(section in document for section in OWN_SECTIONS) > 1
+    )
+
+
 def _not_foreign(document: Mapping[Any, Any]) -> str:
     """Why a document is one of ours; empty for another tool's."""
     if all(section in document for section in REQUIRED_SECTIONS):
@@ -105,6 +121,8 @@ class ImportedConfig:
     """Settings of the files that change nothing here: name → value, as written."""
     accepted: Mapping[str, str]
     """Settings that change time or memory and that are left out, as the caller accepts."""
+    dialects: tuple[Dialect, ...] = ()
+    """The tools of the files, each with the form in which it has them."""
 
 
 def import_config(
@@ -142,6 +160,7 @@ def import_config(
         notes=tuple(dict.fromkeys(note for each in read for note in each.notes)),
         not_read={name: shown(value) for each in read for name, value in each.not_read.items()},
         accepted={name: shown(value) for each in read for name, value in each.accepted.items()},
+        dialects=tuple(Dialect(tool=each.tool, form=each.form) for each in read if each.tool),
     )
 
 

@@ -16,6 +16,7 @@ from predict.convert import megatron_script as text
 from predict.convert.arguments import LaunchArguments, Statement
 from predict.convert.megatron import LOCAL_LAYERS, write_execution, write_plan
 from predict.convert.megatron_model import write_model, write_numerics
+from predict.convert.tool import flat
 from predict.run.frameworks import ON_GPUS
 from predict.run.lengths import require_one_length
 from predict.run.plan import BEST
@@ -112,6 +113,22 @@ def _deepspeed(run: TrainingRun) -> LaunchArguments:
     script = text.script(run, arguments, _as_notes(notes), program="pretrain_gpt.py")
     files = {f"{run.name}.deepspeed.sh": script, deepspeed.CONFIG_FILE: deepspeed.config(run)}
     return LaunchArguments(tool="deepspeed", files=files, not_expressed=notes)
+
+
+def stated(run: TrainingRun, tool: str) -> Statement:
+    """The arguments of a run by their names in a tool, and the key paths that they express; `tool` is a key of TOOLS."""
+    if tool == "torchtitan":
+        statement = Statement(tool=tool)
+        torchtitan.write(run, statement)
+        return statement
+    statement = _megatron_statement(run, tool)
+    if tool == "nemo":
+        refuse_lacking(run, statement)
+        return replace(statement, arguments=overrides(run, statement.arguments))
+    if tool == "deepspeed":
+        of_script = deepspeed.arguments(run, statement)
+        return replace(statement, arguments=of_script | flat(json.loads(deepspeed.config(run))))
+    return statement
 
 
 def _megatron_statement(run: TrainingRun, tool: str) -> Statement:

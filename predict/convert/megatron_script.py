@@ -34,7 +34,7 @@ def script(run: TrainingRun, arguments: Mapping[str, Any], notes: Sequence[str],
     """A shell script that launches `program` on the run's nodes with the arguments; `notes` come first, as comments."""
     nodes, per_node = run.cluster.nodes, run.cluster.gpus_per_node
     comments = [f"# {line}" for note in notes for line in note.splitlines()]
-    flags = [f"    {' '.join(_flag(name, value))}" for name, value in arguments.items()]
+    flags = [f"    {' '.join(flag_words(name, value))}" for name, value in arguments.items()]
     lines = [
         "#!/usr/bin/env bash",
         f"# {run.name} on {nodes} x {per_node} {run.cluster.gpu.name}; add your data, tokenizer and optimizer's schedule",
@@ -47,7 +47,8 @@ def script(run: TrainingRun, arguments: Mapping[str, Any], notes: Sequence[str],
     return "\n".join(lines) + "\n"
 
 
-def _flag(name: str, value: Any) -> list[str]:
+def flag_words(name: str, value: Any) -> list[str]:
+    """The words of an argument on a command line: its flag, and its values where it is no switch."""
     flag = f"--{name if name in WITH_UNDERSCORE else name.replace('_', '-')}"
     if value is True:
         return [flag]

@@ -80,6 +80,10 @@ class Tool:
     """Pattern of keys that change time or memory in a way that is not modelled → why; a text is neutral when it is off."""
     switches: frozenset[str] = frozenset()
     """Arguments of its command line that take no value."""
+    table: tuple[Read, ...] = ()
+    """Keys that are read and written one by one, for naming a change in the tool's words."""
+    writes: str = ""
+    """The tool of `predict.convert.launch` whose arguments are its own; empty for one that `table` alone writes."""
     all_known: bool = False
     """Whether a key in none of these lists is harmless: for tools whose every other key was looked through."""
 
@@ -107,6 +111,10 @@ class ForeignFile:
     """Keys that change nothing here."""
     accepted: Mapping[str, Any] = field(default_factory=dict)
     """Keys that change time or memory, and that the user accepts as not read."""
+    tool: Tool | None = None
+    """The tool whose file it is; None for one that could not be read."""
+    form: str = ""
+    """The form of its source."""
 
 
 def read_with(tool: Tool, reading: Reading, accepted: Iterable[str] = ()) -> ForeignFile:
@@ -129,7 +137,13 @@ def read_with(tool: Tool, reading: Reading, accepted: Iterable[str] = ()) -> For
             faults.append(Fault(path=name, problem=f"{shown(value)}: {why}; {ACCEPT} {name} reads the rest without it"))
     notes = [f"{name}: {shown(value)} is left out, as {ACCEPT} asks" for name, value in taken.items()]
     return ForeignFile(
-        sections=sections, faults=faults, notes=[*given.notes, *notes], not_read=harmless, accepted=taken
+        sections=sections,
+        faults=faults,
+        notes=[*given.notes, *notes],
+        not_read=harmless,
+        accepted=taken,
+        tool=tool,
+        form=reading.source.form,
     )
 
 
@@ -157,7 +171,14 @@ class Read:
     """One key path of a config, and its value by the arguments; None leaves it to its default."""
 
     path: str
-    value: Callable[[Arguments], Any]
+    value: Callable[[Arguments], Any] = lambda given: None
+    write: Callable[[Any], Mapping[str, Any] | None] = lambda value: None
+    """The tool's keys for a value; None for a value that they do not express."""
+
+
+def written(path: str, write: Callable[[Any], Mapping[str, Any] | None]) -> Read:
+    """A key path that the tool's reader reads together with others, for writing alone."""
+    return Read(path=path, write=write)
 
 
 def count(path: str, *names: str, usual: int | None = None) -> Read:
@@ -167,7 +188,7 @@ def count(path: str, *names: str, usual: int | None = None) -> Read:
         found = [number for name in names if name in given.values and (number := given.count(name)) is not None]
         return found[0] if found else usual
 
-    return Read(path=path, value=value)
+    return Read(path=path, value=value, write=lambda number: {names[0]: number})
 
 
 def switch(path: str, name: str, *, usual: bool | None = None, on: Any = True, off: Any = False) -> Read:
@@ -179,7 +200,10 @@ def switch(path: str, name: str, *, usual: bool | None = None, on: Any = True, o
             return None if usual is None else on if usual else off
         return on if given.switch(name) else off
 
-    return Read(path=path, value=value)
+    def write(chosen: Any) -> dict[str, bool] | None:
+        return {name: chosen == on} if chosen in (on, off, *OFF) else None
+
+    return Read(path=path, value=value, write=write)
 
 
 def choice(path: str, name: str, meanings: Mapping[str, Any], *, usual: Any = None) -> Read:
@@ -197,7 +221,11 @@ def choice(path: str, name: str, meanings: Mapping[str, Any], *, usual: Any = No
             return usual
         return meanings[word]
 
-    return Read(path=path, value=value)
+    def write(chosen: Any) -> dict[str, str] | None:
+        word = next((word for word, meaning in meanings.items() if meaning == chosen), None)
+        return None if word is None else {name: word}
+
+    return Read(path=path, value=value, write=write)
 
 
 def read_table(table: Iterable[Read], given: Arguments) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from predict.layers.run_json import load_run
 from predict.measured_runs.fit_terms import MeasuredRun
 from predict.measured_runs.log_matches_config import SLACK, misfits, not_steady, unit_mistake
 from predict.measured_runs.logs import read_log, states_steps
-from predict.measured_runs.steady_state import are_repeats, steady_step
+from predict.measured_runs.steady_state import are_repeats, steady_step, time_us_of
 from predict.measurement.measurement import settings_of
 from predict.measurement.system_noise import SPREAD_LIMIT, quiet_steps, spread_between
 from predict.run.calibration_terms import MOST_NOISE, MeasuredTime, Posterior
@@ -54,6 +54,8 @@ class MeasuredStep:
     noise: float = 0.0
     """Standard deviation in log time that the noise of its steps leaves: their spread, and what other processes may have slowed them by.
     Not the standard error of a median, since slow spells last for many steps: repeats of a run differ by about as much as its steps do."""
+    logged: tuple[tuple[int, float], ...] = ()
+    """Number and time of each line of a log that states a step, in µs, warm-up included; empty for a step that is known alone."""
 
     @property
     def noisy(self) -> bool:
@@ -174,6 +176,7 @@ def _of_log(path: Path, run: TrainingRun) -> MeasuredStep:
         date=log.date or _written(path),
         peak_bytes=log.peak_bytes,
         noise=min(MOST_NOISE, spread_between(steady.p10_us, steady.p90_us)),
+        logged=tuple((step.step, time_us_of(step, run)) for step in log.steps if not step.skipped),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from predict import estimate, load
 from predict.config.load import cluster_file
 from predict.measured_runs.calibrate import ANEW, doubt_of
+from predict.measured_runs.judge import Judgement, judge
 from predict.measured_runs.measured_step import measured_step
 from predict.measured_runs.records import Record, folder_of, keep, like, past_date, record_of
 from sampling.errors import UserError
@@ -28,6 +29,8 @@ class KeptRecord:
     """Why its step may be wrong; empty for one that nothing speaks against."""
     like: Sequence[str]
     """Ids of other records of this run with the same step."""
+    judgement: Judgement
+    """Whether the step is normal, and what is likely where it is not."""
 
 
 def record(
@@ -52,4 +55,5 @@ def record(
     if made.date > now:
         raise UserError(f"--log: {log}: its date, {made.date}, is in the future; give the day of the run with --date")
     place, new = keep(made)
-    return KeptRecord(record=made, file=place, new=new, doubt=doubt, like=like(made, place) if new else ())
+    alike = like(made, place) if new else ()
+    return KeptRecord(record=made, file=place, new=new, doubt=doubt, like=alike, judgement=judge(prediction, step))

@@ -6,7 +6,6 @@ over by the peaks of the two. So a figure is judged beside the same device taken
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +14,11 @@ from typing import Any
 
 from predict import estimate
 from predict.config.document import Config
-from predict.kinds import Kind, LoadedRun, ServerOptions, kind, kind_of
+from predict.config.overrides import as_settings
+from predict.kinds import TRAINING, Kind, LoadedRun, ServerOptions, Values, kind, kind_of
 from predict.plan_search.compare import setting_text
-from predict.plan_search.sweep import SweptRow, SweptRun, swept_space
+from predict.plan_search.sweep import SweptRun, swept_row
+from predict.plan_search.training import stepped
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import ConfigError, InfeasibleError
@@ -39,6 +40,14 @@ class Sensitivity:
     gain: float
     """That of the first measure: the share of a time that is saved, or that is added to a rate; below 0 it costs."""
 
+    fits_probability: float | None = None
+    """The probability that the changed run fits in memory; None for a kind of config that knows none."""
+
+    @property
+    def may_fit(self) -> bool:
+        """Whether the changed run is more likely to fit than not, as far as that is known."""
+        return self.fits_probability is None or self.fits_probability >= 0.5
+
     @property
     def step_us(self) -> float:
         """The time of the step, for a kind of config that has one."""
@@ -47,7 +56,7 @@ class Sensitivity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sensitivities:
-    """The changes of one run, the most worthwhile first."""
+    """The changes of one run, the most worthwhile first; last those that do not fit in memory."""
 
     kind: Kind[Any, Any]
     name: str
@@ -80,15 +89,16 @@ def sensitivity(
     of = kind(kind_of(config))
     predict = of.predictor(estimate, ServerOptions(slo=slo, model=model, coefficients=coefficients))
     run = of.load(config, overrides)
-    with_setting = None if isinstance(config, LoadedRun) else lambda setting: of.load(config, [*overrides, setting])
-    return sensitivity_of_run(of, run, predict, with_setting)
+    if isinstance(config, LoadedRun):
+        return sensitivity_of_run(of, run, predict, None)
+    return sensitivity_of_run(of, run, predict, lambda values: of.load(config, [*overrides, *as_settings(values)]))
 
 
 def sensitivity_of_run(
-    of: Kind[Any, Any], run: Any, predict: Predict, with_setting: Callable[[str], Any] | None
+    of: Kind[Any, Any], run: Any, predict: Predict, with_settings: Callable[[Values], Any] | None
 ) -> Sensitivities:
-    """The effect of each single change on a run. `with_setting` loads the same run with a setting such as
-    `execution.overlap_tp="none"` over it; without it, the figures alone are judged."""
+    """The effect of each single change on a run. `with_settings` loads the same run with values by key path, such as
+    `{"execution.overlap_tp": "none"}`, over it; without it, the figures alone are judged."""
     base = predict(run)
     run = of.run_of(base)  # the schedule `best` is now a named one
     now, carried_over = _measured(of, base), _measured(of, predict(_as_another_device(of, run)))
@@ -99,7 +109,7 @@ def sensitivity_of_run(
         name=run.name,
         prediction=base,
         figures=_ranked([*effects(elsewhere, before=carried_over), *effects(_of_execution(of, run), before=now)]),
-        settings=_ranked(effects(_switched(of, run, with_setting), before=now)) if with_setting else (),
+        settings=_ranked(effects(switched(of, run, with_settings), before=now)) if with_settings else (),
         carried_over=carried_over,
     )
 
@@ -120,19 +130,21 @@ def _effects(
     first, measure = next(iter(of.measures.items()))
     for name, change, run in changes:
         try:
-            found = _measured(of, predict(run))
+            predicted = predict(run)
         except (ConfigError, InfeasibleError):
             continue
+        found = _measured(of, predicted)
         yield Sensitivity(
             name=name,
             change=change,
+            fits_probability=of.fits_probability(predicted),
             values={key: now[key] * value / before[key] for key, value in found.items()},
             gain=measure.gain(found[first], before[first]),
         )
 
 
 def _ranked(found: Iterable[Sensitivity]) -> tuple[Sensitivity, ...]:
-    return tuple(sorted(found, key=lambda each: -each.gain))
+    return tuple(sorted(found, key=lambda each: (not each.may_fit, -each.gain)))
 
 
 def _as_another_device(of: Kind[Any, Any], run: Any) -> Any:
@@ -188,15 +200,16 @@ def _of_execution(of: Kind[Any, Any], run: Any) -> Iterator[Change]:
         yield "execution.gemm_efficiency", f"+{MORE:.0%}", of.executed(run, replace(execution, gemm_efficiency=raised))
 
 
-def _switched(of: Kind[Any, Any], run: Any, with_setting: Callable[[str], Any]) -> Iterator[Change]:
-    """Each other value of a setting that has a few, where the rules of a config allow it."""
+def switched(of: Kind[Any, Any], run: Any, with_settings: Callable[[Values], Any]) -> Iterator[Change]:
+    """Each other value of a setting that has a few, with what has to change with it, where the rules of a config allow it."""
     for setting in of.switched(run):
         for value in setting.others:
+            together = of.companions(run, setting.path, value)
             try:
-                changed = with_setting(f"{setting.path}={json.dumps(value)}")
+                changed = with_settings(together)
             except ConfigError:
                 continue
-            if isinstance(changed, TrainingRun):
+            if isinstance(changed, TrainingRun) and "plan.schedule" not in together:
                 changed = replace(changed, plan=replace(changed.plan, schedule=run.plan.schedule))
             yield setting.path, f"{setting_text(setting.now)} → {setting_text(value)}", changed
 
@@ -206,10 +219,6 @@ def _scaled(figures: Mapping[str, float], name: str, value: float) -> dict[str, 
 
 
 # Neighbours of a plan: the same run with one setting of the plan or the batch a step further, either way.
-
-DOUBLED = ("plan.tp", "plan.pp", "plan.cp", "plan.ep", "batch.micro")
-RECOMPUTATION = ("none", "selective", "full")
-STAGES_OF_ZERO = (0, 1, 2, 3)
 
 
 def neighbours(
@@ -222,22 +231,11 @@ def neighbours(
 
     A neighbour that cannot run keeps its reason. `run` is that of the config.
     """
-    found: list[SweptRun] = []
-    for path, values in _steps(run):
-        for value in values:
-            try:
-                found += swept_space(config, [f"{path}={value}"], overrides, predict).rows().rows
-            except ConfigError as error:
-                found.append(SweptRow(settings={path: value}, prediction=None, reason=str(error)))
-    return tuple(found)
+    of = kind(TRAINING)
 
+    def predicted(settings: Values) -> Prediction:
+        return predict(of.load(config, [*overrides, *as_settings(settings)]))
 
-def _steps(run: TrainingRun) -> Iterator[tuple[str, list[Any]]]:
-    for path in DOUBLED:
-        section, name = path.split(".")
-        now = getattr(getattr(run, section), name)
-        if path == "plan.ep" and not any(kind.sparse for kind in run.model.kinds()):
-            continue
-        yield path, [value for value in (now // 2, now * 2) if value]
-    yield "plan.recompute", [value for value in RECOMPUTATION if value != run.plan.recompute]
-    yield "plan.zero", [stage for stage in STAGES_OF_ZERO if stage != run.plan.zero and abs(stage - run.plan.zero) == 1]
+    steps = [(setting.path, value) for setting in stepped(run) for value in setting.others]
+    found = [(path, value, swept_row(of, of.companions(run, path, value), predicted)) for path, value in steps]
+    return tuple(replace(row, settings={path: value}) for path, value, row in found)

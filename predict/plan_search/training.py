@@ -7,6 +7,7 @@ Times are the step's ledger, averaged over pipeline ranks: compute, memory, comm
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -30,6 +31,7 @@ from predict.plan_search.options import OBJECTIVES, Objective
 from predict.plan_search.ties import value_of
 from predict.run.calibration_terms import Posterior
 from predict.run.execution import Execution
+from predict.run.frameworks import memory_profile_of, offered
 from predict.run.model_flops import model_flops_per_step
 from predict.run.training_run import TrainingRun, settings_of
 from predict.step.prediction import Prediction
@@ -132,7 +134,14 @@ class TrainingKind(Kind[TrainingRun, Prediction]):
         return replace(run, execution=execution)
 
     def switched(self, run: TrainingRun) -> Iterator[Setting]:
-        return switched_execution(run.execution)
+        yield from switched_execution(run.execution)
+        yield from stepped(run)
+
+    def companions(self, run: TrainingRun, path: str, value: Any) -> Values:
+        return with_companions(run, path, value)
+
+    def fits_probability(self, predicted: Prediction) -> float:
+        return predicted.memory.fits_probability
 
 
 KIND = TrainingKind()
@@ -144,6 +153,75 @@ NOT_SWITCHED = ("framework", "clocks", "product_time", "memory_time", "gemm_effi
 def switched_execution(execution: Execution) -> Iterator[Setting]:
     """The settings of a framework that are choices."""
     return settings_of_section("execution", execution, SECTIONS["execution"], but=NOT_SWITCHED)
+
+
+# A step further in the plan or the batch, either way.
+
+INTERLEAVED = ("1f1b", "interleaved-1f1b")
+"""The schedule of one chunk on each pipeline rank, and that of several."""
+RECOMPUTATION = ("none", "selective", "full")
+STAGES_OF_ZERO = (0, 1, 2, 3)
+
+
+def stepped(run: TrainingRun) -> Iterator[Setting]:
+    """Degrees and microbatch twice and half as large, tensor parallelism that leaves no node, more or fewer chunks on a pipeline rank, other
+    recomputation and ZeRO; of these what the framework offers."""
+    offers = offered(run.execution.framework)
+    for path, near in _near(run).items():
+        section, _, key = path.partition(".")
+        now, values = getattr(getattr(run, section), key), offers.get(key, near)
+        if others := [value for value in dict.fromkeys(near) if value != now and value in values]:
+            yield Setting(path=path, now=now, others=others)
+
+
+def _near(run: TrainingRun) -> dict[str, Sequence[Any]]:
+    plan = run.plan
+    degrees = {f"plan.{key}": _doubled(getattr(plan, key)) for key in ("tp", "pp", "cp", "ep")}
+    if plan.tp > run.cluster.gpus_per_node:
+        degrees["plan.tp"].append(run.cluster.gpus_per_node)
+    if not any(kind.sparse for kind in run.model.kinds()):
+        del degrees["plan.ep"]
+    if plan.pp > 1 and plan.schedule in INTERLEAVED:
+        degrees["plan.vpp"] = _doubled(plan.vpp)
+    offers = offered(run.execution.framework)
+    return {
+        **degrees,
+        "batch.micro": _doubled(run.batch.micro),
+        "plan.recompute": offers.get("recompute", RECOMPUTATION),
+        "plan.zero": offers.get("zero", STAGES_OF_ZERO) if plan.dp * plan.cp > 1 else (),
+    }
+
+
+def _doubled(value: int) -> list[int]:
+    return [each for each in (value // 2, value * 2) if each]
+
+
+def with_companions(run: TrainingRun, path: str, value: Any) -> dict[str, Any]:
+    """Another value of a key of the plan, and what follows: dp takes the ranks that are left, a state that no rank shares is not sharded,
+    sequence parallelism comes and goes with tensor parallelism, chunks and their schedule with the pipeline."""
+    section, _, key = path.partition(".")
+    found: dict[str, Any] = {path: value}
+    if key == "tp":
+        found["plan.sp"] = value > 1 and (
+            run.plan.sp or (run.plan.tp == 1 and memory_profile_of(run).sequence_parallelism)
+        )
+    if key == "pp" and value == 1:
+        found |= {"plan.vpp": 1, "plan.schedule": INTERLEAVED[0]}
+    if key == "vpp":
+        found["plan.schedule"] = INTERLEAVED[value > 1]
+    if section == "plan" and key in INSIDE_A_REPLICA:
+        degrees = {name: getattr(run.plan, name) for name in INSIDE_A_REPLICA} | {key: value}
+        found["plan.dp"] = dp = run.cluster.world_size // math.prod(degrees.values())
+        if run.plan.zero and dp * degrees["cp"] == 1:
+            found["plan.zero"] = 0
+    return {
+        each: chosen
+        for each, chosen in found.items()
+        if each == path or chosen != getattr(run.plan, each.partition(".")[2])
+    }
+
+
+INSIDE_A_REPLICA = ("tp", "pp", "cp")
 
 
 def _setup(prediction: Prediction) -> dict[str, Any]:

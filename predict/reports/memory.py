@@ -13,7 +13,7 @@ from predict.memory.advice import Advice, SmallestCluster
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.peak import TERMS, PeakMoment, RankMemory
 from predict.memory.state import Unit
-from predict.reports.text import escape, fact, first_that_fits, head, own_values, stacked, table
+from predict.reports.text import chance, escape, fact, first_that_fits, head, own_values, stacked, table
 from predict.run.training_run import Replica
 from predict.serialise import as_json, each_picked, picked, versioned
 from sampling.files.faults import counted
@@ -103,9 +103,7 @@ def verdict_text(
 
 def likelihood(fits_probability: float) -> str:
     """The probability of fitting in whole percent, with less than 1 % and more than 99 % called so."""
-    if fits_probability < 0.01:
-        return "fits in less than 1 % of runs"
-    return f"fits in {'more than 99' if fits_probability > 0.99 else f'{100 * fits_probability:.0f}'} % of runs"
+    return f"fits in {chance(fits_probability)} of runs"
 
 
 def turning_text(advice: Advice) -> str:

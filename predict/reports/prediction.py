@@ -22,7 +22,6 @@ from predict.reports.text import (
     table,
 )
 from predict.run.frameworks import refused_by_runtime
-from predict.run.model_flops import PALM_NO_LOOKUP
 from predict.serialise import picked, versioned
 from predict.step.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
@@ -61,7 +60,7 @@ def prediction_text(
         fact("throughput", f"{_per_second(rate)} tokens/s   {_per_second(per_gpu)} per GPU"),
         fact(
             "MFU",
-            f"{prediction.mfu:.1%} ({PALM_NO_LOOKUP})   bubble {percent(prediction.bubble_fraction)} of the schedule",
+            f"{prediction.mfu:.1%} of the {run.precision} peak, look-ups of embeddings not counted   bubble {percent(prediction.bubble_fraction)} of the schedule",
         ),
         fact("rests on", " · ".join(_sources(prediction))),
         fact("memory", summary(prediction.memory)),

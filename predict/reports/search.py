@@ -127,7 +127,7 @@ def _plans_text(answer: Answer, *, why: bool) -> RenderableType:
     parts: list[RenderableType] = [
         *first_lines_of(answer.plans[0].prediction),
         escape(_question(answer)),
-        _ranking(answer, several_clusters=len({_cluster(plan) for plan in answer.plans}) > 1),
+        _ranking(answer, several_clusters=len(answer.found.surveys) > 1),
         *map(escape, notes),
     ]
     if answer.measured_us:

@@ -13,7 +13,7 @@ from predict.plan_search.sensitivity import Sensitivities, Sensitivity
 from predict.plan_search.serving import carried
 from predict.reports.rl_step import notes_on_steps
 from predict.reports.serving_step import notes_on_answers
-from predict.reports.text import figures_table, first_lines_of
+from predict.reports.text import chance, figures_table, first_lines_of
 from predict.serialise import as_json, picked, version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, signed_percent, significant
@@ -106,14 +106,15 @@ def _table(title: str, found: Sensitivities, changes: Sequence[Sensitivity]) -> 
         return [f"[bold]{title}[/]: none applies to this run"]
     measures = found.kind.measures
     first = next(iter(measures.values()))
-    table = figures_table(
-        title, ("", "change"), (*(each.title for each in measures.values()), "gains" if first.is_rate else "saves")
-    )
+    judged = changes is found.settings and any(each.fits_probability is not None for each in changes)
+    columns = (*(each.title for each in measures.values()), "gains" if first.is_rate else "saves")
+    table = figures_table(title, ("", "change"), (*columns, *(["fits"] if judged else [])))
     now = {key: measure.value(found.prediction) for key, measure in measures.items()}
     shown = [each for each in changes if any(abs(each.values[key] / now[key] - 1) >= NOTHING for key in measures)]
     for each in shown:
         figures = [_figure(key, each.values[key], digits=4) for key in measures]
-        table.add_row(each.name, each.change, *figures, signed_percent(each.gain, decimals=2))
+        fits = [chance(each.fits_probability)] if judged and each.fits_probability is not None else []
+        table.add_row(each.name, each.change, *figures, signed_percent(each.gain, decimals=2), *fits)
     left = len(changes) - len(shown)
     return [table, *([f"  {counted(left, 'other')} {'changes' if left == 1 else 'change'} nothing"] if left else [])]
 
@@ -129,8 +130,12 @@ def sensitivity_json(found: Sensitivities) -> dict[str, Any]:
         headline.carried_over_key: found.carried_over[first],
         **({} if analytic is None else {"analytic": analytic}),
         "figures": [_change_json(each) for each in found.figures],
-        "settings": [_change_json(each) for each in found.settings],
+        "settings": [{**_change_json(each), **_fits_json(each)} for each in found.settings],
     }
+
+
+def _fits_json(change: Sensitivity) -> dict[str, float]:
+    return {} if change.fits_probability is None else {"fits_probability": change.fits_probability}
 
 
 def _change_json(change: Sensitivity) -> dict[str, Any]:

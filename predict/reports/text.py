@@ -94,6 +94,13 @@ def step_fact(step: Interval, more: str = "") -> str:
     )
 
 
+def chance(probability: float) -> str:
+    """A probability in whole percent, its ends called so."""
+    if probability < 0.01:
+        return "less than 1 %"
+    return "more than 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
+
+
 def interval_text(time: Interval) -> str:
     """`90 %: 634 to 826 ms`."""
     return f"90 %: {durations(time.low_us, time.high_us)}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from predict.convert.arguments import Arguments
 from predict.convert.offload import offload_of
-from predict.convert.tool import Cost, Reading, Sections, Tool, count, in_sections, read_table
+from predict.convert.tool import Cost, Reading, Sections, Tool, count, in_sections, read_table, written
 from predict.convert.tools.transformers_trainer import COMPILED, FRAMEWORK, ZERO, fsdp_of, needs_file
 from sampling.files.faults import shown
 
@@ -21,6 +21,17 @@ TABLE = (
     count("batch.accumulation", "deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps"),
     count("plan.tp", "parallelism_config.parallelism_config_tp_size"),
     count("plan.cp", "parallelism_config.parallelism_config_cp_size", "parallelism_config.parallelism_config_sp_size"),
+)
+WRITTEN = (
+    written("precision", lambda name: {"mixed_precision": name} if name in PRECISIONS else None),
+    written(
+        "plan.zero", lambda stage: {"fsdp_config.fsdp_reshard_after_forward": stage == 3} if stage in (2, 3) else None
+    ),
+    written("plan.recompute", lambda mode: {"fsdp_config.fsdp_activation_checkpointing": mode == "full"}),
+    written(
+        "execution.framework",
+        lambda name: {"dynamo_config.dynamo_backend": "INDUCTOR"} if name == COMPILED else None,
+    ),
 )
 RESHARDED = "parallelism_config.parallelism_config_{}"
 
@@ -105,6 +116,7 @@ TOOLS = (
             "distributed_type num_processes",
         ),
         programs=r"^accelerate launch$",
+        table=(*TABLE, *WRITTEN),
         read=_read,
         harmless="""
             compute_environment debug downcast_bf16 enable_cpu_affinity machine_rank main_* rdzv_* same_network tpu_* commands gpu_ids

@@ -20,6 +20,7 @@ from predict.convert.tool import (
     in_sections,
     model_named,
     read_table,
+    written,
 )
 from predict.convert.tools.transformers_trainer import (
     ATTENTION,
@@ -48,6 +49,17 @@ TABLE = (
     optimizer("optimizer"),
     moments("optimizer"),
     clipping("max_grad_norm"),
+)
+WRITTEN = (
+    written("precision", lambda name: {name: True} if name in ("bf16", "fp16") else None),
+    written("execution.framework", lambda name: {"torch_compile": True} if name == COMPILED else None),
+    written("plan.recompute", lambda mode: {"gradient_checkpointing": mode == "full"}),
+    written(
+        "execution.attention", lambda kernel: {"flash_attention": True} if kernel in ("best", "fa2", "fa3") else None
+    ),
+    written("execution.fuse_rms_norm", lambda value: {"liger_rms_norm": True}),
+    written("execution.elementwise", lambda value: {"liger_glu_activation": True}),
+    written("execution.fuse_loss", lambda value: {"liger_fused_linear_cross_entropy": True}),
 )
 SWITCHES: Mapping[str, str] = {
     "flash_attention": "fa2",
@@ -172,6 +184,7 @@ TOOLS = (
             "base_model num_epochs",
         ),
         read=_read,
+        table=(*TABLE, *WRITTEN),
         harmless=HARMLESS_TUNING
         + """
             model_type tokenizer* *tokens* is_llama_derived_model is_mistral* is_falcon* strict *dataset* *hub* hf_* val_set_size output_dir

@@ -9,9 +9,16 @@ from typing import Any
 
 from predict.convert import deepspeed
 from predict.convert.offload import offload_of
-from predict.convert.tool import AUTO, NO_VALUES, Cost, Reading, Sections, Tool, without
+from predict.convert.tool import AUTO, NO_VALUES, Cost, Reading, Sections, Tool, without, written
 
 FRAMEWORK = "deepspeed"
+WRITTEN = (
+    written("plan.zero", lambda stage: {"zero_optimization.stage": stage}),
+    written("batch.micro", lambda size: {deepspeed.MICRO: size}),
+    written("batch.accumulation", lambda steps: {deepspeed.STEPS: steps}),
+    written("precision", lambda name: {f"{name}.enabled": True} if name in deepspeed.HALVES else None),
+    written("execution.overlap_gradients", lambda overlaps: {"zero_optimization.overlap_comm": overlaps}),
+)
 DTYPES = tuple(f"{name}.enabled" for name in deepspeed.HALVES)
 
 
@@ -47,6 +54,7 @@ TOOLS = (
             "train_batch_size fp16.enabled",
         ),
         read=_read,
+        table=WRITTEN,
         harmless="""
             zero_allow_untested_optimizer zero_force_ds* *.loss_scale *loss_scale_window *initial_scale_power *hysteresis *min_loss_scale
             *auto_cast *consecutive_hysteresis bf16.immediate_grad_update zero_optimization.contiguous_gradients

@@ -111,6 +111,7 @@ TOOLS = (
             "perf_matrix ConfigContainer",
         ),
         read=_read,
+        writes="nemo",
         harmless=" ".join(f"{group}{pattern}" for pattern in megatron_lm.HARMLESS.split() for group in ("", "*."))
         + """
             logger* checkpoint* tokenizer* dataset* scheduler* rng* profiling* dist.* rerun* optimizer.*lr* ENV_VARS* env* tensor_inspect*

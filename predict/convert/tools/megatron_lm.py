@@ -247,5 +247,6 @@ TOOLS = (
         harmless=HARMLESS,
         costs=COSTS,
         switches=SWITCHED,
+        writes="megatron-lm",
     ),
 )

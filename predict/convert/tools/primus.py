@@ -103,6 +103,7 @@ TOOLS = (
         name="Primus",
         marks=("modules.pre_trainer.framework modules.pre_trainer.model", "modules.pre_trainer.overrides"),
         read=_read,
+        writes="megatron-lm",
         harmless=_under_overrides(
             f"{megatron_lm.HARMLESS} {torchtitan_toml.TOOLS[0].harmless} *turbo* auto_continue* stderr*"
         ),

@@ -56,6 +56,7 @@ TOOLS = (
             "activation_checkpoint.mode",
         ),
         read=read_torchtitan,
+        writes="torchtitan",
         harmless="""
             job.* profiling.* metrics.* checkpoint.* lr_scheduler.* validation.* model.hf_assets_path model.tokenizer_path model.norm_type
             model.tokenizer* model.vocab* model.print_* optimizer.lr optimizer.eps optimizer.beta1 optimizer.beta2 optimizer.weight_decay

@@ -7,7 +7,19 @@ from typing import Any
 
 from predict.convert.arguments import Arguments
 from predict.convert.offload import offload_of
-from predict.convert.tool import OFF, Cost, Reading, Sections, Tool, choice, count, in_sections, read_table, switch
+from predict.convert.tool import (
+    OFF,
+    Cost,
+    Reading,
+    Sections,
+    Tool,
+    choice,
+    count,
+    in_sections,
+    read_table,
+    switch,
+    written,
+)
 from predict.model.shipped import shipped_model, shipped_models
 from sampling.files.faults import did_you_mean, shown
 
@@ -18,6 +30,7 @@ ATTENTION = {"output_proj": "o_proj"}
 """torchtune's name of an adapted product → peft's."""
 SEQUENCE = "tokenizer.max_seq_len"
 OPTIMIZERS = {"torch.optim.adamw": "adamw", "torch.optim.adam": "adamw"}
+RESHARDS = "fsdp_reshard_after_forward"
 TABLE = (
     count("batch.micro", "batch_size"),
     count("batch.accumulation", "gradient_accumulation_steps", usual=1),
@@ -29,6 +42,7 @@ TABLE = (
     choice("top.precision", "dtype", {"bf16": "bf16", "fp32": "fp32"}, usual="fp32"),
     choice("execution.optimizer", "optimizer._component_", OPTIMIZERS),
 )
+WRITTEN = (written("plan.zero", lambda stage: {RESHARDS: stage == 3} if stage in (2, 3) else None),)
 
 
 def _read(reading: Reading) -> Sections:
@@ -40,7 +54,7 @@ def _read(reading: Reading) -> Sections:
     if "single_device" in recipe:
         plan["zero"] = 0
     else:
-        plan["zero"] = 3 if given.switch("fsdp_reshard_after_forward", True) else 2
+        plan["zero"] = 3 if given.switch(RESHARDS, True) else 2
     replicas, shards = given.count("data_parallel_replicate_dim") or 1, given.whole("data_parallel_shard_dim", -1)
     if replicas > 1:
         plan |= {"shard": shards} if shards > 0 else {"instances": replicas}
@@ -101,6 +115,7 @@ TOOLS = (
         marks=("model._component_ batch_size", "model._component_ tokenizer checkpointer"),
         programs=r"^tune run",
         read=_read,
+        table=(*TABLE, *WRITTEN),
         harmless="""
             tokenizer* dataset* seed shuffle checkpointer* resume_from* epochs optimizer.lr optimizer.fused optimizer.foreach
             optimizer.* optimizer.betas optimizer.eps lr_scheduler* loss* max_steps* device memory_efficient_fsdp_wrap

@@ -29,6 +29,7 @@ from predict.convert.tool import (
     model_named,
     read_table,
     switch,
+    written,
 )
 from predict.convert.tuning import CLASSES, HARMLESS_TUNING, WORDS, in_sequences, tuning_of
 from sampling.files.faults import shown
@@ -156,6 +157,7 @@ IN_FOUR_BITS = BaseKeys(double="use_bnb_nested_quant")
 OF_LLAMA_FACTORY = BaseKeys(
     bits="quantization_bit", form="quantization_type", double="double_quantization", usually_double=True, refused=()
 )
+SHARDED: Mapping[int, str] = {2: "shard_grad_op auto_wrap", 3: "full_shard auto_wrap"}
 TABLE = (
     count("batch.micro", "per_device_train_batch_size", "per_gpu_train_batch_size", "train_batch_size"),
     count("batch.accumulation", "gradient_accumulation_steps", usual=1),
@@ -164,6 +166,13 @@ TABLE = (
     moments("optim"),
     clipping("max_grad_norm"),
     count("batch.seq_len", "max_seq_length", "max_length", "cutoff_len", "model_max_length", "block_size"),
+)
+WRITTEN = (
+    written("precision", lambda name: {name: True} if name in ("bf16", "fp16") else None),
+    written("plan.zero", lambda stage: {"fsdp": SHARDED[stage]} if stage in SHARDED else None),
+    written("execution.framework", lambda name: {"torch_compile": True} if name == COMPILED else None),
+    choice("execution.attention", "attn_implementation", {"flash_attention_3": "best", **ATTENTION}),
+    *(written(f"execution.{key}", lambda value: {"use_liger_kernel": True}) for key in LIGER),
 )
 FOLLOWING = ("fsdp", "deepspeed", "fsdp_config", "deepspeed_plugin")
 HARMLESS = """
@@ -301,6 +310,7 @@ TOOLS = (
             "model_name_or_path learning_rate",
         ),
         read=_read,
+        table=(*TABLE, *WRITTEN),
         harmless=HARMLESS + HARMLESS_TUNING,
         costs=COSTS,
         switches=frozenset(
@@ -323,6 +333,11 @@ TOOLS = (
         marks=("finetuning_type model_name_or_path stage", "finetuning_type cutoff_len", "finetuning_type template"),
         programs=r"llamafactory-cli",
         read=_read_llama_factory,
+        table=(
+            written("plan.recompute", lambda mode: {"disable_gradient_checkpointing": mode == "none"}),
+            *TABLE,
+            *WRITTEN,
+        ),
         harmless=HARMLESS + HARMLESS_TUNING,
         costs=COSTS,
     ),

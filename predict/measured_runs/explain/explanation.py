@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from predict import estimate, load
 from predict.config.document import Config
@@ -35,12 +35,14 @@ from predict.measured_runs.explain.predicted import PredictedStep, predicted_ste
 from predict.measured_runs.explain.read_traces import read_measured
 from predict.measured_runs.explain.timeline import UNNAMED
 from predict.measured_runs.explain.trace_matches_config import CallTimes, require_same_step
-from predict.measured_runs.measured_step import logged_us
+from predict.measured_runs.judge import Judgement, judge
+from predict.measured_runs.measured_step import logged_us, measured_step
 from predict.measurement.pace import Pace, pace_over
 from predict.serialise import version_of
 from predict.step.breakdown import HOST, P2P, TP
 from predict.step.prediction import Prediction
 from sampling.call import Call
+from sampling.errors import UserError
 from sampling.number_text import duration, signed_percent
 
 LAYERS = "layers, with the host's time between their operators,"
@@ -211,22 +213,56 @@ def _term_json(term: Term) -> dict[str, Any]:
     }
 
 
+@overload
+def explain(
+    config: Config,
+    overrides: Sequence[str] = ...,
+    *,
+    trace: Path | str,
+    log: str | None = ...,
+    report: Callable[[str], None] = ...,
+) -> Explanation: ...
+@overload
+def explain(
+    config: Config,
+    overrides: Sequence[str] = ...,
+    *,
+    trace: Path | str | None = ...,
+    log: str | None = ...,
+    report: Callable[[str], None] = ...,
+) -> Explanation | Judgement: ...
 def explain(
     config: Config,
     overrides: Sequence[str] = (),
     *,
-    trace: Path | str,
+    trace: Path | str | None = None,
     log: str | None = None,
     report: Callable[[str], None] = lambda line: None,
-) -> Explanation:
-    """Hold the prediction of a config against a trace of the same run, or a folder of the traces of its ranks; SamplesError for another
-    file, UserError for a trace of another run.
+) -> Explanation | Judgement:
+    """Hold the prediction of a config against a trace of the same run, or a folder of the traces of its ranks, or without one against its
+    log alone; SamplesError for another file, UserError for a trace or a log of another run, or for neither.
 
     `log` is the step that no profiler slowed: a time such as `412ms`, the run's training log, or a file of `predict measure --json`.
     """
-    run = load(config, overrides)
-    prediction, step_us = estimate(run, require_fit=False), logged_us(log, run, report)
-    return explained(prediction, replace(read_measured(Path(trace), run), logged_us=step_us))
+    if trace is None and log is None:
+        raise UserError("--trace: missing; give a trace of the run, or its --log")
+    prediction = estimate(load(config, overrides), require_fit=False)
+    if trace is None and log is not None:
+        return judge(prediction, measured_step(log, prediction.run, option="--log"))
+    return explained_trace(prediction, Path(trace or ""), log=log, report=report)
+
+
+def explained_trace(
+    prediction: Prediction,
+    trace: Path,
+    *,
+    log: str | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> Explanation:
+    """The same of a run that is predicted already, with its trace."""
+    run = prediction.run
+    step_us = logged_us(log, run, report)
+    return explained(prediction, replace(read_measured(trace, run), logged_us=step_us))
 
 
 def explained(prediction: Prediction, measured: TracedStep) -> Explanation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from predict.reports.compare import differences_json
 from predict.reports.page.run_view import communication_share, run_view
 from predict.reports.sensitivity import sensitivity_json
 from predict.rl.step import RlStep
+from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from predict.serialise import as_json, picked, versioned
 from predict.step.prediction import Prediction
@@ -126,7 +127,32 @@ def search_content(answer: Answer) -> dict[str, Any]:
     best = answer.plans[0]
     config = best.question.config(best.settings)
     view = run_view(best.prediction, cost=best.cost) | studies(config, [], best.prediction)
-    return page_content([view], plans_of_answer(answer)) | {"search": search_facts(answer)}
+    return page_content([view], plans_of_answer(answer)) | {"search": search_facts(answer), "cloud": cloud_of(answer)}
+
+
+MOST_OF_CLOUD = 2000
+"""Plans behind the ranked ones that a page draws, the best first."""
+
+
+def cloud_of(answer: Answer) -> list[dict[str, Any]]:
+    """Every plan that was priced and fits, as a point of throughput and memory: the ranked ones are the best of them."""
+    found, points = answer.found, []
+    for ranked in found.ranked[:MOST_OF_CLOUD]:
+        outcome, run = ranked.outcome, found.run(ranked)
+        settings = settings_json(found.surveys[ranked.survey].space.settings(outcome.number))
+        points.append(
+            {
+                "settings": _in_a_line(settings),
+                "memory_bytes": outcome.memory_bytes,
+                "step_us": outcome.step_us,
+                "tokens_per_second_per_gpu": 1e6 * tokens_per_step(run) / outcome.step_us / run.cluster.world_size,
+            }
+        )
+    return points
+
+
+def _in_a_line(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {as_written(value)}" for key, value in settings.items() if key != "schedule")
 
 
 def search_facts(answer: SearchAnswer[Any]) -> dict[str, Any]:
@@ -183,7 +209,7 @@ def plans_of_answer(answer: Answer) -> list[dict[str, Any]]:
     rows = []
     for place, plan in enumerate(answer.plans, 1):
         settings = settings_json(plan.settings)
-        label = ", ".join(f"{key} {as_written(value)}" for key, value in settings.items() if key != "schedule")
+        label = _in_a_line(settings)
         tied = place > 1 and plan.ratio.tied
         rows.append({**plan_row(f"{place}", plan.prediction), "settings": label, "tied": tied, "own": place == 1})
     return with_front(rows)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from predict import memory_advice
 from predict.ledger.books import Ledger, ledger_of
 from predict.ledger.training_cost import TrainingCost
 from predict.ledger.waterfall import COMMUNICATION, waterfall
@@ -16,7 +17,7 @@ from predict.ledger.whole_job import WholeJob
 from predict.memory.estimate import STACKED_TERMS, RankTimeline
 from predict.memory.peak import TERMS
 from predict.reports.ledger import ledger_json
-from predict.reports.memory import VERDICT, memory_json, misfit
+from predict.reports.memory import NO_CHANGE, VERDICT, memory_json, misfit, turning_text
 from predict.reports.page.timeline_view import timeline_view
 from predict.reports.palette import CLASS_COLOURS
 from predict.reports.pictures.memory_plot import COLOURS, shown_ranks, spans_of_columns
@@ -154,6 +155,7 @@ def answer_view(prediction: Prediction) -> dict[str, Any]:
         | picked(prediction, HEADLINE)
         | {"memory": picked(prediction.memory, VERDICT)},
         "misfit": misfit(prediction.memory),
+        "fits_with": "" if prediction.feasible else _fits_with(prediction),
         "settings": as_json(settings_of(prediction.run)),
         "gpus": prediction.run.cluster.world_size,
         "waterfall": [bar_view(bar, bar.headings, CLASS_COLOURS) for bar in waterfall(prediction)],
@@ -161,6 +163,12 @@ def answer_view(prediction: Prediction) -> dict[str, Any]:
         "timeline": timeline_view(prediction),
         "unknowns": _unknowns(prediction),
     }
+
+
+def _fits_with(prediction: Prediction) -> str:
+    """What makes a run fit that does not: the cheapest change, with what it frees and costs."""
+    advice = memory_advice(prediction)
+    return turning_text(advice[0]) if advice else NO_CHANGE
 
 
 def notes_view(prediction: Prediction) -> dict[str, list[str]]:

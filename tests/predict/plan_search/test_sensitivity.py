@@ -31,7 +31,9 @@ def test_a_change_is_the_prediction_of_the_changed_run(found: Sensitivities) -> 
 
 
 def test_better_figures_never_cost_and_are_ranked(found: Sensitivities) -> None:
-    for changes in (found.figures, found.settings):
+    fitting = [each for each in found.settings if each.may_fit]
+    assert [*found.settings][: len(fitting)] == fitting, "what does not fit comes last"
+    for changes in (found.figures, fitting):
         assert [each.gain for each in changes] == sorted((each.gain for each in changes), reverse=True)
     assert all(each.gain >= -1e-9 for each in found.figures)
     assert found.figures[0].name == "peak_tflops.bf16"
@@ -52,7 +54,20 @@ def test_what_was_sampled_is_judged_beside_itself_carried_over() -> None:
     gains = {each.name: each.gain for each in found.figures}
     assert gains["peak_tflops.fp32"] > 0.01
     assert gains["inter_node.gb_per_s"] == gains["efficiency.gemm"] == pytest.approx(0, abs=1e-9)
-    assert found.settings == (), "whole layers of plain torch have no other settings"
+    assert {each.name.partition(".")[0] for each in found.settings} == {"plan", "batch"}, (
+        "plain torch has no other settings"
+    )
+
+
+def test_the_plan_and_the_batch_are_changed_with_what_follows_from_it(found: Sensitivities) -> None:
+    by_change = {(each.name, each.change): each for each in found.settings}
+    assert {"plan.recompute", "batch.micro", "plan.zero", "plan.tp", "plan.pp", "plan.cp"} <= {
+        name for name, _ in by_change
+    }
+    alone = predict.one_batch(RUNS / "llama3-70b-64xh100.yml", ["plan.tp=8", "plan.dp=1"])
+    wider = by_change["plan.tp", "4 → 8"]
+    assert wider.step_us == pytest.approx(alone.median_us)
+    assert wider.fits_probability == pytest.approx(alone.memory.fits_probability)
 
 
 def test_figures_of_the_hardware_move_the_step_of_an_rl_config() -> None:

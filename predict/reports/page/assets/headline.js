@@ -5,11 +5,11 @@ function headline(run) {
   const card = (name, value, note, kind) => el("div", { class: "card" }, el("dt", {}, name), el("dd", { class: kind }, value, note && el("small", {}, note)));
   const money = cost && cost.cost && (/^[A-Za-z]*$/.test(cost.currency) ? `${grouped(cost.cost.median)} ${cost.currency || "at the price given"}` : `${cost.currency}${grouped(cost.cost.median)}`);
   const sources = Object.entries(found.sources).filter(([, share]) => share >= 0.0005).map(([name, share]) => `${percent(share, 0)} ${name}`).join(", ");
-  return el("div", {}, run.misfit && el("p", { class: "warning" }, run.misfit),
+  return el("div", {}, run.misfit && el("p", { class: "warning" }, run.misfit, run.fits_with && el("small", {}, "fits with: " + run.fits_with)),
     el("dl", { class: "cards" },
       card("step time", duration(step.median), "90 %: " + range(step)),
       card("tokens/s/GPU", rate(found.tokens_per_second_per_gpu), `${rate(found.tokens_per_second)} tokens/s on ${grouped(run.gpus)} GPUs`),
-      card("MFU", percent(found.mfu), conventions(run) ? "as PaLM, without the embedding look-up; by convention: " + conventions(run) : `bubble ${percent(found.bubble_fraction)}`),
+      card("MFU", percent(found.mfu), conventions(run) ? el("details", {}, el("summary", {}, "other conventions"), "shown as PaLM counts, without the embedding look-up; " + conventions(run)) : `bubble ${percent(found.bubble_fraction)}`),
       card("memory", memory.verdict, `${gib(memory.point_bytes)} of ${gib(memory.capacity_bytes)} GiB, ${gib(Math.abs(memory.headroom_bytes))} ${memory.headroom_bytes < 0 ? "too much" : "free"}; fits in ${(100 * memory.fits_probability).toFixed(0)} % of runs`, tone),
       card("rests on", sources.split(", ")[0], sources.split(", ").slice(1).join(", ") || "shares of the step's work"),
       cost && card("training", `${rate(cost.days.median)} days`, `${grouped(cost.gpu_hours.median)} GPU-hours${money ? ", " + money : ""}`)),

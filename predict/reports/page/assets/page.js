@@ -29,7 +29,7 @@ const SECTIONS = {
   heatmap: (page) => sectioned("Throughput by sequence and batch", null, page.runs, heatMap),
   plans: (page) => page.plans.length > 1 && el("section", {}, el("h2", {}, page.search ? "Plans found" : page.runs.length > 1 ? "Plans" : "Neighbours of this plan"),
     el("p", { class: "note" }, page.search ? "" : page.runs.length > 1 ? "" : "One setting changed at a time; dp takes the ranks that are left."),
-    plans(page.plans, page.runs[0].memory.capacity_bytes, page.search)),
+    plans(page.plans, page.runs[0].memory.capacity_bytes, page.search, page.cloud)),
   sensitivity: (page) => sectioned("Sensitivity", "Change of the step; blue is faster, orange slower.", page.runs, tornado),
   ledgers: (page) => typeof ledgers === "function" && sectioned("Ledgers", null, page.runs, ledgers),
   sources: (page) => sectioned("Assumptions and sources", null, page.runs, (run) => el("div", {}, el("h3", {}, "Settings"), settings(run), el("details", {}, el("summary", {}, `${run.assumptions.length} assumptions, each with its source`), assumptions(run)))),

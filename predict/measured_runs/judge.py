@@ -1,0 +1,299 @@
+"""A measured step beside its prediction: whether it is normal, at what probability, and where the missing time is likely to be.
+
+Bayes' rule over explanations of the ratio r = log(measured / predicted). A sound run has r = 0 up to the prediction's interval and the noise
+of the measured steps, together a Gaussian of deviation s. A run in which one thing is wrong has the r of its own prediction, as wide; where
+that thing has a size, such as the speed of a link, r is anywhere up to what the largest size makes. A last explanation stands for all else:
+any r up to a factor of ten. One run in two is taken to be sound, and all that may be wrong to be equally likely.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import Any
+
+from predict import estimate
+from predict.interval import Interval, independent_causes
+from predict.kinds import Values
+from predict.measured_runs.measured_step import MeasuredStep
+from predict.measured_runs.step_series import DATA, FEWEST, LATE_RANKS, SAVES, SLOWER, seen_in, usual_noise
+from predict.memory.advice import changed
+from predict.run.calibration_terms import NINETY
+from predict.run.training_run import TrainingRun
+from predict.step.prediction import Prediction
+from sampling.errors import UserError
+from sampling.number_text import duration
+
+SOUND = 0.5
+"""Probability that a run is sound before its step is looked at."""
+MOST_ELSE = math.log(10)
+"""The largest r that anything else makes."""
+LEAST_REACH = 0.02
+"""The r below which what may be wrong would not be seen."""
+LIKELY = 0.1
+"""Probability from which on what may be wrong is named."""
+PERHAPS, SLOW = 0.5, 0.05
+"""Probabilities of a sound run below which a step is perhaps slow, and slow."""
+UNIT = NormalDist()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """Where time is lost, or may be."""
+
+    cause: str
+    """In a word, for programs."""
+    text: str
+    cost_us: float
+    """Time of each step in the mean, where it is the cause."""
+    probability: float = 1.0
+    """1 for what the log or the trace shows."""
+    settings: Values = field(default_factory=dict)
+    """Key path → value of the run without it; the config's own where the run is not as its config says."""
+    wrong: Values = field(default_factory=dict)
+    """The same keys as the run seems to have them; empty for what no file of the run decides."""
+    advice: str = ""
+    """What to look at and do; empty where nothing is known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """A measured step, its prediction, and what both make of each other."""
+
+    prediction: Prediction
+    measured: MeasuredStep
+    normal_probability: float
+    """Probability that the run is sound: that nothing but the prediction's error and noise is between the two."""
+    causes: tuple[Cause, ...]
+    """What is seen first, the costliest at the top, then what is likely."""
+
+    @property
+    def verdict(self) -> str:
+        """normal, perhaps slow, or slow."""
+        if self.normal_probability >= PERHAPS:
+            return "normal"
+        return "perhaps slow" if self.normal_probability >= SLOW else "slow"
+
+    @property
+    def ratio(self) -> Interval:
+        """Measured over predicted, by the prediction's interval."""
+        return self.prediction.step_time.dividing(self.measured.step_us)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suspect:
+    """One thing that may be wrong with a run, as settings over its own."""
+
+    cause: str
+    wrong: Values
+    """Key path → value with it; of a thing that has a size, with the largest."""
+    text: str
+    """A sentence with {step}, the step with it, or {size}, the size that explains the measured one."""
+    advice: str = ""
+    sized: bool = False
+    """Whether it has a size, so that any step between the run's own and that of `wrong` has an explanation."""
+
+
+LINKS_ADVICE = (
+    "run nccl-tests' all_reduce_perf over the same GPUs; NCCL_DEBUG=INFO names the transport of each ring (NET/IB with GDRDMA, not NET/Socket; "
+    "P2P/NVLink, not SHM)"
+)
+ADVICE: Mapping[str, str] = {
+    DATA: "give the loader more workers and prefetching, and keep the data on a local disk; a step on made-up data shows whether it helps",
+    LATE_RANKS: "compare the ranks' own times (Megatron-LM: --log-straggler; torch.profiler on two ranks) and take the late node out",
+    SLOWER: "watch clocks and temperature (nvidia-smi -q -d PERFORMANCE), reserved memory and the length of the data over the run",
+    SAVES: "write checkpoints asynchronously (Megatron-LM: --async-save; torch.distributed.checkpoint.async_save), or less often",
+}
+MENDED: Mapping[str, str] = {DATA: "step_overhead_us", LATE_RANKS: "waiting_time"}
+"""What a log shows → the key of `execution` that stands for it."""
+
+
+def suspects(run: TrainingRun) -> Iterator[Suspect]:
+    """What may be wrong with a run though its config does not say so."""
+    execution, plan, cluster = run.execution, run.plan, run.cluster
+    if run.precision not in ("fp32", "tf32"):
+        yield Suspect(cause="fp32", wrong={"precision": "fp32"}, text="Products in fp32 would make the step {step}.")
+    if run.precision in ("fp8", "nvfp4", "mxfp4"):
+        yield Suspect(cause="bf16", wrong={"precision": "bf16"}, text="Products in bf16 would make the step {step}.")
+    if execution.attention != "unfused":
+        unfused = {"execution.attention": "unfused"}
+        yield Suspect(
+            cause="unfused_attention",
+            wrong=unfused,
+            text="Attention without a fused kernel would make the step {step}.",
+        )
+    eager = {"execution.elementwise": "eager", "execution.fuse_rms_norm": False}
+    yield Suspect(
+        cause="eager_kernels", wrong=eager, text="Norms and activations in single operators would make the step {step}."
+    )
+    apart = {
+        "execution.overlap_gradients": False,
+        "execution.overlap_parameters": False,
+        "execution.overlap_tp": "none",
+    }
+    yield Suspect(cause="no_overlap", wrong=apart, text="Communication that nothing hides would make the step {step}.")
+    if plan.recompute != "full":
+        full = {"plan.recompute": "full"}
+        yield Suspect(cause="recompute", wrong=full, text="Recomputation of whole layers would make the step {step}.")
+    in_turn = {"execution.synchronous_launches": True}
+    yield Suspect(
+        cause="synchronous_launches",
+        wrong=in_turn,
+        text="A host that waits for each kernel (CUDA_LAUNCH_BLOCKING=1) would make the step {step}.",
+    )
+    if cluster.nodes > 1:
+        yield _sized(
+            "slow_link",
+            {"between_nodes_time": 20 * execution.between_nodes_time},
+            "Links between nodes at 1/{size} of their speed",
+            LINKS_ADVICE,
+        )
+    if cluster.gpus_per_node > 1:
+        yield _sized(
+            "slow_link_in_node",
+            {"in_node_time": 4 * execution.in_node_time},
+            "Links inside the nodes at 1/{size} of their speed",
+            LINKS_ADVICE,
+        )
+    slow = {"product_time": 2 * execution.product_time, "memory_time": 2 * execution.memory_time}
+    by_clocks = (
+        "nvidia-smi -q -d CLOCK,PERFORMANCE on every node names the GPU that throttles; all wait for the slowest"
+    )
+    yield _sized("slow_gpu", slow, "A GPU at 1/{size} of its speed", by_clocks)
+
+
+def _sized(cause: str, wrong: Values, text: str, advice: str) -> Suspect:
+    settings = {f"execution.{key}": value for key, value in wrong.items()}
+    return Suspect(cause=cause, wrong=settings, text=f"{text} would explain the step.", advice=advice, sized=True)
+
+
+def judge(prediction: Prediction, measured: MeasuredStep) -> Judgement:
+    """Whether a measured step of the predicted run is normal, and what is likely to be wrong where it is not."""
+    seen = seen_in(measured.logged)
+    deviation = _deviation(prediction, measured)
+    excess = math.log(measured.step_us / prediction.median_us)
+    lost_us = sum(each.cost_us for each in seen if each.cause in (DATA, LATE_RANKS))
+    slowed = excess + math.log1p(lost_us / measured.step_us)
+    tried = [*_tried(prediction, excess, deviation)]
+    normal, of_each = _probabilities(excess, deviation, tried)
+    alone, _ = _probabilities(slowed, deviation, [])
+    causes = [
+        Cause(
+            cause=each.cause,
+            text=each.text,
+            cost_us=each.cost_us,
+            settings={f"execution.{key}": getattr(prediction.run.execution, key)}
+            if (key := MENDED.get(each.cause))
+            else {},
+            advice=ADVICE[each.cause],
+        )
+        for each in seen
+    ]
+    likely = sorted(zip(of_each, tried, strict=True), key=lambda each: -each[0])
+    causes += [_likely(prediction, measured, one, chance) for chance, one in likely if chance >= LIKELY]
+    return Judgement(
+        prediction=prediction, measured=measured, normal_probability=min(normal, alone), causes=tuple(causes)
+    )
+
+
+def _deviation(prediction: Prediction, measured: MeasuredStep) -> float:
+    """That of the prediction, and of the measured steps: by their quartiles where a log has them, which pauses and tails hardly move."""
+    noise = measured.noise if len(measured.logged) < FEWEST else min(measured.noise, usual_noise(measured.logged))
+    return independent_causes(prediction.step_time.half_width_log / NINETY, noise)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Tried:
+    suspect: Suspect
+    step_us: float
+    reach: float
+    """The r that it makes, at most where it has a size."""
+
+
+def _tried(prediction: Prediction, excess: float, deviation: float) -> Iterator[_Tried]:
+    """The suspects that would be seen; nothing is predicted for a step that is as short as its prediction."""
+    if excess < deviation:
+        return
+    for suspect in suspects(prediction.run):
+        step_us = _step_us(prediction, suspect.wrong)
+        if step_us and (reach := math.log(step_us / prediction.median_us)) >= LEAST_REACH:
+            yield _Tried(suspect=suspect, step_us=step_us, reach=reach)
+
+
+def _step_us(prediction: Prediction, settings: Values) -> float | None:
+    """The step under other settings; None where the rules refuse them."""
+    try:
+        return estimate(with_values(prediction.run, settings), require_fit=False).median_us
+    except UserError:
+        return None
+
+
+def with_values(run: TrainingRun, settings: Values) -> TrainingRun:
+    """The run under other values by key path, its precision among them."""
+    rest = {path: value for path, value in settings.items() if path != "precision"}
+    return replace(changed(run, rest), precision=settings.get("precision", run.precision))
+
+
+def _probabilities(excess: float, deviation: float, tried: Sequence[_Tried]) -> tuple[float, list[float]]:
+    """The probability of a sound run, and of each suspect."""
+    each = (1 - SOUND) / (len(tried) + 1)
+    sound = SOUND * UNIT.pdf(excess / deviation) / deviation
+    weights = [
+        each
+        * (
+            _between(excess, deviation, one.reach)
+            if one.suspect.sized
+            else UNIT.pdf((excess - one.reach) / deviation) / deviation
+        )
+        for one in tried
+    ]
+    whole = sound + sum(weights) + each * _between(excess, deviation, MOST_ELSE)
+    if not whole:  # beyond a factor of ten, or shorter than any interval
+        return float(excess < 0), [0.0] * len(tried)
+    return sound / whole, [weight / whole for weight in weights]
+
+
+def _between(excess: float, deviation: float, reach: float) -> float:
+    """The density of an r that is anywhere from 0 to `reach`, seen with a Gaussian error."""
+    return (UNIT.cdf(excess / deviation) - UNIT.cdf((excess - reach) / deviation)) / reach
+
+
+def _likely(prediction: Prediction, measured: MeasuredStep, one: _Tried, chance: float) -> Cause:
+    suspect, run = one.suspect, prediction.run
+    size = _size(prediction, measured.step_us, one) if suspect.sized else 0.0
+    return Cause(
+        cause=suspect.cause,
+        text=suspect.text.format(step=duration(one.step_us), size=f"{size:.2g}"),
+        cost_us=max(0.0, measured.step_us - prediction.median_us),
+        probability=chance,
+        settings={path: value_of(run, path) for path in suspect.wrong},
+        wrong={} if suspect.sized else suspect.wrong,
+        advice=suspect.advice or "the config has it otherwise: look at what the run really uses",
+    )
+
+
+def value_of(run: TrainingRun, path: str) -> Any:
+    """The value of a key path of a run, such as `plan.tp`."""
+    section, _, key = path.partition(".")
+    return getattr(getattr(run, section), key) if key else getattr(run, section)
+
+
+def _size(prediction: Prediction, step_us: float, one: _Tried) -> float:
+    """The size at which a suspect makes the measured step, times its usual value; by two secants, since a step grows about evenly with it."""
+    path, largest = next(iter(one.suspect.wrong.items()))
+    most = float(largest / value_of(prediction.run, path))
+    low, low_us, high, high_us = 1.0, prediction.median_us, most, one.step_us
+    size = min(most, low + (step_us - low_us) / (high_us - low_us) * (high - low))
+    middle_us = _at_size(prediction, one.suspect, size)
+    if middle_us < step_us:
+        low, low_us = size, middle_us
+    else:
+        high, high_us = size, middle_us
+    return size if high_us == low_us else min(most, low + (step_us - low_us) / (high_us - low_us) * (high - low))
+
+
+def _at_size(prediction: Prediction, suspect: Suspect, size: float) -> float:
+    run = prediction.run
+    return _step_us(prediction, {path: value_of(run, path) * size for path in suspect.wrong}) or prediction.median_us

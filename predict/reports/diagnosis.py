@@ -1,0 +1,175 @@
+"""A diagnosis on one screen, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from predict.diagnosis import Diagnosis, Suggestion
+from predict.interval import Interval
+from predict.kinds import Values
+from predict.measured_runs.judge import Cause, Judgement
+from predict.reports.memory import summary
+from predict.reports.text import chance, escape, fact, first_lines_of, head, interval_text, run_text, stacked
+from predict.run.model_flops import mfu
+from predict.serialise import as_json, each_picked, picked, version_of
+from predict.validation.nearest import NearRun
+from sampling.files.faults import as_written
+from sampling.number_text import duration, percent, signed_percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+COLOURS = {"normal": "green", "perhaps slow": "yellow", "slow": "red"}
+
+
+def diagnosis_text(found: Diagnosis) -> RenderableType:
+    prediction, judgement = found.prediction, found.judgement
+    step = prediction.step_time
+    return stacked(
+        *first_lines_of(prediction),
+        head(prediction.run.name, run_text(prediction.run)),
+        *(fact("read as", escape(note)) for note in found.notes),
+        "",
+        fact("memory", summary(prediction.memory)),
+        fact("predicted", f"{duration(step.median_us)} a step ({interval_text(step)})"),
+        *(
+            _measured(judgement)
+            if judgement
+            else [fact("measured", "nothing is: --log or --trace shows whether it is normal")]
+        ),
+        *(
+            fact("published" if place == 0 else "", escape(_published(each)))
+            for place, each in enumerate(found.published)
+        ),
+        *(["", *_causes(found.causes, judgement.measured.step_us)] if judgement else []),
+        "",
+        *_changes(found),
+    )
+
+
+def _measured(judgement: Judgement) -> Iterator[str]:
+    prediction, measured = judgement.prediction, judgement.measured
+    over = measured.step_us / prediction.median_us - 1
+    yield fact(
+        "measured",
+        f"{duration(measured.step_us)}, {signed_percent(over)} of the prediction, from {escape(measured.source)}",
+    )
+    yield fact("MFU", f"{percent(mfu(prediction.run, measured.step_us))} measured, {percent(prediction.mfu)} predicted")
+    verdict = judgement.verdict
+    yield fact(
+        "verdict",
+        f"[bold {COLOURS[verdict]}]{verdict}[/]: {chance(judgement.normal_probability)} that nothing but the prediction's error and noise lies between the two",
+    )
+
+
+def verdict_line(judgement: Judgement) -> str:
+    """The verdict in one sentence, for other answers."""
+    likely = next((each for each in judgement.causes), None)
+    reason = f" {likely.text}" if likely and judgement.verdict != "normal" else ""
+    return f"{judgement.verdict}: {chance(judgement.normal_probability)} that it is as it should be.{reason}"
+
+
+def judgement_text(judgement: Judgement) -> RenderableType:
+    """A measured step beside its prediction, without a trace."""
+    prediction = judgement.prediction
+    step = prediction.step_time
+    return stacked(
+        *first_lines_of(prediction),
+        head(prediction.run.name, run_text(prediction.run)),
+        "",
+        fact("predicted", f"{duration(step.median_us)} a step ({interval_text(step)})"),
+        *_measured(judgement),
+        "",
+        *_causes(judgement.causes, judgement.measured.step_us),
+    )
+
+
+def judgement_json(judgement: Judgement) -> dict[str, Any]:
+    """The same as JSON, in the keys of an explanation by a trace, as far as a log has them."""
+    interval = judgement.prediction.step_time
+    return {
+        "version": version_of("explain"),
+        "step_us": {"predicted": interval.median_us, "measured": judgement.measured.step_us},
+        "interval_us": {"low": interval.low_us, "high": interval.high_us},
+        "normal_probability": judgement.normal_probability,
+        "verdict": [cause.text for cause in judgement.causes],
+        "causes": [cause.cause for cause in judgement.causes],
+        "probabilities": [cause.probability for cause in judgement.causes],
+    }
+
+
+def _published(near: NearRun) -> str:
+    by = f", {near.framework}" if near.framework else ""
+    return f"{percent(near.mfu)} MFU: {near.model} in {near.precision} on {near.gpus:,}, sequences of {near.seq_len:,}{by} ({near.row_id})"
+
+
+def _causes(causes: Sequence[Cause], step_us: float) -> Iterator[str]:
+    if not causes:
+        yield "[bold]where time is lost[/]: nothing stands out"
+        return
+    yield "[bold]where time is lost[/]"
+    for place, cause in enumerate(causes, 1):
+        yield f"  {place}. {escape(cause.text)}{_weight(cause, step_us)}"
+
+
+def _weight(cause: Cause, step_us: float) -> str:
+    parts = [f"{percent(cause.cost_us / step_us)} of the step"] if cause.cost_us else []
+    parts += [f"{chance(cause.probability)} likely"] if cause.probability < 1 else []
+    return f" [{', '.join(parts)}]".replace("[", r"\[") if parts else ""
+
+
+def _changes(found: Diagnosis) -> Iterator[str]:
+    if not found.changes:
+        yield "[bold]what helps most[/]: no single change of plan, kernels, overlap or precision saves half a percent"
+        return
+    yield "[bold]what helps most[/]"
+    for place, each in enumerate(found.changes, 1):
+        yield f"  {place}. {gain_text(each.gain)}, {fits_text(each)}: {escape(_set(each))}"
+        yield from (f"       {escape(line)}" for line in each.in_their_words)
+
+
+def gain_text(gain: Interval) -> str:
+    """The share of the step that a change saves or costs, with its bounds."""
+    word = "saves" if gain.median >= 0 else "costs"
+    bounds = sorted((abs(gain.low), abs(gain.high))) if gain.low * gain.high >= 0 else (gain.low, gain.high)
+    return f"{word} {percent(abs(gain.median))} ({percent(bounds[0])} to {percent(bounds[1])})"
+
+
+def fits_text(each: Suggestion) -> str:
+    return f"fits at {chance(each.fits_probability)}"
+
+
+def _set(each: Suggestion) -> str:
+    return f"mend {each.mends.replace('_', ' ')}" if each.mends else " ".join(_texts(each.settings))
+
+
+def _texts(settings: Values) -> list[str]:
+    """Settings as `--set` takes them."""
+    return [f"{path}={as_written(value)}" for path, value in settings.items()]
+
+
+def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
+    """The contract of `predict diagnose --json`: times in µs, gains as shares of the step."""
+    judgement = found.judgement
+    return {
+        "version": version_of("diagnose"),
+        "config": as_json(found.config),
+        "notes": list(found.notes),
+        "fits_probability": found.prediction.memory.fits_probability,
+        "step_us": as_json(found.prediction.step_time),
+        "measured_us": judgement.measured.step_us if judgement else None,
+        "normal_probability": judgement.normal_probability if judgement else None,
+        "verdict": judgement.verdict if judgement else None,
+        "published": each_picked(found.published, "*"),
+        "causes": each_picked(found.causes, "cause text cost_us probability"),
+        "changes": [_suggestion_json(each) for each in found.changes],
+    }
+
+
+def _suggestion_json(each: Suggestion) -> dict[str, Any]:
+    return {
+        "set": _texts(each.settings),
+        **picked(each.gain, "gain=median low high"),
+        **picked(each, "fits_probability in_their_words mends"),
+    }

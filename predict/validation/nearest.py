@@ -1,0 +1,96 @@
+"""Published runs of the nearest kind: on the same chip, with a model, a number of GPUs, a sequence and a precision like a run's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from predict.run.model_flops import model_flops_per_token
+from predict.run.training_run import TrainingRun
+from predict.validation.published import SHIPPED_RUNS
+from predict.validation.published_models import model_of
+from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
+from predict.validation.published_software import precision_of
+from sampling.errors import ConfigError
+from sampling.hardware.cluster import Gpu, hardware_facts, hardware_named
+
+MOST = 3
+OF_GPUS, OF_LENGTH = 0.3, 0.5
+"""Weight of a factor in the number of GPUs, and in the length of the sequence, beside one in the model's size: a step's utilisation depends
+less on them. Assumed."""
+OF_PRECISION = 1.0
+"""Distance between two precisions, as a factor of e in the model's size. Assumed."""
+FARTHEST = 2.0
+"""Distance beyond which a run is of another kind."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NearRun:
+    """A published run and its figures."""
+
+    row_id: str
+    source: str
+    model: str
+    gpus: int
+    seq_len: int
+    precision: str
+    framework: str
+    """As it was published; empty where it was not."""
+    step_us: float
+    tokens_per_second_per_gpu: float
+    mfu: float
+    distance: float
+    """0 for one of the same kind; 1 for a model e times as large."""
+
+
+def nearest_published(run: TrainingRun, truth: Path = SHIPPED_RUNS, *, most: int = MOST) -> tuple[NearRun, ...]:
+    """The published runs of the nearest kind, the nearest first; none where the table has none on the device."""
+    found = sorted(_near(run, truth), key=lambda each: each.distance)
+    return tuple(each for each in found if each.distance <= FARTHEST)[:most]
+
+
+def _near(run: TrainingRun, truth: Path) -> Iterator[NearRun]:
+    for row in read_rows(truth):
+        hardware = hardware_named(row.text("gpu"), row.number("gpu_mem_gb"))
+        if hardware and _is_like(hardware, run.cluster.gpu) and (near := _of_row(run, row)):
+            yield near
+
+
+def _is_like(hardware: str, gpu: Gpu) -> bool:
+    """Whether a device has a run's own chip, whatever its memory is."""
+    facts = hardware_facts(hardware)
+    return facts.architecture == gpu.architecture and facts.peak_tflops == gpu.peak_tflops
+
+
+def _of_row(run: TrainingRun, row: PublishedRow) -> NearRun | None:
+    """A row beside the run; None where it does not state enough."""
+    try:
+        model, (precision, _) = model_of(row), precision_of(row)
+        gpus, batch, seq_len = row.gpus(), row.integer("gbs"), row.integer("seq_len")
+        peak = run.cluster.gpu.peak_flops_per_us(precision)
+    except (NotExpressibleError, ConfigError):
+        return None
+    if row.fault or not row.measured_us:
+        return None
+    tokens_per_us = batch * seq_len / row.measured_us / gpus
+    distance = math.hypot(
+        math.log(model.active_parameters / run.model.active_parameters),
+        OF_GPUS * math.log(gpus / run.cluster.world_size),
+        OF_LENGTH * math.log(seq_len / run.batch.seq_len),
+        OF_PRECISION * (precision != run.precision),
+    )
+    return NearRun(
+        row_id=row.row_id,
+        source=row.text("source"),
+        model=model.name,
+        gpus=gpus,
+        seq_len=seq_len,
+        precision=precision,
+        framework=row.text("framework"),
+        step_us=row.measured_us,
+        tokens_per_second_per_gpu=1e6 * tokens_per_us,
+        mfu=tokens_per_us * model_flops_per_token(model, seq_len) / peak,
+        distance=distance,
+    )

@@ -1,0 +1,98 @@
+"""Diagnoses: faults made up one by one are named first, sound runs are normal, and what to write is in the words of the user's tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import predict
+from sampling.errors import UserError
+from sampling.files.places import CONFIGS
+from tests.bench.diagnosis import CASES, ONE_NODE, SOUND, Case, diagnosed, is_removed, with_values
+from tests.predict.command import Command
+
+KEYS = {"version", "config", "fits_probability", "step_us", "measured_us", "normal_probability", "causes", "changes"}
+OF_A_CHANGE = {"set", "gain", "low", "high", "fits_probability", "in_their_words"}
+SCRIPT = """\
+torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py \\
+  --tensor-model-parallel-size 2 --sequence-parallel --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \\
+  --group-query-attention --num-query-groups 8 --seq-length 8192 --max-position-embeddings 8192 --swiglu --normalization RMSNorm \\
+  --position-embedding-type rope --rotary-base 500000 --disable-bias-linear --untie-embeddings-and-output-weights --vocab-size 128256 \\
+  --micro-batch-size 1 --global-batch-size 64 --bf16 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \\
+  --attention-dropout 0 --hidden-dropout 0 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --num-workers 2
+"""
+TRAINER = """\
+model_name_or_path: meta-llama/Meta-Llama-3-8B
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+learning_rate: 1.0e-5
+bf16: true
+gradient_checkpointing: true
+fsdp: full_shard auto_wrap
+max_seq_length: 4096
+"""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_first_suggestion_takes_the_fault_away(case: Case, tmp_path: Path) -> None:
+    found = diagnosed(case, tmp_path)
+    assert is_removed(case, found), [(dict(each.settings), each.gain.median) for each in found.changes]
+
+
+@pytest.mark.parametrize("case", SOUND, ids=lambda case: case.name)
+def test_a_sound_run_is_normal(case: Case, tmp_path: Path) -> None:
+    judged = diagnosed(case, tmp_path).judgement
+    assert judged is not None
+    assert (judged.verdict, judged.causes) == ("normal", ())
+
+
+def test_the_json_has_the_keys_that_programs_read(command: Command) -> None:
+    found = command.json("diagnose", str(CONFIGS / "runs" / "demo.yml"), "--log", "735ms")
+    assert found.keys() >= KEYS
+    assert found["step_us"].keys() == {"median", "low", "high"}
+    assert found["measured_us"] == 735_000
+    assert 0 < found["normal_probability"] <= 1
+    assert found["config"]["model"] == "demo-llama"
+    assert all(each.keys() >= OF_A_CHANGE and each["low"] <= each["gain"] <= each["high"] for each in found["changes"])
+    assert found["changes"], "a larger microbatch helps on a CPU"
+
+
+def test_a_change_is_the_prediction_of_the_run_with_it() -> None:
+    config = with_values(ONE_NODE, {"plan.recompute": "full"})
+    first = predict.diagnose(config).changes[0]
+    settings = [f"{path}={value}" for path, value in first.settings.items()]
+    changed = predict.one_batch(config, settings)
+    assert first.gain.median == pytest.approx(1 - changed.median_us / predict.one_batch(config).median_us)
+    assert first.fits_probability == changed.memory.fits_probability
+    assert first.gain.low < first.gain.median < first.gain.high
+
+
+def test_megatrons_flags_are_named_as_its_script_has_them(tmp_path: Path) -> None:
+    script = tmp_path / "pretrain.sh"
+    script.write_text(SCRIPT)
+    found = predict.diagnose(script, ["cluster.hardware=h100-sxm"])
+    assert found.config["plan"]["recompute"] == "full"
+    assert "without --recompute-granularity" in found.changes[0].in_their_words
+
+
+def test_a_trainers_keys_are_named_as_its_file_has_them(tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text(TRAINER)
+    found = predict.diagnose(file, ["cluster.hardware=h100-sxm", "cluster.nodes=1"])
+    words = [line for each in found.changes for line in each.in_their_words]
+    assert "gradient_checkpointing: false" in words or "use_liger_kernel: true" in words, words
+    assert not any("no key of" in line for line in words), words
+
+
+def test_what_does_not_fit_is_answered_by_what_does() -> None:
+    config = with_values(ONE_NODE, {"plan": {"dp": 8}, "batch.micro": 4})
+    found = predict.diagnose(config)
+    assert found.prediction.memory.fits_probability < 0.05
+    assert all(each.fits_probability >= 0.5 for each in found.changes)
+    assert found.changes
+
+
+def test_without_a_run_the_message_names_what_is_missing() -> None:
+    with pytest.raises(UserError, match="CONFIG: missing; give the run's launch script, or its config"):
+        predict.diagnose(log="3s")

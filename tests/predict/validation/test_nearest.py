@@ -1,0 +1,33 @@
+"""The published runs that stand beside a run: of its device, the nearest in kind first."""
+
+from __future__ import annotations
+
+import pytest
+
+import predict
+from predict.validation.nearest import nearest_published
+from tests.bench.diagnosis import LARGE, ONE_NODE, with_values
+
+
+def test_the_nearest_are_of_the_same_device_and_like_size() -> None:
+    found = nearest_published(predict.load(ONE_NODE))
+    assert [each.distance for each in found] == sorted(each.distance for each in found)
+    assert "h100" in found[0].row_id or "torchtitan" in found[0].row_id
+    assert found[0].gpus == 8
+    assert found[0].precision == "bf16"
+    assert nearest_published(predict.load(LARGE))[0].model.endswith("70b")
+
+
+def test_a_utilisation_is_that_of_the_published_rate() -> None:
+    (eager,) = [
+        each
+        for each in nearest_published(predict.load(ONE_NODE), most=20)
+        if each.row_id == "torchtitan-2024-8b-8-eager"
+    ]
+    flops = 6 * 8.03e9 - 6 * 128_256 * 4096 + 12 * 32 * 4096 * 8192  # no work for the table of embeddings
+    assert eager.mfu == pytest.approx(eager.tokens_per_second_per_gpu * flops / 989.4e12, rel=0.02)
+
+
+def test_a_device_of_which_nothing_is_published_has_none() -> None:
+    cluster = {"hardware": "rtx-4090", "nodes": 1, "gpus_per_node": 8}
+    assert nearest_published(predict.load(with_values(ONE_NODE, {"cluster": cluster}))) == ()

@@ -1,4 +1,4 @@
-"""A run as its user has it, a script or a config with a log or a trace: does it fit, is its step normal, where is time lost, what helps most."""
+"""A run as its user has it, by script, config, log or trace: does it fit, is its step normal, where is time lost, what helps most."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Suggestion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """What is known of a run."""
+    """A run with all that is known of it."""
 
     config: Mapping[str, Any]
     """The config that the run is taken to have."""
@@ -91,8 +91,8 @@ def diagnose(
     """Diagnose a training run: whether it fits, whether its step is normal, where time is lost and which changes help most.
 
     `config` is a run config, or another tool's file of the run, of which `overrides` add what it does not say and `accept` names keys to
-    leave out, as in `import_config`; for a run that is loaded no other plans are tried. `log` is a training log, a file of `predict measure --json` or a time such as `412ms`; `trace` a trace of
-    torch's profiler, or a folder of them. UserError for what cannot be read, or is not of this run.
+    leave out, as in `import_config`; for a run that is loaded no other plans are tried. `log` is a training log, a file of `predict measure
+    --json` or a time such as `412ms`; `trace` a trace of torch's profiler, or a folder of them. UserError for what cannot be read, or is not of this run.
     """
     understood = _understood(config, overrides, accept)
     run = load(understood.config, understood.overrides)
@@ -151,7 +151,7 @@ def _judgement(prediction: Prediction, log: str | None, explanation: Explanation
 
 
 def _causes(judgement: Judgement | None, explanation: Explanation | None) -> tuple[Cause, ...]:
-    """What the trace shows, and what the log shows beside it; what is likely only where there is no trace, which shows where time goes."""
+    """The causes that the trace shows, and the log beside it; those that are likely only where no trace shows where time goes."""
     if judgement is None:
         return ()
     if explanation is None:
@@ -175,7 +175,7 @@ def _of_finding(finding: Finding, run: TrainingRun) -> Cause:
 def _mending(
     dialects: Sequence[Dialect], prediction: Prediction, judgement: Judgement | None, causes: Sequence[Cause]
 ) -> Iterator[Suggestion]:
-    """What takes the causes away that cost much, the likeliest and costliest first."""
+    """Changes that take the causes away which cost much, the likeliest and costliest first."""
     if judgement is None:
         return
     step_us = judgement.measured.step_us

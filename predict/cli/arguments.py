@@ -53,8 +53,8 @@ class Parser(argparse.ArgumentParser):
         return namespace, []
 
     def _taken_behind_options(self, namespace: Any, unknown: list[str]) -> list[str]:
-        """The unknown words without operands that stand behind an option, as in `compare a.yml --json b.yml`, which argparse does not take for
-        more of the operand before it."""
+        """The unknown words without operands that stand behind an option, as in `compare a.yml --json b.yml`, which argparse does not
+        take for more of the operand before it."""
         several = [each for each in self._get_positional_actions() if each.nargs == argparse.ONE_OR_MORE]
         taken = getattr(namespace, several[0].dest, None) if len(several) == 1 else None
         if taken is None or any(word.startswith("-") for word in unknown):

@@ -15,7 +15,8 @@ examples:
 """
 DESCRIPTION = """\
 Rank what 10 % more of each figure of the hardware, its links and the framework would bring, and each other value of a setting of
-`execution`, and of a training run the plan and the batch a step further: degrees, microbatch, chunks, recomputation, ZeRO. Each change is predicted by itself. Of an RL config it is the step that changes, and settings of its engines are tried too;
+`execution`, and of a training run the plan and the batch a step further: degrees, microbatch, chunks, recomputation, ZeRO.
+Each change is predicted by itself. Of an RL config it is the step that changes, and settings of its engines are tried too;
 of a serving config the rate that the server carries, and its latencies.
 """
 

@@ -78,8 +78,8 @@ class Dialect:
 def in_their_words(
     dialects: Sequence[Dialect], own: TrainingRun, changed: TrainingRun, settings: Values
 ) -> tuple[str, ...]:
-    """The lines to change in the files of a run so that `own` becomes `changed`, which differs in `settings`; without any dialect the keys of a
-    config. A setting that none of the tools has a key for is named as it is here."""
+    """The lines to change in the files of a run so that `own` becomes `changed`, which differs in `settings`; without any dialect the keys
+    of a config. A setting that none of the tools has a key for is named as it is here."""
     if not dialects:
         return tuple(f"{path}: {as_written(value)}" for path, value in settings.items())
     found = [dialect.lines(own, changed, settings) for dialect in dialects]
@@ -94,8 +94,8 @@ def in_their_words(
 
 
 def _writer(tool: str, run: TrainingRun) -> str:
-    """The tool whose arguments a run's framework takes: a script of Megatron-LM's may be one of Megatron-DeepSpeed, a file of Primus' one of
-    torchtitan."""
+    """The tool whose arguments a run's framework takes: a script of Megatron-LM's may be one of Megatron-DeepSpeed, a file of Primus' one
+    of torchtitan."""
     framework = run.execution.framework
     if framework == deepspeed.FRAMEWORK:
         return "deepspeed"

@@ -1,7 +1,7 @@
 """A measured step beside its prediction: whether it is normal, at what probability, and where the missing time is likely to be.
 
-Bayes' rule over explanations of the ratio r = log(measured / predicted). A sound run has r = 0 up to the prediction's interval and the noise
-of the measured steps, together a Gaussian of deviation s. A run in which one thing is wrong has the r of its own prediction, as wide; where
+Bayes' rule over explanations of the ratio r = log(measured / predicted). A sound run has r = 0 up to the prediction's interval and the
+noise of the measured steps, together a Gaussian of deviation s. A run in which one thing is wrong has the r of its own prediction, as wide; where
 that thing has a size, such as the speed of a link, r is anywhere up to what the largest size makes. A last explanation stands for all else:
 any r up to a factor of ten. One run in two is taken to be sound, and all that may be wrong to be equally likely.
 """
@@ -41,7 +41,7 @@ UNIT = NormalDist()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """Where time is lost, or may be."""
+    """A cause of lost time, seen or likely."""
 
     cause: str
     """In a word, for programs."""
@@ -111,7 +111,7 @@ MENDED: Mapping[str, str] = {DATA: "step_overhead_us", LATE_RANKS: "waiting_time
 
 
 def suspects(run: TrainingRun) -> Iterator[Suspect]:
-    """What may be wrong with a run though its config does not say so."""
+    """The things that may be wrong with a run though its config does not say so."""
     execution, plan, cluster = run.execution, run.plan, run.cluster
     if run.precision not in ("fp32", "tf32"):
         yield Suspect(cause="fp32", wrong={"precision": "fp32"}, text="Products in fp32 would make the step {step}.")
@@ -199,7 +199,7 @@ def judge(prediction: Prediction, measured: MeasuredStep) -> Judgement:
 
 
 def _deviation(prediction: Prediction, measured: MeasuredStep) -> float:
-    """That of the prediction, and of the measured steps: by their quartiles where a log has them, which pauses and tails hardly move."""
+    """The deviation of the prediction, and of the measured steps: by their quartiles where a log has them, which pauses and tails hardly move."""
     noise = measured.noise if len(measured.logged) < FEWEST else min(measured.noise, usual_noise(measured.logged))
     return independent_causes(prediction.step_time.half_width_log / NINETY, noise)
 
@@ -281,7 +281,7 @@ def value_of(run: TrainingRun, path: str) -> Any:
 
 
 def _size(prediction: Prediction, step_us: float, one: _Tried) -> float:
-    """The size at which a suspect makes the measured step, times its usual value; by two secants, since a step grows about evenly with it."""
+    """The size at which a suspect makes the measured step, times its usual value; by two secants, since a step grows about evenly."""
     path, largest = next(iter(one.suspect.wrong.items()))
     most = float(largest / value_of(prediction.run, path))
     low, low_us, high, high_us = 1.0, prediction.median_us, most, one.step_us

@@ -1,8 +1,8 @@
-"""What the steps of a log say by themselves: pauses at a few of them, steps of uneven length, and steps that get slower.
+"""Signs in the steps of a log by themselves: pauses at a few of them, steps of uneven length, and steps that get slower.
 
 Warm-up, the first tenth of the lines, is left out. A pause is a step of half as long again as the median or more; where pauses come at
 even distances of many steps something is written or evaluated there, and otherwise the step waits for data: a loader's workers run dry
-together, every few steps or at odd ones. Steps that differ on the slow side alone, without pauses, have a rank that comes late now and then.
+together, every few steps or at odd ones. Steps that differ on the slow side alone, without pauses, have a rank that comes late at times.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Seen:
 
 
 def seen_in(logged: Sequence[tuple[int, float]]) -> tuple[Seen, ...]:
-    """What the steps of a log show, number and µs of each; the costliest first."""
+    """The things that the steps of a log show, number and µs of each; the costliest first."""
     kept = logged[max(1, int(WARM_UP * len(logged))) :]
     if len(kept) < FEWEST:
         return ()

@@ -174,7 +174,7 @@ def _switches(run: TrainingRun, of: str, better: Values, together: Sequence[str]
 
 
 def _outside(run: TrainingRun) -> Iterator[Step]:
-    """What the machines and the host take beyond their usual figures: a link between nodes below the hardware's own, and time per step."""
+    """Changes of what the machines and the host take beyond their usual figures: a link between nodes below the hardware's own, and time per step."""
     cluster = run.cluster
     if cluster.nodes > 1 and cluster.network_share < 1:
         usual = cluster.inter_node.gb_per_s / cluster.network_share

@@ -164,8 +164,8 @@ STAGES_OF_ZERO = (0, 1, 2, 3)
 
 
 def stepped(run: TrainingRun) -> Iterator[Setting]:
-    """Degrees and microbatch twice and half as large, tensor parallelism that leaves no node, more or fewer chunks on a pipeline rank, other
-    recomputation and ZeRO; of these what the framework offers."""
+    """Degrees and microbatch twice and half as large, tensor parallelism that leaves no node, more or fewer chunks on a pipeline rank,
+    other recomputation and ZeRO; of these what the framework offers."""
     offers = offered(run.execution.framework)
     for path, near in _near(run).items():
         section, _, key = path.partition(".")

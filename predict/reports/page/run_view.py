@@ -166,7 +166,7 @@ def answer_view(prediction: Prediction) -> dict[str, Any]:
 
 
 def _fits_with(prediction: Prediction) -> str:
-    """What makes a run fit that does not: the cheapest change, with what it frees and costs."""
+    """The change that makes a run fit which does not: the cheapest change, with what it frees and costs."""
     advice = memory_advice(prediction)
     return turning_text(advice[0]) if advice else NO_CHANGE
 

@@ -16,6 +16,7 @@ from predict.interval import Interval
 from predict.kinds import LoadedRun, Values
 from predict.measured_runs.explain.causes import MESSAGES, Finding
 from predict.measured_runs.explain.explanation import Explanation, explained_trace
+from predict.measured_runs.infer import infer_config
 from predict.measured_runs.judge import ADVICE, LINKS_ADVICE, MENDED, Cause, Judgement, judge, with_values
 from predict.measured_runs.measured_step import MeasuredStep, measured_step
 from predict.measured_runs.step_series import DATA, LATE_RANKS, SAVES
@@ -92,9 +93,10 @@ def diagnose(
 
     `config` is a run config, or another tool's file of the run, of which `overrides` add what it does not say and `accept` names keys to
     leave out, as in `import_config`; for a run that is loaded no other plans are tried. `log` is a training log, a file of `predict measure
-    --json` or a time such as `412ms`; `trace` a trace of torch's profiler, or a folder of them. UserError for what cannot be read, or is not of this run.
+    --json` or a time such as `412ms`; `trace` a trace of torch's profiler, or a folder of them.
+    UserError for what cannot be read, or is not of this run.
     """
-    understood = _understood(config, overrides, accept)
+    understood = _understood(config, overrides, accept) if config is not None else _inferred(trace or log, overrides)
     run = load(understood.config, understood.overrides)
     prediction = estimate(run, require_fit=False)
     explanation = None if trace is None else explained_trace(prediction, Path(trace), log=log, report=report)
@@ -130,9 +132,17 @@ class _Understood:
         return given.with_settings(self.overrides).content
 
 
-def _understood(config: Config | None, overrides: Sequence[str], accept: Sequence[str]) -> _Understood:
-    if config is None:
-        raise UserError("CONFIG: missing; give the run's launch script, or its config")
+def _inferred(shown_by: Path | str | None, overrides: Sequence[str]) -> _Understood:
+    """The config that a trace or a log shows by itself. UserError for what it lacks, with the setting that gives it."""
+    if shown_by is None:
+        raise UserError("CONFIG: missing; give the run's launch script or its config, or a --log or --trace of it")
+    found = infer_config(shown_by).with_settings(overrides)
+    if found.missing:
+        raise UserError("\n".join(found.missing))
+    return _Understood(config=found.document, overrides=(), notes=found.uncertain)
+
+
+def _understood(config: Config, overrides: Sequence[str], accept: Sequence[str]) -> _Understood:
     if not isinstance(config, str | Path) or is_run_config(Path(config)):
         if accept:
             raise UserError(f"--accept: {', '.join(accept)}: is for files of other tools; omit it")

@@ -1,9 +1,9 @@
 """A measured step beside its prediction: whether it is normal, at what probability, and where the missing time is likely to be.
 
 Bayes' rule over explanations of the ratio r = log(measured / predicted). A sound run has r = 0 up to the prediction's interval and the
-noise of the measured steps, together a Gaussian of deviation s. A run in which one thing is wrong has the r of its own prediction, as wide; where
-that thing has a size, such as the speed of a link, r is anywhere up to what the largest size makes. A last explanation stands for all else:
-any r up to a factor of ten. One run in two is taken to be sound, and all that may be wrong to be equally likely.
+noise of the measured steps, together a Gaussian of deviation s. A run in which one thing is wrong has the r of its own prediction, as wide;
+where that thing has a size, such as the speed of a link, r is anywhere up to what the largest size makes. A last explanation stands for all
+else: any r up to a factor of ten. One run in two is taken to be sound, and all that may be wrong to be equally likely.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def judge(prediction: Prediction, measured: MeasuredStep) -> Judgement:
 
 
 def _deviation(prediction: Prediction, measured: MeasuredStep) -> float:
-    """The deviation of the prediction, and of the measured steps: by their quartiles where a log has them, which pauses and tails hardly move."""
+    """The deviation of the prediction, and of the measured steps: by their quartiles where a log has them, which pauses hardly move."""
     noise = measured.noise if len(measured.logged) < FEWEST else min(measured.noise, usual_noise(measured.logged))
     return independent_causes(prediction.step_time.half_width_log / NINETY, noise)
 

@@ -8,7 +8,7 @@ every change that computes the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from predict import estimate, memory_advice
@@ -19,6 +19,7 @@ from predict.plan_search.options import OBJECTIVES
 from predict.plan_search.ties import contender, ratio
 from predict.plan_search.training import stepped, with_companions
 from predict.run.frameworks import memory_profile_of
+from predict.run.offload import Offload
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
@@ -174,10 +175,14 @@ def _switches(run: TrainingRun, of: str, better: Values, together: Sequence[str]
 
 
 def _outside(run: TrainingRun) -> Iterator[Step]:
-    """Changes of what the machines and the host take beyond their usual figures: a link between nodes below the hardware's own, and time per step."""
+    """Changes of what machines and host take beyond their usual figures: a slow link between nodes, time outside, what the host holds."""
     cluster = run.cluster
     if cluster.nodes > 1 and cluster.network_share < 1:
         usual = cluster.inter_node.gb_per_s / cluster.network_share
         yield Step(of="link between nodes", settings={"cluster.inter_node_gb_per_s": round(usual, 6)})
     if run.execution.step_overhead_us:
         yield Step(of="time outside the step", settings={"execution.step_overhead_us": 0})
+    if run.offload != Offload():
+        usual_of = {field.name: getattr(Offload(), field.name) for field in fields(Offload)}
+        own = {name: value for name, value in usual_of.items() if value != getattr(run.offload, name)}
+        yield Step(of="offload", settings={f"offload.{name}": value for name, value in own.items()})

@@ -43,7 +43,6 @@ SMALL = _config("gpu-llama-1b", 1, {"dp": 8, "zero": 1}, (512, 1, 1024), **MEGAT
 SHARDED = _config(
     "llama3-8b", 1, {"dp": 8, "zero": 3, "recompute": "full"}, (16, 1, 8192), execution={"framework": "fsdp-compile"}
 )
-GATHERED = _config("llama3-8b", 4, {"dp": 32, "zero": 3}, (512, 4, 2048), execution={"framework": "fsdp-compile"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +105,11 @@ CASES = (
         fault={"plan.pp": 8, "plan.dp": 1, "plan.zero": 0, "batch.global": 16},
         removed_by={"plan.pp": below(8), "plan.vpp": lambda chunks: chunks > 1},
     ),
-    Case(name="weights gathered needlessly", config=GATHERED, removed_by={"plan.zero": below(3)}),
+    Case(
+        name="offload needless",
+        config={**ONE_NODE, "offload": {"optimizer_share": 1.0, "gradients_on_host": True}},
+        removed_by={"offload.optimizer_share": lambda share: not share},
+    ),
     Case(
         name="eager norms",
         config=ONE_NODE,

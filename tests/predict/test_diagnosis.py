@@ -94,5 +94,5 @@ def test_what_does_not_fit_is_answered_by_what_does() -> None:
 
 
 def test_without_a_run_the_message_names_what_is_missing() -> None:
-    with pytest.raises(UserError, match="CONFIG: missing; give the run's launch script, or its config"):
-        predict.diagnose(log="3s")
+    with pytest.raises(UserError, match="CONFIG: missing; give the run's launch script or its config"):
+        predict.diagnose()

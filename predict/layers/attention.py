@@ -37,6 +37,7 @@ class Attention(Mixer):
     NAME: ClassVar[str] = "attention"
     KINDS: ClassVar[tuple[str, ...]] = ("full", "sliding", "chunked")
     IS_ATTENTION: ClassVar[bool] = True
+    LEDGER: ClassVar[str] = "attention"
     IS_PLAIN: ClassVar[bool] = True
 
     def matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:

@@ -55,6 +55,7 @@ class LatentAttention(Mixer):
     NAME: ClassVar[str] = "latent"
     KINDS: ClassVar[tuple[str, ...]] = ("full", "sliding")
     IS_ATTENTION: ClassVar[bool] = True
+    LEDGER: ClassVar[str] = "attention"
     GROUPED_ROUTER: ClassVar[bool] = True
     TITLE: ClassVar[str] = "latent attention"
     RECOMPUTABLE: ClassVar[tuple[str, ...]] = (UPWARD,)

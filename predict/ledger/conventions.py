@@ -63,8 +63,8 @@ def read_spec(config: Mapping[str, Any], lengths: Sequence[int], *, convention: 
 
 def require_counted(spec: ModelSpec, convention: str) -> None:
     """ConfigError for a model with mixers that no part of the ledger counts."""
-    mixers = {kind.mixer for kind in spec.kinds() if f"{spec.mixer(kind).LEDGER}_core" not in CORES}
-    others = sorted(mixers)
+    kinds = [kind for kind in spec.kinds() if kind.has_mixer]
+    others = sorted({kind.mixer for kind in kinds if spec.mixer(kind).LEDGER not in OF_MIXERS})
     if others:
         problem = f"{shown(spec.name)} has {', '.join(others)} layers, which the {convention} convention does not count"
         raise config_error([Fault(path="model_type", problem=problem)], {"": "model"})

@@ -92,8 +92,8 @@ class MixerShape(LayerShape):
     """It keeps a state of its sequence rather than all keys."""
     ZERO_CENTRED_NORMS: ClassVar[bool] = False
     """The norms of its models scale by 1 + weight, as those of Qwen3-Next do."""
-    LEDGER: ClassVar[str] = "attention"
-    """The prefix of its parts in the ledger of FLOPs."""
+    LEDGER: ClassVar[str] = ""
+    """The prefix of its parts in the ledger of FLOPs; empty where the ledger does not count it."""
     RECOMPUTABLE: ClassVar[tuple[str, ...]] = ()
     """Modules that it alone has and that selective recomputation may name."""
 

@@ -153,7 +153,7 @@ def test_latent_attention_is_read_by_its_ranks() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"kind": "hybrid"}, "kind: hybrid: Mamba"),
+        ({"kind": "hybrid"}, "kind: hybrid: the table states neither"),
         ({"n_gpus": "", "dp": ""}, "n_gpus: not stated, nor dp"),
         ({"vocab_padded": ""}, "vocab_padded: not published"),
         ({"attention_backend": "magic"}, "attention_backend: magic is not one of fused, flash, unfused"),

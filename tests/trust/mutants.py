@@ -61,7 +61,6 @@ ROOMS: Mapping[str, Room] = {
             "tests/predict/schedules",
             "tests/predict/cli/test_schedule.py",
             "tests/conformance/test_schedules.py",
-            "tests/predict/step/test_scheduling.py",
             *answers("schedules"),
         ),
     ),
@@ -71,18 +70,13 @@ ROOMS: Mapping[str, Room] = {
             *answers("runs-demo"),
             "tests/predict/step",
             *answers("runs-llama3-70b-64xh100", "runs-deepseek-v3-1024xh100", "runs-data-parallel"),
-            "tests/laws/test_scaling.py",
-            "tests/predict/measured_runs/test_calibrate.py",
-            "tests/predict/reduced_benchmark",
         ),
     ),
     "memory": Room(
         files=("predict/memory/*.py",),
         tests=(
             "tests/predict/memory",
-            "tests/predict/cli/test_memory.py",
             "tests/predict/layers/test_mixture.py",
-            "tests/predict/reduced_benchmark/test_restore_memory.py",
             *answers("fit", "runs-demo", "runs-deepseek-v3-1024xh100"),
         ),
     ),
@@ -101,8 +95,7 @@ ROOMS: Mapping[str, Room] = {
         ),
         tests=(
             *(f"tests/golden/test_figures.py::test_figures_have_not_moved[{name}]" for name in ("engines", "fleets")),
-            "tests/predict/serving",
-            "tests/predict/plan_search/test_serving.py",
+            *(f"tests/predict/serving/test_{name}.py" for name in ("engine_loop", "fleet", "server", "speculation")),
         ),
     ),
 }
@@ -259,14 +252,16 @@ def copied_project(place: Path) -> Path:
 
 
 def likely(file: Path, tests: Sequence[str]) -> list[str]:
-    """The tests of a mutant of the file in the order in which they run: files that mirror the module or its package come first."""
+    """The tests of a mutant of the file in the order in which they run: kept figures, which take seconds, then files that
+    mirror the module or its package."""
     mirrors = (file.parent / f"test_{file.name}", file.parent.parent / f"test_{file.parent.name}.py")
     of_rooms = [
         str(path.relative_to(ROOT))
         for test in tests
         for path in (sorted((ROOT / test).rglob("test_*.py")) if (ROOT / test).is_dir() else [ROOT / test])
     ]
-    first = [str(Path("tests") / each) for each in mirrors if (ROOT / "tests" / each).exists()]
+    first = [test for test in of_rooms if "test_figures" in test]
+    first += [str(Path("tests") / each) for each in mirrors if (ROOT / "tests" / each).exists()]
     return list(dict.fromkeys([*first, *of_rooms]))
 
 

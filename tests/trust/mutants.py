@@ -69,6 +69,7 @@ ROOMS: Mapping[str, Room] = {
         tests=(
             *answers("runs-demo"),
             "tests/predict/step",
+            "tests/laws/test_scaling.py",
             *answers("runs-llama3-70b-64xh100", "runs-deepseek-v3-1024xh100", "runs-data-parallel"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""What other tools' files leave on the host: the section `offload` by their keys."""
+"""The section `offload` by the keys of other tools' files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _of_deepspeed(given: Arguments) -> dict[str, Any]:
 
 
 def _device(given: Arguments, section: str) -> str:
-    """Where a section of DeepSpeed puts something; empty for the GPU."""
+    """The device on which a section of DeepSpeed puts something; empty for the GPU."""
     names = [name for name in given.values if name.startswith(section)]
     given.passed_over(*names)
     key = next((name for name in (f"{section}.device", f"{section}_device") if name in given.values), "")

@@ -205,7 +205,7 @@ def with_adapters(rank: RankShare, kind: LayerKind, modules: tuple[Module, ...])
 
 
 def before_inputs_gradients(rank: RankShare, kind: LayerKind) -> Calls:
-    """What the gradients of products' inputs take beside the products: the base brought to their dtype once more, and the sum of the
+    """Work of the gradients of products' inputs beside the products: the base brought to their dtype once more, and the sum of the
     gradients that come through the base and through each adapter."""
     sums = (
         Stream(dtype=rank.dtype, size_bytes=JOINING_PASSES * rank.item_bytes * each.rows(rank) * each.inputs)
@@ -261,8 +261,8 @@ def _norm_works(rank: RankShare, adapter: Adapter) -> Works:
 
 
 def saved_with_adapters(sizes: Sizes, kind: LayerKind, saved: Saved) -> Saved:
-    """The tensors of a layer without the inputs of products whose weights are frozen and have no adapter, and with the x·Aᵀ of each adapter,
-    which the gradient of B needs; that of A needs the product's input."""
+    """The tensors of a layer without the inputs of products whose weights are frozen and have no adapter, and with the x·Aᵀ of each
+    adapter, which the gradient of B needs; that of A needs the product's input."""
     run = sizes.rank.run
     if not run.adapters.are_trained:
         return saved

@@ -19,8 +19,8 @@ from sampling.operators.vocabulary import CrossEntropy
 
 POLICY_BYTES = 56
 """Bytes that move for each logit of a policy's update beside its products, by torch's operators on chunks: 54 in forward (to fp32 6, times
-the inverse temperature 8, the largest 4, the difference 8, its exponential 8, their sum 4, weighed 12 and summed 4) and 58 in backward (6, 8,
-8 and 8 again, times the gradient 8 and the inverse temperature 8, to 16 bits 12) (prime-rl, trainer/models/layers/lm_head.py,
+the inverse temperature 8, the largest 4, the difference 8, its exponential 8, their sum 4, weighed 12 and summed 4) and 58 in backward
+(6, 8, 8 and 8 again, times the gradient 8 and the inverse temperature 8, to 16 bits 12) (prime-rl, trainer/models/layers/lm_head.py,
 FusedOutputLinear); their mean."""
 POLICY_CHUNK = 8192
 """Tokens of a chunk, and entries of the vocabulary (the same)."""

@@ -1,4 +1,4 @@
-"""What a whole layer keeps for its backward, on the GPU or on its host."""
+"""Tensors that a whole layer keeps for its backward, on the GPU or on its host."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ T = TypeVar("T")
 
 
 def built(declared: type[T], values: Mapping[str, Any], faults: Sequence[Fault], *, option: str) -> T:
-    """What a dataclass declares, of the values of an option; UserError with a line for each fault, those before first."""
+    """A dataclass from the values of an option; UserError with a line for each fault, those before first."""
     made, wrong = build(declared, values)
     if faults or made is None:
         raise UserError("\n".join(f"{option}: {fault.path}: {fault.problem}" for fault in (*faults, *wrong)))

@@ -111,7 +111,7 @@ def exchange_of_keys(rank: RankShare, query_width: int, key_value_width: int) ->
 
 
 def leaving_for_host(rank: RankShare, size_bytes: float, work: Calls) -> tuple[OverlappedCommunication, ...]:
-    """What a forward keeps, on its way to the host while the GPU computes."""
+    """Copies of the tensors that a forward keeps, on their way to the host while the GPU computes."""
     return _with_host(rank, host_copy(rank, size_bytes, to_host=True), work)
 
 

@@ -86,7 +86,7 @@ def summary(memory: MemoryEstimate) -> str:
 
 
 def host_text(memory: MemoryEstimate) -> str:
-    """What lies in the host's memory, and a GPU's share of it."""
+    """The bytes in the host's memory, and a GPU's share of it."""
     room = "" if memory.fits_host else " (does not fit)"
     return f"{size(memory.host_bytes)} per GPU in the host's memory, of {size(memory.host_capacity_bytes)}{room}"
 

@@ -77,7 +77,7 @@ class Adapters:
 
     @property
     def stored(self) -> str:
-        """How the base's linear layers are stored, by its name in `STORED_BYTES`; empty where they have the run's dtype."""
+        """The format in which the base's linear layers are stored, by its name in `STORED_BYTES`; empty where they have the run's dtype."""
         return "nf4_double" if self.base == "nf4" and self.double_quantised else self.base
 
     @property

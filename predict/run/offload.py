@@ -12,7 +12,7 @@ GPU, HOST, DISK = "gpu", "host", "disk"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offload:
-    """What lies on the host. Its bandwidths and memory are the device's `host` (its hardware file)."""
+    """The state and activations that lie on the host. Its bandwidths and memory are the device's `host` (its hardware file)."""
 
     optimizer_share: Annotated[float, Key(minimum=0, maximum=1)] = 0.0
     """Share of the optimizer's state that lies on the host, whose cores update it: 1 under ZeRO-Offload (arXiv 2101.06840), a fraction in

@@ -19,7 +19,7 @@ ones."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-    """How a step's loss is made. Sequences of pairs, chosen and rejected, count as two in `batch`."""
+    """The kind of a step's loss. Sequences of pairs, chosen and rejected, count as two in `batch`."""
 
     task: Annotated[str, one_of(SFT, DPO, KTO, REWARD, DISTILL, POLICY)] = SFT
     """sft, as pre-training: the next token of each sequence; dpo (arXiv 2305.18290) and kto (arXiv 2402.01306), which compare with a

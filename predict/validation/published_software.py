@@ -209,8 +209,10 @@ PRIME_RL = "prime-rl"
 
 
 def offload_of_row(row: PublishedRow, layers: int) -> dict[str, Any]:
-    """What a row leaves on the host: the activations of all layers, or those of so many (Megatron's cpu_offloading_num_layers). Copies of
-    prime-rl are on the stream of the kernels (trainer/utils/act_offloading.py: use_streams=False)."""
+    """The part that a row leaves on the host: the activations of all layers, or those of so many (Megatron's cpu_offloading_num_layers).
+
+    Copies of prime-rl are on the stream of the kernels (trainer/utils/act_offloading.py: use_streams=False).
+    """
     text = row.text("offload")
     if not text:
         return {}

@@ -428,7 +428,7 @@ def update_on_host(run: TrainingRun, weights: Weights) -> Blocks:
 
 
 def _on_host(run: TrainingRun, own: int) -> int:
-    """Of the elements that a rank updates those whose state lies on the host."""
+    """The elements that a rank updates whose state lies on the host."""
     return round(run.offload.optimizer_share * own)
 
 

@@ -44,6 +44,7 @@ PLACEHOLDERS = {
     "out/traces",
     "out/memory.json",
     "train.log",
+    "qlora.yml",
 }
 """Words for files that the reader has and this clone has not."""
 QUICKER = {"predict trace": ["--set", "batch.global=32"]}

@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> None:
     if options.recorded is not None:
         folder = options.recorded or cluster_of(options.config, options.overrides, run)
         jobs = recorded_jobs(folder)
-        settings = learnt(settings, jobs)
+        settings = learnt(settings, jobs, run)
         log(f"--recorded: failures and saves as {counted(len(jobs), 'job')} of {folder} had them")
     if options.offers is not None:
         _answer_offers(options, settings)

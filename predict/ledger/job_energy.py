@@ -62,14 +62,21 @@ def site_of(gpu: Gpu, *, host_w: float | None, network_w: float | None, pue: flo
 
 
 def job_energy(
-    gpu: Gpu, power: BoardPower, site: Site, *, busy_gpu_hours: float, gpu_hours: float, spread: Interval
+    gpu: Gpu,
+    power: BoardPower,
+    site: Site,
+    *,
+    busy_gpu_hours: float,
+    gpu_hours: float,
+    hours: Interval,
+    mean_hours: float,
 ) -> JobEnergy:
-    """The energy of so many GPU-hours, in some of which steps run; `spread` is that of the job's hours."""
+    """The energy of so many GPU-hours, in some of which steps run: those of a job's `mean_hours`, of which `hours` has the quantiles."""
     idle_w = gpu.watts("idle")
     boards = (busy_gpu_hours * power.mean_w + (gpu_hours - busy_gpu_hours) * idle_w) / W_PER_MW
     hosts, network = (gpu_hours * each_w / W_PER_MW for each_w in (site.host_w, site.network_w))
     computers = boards + hosts + network
-    total = spread.scaled(computers * site.pue / spread.median).widened(POWER_WIDTH)
+    total = hours.scaled(computers * site.pue / mean_hours).widened(POWER_WIDTH)
     return JobEnergy(
         total_mwh=total,
         boards_mwh=boards,

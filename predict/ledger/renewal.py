@@ -100,13 +100,16 @@ class JobTimes:
     def intervals(self) -> float:
         return max(1.0, self.work / self.between)
 
+    def attempt(self, rates: Hours) -> Hours:
+        """Hours of one interval and its save that nothing interrupts, on the nodes that are left at each rate."""
+        return self.work / (1 - self.repairs.missing(rates)) / self.intervals + self.save
+
     def mean(self) -> float:
         """Expected hours of the job, over its rates (Daly, equation 13, and the waits for repairs); the exponents are bounded."""
         if not self.rate:
             return self.work + self.intervals * self.save
         rates = self.rates
-        work = self.work / (1 - self.repairs.missing(rates))
-        attempt = np.minimum(MOST_EXPONENT, rates * (work / self.intervals + self.save))
+        attempt = np.minimum(MOST_EXPONENT, rates * self.attempt(rates))
         recovery = np.minimum(MOST_EXPONENT, rates * self.recover)
         running = self.intervals * np.exp(recovery) * np.expm1(attempt) / rates
         waiting = rates * running * self.repairs.waited(rates) * self.repairs.wait_hours

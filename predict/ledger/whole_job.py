@@ -98,6 +98,7 @@ def job(
     run, given = prediction.run, settings if isinstance(settings, JobSettings) else job_settings(settings or {})
     with Checks() as checks:
         checks.run(_require_spares, run, given)
+        checks.run(_require_replicas, run, given)
         checks.run(_require_phases, run, training.tokens, phases)
     parts = _phase_costs(prediction, training, phases)
     plain = _all_phases(parts)
@@ -141,6 +142,14 @@ def _require_spares(run: TrainingRun, given: JobSettings) -> None:
         )
 
 
+def _require_replicas(run: TrainingRun, given: JobSettings) -> None:
+    if given.short == SHRINK and not _can_shrink(run):
+        raise UserError(
+            f"short: shrink needs a second replica on other nodes, and one takes all {run.cluster.nodes}; omit it, or give more nodes "
+            "or a plan with a smaller replica (tp, pp, cp)"
+        )
+
+
 def _require_phases(run: TrainingRun, tokens: float, phases: Sequence[Phase]) -> None:
     if other := next((one.prediction.run for one in phases if one.prediction.run.cluster != run.cluster), None):
         raise UserError(
@@ -158,8 +167,9 @@ def _require_progress(run: TrainingRun, times: JobTimes, given: JobSettings) -> 
         return
     rate = float(times.rates.max())
     spread = " at the upper end of the rate's spread" if given.failure_factor > 1 else ""
+    short = " on the nodes that are left" if times.repairs.missing(times.rates).any() else ""
     fix = "give more hours (gpu_hours_a_failure)" + (", or a lower failure_factor" if spread else "")
-    attempt = times.between + times.save
+    attempt = float(times.attempt(times.rates).max())
     if rate * max(times.recover, 0.0 if given.save_min else attempt) > MOST_FAILURES_AN_INTERVAL:
         raise UserError(
             f"gpu_hours_a_failure: a failure every {MINUTES / rate:.3g} minutes{spread}, where noticing one, restarting and loading take "
@@ -167,7 +177,7 @@ def _require_progress(run: TrainingRun, times: JobTimes, given: JobSettings) -> 
         )
     if rate * attempt > MOST_FAILURES_AN_INTERVAL:
         raise UserError(
-            f"save_min: {times.between * MINUTES:.3g} minutes of steps and {times.save * MINUTES:.3g} to save them are "
+            f"save_min: {(attempt - times.save) * MINUTES:,.4g} minutes of steps{short} and {times.save * MINUTES:.3g} to save them are "
             f"{rate * attempt:.0f} times the {MINUTES / rate:.3g} minutes between failures{spread}, so that hardly any save comes through; "
             "save more often, or faster"
         )
@@ -201,14 +211,16 @@ def _energy(
         kg_per_kwh=given.kg_per_kwh,
     )
     busy = sum(float(drawn[name].mean()) for name in BUSY)
+    mean_hours = sum(float(each.mean()) for each in drawn.values())
     paid = run.cluster.world_size + given.spares * run.cluster.gpus_per_node
     return job_energy(
         run.cluster.gpu,
         power,
         site,
         busy_gpu_hours=run.cluster.world_size * busy,
-        gpu_hours=paid * sum(float(each.mean()) for each in drawn.values()),
-        spread=hours,
+        gpu_hours=paid * mean_hours,
+        hours=hours,
+        mean_hours=mean_hours,
     )
 
 
@@ -294,14 +306,22 @@ def _work(run: TrainingRun, plain: TrainingCost, steps: float | Hours, given: Jo
 
 
 def _repairs(run: TrainingRun, given: JobSettings) -> Repairs:
-    replica = max(1, math.ceil(one_replica(run).gpus / run.cluster.gpus_per_node))
     return Repairs(
         nodes=run.cluster.nodes,
         node_share=given.node_share,
         hours=given.repair_h,
         spares=given.spares,
-        replica_nodes=replica if given.short == SHRINK else 0,
+        replica_nodes=_replica_nodes(run) if given.short == SHRINK else 0,
     )
+
+
+def _replica_nodes(run: TrainingRun) -> int:
+    return max(1, math.ceil(one_replica(run).gpus / run.cluster.gpus_per_node))
+
+
+def _can_shrink(run: TrainingRun) -> bool:
+    """Whether a replica is left when a node is broken."""
+    return _replica_nodes(run) < run.cluster.nodes
 
 
 def _restart_hours(run: TrainingRun, given: JobSettings) -> float:
@@ -338,9 +358,14 @@ def _write_hours(run: TrainingRun, given: JobSettings) -> float:
 
 
 def _load_hours(run: TrainingRun, given: JobSettings) -> float:
+    return load_hours(run, given, loaded_bytes(run))
+
+
+def load_hours(run: TrainingRun, given: JobSettings, amount_bytes: float) -> float:
+    """Hours to load so many bytes of state on a run's cluster."""
     if given.save == IN_MEMORY:
-        return _between_hosts_hours(run, loaded_bytes(run))
-    return loaded_bytes(run) / GB / _storage_gb_per_s(run, given) / 3600
+        return _between_hosts_hours(run, amount_bytes)
+    return amount_bytes / GB / _storage_gb_per_s(run, given) / 3600
 
 
 def _draws(run: TrainingRun, plain: TrainingCost, times: JobTimes, given: JobSettings) -> dict[str, Hours]:
@@ -399,7 +424,9 @@ MEASURES: Mapping[str, Change] = {
     "saves in other hosts' memory": lambda given, _: replace(given, save=IN_MEMORY),
     "saves at the best interval": lambda given, _: replace(given, save_min=0.0),
     "a spare node more": lambda given, run: replace(given, spares=min(run.cluster.nodes, given.spares + 1)),
-    "fewer replicas while nodes are broken": lambda given, _: replace(given, short=SHRINK),
+    "fewer replicas while nodes are broken": lambda given, run: replace(
+        given, short=SHRINK if _can_shrink(run) else given.short
+    ),
     "slow nodes found in half the time": lambda given, _: replace(given, slow_found_h=given.slow_found_h / 2),
 }
 """A measure in words, and the settings with it."""

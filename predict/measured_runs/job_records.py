@@ -17,7 +17,7 @@ import numpy as np
 from predict import load
 from predict.config.load import cluster_file
 from predict.ledger.job_settings import JobSettings, built, texts_as_values
-from predict.ledger.whole_job import checkpoint_bytes
+from predict.ledger.whole_job import MINUTES, checkpoint_bytes, load_hours
 from predict.measured_runs.records import folder_of, past_date
 from predict.run.calibration_terms import NINETY
 from predict.run.training_run import TrainingRun
@@ -112,20 +112,25 @@ def recorded_jobs(cluster: str) -> tuple[JobRecord, ...]:
     return tuple(read(JobRecord, place, error=SamplesError, fix=fix) for place in places)
 
 
-def learnt(given: JobSettings, jobs: Sequence[JobRecord]) -> JobSettings:
-    """The settings with what measured jobs say: the posterior of the rate of failures, and the mean time to restart and rate of storage.
+def learnt(given: JobSettings, jobs: Sequence[JobRecord], run: TrainingRun) -> JobSettings:
+    """The settings of `run` with what measured jobs say: the posterior of the rate of failures, the mean time to restart, that of storage.
 
     The prior of the rate is log-normal, by `gpu_hours_a_failure` and `failure_factor`; the failures of a job are Poisson.
     """
     hours, failures = sum(job.gpus * job.measured.hours for job in jobs), sum(job.measured.failures for job in jobs)
     median, width = posterior_rate(given, hours=hours, failures=failures)
-    restarts = [job.measured.restart_min for job in jobs if job.measured.restart_min]
     rates = [job.checkpoint_gb / job.measured.save_s for job in jobs if job.measured.save_s]
     found = replace(given, gpu_hours_a_failure=1 / median, failure_factor=math.exp(width))
-    if restarts:
-        # what a job measures includes noticing and loading, which count from here on
-        found = replace(found, detect_min=0.0, restart_min=fmean(restarts))
-    return replace(found, storage_gb_per_s=fmean(rates)) if rates else found
+    if rates:
+        found = replace(found, storage_gb_per_s=fmean(rates))
+    restarts = [_restart_min(job, found, run) for job in jobs if job.measured.restart_min]
+    return replace(found, detect_min=0.0, restart_min=fmean(restarts)) if restarts else found
+
+
+def _restart_min(job: JobRecord, given: JobSettings, run: TrainingRun) -> float:
+    """Minutes of a measured restart, noticing included, without loading and compilation, which settings count apart."""
+    loading = load_hours(run, given, job.checkpoint_gb * GB) * MINUTES
+    return max(0.0, job.measured.restart_min - loading - given.compile_min)
 
 
 def posterior_rate(prior: JobSettings, *, hours: float, failures: int) -> tuple[float, float]:

@@ -154,9 +154,8 @@ def id_of(place: Path) -> str:
 
 
 def remove(id_: str, cluster: str | None = None) -> Path:
-    """Take a record away: of the cluster, or of any; its file as it was. UserError where no record, or more than one, has the id."""
-    clusters = [cluster] if cluster else recorded_clusters()
-    places = [place for name in clusters for place in sorted(folder_of(name).rglob("*.json"))]
+    """Take a record of a run or a job away: of the cluster, or of any; its file as it was. UserError where no record, or more than one, has the id."""
+    places = sorted((folder_of(cluster) if cluster else _runs()).rglob("*.json"))
     found = [place for place in places if place.stem.rpartition("-")[2].startswith(id_)] if id_ else []
     if len(found) != 1:
         near = did_you_mean(id_, [id_of(place) for place in places])
@@ -172,12 +171,16 @@ def remove(id_: str, cluster: str | None = None) -> Path:
 def folder_of(cluster: str) -> Path:
     if not re.fullmatch(r"\w[\w.-]{0,99}", cluster):
         raise UserError(f"cluster: {cluster!r} is not the name of a folder; use letters, digits, dots and dashes")
-    return own_data() / "runs" / cluster
+    return _runs() / cluster
+
+
+def _runs() -> Path:
+    return own_data() / "runs"
 
 
 def recorded_clusters() -> list[str]:
-    """The clusters that have recorded runs."""
-    return sorted(path.name for path in (own_data() / "runs").glob("*/") if any(path.rglob("*.json")))
+    """The clusters that have recorded runs; one that has only jobs has none."""
+    return sorted(path.name for path in _runs().glob("*/") if any(path.glob("*.json")))
 
 
 def records(cluster: str, report: Callable[[str], None]) -> list[tuple[Path, Record]]:

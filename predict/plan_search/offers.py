@@ -30,8 +30,8 @@ class Offer:
     """Further keys of the config on these machines, such as `plan.tp: 4`."""
     price: Text
     """What a GPU or node costs, as 2.5/gpu-h."""
-    spot_hours_a_loss: Annotated[float, Key(minimum=0, maximum=1e12)] = 0.0
-    """Node-hours between losses of a node on a spot market; 0 for reserved nodes."""
+    spot_hours_a_loss: Annotated[float | None, Key(minimum=0, maximum=1e12)] = None
+    """Node-hours between losses of a node on a spot market; 0 for reserved nodes; default: that of the job's settings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,15 +54,19 @@ class OfferedJob:
 
 
 def read_offers(path: Path) -> tuple[Offer, ...]:
-    """The offers of a file; ConfigError with a line for each fault."""
+    """The offers of a file; ConfigError for a fault, and for prices of more than one currency, which cannot be compared."""
     offers = read(OffersFile, path).offers
+    currencies = set()
     for offer in offers:
         try:
-            parse_price(offer.price)
+            currencies.add(parse_price(offer.price).currency)
         except UserError as error:
             raise ConfigError(f"{path}: {offer.name}: {str(error).replace('--price', 'price')}") from None
     if not offers:
         raise ConfigError(f"{path}: offers: none; give one or more, each with name and price")
+    if len(currencies) > 1:
+        named = ", ".join(sorted(currency or "none" for currency in currencies))
+        raise ConfigError(f"{path}: offers: prices of several currencies ({named}) cannot be compared; give all in one")
     return offers
 
 
@@ -75,7 +79,7 @@ def offered_jobs(
     settings: JobSettings | None = None,
     deadline_days: float | None = None,
 ) -> tuple[OfferedJob, ...]:
-    """The job on each offer, those that are done in time first, and among these the cheapest. UserError names the offer whose machines the
+    """The job on each offer: those first whose memory fits, then those done in time, and among these the cheapest. UserError names the offer whose machines the
     plan does not fill."""
     given = settings or job_settings({})
     found = []
@@ -87,10 +91,16 @@ def offered_jobs(
                 prediction,
                 tokens,
                 price=offer.price,
-                settings=replace(given, spot_hours_a_loss=offer.spot_hours_a_loss or given.spot_hours_a_loss),
+                settings=given
+                if offer.spot_hours_a_loss is None
+                else replace(given, spot_hours_a_loss=offer.spot_hours_a_loss),
             )
         except UserError as error:
             raise type(error)(f"{offer.name}: {error}") from None
         in_time = deadline_days is None or made.days.high <= deadline_days
         found.append(OfferedJob(offer=offer, prediction=prediction, job=made, in_time=in_time))
-    return tuple(sorted(found, key=lambda one: (not one.in_time, one.job.cost.median if one.job.cost else 0.0)))
+    return tuple(sorted(found, key=_worth))
+
+
+def _worth(one: OfferedJob) -> tuple[bool, bool, float]:
+    return (not one.prediction.feasible, not one.in_time, one.job.cost.median if one.job.cost else 0.0)

@@ -112,13 +112,8 @@ def _seconds(seconds: float) -> str:
 
 def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> RenderableType:
     """The job on each offer, and which one is the cheapest."""
-    late = "" if deadline_days is None else f" that is done within {deadline_days:g} days"
-    first = found[0]
-    best = f"[bold]{escape(first.offer.name)}[/] is the cheapest{late}"
-    if not first.in_time:
-        best = f"none{late}, in 95 % of the draws: take more machines, or faster ones"
     return stacked(
-        best,
+        _best_offer(found[0], deadline_days),
         "",
         table(
             "offers, in brackets: 90 % of the draws",
@@ -136,6 +131,15 @@ def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> Ren
             },
         ),
     )
+
+
+def _best_offer(first: OfferedJob, deadline_days: float | None) -> str:
+    done = "" if deadline_days is None else f"is done within {deadline_days:g} days"
+    if not first.prediction.feasible:
+        return "none fits: take more machines, or machines with more memory, or a plan that shards more"
+    if not first.in_time:
+        return f"none that fits {done}, in 95 % of the draws: take more machines, or faster ones"
+    return f"[bold]{escape(first.offer.name)}[/] is the cheapest" + (f" that {done}" if done else "")
 
 
 def _money(one: OfferedJob, amount: Interval | None) -> str:

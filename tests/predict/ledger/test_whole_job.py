@@ -137,6 +137,10 @@ def test_llama_3_405b_fails_as_often_as_it_did_and_keeps_nine_tenths() -> None:
         ),
         ({"save_min": 1, "save": "sync", "storage_gb_per_s": 2}, "save_min: a save takes 8.2.* minutes, longer than"),
         ({"save_min": 1, "storage_gb_per_s": 2}, "save_min: a save takes .* longer than the 1 minutes"),
+        (
+            {"gpu_hours_a_failure": 100, "failure_factor": 2, "save_min": 240, "repair_h": 72, "short": "shrink"},
+            "save_min: .* minutes of steps on the nodes that are left .* save more often",
+        ),
         ({"spares": 33}, "spares: 33 spare nodes are more than the 32"),
     ],
     ids=str,
@@ -146,6 +150,16 @@ def test_a_job_that_cannot_come_forward_is_refused_by_the_setting_that_is_to_bla
 ) -> None:
     with pytest.raises(UserError, match=fault):
         job(predicted(), "100B", settings=given)
+
+
+def test_a_job_of_one_replica_does_not_shrink() -> None:
+    alone = estimated(made("llama3-70b", plan__tp=8, plan__sp=True, plan__pp=4, plan__dp=1, batch__global=128))
+    given: dict[str, Any] = {**OFTEN, "repair_h": 20}
+    with pytest.raises(UserError, match=r"short: shrink needs a second replica .* one takes all 4"):
+        job(alone, "100B", settings={**given, "short": "shrink"})
+    measure = "fewer replicas while nodes are broken"
+    assert measure not in {gain.measure for gain in job(alone, "100B", settings=given).gains}
+    assert measure in {gain.measure for gain in job(predicted(), "100B", settings=given).gains}
 
 
 def test_phases_add_their_own_steps() -> None:
@@ -177,5 +191,8 @@ def test_energy_is_that_of_boards_hosts_network_and_cooling() -> None:
     assert energy.network_mwh == pytest.approx(energy.hosts_mwh / 10)
     assert energy.cooling_mwh == pytest.approx(0.2 * (energy.boards_mwh + energy.hosts_mwh + energy.network_mwh))
     assert hours * gpus * 105 < energy.boards_mwh * 1e6 < hours * (gpus + 16) * power.mean_w
+    mean_mwh = energy.boards_mwh + energy.hosts_mwh + energy.network_mwh + energy.cooling_mwh
+    assert found.days.median * 24 < 0.999 * hours
+    assert energy.total_mwh.median / mean_mwh == pytest.approx(found.days.median * 24 / hours)
     assert energy.co2_t.median == pytest.approx(0.4 * energy.total_mwh.median)
     assert found.cost_per_million_tokens.median == pytest.approx(found.cost.median / 1e5)

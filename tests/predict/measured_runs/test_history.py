@@ -61,6 +61,15 @@ def test_runs_since_a_day_and_the_last_ones_are_shown_and_one_is_removed(command
     assert cluster["runs"] == [runs[0], runs[2]]
 
 
+def test_a_cluster_with_only_jobs_has_no_history_and_its_job_is_removed(command: Command) -> None:
+    kept = command.json("record", CONFIG, "--job", "hours=900", "--job", "failures=4", "--cluster", "pod-b")["file"]
+    assert "no run is recorded" in command.refused("history", code=3)
+    command.json("record", CONFIG, "--log", "14.9s", "--cluster", "pod-a")
+    assert [each["cluster"] for each in command.json("history")["clusters"]] == ["pod-a"]
+    command.json("record", "--remove", Path(kept).stem[-12:])
+    assert not Path(kept).exists()
+
+
 def test_a_run_that_calibrate_refuses_is_kept_but_not_counted_until_another_bears_it_out(command: Command) -> None:
     def record(step: str, day: int) -> str:
         return command.notes("record", CONFIG, "--log", step, "--cluster", "pod-a", "--date", f"2026-03-{day:02d}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from predict import load
 from predict.ledger.job_settings import JobSettings, job_settings
-from predict.ledger.whole_job import checkpoint_bytes
+from predict.ledger.whole_job import checkpoint_bytes, load_hours
 from predict.measured_runs.job_records import (
     JobRecord,
     MeasuredJob,
@@ -59,15 +60,34 @@ def test_a_few_failures_lie_between_and_none_lower_the_rate() -> None:
 
 def test_restarts_and_saves_are_taken_as_measured() -> None:
     jobs = [recorded(hours=500, failures=4, restart_min=20, save_s=50), recorded(hours=100, failures=1, restart_min=30)]
-    found = learnt(JobSettings(), jobs)
-    assert (found.detect_min, found.restart_min) == (0, 25)
+    found = learnt(JobSettings(compile_min=2), jobs, load(RUN))
+    loading = 1000 / 20 / 60
+    assert found.detect_min == 0
+    assert found.restart_min == pytest.approx(25 - 2 - loading)
     assert found.storage_gb_per_s == 20
     assert found.failure_factor < JobSettings().failure_factor
 
 
+def test_a_measured_restart_holds_loading_and_compilation_already() -> None:
+    run = load(RUN)
+    job = JobRecord(
+        cluster="pod",
+        run="run",
+        date="2026-03-01",
+        gpus=64,
+        checkpoint_gb=checkpoint_bytes(run) / 1e9,
+        measured=MeasuredJob(hours=500, failures=4, restart_min=20),
+    )
+    given = JobSettings(compile_min=4)
+    found = learnt(given, [job], run)
+    again = found.restart_min + found.compile_min + 60 * load_hours(run, found, checkpoint_bytes(run))
+    assert again == pytest.approx(20)
+    assert learnt(replace(given, compile_min=30), [job], run).restart_min == 0
+
+
 def test_a_rate_that_is_given_as_known_learns_nothing() -> None:
     with pytest.raises(UserError, match="omit it, or give its failure_factor"):
-        learnt(job_settings(["gpu_hours_a_failure=9000"]), [recorded(hours=1, failures=0)])
+        learnt(job_settings(["gpu_hours_a_failure=9000"]), [recorded(hours=1, failures=0)], load(RUN))
 
 
 def test_a_job_is_kept_once_and_found_again(data: Path) -> None:

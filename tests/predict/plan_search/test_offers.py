@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from predict.ledger.job_settings import job_settings
 from predict.plan_search.offers import OfferedJob, offered_jobs, read_offers
 from sampling.errors import ConfigError, UserError
 from sampling.files.places import CONFIGS
@@ -37,11 +38,32 @@ def test_a_deadline_puts_those_first_that_keep_it() -> None:
 
 
 def test_the_command_names_the_cheapest(tmp_path: Path, command: Command) -> None:
-    (path := tmp_path / "offers.yml").write_text("offers: [{name: here, price: 3/gpu-h}]")
+    (path := tmp_path / "offers.yml").write_text(
+        "offers: [{name: dear, price: 5/gpu-h}, {name: here, price: 3/gpu-h}, {name: dearer, price: 4/gpu-h}]"
+    )
     asked = ("job", str(RUN), "--tokens", "500B", "--offers", str(path))
     assert "here is the cheapest" in command.text(*asked)
-    assert "none that is done within 1 days" in command.text(*asked, "--deadline", "1")
-    assert len(command.json(*asked)["offers"]) == 1
+    assert "none that fits is done within 1 days" in command.text(*asked, "--deadline", "1")
+    assert [one["offer"]["name"] for one in command.json(*asked)["offers"]] == ["here", "dearer", "dear"]
+
+
+def test_an_offer_whose_memory_does_not_fit_is_never_the_cheapest(tmp_path: Path, command: Command) -> None:
+    small = "{name: small, price: 1/gpu-h, settings: {batch.micro: 64}}"
+    asked = ("job", str(RUN), "--tokens", "500B", "--offers", str(path := tmp_path / "offers.yml"))
+    path.write_text(f"offers: [{small}, {{name: here, price: 3/gpu-h}}]")
+    assert "here is the cheapest" in command.text(*asked)
+    assert "none that fits is done within 1 days" in command.text(*asked, "--deadline", "1")
+    path.write_text(f"offers: [{small}]")
+    assert "none fits: take more machines" in command.text(*asked)
+
+
+def test_a_reserved_offer_is_stated_under_a_spot_market_of_all(tmp_path: Path) -> None:
+    (path := tmp_path / "offers.yml").write_text(
+        "offers: [{name: as given, price: 3/gpu-h}, {name: reserved, price: 3/gpu-h, spot_hours_a_loss: 0}]"
+    )
+    spot = job_settings({"gpu_hours_a_failure": 0, "spot_hours_a_loss": 400})
+    found = {one.offer.name: one.job for one in offered_jobs(RUN, read_offers(path), "500B", settings=spot)}
+    assert found["as given"].failures.median > found["reserved"].failures.high == 0
 
 
 @pytest.mark.parametrize(
@@ -51,6 +73,7 @@ def test_the_command_names_the_cheapest(tmp_path: Path, command: Command) -> Non
         ("offers: [{name: a, price: '3'}]", "a: price: .* is not a price above 0"),
         ("offers: [{name: a}]", "price: missing"),
         ("offers: []", "give one or more"),
+        ("offers: [{name: a, price: $3/gpu-h}, {name: b, price: 3 EUR/gpu-h}]", r"currencies \(\$, EUR\) cannot"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, content: str, fault: str) -> None:

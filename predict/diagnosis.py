@@ -19,7 +19,7 @@ from predict.measured_runs.explain.explanation import Explanation, explained_tra
 from predict.measured_runs.infer import infer_config
 from predict.measured_runs.judge import ADVICE, LINKS_ADVICE, MENDED, Cause, Judgement, judge, with_values
 from predict.measured_runs.measured_step import MeasuredStep, measured_step
-from predict.measured_runs.step_series import DATA, LATE_RANKS, SAVES
+from predict.measured_runs.step_series import DATA, LATE_RANKS
 from predict.plan_search.changes import MOST, best_changes
 from predict.run.training_run import TrainingRun, settings_of
 from predict.step.prediction import Prediction
@@ -197,7 +197,7 @@ def _mending(
     if judgement.verdict == "normal":
         worth = [each for each in worth if each.probability == 1]
     for cause in sorted(worth, key=lambda each: -each.probability * each.cost_us)[:MOST_MENDED]:
-        lost = cause.cost_us / (step_us + (cause.cost_us if cause.cause in (DATA, SAVES) else 0.0))
+        lost = cause.share_of(step_us)
         sure = cause.probability == 1
         yield Suggestion(
             settings=cause.settings,

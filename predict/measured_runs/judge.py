@@ -48,6 +48,8 @@ class Cause:
     text: str
     cost_us: float
     """Time of each step in the mean, where it is the cause."""
+    over_median_us: float = 0.0
+    """The part of it that is not in the measured step, which is the median of a log's steps."""
     probability: float = 1.0
     """1 for what the log or the trace shows."""
     settings: Values = field(default_factory=dict)
@@ -56,6 +58,10 @@ class Cause:
     """The same keys as the run seems to have them; empty for what no file of the run decides."""
     advice: str = ""
     """What to look at and do; empty where nothing is known."""
+
+    def share_of(self, step_us: float) -> float:
+        """Its share of the mean step, of a measured step in µs."""
+        return self.cost_us / (step_us + self.over_median_us)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,8 +180,8 @@ def judge(prediction: Prediction, measured: MeasuredStep) -> Judgement:
     seen = seen_in(measured.logged)
     deviation = _deviation(prediction, measured)
     excess = math.log(measured.step_us / prediction.median_us)
-    lost_us = sum(each.cost_us for each in seen if each.cause in (DATA, LATE_RANKS))
-    slowed = excess + math.log1p(lost_us / measured.step_us)
+    over_us = sum(each.over_median_us for each in seen if each.cause in (DATA, LATE_RANKS))
+    slowed = excess + math.log1p(over_us / measured.step_us)
     tried = [*_tried(prediction, excess, deviation)]
     normal, of_each = _probabilities(excess, deviation, tried)
     alone, _ = _probabilities(slowed, deviation, [])
@@ -184,6 +190,7 @@ def judge(prediction: Prediction, measured: MeasuredStep) -> Judgement:
             cause=each.cause,
             text=each.text,
             cost_us=each.cost_us,
+            over_median_us=each.over_median_us,
             settings={f"execution.{key}": getattr(prediction.run.execution, key)}
             if (key := MENDED.get(each.cause))
             else {},

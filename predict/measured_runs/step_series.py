@@ -2,7 +2,7 @@
 
 Warm-up, the first tenth of the lines, is left out. A pause is a step of half as long again as the median or more; where pauses come at
 even distances of many steps something is written or evaluated there, and otherwise the step waits for data: a loader's workers run dry
-together, every few steps or at odd ones. Steps that differ on the slow side alone, without pauses, have a rank that comes late at times.
+together, every few steps or at irregular ones. Steps that differ on the slow side alone, without pauses, have a rank that comes late at times.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Seen:
     cause: str
     text: str
     cost_us: float
+    over_median_us: float
+    """The part of it that the mean of the steps has over their median."""
 
 
 def seen_in(logged: Sequence[tuple[int, float]]) -> tuple[Seen, ...]:
@@ -76,44 +78,48 @@ def _pauses(numbers: np.ndarray, times: np.ndarray) -> Iterator[Seen]:
     if between.sum() > paused.sum():  # the end of a long slow side
         return
     count, longest = int(paused.sum()), float(times[paused].max())
-    every = _period(numbers[paused])
+    every = _period(numbers[paused], spacing=int(np.diff(numbers).min()))
     share = percent(lost_us / float(times.mean()))
     if every > WORKERS:
         yield Seen(
             cause=SAVES,
             text=f"Every {every} steps one takes up to {duration(longest)}, {share} of the time: a checkpoint or an evaluation.",
             cost_us=lost_us,
+            over_median_us=lost_us,
         )
         return
-    when = f"every {every} steps" if every else "at odd steps"
+    when = f"every {every} steps" if every else "at irregular steps"
     yield Seen(
         cause=DATA,
         text=f"{count} of {len(times)} steps, {when}, take up to {duration(longest)} where the usual one takes {duration(usual)}, {share} of the "
         "time: they wait for data, or for something else outside the step.",
         cost_us=lost_us,
+        over_median_us=lost_us,
     )
 
 
-def _period(numbers: np.ndarray) -> int:
-    """The even distance in steps of those that pause; 0 where there is none."""
+def _period(numbers: np.ndarray, *, spacing: int) -> int:
+    """The even distance in steps of those that pause; 0 where there is none, or none but the `spacing` of the log's own lines."""
     distances = np.diff(numbers)
     if len(distances) < 2:
         return 0
     shortest = int(distances.min())
-    return shortest if shortest > 1 and (distances % shortest == 0).mean() >= EVEN else 0
+    return shortest if shortest > spacing and (distances % shortest == 0).mean() >= EVEN else 0
 
 
 def _drift(times: np.ndarray) -> Iterator[Seen]:
     third = len(times) // 3
-    before, after = times[:third], times[-third:]
-    first, last = float(np.median(before)), float(np.median(after))
+    before = times[:third]
+    thirds = [float(np.median(part)) for part in (before, times[third:-third], times[-third:])]
+    first, mean, last = thirds[0], sum(thirds) / 3, thirds[-1]  # of medians, since pauses have a cost of their own
     noise = float(np.percentile(before, 75) - np.percentile(before, 25)) / 1.35 / np.sqrt(third)
     if last > DRIFT * first and last - first > 6 * noise:
         yield Seen(
             cause=SLOWER,
             text=f"Steps get slower: {duration(first)} in the first third of the log, {duration(last)} in the last: clocks that fall, a link that "
             "lost lanes, memory that fragments, or longer data.",
-            cost_us=last - first,
+            cost_us=mean - first,
+            over_median_us=max(0.0, mean - float(np.median(times))),
         )
 
 
@@ -121,10 +127,11 @@ def _tail(times: np.ndarray) -> Iterator[Seen]:
     low, usual, high = (float(each) for each in np.percentile(times, (10, 50, 90)))
     if high - usual < max(LEAST_TAIL * usual, TAIL * (usual - low)):
         return
-    lost_us = float(times.mean()) - low
+    mean = float(times.mean())
     yield Seen(
         cause=LATE_RANKS,
         text=f"One step in ten takes {duration(high)} or more, the fastest tenth {duration(low)} or less, and the slow side alone is long: a rank "
         "comes late now and then, and all wait for it.",
-        cost_us=lost_us,
+        cost_us=mean - low,
+        over_median_us=mean - usual,
     )

@@ -114,7 +114,7 @@ def _causes(causes: Sequence[Cause], step_us: float) -> Iterator[str]:
 
 
 def _weight(cause: Cause, step_us: float) -> str:
-    parts = [f"{percent(cause.cost_us / step_us)} of the step"] if cause.cost_us else []
+    parts = [f"{percent(cause.share_of(step_us))} of the step"] if cause.cost_us else []
     parts += [f"{chance(cause.probability)} likely"] if cause.probability < 1 else []
     return f" [{', '.join(parts)}]".replace("[", r"\[") if parts else ""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 
 import predict
@@ -34,6 +37,21 @@ def test_a_verdict_follows_from_the_probability(prediction: Prediction) -> None:
     assert [judged(prediction, factor).verdict for factor in (1.0, 3.0)] == ["normal", "slow"]
     assert judged(prediction, 1.0).causes == ()
     assert judged(prediction, 1.1).ratio.median == pytest.approx(1.1)
+
+
+def test_time_that_the_median_has_counts_once(prediction: Prediction) -> None:
+    """Stragglers: the measured step has what a rank's usual lateness costs, and only the mean has the rest."""
+    chance = random.Random(3)
+    times_us = [prediction.median_us * (0.9 + chance.expovariate(5)) for _ in range(200)]
+    step_us = float(np.median(times_us))
+    measured = MeasuredStep(
+        step_us=step_us, p10_us=step_us, p90_us=step_us, source="here", logged=tuple(enumerate(times_us, 1))
+    )
+    found, mean_us = judge(prediction, measured), float(np.mean(times_us[20:]))
+    assert found.normal_probability >= judged(prediction, mean_us / prediction.median_us).normal_probability
+    cause = next(each for each in found.causes if each.cause == "stragglers")
+    assert step_us + cause.over_median_us == pytest.approx(mean_us, rel=0.01)
+    assert cause.share_of(step_us) == pytest.approx(cause.cost_us / mean_us, rel=0.01)
 
 
 @pytest.mark.parametrize("cause", ["fp32", "unfused_attention", "recompute"])

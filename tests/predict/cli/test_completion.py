@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -14,10 +15,18 @@ from predict.cli.table import COMMANDS
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_has_every_command_and_its_options(shell: str) -> None:
     script = completion(shell, parser())
-    assert all(command.name in script for command in COMMANDS)
+    assert _first_words(shell, script) == [command.name for command in COMMANDS]
     assert "plan.tp=" in script
     assert "llama3-8b" in script
     assert ("-l trace" if shell == "fish" else "--trace") in script
+
+
+def _first_words(shell: str, script: str) -> list[str]:
+    """The words that complete the first one."""
+    if shell == "fish":
+        return re.findall(r"__fish_use_subcommand -a (\S+)", script)
+    (words,) = re.findall(r"COMP_CWORD\" -eq 1 \]; then\n +words='([^']*)'", script)
+    return str(words).split()
 
 
 def test_bash_completes_a_command_and_an_option() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from predict import estimate
+from predict.ledger.waterfall import waterfall
 from predict.step.prediction import Prediction
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import load_cluster
@@ -22,10 +23,13 @@ def limited(limit_w: float | None) -> Prediction:
     return estimate(made("llama3-70b", **PLAN, **held))
 
 
-def test_shares_of_the_step_add_up_and_the_mean_lies_between_idle_and_the_limit() -> None:
+def test_shares_of_the_step_are_those_of_the_ledger_and_the_mean_lies_between_idle_and_the_limit() -> None:
     power = limited(None).power
     assert power is not None
-    assert sum(power.shares.values()) == pytest.approx(1)
+    bars = {bar.name: bar.time_us / limited(None).median_us for bar in waterfall(limited(None))}
+    assert power.shares["products"] == pytest.approx(bars["compute"])
+    assert power.shares["memory"] == pytest.approx(bars["memory-bound"])
+    assert power.shares["communication"] == pytest.approx(bars["TP exposed"] + bars["DP exposed"])
     assert 0.15 * 700 < power.mean_w < 700
     # the bubble of four stages and 16 microbatches, 3 in 19, is waiting
     assert power.shares["waiting"] == pytest.approx(limited(None).bubble_fraction, abs=0.05)

@@ -10,7 +10,7 @@ from typing import Any
 from predict import estimate, load
 from predict.config.document import Config, Document, read_config
 from predict.config.overrides import as_settings
-from predict.convert.import_files import import_config, is_run_config
+from predict.convert.import_files import import_config, is_run_config, require_none_accepted
 from predict.convert.spelling import Dialect, in_their_words
 from predict.interval import Interval
 from predict.kinds import LoadedRun, Values
@@ -18,7 +18,8 @@ from predict.measured_runs.explain.causes import MESSAGES, Finding
 from predict.measured_runs.explain.explanation import Explanation, explained_trace
 from predict.measured_runs.infer import infer_config
 from predict.measured_runs.judge import ADVICE, LINKS_ADVICE, MENDED, Cause, Judgement, judge, with_values
-from predict.measured_runs.measured_step import MeasuredStep, measured_step
+from predict.measured_runs.measured_step import MeasuredStep, is_time, measured_step
+from predict.measured_runs.served_log import ServedLog
 from predict.measured_runs.step_series import DATA, LATE_RANKS
 from predict.plan_search.changes import MOST, best_changes
 from predict.run.training_run import TrainingRun, settings_of
@@ -96,7 +97,7 @@ def diagnose(
     --json` or a time such as `412ms`; `trace` a trace of torch's profiler, or a folder of them.
     UserError for what cannot be read, or is not of this run.
     """
-    understood = _understood(config, overrides, accept) if config is not None else _inferred(trace or log, overrides)
+    understood = _inferred(trace, log, overrides, accept) if config is None else _understood(config, overrides, accept)
     run = load(understood.config, understood.overrides)
     prediction = estimate(run, require_fit=False)
     explanation = None if trace is None else explained_trace(prediction, Path(trace), log=log, report=report)
@@ -132,11 +133,24 @@ class _Understood:
         return given.with_settings(self.overrides).content
 
 
-def _inferred(shown_by: Path | str | None, overrides: Sequence[str]) -> _Understood:
+def _inferred(
+    trace: Path | str | None, log: str | None, overrides: Sequence[str], accept: Sequence[str]
+) -> _Understood:
     """The config that a trace or a log shows by itself. UserError for what it lacks, with the setting that gives it."""
+    shown_by = trace or log
     if shown_by is None:
         raise UserError("CONFIG: missing; give the run's launch script or its config, or a --log or --trace of it")
+    if trace is None and is_time(str(shown_by)):
+        raise UserError(
+            f"CONFIG: missing; --log {log} states a time alone: give the launch script or the config of its run"
+        )
+    require_none_accepted(accept)
     found = infer_config(shown_by).with_settings(overrides)
+    if isinstance(found.measured, ServedLog):
+        raise UserError(
+            f"{shown_by}: is the log of a server ({found.measured.engine}), and a training run is diagnosed; `predict import-config` makes a config "
+            "of it for `predict serving`"
+        )
     if found.missing:
         raise UserError("\n".join(found.missing))
     return _Understood(config=found.document, overrides=(), notes=found.uncertain)
@@ -144,8 +158,7 @@ def _inferred(shown_by: Path | str | None, overrides: Sequence[str]) -> _Underst
 
 def _understood(config: Config, overrides: Sequence[str], accept: Sequence[str]) -> _Understood:
     if not isinstance(config, str | Path) or is_run_config(Path(config)):
-        if accept:
-            raise UserError(f"--accept: {', '.join(accept)}: is for files of other tools; omit it")
+        require_none_accepted(accept)
         return _Understood(config=config, overrides=overrides)
     read = import_config([config], overrides, accept=accept)
     return _Understood(config=read.document, overrides=(), dialects=read.dialects, notes=read.notes)

@@ -32,7 +32,7 @@ from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
 from predict.run.plan import Plan
 from predict.serving.config import load_serving
-from sampling.errors import Checks
+from sampling.errors import Checks, UserError
 from sampling.files.faults import Fault, config_error, shown
 from sampling.hardware.cluster import hardware_facts
 
@@ -86,6 +86,12 @@ def is_run_config(path: Path) -> bool:
     return document is not None and (
         bool(_not_foreign(document)) or sum(section in document for section in OWN_SECTIONS) > 1
     )
+
+
+def require_none_accepted(accept: Sequence[str]) -> None:
+    """UserError where keys are named to be left out of a file that is not another tool's."""
+    if accept:
+        raise UserError(f"--accept: {', '.join(accept)}: is for files of other tools; omit it")
 
 
 def _not_foreign(document: Mapping[Any, Any]) -> str:

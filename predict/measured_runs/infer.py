@@ -132,7 +132,7 @@ DEGREES = ("plan.tp", "plan.pp", "plan.cp")
 def _complete(stated: Stated, measured: Measured, *, serves: bool) -> Inferred:
     known = dict(stated.settings)
     uncertain = [*stated.uncertain]
-    for key, read in ((("hardware" if serves else "cluster.hardware"), _hardware), ("model", _model)):
+    for key, read in ((("hardware" if serves else "cluster.hardware"), hardware_named), ("model", _model)):
         if isinstance(given := known.get(key), str) and not (found := read(given)):
             del known[key]
             uncertain.append(f"{key}: {given} is not among those that ship; give its file")
@@ -150,10 +150,6 @@ def _complete(stated: Stated, measured: Measured, *, serves: bool) -> Inferred:
         missing=tuple(f"{key}: not shown; give it, for example --set {key}={needed[key]}" for key in missing),
         measured=measured,
     )
-
-
-def _hardware(name: str) -> str:
-    return hardware_named(name)
 
 
 def _model(name: str) -> str:

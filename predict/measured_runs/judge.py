@@ -24,7 +24,7 @@ from predict.run.calibration_terms import NINETY
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
-from sampling.number_text import duration
+from sampling.number_text import duration, percent
 
 SOUND = 0.5
 """Probability that a run is sound before its step is looked at."""
@@ -96,7 +96,7 @@ class Suspect:
     wrong: Values
     """Key path → value with it; of a thing that has a size, with the largest."""
     text: str
-    """A sentence with {step}, the step with it, or {size}, the size that explains the measured one."""
+    """A sentence with {step}, the step with it, or {speed}, the speed that explains the measured one, as a share."""
     advice: str = ""
     sized: bool = False
     """Whether it has a size, so that any step between the run's own and that of `wrong` has an explanation."""
@@ -153,21 +153,21 @@ def suspects(run: TrainingRun) -> Iterator[Suspect]:
         yield _sized(
             "slow_link",
             {"between_nodes_time": 20 * execution.between_nodes_time},
-            "Links between nodes at 1/{size} of their speed",
+            "Links between nodes at {speed} of their speed",
             LINKS_ADVICE,
         )
     if cluster.gpus_per_node > 1:
         yield _sized(
             "slow_link_in_node",
             {"in_node_time": 4 * execution.in_node_time},
-            "Links inside the nodes at 1/{size} of their speed",
+            "Links inside the nodes at {speed} of their speed",
             LINKS_ADVICE,
         )
     slow = {"product_time": 2 * execution.product_time, "memory_time": 2 * execution.memory_time}
     by_clocks = (
         "nvidia-smi -q -d CLOCK,PERFORMANCE on every node names the GPU that throttles; all wait for the slowest"
     )
-    yield _sized("slow_gpu", slow, "A GPU at 1/{size} of its speed", by_clocks)
+    yield _sized("slow_gpu", slow, "A GPU at {speed} of its speed", by_clocks)
 
 
 def _sized(cause: str, wrong: Values, text: str, advice: str) -> Suspect:
@@ -269,10 +269,10 @@ def _between(excess: float, deviation: float, reach: float) -> float:
 
 def _likely(prediction: Prediction, measured: MeasuredStep, one: _Tried, chance: float) -> Cause:
     suspect, run = one.suspect, prediction.run
-    size = _size(prediction, measured.step_us, one) if suspect.sized else 0.0
+    speed = 1 / _size(prediction, measured.step_us, one) if suspect.sized else 1.0
     return Cause(
         cause=suspect.cause,
-        text=suspect.text.format(step=duration(one.step_us), size=f"{size:.2g}"),
+        text=suspect.text.format(step=duration(one.step_us), speed=percent(speed)),
         cost_us=max(0.0, measured.step_us - prediction.median_us),
         probability=chance,
         settings={path: value_of(run, path) for path in suspect.wrong},

@@ -68,9 +68,14 @@ def measured_step(text: str, run: TrainingRun, *, option: str = "--measured") ->
     try:
         if re.fullmatch(r".+\.json", text) and not (path.is_file() and states_steps(path)):
             return _of_measure(path, run)
-        return _of_text(text) if TIME.match(text) and not path.is_file() else _of_log(path, run)
+        return _of_text(text) if is_time(text) else _of_log(path, run)
     except UserError as error:
         raise UserError("\n".join(f"{option}: {line}" for line in str(error).split("\n"))) from None
+
+
+def is_time(text: str) -> bool:
+    """Whether a text is meant as a time rather than as the name of a file."""
+    return bool(TIME.match(text)) and not Path(text).is_file()
 
 
 def logged_us(log: str | None, run: TrainingRun, report: Callable[[str], None]) -> float | None:

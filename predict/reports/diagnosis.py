@@ -53,7 +53,7 @@ def _measured(judgement: Judgement) -> Iterator[str]:
     over = measured.step_us / prediction.median_us - 1
     yield fact(
         "measured",
-        f"{duration(measured.step_us)}, {signed_percent(over)} of the prediction, from {escape(measured.source)}",
+        f"{duration(measured.step_us)}, {signed_percent(over)} from the prediction, by {escape(measured.source)}",
     )
     yield fact("MFU", f"{percent(mfu(prediction.run, measured.step_us))} measured, {percent(prediction.mfu)} predicted")
     verdict = judgement.verdict

@@ -9,8 +9,9 @@ import pytest
 import predict
 from sampling.errors import UserError
 from sampling.files.places import CONFIGS
-from tests.bench.diagnosis import CASES, ONE_NODE, SOUND, Case, diagnosed, is_removed, with_values
+from tests.bench.diagnosis import CASES, ONE_NODE, SOUND, Case, diagnosed, is_removed, log_of, with_values
 from tests.predict.command import Command
+from tests.predict.measured_runs.logs.test_vllm_server import VLLM
 
 KEYS = {"version", "config", "fits_probability", "step_us", "measured_us", "normal_probability", "causes", "changes"}
 OF_A_CHANGE = {"set", "gain", "low", "high", "fits_probability", "in_their_words"}
@@ -81,7 +82,7 @@ def test_a_trainers_keys_are_named_as_its_file_has_them(tmp_path: Path) -> None:
     file.write_text(TRAINER)
     found = predict.diagnose(file, ["cluster.hardware=h100-sxm", "cluster.nodes=1"])
     words = [line for each in found.changes for line in each.in_their_words]
-    assert "gradient_checkpointing: false" in words or "use_liger_kernel: true" in words, words
+    assert "gradient_checkpointing: false" in words, words
     assert not any("no key of" in line for line in words), words
 
 
@@ -96,3 +97,21 @@ def test_what_does_not_fit_is_answered_by_what_does() -> None:
 def test_without_a_run_the_message_names_what_is_missing() -> None:
     with pytest.raises(UserError, match="CONFIG: missing; give the run's launch script or its config"):
         predict.diagnose()
+
+
+def test_what_is_no_training_run_by_itself_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="CONFIG: missing; --log 412ms states a time alone"):
+        predict.diagnose(log="412ms")
+    served = tmp_path / "server.log"
+    served.write_text(VLLM)
+    with pytest.raises(UserError, match=r"server.log: is the log of a server \(vLLM"):
+        predict.diagnose(log=str(served))
+
+
+def test_keys_to_leave_out_are_refused_for_a_log(command: Command, tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(log_of(SOUND[0]))
+    refusal = "--accept: lr: is for files of other tools; omit it"
+    with pytest.raises(UserError, match=refusal):
+        predict.diagnose(log=str(log), accept=["lr"])
+    assert refusal in command.refused("import-config", str(log), "--accept", "lr")

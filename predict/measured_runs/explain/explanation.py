@@ -247,9 +247,10 @@ def explain(
     if trace is None and log is None:
         raise UserError("--trace: missing; give a trace of the run, or its --log")
     prediction = estimate(load(config, overrides), require_fit=False)
-    if trace is None and log is not None:
-        return judge(prediction, measured_step(log, prediction.run, option="--log"))
-    return explained_trace(prediction, Path(trace or ""), log=log, report=report)
+    if trace is not None:
+        return explained_trace(prediction, Path(trace), log=log, report=report)
+    assert log is not None
+    return judge(prediction, measured_step(log, prediction.run, option="--log"))
 
 
 def explained_trace(

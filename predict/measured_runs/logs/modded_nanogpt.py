@@ -14,6 +14,7 @@ from typing import Any
 
 from predict.measured_runs.logs.nanochat import gpt_of
 from predict.measured_runs.steady_state import LoggedStep, Stated
+from sampling.units import MIB
 
 FRAMEWORK = "modded-nanogpt"
 STEP = re.compile(r"^step:(\d+)/\d+ .*?\btrain_time:([\d.]+)(m?s)\b(?:.*?\bstep_avg:([\d.]+)ms)?")
@@ -46,7 +47,7 @@ def _states(lines: Iterable[str]) -> Iterator[tuple[int, float]]:
 
 def peak_bytes(line: str) -> float | None:
     found = re.match(r"peak memory (?:allocated|consumption): (\d+) MiB", line)
-    return float(found[1]) * 2**20 if found else None
+    return float(found[1]) * MIB if found else None
 
 
 # What the code in the log says of the run.

@@ -6,13 +6,17 @@ import pytest
 
 import predict
 from predict.validation.nearest import nearest_published
+from predict.validation.published import SHIPPED_RUNS
+from predict.validation.published_row import read_rows
+from sampling.hardware.cluster import hardware_named
 from tests.bench.diagnosis import LARGE, ONE_NODE, with_values
 
 
 def test_the_nearest_are_of_the_same_device_and_like_size() -> None:
     found = nearest_published(predict.load(ONE_NODE))
     assert [each.distance for each in found] == sorted(each.distance for each in found)
-    assert "h100" in found[0].row_id or "torchtitan" in found[0].row_id
+    device_of = {row.row_id: row.text("gpu") for row in read_rows(SHIPPED_RUNS)}
+    assert {hardware_named(device_of[each.row_id]) for each in found} == {"h100-sxm"}
     assert found[0].gpus == 8
     assert found[0].precision == "bf16"
     assert nearest_published(predict.load(LARGE))[0].model.endswith("70b")

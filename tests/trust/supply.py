@@ -217,6 +217,7 @@ OFFLINE = (
     "one-batch --model https://huggingface.co/gpt2 --gpus 8xh100",
     "one-batch --model openai-community/gpt2 --gpus 8xh100",
     f"ledger {RUN}",
+    f"diagnose {RUN} --log 412ms",
     f"speed-of-light {RUN}",
     "speed-of-light docs/examples/speed_of_light/transformer_layer.py",
     f"search {RUN} --set batch.micro=[1,2] --jobs 2 --top 2",

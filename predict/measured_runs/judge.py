@@ -77,7 +77,9 @@ class Judgement:
 
     @property
     def verdict(self) -> str:
-        """normal, perhaps slow, or slow."""
+        """normal, perhaps slow, or slow; faster, for a step below the prediction's interval."""
+        if self.measured.step_us < self.prediction.step_time.low_us:
+            return "faster"
         if self.normal_probability >= PERHAPS:
             return "normal"
         return "perhaps slow" if self.normal_probability >= SLOW else "slow"
@@ -273,7 +275,7 @@ def _likely(prediction: Prediction, measured: MeasuredStep, one: _Tried, chance:
     return Cause(
         cause=suspect.cause,
         text=suspect.text.format(step=duration(one.step_us), speed=percent(speed)),
-        cost_us=max(0.0, measured.step_us - prediction.median_us),
+        cost_us=max(0.0, min(measured.step_us, one.step_us) - prediction.median_us),
         probability=chance,
         settings={path: value_of(run, path) for path in suspect.wrong},
         wrong={} if suspect.sized else suspect.wrong,

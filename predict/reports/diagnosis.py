@@ -20,7 +20,7 @@ from sampling.number_text import duration, percent, signed_percent
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-COLOURS = {"normal": "green", "perhaps slow": "yellow", "slow": "red"}
+COLOURS = {"faster": "yellow", "normal": "green", "perhaps slow": "yellow", "slow": "red"}
 
 
 def diagnosis_text(found: Diagnosis) -> RenderableType:
@@ -57,17 +57,22 @@ def _measured(judgement: Judgement) -> Iterator[str]:
     )
     yield fact("MFU", f"{percent(mfu(prediction.run, measured.step_us))} measured, {percent(prediction.mfu)} predicted")
     verdict = judgement.verdict
-    yield fact(
-        "verdict",
-        f"[bold {COLOURS[verdict]}]{verdict}[/]: {chance(judgement.normal_probability)} that nothing but the prediction's error and noise lies between the two",
+    yield fact("verdict", f"[bold {COLOURS[verdict]}]{verdict}[/]: {_reason(judgement)}")
+
+
+def _reason(judgement: Judgement) -> str:
+    if judgement.verdict == "faster":
+        return "than the prediction's interval; the run is not as its config says, or its steps are not whole ones: check what was assumed"
+    return (
+        f"{chance(judgement.normal_probability)} likely that only the prediction's error and noise lie between the two"
     )
 
 
 def verdict_line(judgement: Judgement) -> str:
     """The verdict in one sentence, for other answers."""
     likely = next((each for each in judgement.causes), None)
-    reason = f" {likely.text}" if likely and judgement.verdict != "normal" else ""
-    return f"{judgement.verdict}: {chance(judgement.normal_probability)} that it is as it should be.{reason}"
+    cause = f" {likely.text}" if likely and judgement.verdict != "normal" else ""
+    return f"{judgement.verdict}: {_reason(judgement)}.{cause}"
 
 
 def judgement_text(judgement: Judgement) -> RenderableType:

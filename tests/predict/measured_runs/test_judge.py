@@ -34,7 +34,7 @@ def test_the_slower_a_step_the_less_likely_it_is_sound(prediction: Prediction) -
 
 
 def test_a_verdict_follows_from_the_probability(prediction: Prediction) -> None:
-    assert [judged(prediction, factor).verdict for factor in (1.0, 3.0)] == ["normal", "slow"]
+    assert [judged(prediction, factor).verdict for factor in (0.5, 1.0, 3.0)] == ["faster", "normal", "slow"]
     assert judged(prediction, 1.0).causes == ()
     assert judged(prediction, 1.1).ratio.median == pytest.approx(1.1)
 
@@ -62,6 +62,8 @@ def test_a_run_that_has_what_its_config_does_not_say_is_recognised(prediction: P
     assert found.causes[0].cause == cause
     assert found.causes[0].cost_us == pytest.approx(wrong.median_us - prediction.median_us)
     assert 0.1 <= found.causes[0].probability < 1
+    least = min(judged(prediction, 1.2).causes, key=lambda each: each.cost_us)
+    assert least.cost_us < 0.19 * prediction.median_us, "a thing costs no more than the step has with it"
 
 
 def test_a_slow_link_is_said_with_the_speed_that_explains_the_step(prediction: Prediction) -> None:

@@ -154,7 +154,10 @@ def id_of(place: Path) -> str:
 
 
 def remove(id_: str, cluster: str | None = None) -> Path:
-    """Take a record of a run or a job away: of the cluster, or of any; its file as it was. UserError where no record, or more than one, has the id."""
+    """Take a record of a run or a job away: of the cluster, or of any; its file as it was.
+
+    UserError where no record, or more than one, has the id.
+    """
     places = sorted((folder_of(cluster) if cluster else _runs()).rglob("*.json"))
     found = [place for place in places if place.stem.rpartition("-")[2].startswith(id_)] if id_ else []
     if len(found) != 1:

@@ -79,8 +79,10 @@ def offered_jobs(
     settings: JobSettings | None = None,
     deadline_days: float | None = None,
 ) -> tuple[OfferedJob, ...]:
-    """The job on each offer: those first whose memory fits, then those done in time, and among these the cheapest. UserError names the offer whose machines the
-    plan does not fill."""
+    """The job on each offer: those first whose memory fits, then those done in time, and among these the cheapest.
+
+    UserError names the offer whose machines the plan does not fill.
+    """
     given = settings or job_settings({})
     found = []
     for offer in offers:

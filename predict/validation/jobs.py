@@ -15,7 +15,6 @@ from predict.ledger.job_settings import job_settings
 from predict.ledger.training_cost import HOURS_PER_DAY, parse_tokens
 from predict.ledger.whole_job import MINUTES, Phase, WholeJob
 from predict.serialise import versioned
-from predict.step.power import POWER_WIDTH
 from predict.truth_table import columns_of
 from predict.validation.compared import Compared, Refused, scores
 from predict.validation.published_row import PublishedRow, read_rows
@@ -148,7 +147,8 @@ def _energy(of: str, gpu_hours: Interval, energy: JobEnergy) -> Interval:
     if of == LIMIT:
         return gpu_hours.scaled(energy.limit_w / W_PER_MW)
     beside = energy.hosts_mwh + energy.network_mwh if of == COMPUTERS else 0.0
-    return gpu_hours.scaled((energy.boards_mwh + beside) / gpu_hours.median).widened(POWER_WIDTH)
+    whole = energy.boards_mwh + energy.hosts_mwh + energy.network_mwh + energy.cooling_mwh
+    return energy.total_mwh.scaled((energy.boards_mwh + beside) / whole)
 
 
 def jobs_json(found: Sequence[ComparedJob]) -> dict[str, Any]:

@@ -41,6 +41,17 @@ def test_figures_stand_beside_their_predictions(tmp_path: Path) -> None:
     assert jobs_json(found)["figures"][0]["published"] == 3000
 
 
+def test_boards_take_less_than_their_limit_over_the_median_hours_of_a_job_whose_mean_is_far_above(
+    tmp_path: Path,
+) -> None:
+    often = f"{ROW},100B,gpu_hours_a_failure=200 failure_factor=8,,1"
+    (path := tmp_path / "jobs.csv").write_text(
+        f"row_id,source,settings,tokens,beside,phases,energy_mwh,energy_of\na,x,{often},boards\nb,x,{often},limit\n"
+    )
+    boards, limit = (one.predicted.median for one in validate_jobs(path) if isinstance(one, ComparedFigure))
+    assert 0.5 * limit < boards < limit
+
+
 def test_a_lower_bound_is_no_error_from_above() -> None:
     above, below = (
         ComparedFigure(

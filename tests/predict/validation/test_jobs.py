@@ -44,7 +44,7 @@ def test_figures_stand_beside_their_predictions(tmp_path: Path) -> None:
 def test_boards_take_less_than_their_limit_over_the_median_hours_of_a_job_whose_mean_is_far_above(
     tmp_path: Path,
 ) -> None:
-    often = f"{ROW},100B,gpu_hours_a_failure=200 failure_factor=8,,1"
+    often = f"{ROW},100B,gpu_hours_a_failure=800 failure_factor=8 save_min=1200,,1"
     (path := tmp_path / "jobs.csv").write_text(
         f"row_id,source,settings,tokens,beside,phases,energy_mwh,energy_of\na,x,{often},boards\nb,x,{often},limit\n"
     )

@@ -2,7 +2,8 @@
 
 Warm-up, the first tenth of the lines, is left out. A pause is a step of half as long again as the median or more; where pauses come at
 even distances of many steps something is written or evaluated there, and otherwise the step waits for data: a loader's workers run dry
-together, every few steps or at irregular ones. Steps that differ on the slow side alone, without pauses, have a rank that comes late at times.
+together, every few steps or at irregular ones. Steps that differ on the slow side alone, without pauses, have a rank that comes late at
+times.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from predict.measured_runs.traces.plan_shape import SeenPlan, seen_plan
 from predict.measured_runs.traces.summary import TraceSummary, summary
 from predict.model.shipped import shipped_model
 from sampling.errors import UserError
+from sampling.files.faults import counted
 from sampling.hardware.cluster import hardware_named
 from sampling.importers.torch_trace.events import Trace, load_trace
 
@@ -174,7 +175,7 @@ def _derive(known: dict[str, Any]) -> Iterator[str]:
         known["plan.dp"] = batch // (steps * micro)
     elif steps and batch and not micro and not dp:
         known |= {"batch.micro": 1, "plan.dp": batch // steps}
-        yield f"batch.micro: 1 is assumed; then {steps} steps of accumulation make plan.dp = {batch // steps}"
+        yield f"batch.micro: 1 is assumed; then {counted(steps, 'step')} of accumulation make plan.dp = {batch // steps}"
 
 
 def _nested(settings: Mapping[str, Any]) -> dict[str, object]:

@@ -62,7 +62,7 @@ def _measured(judgement: Judgement) -> Iterator[str]:
 
 def _reason(judgement: Judgement) -> str:
     if judgement.verdict == "faster":
-        return "than the prediction's interval; the run is not as its config says, or its steps are not whole ones: check what was assumed"
+        return "below the prediction's interval: the run is hardly as its config says; check its settings, first those that were assumed"
     return (
         f"{chance(judgement.normal_probability)} likely that only the prediction's error and noise lie between the two"
     )

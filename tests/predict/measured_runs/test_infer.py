@@ -55,7 +55,11 @@ def test_accumulation_gives_replicas_where_a_microbatch_of_one_is_assumed(tmp_pa
     )
     found = infer_config(path)
     assert (found.document["plan"], found.document["batch"]) == ({"dp": 8}, {"global": 32, "seq_len": 8192, "micro": 1})
-    assert any(each.startswith("batch.micro: 1 is assumed") for each in found.uncertain)
+    assert any(each.startswith("batch.micro: 1 is assumed; then 4 steps of") for each in found.uncertain)
+    path.write_text(
+        "\n".join([*kept, kept[2].replace("global_batch_size", "gradient_accumulation_steps").replace("32", "1")])
+    )
+    assert any("then 1 step of accumulation" in each for each in infer_config(path).uncertain)
 
 
 def test_a_benchmark_of_a_server_makes_a_serving_config(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from predict.run.adapters import Adapters
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import framework_names, memory_profile
 from predict.run.lengths import PADDED
-from predict.run.offload import GPU
+from predict.run.offload import DISK, GPU
 from predict.run.plan import AUTO, BEST, Plan
 from predict.run.stages import split_layers
+from predict.run.training_run import SHARDED_GRADIENTS
 from predict.run.tuning import DISTILL, REWARD, SFT
 from sampling.arithmetic.expert_rows import BALANCED
 from sampling.errors import ConfigError
@@ -202,10 +203,48 @@ def shards_are_of_zero_3(shards_on: str, zero: int) -> Problems:
         yield f"{shards_on} is where the shards of plan.zero 3 lie, and plan.zero is {zero}; set plan.zero to 3, or {GPU}"
 
 
+@rule("offload.optimizer_share")
+def what_follows_the_optimizer_has_a_share(
+    optimizer_share: float, optimizer_on: str, overlap_optimizer: bool, gradients_on_host: bool
+) -> Problems:
+    given = {
+        "optimizer_on disk": optimizer_on == DISK,
+        "overlap_optimizer true": overlap_optimizer,
+        "gradients_on_host true": gradients_on_host,
+    }
+    named = ", ".join(f"offload.{key}" for key, is_given in given.items() if is_given)
+    if named and not optimizer_share:
+        yield f"0, where the GPU updates all weights, but {named} is of weights that the host updates; set it to 1, or remove that key"
+
+
 @rule("offload.gradients_on_host")
-def gradients_follow_the_optimizer(gradients_on_host: bool, optimizer_share: float) -> Problems:
-    if gradients_on_host and not optimizer_share:
-        yield "true, but the GPU updates all weights; set offload.optimizer_share to 1, or false"
+def gradients_that_leave_are_sharded(gradients_on_host: bool, zero: int) -> Problems:
+    if gradients_on_host and zero < SHARDED_GRADIENTS:
+        yield f"true, but gradients leave as they are reduced, and plan.zero {zero} keeps them whole; set plan.zero to 2 or 3, or false"
+
+
+@rule("offload.optimizer_share")
+def hosts_run_no_muon(optimizer_share: float, optimizer: str) -> Problems:
+    if optimizer_share and optimizer == "muon":
+        yield f"{optimizer_share:g} with execution.optimizer muon, whose update no host runs; set it to 0, or that to adamw"
+
+
+@rule("offload.activation_share")
+def whole_blocks_stay(activation_share: float, recompute_method: str) -> Problems:
+    if activation_share and recompute_method == "block":
+        yield (
+            f"{activation_share:g} with plan.recompute_method block, whose layers keep unlike things; set it to 0, or "
+            "plan.recompute_method to uniform"
+        )
+
+
+@rule("offload.activation_share")
+def tensors_of_graphs_stay(activation_share: float, cuda_graphs: str) -> Problems:
+    if activation_share and cuda_graphs == "layers":
+        yield (
+            f"{activation_share:g} with execution.cuda_graphs layers, whose tensors stay where the graphs were captured; "
+            "set it to 0, or execution.cuda_graphs to none"
+        )
 
 
 @rule("offload.optimizer_share")

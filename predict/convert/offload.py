@@ -27,6 +27,9 @@ DEVICES = {"cpu": HOST, "nvme": DISK}
 OF_OPTIMIZER = ("zero_optimization.offload_optimizer", "deepspeed_config.offload_optimizer", "offload_optimizer")
 OF_SHARDS = ("zero_optimization.offload_param", "deepspeed_config.offload_param", "offload_param")
 """DeepSpeed's sections, or accelerate's names with `_device` behind them."""
+STAGES = ("zero_optimization.stage", "deepspeed_config.zero_stage", "zero_stage")
+WHOLE_GRADIENTS = (0, 1, "0", "1")
+"""Stages of ZeRO that shard no gradients, which therefore stay on the GPU."""
 
 
 def offload_of(given: Arguments, *, whole: bool = False) -> dict[str, Any]:
@@ -57,7 +60,9 @@ def _of_deepspeed(given: Arguments) -> dict[str, Any]:
         if where := _device(given, name):
             # Twin-Flow (ZeRO-Offload++) leaves the rest to the GPU
             share = given.number(f"{name}.ratio", 1.0)
-            found |= {"optimizer_share": share, "optimizer_on": where, "gradients_on_host": True}
+            found |= {"optimizer_share": share, "optimizer_on": where}
+            if not any(given.values.get(stage) in WHOLE_GRADIENTS for stage in STAGES):
+                found["gradients_on_host"] = True
     for name in OF_SHARDS:
         if where := _device(given, name):
             found["shards_on"] = where

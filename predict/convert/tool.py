@@ -287,7 +287,7 @@ WHOLE = ("modules_to_save", "additional_target")
 """Ends of keys that name weights which are trained whole beside adapters."""
 
 
-FOUR_BITS = (True, "true", "True", 4, "4")
+FOUR_BITS = ("true", "4")
 BITSANDBYTES = ("nf4", "fp4")
 """Four-bit formats of bitsandbytes, which take as many bytes."""
 OF_PEFT = "q_proj,v_proj"
@@ -319,7 +319,7 @@ def base_of(given: Arguments, keys: BaseKeys) -> dict[str, Any]:
     given.passed_over(keys.bits, keys.form, keys.double, *keys.refused)
     if bits in OFF:
         return {}
-    if bits not in FOUR_BITS:
+    if str(bits).lower() not in FOUR_BITS:
         given.fault(keys.bits, f"{shown(bits)}: frozen weights of so many bits are not modelled; 4 and 16 are")
     if form not in BITSANDBYTES:
         given.fault(keys.form, f"{shown(form)} is not modelled; {', '.join(BITSANDBYTES)} are")

@@ -120,7 +120,8 @@ def _without_waiting(found: Activations, share: float) -> Activations:
         for component, size in found.components.items()
     }
     away = found.kept_bytes - sum(components.values())
-    return Activations(
+    return replace(
+        found,
         components=components,
         forward_working_bytes=found.forward_working_bytes + away,
         backward_working_bytes=found.backward_working_bytes + away,

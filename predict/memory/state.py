@@ -272,18 +272,18 @@ def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: 
         gradients=each.gradients * kept(trained, 2),
         optimizer=each.optimizer * kept(trained, 1),
     )
-    return _on_gpu(run.offload, whole) if run.offload.any else whole
+    return _on_gpu(run, whole) if run.offload.any else whole
 
 
-def _on_gpu(offload: Offload, whole: StateBytes) -> StateBytes:
+def _on_gpu(run: TrainingRun, whole: StateBytes) -> StateBytes:
     """The state that is left on the GPU, and that which lies in the host's memory: the shards, the offloaded share of the optimizer's
     state, and a copy of the gradients that it is updated with. What lies on disks passes through the memory piece by piece."""
-    share = offload.optimizer_share
+    offload, share = run.offload, run.offload.optimizer_share
     shards, state, gradients = whole.parameters, share * whole.optimizer, share * whole.gradients
     on_host = gradients + (offload.shards_on == HOST) * shards + (offload.optimizer_on == HOST) * state
     return StateBytes(
         parameters=whole.parameters - (offload.shards_on != GPU) * shards,
-        gradients=whole.gradients - offload.gradients_on_host * gradients,
+        gradients=whole.gradients - run.sheds_gradients * gradients,
         optimizer=whole.optimizer - state,
         on_host=on_host,
     )
@@ -294,9 +294,11 @@ def frozen_beside(run: TrainingRun, profile: MemoryProfile, rank: int) -> StateB
     off leave it, and a teacher."""
     copies = [replace(run, tuning=Tuning())] if run.tuning.keeps_reference and not run.adapters.are_trained else []
     copies += [run.taught_by] if run.taught_by else []
+    shards = Offload(shards_on=run.offload.shards_on)  # which is all that a model without an optimizer can leave there
     units = ((each, unit) for each in copies for chunk in chunks_of_ranks(each)[rank] for unit in chunk.units)
-    states = (state_of_unit(each, profile, unit, groups_of(each)) for each, unit in units)
-    return StateBytes(parameters=sum(state.parameters for state in states))
+    states = (state_of_unit(replace(each, offload=shards), profile, unit, groups_of(each)) for each, unit in units)
+    of_weights = [StateBytes(parameters=state.parameters, on_host=state.on_host) for state in states]
+    return sum(of_weights, StateBytes())
 
 
 def base_of_unit(run: TrainingRun, unit: Unit) -> Weights:

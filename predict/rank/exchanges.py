@@ -236,7 +236,7 @@ def _scatter(rank: RankShare, weights: Weights) -> Calls:
     if rank.plan.zero < 2:
         return ()
     groups, size = rank.groups, DTYPE_BYTES[rank.execution.reduced_dtype]
-    on_host = rank.run.offload.optimizer_share * rank.run.offload.gradients_on_host
+    on_host = rank.run.offload.optimizer_share * rank.run.sheds_gradients
     return (
         *groups.shard.reduce_scatter(size * weights.dense),
         *groups.expert_shard.reduce_scatter(size * weights.experts),

@@ -24,6 +24,9 @@ from sampling.errors import ConfigError
 from sampling.files.schema import one_of
 from sampling.hardware.cluster import ELEMENT_BYTES, Cluster
 
+SHARDED_GRADIENTS = 2
+"""ZeRO stage from which on gradients are reduced, and go to the host, layer by layer."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRun(LoadedRun):
@@ -93,7 +96,20 @@ class TrainingRun(LoadedRun):
         """The teacher on the same machines and plan, frozen; None without one."""
         if self.teacher is None:
             return None
-        return replace(self, model=self.teacher, adapters=Adapters(), tuning=Tuning(), teacher=None, model_keys={})
+        kept = self.keeping_activations
+        return replace(kept, model=self.teacher, adapters=Adapters(), tuning=Tuning(), teacher=None, model_keys={})
+
+    @property
+    def keeping_activations(self) -> TrainingRun:
+        """The run whose activations do not go to the host, as those of a pass without a backward do not."""
+        if not self.offload.activation_share:
+            return self
+        return replace(self, offload=replace(self.offload, activation_share=0.0))
+
+    @property
+    def sheds_gradients(self) -> bool:
+        """Whether gradients go to the host as they are reduced, layer by layer, which they are from ZeRO-2 on."""
+        return self.offload.gradients_on_host and self.plan.zero >= SHARDED_GRADIENTS
 
     @property
     def microbatches(self) -> int:

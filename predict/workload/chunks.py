@@ -57,11 +57,8 @@ class ChunkCalls:
 @lru_cache(maxsize=KEPT)
 def chunk_of_operators(cache: BlockCache, stage: Stage, send: Calls, again: int, *, halves: bool) -> ChunkCalls:
     """A chunk of layers whose operators are priced one by one; full recomputation runs the first `again` of them once more."""
-    layers = [(cache.layer(kind), many) for kind, many in stage.counts.items()]
-    outer = [cache.embedding()] if stage.first else []
-    if stage.last:
-        outer.append(cache.head(shares_embedding=stage.shared_table))
-    units = [*layers, *((blocks_of, 1) for blocks_of in outer)]
+    outer = _outer(cache, stage)
+    units = _units(cache, stage)
 
     def blocks(half: str) -> Blocks:
         return tuple(Repeated(block=getattr(of, half), count=many) for of, many in units)
@@ -69,7 +66,7 @@ def chunk_of_operators(cache: BlockCache, stage: Stage, send: Calls, again: int,
     added = tuple(repeated for repeated in blocks("accumulation") if repeated.block.calls)
     return ChunkCalls(
         layers=len(stage.kinds),
-        forward=(*blocks("forward"), *_without_gradient(cache, units)),
+        forward=(*blocks("forward"), *_without_gradient(cache, stage)),
         backward=(
             *_repeated_forward(cache, stage.kinds[:again]),
             *_repeated_ends(cache, outer),
@@ -82,15 +79,29 @@ def chunk_of_operators(cache: BlockCache, stage: Stage, send: Calls, again: int,
     )
 
 
+def _outer(cache: BlockCache, stage: Stage) -> list[LayerBlocks]:
+    """Embedding and head, those of them that a stage has."""
+    outer = [cache.embedding()] if stage.first else []
+    return [*outer, cache.head(shares_embedding=stage.shared_table)] if stage.last else outer
+
+
+def _units(cache: BlockCache, stage: Stage) -> list[tuple[LayerBlocks, int]]:
+    """The layers of a stage by kind, embedding and head, each with how many there are."""
+    layers = [(cache.layer(kind), many) for kind, many in stage.counts.items()]
+    return [*layers, *((blocks_of, 1) for blocks_of in _outer(cache, stage))]
+
+
 REFERENCE, TEACHER = "reference", "teacher"
 """Headings of passes without a gradient: of the model itself or a copy of it, and of a teacher."""
 
 
-def _without_gradient(cache: BlockCache, units: Iterable[tuple[LayerBlocks, int]]) -> Blocks:
+def _without_gradient(cache: BlockCache, stage: Stage) -> Blocks:
     """The forwards of passes beside the one that trains: a reference's over the same stage, a teacher's over all of its layers."""
     run = cache.rank.run
-    own = run.tuning.own_passes
-    found = [(REFERENCE, of.forward, own * many) for of, many in units if own]
+    found: list[tuple[str, Block, float]] = []
+    if own := run.tuning.own_passes:
+        kept = block_cache(run.keeping_activations) if run.offload.activation_share else cache
+        found += [(REFERENCE, of.forward, own * many) for of, many in _units(kept, stage)]
     if teacher := run.taught_by:
         taught = block_cache(teacher)
         found += [(TEACHER, taught.layer(kind).forward, many) for kind, many in Counter(teacher.model.kinds()).items()]

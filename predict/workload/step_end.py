@@ -283,8 +283,6 @@ def plain_optimizer(run: TrainingRun, weights: RankWeights) -> Calls:
 # the shards are gathered.
 
 FP32 = DTYPE_BYTES["fp32"]
-SHARDED_GRADIENTS = 2
-"""ZeRO stage from which on gradients are reduced, and go to the host, layer by layer."""
 SHARDED_WEIGHTS = 3
 """ZeRO stage that shards the weights themselves."""
 NEWTON_SCHULZ_STEPS = 5
@@ -379,17 +377,21 @@ def sharded_optimizer(run: TrainingRun, weights: Weights) -> Calls:
     """Clipping, the optimizer on this rank's shard, and what mixed precision adds to it."""
     groups, execution = groups_of(run), run.execution
     own = _shard(run, weights, groups)
+    if not own:
+        return ()
     updated = own - _on_host(run, own)
+    # gradients that lie on the host are clipped, unscaled and set to 0 there
+    left = updated if run.sheds_gradients else own
     passes = 0.0
     if execution.clip_gradients:
-        passes += FP32  # the squares are read from the gradients
+        passes += FP32 * left / own  # the squares are read from the gradients
     if execution.loss_scaling:
-        passes += 2 * FP32
+        passes += 2 * FP32 * left / own
     if execution.master_weights and weight_bytes(run) < FP32:
         passes += (FP32 + weight_bytes(run)) * updated / own  # their copy to train with
     if run.microbatches > 1:
         passes += (
-            DTYPE_BYTES[execution.gradient_dtype] * (weights.total if run.plan.zero < 2 else own) / own
+            DTYPE_BYTES[execution.gradient_dtype] * (weights.total if run.plan.zero < 2 else left) / own
         )  # set to 0
     dtype = "fp32" if execution.master_weights else held_dtype(run)
     calls: Calls = (Counted(call=Stream(dtype=dtype, size_bytes=max(1, round(passes * own))), phase="forward"),)
@@ -411,8 +413,7 @@ def update_on_host(run: TrainingRun, weights: Weights) -> Blocks:
     to_gpu = 0 if offload.shards_on != GPU else weight_bytes(run)
     sent = DTYPE_BYTES[run.execution.gradient_dtype]
     # gradients that went as they were reduced are there already
-    are_there = offload.gradients_on_host and run.plan.zero >= SHARDED_GRADIENTS
-    moved = [(0 if are_there else sent, True, False), (to_gpu, False, False)]
+    moved = [(0 if run.sheds_gradients else sent, True, False), (to_gpu, False, False)]
     if offload.optimizer_on == DISK:
         moved += [(3 * FP32, False, True), (3 * FP32, True, True)]
     copies = tuple(
@@ -444,7 +445,7 @@ def narrow_weights(run: TrainingRun, narrow: Weights) -> Calls:
 
 def _shard(run: TrainingRun, weights: Weights, groups: Groups) -> int:
     """Elements whose optimizer state the rank keeps."""
-    if run.plan.zero == 0:
+    if run.plan.zero == 0 or not weights.total:
         return weights.total
     return max(1, _share(weights.dense, groups.shard) + _share(weights.experts, groups.expert_shard))
 

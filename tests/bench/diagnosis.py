@@ -107,7 +107,7 @@ CASES = (
     ),
     Case(
         name="offload needless",
-        config={**ONE_NODE, "offload": {"optimizer_share": 1.0, "gradients_on_host": True}},
+        config={**ONE_NODE, "offload": {"optimizer_share": 1.0}},
         removed_by={"offload.optimizer_share": lambda share: not share},
     ),
     Case(

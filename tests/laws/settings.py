@@ -157,7 +157,7 @@ BESIDE_KNOBS = [
     beside("offload__optimizer_share", 0.0, 1.0, False, {}, allocated),
     beside("offload__optimizer_on", "host", "disk", True, AWAY),
     beside("offload__overlap_optimizer", False, True, False, AWAY),
-    beside("offload__gradients_on_host", False, True, False, AWAY, allocated),
+    beside("offload__gradients_on_host", False, True, False, {**AWAY, **SHARDS}, allocated),
     beside("offload__shards_on", "gpu", "host", True, SHARDS),
     beside("offload__activation_share", 0.0, 1.0, False, {}, allocated),
     beside("offload__overlap_activations", False, True, False, {"offload__activation_share": 1.0}),

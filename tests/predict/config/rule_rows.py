@@ -230,11 +230,38 @@ ROWS = [
         "offload.shards_on",
         {"plan__zero": 3},
     ),
+    *(
+        row(
+            "what_follows_the_optimizer_has_a_share",
+            {f"offload__{key}": value, "plan__zero": 2, "plan__dp": 2},
+            "offload.optimizer_share",
+            {"offload__optimizer_share": 1.0},
+        )
+        for key, value in (("gradients_on_host", True), ("optimizer_on", "disk"), ("overlap_optimizer", True))
+    ),
     row(
-        "gradients_follow_the_optimizer",
-        {"offload__gradients_on_host": True},
+        "gradients_that_leave_are_sharded",
+        {"offload__gradients_on_host": True, "offload__optimizer_share": 1.0, "plan__zero": 1, "plan__dp": 2},
         "offload.gradients_on_host",
-        {"offload__optimizer_share": 1.0},
+        {"plan__zero": 2},
+    ),
+    row(
+        "hosts_run_no_muon",
+        {"offload__optimizer_share": 1.0, "execution__optimizer": "muon"},
+        "offload.optimizer_share",
+        {"execution__optimizer": "adamw"},
+    ),
+    row(
+        "whole_blocks_stay",
+        {"offload__activation_share": 1.0, "plan__recompute": "full", "plan__recompute_method": "block"},
+        "offload.activation_share",
+        {"plan__recompute_method": "uniform"},
+    ),
+    row(
+        "tensors_of_graphs_stay",
+        {"offload__activation_share": 1.0, "execution__cuda_graphs": "layers"},
+        "offload.activation_share",
+        {"execution__cuda_graphs": "none"},
     ),
     row(
         "nothing_is_offloaded",

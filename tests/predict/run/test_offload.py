@@ -10,12 +10,14 @@ import pytest
 from predict.layers.layer import waiting_on_host
 from predict.memory.estimate import memory_of
 from predict.prices.kernels import operator_us
+from predict.rank.blocks import Blocks
 from predict.rank.share import RankShare
 from predict.reports.memory import memory_json, misfit, summary
 from predict.run.training_run import TrainingRun
 from predict.workload.step_end import update_on_host
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.host import HostAdamW, HostCopy
+from sampling.operators.memory_bound import Stream
 from sampling.operators.optimizer import AdamW
 from sampling.units import GIB
 from tests.predict.workload.parallel_runs import counted, estimated, made, ranks
@@ -46,11 +48,16 @@ def test_gpu_and_host_update_all_weights_between_them(share: float) -> None:
     assert on_host == round(share * whole)
 
 
+def copied_bytes(blocks: Blocks) -> float:
+    return sum(each.call.size_bytes * many for each, many in counted(blocks) if isinstance(each.call, HostCopy))
+
+
 def test_an_offloaded_optimizer_leaves_the_gpu_and_lies_on_the_host() -> None:
     plain, away = memory_of(run_of()), memory_of(run_of(**ZERO_OFFLOAD))
     gone = plain.worst.optimizer + plain.worst.gradients - away.worst.optimizer - away.worst.gradients
     assert away.worst.optimizer == 0
-    assert away.host_bytes == pytest.approx(plain.worst.optimizer + plain.worst.resident_gradients, rel=0.35)
+    # of each parameter: an fp32 master, both moments, and a 16-bit gradient
+    assert away.host_bytes == (3 * 4 + 2) * updated(run_of())[0]
     assert gone > 0.9 * plain.worst.optimizer
     assert plain.host_bytes == 0
 
@@ -114,13 +121,38 @@ def test_activations_on_the_host_leave_the_gpu_and_come_back(recompute: str) -> 
     settings = {"plan__recompute": recompute, "execution__framework": "torchtitan"}
     plain, away = (made("llama3-8b", 8, **settings, offload__activation_share=share) for share in (0.0, 1.0))
     gone = memory_of(plain).worst.activations - memory_of(away).worst.activations
-    assert memory_of(away).host_bytes == gone == 8 * waiting_on_host(RankShare(run=away), away.model.kinds()[0])
+    assert memory_of(away).host_bytes == gone
     (rank,) = ranks(away)
-    there, back = (
-        sum(each.call.size_bytes * many for each, many in counted(blocks) if isinstance(each.call, HostCopy))
-        for blocks in (rank.chunks[0].forward, rank.chunks[0].backward)
+    there, back = map(copied_bytes, (rank.chunks[0].forward, rank.chunks[0].backward))
+    assert there == back == gone > 0
+
+
+@pytest.mark.parametrize(
+    "beside", [{"tuning__task": "dpo"}, {"tuning__task": "distill", "tuning__teacher": "llama3-8b"}]
+)
+def test_passes_without_a_backward_leave_nothing_on_the_host(beside: dict[str, Any]) -> None:
+    (rank,) = ranks(made("llama3-8b", 8, **beside, offload__activation_share=1.0))
+    there, back = map(copied_bytes, (rank.chunks[0].forward, rank.chunks[0].backward))
+    assert there == back > 0
+
+
+def test_frozen_models_keep_their_shards_on_the_host() -> None:
+    plain, dpo = (
+        memory_of(made("llama3-8b", 8, **SHARDED, tuning__task=task, offload__shards_on="host"))
+        for task in ("sft", "dpo")
     )
-    assert there == back == 8 * waiting_on_host(RankShare(run=away), away.model.kinds()[0]) > 0
+    shards = memory_of(made("llama3-8b", 8, **SHARDED, tuning__task="dpo")).worst.parameters / 2
+    assert plain.worst.parameters == dpo.worst.parameters == 0
+    # the reference is as large as the model that trains
+    assert dpo.host_bytes - plain.host_bytes == pytest.approx(shards, rel=1e-6)
+
+
+def test_gradients_on_the_host_are_not_clipped_by_the_gpu() -> None:
+    def streamed(**settings: Any) -> float:
+        (rank,) = ranks(run_of(offload__optimizer_share=1.0, **settings))
+        return sum(each.call.size_bytes for each in rank.end.optimizer if isinstance(each.call, Stream))
+
+    assert streamed(offload__gradients_on_host=True) == 1 < streamed()
 
 
 def test_layers_that_are_recomputed_leave_their_inputs_on_the_host() -> None:

@@ -312,3 +312,9 @@ def test_gradients_of_later_microbatches_are_added_to_the_first() -> None:
     assert moved(batch__global=1, execution__fuse_gradients=False) == pytest.approx(6 * held)
     assert moved(batch__global=1, execution__fuse_gradients=False, execution__gradient_dtype="bf16") == 0
     assert moved(batch__global=4, execution__gradient_dtype="bf16") == pytest.approx(FUSED_SHARE * 4 * held * 3 / 4)
+
+
+def test_a_stage_without_adapters_updates_nothing() -> None:
+    plan = {"plan__pp": 2, "plan__layout": "E|" + "t" * 32 + "L"}
+    optimizers = [rank.end.optimizer for rank in ranks(made("llama3-8b", **plan, adapters__kind="lora"))]
+    assert [bool(calls) for calls in optimizers] == [False, True]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from predict.layers.mixture import expert_rows
@@ -128,11 +128,7 @@ def trained_in_layer(run: TrainingRun, kind: LayerKind) -> Weights:
         return layer_weights(run.model, run.plan, kind)
     is_dora = run.adapters.kind == "dora"
     found = adapters_of(run, kind)
-    sizes = [(each.experts, each.elements + is_dora * each.magnitudes) for each in found]
-    return Weights(
-        dense=sum(size for experts, size in sizes if not experts),
-        experts=sum(size for experts, size in sizes if experts),
-    )
+    return _weights_of((each.experts, each.elements + is_dora * each.magnitudes) for each in found)
 
 
 def trained_in_embedding(run: TrainingRun, whole: Weights) -> Weights:
@@ -163,10 +159,16 @@ def quantised_in_layer(run: TrainingRun, kind: LayerKind) -> Weights:
     """The weights of a layer on one rank that its base keeps in few bits: those of its linear modules."""
     if not run.adapters.stored:
         return Weights()
-    sizes = [(experts, sum(matrix.elements for matrix in own)) for _, experts, own in _groups_on_rank(run, kind)]
+    groups = _groups_on_rank(run, kind)
+    return _weights_of((experts, max(1, experts) * sum(each.elements for each in own)) for _, experts, own in groups)
+
+
+def _weights_of(sizes: Iterable[tuple[int, int]]) -> Weights:
+    """Weights by whether experts have them: of each of `sizes` the experts, 0 where there are none, and all of its elements."""
+    found = list(sizes)
     return Weights(
-        dense=sum(size for experts, size in sizes if not experts),
-        experts=sum(experts * size for experts, size in sizes if experts),
+        dense=sum(size for experts, size in found if not experts),
+        experts=sum(size for experts, size in found if experts),
     )
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from predict.layers.attention import CORE
 from predict.layers.norms import normed_input
-from predict.layers.part import Mixer
+from predict.layers.part import CONVOLUTION, Mixer
 from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
 from predict.layers.served import GroupedCall, LayerCache, ServerShare, served_products
 from predict.model.spec import LayerKind, ModelSpec
@@ -26,7 +26,6 @@ from sampling.operators.memory_bound import RMSNorm, Stream
 CHUNK = 64
 """Tokens of a chunk of the gated delta rule, in transformers 5.23 and flash-linear-attention; the last chunk of a sequence is computed in
 full."""
-CONVOLUTION = "conv"
 STATE = "fp32"
 """Dtype of a server's states, as `mamba_ssm_dtype` of Qwen3.5's config.json has it."""
 

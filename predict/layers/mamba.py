@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from predict.layers.attention import CORE
 from predict.layers.norms import normed_input
-from predict.layers.part import Mixer
+from predict.layers.part import CONVOLUTION, Mixer
 from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
 from predict.layers.served import GroupedCall, LayerCache, ServerShare, served_products
 from predict.model.spec import LayerKind, ModelSpec
@@ -21,7 +21,6 @@ from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.memory_bound import RMSNorm, Stream, SwiGLU
 from sampling.operators.state_space import CausalConv, StateSpaceScan
 
-CONVOLUTION = "conv"
 STATE = "fp32"
 """Dtype of a server's states (`mamba_ssm_cache_dtype` of Nemotron-H's config.json)."""
 SCAN_FLOPS = 7.0

@@ -16,6 +16,9 @@ from sampling.collectives.kinds import Collective
 from sampling.files.faults import Fault
 from sampling.files.schema import Scalar
 
+CONVOLUTION = "conv"
+"""Name of the weights of a causal convolution over tokens, among a mixer's matrices."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MegatronArguments:

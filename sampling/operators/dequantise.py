@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from sampling.arithmetic.operator import BY_ANALOGY, BandwidthShare, Operator
 from sampling.call import Phase, register
-from sampling.hardware.cluster import ELEMENT_BYTES
+from sampling.hardware.cluster import DTYPE_BYTES, ELEMENT_BYTES
 
-FP32 = 4
+FP32 = DTYPE_BYTES["fp32"]
 NF4_BLOCK, NF4_SCALES = 64, 256
 """Weights that share a scale, and scales that share one of their own (Dettmers et al., QLoRA, arXiv 2305.14314, section 3)."""
 FP8_BLOCK = 128

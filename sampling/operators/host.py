@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from sampling.arithmetic.operator import BY_ANALOGY, BandwidthShare, Operator
 from sampling.call import Phase, register
+from sampling.hardware.cluster import DTYPE_BYTES
 
-FP32, HALF = 4, 2
+FP32, HALF = DTYPE_BYTES["fp32"], DTYPE_BYTES["bf16"]
 
 
 @register

@@ -184,6 +184,8 @@ def read_measured(path: Path, run: TrainingRun) -> TracedStep:
                 cuts.append(cut_steps(trace, rank, run, file))
                 spans.append(_span_s(trace))
                 files.append(file)
+    if not cuts:
+        raise SamplesError(f"--trace: {path} holds no kernels; record whole steps")
     _require_one_kind(cuts, files)
     _require_same_time(spans, files)
     transfers = _transfers(cuts)

@@ -147,7 +147,8 @@ SWITCHES = {
     "use_distributed_optimizer": ("plan.zero", 1, 0),
     "fp8": ("precision", "fp8", "bf16"),
 }
-"""Key → setting, with its value where the key is true and where it is false."""
+"""Key → setting, with its value where the key is on, by `true` or by a name such as `hybrid`, and where it is off."""
+OFF = ("false", "none", "null")
 NEMO_KEY = re.compile(rf"^\s*(?:\d+:)?\s+({'|'.join((*NEMO, *SWITCHES))}): (\w+)\s*$")
 
 
@@ -160,7 +161,7 @@ def _of_nemo(lines: Iterable[str]) -> dict[str, Any]:
                 found.setdefault(NEMO[name], int(value))
             elif name in SWITCHES:
                 setting, on, off = SWITCHES[name]
-                found.setdefault(setting, on if value.lower() == "true" else off)
+                found.setdefault(setting, off if value.lower() in OFF else on)
     if found:
         found["execution.framework"] = "nemo"
     return found

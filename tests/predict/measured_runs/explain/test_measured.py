@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict import load
+from predict.measured_runs.explain import read_traces
 from predict.measured_runs.explain.measured import TracedStep, without_profiler
 from predict.measured_runs.explain.read_traces import read_measured
+from sampling.errors import SamplesError
 from tests.predict.measured_runs.explain.made_device_traces import CONFIG as ON_GPU
 from tests.predict.measured_runs.explain.made_device_traces import SMALL, on_stream
 from tests.predict.measured_runs.explain.made_traces import CONFIG, event, write
@@ -81,3 +83,9 @@ def test_a_step_on_a_device_closes(
         events.append(on_stream(event(name, start, 1 + duration, "kernel", correlation=number), stream))
     with tempfile.TemporaryDirectory() as folder:
         closes(read_measured(write(Path(folder), [events]), load(ON_GPU, SMALL)))
+
+
+def test_a_file_that_holds_no_trace_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_traces, "traces_in", lambda _: ())
+    with pytest.raises(SamplesError, match="holds no kernels; record whole steps"):
+        read_measured(write(tmp_path, [[]]), load(CONFIG))

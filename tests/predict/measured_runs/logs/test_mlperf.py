@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.predict.measured_runs.logs.log_text import log, steps_us
 
 
@@ -75,3 +77,11 @@ def test_mlperf_of_adapters_states_them(tmp_path: Path) -> None:
     read = log(tmp_path, "\n".join([*lines, event("tracked_stats", {"train_step_time": 0.2}, samples_count=387)]))
     assert read.stated.settings["adapters"] == {"kind": "lora", "rank": 16, "targets": "qkv,proj", "joint": True}
     assert (read.stated.settings["model"], steps_us(read)) == ("llama2-70b", [(43, 200_000)])
+
+
+@pytest.mark.parametrize(
+    ("fp8", "precision"), [("hybrid", "fp8"), ("e4m3", "fp8"), ("null", "bf16"), ("False", "bf16")]
+)
+def test_mlperf_names_a_format_of_eight_bits(tmp_path: Path, fp8: str, precision: str) -> None:
+    step = event("tracked_stats", {"train_step_time": 0.187}, step=31.0)
+    assert log(tmp_path, "\n".join([f"0:    fp8: {fp8}", step])).stated.settings["precision"] == precision

@@ -22,6 +22,7 @@ from predict.measured_runs.traces.plan_shape import SeenPlan, seen_plan
 from predict.measured_runs.traces.summary import TraceSummary, summary
 from predict.model.shipped import shipped_model
 from sampling.errors import UserError
+from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import counted
 from sampling.hardware.cluster import hardware_named
 from sampling.importers.torch_trace.events import Trace, load_trace
@@ -225,10 +226,10 @@ def _captures(file: Path, traces: Sequence[Trace]) -> Iterator[Trace]:
 
 def _names_of_captures(folder: Path, batch: int) -> list[str]:
     try:
-        entries = json.loads((folder / CAPTURED).read_text(encoding="utf-8"))
+        entries = json.loads(read_text(folder / CAPTURED))
         of_batch = [str(each["file"]) for each in entries if batch in (0, each["batch_size"])]
         return [Path(name).name for name in of_batch][:1]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (NotReadError, ValueError, KeyError, TypeError, RecursionError):
         return sorted(each.name for each in folder.glob("*.json*") if each.name != CAPTURED)[:1]
 
 
@@ -242,6 +243,10 @@ def _of_shapes(traces: Sequence[Trace], seen: SeenModel, summaries: tuple[TraceS
     plan = seen_plan(traces)
     serves = not _trains(traces)
     uncertain = [*plan.uncertain]
+    stages = plan.degrees.get("pp", 1)
+    if stages > 1:
+        seen = replace(seen, layers=seen.layers * stages)
+        uncertain.append(f"model: as many layers as {stages} stages like the traced one have")
     name, tp = shipped_like(seen, _tps(plan))
     tp = tp or plan.degrees.get("tp", 1)
     if name and plan.degrees.get("tp", tp) != tp:

@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 from predict.measured_runs.steady_state import LoggedStep
@@ -65,8 +66,9 @@ def _rows(lines: Sequence[str]) -> Iterator[Row]:
     elif first.startswith("[["):
         yield from _of_scalars("\n".join(lines))
     elif re.match(r'"?(?:Step|_step|Wall time|global_step|train/global_step|_timestamp|_runtime)"?,', first):
-        for row in csv.DictReader([first, *lines[1:]]):
-            yield _numbers({_plain(name): value for name, value in row.items() if name})
+        with suppress(csv.Error):  # a field without end, as a stray quote makes one
+            for row in csv.DictReader([first, *lines[1:]]):
+                yield _numbers({_plain(name): value for name, value in row.items() if name})
 
 
 def _plain(column: str) -> str:
@@ -99,7 +101,7 @@ def _numbers(row: Mapping[str, object]) -> Row:
     for name, value in row.items():
         try:
             number = float(value) if isinstance(value, int | float | str) and value != "" else math.nan
-        except ValueError:
+        except (ValueError, OverflowError):
             continue
         if name and math.isfinite(number):
             found[name] = number

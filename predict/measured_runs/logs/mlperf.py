@@ -8,6 +8,7 @@ in, so the device is not read from it; the nodes before its `x` are what the lau
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -73,9 +74,9 @@ def _events(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
         if found := EVENT.search(line):
             try:
                 event = json.loads(found[1])
-            except ValueError:  # a line that was cut, or two that were written at once
+            except (ValueError, RecursionError):  # a line that was cut, or two that were written at once
                 continue
-            if isinstance(event.get("metadata"), dict):
+            if isinstance(event, dict) and isinstance(event.get("metadata"), dict):
                 yield event
 
 
@@ -98,7 +99,12 @@ def _stats(events: Iterable[Mapping[str, Any]], name: str) -> Iterator[tuple[flo
 def _of_steps(events: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
     """(step, µs) of lines about one step; steps count from 0."""
     stats = _stats(events, "train_step_time")
-    return [(int(at["step"]) + 1, 1e6 * time_s) for time_s, at in stats if isinstance(at.get("step"), int | float)]
+    numbered = ((time_s, at.get("step")) for time_s, at in stats)
+    return [
+        (int(step) + 1, 1e6 * time_s)
+        for time_s, step in numbered
+        if isinstance(step, int | float) and math.isfinite(step)
+    ]
 
 
 def _of_blocks(events: Sequence[Mapping[str, Any]], batch: int | None) -> list[tuple[int, float]]:

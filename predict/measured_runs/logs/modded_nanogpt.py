@@ -60,9 +60,9 @@ SIZES: Mapping[str, str] = {
 }
 """Size → how the code writes it; the last time counts, which is the call that makes the model."""
 NUMBERS: Mapping[str, str] = {
-    "batch": r"^\s*batch_size\s*(?::\s*int\s*)?=\s*([\d* ]+\d)",
-    "micro": r"^\s*(?:device_batch_size|mbs)\s*(?::\s*int\s*)?=\s*([\d* ]+\d)",
-    "length": r"\b(?:sequence_length|seq_len)\s*(?::\s*int\s*)?=\s*([\d* ]+\d)",
+    "batch": r"^\s*batch_size\s*(?::\s*int\s*)?=\s*(\d+(?: *\* *\d+)*)\b(?! *\*)",
+    "micro": r"^\s*(?:device_batch_size|mbs)\s*(?::\s*int\s*)?=\s*(\d+(?: *\* *\d+)*)\b(?! *\*)",
+    "length": r"\b(?:sequence_length|seq_len)\s*(?::\s*int\s*)?=\s*(\d+(?: *\* *\d+)*)\b(?! *\*)",
 }
 DEVICE = re.compile(r"^\|\s+\d+\s+(NVIDIA [^|]+?)\s+O(?:n|ff)\s+\|")
 """A device's line of nvidia-smi."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sampling.additions import add, modules_of
 from sampling.errors import SamplesError
-from sampling.files.disk import GZIP
+from sampling.files.disk import GZIP, NotReadError, require_regular
 from sampling.importers.torch_trace import PATTERNS, trace_files
 from sampling.importers.torch_trace.events import RECORD, Trace, load_trace
 
@@ -67,11 +67,13 @@ def is_trace(path: Path) -> bool:
 
 def _beginning(path: Path) -> bytes:
     try:
+        require_regular(path)
         with path.open("rb") as file:
             raw = file.read(BEGINNING)
-    except OSError:
+        unzipped = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        return unzipped.decompress(raw, BEGINNING) if raw.startswith(GZIP) else raw
+    except (OSError, NotReadError, zlib.error):
         return b""
-    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(raw, BEGINNING) if raw.startswith(GZIP) else raw
 
 
 def traces_in(file: Path) -> Sequence[Trace]:

@@ -191,6 +191,10 @@ def _shapes(dims: Iterable[Any]) -> Iterator[list[int]]:
             yield each
 
 
+FEWEST_SIZES = 2
+"""Sizes beside the hidden width that a model is known by: many models share a width."""
+
+
 def shipped_like(seen: SeenModel, tps: Iterable[int]) -> tuple[str, int]:
     """The shipped model that has these sizes on a rank of `tp` ranks, and that tp; ('', 0) for none. Of several the first."""
     for tp in tps:
@@ -217,6 +221,8 @@ def _is(seen: SeenModel, model: ModelSpec | None, tp: int) -> bool:
         (seen.experts, (model.experts.count if model.experts else 0,)),
     )
     whole = seen.vocab * tp
+    if sum(bool(size) for size in (whole, *(size for size, _ in same))) < FEWEST_SIZES:
+        return False
     return all(not size or size in known for size, known in same) and (
         not whole or model.vocab <= whole <= VOCAB_PADDING * model.vocab + 256 or seen.vocab == model.vocab
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sampling.errors import SamplesError
+from sampling.files.disk import NotReadError, require_regular
 from sampling.importers.torch_trace.events import MOST_EVENTS, Kernel, Span, Trace
 
 PROFILER = "Nsight Systems"
@@ -28,12 +29,13 @@ Key = tuple[int, int]
 
 def read(path: Path) -> Sequence[Trace] | None:
     try:
-        with closing(sqlite3.connect(f"file:{path.resolve().as_posix()}?mode=ro", uri=True)) as database:
+        require_regular(path)
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             tables = {name for (name,) in database.execute("select name from sqlite_master where type = 'table'")}
             if not any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in tables):
                 return None
             return _traces(database, tables, path)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, NotReadError) as error:
         raise SamplesError(
             f"{path}: cannot be read as an export of Nsight Systems ({error}); write it with nsys export --type sqlite"
         ) from None

@@ -38,19 +38,26 @@ class SeenPlan:
 
 def seen_plan(traces: Sequence[Trace]) -> SeenPlan:
     """The plan of a run whose ranks, one or several, these are."""
-    world = max([len(traces), *(trace.world_size for trace in traces)])
+    shown = max([len(traces), *(trace.world_size for trace in traces)])
     named = _named(traces)
     if named:
+        world = max(shown, _inside(named))
         return SeenPlan(world_size=world, degrees=_with_replicas(named, world))
-    guessed = _by_messages(traces, world)
+    guessed = _by_messages(traces, shown)
+    world = max(shown, _inside(guessed))
     notes = tuple(
         f"plan.{name}: {degree} by the collectives, whose groups bear no names" for name, degree in guessed.items()
     )
     return SeenPlan(world_size=world, degrees=_with_replicas(guessed, world), uncertain=notes)
 
 
+def _inside(degrees: Mapping[str, int]) -> int:
+    """Ranks of one replica, which a run has at least."""
+    return degrees.get("tp", 1) * degrees.get("pp", 1) * degrees.get("cp", 1)
+
+
 def _with_replicas(degrees: Mapping[str, int], world: int) -> dict[str, int]:
-    inside = degrees.get("tp", 1) * degrees.get("pp", 1) * degrees.get("cp", 1)
+    inside = _inside(degrees)
     if world == 1 or (degrees and "dp" not in degrees and world % inside == 0):
         return {"tp": 1, "pp": 1, "cp": 1, **degrees, "dp": world // inside}
     return dict(degrees)

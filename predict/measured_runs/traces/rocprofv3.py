@@ -35,7 +35,7 @@ def read(path: Path) -> Sequence[Trace] | None:
         if path.suffix == ".csv":
             return _of_csv(path)
         return _of_perfetto(path) if path.suffix == PERFETTO else _of_json(path)
-    except (NotReadError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (NotReadError, csv.Error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SamplesError(
             f"{path}: is not as rocprofv3 writes it ({error}); record it with rocprofv3 --kernel-trace --output-format csv"
         ) from None

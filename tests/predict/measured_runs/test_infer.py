@@ -10,6 +10,7 @@ import pytest
 
 from predict import infer_config
 from predict.measured_runs.infer import is_measured
+from predict.measured_runs.traces import is_trace
 from sampling.errors import UserError
 from tests.predict.command import Command
 from tests.predict.measured_runs.explain.made_device_traces import device_step
@@ -173,3 +174,17 @@ def test_the_command_prints_the_config_and_what_is_open(tmp_path: Path, command:
     assert answered["config"]["cluster"]["hardware"] == "h200"
     assert (answered["missing"], answered["measured"]["step_us"]) == ([], 353_000)
     assert "read alone" in command.refused("import-config", str(path), "run.sh")
+
+
+def test_a_traced_stage_has_a_part_of_the_model(tmp_path: Path) -> None:
+    groups = {"rank": 0, "world_size": 16, "pg_config": GROUPS}
+    path = written(tmp_path / "rank0.json", [*embedding(), *device_step()], distributedInfo=groups)
+    found = infer_config(path)
+    assert found.document["model"]["num_hidden_layers"] == 4 * 4  # type: ignore[index]
+    assert any(each.startswith("model: as many layers as 4 stages") for each in found.uncertain)
+
+
+def test_a_damaged_file_is_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(b"\x1f\x8b\x08\x00damaged, from its fourth byte on")
+    assert not is_trace(path)

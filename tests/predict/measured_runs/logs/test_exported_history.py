@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from predict.measured_runs.logs import read_log
+from sampling.errors import UserError
 from tests.predict.measured_runs.logs.log_text import log
 
 EXPORTS = {
@@ -22,3 +24,13 @@ EXPORTS = {
 def test_exported_histories(text: str, tmp_path: Path) -> None:
     read = log(tmp_path, text, "history.csv")
     assert [each.time_us for each in read.steps] == [2_500_000]
+
+
+@pytest.mark.parametrize(
+    "odd", ['"' + 140_000 * "x", '{"_step": 1' + 400 * "0" + "}"], ids=["a stray quote", "a long number"]
+)
+def test_an_odd_line_breaks_no_reader(odd: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.csv"
+    path.write_text(("global_step,iteration_time_ms\n" if odd.startswith('"') else '{"_step": 0}\n') + odd)
+    with pytest.raises(UserError, match="history"):
+        read_log(path)

@@ -43,3 +43,10 @@ def test_modded_nanogpt_carries_its_own_code(tmp_path: Path) -> None:
     assert settings["cluster.hardware"] == "NVIDIA H100 80GB HBM3" and settings["cluster.gpus_per_node"] == 2
     assert (settings["batch.global"], settings["batch.micro"], settings["batch.seq_len"]) == (480, 12, 1024)
     assert settings["execution.framework"] == "nanochat"
+
+
+def test_a_power_in_the_code_is_no_product(tmp_path: Path) -> None:
+    settings = dict(
+        log(tmp_path, CODE.replace("sequence_length : int = 1024", "sequence_length : int = 2**10")).stated.settings
+    )
+    assert "batch.seq_len" not in settings

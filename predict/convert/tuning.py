@@ -54,8 +54,15 @@ def tuning_of(given: Arguments, name: str, word: Any) -> dict[str, Any]:
 
 
 def in_sequences(sections: dict[str, Any]) -> dict[str, Any]:
-    """The sections with pairs counted as two sequences."""
+    """The sections with pairs counted as two sequences, those of the tool's usual settings too."""
     if sections.get("tuning", {}).get("task") not in IN_PAIRS:
         return sections
-    batch = dict(sections.get("batch", {}))
-    return {**sections, "batch": batch | {key: 2 * batch[key] for key in ("micro", "global") if key in batch}}
+    doubled = {**sections, "batch": _doubled(sections.get("batch", {}))}
+    if "usual" in sections:
+        usual = sections["usual"]
+        doubled["usual"] = {**usual, "batch": _doubled(usual.get("batch", {}))}
+    return doubled
+
+
+def _doubled(batch: dict[str, Any]) -> dict[str, Any]:
+    return {**batch, **{key: 2 * batch[key] for key in ("micro", "global") if key in batch}}

@@ -96,9 +96,9 @@ class Mamba(Mixer):
 
     def modules(self, rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
         tp, tokens, batch = rank.plan.tp, rank.tokens, rank.run.batch
-        heads, groups = self.heads // tp, max(1, self.groups // tp)
+        heads, groups = self.heads // tp, self._groups(tp)
         width = heads * self.head_dim
-        channels = width + 2 * groups * self.state
+        channels = self._channels(tp)
         products = products_on_rank(self.matrices(rank.model), tp)
         seq_len = batch.seq_len // rank.plan.cp
         convolved = CausalConv(dtype=rank.dtype, batch=batch.micro, seq_len=seq_len, channels=channels, width=self.conv)
@@ -135,17 +135,17 @@ class Mamba(Mixer):
     def cache(self, share: ServerShare) -> LayerCache:
         """A state per head in fp32 and the convolution's last tokens, whatever the sequence's length."""
         states = self._heads(share) * self.head_dim * self.state * DTYPE_BYTES[STATE]
-        last_tokens = self.conv_width // share.tp * (self.conv - 1) * DTYPE_BYTES[share.activations]
+        last_tokens = self._channels(share.tp) * (self.conv - 1) * DTYPE_BYTES[share.activations]
         return LayerCache(sequence_bytes=states + last_tokens)
 
     def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
         matrices = (matrix for matrix in self.matrices(share.model) if matrix.product != CONVOLUTION)
         yield from served_products(share, matrices, tokens)
-        convolved = 2 * DTYPE_BYTES[share.activations] * tokens * (self.conv_width // share.tp)
+        convolved = 2 * DTYPE_BYTES[share.activations] * tokens * self._channels(share.tp)
         yield "elementwise", Stream(dtype=share.activations, size_bytes=convolved), 1
-        width = self._heads(share) * self.head_dim
+        width, groups = self._heads(share) * self.head_dim, self._groups(share.tp)
         yield "elementwise", SwiGLU(dtype=share.activations, tokens=tokens, width=width), 1
-        yield "elementwise", RMSNorm(dtype=share.activations, tokens=tokens, hidden=width), 1
+        yield "elementwise", RMSNorm(dtype=share.activations, tokens=tokens * groups, hidden=width // groups), 1
 
     def decode_calls(self, share: ServerShare, decodes: int, keys: int) -> Iterator[Call]:
         """A decode reads and writes the whole state of its sequence."""
@@ -158,10 +158,18 @@ class Mamba(Mixer):
             seq_len=tokens,
             heads=self._heads(share),
             head_dim=self.head_dim,
-            groups=max(1, self.groups // share.tp),
+            groups=self._groups(share.tp),
             state_dim=self.state,
             chunk=self.chunk,
         )
+
+    def _groups(self, tp: int) -> int:
+        """Groups of heads on one GPU, whose B and C each GPU has whole."""
+        return max(1, self.groups // tp)
+
+    def _channels(self, tp: int) -> int:
+        """Channels of the convolution on one GPU: x of its heads, B and C of its groups."""
+        return max(1, self.heads // tp) * self.head_dim + 2 * self._groups(tp) * self.state
 
     def _heads(self, share: ServerShare) -> int:
         """Heads with a state on one GPU."""

@@ -47,7 +47,8 @@ class TokenGaps:
         total = float(self.counts.sum())
         if not total:
             return 0.0
-        place = int(np.searchsorted(np.cumsum(self.counts), percent / 100 * total))
+        # the least gap is that of the first bin with a token in it
+        place = int(np.searchsorted(np.cumsum(self.counts), max(percent / 100, 1e-9) * total))
         return float(_middles_us()[min(place, BINS - 1)]) + self.client_us
 
 

@@ -27,7 +27,12 @@ WRITTEN = (
     written(
         "plan.zero", lambda stage: {"fsdp_config.fsdp_reshard_after_forward": stage == 3} if stage in (2, 3) else None
     ),
-    written("plan.recompute", lambda mode: {"fsdp_config.fsdp_activation_checkpointing": mode == "full"}),
+    written(
+        "plan.recompute",
+        lambda mode: (
+            {"fsdp_config.fsdp_activation_checkpointing": mode == "full"} if mode in ("none", "full") else None
+        ),
+    ),
     written(
         "execution.framework",
         lambda name: {"dynamo_config.dynamo_backend": "INDUCTOR"} if name == COMPILED else None,

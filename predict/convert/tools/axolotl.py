@@ -53,7 +53,9 @@ TABLE = (
 WRITTEN = (
     written("precision", lambda name: {name: True} if name in ("bf16", "fp16") else None),
     written("execution.framework", lambda name: {"torch_compile": True} if name == COMPILED else None),
-    written("plan.recompute", lambda mode: {"gradient_checkpointing": mode == "full"}),
+    written(
+        "plan.recompute", lambda mode: {"gradient_checkpointing": mode == "full"} if mode in ("none", "full") else None
+    ),
     written(
         "execution.attention", lambda kernel: {"flash_attention": True} if kernel in ("best", "fa2", "fa3") else None
     ),

@@ -334,7 +334,10 @@ TOOLS = (
         programs=r"llamafactory-cli",
         read=_read_llama_factory,
         table=(
-            written("plan.recompute", lambda mode: {"disable_gradient_checkpointing": mode == "none"}),
+            written(
+                "plan.recompute",
+                lambda mode: {"disable_gradient_checkpointing": mode == "none"} if mode in ("none", "full") else None,
+            ),
             *TABLE,
             *WRITTEN,
         ),

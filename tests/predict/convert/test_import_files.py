@@ -145,9 +145,16 @@ def test_what_is_wrong_is_one_clear_error(arguments: str, tmp_path: Path) -> Non
 
 def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None:
     rest = "--micro-batch-size 1 --seq-length 4096"
-    (tmp_path / "run.sh").write_text(SIZES.replace(" --vocab-size 128256", f" {rest}"))
+    sizes = SIZES.replace(" --vocab-size 128256", f" {rest}")
+    for size, larger in (
+        ("32 --hidden-size 4096", "126 --hidden-size 16384"),
+        ("14336", "53248"),
+        ("heads 32", "heads 128"),
+    ):
+        sizes = sizes.replace(size, larger)
+    (tmp_path / "run.sh").write_text(sizes)
     read = predict.import_config([tmp_path / "run.sh"], [*H100, "cluster.nodes=1"])
-    assert read.notes == ("vocab_size: not given; taken from llama3-8b, the shipped model with the other sizes",)
+    assert read.notes == ("vocab_size: not given; taken from llama3.1-405b, the shipped model with the other sizes",)
     text = (EXAMPLES / "pretrain.sh").read_text().replace(" --vocab-size 128256", "")
     with pytest.raises(
         ConfigError, match=r"vocab_size: missing, and llama2-70b and llama3-70b and llama3\.1-70b have these sizes"

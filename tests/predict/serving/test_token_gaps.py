@@ -18,7 +18,7 @@ from tests.predict.serving.servers import engine, loaded, requests, unit_table
 def test_a_bin_is_a_percent_wide(gap_us: float) -> None:
     gaps = TokenGaps.of_steps(np.array([gap_us]), np.ones(1))
     assert gaps.mean_us == pytest.approx(gap_us, rel=0.006)
-    assert gaps.percentile_us(50) == gaps.percentile_us(99) == pytest.approx(gap_us, rel=0.006)
+    assert gaps.percentile_us(0) == gaps.percentile_us(50) == gaps.percentile_us(99) == pytest.approx(gap_us, rel=0.006)
 
 
 def test_gaps_beyond_the_bins_are_in_the_last_ones() -> None:

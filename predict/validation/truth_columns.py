@@ -44,6 +44,8 @@ class TruthRow:
     """Name of the row; blank: its place in the table."""
     source_id: str = "table"
     """Short name of the source; errors are summed up by it."""
+    source: str = ""
+    """Where the row was published, as a reader finds it."""
     cluster: str = ""
     """Name of the cluster; few-shot calibration separates the clusters of a source by it."""
     model: str = ""
@@ -261,7 +263,7 @@ OTHER_NAMES = {
 }
 """Columns of other tables of runs, and their names here."""
 NOT_READ: Mapping[str, str] = {
-    "where a row comes from, and what others made of it": "source source_path url trust arch_source dp_source missing"
+    "where a row comes from, and what others made of it": "source_path url trust arch_source dp_source missing"
     " completeness consistency_ratio params_b golden_file in_paper_table paper_pred_s repo_pred_s"
     " amd_projected_tokens_s_gpu",
     "figures of the same run that are not compared": "measured_best_s tflops_megatron tflops_model samples_per_s"

@@ -34,6 +34,7 @@ UNTURNED: Mapping[str, str] = {
     "cluster__gpus_per_node": "as nodes; that groups cross nodes is in test_a_group_that_crosses_nodes_is_slower",
     "cluster__profile": "names where samples are kept; a cluster without any has the prices of its hardware",
     "cluster__cores": "of a CPU alone (test_config_hardware)",
+    "cluster__power_limit_w": "turned in tests/predict/step/test_power.py",
     "cluster__calibration": "a file, whose terms are turned in tests/predict/measured_runs",
     "adapters__alpha": "the scale of an update, which changes no time",
     "tuning__teacher": "of one task, which needs it: turned with it in tests/predict/run/test_tuning.py",

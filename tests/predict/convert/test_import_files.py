@@ -156,9 +156,7 @@ def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None
     read = predict.import_config([tmp_path / "run.sh"], [*H100, "cluster.nodes=1"])
     assert read.notes == ("vocab_size: not given; taken from llama3.1-405b, the shipped model with the other sizes",)
     text = (EXAMPLES / "pretrain.sh").read_text().replace(" --vocab-size 128256", "")
-    with pytest.raises(
-        ConfigError, match=r"vocab_size: missing, and llama2-70b and llama3-70b and llama3\.1-70b and"
-    ):
+    with pytest.raises(ConfigError, match=r"vocab_size: missing, and llama2-70b and llama3-70b and llama3\.1-70b and"):
         imported(tmp_path, text)
 
 

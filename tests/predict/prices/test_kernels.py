@@ -36,7 +36,7 @@ RANGES = small_ranges(
 def from_scratch(kind: type[Call]) -> Call:
     """An example of a kind that no model draws."""
     values: dict[str, Any] = {"int": 64, "bool": False, "str": ""}
-    named = {"dtype": "bf16", "distribution": "balanced", "tp": 1, "norm": "rms"}
+    named = {"dtype": "bf16", "distribution": "balanced", "tp": 1, "norm": "rms", "stored": "nf4"}
     annotations = {field.name: field.type for field in fields(kind)}
     return kind(**{name: named.get(name, values[str(of)]) for name, of in annotations.items()})
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from predict.config.draft import (
     without_unknown,
 )
 from predict.config.replicas import are_left, replicas_left, with_replicas_left
-from predict.config.rules import broken_rules
+from predict.config.rules import TEACHER_MODEL, broken_rules, values_of_model
 from predict.huggingface.config_json import ModelReading, load_model
 from predict.kinds import as_loaded
 from predict.model.spec import ModelSpec
@@ -161,7 +161,7 @@ class Sections:
     def by_rule_name(self) -> Values:
         """The values by the names under which rules ask for them."""
         model = {**self.model.values, "model": self.model.spec} if self.model.spec else self.model.values
-        return {**model, **_flat(self.values)}
+        return {**model, **_flat(self.values), **_of_teacher(self.values["tuning"])}
 
 
 def read_sections(draft: Draft) -> Sections:
@@ -238,8 +238,7 @@ def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingR
         faults += [*wrong, *without_choice(section, given.get(section, {}))]
     values["cluster"] = _with_profile(values["cluster"])
     values["batch"] = with_real_lengths(values["batch"], Path(), faults)
-    of_model = {field.name: getattr(model, field.name) for field in fields(model)}
-    faults += broken_rules({**of_model, "model": model, **_flat(values)})
+    faults += broken_rules({**values_of_model(model), **_flat(values), **_of_teacher(values["tuning"])})
     if faults:
         raise config_error(faults, {"": name})
     return _run(name, model, values)
@@ -247,6 +246,20 @@ def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingR
 
 def _flat(values: Mapping[str, Values]) -> Values:
     return {key: value for of_section in values.values() for key, value in of_section.items()}
+
+
+def _of_teacher(tuning: Values) -> Values:
+    """The teacher's model by its name among the values of rules; none where there is no teacher, or where it cannot be read, which is
+    reported where the run is made."""
+    try:
+        teacher = _teacher(tuning.get("teacher", ""))
+    except ConfigError:
+        return {}
+    return {TEACHER_MODEL: teacher} if teacher else {}
+
+
+def _teacher(name: str) -> ModelSpec | None:
+    return load_model(shipped_file("model", name) or Path(name)) if name else None
 
 
 def _as_run(model: ModelSpec, execution: Execution, task: str) -> ModelSpec:
@@ -273,7 +286,7 @@ def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingR
         adapters=Adapters(**values["adapters"]),
         offload=Offload(**values["offload"]),
         tuning=(tuning := Tuning(**values["tuning"])),
-        teacher=load_model(shipped_file("model", tuning.teacher) or Path(tuning.teacher)) if tuning.teacher else None,
+        teacher=_teacher(tuning.teacher),
         order=read_order(Path(schedule)) if is_order_file(schedule) else None,
     )
     return calibrated_by(run, Path(calibration)) if calibration else run

@@ -68,6 +68,11 @@ def broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
                 yield Fault(path=each.path, problem=problem)
 
 
+def values_of_model(model: ModelSpec) -> dict[str, Any]:
+    """A model's values by the names under which rules ask for them."""
+    return {field.name: getattr(model, field.name) for field in fields(model)} | {"model": model}
+
+
 # Rules of how a batch is divided among replicas, and a sequence among ranks.
 
 
@@ -462,6 +467,33 @@ def shards_divide_replicas(shard: int, dp: int, cp: int, zero: int) -> Problems:
         yield f"{shard} ranks share a state that plan.zero 0 does not shard; set plan.zero to 1 or more, or plan.shard to 0"
     elif shard and dp * cp % shard:
         yield f"{shard} does not divide the dp · cp = {dp * cp} replicas; set one of {divisors(dp * cp)}"
+
+
+DIVIDING = (
+    positions_suffice,
+    ep_divides_experts,
+    etp_divides_expert_width,
+    mixtures_need_sp,
+    tp_divides_heads,
+    tp_divides_kv_heads,
+    tp_divides_ffn,
+    norms_over_all_heads_stay_whole,
+    cp_divides_heads,
+)
+"""Rules that every model of a run keeps, a teacher's too: those of how a plan divides it, and of its positions."""
+TEACHER_MODEL = "teacher_model"
+"""Name of the teacher's model among the values of rules: no key of a config."""
+SHARED = ("seq_len", "tp", "sp", "cp", "cp_method", "ep", "etp", "framework")
+"""Values of a run that its teacher has too, of those that these rules need."""
+
+
+@rule("tuning.teacher", TEACHER_MODEL, *SHARED)
+def the_plan_divides_the_teacher(teacher: ModelSpec, *shared: object) -> Problems:
+    values = {**values_of_model(teacher), **dict(zip(SHARED, shared, strict=True))}
+    for each in RULES:
+        if each.check in DIVIDING:
+            for problem in each.check(*(values[need] for need in each.needs)):
+                yield f"{teacher.name} breaks {each.path}: {problem}"
 
 
 # Rules of activation recomputation.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import combinations, islice, product
 from typing import Any
 
-from predict.config.rules import broken_rules
+from predict.config.rules import TEACHER_MODEL, broken_rules, values_of_model
 from predict.memory.estimate import MemoryEstimate, Verdict, memory_of
 from predict.memory.state import takes_gradients_as_they_are
 from predict.rank.share import is_primary_fp8
@@ -49,8 +49,10 @@ def changed(run: TrainingRun, settings: Settings) -> TrainingRun:
 
 def _values(run: TrainingRun) -> dict[str, Any]:
     """The values of a run by the names that the rules of a config use."""
-    found: dict[str, Any] = {"model": run.model, "precision": run.precision}
-    for section in (run.model, run.plan, run.execution):
+    found = {**values_of_model(run.model), "precision": run.precision}
+    if run.teacher:
+        found[TEACHER_MODEL] = run.teacher
+    for section in (run.plan, run.execution):
         found |= {field.name: getattr(section, field.name) for field in fields(section)}
     batch, cluster = run.batch, run.cluster
     found |= {"global": batch.global_, "micro": batch.micro, "seq_len": batch.seq_len}

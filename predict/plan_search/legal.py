@@ -84,6 +84,7 @@ BROKEN: Mapping[str, str] = {
     "nothing_is_offloaded": f"the framework {WHOLE_LAYERS} offloads nothing",
     "distillation_has_a_teacher": "distillation without a teacher, or a teacher of another task",
     "a_teacher_is_on_one_stage": "a teacher on several pipeline stages",
+    "the_plan_divides_the_teacher": "the plan does not divide the teacher, or its positions are fewer than the sequence's",
     "a_reward_model_is_on_one_stage": "a reward model on several pipeline stages",
     "whole_layers_train_alone": f"the framework {WHOLE_LAYERS} runs the pass that trains alone",
     "all_weights_are_trained": f"the framework {WHOLE_LAYERS} trains all weights",

@@ -220,6 +220,11 @@ COSTS: Mapping[str, Cost | str] = {
 
 
 def _read(reading: Reading) -> Sections:
+    return in_sequences(_sections(reading))
+
+
+def _sections(reading: Reading) -> dict[str, Any]:
+    """The sections by TrainingArguments, whose batch counts samples: pairs as one."""
     given = reading.given
     values = read_table(TABLE, given)
     for section, keys in halves(given).items():
@@ -252,7 +257,7 @@ def _read(reading: Reading) -> Sections:
     usual = {"execution": {"framework": FRAMEWORK}, "batch": {"micro": 8}}
     offload = offload_of(given, whole="offload" in listed)
     tuning = tuning_of(given, "program", _task_of(reading.source.program))
-    return in_sequences({**in_sections(values), **named, **offload, **tuning, "usual": usual})
+    return {**in_sections(values), **named, **offload, **tuning, "usual": usual}
 
 
 def _task_of(program: str) -> str:
@@ -289,7 +294,7 @@ def _read_llama_factory(reading: Reading) -> Sections:
     if given.values.get("pref_loss") in ("orpo", "simpo") and stage == "dpo":
         stage = given.text("pref_loss", "")
     tuning = tuning_of(given, "stage", "" if stage in ("sft", "pt") else stage)
-    sections = in_sequences({**_read(reading), **tuning, **({"adapters": adapters} if adapters else {})})
+    sections = in_sequences({**_sections(reading), **tuning, **({"adapters": adapters} if adapters else {})})
     plan = dict(sections.get("plan", {}))
     # checkpointing is on unless it is switched off, and does not need TrainingArguments' own switch (model_args.py)
     plan["recompute"] = "none" if given.switch("disable_gradient_checkpointing") else "full"

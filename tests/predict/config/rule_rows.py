@@ -277,6 +277,12 @@ ROWS = [
         "tuning.teacher",
         {"plan__pp": 1},
     ),
+    row(
+        "the_plan_divides_the_teacher",
+        {"tuning__task": "distill", "tuning__teacher": "gpt2-xl", "plan__tp": 8, "batch__seq_len": 1024},
+        "tuning.teacher",
+        {"tuning__teacher": "gpt2-medium"},
+    ),
     row("a_reward_model_is_on_one_stage", {"tuning__task": "reward", "plan__pp": 2}, "tuning.task", {"plan__pp": 1}),
     row(
         "whole_layers_train_alone",

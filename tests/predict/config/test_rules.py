@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from predict.config.rules import RULES
+from predict.config.rules import RULES, TEACHER_MODEL
 from predict.model.spec import ModelSpec
 from predict.run.adapters import Adapters
 from predict.run.execution import Execution
@@ -77,6 +77,7 @@ def test_a_rule_looks_at_keys_that_exist() -> None:
         "gpus_per_node",
         "cores",
         "profile",
+        TEACHER_MODEL,
     }
     known = {
         field.name for section in (Plan, Execution, Adapters, Offload, Tuning, ModelSpec) for field in fields(section)

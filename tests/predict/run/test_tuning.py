@@ -10,6 +10,7 @@ from predict.memory.estimate import memory_of
 from predict.run.training_run import TrainingRun
 from predict.run.tuning import Tuning
 from predict.workload.layer import RECOMPUTE
+from sampling.errors import ConfigError
 from sampling.operators.vocabulary import CrossEntropy
 from tests.predict.workload.parallel_runs import counted, estimated, flops, made, ranks
 
@@ -103,6 +104,18 @@ def test_a_teacher_adds_its_forward_and_its_weights() -> None:
     added = memory_of(taught).worst.parameters - memory_of(plain).worst.parameters
     assert added == pytest.approx(2 * taught.taught_by.model.parameters, rel=0.001)
     assert estimated(taught).breakdown_us["teacher"] > 0
+
+
+def test_a_teachers_positions_heads_and_experts_are_held_to_the_plan() -> None:
+    refused = r"tuning\.teacher: gpt2-xl breaks batch\.seq_len: 4096 is longer than the model's 1024 learnt positions"
+    with pytest.raises(
+        ConfigError, match=rf"(?s){refused}.*gpt2-xl breaks plan\.tp: 8 does not divide the 25 attention heads"
+    ):
+        run_of("distill", tuning__teacher="gpt2-xl", plan__tp=8)
+    # a dense teacher runs beside a mixture whose experts are spread
+    assert made(
+        "qwen3-30b-a3b", 2, plan__dp=8, plan__ep=8, tuning__task="distill", tuning__teacher="llama3-8b"
+    ).taught_by
 
 
 def test_nothing_runs_beside_plain_tuning() -> None:

@@ -178,7 +178,7 @@ def stored_bytes(run: TrainingRun) -> float:
 
 
 def gathered_in_head(run: TrainingRun, *, shares_embedding: bool) -> Weights:
-    """The same of the head, and of what predicts more tokens."""
+    """Bytes of the weights of the head on one rank, and of what predicts more tokens, as they are gathered."""
     model, plan, further = run.model, run.plan, run.model.mtp_layers
     own = output_weights(model, plan, shares_embedding=shares_embedding) + joining_weights(model, plan) * further
     return own * weight_bytes(run) + (gathered_in_layer(run, model.mtp_kind) * further if further else Weights())

@@ -23,9 +23,9 @@ the inverse temperature 8, the largest 4, the difference 8, its exponential 8, t
 (6, 8, 8 and 8 again, times the gradient 8 and the inverse temperature 8, to 16 bits 12) (prime-rl, trainer/models/layers/lm_head.py,
 FusedOutputLinear); their mean."""
 POLICY_CHUNK = 8192
-"""Tokens of a chunk, and entries of the vocabulary (the same)."""
+"""Tokens of a chunk, and entries of the vocabulary (prime-rl, trainer/models/layers/lm_head.py, FusedOutputLinear)."""
 POLICY_COPIES = 4
-"""fp32 tensors of a chunk that live at once (the same)."""
+"""fp32 tensors of a chunk that live at once (prime-rl, trainer/models/layers/lm_head.py, FusedOutputLinear)."""
 LOSS_REDUCTIONS = 3
 """The vocabulary-parallel loss reduces three fp32 numbers a token: the largest logit, the sum of exponentials, the
 target's logit (Megatron-LM's `vocab_parallel_cross_entropy`)."""

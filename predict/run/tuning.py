@@ -16,6 +16,9 @@ OF_REFERENCE: Mapping[str, float] = {DPO: 1.0, KTO: 2.0}
 """Task → passes of the reference: over the same sequences (trl, trainer/dpo_trainer.py, `compute_ref_log_probs`), and KTO's mismatched
 ones."""
 
+ESTIMATE, REFERENCE, EVALUATION, TEACHER = "kl_estimate", "reference", "evaluation", "teacher"
+"""Headings of passes without a gradient: KTO's own, a reference's, those of evaluation, and a teacher's."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
@@ -34,10 +37,14 @@ class Tuning:
     """Sequences that are evaluated between steps over those that are trained on: 1,000 every 500 steps of 64 are 0.03."""
 
     @property
-    def own_passes(self) -> float:
-        """Passes without a gradient over as many sequences as the step has, by the model or a copy of it."""
-        of_reference = OF_REFERENCE.get(self.task, 0.0) if self.reference == "kept" else 0.0
-        return OF_POLICY.get(self.task, 0.0) + of_reference + self.evaluated_share
+    def own_passes(self) -> Mapping[str, float]:
+        """Heading of the ledger → passes without a gradient over as many sequences as the step has, by the model or a copy of it."""
+        passes = {
+            ESTIMATE: OF_POLICY.get(self.task, 0.0),
+            REFERENCE: OF_REFERENCE.get(self.task, 0.0) if self.keeps_reference else 0.0,
+            EVALUATION: self.evaluated_share,
+        }
+        return {heading: many for heading, many in passes.items() if many}
 
     @property
     def keeps_reference(self) -> bool:

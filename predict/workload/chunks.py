@@ -14,6 +14,7 @@ from predict.rank.groups import group_of
 from predict.rank.share import RankShare
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
+from predict.run.tuning import TEACHER
 from predict.schedules.engine.order import Placement
 from predict.workload.alike_runs import BlockCache, block_cache
 from predict.workload.layer import LayerBlocks
@@ -91,17 +92,14 @@ def _units(cache: BlockCache, stage: Stage) -> list[tuple[LayerBlocks, int]]:
     return [*layers, *((blocks_of, 1) for blocks_of in _outer(cache, stage))]
 
 
-REFERENCE, TEACHER = "reference", "teacher"
-"""Headings of passes without a gradient: of the model itself or a copy of it, and of a teacher."""
-
-
 def _without_gradient(cache: BlockCache, stage: Stage) -> Blocks:
     """The forwards of passes beside the one that trains: a reference's over the same stage, a teacher's over all of its layers."""
     run = cache.rank.run
     found: list[tuple[str, Block, float]] = []
     if own := run.tuning.own_passes:
         kept = block_cache(run.keeping_activations) if run.offload.activation_share else cache
-        found += [(REFERENCE, of.forward, own * many) for of, many in _units(kept, stage)]
+        units = _units(kept, stage)
+        found += [(heading, of.forward, passes * many) for heading, passes in own.items() for of, many in units]
     if teacher := run.taught_by:
         taught = block_cache(teacher)
         found += [(TEACHER, taught.layer(kind).forward, many) for kind, many in Counter(teacher.model.kinds()).items()]

@@ -149,18 +149,22 @@ def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
 def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:
     rank = rank.of_layer(kind)
     gathered, trained = gathered_in_layer(rank.run, kind), trained_in_layer(rank.run, kind)
-    again, whole = (*gradient_sums(rank, kind), *before_inputs_gradients(rank, kind)), whole_layer(rank, kind)
-    modules, launched = layer_modules(rank, kind), launchings(rank, kind)
+    modules, launched, whole = layer_modules(rank, kind), launchings(rank, kind), whole_layer(rank, kind)
     return blocks_of(
         rank,
         modules,
         gathered,
         trained,
         launched=launched,
-        in_backward=again,
+        in_backward=_beside_modules(rank, kind),
         waiting_bytes=waiting_on_host(rank, kind),
         whole=whole,
     )
+
+
+def _beside_modules(rank: RankShare, kind: LayerKind) -> Calls:
+    """Work of a layer's backward beside that of its modules."""
+    return (*gradient_sums(rank, kind), *before_inputs_gradients(rank, kind))
 
 
 def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
@@ -292,14 +296,16 @@ def embedding_blocks(rank: RankShare) -> LayerBlocks:
 
 def head_blocks(rank: RankShare, *, shares_embedding: bool) -> LayerBlocks:
     """The final norm, the logits, their loss; for every further token that is predicted, a layer and a head again."""
-    run = rank.run
+    run, kind = rank.run, rank.model.mtp_kind
     head = modules = frozen(run, head_modules(rank))
+    beside = logits = logits_again(rank)
     for _ in range(rank.model.mtp_layers):
-        modules += (*frozen(run, (joining_module(rank),)), *layer_modules(rank, rank.model.mtp_kind), *head)
+        modules += (*frozen(run, (joining_module(rank),)), *layer_modules(rank, kind), *head)
+        beside += (*_beside_modules(rank, kind), *logits)
     trained = trained_in_head(run, head_weights(run.model, run.plan, shares_embedding=shares_embedding))
     gathered = gathered_in_head(run, shares_embedding=shares_embedding)
     launched = launchings_of_end(rank, "head")
-    return blocks_of(rank, modules, gathered, trained, launched=launched, in_backward=logits_again(rank))
+    return blocks_of(rank, modules, gathered, trained, launched=launched, in_backward=beside)
 
 
 CallT = TypeVar("CallT", bound=Call)

@@ -60,6 +60,12 @@ def test_a_reference_takes_a_third_of_the_time_of_its_policy() -> None:
     assert dpo.breakdown_us["reference"] == pytest.approx(dpo.median_us - plain.median_us, rel=0.05)
 
 
+def test_the_ledger_tells_evaluation_and_the_own_pass_of_kto_from_a_reference() -> None:
+    kto = estimated(run_of("kto", tuning__evaluated_share=0.5)).breakdown_us
+    assert kto["reference"] == pytest.approx(2 * kto["kl_estimate"]) == pytest.approx(4 * kto["evaluation"])
+    assert not {"reference", "kl_estimate"} & estimated(run_of(tuning__evaluated_share=0.5)).breakdown_us.keys()
+
+
 def test_a_reference_is_held_beside_its_policy_unless_adapters_leave_it() -> None:
     plain, dpo = (memory_of(run_of(task)).worst for task in ("sft", "dpo"))
     assert dpo.parameters == 2 * plain.parameters
@@ -119,5 +125,5 @@ def test_a_teachers_positions_heads_and_experts_are_held_to_the_plan() -> None:
 
 
 def test_nothing_runs_beside_plain_tuning() -> None:
-    assert Tuning().own_passes == 0
+    assert Tuning().own_passes == {}
     assert run_of().taught_by is None

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from predict.layers.head import logits_again
 from predict.rank.blocks import single
-from predict.rank.share import padded_vocabulary
+from predict.rank.share import RankShare, padded_vocabulary
 from predict.run.model_flops import model_flops_per_token
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.workload.chunks import ChunkCalls, sends_of_ranks
+from predict.workload.layer import head_blocks, layer_blocks
 from sampling.files.places import CONFIGS
 from sampling.operators.attention import Attention
 from sampling.operators.experts import GroupedGemm
@@ -394,3 +396,16 @@ def test_a_ring_runs_a_kernel_for_each_of_its_pieces() -> None:
     layer = layer_of(made("llama3-8b", plan__cp=4))
     (piece,) = [call for call, _ in counted(single(layer.forward)) if isinstance(call.call, Attention)]
     assert (piece.call.seq_len, piece.count) == (1024, 4)
+
+
+@pytest.mark.parametrize("further", [0, 1, 2])
+def test_each_further_token_makes_a_policys_logits_again_and_sums_the_gradients_of_its_layer(further: int) -> None:
+    model = replace(spec(DENSE, 2), mtp_layers=further)
+    settings = {"execution__elementwise": "eager", "adapters__kind": "lora", "adapters__rank": 16}
+    rank = RankShare(run=made(model, tuning__task="policy", **settings))
+    head, layer = head_blocks(rank, shares_embedding=False), layer_blocks(rank, model.mtp_kind)
+    again = [[each for each in blocks.backward.calls if each.phase == "forward"] for blocks in (head, layer)]
+    assert [each.call for each in again[0] if isinstance(each.call, Gemm)] == [
+        logits.call for logits in logits_again(rank)
+    ] * (1 + further)
+    assert len(again[0]) == 1 + further * (len(again[1]) + 1) > further

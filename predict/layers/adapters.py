@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from predict.layers.mixture import expert_rows
@@ -26,6 +26,17 @@ JOINING_PASSES = 3
 DORA_PASSES = 3
 """Passes over a weight in which DoRA takes the norms of W + B·A: W is read, and the sum written and read (peft, lora/dora.py,
 `get_weight_norm`)."""
+
+MAGNITUDE_PASSES = 13
+"""Further passes over a product's output where DoRA scales both results, (m/‖·‖ − 1)·base + m/‖·‖·update (peft, lora/dora.py, `forward`):
+9 in forward (each result times its factor and the update times its scaling 2, their sum 3) and 17 in backward (both gradients times their
+factor and the scaling 2, times the results for m's and summed over tokens 4, the base's two gradients together 3); their mean."""
+SCALES = 3
+"""Numbers of each output that DoRA's scaling keeps beside m: ‖·‖, m/‖·‖ and m/‖·‖ − 1."""
+SUMMED = 3
+"""Matrices like the weight that live while its norms are taken: B·A, scaled, and added to W, which is a fourth if kept in few bits."""
+SCALED = 3
+"""Tensors like an output that live while DoRA scales both results, or their gradients."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,9 +137,13 @@ def trained_in_layer(run: TrainingRun, kind: LayerKind) -> Weights:
     """The weights of a layer on one rank that are trained: all of them, or its adapters' own."""
     if not run.adapters.are_trained:
         return layer_weights(run.model, run.plan, kind)
-    is_dora = run.adapters.kind == "dora"
     found = adapters_of(run, kind)
-    return _weights_of((each.experts, each.elements + is_dora * each.magnitudes) for each in found)
+    return _weights_of((each.experts, each.elements + _is_dora(run) * each.magnitudes) for each in found)
+
+
+def _is_dora(run: TrainingRun) -> bool:
+    """Whether a magnitude of each output is trained beside A and B."""
+    return run.adapters.kind == "dora"
 
 
 def trained_in_embedding(run: TrainingRun, whole: Weights) -> Weights:
@@ -199,7 +214,7 @@ def with_adapters(rank: RankShare, kind: LayerKind, modules: tuple[Module, ...])
         *frozen(rank.run, modules),
         Module(name="adapters", works=works),
     )
-    if rank.run.adapters.kind != "dora":
+    if not _is_dora(rank.run):
         return adapted
     norms = tuple(work for each in found for work in _norm_works(rank, each))
     # the norms are constants to the gradient (Liu et al., DoRA, arXiv 2402.09353, section 4.3)
@@ -236,7 +251,7 @@ def frozen(run: TrainingRun, modules: tuple[Module, ...], *, needs_input: bool =
 
 
 def _works(rank: RankShare, adapter: Adapter) -> Works:
-    """The products x·Aᵀ and ·Bᵀ, and the sum with the product's own result."""
+    """The products x·Aᵀ and ·Bᵀ, and the sum with the product's own result, both scaled by DoRA."""
     rows = adapter.rows(rank)
     shapes = ((adapter.rank, adapter.inputs), (adapter.outputs, adapter.rank))
     products: tuple[Operator, ...] = tuple(
@@ -245,15 +260,18 @@ def _works(rank: RankShare, adapter: Adapter) -> Works:
         else Gemm(dtype=rank.dtype, m=rows, n=n, k=k)
         for n, k in shapes
     )
-    joining = Stream(dtype=rank.dtype, size_bytes=JOINING_PASSES * rank.item_bytes * rows * adapter.outputs)
+    passes = JOINING_PASSES + _is_dora(rank.run) * MAGNITUDE_PASSES
+    joining = Stream(dtype=rank.dtype, size_bytes=passes * rank.item_bytes * rows * adapter.outputs)
     return (*((product, 1.0) for product in products), (joining, 1.0))
 
 
 def _norm_works(rank: RankShare, adapter: Adapter) -> Works:
-    """The norms of W + B·A, of every copy: the product and the passes over the sum."""
+    """The norms of W + B·A, of every copy: W brought from few bits to the dtype of products, the product and the passes over the sum."""
     update = Gemm(dtype=rank.dtype, m=adapter.outputs, n=adapter.inputs, k=adapter.rank)
-    weight = adapter.copies * adapter.outputs * adapter.inputs
+    weight, stored = adapter.copies * adapter.outputs * adapter.inputs, rank.run.adapters.stored
+    widened: Works = ((Dequantise(dtype=rank.dtype, stored=stored, count=weight), 1.0),) if stored else ()
     return (
+        *widened,
         (update, float(adapter.copies)),
         (Stream(dtype=rank.dtype, size_bytes=DORA_PASSES * rank.item_bytes * weight), 1.0),
     )
@@ -276,12 +294,30 @@ def saved_with_adapters(sizes: Sizes, kind: LayerKind, saved: Saved) -> Saved:
     parting = max((row_bytes * (each.outputs + each.inputs) for each, row_bytes in rows), default=0)
     return (
         *frozen_saved(sizes, saved, {each.product for each in found}),
+        *(_saved_by_magnitudes(sizes, found) if _is_dora(run) else ()),
         SavedTensors(
             component="adapters",
             kept=float(sum(sizes.item * each.rank * each.rows(sizes.rank) for each in found)),
             # and a matrix of a base in few bits, while its product reads it
             in_forward=float(widened + joining),
             in_backward=float(widened + parting),
+        ),
+    )
+
+
+def _saved_by_magnitudes(sizes: Sizes, found: Sequence[Adapter]) -> Saved:
+    """The results of each product and of its update, T·outputs each, from which the gradient of DoRA's magnitudes comes, and the numbers
+    that scale them (byte-equal, torch 2.13); the sum of one weight, while its norms are taken."""
+    item, matrices = sizes.item, SUMMED + bool(sizes.rank.run.adapters.stored)
+    results = sum(each.rows(sizes.rank) * each.outputs for each in found)
+    summed = max((matrices * each.outputs * each.inputs for each in found), default=0)
+    scaled = max((SCALED * each.rows(sizes.rank) * each.outputs for each in found), default=0)
+    return (
+        SavedTensors(
+            component="adapters",
+            kept=float(item * (2 * results + SCALES * sum(each.magnitudes for each in found))),
+            in_forward=float(item * max(summed, scaled)),
+            in_backward=float(item * scaled),
         ),
     )
 

@@ -298,13 +298,29 @@ class Adapted(nn.Module):
         return out
 
 
-def adapted_layer(dtype: torch.dtype, targets: str) -> tuple[nn.Module, torch.Tensor, Any]:
+class AdaptedByDora(Adapted):
+    """The same with a magnitude of each output (peft, lora/dora.py, DoraLinearLayer.forward without dropout)."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__(base, rank)
+        self.magnitude = nn.Parameter(torch.ones(base.out_features, dtype=base.weight.dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        base, update = self.base(x), self.b(self.a(x))
+        with torch.no_grad():
+            norm = torch.linalg.norm(self.base.weight + 2.0 * (self.b.weight @ self.a.weight), dim=1).to(x.dtype)
+        scale = (self.magnitude / norm).view(1, -1)
+        out: torch.Tensor = base + ((scale - 1) * base + scale * update * 2.0)
+        return out
+
+
+def adapted_layer(dtype: torch.dtype, targets: str, kind: str = "lora") -> tuple[nn.Module, torch.Tensor, Any]:
     layer, x, positions = llama_layer(llama()[0], dtype)
     layer.requires_grad_(False)
     for path, module in list(layer.named_modules()):
         parent, _, name = path.rpartition(".")
         if name in targets.split(",") and isinstance(module, nn.Linear):
-            setattr(layer.get_submodule(parent), name, Adapted(module, 4))
+            setattr(layer.get_submodule(parent), name, (AdaptedByDora if kind == "dora" else Adapted)(module, 4))
     return layer, x, positions
 
 
@@ -313,9 +329,12 @@ EVERY = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
 
 @pytest.mark.parametrize("dtype", [BF16, FP32])
 @pytest.mark.parametrize("targets", [EVERY, "q_proj,v_proj", "down_proj", "o_proj,gate_proj"])
-def test_a_layer_with_adapters_trains_computes_and_keeps_what_torch_does(targets: str, dtype: torch.dtype) -> None:
-    layer, x, positions = adapted_layer(dtype, targets)
-    run = run_of(llama()[1], dtype, adapters__kind="lora", adapters__rank=4, adapters__targets=targets)
+@pytest.mark.parametrize("form", ["lora", "dora"])
+def test_a_layer_with_adapters_trains_computes_and_keeps_what_torch_does(
+    form: str, targets: str, dtype: torch.dtype
+) -> None:
+    layer, x, positions = adapted_layer(dtype, targets, form)
+    run = run_of(llama()[1], dtype, adapters__kind=form, adapters__rank=4, adapters__targets=targets)
     (kind,) = set(run.model.kinds())
     parameters = sum(each.numel() for each in layer.parameters() if each.requires_grad)
     assert trained_in_layer(run, kind).total == parameters
@@ -333,9 +352,10 @@ def test_a_layer_with_adapters_trains_computes_and_keeps_what_torch_does(targets
     assert sum(each.count * each.call.flops(each.phase) for each in calls if isinstance(each.call, Gemm)) == found
 
 
-def test_dora_reads_every_weight_once_more() -> None:
-    """peft, lora/dora.py: the norms of W + B·A, each a pass over as many elements as the weight has."""
-    run = made("llama3-70b", 1, **{**LORA, "adapters__kind": "dora", "adapters__targets": "q_proj"})
+def test_dora_reads_every_weight_once_more_and_scales_both_results() -> None:
+    """peft, lora/dora.py: the norms of W + B·A, each a pass over as many elements as the weight has; passes over the output."""
+    settings = {**LORA, "adapters__kind": "dora", "adapters__targets": "q_proj"}
+    run = made("llama3-70b", 1, **settings)
     lora = replace(run, adapters=replace(run.adapters, kind="lora"))
     streams = [
         sum(
@@ -345,4 +365,15 @@ def test_dora_reads_every_weight_once_more() -> None:
         )
         for of in (run, lora)
     ]
-    assert streams[0] - streams[1] == 3 * 2 * HIDDEN * HIDDEN
+    assert streams[0] - streams[1] == 3 * 2 * HIDDEN * HIDDEN + 13 * 2 * 4096 * HIDDEN
+
+
+def test_norms_of_a_base_in_few_bits_widen_it_once_more() -> None:
+    widened = [
+        sum(each.call.count * each.count for each in blocks.forward.calls if isinstance(each.call, Dequantise))
+        for kind in ("lora", "dora")
+        for blocks in [
+            layer_blocks(RankShare(run=made("llama3-70b", 1, **{**NF4, "adapters__kind": kind})), LayerKind())
+        ]
+    ]
+    assert widened == [LINEAR, 2 * LINEAR]

@@ -219,17 +219,20 @@ class LatentAttention(Mixer):
         if not self.index_topk:
             return ()
         products = products_on_rank(self._index_matrices(rank.model), rank.plan.tp)
-        batch = rank.run.batch
-        scores = Indexer(
-            dtype=rank.dtype,
-            batch=batch.micro,
-            seq_len=batch.seq_len,
+        scores = self._scores(rank.dtype, batch=rank.run.batch.micro, seq_len=rank.run.batch.seq_len)
+        works: Works = (*((rank.gemm(*shape), 1) for shape in products.values()), (scores, 1 / rank.plan.cp))
+        return (Module(name="indexer", works=works),)
+
+    def _scores(self, dtype: str, *, batch: int, seq_len: int) -> Indexer:
+        """Scores of each query with each key, and the choice of keys; all heads of the indexer, whatever tp."""
+        return Indexer(
+            dtype=dtype,
+            batch=batch,
+            seq_len=seq_len,
             heads=self.index_heads,
             head_dim=self.index_dim,
             topk=self.index_topk,
         )
-        works: Works = (*((rank.gemm(*shape), 1) for shape in products.values()), (scores, 1 / rank.plan.cp))
-        return (Module(name="indexer", works=works),)
 
     def saved_tensors(self, sizes: Sizes) -> Saved:
         """Bytes with flash attention: in Hugging Face's operators T[e·H + (4 + 2e)(r_q + r_kv) + 8 + 2e·A(dn + dr) + e·A(dn + dv) +
@@ -315,6 +318,17 @@ class LatentAttention(Mixer):
             values_in_keys=self.kv_rank,
             window=self.index_topk or share.window,
         )
+        if self.index_topk:
+            # the indexer's scores with all keys, summed over its heads: as the products of a decode whose values are one element wide
+            yield DecodeAttention(
+                dtype=share.kv_dtype,
+                batch=decodes,
+                keys=keys,
+                heads=self.index_heads,
+                kv_heads=1,
+                head_dim=self.index_dim,
+                values_in_keys=1,
+            )
 
     def prefill_calls(self, share: ServerShare, tokens: int) -> Iterator[Call]:
         heads = share.model.heads // share.tp
@@ -329,3 +343,5 @@ class LatentAttention(Mixer):
             causal=True,
             window=self.index_topk if self.index_topk < tokens else share.window,
         )
+        if self.index_topk:
+            yield self._scores(share.activations, batch=1, seq_len=tokens)

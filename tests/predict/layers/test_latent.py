@@ -9,8 +9,10 @@ import pytest
 from predict.huggingface.config_json import load_model
 from predict.ledger import conventions
 from predict.run.model_flops import attention_flops_per_token
-from sampling.operators.attention import Attention
+from sampling.operators.attention import Attention, DecodeAttention
+from sampling.operators.indexer import Indexer
 from tests.predict.huggingface.family_configs import COMMON, LATENT, transformers_config, transformers_count
+from tests.predict.serving.servers import server
 from tests.predict.workload.parallel_runs import layer_of, made
 
 PICKED = {"model_type": "deepseek_v32", **LATENT, "index_n_heads": 4, "index_head_dim": 8, "index_topk": 16}
@@ -62,6 +64,21 @@ def test_an_indexer_bounds_what_a_query_sees_and_costs_its_own_scores() -> None:
     assert [call.NAME for call in calls].count("indexer") == 1
     longer = attention_flops_per_token(own, 128) - attention_flops_per_token(own, 64)
     assert longer == 6 * own.layers * 64 * 4 * 9
+
+
+@pytest.mark.parametrize("tp", [1, 8])
+def test_a_server_scores_all_keys_whole_on_every_gpu(tp: int) -> None:
+    served = server("deepseek-v3.2", tp=tp, kv_precision="bf16")
+    mixer, share, keys = served.model.attention, served.share(), 32_768
+    core, scores = mixer.decode_calls(share, 4, keys)
+    assert isinstance(core, DecodeAttention) and isinstance(scores, DecodeAttention)
+    assert (core.seen, scores.seen) == (2048, keys)
+    in_prefill = next(call for call in mixer.prefill_calls(share, keys) if isinstance(call, Indexer))
+    assert scores.flops("forward") == 4 * in_prefill.flops("forward") / keys == 4 * keys * 2 * 64 * 129
+    assert scores.bytes_moved("forward") == pytest.approx(4 * keys * 2 * 128, rel=0.01)
+    plain = server("deepseek-v3", tp=tp)
+    assert len(list(plain.model.attention.decode_calls(plain.share(), 4, keys))) == 1
+    assert not any(isinstance(call, Indexer) for call in plain.model.attention.prefill_calls(plain.share(), keys))
 
 
 def test_chunks_are_sequences_of_their_own() -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from predict.layers.attention import CORE, Heads, core_calls, core_saved, projection, rotary, rotary_bytes
 from predict.layers.norms import keeps_its_input, norm_bytes, normed_input
 from predict.layers.part import MegatronArguments, Mixer
-from predict.layers.saved_tensors import Saved, SavedTensors, Sizes
+from predict.layers.saved_tensors import INDEX, Saved, SavedTensors, Sizes
 from predict.layers.served import GroupedCall, LayerCache, ServerShare, served_products
 from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.exchanges import entering, exchange_of_keys, leaving
@@ -30,6 +30,8 @@ UPWARD = "mla_up_proj"
 """Megatron's name of the module of the ways up from what is compressed."""
 WAYS_UP = "kv_up"
 """The product from compressed keys and values to those of every head, which servers do not run."""
+INT32 = 4
+"""Bytes of a place among keys, as kernels of sparse attention take it."""
 STATED = re.compile(
     r"q(?:_lora)?\s*(?P<q_rank>\d+)\s*kv(?:_lora)?\s*(?P<kv_rank>\d+)\s*(?:qk_)?nope\s*(?P<nope_dim>\d+)\s*(?:qk_)?rope\s*"
     r"(?P<rope_dim>\d+)\s*v\s*(?P<value_dim>\d+)"
@@ -272,6 +274,7 @@ class LatentAttention(Mixer):
                 input_of=("q_up", "kv_up") if self.q_rank else ("kv_up",),
             ),
             SavedTensors(component="rope", kept=rotary_bytes(sizes), in_forward=2 * queries),
+            *self._saved_by_indexer(sizes),
             *core_saved(
                 sizes,
                 shape,
@@ -280,6 +283,18 @@ class LatentAttention(Mixer):
             ),
             projection(sizes, values, partial_rotary=True),
         )
+
+    def _saved_by_indexer(self, sizes: Sizes) -> Saved:
+        """The places of the keys that each query sees, which the core's backward reads. Megatron-Core, which trains the indexer, keeps its
+        queries, key and weights of heads whole on every rank of tp, the input of the key's norm, and the places as int64
+        (experimental_attention_variant/dsa.py, `FusedDSAIndexerLoss`); transformers runs it without a gradient."""
+        if not self.index_topk:
+            return ()
+        places = sizes.tokens * min(self.index_topk, sizes.rank.run.batch.seq_len)
+        if not sizes.profile.megatron:
+            return (SavedTensors(component="indexer", kept=INT32 * places),)
+        trained = sizes.item * sizes.tokens * (self.index_width(sizes.model) + 2 * self.index_dim)
+        return (SavedTensors(component="indexer", kept=float(INDEX * places + trained)),)
 
     # Servers keep the compressed keys and values alone, which every GPU of tp needs whole. Decoding takes the ways up into queries and
     # outputs ("absorbed"), so that all heads read the same compressed keys, whose leading part is the values (arXiv 2405.04434, section

@@ -306,21 +306,34 @@ def test_the_loss_holds_between_the_bytes_a_logit_of_its_table(dtype: torch.dtyp
 
 SPARSE_BATCH, SPARSE_HIDDEN = 2, 64
 EXPERTS = {"moe_intermediate_size": 40, "num_experts_per_tok": 4}
+PICKED_KEYS = 16
 SHAPE = {"hidden_size": SPARSE_HIDDEN, "num_attention_heads": 8, "intermediate_size": 96, "vocab_size": 96}
 
 
 class FlashStandIn(torch.autograd.Function):
-    """Keeps what flash attention keeps: queries, keys, values, output and the log-sum-exp, heads before tokens."""
+    """Keeps what flash attention keeps: queries, keys, values, output and the log-sum-exp, heads before tokens; and the places of the keys
+    that queries see, where an indexer picks them."""
 
     @staticmethod
-    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, places: torch.Tensor | None
+    ) -> torch.Tensor:
         output = query.new_zeros(*query.shape[:-1], value.shape[-1])
-        ctx.save_for_backward(query, key, value, output, query.new_zeros(query.shape[:-1], dtype=torch.float32))
+        sums = query.new_zeros(query.shape[:-1], dtype=torch.float32)
+        ctx.save_for_backward(query, key, value, output, sums, places)
         return output
 
 
-def flash(_: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *__: Any, **___: Any) -> Any:
-    return FlashStandIn.apply(query, key, value).transpose(1, 2), None
+def flash(
+    _: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *__: Any,
+    indices: torch.Tensor | None = None,
+    **___: Any,
+) -> Any:
+    return FlashStandIn.apply(query, key, value, indices).transpose(1, 2), None
 
 
 def initialised(layer: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -373,6 +386,35 @@ def deepseek(*, q_rank: int | None = 24, first_dense: int = 0) -> tuple[Any, Any
     return config, modeling.DeepseekV3DecoderLayer, modeling.DeepseekV3RotaryEmbedding
 
 
+def deepseek_picking() -> tuple[Any, Any, Any]:
+    """DeepSeek-V3.2, whose indexer picks the keys that a query sees."""
+    from transformers import AttentionInterface, DeepseekV32Config
+    from transformers.models.deepseek_v32 import modeling_deepseek_v32 as modeling
+
+    AttentionInterface.register("flash_stand_in", flash)
+    config = DeepseekV32Config(
+        **{**SHAPE, **EXPERTS},
+        n_routed_experts=16,
+        n_group=8,
+        topk_group=4,
+        n_shared_experts=2,
+        num_key_value_heads=8,
+        q_lora_rank=24,
+        kv_lora_rank=20,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=8,
+        v_head_dim=12,
+        num_hidden_layers=1,
+        index_n_heads=4,
+        index_head_dim=16,
+        index_topk=PICKED_KEYS,
+        mlp_layer_types=["dense"],
+        attn_implementation="flash_stand_in",
+        experts_implementation="grouped_mm",
+    )
+    return config, modeling.DeepseekV32DecoderLayer, modeling.DeepseekV32RotaryEmbedding
+
+
 def qwen3_next(mixer: str, *, dense: bool = False) -> tuple[Any, Any, Any]:
     from transformers import Qwen3NextConfig
     from transformers.models.qwen3_next import modeling_qwen3_next as modeling
@@ -399,7 +441,13 @@ def qwen3_next(mixer: str, *, dense: bool = False) -> tuple[Any, Any, Any]:
 
 
 def counted_and_predicted(
-    made_of: tuple[Any, Any, Any], dtype: torch.dtype, *, seq: int = 48, modules: str = "", profile: str = "eager"
+    made_of: tuple[Any, Any, Any],
+    dtype: torch.dtype,
+    *,
+    seq: int = 48,
+    modules: str = "",
+    profile: str = "eager",
+    **inputs: torch.Tensor,
 ) -> tuple[int, Activations]:
     config, kind, rotary = made_of
     layer = initialised(kind(config, 0), dtype)
@@ -409,7 +457,7 @@ def counted_and_predicted(
     positions = rotary(config)(x, torch.arange(seq)[None])
 
     def forward(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        return layer(x, position_embeddings=(cos, sin))
+        return layer(x, position_embeddings=(cos, sin), **inputs)
 
     if profile == "fsdp2-compile":
         torch._dynamo.reset()
@@ -458,6 +506,22 @@ def test_deepseek_v3_keeps_every_byte_that_torch_saves(
 ) -> None:
     counted, predicted = counted_and_predicted(deepseek(q_rank=q_rank, first_dense=first_dense), dtype)
     assert predicted.kept_bytes == counted
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP32])
+def test_deepseek_v32_keeps_every_byte_that_torch_saves(dtype: torch.dtype) -> None:
+    mask = torch.ones(SPARSE_BATCH, 1, 48, 48, dtype=torch.bool).tril()
+    counted, predicted = counted_and_predicted(deepseek_picking(), dtype, attention_mask=mask)
+    assert predicted.kept_bytes == counted
+    assert predicted.components["indexer"] == 4 * SPARSE_BATCH * 48 * PICKED_KEYS
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_megatron_keeps_what_trains_the_indexer_whole_on_every_rank(tp: int) -> None:
+    config, *_ = deepseek_picking()
+    spec = load_model({**config.to_dict(), "architectures": ["DeepseekV32ForCausalLM"]})
+    kept = layer_of(spec, BF16, "megatron-te", plan__tp=tp, plan__sp=tp > 1).components["indexer"]
+    assert kept == TOKENS * (2 * (4 * 16 + 4 + 2 * 16) + 8 * PICKED_KEYS)
 
 
 @pytest.mark.parametrize("modules", ["moe", "moe_act", "layernorm", "moe,layernorm"])

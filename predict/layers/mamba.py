@@ -96,9 +96,9 @@ class Mamba(Mixer):
 
     def modules(self, rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
         tp, tokens, batch = rank.plan.tp, rank.tokens, rank.run.batch
-        heads, groups = self.heads // tp, self._groups(tp)
+        heads, groups = self.heads // tp, self.groups_on_rank(tp)
         width = heads * self.head_dim
-        channels = self._channels(tp)
+        channels = self.channels_on_rank(tp)
         products = products_on_rank(self.matrices(rank.model), tp)
         seq_len = batch.seq_len // rank.plan.cp
         convolved = CausalConv(dtype=rank.dtype, batch=batch.micro, seq_len=seq_len, channels=channels, width=self.conv)
@@ -135,15 +135,15 @@ class Mamba(Mixer):
     def cache(self, share: ServerShare) -> LayerCache:
         """A state per head in fp32 and the convolution's last tokens, whatever the sequence's length."""
         states = self._heads(share) * self.head_dim * self.state * DTYPE_BYTES[STATE]
-        last_tokens = self._channels(share.tp) * (self.conv - 1) * DTYPE_BYTES[share.activations]
+        last_tokens = self.channels_on_rank(share.tp) * (self.conv - 1) * DTYPE_BYTES[share.activations]
         return LayerCache(sequence_bytes=states + last_tokens)
 
     def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
         matrices = (matrix for matrix in self.matrices(share.model) if matrix.product != CONVOLUTION)
         yield from served_products(share, matrices, tokens)
-        convolved = 2 * DTYPE_BYTES[share.activations] * tokens * self._channels(share.tp)
+        convolved = 2 * DTYPE_BYTES[share.activations] * tokens * self.channels_on_rank(share.tp)
         yield "elementwise", Stream(dtype=share.activations, size_bytes=convolved), 1
-        width, groups = self._heads(share) * self.head_dim, self._groups(share.tp)
+        width, groups = self._heads(share) * self.head_dim, self.groups_on_rank(share.tp)
         yield "elementwise", SwiGLU(dtype=share.activations, tokens=tokens, width=width), 1
         yield "elementwise", RMSNorm(dtype=share.activations, tokens=tokens * groups, hidden=width // groups), 1
 
@@ -158,18 +158,18 @@ class Mamba(Mixer):
             seq_len=tokens,
             heads=self._heads(share),
             head_dim=self.head_dim,
-            groups=self._groups(share.tp),
+            groups=self.groups_on_rank(share.tp),
             state_dim=self.state,
             chunk=self.chunk,
         )
 
-    def _groups(self, tp: int) -> int:
+    def groups_on_rank(self, tp: int) -> int:
         """Groups of heads on one GPU, whose B and C each GPU has whole."""
         return max(1, self.groups // tp)
 
-    def _channels(self, tp: int) -> int:
+    def channels_on_rank(self, tp: int) -> int:
         """Channels of the convolution on one GPU: x of its heads, B and C of its groups."""
-        return max(1, self.heads // tp) * self.head_dim + 2 * self._groups(tp) * self.state
+        return max(1, self.heads // tp) * self.head_dim + 2 * self.groups_on_rank(tp) * self.state
 
     def _heads(self, share: ServerShare) -> int:
         """Heads with a state on one GPU."""
@@ -181,12 +181,11 @@ def _in_torch(sizes: Sizes, mamba: Mamba) -> Saved:
     in G groups, d = h·P, and c chunks of a sequence, T[e(proj + 2h) + 16h + 40d + 20hN + 12hQ + 4G] + e·B·channels(S + conv − 1) +
     4B·h[P·N(2c + 1) + (c + 1)²] + 8h + 2Q² + 2(c + 1)² + e·T·d bytes."""
     batch, tp, item = sizes.rank.run.batch.micro, sizes.tp, sizes.item
-    tokens, heads, groups = sizes.tokens, mamba.heads // tp, max(1, mamba.groups // tp)
+    tokens, heads, groups = sizes.tokens, mamba.heads // tp, mamba.groups_on_rank(tp)
     width, state, chunk = heads * mamba.head_dim, mamba.state, mamba.chunk
     chunks = -(-tokens // (batch * chunk))
     projected = products_on_rank(mamba.matrices(sizes.model), tp)["qkv"][0]
-    channels = width + 2 * groups * state
-    convolved = item * channels * (tokens + batch * (mamba.conv - 1))
+    convolved = item * mamba.channels_on_rank(tp) * (tokens + batch * (mamba.conv - 1))
     of_token = 2 * item * heads + 16 * heads + 24 * width + 20 * heads * state + 12 * heads * chunk
     states = FP32 * batch * heads * (mamba.head_dim * state * (2 * chunks + 1) + (chunks + 1) ** 2)
     masks = 2 * chunk**2 + 2 * (chunks + 1) ** 2
@@ -209,7 +208,7 @@ def _flash(sizes: Sizes, mamba: Mamba) -> Saved:
     before the gate; the backward computes convolution and states again. The gated norm keeps its input and 1/σ, the product
     that follows its own. From the source, not counted."""
     tokens, item, tp = sizes.tokens, sizes.item, sizes.tp
-    width, groups = mamba.width // tp, max(1, mamba.groups // tp)
+    width, groups = mamba.width // tp, mamba.groups_on_rank(tp)
     projected = products_on_rank(mamba.matrices(sizes.model), tp)["qkv"][0]
     output = item * tokens * width
     states = FP32 * tokens / mamba.chunk * width * mamba.state

@@ -188,7 +188,7 @@ def test_tensor_ranks_split_heads_and_share_groups(tp: int) -> None:
 
 def test_b_and_c_of_a_group_are_whole_on_every_gpu() -> None:
     mixer = Mamba(heads=48, head_dim=64, groups=1, state=128, conv=4, chunk=256)
-    assert (mixer._channels(1), mixer._channels(8)) == (mixer.conv_width, 6 * 64 + 2 * 128)
+    assert (mixer.channels_on_rank(1), mixer.channels_on_rank(8)) == (mixer.conv_width, 6 * 64 + 2 * 128)
 
 
 @pytest.mark.parametrize(

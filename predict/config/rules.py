@@ -160,6 +160,22 @@ def shared_experts_hide_the_exchange(overlap_ep: str, model: ModelSpec) -> Probl
         yield f"{overlap_ep}, but {model.name} has no experts; set it to none"
 
 
+@rule("execution.expert_load")
+def load_is_of_the_experts(expert_load: str, model: ModelSpec) -> Problems:
+    experts = model.experts.count if model.experts else 0
+    if "," in expert_load:
+        counts = [float(count) for count in expert_load.split(",")]
+        if len(counts) != experts or sum(counts) == 0:
+            yield f"{len(counts)} counts for {experts} experts; give one for each, not all 0, or balanced"
+    elif expert_load != BALANCED and not experts:
+        yield f"{expert_load}, but {model.name} has no experts; remove it"
+    elif is_number(expert_load) and not 1 <= float(expert_load) <= experts:
+        yield f"{expert_load} is not the load of a busiest rank over the mean, which is from 1 to the {experts} experts; give that"
+
+
+# Rules of what is trained and of what lies on the host: adapters, tasks of tuning, offloading.
+
+
 @rule("adapters.targets")
 def targets_are_matrices(targets: str, model: ModelSpec) -> Problems:
     wrong, known = unknown_targets(Adapters(targets=targets), model)
@@ -257,19 +273,6 @@ def nothing_is_offloaded(optimizer_share: float, activation_share: float, framew
     yield from _refused(
         framework, bool(optimizer_share or activation_share), f"{optimizer_share:g} asks for offloading"
     )
-
-
-@rule("execution.expert_load")
-def load_is_of_the_experts(expert_load: str, model: ModelSpec) -> Problems:
-    experts = model.experts.count if model.experts else 0
-    if "," in expert_load:
-        counts = [float(count) for count in expert_load.split(",")]
-        if len(counts) != experts or sum(counts) == 0:
-            yield f"{len(counts)} counts for {experts} experts; give one for each, not all 0, or balanced"
-    elif expert_load != BALANCED and not experts:
-        yield f"{expert_load}, but {model.name} has no experts; remove it"
-    elif is_number(expert_load) and not 1 <= float(expert_load) <= experts:
-        yield f"{expert_load} is not the load of a busiest rank over the mean, which is from 1 to the {experts} experts; give that"
 
 
 # Rules of the hardware: which dtypes it computes in, and how a CPU's cores are shared.

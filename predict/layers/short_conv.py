@@ -27,7 +27,7 @@ GATE_TENSORS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShortConv(Mixer):
-    """As wide as the residual stream."""
+    """A gated convolution over the last tokens, as wide as the residual stream (LFM2)."""
 
     NAME: ClassVar[str] = "short_conv"
     KINDS: ClassVar[tuple[str, ...]] = ("conv",)

@@ -389,7 +389,7 @@ def _draws(run: TrainingRun, plain: TrainingCost, times: JobTimes, given: JobSet
 
 
 def quantiles(interval: Interval) -> Hours:
-    """So many equally likely values that the interval's own figures are their quantiles, shape (DRAWS,): log-normal on either side."""
+    """Equally likely values, shape (DRAWS,), whose quantiles are the interval's own figures: log-normal on either side."""
     z = _standard_quantiles()
     side = np.where(z < 0, math.log(interval.median / interval.low), math.log(interval.high / interval.median))
     return interval.median * np.exp(z * side)

@@ -172,28 +172,12 @@ def serve_fleet(
     ]
     pool_of = np.repeat(np.arange(len(pools)), [pool.engines for pool in pools])
     requests, levels = _requests(engine, pools, traffic, whole, as_form), nodes.levels(ways, as_form)
-    numbers = np.zeros((engines, engine_state.COUNTERS), dtype=np.int64)
-    numbers[:, engine_state.FREE] = numbers[:, engine_state.UNUSED] = np.array([pool.blocks.blocks for pool in pools])[
-        pool_of
-    ]
-    numbers[:, engine_state.FIRST_NODE] = nodes.first[:, 0]
-    numbers[:, engine_state.ENDS] = nodes.ends[:, 0]
-    numbers[:, engine_state.NEXT] = numbers[:, engine_state.LENT] = -1
-    numbers[:, engine_state.NEXT_CLOSED] = len(whole)
+    numbers = _numbers(nodes, np.array([pool.blocks.blocks for pool in pools])[pool_of], len(whole))
     shape = (nodes.own, nodes.all)
     state = state_of(engine, len(whole), shape, numbers, (engines,), as_form, levels=len(ways.names))
     for row in state.clock:
         row[2] = engine_state.NEVER
-    times = [as_form(np.full(len(whole), -1.0)) for _ in range(3)]
-    record = engine_state.Record(
-        start_us=times[0],
-        first_us=times[1],
-        last_us=times[2],
-        found=as_form(np.zeros(len(whole), dtype=np.int64)),
-        trace=as_form(np.zeros((engines, 0, engine_state.TRACE_COLUMNS))),
-        totals=as_form(np.zeros((engines, engine_state.PULLED + len(ways.names)))),
-        gaps=as_form(np.zeros(token_gaps.BINS)),
-    )
+    record = _empty_record(len(whole), engines, len(ways.names), as_form)
     fleet, policy = _fleet(settings, pool_of, traffic, len(whole), as_form), _policy(settings, traffic)
     play = _compiled_play() if machine_code else fleet_loop.play_fleet
     end_us = play(
@@ -212,6 +196,31 @@ def serve_fleet(
     if (last < 0).any():
         raise RuntimeError(f"the engines came to a halt before {int((last < 0).sum())} of {count} requests were served")
     return _served(traffic, state, record, fleet, pools, ways, float(max(end_us, last.max())))
+
+
+def _numbers(nodes: _Nodes, blocks: Ints, requests: int) -> Ints:
+    """The counters of idle engines, [engines, COUNTERS], each with its blocks free and its part of the nodes."""
+    numbers = np.zeros((len(blocks), engine_state.COUNTERS), dtype=np.int64)
+    numbers[:, engine_state.FREE] = numbers[:, engine_state.UNUSED] = blocks
+    numbers[:, engine_state.FIRST_NODE] = nodes.first[:, 0]
+    numbers[:, engine_state.ENDS] = nodes.ends[:, 0]
+    numbers[:, engine_state.NEXT] = numbers[:, engine_state.LENT] = -1
+    numbers[:, engine_state.NEXT_CLOSED] = requests
+    return numbers
+
+
+def _empty_record(requests: int, engines: int, levels: int, as_form: Any) -> engine_state.Record:
+    """The record of requests of which none has begun."""
+    start_us, first_us, last_us = (as_form(np.full(requests, -1.0)) for _ in range(3))
+    return engine_state.Record(
+        start_us=start_us,
+        first_us=first_us,
+        last_us=last_us,
+        found=as_form(np.zeros(requests, dtype=np.int64)),
+        trace=as_form(np.zeros((engines, 0, engine_state.TRACE_COLUMNS))),
+        totals=as_form(np.zeros((engines, engine_state.PULLED + levels))),
+        gaps=as_form(np.zeros(token_gaps.BINS)),
+    )
 
 
 @cache

@@ -12,7 +12,7 @@ from sampling.torch_work.workload import AutogradWorkload, Copy, StepWorkload
 
 @builds(HostCopy)
 def host_copy(call: HostCopy, device: torch.device) -> AutogradWorkload:
-    """On a CPU a copy within its own memory. Disks are not timed: a file's pages would stay in memory."""
+    """A copy between a device and its host's memory, on a CPU within its own. Disks are not timed: a file's pages would stay in memory."""
     elements = max(1, call.size_bytes // call.item_bytes)
     pins = device.type != "cpu"
 
@@ -27,6 +27,6 @@ def host_copy(call: HostCopy, device: torch.device) -> AutogradWorkload:
 
 @builds(HostAdamW)
 def host_adamw(call: HostAdamW, device: torch.device) -> StepWorkload:
-    """In one tensor, on as many threads as torch has."""
+    """An AdamW step of one tensor in the host's memory, on as many threads as torch has."""
     weights = parameter_list(torch.device("cpu"), "fp32", call.parameters, tensors=1)
     return StepWorkload(torch.optim.AdamW(weights, fused=True).step)

@@ -970,8 +970,8 @@ ray job submit --no-wait --runtime-env="${{RUNTIME_ENV}}" \\\n    --address "${{
         source="THUDM/slime scripts/run-llama3.1-8B.sh c14d5398",
         name="run-llama3.1-8B.sh",
         text='pkill -9 sglang\nNVLINK_COUNT=$(nvidia-smi | grep -o "NVLink" | wc -l)\nif [ "$NVLINK_COUNT" -gt 0 ]; then\n    HAS_NVLINK=1\nelse\n\
-    HAS_NVLINK=0\nfi\nsource "${SCRIPT_DIR}/models/llama3.1-8B-Instruct.sh"\nCKPT_ARGS=(\n   --hf-checkpoint /root/Llama-3.1-8B-Instruct\n\
-   --save-interval 100\n)\nROLLOUT_ARGS=(\n   --prompt-data /root/gsm8k.jsonl  # huggingface-cli download --local-dir /root\n\
+    HAS_NVLINK=0\nfi\nsource "${SCRIPT_DIR}/models/llama3.1-8B-Instruct.sh"\nCKPT_ARGS=(\n   --hf-checkpoint /data/Llama-3.1-8B-Instruct\n\
+   --save-interval 100\n)\nROLLOUT_ARGS=(\n   --prompt-data /data/gsm8k.jsonl  # huggingface-cli download --local-dir /root\n\
    --apply-chat-template\n   --rollout-shuffle\n   --rm-type math\n   --num-rollout 3000\n   --rollout-batch-size 64\n\
    --n-samples-per-prompt 8\n   --rollout-max-prompt-len 256\n   --rollout-max-response-len 1792\n   --rollout-temperature 0.8\n\n\
    --global-batch-size 512\n   --balance-data\n)\nEVAL_ARGS=(\n   # --eval-interval 20\n)\nPERF_ARGS=(\n   --tensor-model-parallel-size 2\n\
@@ -1007,7 +1007,7 @@ ray start --head --node-ip-address ${MASTER_ADDR} --num-gpus 4\nRUNTIME_ENV_JSON
         tool="slime",
         source="THUDM/slime scripts/run-qwen3-30B-A3B.sh 128cb0e7",
         name="run-qwen3-30B-A3B.sh",
-        text="A=(\n --hf-checkpoint /root/Qwen3-30B-A3B\n --rollout-batch-size 8\n --n-samples-per-prompt 4\n --rollout-max-response-len 8192\n\
+        text="A=(\n --hf-checkpoint /data/Qwen3-30B-A3B\n --rollout-batch-size 8\n --n-samples-per-prompt 4\n --rollout-max-response-len 8192\n\
  --global-batch-size 32\n --num-rollout 3000\n --tensor-model-parallel-size 4\n --sequence-parallel\n --expert-model-parallel-size 8\n\
  --expert-tensor-parallel-size 1\n --recompute-granularity full\n --use-dynamic-batch-size\n --max-tokens-per-gpu 20480\n --optimizer adam\n\
  --optimizer-cpu-offload\n --overlap-cpu-optimizer-d2h-h2d\n --use-precision-aware-optimizer\n --rollout-num-gpus-per-engine 8\n\

@@ -85,8 +85,20 @@ def as_read(section: str, name: str, path: Path) -> str:
     if PATH.fullmatch(name):
         return f"{shown(name)} (that is {path})"
     names = shipped_names(section)
-    nearest = did_you_mean(name.lower(), names) or f" (known: {', '.join(names)})."
+    nearest = did_you_mean(name.lower(), names) or f" ({_listed(section, names)})."
     return f"{shown(name)} is not the name of a shipped {section}{nearest} As a path, {shown(str(path))}"
+
+
+MOST_LISTED = 20
+"""Names that a refusal lists; it says where more of them are."""
+
+
+def _listed(section: str, names: Sequence[str]) -> str:
+    if len(names) <= MOST_LISTED:
+        return f"known: {', '.join(names)}"
+    return (
+        f"the {len(names)} known ones are in configs/{section}s; of any other, save its config.json and give the path"
+    )
 
 
 def shipped_instead(section: str, name: str, path: Path) -> str:

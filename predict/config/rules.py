@@ -214,6 +214,12 @@ def a_reward_model_is_on_one_stage(task: str, pp: int) -> Problems:
 
 
 @rule("tuning.task")
+def answers_are_of_decoders(task: str, model: ModelSpec) -> Problems:
+    if task not in (SFT, DISTILL) and model.bidirectional:
+        yield f"{task}, which judges what a model writes, and {model.name} writes nothing; set it to sft"
+
+
+@rule("tuning.task")
 def whole_layers_train_alone(task: str, evaluated_share: float, framework: str) -> Problems:
     yield from _refused(framework, task != SFT or bool(evaluated_share), f"{task} asks for further passes")
 

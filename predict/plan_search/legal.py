@@ -86,6 +86,7 @@ BROKEN: Mapping[str, str] = {
     "a_teacher_is_on_one_stage": "a teacher on several pipeline stages",
     "the_plan_divides_the_teacher": "the plan does not divide the teacher, or its positions are fewer than the sequence's",
     "a_reward_model_is_on_one_stage": "a reward model on several pipeline stages",
+    "answers_are_of_decoders": "the task judges what a model writes, and an encoder writes nothing",
     "whole_layers_train_alone": f"the framework {WHOLE_LAYERS} runs the pass that trains alone",
     "all_weights_are_trained": f"the framework {WHOLE_LAYERS} trains all weights",
     "layers_have_one_dtype": f"the framework {WHOLE_LAYERS} does not model this precision",

@@ -240,7 +240,7 @@ def explain(
     report: Callable[[str], None] = lambda line: None,
 ) -> Explanation | Judgement:
     """Hold the prediction of a config against a trace of the same run, or a folder of the traces of its ranks, or without one against its
-    log alone; SamplesError for another file, UserError for a trace or a log of another run, or for neither.
+    log alone; UserError for another file, for a trace or a log of another run, or for neither.
 
     `log` is the step that no profiler slowed: a time such as `412ms`, the run's training log, or a file of `predict measure --json`.
     """

@@ -31,7 +31,7 @@ from predict.measured_runs.explain.trace_matches_config import require_of_run
 from predict.measured_runs.traces import files_of_traces, traces_in
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import BUBBLE, P2P, STRAGGLERS
-from sampling.errors import SamplesError
+from sampling.errors import UserError
 from sampling.importers.torch_trace.calls import call_of
 from sampling.importers.torch_trace.events import FACTS, Op, Trace, without_collections
 from sampling.number_text import duration
@@ -50,7 +50,7 @@ class Cut:
 
 
 def cut_steps(trace: Trace, rank: int, run: TrainingRun, file: Path) -> Cut:
-    """The steps of a rank's trace; SamplesError for one without any."""
+    """The steps of a rank's trace; UserError for one without any."""
     widths: Widths = widths_of(run.model, run.plan.tp)
     named = name_operators(trace.ops, trace.spans, widths)
     messages = messages_of(trace, run.plan)
@@ -59,7 +59,7 @@ def cut_steps(trace: Trace, rank: int, run: TrainingRun, file: Path) -> Cut:
     kernels = sorted(trace.kernels, key=lambda each: each.start_us)
     windows = device_windows(steps, kernels) if kernels else steps.windows
     if not windows:
-        raise SamplesError(
+        raise UserError(
             f"--trace: {file}: holds no operators or kernels of a step; record one with torch.profiler.profile"
         )
     slices, sent = [], []
@@ -171,7 +171,7 @@ APART_S = 60.0
 
 
 def read_measured(path: Path, run: TrainingRun) -> TracedStep:
-    """The measured step of a trace, or of a folder of the traces of several ranks; SamplesError for anything but a trace of a step."""
+    """The measured step of a trace, or of a folder of the traces of several ranks; UserError for anything but a trace of a step."""
     cuts: list[Cut] = []
     spans: list[tuple[float, float] | None] = []
     files: list[Path] = []
@@ -185,7 +185,7 @@ def read_measured(path: Path, run: TrainingRun) -> TracedStep:
                 spans.append(_span_s(trace))
                 files.append(file)
     if not cuts:
-        raise SamplesError(f"--trace: {path} holds no kernels; record whole steps")
+        raise UserError(f"--trace: {path} holds no kernels; record whole steps")
     _require_one_kind(cuts, files)
     _require_same_time(spans, files)
     transfers = _transfers(cuts)
@@ -200,13 +200,11 @@ def read_measured(path: Path, run: TrainingRun) -> TracedStep:
 
 
 def _require_one_kind(cuts: Sequence[Cut], files: Sequence[Path]) -> None:
-    """SamplesError for two traces of one rank, which are not of one run."""
+    """UserError for two traces of one rank, which are not of one run."""
     seen: dict[int, Path] = {}
     for cut, file in zip(cuts, files, strict=True):
         if cut.rank in seen:
-            raise SamplesError(
-                f"--trace: {seen[cut.rank]} and {file} are both of rank {cut.rank}; keep those of one run"
-            )
+            raise UserError(f"--trace: {seen[cut.rank]} and {file} are both of rank {cut.rank}; keep those of one run")
         seen[cut.rank] = file
 
 
@@ -220,11 +218,11 @@ def _span_s(trace: Trace) -> tuple[float, float] | None:
 
 
 def _require_same_time(spans: Sequence[tuple[float, float] | None], files: Sequence[Path]) -> None:
-    """SamplesError for traces of two ranks that were not recorded together."""
+    """UserError for traces of two ranks that were not recorded together."""
     known = sorted((span, file) for span, file in zip(spans, files, strict=True) if span)
     for ((_, end_s), before), ((start_s, _), after) in pairwise(known):
         if start_s - end_s > APART_S:
-            raise SamplesError(
+            raise UserError(
                 f"--trace: {before} and {after} are of steps {duration(1e6 * (start_s - end_s))} apart; keep those of the same steps, or give one "
                 "file"
             )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sampling.additions import add, modules_of
-from sampling.errors import SamplesError
+from sampling.errors import UserError
 from sampling.files.disk import GZIP, NotReadError, require_regular
 from sampling.importers.torch_trace import PATTERNS, trace_files
 from sampling.importers.torch_trace.events import RECORD, Trace, load_trace
@@ -44,7 +44,7 @@ CAPTURES = "capture_traces"
 
 def files_of_traces(path: Path, asked_by: str) -> list[Path]:
     """The traces at a path, which is one or a folder of them, in order. UserError, which begins with `asked_by`, where there is no such
-    path, SamplesError where it holds no traces."""
+    path, UserError where it holds no traces."""
     suffixes = (suffix for each in trace_formats().values() for suffix in each.suffixes)
     files = trace_files(path, asked_by, patterns=(*PATTERNS, *(f"**/*{suffix}" for suffix in suffixes)))
     return [file for file in files if CAPTURES not in file.relative_to(path).parts]
@@ -77,11 +77,11 @@ def _beginning(path: Path) -> bytes:
 
 
 def traces_in(file: Path) -> Sequence[Trace]:
-    """The traces of a file, one for each device. SamplesError for a file of no known profiler, or one that is damaged."""
+    """The traces of a file, one for each device. UserError for a file of no known profiler, or one that is damaged."""
     for each in trace_formats().values():
         if file.name.endswith(each.suffixes) and (found := each.read(file)) is not None:
             return found
     if file.name.endswith((".json", ".json.gz")):
         return [load_trace(file, with_shapes=False)]
     known = ", ".join(("torch.profiler", *trace_formats()))
-    raise SamplesError(f"{file}: is not a trace of {known}; {RECORD}")
+    raise UserError(f"{file}: is not a trace of {known}; {RECORD}")

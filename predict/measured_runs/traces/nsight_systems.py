@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sampling.errors import SamplesError
+from sampling.errors import UserError
 from sampling.files.disk import NotReadError, require_regular
 from sampling.importers.torch_trace.events import MOST_EVENTS, Kernel, Span, Trace
 
@@ -36,7 +36,7 @@ def read(path: Path) -> Sequence[Trace] | None:
                 return None
             return _traces(database, tables, path)
     except (sqlite3.Error, NotReadError) as error:
-        raise SamplesError(
+        raise UserError(
             f"{path}: cannot be read as an export of Nsight Systems ({error}); write it with nsys export --type sqlite"
         ) from None
 
@@ -49,7 +49,7 @@ def _traces(database: sqlite3.Connection, tables: set[str], path: Path) -> list[
     for key, kernel in _activities(database, tables, names, launches):
         kernels.setdefault(key, []).append(kernel)
     if sum(map(len, kernels.values())) > MOST_EVENTS:
-        raise SamplesError(f"{path}: holds more than {MOST_EVENTS:,} kernels; record fewer steps")
+        raise UserError(f"{path}: holds more than {MOST_EVENTS:,} kernels; record fewer steps")
     spans = [*_spans(database, tables, names)]
     return [
         Trace(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.measured_runs.traces.perfetto import slices_in
-from sampling.errors import SamplesError
+from sampling.errors import UserError
 from sampling.files.disk import NotReadError, read_unzipped
 from sampling.importers.torch_trace.events import Kernel, Trace
 
@@ -36,7 +36,7 @@ def read(path: Path) -> Sequence[Trace] | None:
             return _of_csv(path)
         return _of_perfetto(path) if path.suffix == PERFETTO else _of_json(path)
     except (NotReadError, csv.Error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SamplesError(
+        raise UserError(
             f"{path}: is not as rocprofv3 writes it ({error}); record it with rocprofv3 --kernel-trace --output-format csv"
         ) from None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sampling.call import Call
-from sampling.errors import SamplesError, UserError
+from sampling.errors import UserError
 from sampling.hardware.cluster import hardware_facts, known_hardware
 from sampling.importers.table import ImportRequest, Row, Table, hardware_of_device, shown_name
 from sampling.importers.torch_trace.calls import calls_and_owners, collective_of
@@ -24,19 +24,19 @@ PATTERNS = ("**/*.json", "**/*.json.gz")
 
 
 def read(request: ImportRequest) -> list[Table]:
-    """One table per trace; SamplesError for another file, or if no operator is one of our calls."""
+    """One table per trace; UserError for another file, or if no operator is one of our calls."""
     files = trace_files(request.path, f"import {SOURCE}")
     return [_table(file, request) for file in files]
 
 
 def trace_files(path: Path | None, asked_by: str, *, patterns: Sequence[str] = PATTERNS) -> list[Path]:
     """The traces at a path, which is one or a folder of them, whose names have one of the `patterns`; UserError, which begins with
-    `asked_by`, where there is no such path, SamplesError where it holds no traces."""
+    `asked_by`, where there is no such path, UserError where it holds no traces."""
     if path is None or not path.exists():
         raise UserError(f"{asked_by}: no file or folder {path or ''}; give a trace: {RECORD}")
     files = [path] if path.is_file() else sorted({file for pattern in patterns for file in path.glob(pattern)})
     if not files:
-        raise SamplesError(f"{path}: holds no *.json or *.json.gz; give a trace: {RECORD}")
+        raise UserError(f"{path}: holds no *.json or *.json.gz; give a trace: {RECORD}")
     return files
 
 
@@ -49,7 +49,7 @@ def _table(path: Path, request: ImportRequest) -> Table:
     per_node = request.ranks_per_node or len(trace.devices) or int(hardware_facts(hardware).gpus_per_node)
     collectives = list(_collective_rows(trace.kernels, per_node))
     if not operators and not collectives:
-        raise SamplesError(f"{path}: none of its {len(trace.ops)} operators is a call of ours; {RECORD}")
+        raise UserError(f"{path}: none of its {len(trace.ops)} operators is a call of ours; {RECORD}")
     return Table(
         source=SOURCE,
         name=shown_name(path, request.path or path),
@@ -70,7 +70,7 @@ def _hardware(trace: Trace, path: Path) -> str:
         return "cpu"
     hardware = hardware_of_device(trace.devices[0]) if trace.devices else ""
     if not hardware:
-        raise SamplesError(
+        raise UserError(
             f"{path}: its device ({', '.join(trace.devices) or 'not named'}) is not in the catalogue; say which entry of "
             f"configs/hardware it is with --system (known: {', '.join(known_hardware())})"
         )

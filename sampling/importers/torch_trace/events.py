@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sampling.errors import SamplesError
+from sampling.errors import UserError
 from sampling.files.disk import NotReadError
 from sampling.importers.table import unreadable
 from sampling.importers.torch_trace.stream import EVENTS, stream_trace
@@ -127,7 +127,7 @@ class Trace:
 
 
 def load_trace(path: Path, *, with_shapes: bool = True) -> Trace:
-    """Read a .json or .json.gz; SamplesError for another file, and, where shapes are asked for, for a trace without them."""
+    """Read a .json or .json.gz; UserError for another file, and, where shapes are asked for, for a trace without them."""
     with without_collections():
         return _load(path, with_shapes=with_shapes)
 
@@ -151,15 +151,15 @@ def _load(path: Path, *, with_shapes: bool) -> Trace:
     except (NotReadError, ValueError, RecursionError) as error:
         raise unreadable(str(path), "a trace", error) from None
     if EVENTS not in header:
-        raise SamplesError(f"{path}: has no traceEvents, so it is not a trace of torch's profiler; {RECORD}")
+        raise UserError(f"{path}: has no traceEvents, so it is not a trace of torch's profiler; {RECORD}")
     if len(events) > MOST_EVENTS:
-        raise SamplesError(f"{path}: holds {len(events):,} events, more than {MOST_EVENTS:,}; record fewer steps")
+        raise UserError(f"{path}: holds {len(events):,} events, more than {MOST_EVENTS:,}; record fewer steps")
     try:
         trace = _trace(header, events)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SamplesError(f"{path}: an event is not as torch's profiler writes them ({error!r}); {RECORD}") from None
+        raise UserError(f"{path}: an event is not as torch's profiler writes them ({error!r}); {RECORD}") from None
     if with_shapes and not any(op.dims for op in trace.ops):
-        raise SamplesError(f"{path}: its operators have no shapes; {RECORD}")
+        raise UserError(f"{path}: its operators have no shapes; {RECORD}")
     return trace
 
 

@@ -285,6 +285,13 @@ ROWS = [
     ),
     row("a_reward_model_is_on_one_stage", {"tuning__task": "reward", "plan__pp": 2}, "tuning.task", {"plan__pp": 1}),
     row(
+        "answers_are_of_decoders",
+        {"batch__seq_len": 512, "tuning__task": "dpo"},
+        "tuning.task",
+        {"tuning__task": "sft"},
+        model=ENCODER,
+    ),
+    row(
         "whole_layers_train_alone",
         {**TORCH, "tuning__task": "dpo"},
         "tuning.task",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sampling.collectives.kinds import AllReduce
-from sampling.errors import SamplesError, UserError
+from sampling.errors import UserError
 from sampling.importers.table import ImportRequest, Table
 from sampling.importers.torch_trace import read
 from sampling.importers.torch_trace.stream import stream_trace
@@ -179,7 +179,7 @@ def test_events_of_any_layout_are_read_alike(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_trace_is_named(tmp_path: Path, content: Any, said: str) -> None:
-    with pytest.raises(SamplesError, match=said) as failure:
+    with pytest.raises(UserError, match=said) as failure:
         read(ImportRequest(path=put(tmp_path, content)))
     assert "gpu.json" in str(failure.value)
 
@@ -188,7 +188,7 @@ def test_a_trace_cut_short_or_empty_is_named(tmp_path: Path) -> None:
     whole = json.dumps({"traceEvents": EVENTS}).encode()
     for name, content in (("cut.json", whole[:500]), ("cut.json.gz", gzip.compress(whole)[:100]), ("empty.json", b"")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(SamplesError, match=f"{name}: cannot be read as a trace"):
+        with pytest.raises(UserError, match=f"{name}: cannot be read as a trace"):
             read(ImportRequest(path=tmp_path / name))
     with pytest.raises(UserError, match="no file or folder"):
         read(ImportRequest(path=tmp_path / "nothing.json"))

@@ -22,7 +22,7 @@ from predict.prices.sampled import WithinSamples
 from predict.reports.explanation import explanation_report, measured_text
 from predict.step.breakdown import BUBBLE
 from regressors.bank.times import Times
-from sampling.errors import SamplesError
+from sampling.errors import UserError
 from sampling.hardware.cluster import Cluster
 from sampling.number_text import signed_percent
 from sampling.operators.attention import Attention
@@ -215,9 +215,9 @@ def test_two_traces_of_one_rank_and_a_trace_without_a_step_are_refused(tmp_path:
     of = prediction()
     twice = write(tmp_path / "twice", [step_events(of)])
     (twice / "again.json").write_bytes((twice / "rank0.json").read_bytes())
-    with pytest.raises(SamplesError, match="both of rank 0"):
+    with pytest.raises(UserError, match="both of rank 0"):
         explain(of.run, trace=twice)
-    with pytest.raises(SamplesError, match="holds no operators or kernels"):
+    with pytest.raises(UserError, match="holds no operators or kernels"):
         explain(of.run, trace=write(tmp_path / "empty", [[]]))
 
 

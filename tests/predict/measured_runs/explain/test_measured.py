@@ -15,7 +15,7 @@ from predict import load
 from predict.measured_runs.explain import read_traces
 from predict.measured_runs.explain.measured import TracedStep, without_profiler
 from predict.measured_runs.explain.read_traces import read_measured
-from sampling.errors import SamplesError
+from sampling.errors import UserError
 from tests.predict.measured_runs.explain.made_device_traces import CONFIG as ON_GPU
 from tests.predict.measured_runs.explain.made_device_traces import SMALL, on_stream
 from tests.predict.measured_runs.explain.made_traces import CONFIG, event, write
@@ -87,5 +87,5 @@ def test_a_step_on_a_device_closes(
 
 def test_a_file_that_holds_no_trace_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_traces, "traces_in", lambda _: ())
-    with pytest.raises(SamplesError, match="holds no kernels; record whole steps"):
+    with pytest.raises(UserError, match="holds no kernels; record whole steps"):
         read_measured(write(tmp_path, [[]]), load(CONFIG))

@@ -14,7 +14,7 @@ from predict.measured_runs.explain.predicted import predicted_step
 from predict.measured_runs.explain.read_traces import read_measured
 from predict.measured_runs.explain.timeline import Slice, runs_forwards_first, splits_backward
 from predict.measured_runs.explain.trace_matches_config import require_same_step
-from sampling.errors import SamplesError, UserError
+from sampling.errors import UserError
 from sampling.importers.torch_trace.events import Op
 from sampling.operators.gemm import Gemm
 from tests.predict.measured_runs.explain.made_traces import CONFIG, prediction, step_events, write
@@ -111,7 +111,7 @@ def test_ranks_that_were_not_recorded_together_are_refused(apart_s: int, refused
     for written in tmp_path.glob("rank*"):
         written.unlink()
     if refused:
-        with pytest.raises(SamplesError, match="are of steps 600 s apart; keep those of the same steps"):
+        with pytest.raises(UserError, match="are of steps 600 s apart; keep those of the same steps"):
             read_measured(tmp_path, load(CONFIG))
     else:
         assert len(read_measured(tmp_path, load(CONFIG)).ranks) == 2

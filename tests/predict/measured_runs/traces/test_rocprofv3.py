@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from predict.measured_runs.traces import files_of_traces, traces_in
-from sampling.errors import SamplesError
+from sampling.errors import UserError
 from sampling.importers.torch_trace.events import Trace
 
 GEMM, NORM = "Cijk_Alik_Bljk_BBS_BH", "fused_rms_norm_kernel"
@@ -113,6 +113,6 @@ def test_rocprofv3_perfetto(tmp_path: Path) -> None:
 def test_what_is_no_trace_is_refused_in_one_line(name: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(SamplesError, match=name) as error:
+    with pytest.raises(UserError, match=name) as error:
         traces_in(path)
     assert "\n" not in str(error.value)

@@ -83,7 +83,7 @@ def read_parquet(file: Path | IO[bytes], shown: str) -> pd.DataFrame:
     try:
         table = parquet_table(file)
     except NotReadError as error:
-        raise unreadable(shown, "parquet", error) from None
+        raise SamplesError(unreadable(shown, "parquet", error)) from None
     return _not_empty(table, shown)
 
 
@@ -94,7 +94,7 @@ def read_csv(file: Path) -> pd.DataFrame:
     try:
         table = pd.read_csv(io.BytesIO(read_bytes(file)))
     except (NotReadError, ValueError) as error:  # EmptyDataError, ParserError and UnicodeDecodeError are ValueErrors
-        raise unreadable(str(file), "CSV", error) from None
+        raise SamplesError(unreadable(str(file), "CSV", error)) from None
     return _not_empty(table, str(file))
 
 
@@ -103,9 +103,10 @@ def shown_name(file: Path, given: Path) -> str:
     return file.name if file == given else file.relative_to(given).as_posix()
 
 
-def unreadable(shown: str, form: str, error: object) -> SamplesError:
+def unreadable(shown: str, form: str, error: object) -> str:
+    """The words for a file that is damaged, or not of the form that its name says."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
-    return SamplesError(f"{shown}: cannot be read as {form} ({first.removesuffix(AGAIN)}){AGAIN}")
+    return f"{shown}: cannot be read as {form} ({first.removesuffix(AGAIN)}){AGAIN}"
 
 
 def require_columns(table: pd.DataFrame, columns: Iterable[str], shown: str) -> None:

@@ -101,7 +101,7 @@ def _wheel(path: Path) -> list[File | None]:
     try:
         names = [name for name in zip_members(path) if name.endswith(".parquet")]
     except NotReadError as error:
-        raise unreadable(str(path), "a wheel", error) from None
+        raise SamplesError(unreadable(str(path), "a wheel", error)) from None
     return [_file(name, partial(_member, path, name), f"{path}:{PurePosixPath(name).name}") for name in names]
 
 
@@ -109,7 +109,7 @@ def _member(path: Path, name: str) -> IO[bytes]:
     try:
         return io.BytesIO(read_zip_member(path, name))
     except NotReadError as error:
-        raise unreadable(f"{path}:{name}", "a part of a wheel", error) from None
+        raise SamplesError(unreadable(f"{path}:{name}", "a part of a wheel", error)) from None
 
 
 def _file(name: str, source: Path | Callable[[], IO[bytes]], shown: str) -> File | None:

@@ -149,7 +149,7 @@ def _load(path: Path, *, with_shapes: bool) -> Trace:
     try:
         events = [_slim(event) for event in stream_trace(path, most_bytes=MOST_BYTES, header=header) if _is_kept(event)]
     except (NotReadError, ValueError, RecursionError) as error:
-        raise unreadable(str(path), "a trace", error) from None
+        raise UserError(unreadable(str(path), "a trace", error)) from None
     if EVENTS not in header:
         raise UserError(f"{path}: has no traceEvents, so it is not a trace of torch's profiler; {RECORD}")
     if len(events) > MOST_EVENTS:

@@ -18,6 +18,8 @@ function draw(name, attributes, ...children) { return set(document.createElement
 
 function significant(value) { return String(Number(value.toPrecision(3))); }
 function grouped(value) { return Math.round(value).toLocaleString("en-US"); }
+// As reports/text.py: a probability in whole percent, its ends called so.
+function chance(share) { return share < 0.01 ? "less than 1 %" : share > 0.99 ? "more than 99 %" : `${(100 * share).toFixed(0)} %`; }
 // As sampling/number_text.py: three digits with the zeros at their end, three decimals at most, no sign on what rounds to nothing.
 function figure(value) {
   const exponent = Number(value.toExponential(2).split("e")[1]);

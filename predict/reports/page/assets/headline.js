@@ -10,9 +10,9 @@ function headline(run) {
       card("step time", duration(step.median), "90 %: " + range(step)),
       card("tokens/s/GPU", rate(found.tokens_per_second_per_gpu), `${rate(found.tokens_per_second)} tokens/s on ${grouped(run.gpus)} GPUs`),
       card("MFU", percent(found.mfu), conventions(run) ? el("details", {}, el("summary", {}, "other conventions"), "shown as PaLM counts, without the embedding look-up; " + conventions(run)) : `bubble ${percent(found.bubble_fraction)}`),
-      card("memory", memory.verdict, `${gib(memory.point_bytes)} of ${gib(memory.capacity_bytes)} GiB, ${gib(Math.abs(memory.headroom_bytes))} ${memory.headroom_bytes < 0 ? "too much" : "free"}; fits in ${(100 * memory.fits_probability).toFixed(0)} % of runs`, tone),
+      card("memory", memory.verdict, `${gib(memory.point_bytes)} of ${gib(memory.capacity_bytes)} GiB, ${gib(Math.abs(memory.headroom_bytes))} ${memory.headroom_bytes < 0 ? "too much" : "free"}; fits in ${chance(memory.fits_probability)} of runs`, tone),
       card("rests on", sources.split(", ")[0], sources.split(", ").slice(1).join(", ") || "shares of the step's work"),
-      cost && card("training", `${rate(cost.days.median)} days`, `${grouped(cost.gpu_hours.median)} GPU-hours${money ? ", " + money : ""}`)),
+      cost && card("training", `${rate(cost.days.median)} days`, `${grouped(cost.gpu_hours.median)} GPU-hours at ${percent(cost.goodput, 0)} goodput${money ? ", " + money : ""}`)),
     found.notes.map((note) => el("p", { class: "note" }, note)));
 }
 function conventions(run) {

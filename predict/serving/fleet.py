@@ -26,7 +26,7 @@ from predict.serving.simulate import AT_ONCE, FleetUse, Served, require_room, ru
 from predict.serving.step_table import StepTable
 from predict.serving.traffic import SEED, Traffic
 from regressors.features.arrays import Ints
-from sampling.files.machine_code import compiled, pays
+from sampling.files.machine_code import compiled, pays_to_compile
 from sampling.files.schema import Key
 from sampling.units import GIB, SECOND_US
 
@@ -152,7 +152,8 @@ def serve_fleet(
     engines = sum(pool.engines for pool in pools)
     coupled = int(apart or traffic.in_flight > 0 or traffic.after is not None)
     # steps that repeat are played at once only where no other engine has to learn of them
-    machine_code = pays((int(traffic.output.sum()) + count * engines) // (1 if coupled else AT_ONCE))
+    turns = (int(traffic.output.sum()) + count * engines) // (1 if coupled else AT_ONCE)
+    machine_code = pays_to_compile(fleet_loop.play_fleet, turns)
     as_form = np.asarray if machine_code else _as_list
     whole = _twice(traffic) if apart else traffic
     nodes = _Nodes.of(engines, traffic.all_chains.count, len(whole), ways.names)

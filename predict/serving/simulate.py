@@ -21,7 +21,7 @@ from predict.serving.token_gaps import BINS, TokenGaps
 from predict.serving.traffic import Chains, Load, Prefix, Traffic, traffic_of
 from regressors.features.arrays import Floats, Ints
 from sampling.errors import InfeasibleError
-from sampling.files.machine_code import compiled, pays
+from sampling.files.machine_code import compiled, pays_to_compile
 from sampling.units import SECOND_US
 
 STRIDE = 1021
@@ -85,7 +85,7 @@ def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Tr
     InfeasibleError for a request that the cache cannot hold by itself.
     """
     require_room(engine, pool, traffic)
-    machine_code = pays((int(traffic.output.sum()) + len(traffic)) // AT_ONCE)
+    machine_code = pays_to_compile(engine_loop.play, (int(traffic.output.sum()) + len(traffic)) // AT_ONCE)
     as_form = np.asarray if machine_code else _as_list
     requests, rules, state = (
         _requests(engine, pool, traffic, as_form),

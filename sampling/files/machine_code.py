@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -53,6 +53,10 @@ PATIENCE_AGAIN = 2**15
 about eighty times faster when compiled."""
 LONG = 2**21
 """Turns of a single loop that pay for it at once."""
+TURNS_OF_AN_ENGINE = 20
+"""Turns of a loop of few lines that take as long in Python, 0.3 µs each, as one of an engine: 6 to 13 µs."""
+COMPILING = 2**22
+"""Turns of an engine in Python that take as long as the compilation of its loop: 27 s for one engine, 62 s for a fleet."""
 
 
 @dataclass
@@ -63,6 +67,8 @@ class _Account:
     again: int = 0
     paid: bool = False
     """Whether numba has been brought in: from then on it costs nothing more."""
+    uncompiled: dict[Callable[..., Any], int] = field(default_factory=dict)
+    """Turns of each loop of many functions that was asked for while no machine code of it was kept."""
 
 
 ACCOUNT = _Account()
@@ -82,3 +88,18 @@ def pays(turns: int, *, again: bool = False) -> bool:
     ACCOUNT.turns += turns
     ACCOUNT.again += repeated
     return False
+
+
+def pays_to_compile(loop: Callable[..., Any], turns: int) -> bool:
+    """Whether to run the compiled form of an engine's loop, which has many functions: as `pays` says where its machine code is kept,
+    otherwise from COMPILING turns of it on."""
+    if _is_kept(loop):
+        return pays(TURNS_OF_AN_ENGINE * turns)
+    ACCOUNT.uncompiled[loop] = ACCOUNT.uncompiled.get(loop, 0) + turns
+    return numba_is_there() and ACCOUNT.uncompiled[loop] >= COMPILING
+
+
+def _is_kept(loop: Callable[..., Any]) -> bool:
+    """Whether numba has written machine code of the loop beside its module."""
+    file = Path(loop.__code__.co_filename)
+    return any((file.parent / "__pycache__").glob(f"{file.stem}.{loop.__name__}-*.nbi"))

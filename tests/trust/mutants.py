@@ -270,7 +270,8 @@ def passes(project: Path, tests: Sequence[str]) -> bool:
     """Whether no test of the project fails, or hangs."""
     # loops run as Python: each mutant of one would be compiled for minutes
     environment = {**os.environ, "PYTHONPATH": str(project), "NUMBA_DISABLE_JIT": "1"}
-    asked = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    # -B: what is written here is checked by second and size again
+    asked = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(asked, cwd=project, env=environment, capture_output=True, timeout=LONGEST_S, check=False)
     except subprocess.TimeoutExpired:

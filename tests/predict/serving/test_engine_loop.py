@@ -162,7 +162,7 @@ def test_machine_code_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     traffic = requests(*[(9.0 * place, 40 + place % 7, 5 + place % 11) for place in range(40)], shared=33)
     results = []
     for machine_code in (False, True):
-        monkeypatch.setattr(simulate, "pays", lambda turns, answer=machine_code: answer)
+        monkeypatch.setattr(simulate, "pays_to_compile", lambda *_, answer=machine_code: answer)
         results.append(serve(engine(asynchronous=True), BlockPool(blocks=12), unit_table(), traffic))
     np.testing.assert_allclose(results[0].last_us, results[1].last_us)
     assert results[0].preemptions == results[1].preemptions

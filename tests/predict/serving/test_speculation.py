@@ -119,7 +119,7 @@ def test_compiled_and_plain_loops_agree(monkeypatch: pytest.MonkeyPatch) -> None
     traffic = requests(*((50.0 * place, 40, 30) for place in range(20)))
     found = []
     for compiled in (True, False):
-        monkeypatch.setattr(simulate, "pays", lambda turns, compiled=compiled: compiled)
+        monkeypatch.setattr(simulate, "pays_to_compile", lambda *_, compiled=compiled: compiled)
         found.append(serve(engine(), BlockPool(blocks=30), drafted(3, 0.6), traffic))
     assert np.array_equal(found[0].last_us, found[1].last_us)
 

@@ -1,37 +1,39 @@
-"""Loops as machine code: kept on disk until one of their files changes."""
+"""When the compiled form of a loop is worth its compilation."""
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
-from sampling.files.machine_code import compiled
+import pytest
 
-
-def module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+from sampling.files import machine_code
 
 
-def loop(count: int) -> int:
-    return count + 1
+@pytest.fixture(autouse=True)
+def account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_code, "ACCOUNT", machine_code._Account())
 
 
-def key(*others: ModuleType) -> Any:
-    """The key under which numba keeps the loop's code."""
-    made: Any = compiled.__wrapped__(loop, *others)
-    return made._cache._index_key((), SimpleNamespace(magic_tuple=tuple))
+def test_an_engine_without_kept_code_is_compiled_after_many_turns(tmp_path: Path) -> None:
+    played = _loop_of(tmp_path / "engine.py")
+    assert not machine_code.pays_to_compile(played, machine_code.COMPILING // 2)
+    assert not machine_code.pays_to_compile(_loop_of(tmp_path / "another.py"), machine_code.COMPILING // 2)
+    assert machine_code.pays_to_compile(played, machine_code.COMPILING // 2) == machine_code.numba_is_there()
 
 
-def test_code_is_made_anew_where_another_file_of_it_changes(tmp_path: Path) -> None:
-    file = tmp_path / "constants.py"
-    file.write_text("ONE = 1\n")
-    before = key(module(file))
-    assert before == key(module(file)) != key()
-    file.write_text("ONE = 2\n")
-    assert key(module(file)) != before
+def test_kept_code_of_an_engine_is_loaded_for_few_turns(tmp_path: Path) -> None:
+    played = _loop_of(tmp_path / "engine.py")
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "engine.play-1.py311.nbi").touch()
+    enough = machine_code.LONG // machine_code.TURNS_OF_AN_ENGINE + 1
+    assert not machine_code.pays_to_compile(played, 1)
+    assert machine_code.pays_to_compile(played, enough) == machine_code.numba_is_there()
+
+
+def _loop_of(file: Path) -> Callable[..., Any]:
+    """A loop that the file might hold."""
+    found: dict[str, Any] = {}
+    exec(compile("def play() -> None: ...", str(file), "exec"), found)
+    return cast("Callable[..., Any]", found["play"])

@@ -971,7 +971,7 @@ ray job submit --no-wait --runtime-env="${{RUNTIME_ENV}}" \\\n    --address "${{
         name="run-llama3.1-8B.sh",
         text='pkill -9 sglang\nNVLINK_COUNT=$(nvidia-smi | grep -o "NVLink" | wc -l)\nif [ "$NVLINK_COUNT" -gt 0 ]; then\n    HAS_NVLINK=1\nelse\n\
     HAS_NVLINK=0\nfi\nsource "${SCRIPT_DIR}/models/llama3.1-8B-Instruct.sh"\nCKPT_ARGS=(\n   --hf-checkpoint /data/Llama-3.1-8B-Instruct\n\
-   --save-interval 100\n)\nROLLOUT_ARGS=(\n   --prompt-data /data/gsm8k.jsonl  # huggingface-cli download --local-dir /root\n\
+   --save-interval 100\n)\nROLLOUT_ARGS=(\n   --prompt-data /data/gsm8k.jsonl  # huggingface-cli download --local-dir /data\n\
    --apply-chat-template\n   --rollout-shuffle\n   --rm-type math\n   --num-rollout 3000\n   --rollout-batch-size 64\n\
    --n-samples-per-prompt 8\n   --rollout-max-prompt-len 256\n   --rollout-max-response-len 1792\n   --rollout-temperature 0.8\n\n\
    --global-batch-size 512\n   --balance-data\n)\nEVAL_ARGS=(\n   # --eval-interval 20\n)\nPERF_ARGS=(\n   --tensor-model-parallel-size 2\n\

@@ -24,6 +24,7 @@ MINUTES = (
     "record",
     "history",
     "explore",
+    "sensitivity configs/rl",
 )
 SHOWN = {command for page in pages() for command in shown_commands(page)}
 """Commands of the documentation, which are run as its readers would."""

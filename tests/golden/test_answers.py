@@ -10,7 +10,11 @@ HALF_A_MINUTE = {
     "searches-deepseek-v3-1024xh100",
     "serving-at-once",
     "serving-closed-loop",
+    "serving-mixtral-2xh100",
+    "serving-long-answers",
+    "serving-long-prompts",
     "rl-qwen3-30b-a3b-grpo",
+    "rl-qwen3.5-35b-a3b-grpo",
 }
 """Groups that `make golden` alone compares: others of their kind take a tenth of the time."""
 

@@ -16,7 +16,7 @@ from predict.model.spec import Experts, LayerKind, LayerShape, ModelSpec
 from predict.rank.blocks import Calls
 from predict.rank.exchanges import entering, leaving
 from predict.rank.module import Exchange, Module, Works
-from predict.rank.share import RankShare
+from predict.rank.share import NARROW, RankShare, narrow_item_bytes
 from predict.run.execution import IN_TURN
 from sampling.arithmetic.expert_rows import experts_with_rows
 from sampling.arithmetic.operator import Operator
@@ -46,6 +46,10 @@ of its own); their mean over both phases."""
 FUSED_BIAS_TENSORS = 0.5
 """Tensors of the rows that gradients of biases and routing weights read in one kernel (Transformer Engine,
 triton/grouped_dbias_dscales.py): one in backward; its mean over both phases."""
+STASHED = 1.65
+"""Time of the kernel that copies what experts keep to pages and back, over that of a copy of as many bytes (Megatron-LM, pull request 6414:
+640 MiB more take it 312 µs more on GB300, 0.54 of the bandwidth). It runs on a stream of its own and fills the multiprocessors (moe/paged_stash.py:
+up to 2,048 blocks), so that work beside it takes longer by as much."""
 SHARE_BESIDE_MICROBATCH = 0.8
 """Share of another microbatch's work behind which tokens can travel; the two streams have to wait for each other at times. Assumed."""
 MOE = {"moe": 0.0}
@@ -263,6 +267,7 @@ def _expert_modules(rank: RankShare, experts: Mixture, own_rows: int) -> tuple[M
             part_of="moe",
         ),
         Module(name="moe", works=(product(*products["down"]), *_biases(rank, experts, rows))),
+        *_stashed(rank, experts, rows),
         *_sorted_chunks(rank, experts, groups, rows),
     )
 
@@ -307,6 +312,19 @@ def _biases(rank: RankShare, experts: Mixture, rows: int) -> Works:
 
 def _passes(rank: RankShare, size_bytes: int, *, slowdown: float = 1.0) -> Works:
     return ((Stream(dtype=rank.dtype, size_bytes=size_bytes), slowdown),)
+
+
+def _stashed(rank: RankShare, experts: Mixture, rows: int) -> tuple[Module, ...]:
+    """What a backward needs of the experts, out of buffers whose size a graph of the whole step fixes, beyond the rows that arrive, into
+    pages after the forward, and back before the backward (Megatron-LM, moe/paged_stash.py): the inputs of both products, and in 16 bits the
+    result of the first."""
+    if not _fused(rank) or rank.execution.expert_products != PER_EXPERT or rank.plan.recompute == "full":
+        return ()
+    width = experts.ffn // rank.plan.etp
+    narrow = narrow_item_bytes(rank.run) if rank.run.precision in NARROW else rank.item_bytes
+    inputs = narrow * (experts.width_of(rank.model) + width)
+    size = rows * (inputs + rank.item_bytes * width * (2 if experts.gated else 1))
+    return (Module(name="paged_stash", works=_passes(rank, round(2 * size), slowdown=STASHED)),)
 
 
 def _sorted_chunks(rank: RankShare, experts: Mixture, groups: int, rows: int) -> tuple[Module, ...]:

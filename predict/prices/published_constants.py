@@ -96,8 +96,8 @@ ADAPTED_STEP = PublishedConstant(
     value=0.25,
     low=0.1,
     high=0.45,
-    source="published runs of adapters: NVIDIA's recipes of 70B are within 0.1, MLPerf Training v5.1's, whose attention is in fp8, and those "
-    "of prime-rl within 0.45; in between, assumed",
+    source="published runs of adapters: NVIDIA's recipes of 70B and MLPerf Training v5.1's are within 0.15, those of prime-rl within 0.45; in "
+    "between, assumed",
     moves="the interval of a run that trains adapters, in quadrature: half-width in log time at 90 %",
     scope="interval",
 )

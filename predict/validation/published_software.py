@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from predict.model.spec import ModelSpec
+from predict.rank.share import NARROW
 from predict.run.execution import DISPATCHERS, EXPANDABLE, PRIMARY
 from predict.run.frameworks import framework_settings, memory_profile
 from predict.run.tuning import POLICY
@@ -104,7 +105,9 @@ def unstated_settings(row: PublishedRow, model: ModelSpec, architecture: str) ->
     exchange = (
         {} if row.text("moe_dispatch") else {"dispatch": "hybridep" if "NVL72" in row.text("intra_node") else "deepep"}
     )
-    overlapped = {"overlap_ep": "microbatch"} | ({} if row.text("cuda_graph") else {"cuda_graphs": "full"})
+    overlapped: dict[str, Any] = {"overlap_ep": "microbatch"}
+    if not row.text("cuda_graph"):
+        overlapped |= {"cuda_graphs": "full", "fp8_attention": _attends_in_fp8(row)}
     return exchange, exchange | overlapped
 
 
@@ -135,6 +138,7 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
         settings["overlap_ep"] = "microbatch"
     if graphs := row.text("cuda_graph"):
         settings["cuda_graphs"] = _graphs(graphs)
+        settings["fp8_attention"] = settings["cuda_graphs"] == "full" and _attends_in_fp8(row)
     if dispatch := _dispatch(row):
         settings["dispatch"] = dispatch
     if framework_of(row) == "pith-train" and row.number("experts"):
@@ -252,6 +256,19 @@ def _graphs(text: str) -> str:
     if re.fullmatch(NO_GRAPHS, text):
         return "none"
     return "full" if re.fullmatch(WHOLE_GRAPH, text) else "layers"
+
+
+def _attends_in_fp8(row: PublishedRow) -> bool:
+    """Whether attention runs in fp8 where NVIDIA's recipes graph the whole step: in those of adapters (MLPerf Training v5.0,
+    llama2_70b_lora, config_common.sh: FP8_DPA), of four bits whose ranks hold whole sequences (v5.1, llama31_8b,
+    config_common_fp8attn.sh; those with context parallelism set NVTE_DPA_FP8_RECIPE to F16), and of mixtures in MXFP8 (Megatron-Bridge,
+    pull requests 3983, 4173 and 4606: fp8_dot_product_attention)."""
+    precision, recipe = precision_of(row)
+    if framework_of(row) != "nemo" or precision not in NARROW:
+        return False
+    in_four_bits = precision != "fp8" and (row.number("cp") or 1) == 1
+    of_bridge = "megatron-bridge" in row.text("framework").lower() and recipe == "mxfp8" and row.number("experts")
+    return bool(adapters_of_row(row) or in_four_bits or of_bridge)
 
 
 def _dispatch(row: PublishedRow) -> str:

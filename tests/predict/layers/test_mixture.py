@@ -70,6 +70,21 @@ def test_the_gradient_of_routing_weights_is_a_pass_where_the_activation_weighs_i
     assert not reads_again(execution__framework="torchtitan")
 
 
+def test_a_graph_of_the_whole_step_copies_what_experts_keep_to_pages_and_back() -> None:
+    rows, width, hidden = 4096 * 8, 768, 2048
+    fp8, mxfp8 = (rows * 2 * (item * (hidden + width) + 2 * 2 * width) for item in (1, 33 / 32))
+
+    def streams(**settings: str) -> set[int]:
+        found = calls("qwen3-30b-a3b", 8, execution__framework="megatron-core", **settings)
+        return {call.size_bytes for call in found if isinstance(call, Stream)}
+
+    graphed = {"execution__cuda_graphs": "full", "precision": "fp8"}
+    assert fp8 in streams(**graphed)
+    assert mxfp8 in streams(**graphed, execution__fp8_recipe="mxfp8")
+    assert fp8 not in streams(precision="fp8")
+    assert fp8 not in streams(**graphed, plan__recompute="full")
+
+
 def test_rows_from_nccl_are_sorted_once_more() -> None:
     many, few = (
         [call for call in calls("qwen3-30b-a3b", 8, execution__dispatch=kind) if isinstance(call, Permute)]

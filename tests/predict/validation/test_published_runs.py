@@ -153,6 +153,32 @@ def test_graphs_are_read(text: str, graphs: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "in_fp8"),
+    [
+        ({"precision": "MXFP8"}, True),
+        ({"precision": "MXFP8", "cuda_graph": "attn moe_router"}, False),
+        ({"precision": "MXFP8", "framework": "Megatron-LM"}, False),
+        ({"precision": "bf16"}, False),
+        ({"precision": "FP8"}, False),
+    ],
+)
+def test_recipes_that_graph_the_whole_step_attend_in_fp8(given: dict[str, str], in_fp8: bool) -> None:
+    graphed = row(
+        **BRIDGE | {"gpu": "B200", "cuda_graph": "full_iteration:[]", "overlap_flags": "moe_a2a_overlap=True"} | given
+    )
+    assert {one.execution.fp8_attention for one in candidates(graphed).runs} == {in_fp8}
+
+
+def test_four_bits_and_adapters_attend_in_fp8_where_the_step_is_a_graph() -> None:
+    dense = {"framework": "NeMo / Megatron-Core", "gpu": "B200", "cuda_graph": "full_iteration", "precision": "NVFP4"}
+    assert candidates(row(**dense)).runs[0].execution.fp8_attention
+    assert not candidates(row(**dense | {"precision": "FP8"})).runs[0].execution.fp8_attention
+    assert candidates(row(**dense | {"precision": "FP8", "task": "lora"})).runs[0].execution.fp8_attention
+    rings = row(**dense | {"n_gpus": "128", "cp": "2"})
+    assert not candidates(rings).runs[0].execution.fp8_attention
+
+
+@pytest.mark.parametrize(
     ("date", "stack"),
     [("25.09", "2025-09"), ("26.04.01", "2026-04"), ("2025-06-10", "2025-06"), ("2024", ""), ("", "")],
 )

@@ -19,6 +19,7 @@ from sampling.errors import SamplesError, UserError
 from sampling.extras import EXTRAS
 from sampling.files.places import CONFIGS, SHIPPED_DATA, fitting_command, own_data
 from sampling.hardware.this_device import cpu_name, detect_hardware, identify
+from sampling.number_text import plain
 from sampling.store import profiles as manifest
 from sampling.store.profiles import IMPORTED, OWN, SHIPPED, home_of, known_profiles, profile_in_use
 
@@ -268,4 +269,4 @@ def _gpu() -> str:
         facts = identify(hardware)
     except UserError as error:
         return str(error)
-    return f"{facts['count']} × {facts['name']}, {facts['memory_gib']:g} GiB ({hardware})"
+    return f"{facts['count']} × {facts['name']}, {plain(facts['memory_gib'])} GiB ({hardware})"

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sampling.command_line import exit_code_of
+from sampling.number_text import seconds
 
 if TYPE_CHECKING:
     import argparse
@@ -105,7 +106,7 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
             fresh=options.fresh,
             communication=communication_facts(site.hardware) | (world.provenance() if world else {}),
         )
-        print(f"{site.profile}: {manifest.device['name']}, at most {options.budget:.0f} s", file=sys.stderr)
+        print(f"{site.profile}: {manifest.device['name']}, at most {seconds(options.budget)}", file=sys.stderr)
         _warn_of_given_up(directory)
         outcome = (strategy or run_tasks)(
             directory,
@@ -120,7 +121,7 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
             forget_session(directory, manifest)
     too_large = f"{placed.too_large} collectives too large for the memory left out; " if placed.too_large else ""
     print(
-        f"timed {outcome.kept} rows in {time.monotonic() - start:.0f} s, {outcome.kept - outcome.quarantined.total()} usable and "
+        f"timed {outcome.kept} rows in {seconds(time.monotonic() - start)}, {outcome.kept - outcome.quarantined.total()} usable and "
         f"{outcome.quarantined.total()} set aside, in {directory}; {too_large}{_left(outcome, named=bool(options.calls))}"
     )
     for line in _quarantined(outcome):

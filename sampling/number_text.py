@@ -9,13 +9,19 @@ import math
 from collections.abc import Callable
 from decimal import Decimal
 
-from sampling.units import GIB, HOUR_US, MIB, SECOND_US
+from sampling.units import GIB, HOUR_US, KIB, MIB, MINUTE_US, SECOND_US
 
 Show = Callable[[float], str]
 """Writes a number as text."""
 
-UNITS = ((HOUR_US, "h"), (SECOND_US, "s"), (1e3, "ms"), (1.0, "µs"))
-"""µs in each unit that a time is written in."""
+UNITS = (
+    (HOUR_US, HOUR_US, "h"),
+    (10 * MINUTE_US, MINUTE_US, "min"),
+    (SECOND_US, SECOND_US, "s"),
+    (1e3, 1e3, "ms"),
+    (1.0, 1.0, "µs"),
+)
+"""The shortest time in µs that is written in a unit, µs of the unit, and its sign: steps are compared in seconds up to ten minutes."""
 DIGITS = 3
 """Significant digits of a time."""
 MOST_DECIMALS = 3
@@ -27,7 +33,7 @@ BAR_WIDTH = 24
 
 
 def duration(time_us: float, *, digits: int = DIGITS) -> str:
-    """Microseconds in the unit that reads best: 153 µs, 12.4 ms, 1.70 s, 14.0 s, 2.10 h."""
+    """Microseconds in the unit that reads best: 153 µs, 12.4 ms, 1.70 s, 14.0 s, 12.5 min, 2.10 h."""
     size, unit = _unit(time_us)
     return f"{significant(time_us / size, digits)} {unit}"
 
@@ -43,7 +49,8 @@ def durations(low_us: float, high_us: float) -> str:
 
 
 def _unit(time_us: float) -> tuple[float, str]:
-    return next((each for each in UNITS if abs(time_us) >= ROUNDED_UP * each[0]), UNITS[-1])
+    found = next((each for each in UNITS if abs(time_us) >= ROUNDED_UP * each[0]), UNITS[-1])
+    return found[1], found[2]
 
 
 def significant(value: float, digits: int = DIGITS, *, most_decimals: int = MOST_DECIMALS) -> str:
@@ -74,6 +81,11 @@ def percent(share: float) -> str:
     return with_minus(f"{round(share, 3) + 0.0:,.1%}")
 
 
+def whole_percent(share: float) -> str:
+    """Percent without decimals, for chances, widths and shares whose tenths mean nothing: 87%."""
+    return with_minus(f"{round(share, 2) + 0.0:,.0%}")
+
+
 def signed_percent(share: float, *, decimals: int = 1) -> str:
     """A difference as a share of what it is a difference from: +3.1%, −12.0%; 0.0% where it rounds to nothing."""
     rounded = round(share, decimals + 2) + 0.0
@@ -92,15 +104,43 @@ def with_minus(text: str) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """GiB with two decimals, or MiB below a tenth of a GiB."""
+    """GiB with two decimals; MiB below a tenth of a GiB, KiB below a tenth of a MiB, bytes below a tenth of a KiB."""
     if abs(size_bytes) >= GIB / 10:
         return f"{gib(size_bytes)} GiB"
-    return f"{_fixed(size_bytes / MIB, 1)} MiB"
+    if not size_bytes or abs(size_bytes) >= MIB / 10:
+        return f"{_fixed(size_bytes / MIB, 1)} MiB"
+    return f"{_fixed(size_bytes / KIB, 1)} KiB" if abs(size_bytes) >= KIB / 10 else f"{count(size_bytes)} B"
 
 
 def gib(size_bytes: float) -> str:
     """GiB with two decimals, for columns whose heading names the unit."""
     return with_minus(f"{round(size_bytes / GIB, 2) + 0.0:,.2f}")
+
+
+def count(value: float) -> str:
+    """A whole number, rounded where it is none: 8,192."""
+    return _fixed(value, 0)
+
+
+def multiple(ratio: float) -> str:
+    """How often one figure holds another: 1.90 ×, 12.3 ×."""
+    return f"{significant(ratio)} ×"
+
+
+STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def quantity(value: float) -> str:
+    """A count of four digits with a prefix: 8.030G."""
+    for least, prefix in STEPS:
+        if abs(value) >= least:
+            return f"{significant(value / least, 4)}{prefix}"
+    return significant(value, 4)
+
+
+def seconds(time_s: float) -> str:
+    """Seconds as `duration` writes them."""
+    return duration(time_s * SECOND_US)
 
 
 def plain(value: float) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
+from sampling.number_text import count
+
 Progress = Callable[[int, int, str], None]
 """Called with how many items are done, of how many, and the name of the latest one ('' if it has none)."""
 LINE_EVERY_S = 15.0
@@ -21,8 +23,10 @@ def progress_display(label: str, budget_s: float | None = None) -> Iterator[Prog
     def time_left(done: int, total: int) -> str:
         elapsed_s = time.monotonic() - start
         if budget_s is not None:
-            return f"{budget_s - elapsed_s:.0f} s left at most" if elapsed_s < budget_s else "its time is over, ending"
-        return f"{elapsed_s / done * (total - done):.0f} s left" if done else ""
+            return (
+                f"{count(budget_s - elapsed_s)} s left at most" if elapsed_s < budget_s else "its time is over, ending"
+            )
+        return f"{count(elapsed_s / done * (total - done))} s left" if done else ""
 
     if not sys.stderr.isatty() or find_spec("rich") is None:
         yield _lines(label, time_left)

@@ -14,6 +14,7 @@ from predict.cli.options import add_data, add_json, print_answer
 from predict.reports.text import escape, first_that_fits, stacked
 from sampling.errors import SamplesError
 from sampling.files.faults import counted
+from sampling.number_text import whole_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -81,7 +82,7 @@ def _cells(found: Checkup, each: Profile) -> dict[str, str]:
     here = each.name + (" (answers runs here)" if each.name == found.runs_here_use else "")
     on_this = " (this CPU)" if each.device == found.cpu else ""
     counts = ("not counted" if count is None else f"{count:,}" for count in (each.rows, each.set_aside))
-    pace = "not read" if each.pace_half_width is None else f"±{math.expm1(each.pace_half_width):.0%}"
+    pace = "not read" if each.pace_half_width is None else f"±{whole_percent(math.expm1(each.pace_half_width))}"
     cells = (here, each.kind, f"{each.device}{on_this}", *counts, each.sampled or "no", each.fitted or "no", pace)
     return dict(zip(HEADINGS, cells, strict=True))
 

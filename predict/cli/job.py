@@ -31,6 +31,7 @@ from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError, naming
 from sampling.files.faults import counted
 from sampling.files.schema import keys_of
+from sampling.number_text import plain
 
 EXAMPLES = """\
 examples:
@@ -125,7 +126,7 @@ def _require_offers(options: argparse.Namespace) -> None:
         return
     refuse(given(options, "price", "phases"), "cannot be combined with --offers; omit it")
     if options.deadline is not None and not 0 < options.deadline < math.inf:
-        raise UserError(f"--deadline: {options.deadline:g} is not a number of days; give one above 0")
+        raise UserError(f"--deadline: {plain(options.deadline)} is not a number of days; give one above 0")
 
 
 def _answer_offers(options: argparse.Namespace, settings: JobSettings) -> None:

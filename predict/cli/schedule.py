@@ -36,6 +36,7 @@ from predict.schedules.engine.costs import LONGEST
 from predict.schedules.order_files import FORMATS, write_order
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
+from sampling.number_text import plain
 
 COUNTS = ("pp", "vpp", "microbatches")
 TIMES = ("forward", "backward_input", "backward_weight", "p2p", "overlap_gain")
@@ -201,7 +202,7 @@ def _require_times(options: argparse.Namespace) -> None:
 def _require_within(name: str, value: float | None) -> None:
     kind, most = ("share", 1.0) if name == "overlap_gain" else ("time", LONGEST)
     if value is not None and not 0 <= value <= most:
-        raise UserError(f"{flag(name)}: {value} is not a {kind}; give a number from 0 to {most:g}")
+        raise UserError(f"{flag(name)}: {value} is not a {kind}; give a number from 0 to {plain(most)}")
 
 
 def _check_files(options: argparse.Namespace) -> None:

@@ -42,7 +42,7 @@ from predict.plan_search.sweep import opened_space, require_objective
 from predict.plan_search.whole_search import Listener
 from sampling.errors import Checks, UserError
 from sampling.files.faults import counted
-from sampling.number_text import duration
+from sampling.number_text import count, duration
 from sampling.progress import Progress, progress_display
 
 OF_TRAINING_PLANS = (
@@ -346,4 +346,4 @@ def _best_in_words(found: Found) -> str:
     best = found.best[0]
     rate = found.priced / found.seconds if found.seconds else 0.0
     settings = found.surveys[best.survey].space.settings(best.outcome.number)
-    return f"{rate:.0f} plans/s, best so far {duration(best.outcome.step_us)}: {in_words(settings)}"
+    return f"{count(rate)} plans/s, best so far {duration(best.outcome.step_us)}: {in_words(settings)}"

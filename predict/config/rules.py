@@ -26,6 +26,7 @@ from sampling.errors import ConfigError
 from sampling.files.faults import Fault, divisors, near_multiples, shown
 from sampling.hardware.cluster import hardware_facts
 from sampling.hardware.hardware_file import ELEMENT_BYTES, PEAK_OF, Hardware
+from sampling.number_text import plain
 
 # Rules across keys, and the check of all of them.
 #
@@ -253,14 +254,14 @@ def gradients_that_leave_are_sharded(gradients_on_host: bool, zero: int) -> Prob
 @rule("offload.optimizer_share")
 def hosts_run_no_muon(optimizer_share: float, optimizer: str) -> Problems:
     if optimizer_share and optimizer == "muon":
-        yield f"{optimizer_share:g} with execution.optimizer muon, whose update no host runs; set it to 0, or that to adamw"
+        yield f"{plain(optimizer_share)} with execution.optimizer muon, whose update no host runs; set it to 0, or that to adamw"
 
 
 @rule("offload.activation_share")
 def whole_blocks_stay(activation_share: float, recompute_method: str) -> Problems:
     if activation_share and recompute_method == "block":
         yield (
-            f"{activation_share:g} with plan.recompute_method block, whose layers keep unlike things; set it to 0, or "
+            f"{plain(activation_share)} with plan.recompute_method block, whose layers keep unlike things; set it to 0, or "
             "plan.recompute_method to uniform"
         )
 
@@ -269,7 +270,7 @@ def whole_blocks_stay(activation_share: float, recompute_method: str) -> Problem
 def tensors_of_graphs_stay(activation_share: float, cuda_graphs: str) -> Problems:
     if activation_share and cuda_graphs == "layers":
         yield (
-            f"{activation_share:g} with execution.cuda_graphs layers, whose tensors stay where the graphs were captured; "
+            f"{plain(activation_share)} with execution.cuda_graphs layers, whose tensors stay where the graphs were captured; "
             "set it to 0, or execution.cuda_graphs to none"
         )
 
@@ -277,7 +278,7 @@ def tensors_of_graphs_stay(activation_share: float, cuda_graphs: str) -> Problem
 @rule("offload.optimizer_share")
 def nothing_is_offloaded(optimizer_share: float, activation_share: float, framework: str) -> Problems:
     yield from _refused(
-        framework, bool(optimizer_share or activation_share), f"{optimizer_share:g} asks for offloading"
+        framework, bool(optimizer_share or activation_share), f"{plain(optimizer_share)} asks for offloading"
     )
 
 

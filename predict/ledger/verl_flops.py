@@ -23,6 +23,7 @@ from predict.ledger.conventions import ConfigKeys, require_batch, require_length
 from sampling.errors import UserError
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.hardware.cluster import Gpu
+from sampling.number_text import plain
 
 Lengths = Sequence[int]
 
@@ -293,6 +294,6 @@ def verl_peak_flops_per_us(gpu: Gpu) -> float:
     own_tflops = gpu.peak_tflops.get("bf16", TFLOPS[part])
     if gpu.kind != "cpu" and abs(TFLOPS[part] - own_tflops) > MOST_OFF * own_tflops:
         raise UserError(
-            f"cluster.hardware: verl takes {gpu.name} for {part} of {TFLOPS[part]:g} TFLOP/s in bf16; its own peak is {own_tflops:g}"
+            f"cluster.hardware: verl takes {gpu.name} for {part} of {plain(TFLOPS[part])} TFLOP/s in bf16; its own peak is {plain(own_tflops)}"
         )
     return TFLOPS[part] * 1e6

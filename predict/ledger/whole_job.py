@@ -24,6 +24,7 @@ from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun, one_replica
 from predict.step.prediction import Prediction
 from sampling.errors import Checks, UserError
+from sampling.number_text import count, plain
 from sampling.units import GB
 
 DRAWS, SEED = 10_001, 0
@@ -157,7 +158,7 @@ def _require_phases(run: TrainingRun, tokens: float, phases: Sequence[Phase]) ->
         )
     if (in_phases := sum(one.tokens for one in phases)) >= tokens:
         raise UserError(
-            f"phase: the phases have {in_phases:.4g} tokens, which leave none of the job's {tokens:.4g} to the config itself; give fewer"
+            f"phase: the phases have {plain(in_phases)} tokens, which leave none of the job's {plain(tokens)} to the config itself; give fewer"
         )
 
 
@@ -172,18 +173,18 @@ def _require_progress(run: TrainingRun, times: JobTimes, given: JobSettings) -> 
     attempt = float(times.attempt(times.rates).max())
     if rate * max(times.recover, 0.0 if given.save_min else attempt) > MOST_FAILURES_AN_INTERVAL:
         raise UserError(
-            f"gpu_hours_a_failure: a failure every {MINUTES / rate:.3g} minutes{spread}, where noticing one, restarting and loading take "
-            f"{times.recover * MINUTES:.3g}, so that such a job never ends; {fix}, or recover faster (detect_min, restart_min, storage_gb_per_s)"
+            f"gpu_hours_a_failure: a failure every {plain(MINUTES / rate)} minutes{spread}, where noticing one, restarting and loading take "
+            f"{plain(times.recover * MINUTES)}, so that such a job never ends; {fix}, or recover faster (detect_min, restart_min, storage_gb_per_s)"
         )
     if rate * attempt > MOST_FAILURES_AN_INTERVAL:
         raise UserError(
-            f"save_min: {(attempt - times.save) * MINUTES:,.4g} minutes of steps{short} and {times.save * MINUTES:.3g} to save them are "
-            f"{rate * attempt:.0f} times the {MINUTES / rate:.3g} minutes between failures{spread}, so that hardly any save comes through; "
+            f"save_min: {plain((attempt - times.save) * MINUTES)} minutes of steps{short} and {plain(times.save * MINUTES)} to save them are "
+            f"{count(rate * attempt)} times the {plain(MINUTES / rate)} minutes between failures{spread}, so that hardly any save comes through; "
             "save more often, or faster"
         )
     if given.save_min and (writing := max(times.save, _write_hours(run, given))) > times.between:
         raise UserError(
-            f"save_min: a save takes {writing * MINUTES:.3g} minutes, longer than the {times.between * MINUTES:.3g} minutes of steps "
+            f"save_min: a save takes {plain(writing * MINUTES)} minutes, longer than the {plain(times.between * MINUTES)} minutes of steps "
             "between saves; save less often, or to faster storage (storage_gb_per_s)"
         )
 

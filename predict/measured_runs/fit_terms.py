@@ -33,7 +33,7 @@ from predict.step.composition_error import elasticities, machine_error, own_devi
 from regressors.features.arrays import Floats
 from sampling.errors import UserError
 from sampling.files.faults import counted
-from sampling.number_text import duration
+from sampling.number_text import duration, signed_percent
 
 MOST_ROUNDS = 8
 CLOSE = 0.005
@@ -402,7 +402,7 @@ def _contradictions(measured: Sequence[MeasuredRun], found: Fit) -> Iterator[str
     off = 100 * math.expm1(found.left_out[worst])
     named = " and ".join(one.name for one in measured) if len(measured) == 2 else measured[worst].name
     yield (
-        f"{named}: measured {off:+.0f} % from what the other runs make of it, more than the noise of runs; measure again, or "
+        f"{named}: measured {signed_percent(off / 100, decimals=0)} from what the other runs make of it, more than the noise of runs; measure again, or "
         "leave it out"
     )
 

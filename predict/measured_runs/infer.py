@@ -26,6 +26,7 @@ from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import counted
 from sampling.hardware.cluster import hardware_named
 from sampling.importers.torch_trace.events import Trace, load_trace
+from sampling.number_text import whole_percent
 
 Measured = RunLog | ServedLog | tuple[TraceSummary, ...] | None
 
@@ -266,7 +267,7 @@ def _of_shapes(traces: Sequence[Trace], seen: SeenModel, summaries: tuple[TraceS
 
 def _bound_by_launches(rank: TraceSummary) -> str:
     return (
-        f"execution: rank {rank.rank} is bound by launches: its device is busy for {rank.busy_share:.0%} of the span and mostly waits for the "
+        f"execution: rank {rank.rank} is bound by launches: its device is busy for {whole_percent(rank.busy_share)} of the span and mostly waits for the "
         "host, which a prediction of kernels alone does not have"
     )
 
@@ -290,7 +291,7 @@ def _narrow_products(traces: Iterable[Trace], key: str) -> Iterator[str]:
     whole_us = sum(times_us.values())
     for bits in NARROW:
         if times_us.get(bits, 0.0) > WORTH_SAYING * whole_us:
-            yield f"{key}: kernels of {times_us[bits] / whole_us:.0%} of the products' time are of {bits} by their names"
+            yield f"{key}: kernels of {whole_percent(times_us[bits] / whole_us)} of the products' time are of {bits} by their names"
 
 
 def _tps(plan: SeenPlan) -> list[int]:

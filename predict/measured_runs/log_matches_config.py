@@ -10,6 +10,7 @@ from predict.measured_runs.steady_state import SteadyStep
 from predict.run.model_flops import attention_flops_per_token, model_flops_per_step
 from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError
+from sampling.number_text import plain, quantity, whole_percent
 
 SLACK = 1.1
 """Factor on either side within which a log's own figures agree: rates are means over some steps, and are rounded."""
@@ -34,7 +35,7 @@ def not_steady(log: SteadyStep) -> Iterator[str]:
         )
     if log.pace > WARMING_UP:
         yield (
-            f"its last {log.lines} steps still get faster, by {1 - 1 / log.pace:.0%} from the earlier to the later half: warm-up; give a "
+            f"its last {log.lines} steps still get faster, by {whole_percent(1 - 1 / log.pace)} from the earlier to the later half: warm-up; give a "
             "longer log"
         )
 
@@ -68,7 +69,7 @@ def _of_rates(log: SteadyStep, run: TrainingRun) -> Iterator[str]:
         stated = rate * gpus * log.step_us / 1e6
         if not 1 / SLACK < stated / own < SLACK:
             yield (
-                f"its rate and its step time make {stated:,.4g} {what} per step, the config {own:,}{_unit(stated / own)}; give the config of that "
+                f"its rate and its step time make {plain(stated)} {what} per step, the config {own:,}{_unit(stated / own)}; give the config of that "
                 "run, with its batch, sequence length and GPUs"
             )
 
@@ -81,7 +82,7 @@ def _of_flops(log: SteadyStep, run: TrainingRun) -> Iterator[str]:
     if not low / SLACK < stated < high * SLACK:
         near = low if stated < low else high
         yield (
-            f"its TFLOP/s and its step time make {stated:.3g} FLOPs per step, the config's model {low:.3g} to {high:.3g} by the usual "
+            f"its TFLOP/s and its step time make {quantity(stated)}FLOPs per step, the config's model {quantity(low)} to {quantity(high)} by the usual "
             f"conventions{_unit(stated / near)}; give the config of that run, with its model and GPUs"
         )
 

@@ -25,7 +25,7 @@ from predict.run.training_run import TrainingRun
 from sampling.errors import UNREADABLE, UserError
 from sampling.files.documents import read_json
 from sampling.files.faults import counted
-from sampling.number_text import duration
+from sampling.number_text import count, duration, whole_percent
 
 HOW = (
     "give a number with its unit, such as 412ms or 3.2s, the log of a training framework, or a file that `predict measure CONFIG --json` "
@@ -92,7 +92,7 @@ def noise_warning(step: MeasuredStep) -> str:
     """The sentence on a noisy step; empty for a quiet one."""
     if not step.noisy:
         return ""
-    return f"{step.source}: noisy: its steps leave the time uncertain by {step.noise:.0%} (standard deviation); measure it again on a quiet machine"
+    return f"{step.source}: noisy: its steps leave the time uncertain by {whole_percent(step.noise)} (standard deviation); measure it again on a quiet machine"
 
 
 def _of_text(text: str) -> MeasuredStep:
@@ -155,7 +155,7 @@ def _of_another_run(content: Mapping[str, Any], median_us: float, run: TrainingR
     tokens = run.batch.global_ * run.batch.seq_len
     stated = rate * median_us / 1e6 if isinstance(rate, int | float) else tokens
     if not 1 / SLACK < stated / tokens < SLACK:
-        yield f"its steps have {stated:,.0f} tokens, the config's {tokens:,}; give the config of that run"
+        yield f"its steps have {count(stated)} tokens, the config's {tokens:,}; give the config of that run"
     own = settings_of(run)
     for key, value in settings.items() if isinstance(settings, dict) else ():
         if key in own and str(value) != own[key]:

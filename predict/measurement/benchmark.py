@@ -31,6 +31,7 @@ from sampling.files.disk import scratch_folder
 from sampling.files.schema import build
 from sampling.hardware.cluster import DTYPE_BYTES, hardware_facts
 from sampling.hardware.this_device import detect_hardware, identify, most_ranks, provenance
+from sampling.number_text import plain, significant, size
 from sampling.ranks.job import Job, take_messages
 from sampling.ranks.launch import launch
 from sampling.store.journal import read_journal
@@ -151,8 +152,8 @@ def _require_room(reduced: TrainingRun) -> None:
     room = _available_bytes() / ranks if gpu.kind == "cpu" else gpu.memory_gib * GIB
     if needed > room:
         raise UserError(
-            f"model: weights, gradients and optimizer of the reduced run take {needed / GIB:.1f} GiB on each of {ranks} "
-            f"ranks, which have {room / GIB:.1f} GiB; give more --benchmark-gpus, or estimate without a benchmark"
+            f"model: weights, gradients and optimizer of the reduced run take {size(needed)} on each of {ranks} "
+            f"ranks, which have {size(room)}; give more --benchmark-gpus, or estimate without a benchmark"
         )
 
 
@@ -262,7 +263,7 @@ def _times_us(
                     messages.append(f"{unit} {sample.phase}: {sample.quarantine}")
     lacking = [unit for unit, phases in found.items() if not {"forward", "backward"} <= phases.keys()]
     if lacking:
-        why = "; ".join(messages) or f"not reached within {BUDGET_S:g} s"
+        why = "; ".join(messages) or f"not reached within {plain(BUDGET_S)} s"
         raise SamplesError(
             f"{', '.join(lacking)}: forward and backward could not be timed here ({why}); benchmark on more GPUs"
         )
@@ -275,7 +276,7 @@ def summary(benchmark: Benchmark) -> str:
     lines = [f"{benchmark.run}: {degrees} on {benchmark.world_size} × {benchmark.device.name}"]
     for unit, phases in benchmark.times_us.items():
         lines += [
-            f"  {unit:<16}{phase:<22}{timed.median:>12,.1f} µs   {timed.low:,.1f} to {timed.high:,.1f}"
+            f"  {unit:<16}{phase:<22}{significant(timed.median):>12} µs   {significant(timed.low)} to {significant(timed.high)}"
             for phase, timed in phases.items()
         ]
     return "\n".join(lines)

@@ -21,7 +21,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import SamplesError, UserError
 from sampling.files.places import fitting_command, sampling_command
-from sampling.number_text import signed_percent
+from sampling.number_text import multiple, signed_percent, significant
 from sampling.store.pace import References, Resource
 
 LEAST_DISTURBANCE = 1.02
@@ -45,8 +45,8 @@ class Pace:
 
     def __str__(self) -> str:
         disturbed = self.disturbance > LEAST_DISTURBANCE
-        others = f"; other work makes a step {self.disturbance:.2f} × as long" if disturbed else ""
-        return f"this machine now runs at {self.of_step:.2f} of the pace of its rows ({paces_text(self.by_resource)}){others}"
+        others = f"; other work makes a step {multiple(self.disturbance)} as long" if disturbed else ""
+        return f"this machine now runs at {significant(self.of_step)} of the pace of its rows ({paces_text(self.by_resource)}){others}"
 
     def parts_of(self, error: float) -> str:
         """The error of a prediction at the pace of the rows, parted into pace, other work and models."""

@@ -23,6 +23,7 @@ from sampling.errors import UserError
 from sampling.extras import require_library
 from sampling.hardware.cluster import hardware_facts
 from sampling.hardware.this_device import detect_hardware, entry_of
+from sampling.number_text import plain
 
 # Which runs can be measured on one GPU, and why the others cannot.
 
@@ -276,9 +277,9 @@ def _rl_section_faults(rl: RlRun) -> Iterator[str]:
     if section.offload:
         yield f"rl.offload: {', '.join(section.offload)}; a CPU has nowhere to move it, omit it"
     if section.reward.latency_s:
-        yield f"rl.reward.latency_s: {section.reward.latency_s:g}; the step scores by a rule of its own, omit it"
+        yield f"rl.reward.latency_s: {plain(section.reward.latency_s)}; the step scores by a rule of its own, omit it"
     if section.rollout.kept_share != 1:
-        yield f"rl.rollout.kept_share: {section.rollout.kept_share:g}; every group is kept, omit it"
+        yield f"rl.rollout.kept_share: {plain(section.rollout.kept_share)}; every group is kept, omit it"
     of_step = section.samples // (section.optimizer_steps // section.epochs)
     for name, micro, rows in (
         ("rl.micro", section.micro, of_step),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sampling.hardware.readings import OTHERS_LIMIT, PROC_STAT, busy_seconds
+from sampling.number_text import whole_percent
 
 TICKS_PER_WINDOW = 30
 """/proc/stat counts each core in whole ticks; over a span of 30 of them the rounding is 0.03 of it."""
@@ -150,7 +151,7 @@ def noise_note(noise: str, of: str = "") -> str:
     if noise == OTHERS:
         return f"NOISY: other processes disturbed most steps{of}; none could be dropped: repeat it on a quiet machine"
     return (
-        f"NOISY: the steps{of} differ widely (standard deviation above {SPREAD_LIMIT:.0%}), though other processes took little: find what "
+        f"NOISY: the steps{of} differ widely (standard deviation above {whole_percent(SPREAD_LIMIT)}), though other processes took little: find what "
         "makes them differ, and repeat it"
     )
 

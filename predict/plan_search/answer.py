@@ -20,6 +20,7 @@ from predict.plan_search.ties import Contender, Ratio, contender, experiment, ra
 from predict.run.model_flops import tokens_per_step
 from predict.step.prediction import Prediction
 from regressors.features.arrays import Floats
+from sampling.number_text import significant
 
 # The front of time, memory and GPUs: plans of which none other is better in one of the three and no worse in the others.
 #
@@ -286,7 +287,9 @@ def answer(
     if len(kept) < len(plans):
         apart = next(plan for plan in plans if plan not in kept)
         found.leave_out(
-            APART, len(plans) - len(kept), f"an overlap of {apart.ratio.overlap:.2f}: {in_words(apart.settings)}"
+            APART,
+            len(plans) - len(kept),
+            f"an overlap of {significant(apart.ratio.overlap)}: {in_words(apart.settings)}",
         )
     tied = [(place, plan.ratio) for place, plan in enumerate(kept, 1) if place > 1 and plan.ratio.tied]
     return Answer(

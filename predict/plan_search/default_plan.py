@@ -22,7 +22,7 @@ from predict.run.training_run import TrainingRun
 from sampling.errors import ConfigError, InfeasibleError, UserError
 from sampling.files.faults import near_multiples, shown
 from sampling.hardware.cluster import hardware_facts
-from sampling.units import GIB
+from sampling.number_text import gib
 
 # A number of GPUs in a word, such as `64xh100`, and the nodes that hold them.
 
@@ -183,7 +183,7 @@ def _first_fitting(
 def _in_words(memory: MemoryEstimate) -> str:
     """`158.7 GiB per GPU by its full estimate, 168.8 with a probability of 95 %, of 79.6`."""
     sizes = (memory.point_bytes, memory.upper_bytes, memory.capacity_bytes)
-    peak, upper, capacity = (f"{size / GIB:,.1f}" for size in sizes)
+    peak, upper, capacity = (gib(size) for size in sizes)
     return f"{peak} GiB per GPU by its full estimate, {upper} with a probability of 95 %, of {capacity}"
 
 

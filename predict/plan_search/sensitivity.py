@@ -23,6 +23,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
 from sampling.errors import ConfigError, InfeasibleError
 from sampling.hardware.cluster import Cluster
+from sampling.number_text import plain, whole_percent
 
 MORE = 0.1
 NUDGE = 1e-9
@@ -166,14 +167,14 @@ def _of_gpu(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
     def with_gpu(**figures: Any) -> Cluster:
         return replace(cluster, gpu=replace(gpu, **figures))
 
-    more = f"+{MORE:.0%}"
+    more = f"+{whole_percent(MORE)}"
     for dtype, tflops in gpu.peak_tflops.items():
         yield f"peak_tflops.{dtype}", more, with_gpu(peak_tflops=_scaled(gpu.peak_tflops, dtype, tflops * (1 + MORE)))
     for name in ("memory_gb_per_s", "cache_mib"):
         yield name, more, with_gpu(**{name: getattr(gpu, name) * (1 + MORE)})
     for work, share in gpu.efficiency.items():
         raised = min(1.0, share * (1 + MORE))
-        said = more if raised < 1 else f"to 1, the most ({share:g} now)"
+        said = more if raised < 1 else f"to 1, the most ({plain(share)} now)"
         yield f"efficiency.{work}", said, with_gpu(efficiency=_scaled(gpu.efficiency, work, raised))
 
 
@@ -182,8 +183,8 @@ def _of_links(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
         link = getattr(cluster, tier)
         faster = replace(link, gb_per_s=link.gb_per_s * (1 + MORE))
         sooner = replace(link, latency_us=link.latency_us * (1 - MORE))
-        yield f"{tier}.gb_per_s", f"+{MORE:.0%}", replace(cluster, **{tier: faster})
-        yield f"{tier}.latency_us", f"−{MORE:.0%}", replace(cluster, **{tier: sooner})
+        yield f"{tier}.gb_per_s", f"+{whole_percent(MORE)}", replace(cluster, **{tier: faster})
+        yield f"{tier}.latency_us", f"−{whole_percent(MORE)}", replace(cluster, **{tier: sooner})
 
 
 def _of_execution(of: Kind[Any, Any], run: Any) -> Iterator[Change]:
@@ -194,10 +195,14 @@ def _of_execution(of: Kind[Any, Any], run: Any) -> Iterator[Change]:
         value = getattr(execution, name)
         if value:
             lowered = replace(execution, **{name: type(value)(value * (1 - MORE))})
-            yield f"execution.{name}", f"−{MORE:.0%}", of.executed(run, lowered)
+            yield f"execution.{name}", f"−{whole_percent(MORE)}", of.executed(run, lowered)
     if execution.gemm_efficiency:
         raised = min(1.0, execution.gemm_efficiency * (1 + MORE))
-        yield "execution.gemm_efficiency", f"+{MORE:.0%}", of.executed(run, replace(execution, gemm_efficiency=raised))
+        yield (
+            "execution.gemm_efficiency",
+            f"+{whole_percent(MORE)}",
+            of.executed(run, replace(execution, gemm_efficiency=raised)),
+        )
 
 
 def switched(of: Kind[Any, Any], run: Any, with_settings: Callable[[Values], Any]) -> Iterator[Change]:

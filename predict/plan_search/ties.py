@@ -22,6 +22,7 @@ from predict.run.training_run import TrainingRun
 from predict.step.composition_error import published_spread
 from predict.step.interval import CallKind, kind_shifts
 from predict.step.prediction import Prediction
+from sampling.number_text import whole_percent
 
 REPEATS = 0.02
 """Half-width in log time by which two measurements of one run on the same nodes differ: 0.1 to 2 % in published repeats."""
@@ -134,6 +135,6 @@ def experiment(nearest: Ratio, place: int) -> str:
         return f"measure plans 1 and {place}, 20 steps each: their uncertainty is spread over many kinds of calls"
     name, phase = nearest.widest
     return (
-        f"sample {name} ({phase}) in the shapes of plans 1 and {place}: its error makes {nearest.share:.0%} of the uncertainty "
+        f"sample {name} ({phase}) in the shapes of plans 1 and {place}: its error makes {whole_percent(nearest.share)} of the uncertainty "
         "between them (`predict calls` lists the shapes)"
     )

@@ -23,7 +23,7 @@ from predict.step.prediction import provenance_of
 from predict.step.scheduling import compare_schedules
 from sampling.errors import Checks, UserError
 from sampling.files.faults import did_you_mean, shown
-from sampling.number_text import duration
+from sampling.number_text import duration, plain
 
 ALL = "all"
 NOT_GIVEN = {"forward": 1.0, "backward_input": 1.0, "backward_weight": 1.0}
@@ -57,7 +57,7 @@ class TimedSchedules:
 
     def show(self, time: float) -> str:
         """A time as it is written: of a run in µs, else in the unit of the times that were given."""
-        return duration(time) if self.run else f"{time:,.6g}"
+        return duration(time) if self.run else plain(time)
 
 
 def schedule(
@@ -135,7 +135,7 @@ def _of_numbers(pp: int, vpp: int, times: Mapping[str, Any]) -> tuple[StageTable
         near = did_you_mean(unknown[0], known) or f"; give {', '.join(known)}"
         raise UserError(f"times: {shown(unknown[0])} is not a time of a chunk{near}")
     table = StageTable(ranks=pp, chunks=vpp, times=ChunkTimes(**times))
-    return table, ", ".join(f"{name.replace('_', ' ')} {time:g}" for name, time in times.items())
+    return table, ", ".join(f"{name.replace('_', ' ')} {plain(time)}" for name, time in times.items())
 
 
 def _of_run(run: TrainingRun, schedules: str | None, memory_limit: int | None, blocking: bool) -> TimedSchedules:

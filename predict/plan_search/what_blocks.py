@@ -12,7 +12,7 @@ from predict.plan_search.pricing import Outcome, outcomes
 from predict.plan_search.search import NOT_RUN, Found, Survey, in_words, survey
 from predict.step.scheduling import Estimate
 from sampling.errors import InfeasibleError, UserError
-from sampling.units import GIB
+from sampling.number_text import gib, plain, size
 
 TRIES = 8
 """Plans with the smallest floors that are estimated under a change."""
@@ -57,7 +57,7 @@ def _nearest(found: Found) -> str:
     if not needs:
         return "the schedule cannot run those that need least memory"
     need, capacity, plan = min(needs)
-    sizes = f"{need / GIB:,.1f} GiB by its full estimate, of the {capacity / GIB:,.1f} allowed"
+    sizes = f"{size(need)} by its full estimate, of the {gib(capacity)} allowed"
     return f"the smallest needs {sizes} ({plan})"
 
 
@@ -67,7 +67,7 @@ def _changes(
     """Changes with which something fits, the smallest first: a larger share of the memory, one key of the plan left open, more
     nodes."""
     if share := _enough_memory(found, max_memory):
-        yield f"raise --max-memory to {share:g}"
+        yield f"raise --max-memory to {plain(share)}"
     question = found.surveys[0].space.question
     given = [path for path in LEFT_OUT if path not in {axis.path for axis in question.axes}]
     nodes = question.base.cluster.nodes

@@ -47,6 +47,7 @@ from sampling.collectives.kinds import Collective
 from sampling.errors import SamplesError
 from sampling.files.disk import state_of
 from sampling.hardware.cluster import Cluster, Gpu, hardware_facts
+from sampling.number_text import whole_percent
 from sampling.store.pace import Resource
 from sampling.store.profiles import MANIFEST, SHIPPED, home_of, profile_in_use
 
@@ -229,7 +230,7 @@ def require_measured(sources: dict[str, float], cluster: Cluster) -> None:
     """Raise SamplesError unless all of the step's work was priced from samples of this profile, and from all of them."""
     guessed = {name: share for name, share in sources.items() if name != "measured" and share > 0}
     if guessed:
-        shares = ", ".join(f"{share:.0%} {name}" for name, share in guessed.items())
+        shares = ", ".join(f"{whole_percent(share)} {name}" for name, share in guessed.items())
         raise SamplesError(
             f"cluster.profile: {cluster.profile!r} does not cover this run ({shares}); {how_to_sample(cluster)}"
         )

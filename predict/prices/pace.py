@@ -14,6 +14,7 @@ from regressors.bank.times import Times
 from regressors.dataset.device_facts import Z_90
 from regressors.dataset.unexplained_pace import Unexplained
 from sampling.hardware.cluster import Cluster
+from sampling.number_text import significant
 from sampling.store.pace import AROUND, References, Resource, Response, pace_of
 
 DISTURBANCE_WIDTH = 0.3
@@ -116,4 +117,4 @@ def _own_pace_facts(prices: Prices, cluster: Cluster) -> Mapping[str, Any]:
 
 def paces_text(paces: Mapping[Resource, float]) -> str:
     """The paces in words: compute 0.83, memory 0.90."""
-    return ", ".join(f"{resource} {pace:.2f}" for resource, pace in paces.items())
+    return ", ".join(f"{resource} {significant(pace)}" for resource, pace in paces.items())

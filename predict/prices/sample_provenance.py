@@ -16,6 +16,7 @@ from sampling.files.faults import did_you_mean
 from sampling.files.places import HAS_MAKEFILE, fitting_command, sampling_command
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.this_device import cpu_name
+from sampling.number_text import whole_percent
 from sampling.store.profiles import (
     IMPORTED,
     OWN,
@@ -87,7 +88,7 @@ def notes_on_better_rows(measured: float, by_shipped: float) -> list[str]:
     if by_shipped < measured + NOTABLE:
         return []
     return [
-        f"the rows of {OWN} measure {measured:.0%} of this run, those of {SHIPPED}, taken on the same CPU, {by_shipped:.0%}: name those "
+        f"the rows of {OWN} measure {whole_percent(measured)} of this run, those of {SHIPPED}, taken on the same CPU, {whole_percent(by_shipped)}: name those "
         f"with --set cluster.profile={SHIPPED}, or sample on ({HOW_TO_SAMPLE})"
     ]
 

@@ -32,6 +32,7 @@ from sampling.call import Call, Counted, Phase
 from sampling.collectives.kinds import Collective
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
+from sampling.number_text import plain
 
 # A price list in which some calls have times restored from a benchmark of whole layers.
 
@@ -296,8 +297,8 @@ class Restoration:
         work_us = timed.median - cost.communication_us
         if work_us <= 0 or cost.work_us <= 0:
             raise SamplesError(
-                f"benchmark: times_us.{unit}.{phase}: {timed.median:.4g} µs were measured, but this cluster's prices put "
-                f"{cost.communication_us:.4g} µs of communication into it, and {cost.work_us:.4g} µs of work; benchmark with "
+                f"benchmark: times_us.{unit}.{phase}: {plain(timed.median)} µs were measured, but this cluster's prices put "
+                f"{plain(cost.communication_us)} µs of communication into it, and {plain(cost.work_us)} µs of work; benchmark with "
                 "--gpus 1, or mend the links in cluster"
             )
         return Scale(

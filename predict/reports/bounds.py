@@ -14,7 +14,7 @@ from predict.bounds.step import StepBounds
 from predict.reports.text import escape, fact, head, run_text, stacked, table
 from predict.serialise import each_picked, picked, versioned
 from sampling.files.faults import counted
-from sampling.number_text import duration, plain
+from sampling.number_text import count, duration, multiple, percent, plain, significant, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,7 +63,7 @@ def _operators(bounds: StepBounds) -> Table:
             "calls": lambda each: plain(each.count),
             "predicted": lambda each: duration(each.predicted_us),
             "bound": lambda each: duration(each.bound_us) if each.bound_us else "–",
-            "÷ bound": lambda each: f"{each.ratio:.2f}" if each.ratio else "–",
+            "÷ bound": lambda each: significant(each.ratio) if each.ratio else "–",
             "above it": lambda each: duration(each.headroom_us) if each.bound_us else "–",
         },
         {"limited by": lambda each: each.bottleneck if each.bound_us else "fits in the cache"},
@@ -106,7 +106,7 @@ def module_text(analysis: Analysis) -> RenderableType:
     macs, documented = counts.total("macs"), analysis.models["documented"]
 
     def moved(elements: float) -> str:
-        return _size(elements * analysis.item_bytes)
+        return size(elements * analysis.item_bytes)
 
     in_all, fused = moved(counts.total("fused")), moved(counts.fused)
     return stacked(
@@ -125,8 +125,8 @@ def module_text(analysis: Analysis) -> RenderableType:
         ),
         fact(
             "intensity",
-            f"unfused {documented.unfused.work.intensity:.3g}, fused {documented.fused.work.intensity:.3g} MACs per byte; products limit "
-            f"from {device.ridge(precision):.0f}",
+            f"unfused {plain(documented.unfused.work.intensity)}, fused {plain(documented.fused.work.intensity)} MACs per byte; products limit "
+            f"from {count(device.ridge(precision))}",
         ),
         "",
         _least_times(analysis),
@@ -134,13 +134,6 @@ def module_text(analysis: Analysis) -> RenderableType:
         *_kernels(analysis),
         "A bound, no prediction: launches, latency and partly filled tiles come on top; the backward is not in it.",
     )
-
-
-def _size(size_bytes: float) -> str:
-    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size_bytes >= limit:
-            return f"{size_bytes / limit:.3g} {unit}"
-    return f"{size_bytes:.0f} B"
 
 
 def _least_times(analysis: Analysis) -> Table:
@@ -164,7 +157,7 @@ def _time(roofline: Roofline) -> str:
 
 def _speedup(models: Models) -> str:
     shortest = models.fused_prefetched.time_us
-    return f"{models.unfused.time_us / shortest:.2f} ×" if shortest else ""
+    return f"{multiple(models.unfused.time_us / shortest)}" if shortest else ""
 
 
 def _kernels(analysis: Analysis) -> list[RenderableType]:
@@ -176,8 +169,8 @@ def _kernels(analysis: Analysis) -> list[RenderableType]:
         {
             "count": lambda row: str(row[2]),
             "time": lambda row: duration(row[2] * row[1].time_us),
-            "share": lambda row: f"{row[2] * row[1].time_us / whole_us:.1%}" if whole_us else "",
-            "MACs per byte": lambda row: f"{row[1].work.intensity:.3g}",
+            "share": lambda row: percent(row[2] * row[1].time_us / whole_us) if whole_us else "",
+            "MACs per byte": lambda row: plain(row[1].work.intensity),
         },
         {"limited by": lambda row: row[1].bottleneck, "where": lambda row: _short(row[0].place)},
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from predict.reports.text import figures_table, stacked
 from predict.run.calibration_terms import NINETY, TERMS, Posterior, bounds, prior_deviations
 from predict.serialise import version_of
-from sampling.number_text import duration
+from sampling.number_text import duration, multiple, percent, significant
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,9 +39,9 @@ def calibration_report(posterior: Posterior) -> RenderableType:
         width, prior = math.exp(NINETY * posterior.widths[name]), math.exp(NINETY * before[name])
         terms.add_row(
             name.replace("_", " "),
-            f"{value:.3f}",
-            f"{max(least, value / width):.2f} to {min(most, value * width):.2f}",
-            f"{max(least, 1 / prior):.2f} to {min(most, prior):.2f}",
+            significant(value),
+            f"{significant(max(least, value / width))} to {significant(min(most, value * width))}",
+            f"{significant(max(least, 1 / prior))} to {significant(min(most, prior))}",
         )
     alone = len(posterior.runs) == 1
     runs = figures_table("steps", ("run",), ("measured", "predicted before", "with the terms", "from the other runs"))
@@ -50,10 +50,12 @@ def calibration_report(posterior: Posterior) -> RenderableType:
         runs.add_row(each.run, duration(each.measured_us), duration(each.before_us), duration(each.after_us), left_out)
     error = posterior.left_out_percent
     last = (
-        _furthest(posterior) if error is None else f"each run predicted from the others: {error:.1f} % off on average"
+        _furthest(posterior)
+        if error is None
+        else f"each run predicted from the others: {percent(error / 100)} off on average"
     )
     if posterior.scatter > 1:
-        last += f"; they scatter {posterior.scatter:.2f} times as much as expected, which widens intervals"
+        last += f"; they scatter {multiple(posterior.scatter)} as much as expected, which widens intervals"
     return stacked(terms, "", runs, last)
 
 
@@ -64,6 +66,6 @@ def _furthest(posterior: Posterior) -> str:
     moved = {name: abs(math.log(values[name])) / width for name, width in widths}
     name = max(moved, key=lambda each: moved[each])
     return (
-        f"for what was known before, one run moves {name.replace('_', ' ')} the most: to {values[name]:.3f}, by {moved[name]:.1f} standard "
+        f"for what was known before, one run moves {name.replace('_', ' ')} the most: to {significant(values[name])}, by {significant(moved[name])} standard "
         "deviations; a second run shows how well the terms carry over"
     )

@@ -24,8 +24,18 @@ from predict.serialise import as_json, each_picked, version_of, versioned
 from predict.serving.questions import ServerAnswer, objectives_text
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted
-from sampling.number_text import duration, durations, gib, plain, signed, signed_percent, significant
-from sampling.units import GIB
+from sampling.number_text import (
+    count,
+    duration,
+    durations,
+    gib,
+    percent,
+    plain,
+    signed,
+    signed_percent,
+    significant,
+    size,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,8 +88,8 @@ def _described(prediction: Prediction) -> str:
     step = prediction.step_time
     return (
         f"{prediction.run.name}: step {duration(step.median_us)} (90 %: {durations(step.low_us, step.high_us)}), "
-        f"{prediction.tokens_per_second:,.0f} tokens/s, {prediction.tokens_per_second_per_gpu:,.0f} per GPU, "
-        f"MFU {prediction.mfu:.1%}, {prediction.memory.verdict}"
+        f"{count(prediction.tokens_per_second)} tokens/s, {count(prediction.tokens_per_second_per_gpu)} per GPU, "
+        f"MFU {percent(prediction.mfu)}, {prediction.memory.verdict}"
     )
 
 
@@ -107,7 +117,7 @@ def _more(speed: float) -> str:
     """`8.3% more`, of tokens per second relative to others."""
     if abs(speed - 1) < LEAST_SHARE:
         return "as many"
-    return f"{abs(speed - 1):.1%} {'more' if speed > 1 else 'fewer'}"
+    return f"{percent(abs(speed - 1))} {'more' if speed > 1 else 'fewer'}"
 
 
 def _step(differences: Sequence[Difference], names: Sequence[str]) -> Table:
@@ -251,7 +261,7 @@ def _with_changes(values: Sequence[float | None], write: Callable[[Any], str]) -
 
 def _figures_of_servers(first: ServerAnswer) -> Iterator[Figure]:
     yield "GPUs", lambda found: found.server.run.server.placement.gpus, str
-    yield "requests at once", lambda found: found.server.at_once, "{:,}".format
+    yield "requests at once", lambda found: found.server.at_once, count
     for figure in ("e2e", "ttft", "tpot"):
         of = attrgetter(f"latency.{figure}")
         yield f"{figure.upper()}, mean", lambda found, of=of: of(found.outcomes[0]).mean_us, duration  # type: ignore[misc]
@@ -289,9 +299,9 @@ def _figures_of_rl_steps(first: RlStep) -> Iterator[Figure]:
     for name in NAMES:
         yield name, lambda step, name=name: (phase := step.phase(name)) and phase.time.median_us, duration  # type: ignore[misc]
     yield "step", lambda step: step.time.median_us, duration
-    yield "tokens/s per GPU", lambda step: step.tokens_per_second_per_gpu, "{:,.0f}".format
+    yield "tokens/s per GPU", lambda step: step.tokens_per_second_per_gpu, count
     yield "GPUs", lambda step: step.rl.gpus, str
-    yield "most memory per GPU", lambda step: step.memory.worst.peak, lambda size: f"{size / GIB:.1f} GiB"
+    yield "most memory per GPU", lambda step: step.memory.worst.peak, size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

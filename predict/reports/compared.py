@@ -48,14 +48,14 @@ def shares(keys: Mapping[str, str], *, whole: float = 1.0) -> Columns[Mapping[st
 
 
 def _share_at(key: str, whole: float) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: share(None if row[key] is None else row[key] / whole, signed="bias" in key)
+    return lambda row: share(
+        None if row[key] is None else row[key] / whole, write=signed_percent if "bias" in key else percent
+    )
 
 
-def share(value: float | None, *, signed: bool = False) -> str:
-    """A share in percent; a dash where there is none."""
-    if value is None:
-        return NOTHING
-    return signed_percent(value) if signed else percent(value)
+def share(value: float | None, *, write: Show = percent) -> str:
+    """A share as `write` shows it; a dash where there is none."""
+    return NOTHING if value is None else write(value)
 
 
 def furthest(rows: Iterable[Row], of: Callable[[Row], Compared]) -> list[Row]:

@@ -14,7 +14,7 @@ from predict.measurement.system_noise import noise_note
 from predict.reports.text import call_text, escape, figures_table, first_lines_of, stacked, with_provenance
 from predict.serialise import version_of
 from sampling.files.faults import counted
-from sampling.number_text import duration, durations, percent, signed_percent
+from sampling.number_text import duration, durations, multiple, percent, signed_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -129,7 +129,7 @@ def _row(term: Term, step_us: float) -> tuple[str, ...]:
 def _calls(calls: tuple[CallTerm, ...]) -> Table:
     table = figures_table("calls that differ most", ("call", "direction"), ("predicted", "measured", "ratio"))
     for each in calls[:CALLS]:
-        ratio = f"{each.measured_us / each.predicted_us:.2f} ×" if each.predicted_us else ""
+        ratio = f"{multiple(each.measured_us / each.predicted_us)}" if each.predicted_us else ""
         table.add_row(
             call_text(each.call), each.direction, duration(each.predicted_us), duration(each.measured_us), ratio
         )

@@ -11,7 +11,7 @@ from predict.measured_runs.records import local_time
 from predict.reports.text import escape, figures_table, stacked
 from predict.serialise import version_of
 from sampling.files.faults import counted
-from sampling.number_text import duration, durations, percent, signed_percent
+from sampling.number_text import duration, durations, percent, signed_percent, significant, whole_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -87,7 +87,7 @@ def _errors(history: History) -> str:
     error, bias, coverage = history.mean_error, history.bias, history.coverage
     if error is None or bias is None or coverage is None:
         return "none counts"
-    errors = f"mean error {percent(error)}, bias {signed_percent(bias)}, intervals cover {coverage:.0%}"
+    errors = f"mean error {percent(error)}, bias {signed_percent(bias)}, intervals cover {whole_percent(coverage)}"
     return f"{errors} (errors are predicted over measured, less 1)"
 
 
@@ -108,21 +108,21 @@ def _drifts(drifts: Sequence[Drift], first_shown: str) -> Iterator[str]:
         faster = "slower" if each.factor > 1 else "faster"
         by = abs(each.factor - 1)
         yield (
-            f"since {each.since[:10]}{earlier} steps are {by:.1%} {faster} than predicted, against the {counted(each.before, 'run')} before "
-            f"({counted(each.after, 'run')} since; chance without a change {max(each.chance, 0.001):.1%})"
+            f"since {each.since[:10]}{earlier} steps are {percent(by)} {faster} than predicted, against the {counted(each.before, 'run')} before "
+            f"({counted(each.after, 'run')} since; chance without a change {percent(max(each.chance, 0.001))})"
         )
         first, *others = each.explained_by or (None,)
         if first:
             as_well = (
-                "; so would " + ", ".join(f"{_term(one.term)} × {one.factor:.2f}" for one in others if one)
+                "; so would " + ", ".join(f"{_term(one.term)} × {significant(one.factor)}" for one in others if one)
                 if others
                 else ""
             )
-            yield f"  {_term(first.term)} × {first.factor:.2f} would explain {first.share:.0%} of it{as_well}"
+            yield f"  {_term(first.term)} × {significant(first.factor)} would explain {whole_percent(first.share)} of it{as_well}"
         else:
             yield "  no term of a calibration explains it within its bounds"
     if not drifts:
-        yield f"no change stands out (at {ALARM:.0%} false alarms)"
+        yield f"no change stands out (at {whole_percent(ALARM)} false alarms)"
 
 
 def _term(name: str) -> str:

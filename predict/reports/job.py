@@ -15,8 +15,8 @@ from predict.reports.money import money_text, power_text, span_text, tokens_text
 from predict.reports.text import escape, fact, first_lines_of, head, run_text, stacked, table
 from predict.serialise import as_json, versioned
 from predict.step.prediction import Prediction
-from sampling.number_text import duration
-from sampling.units import SECOND_US
+from sampling.number_text import count, duration, percent, plain, seconds, significant
+from sampling.units import HOUR_US
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,12 +43,13 @@ def job_text(prediction: Prediction, job: WholeJob, given: JobSettings) -> Rende
         *_energy(prediction, job),
         fact(
             "goodput",
-            f"{job.goodput.median:.1%} ({job.goodput.low:.1%} to {job.goodput.high:.1%}), found from what follows; `predict days` takes it "
+            f"{percent(job.goodput.median)} ({percent(job.goodput.low)} to {percent(job.goodput.high)}), found from what follows; `predict days` takes it "
             "as stated",
         ),
         fact("failures", f"{span_text(job.failures)}, {failing}"),
         fact(
-            "saves", f"{saving}, {given.save}: {job.checkpoint_gb:,.0f} GB hold the steps up for {_seconds(job.save_s)}"
+            "saves",
+            f"{saving}, {given.save}: {count(job.checkpoint_gb)} GB hold the steps up for {seconds(job.save_s)}",
         ),
         fact("best", f"a save every {_hours(job.best_save_min / 60)} (Young's rule: {_hours(job.young_min / 60)})"),
         "  in brackets: 90 % of the draws",
@@ -57,7 +58,7 @@ def job_text(prediction: Prediction, job: WholeJob, given: JobSettings) -> Rende
             "where the time goes, mean of the draws",
             [(name, hours) for name, hours in job.parts_hours.items() if hours],
             {"part": lambda one: one[0]},
-            {"hours": lambda one: f"{one[1]:,.1f}", "share": lambda one: f"{one[1] / total:.1%}"},
+            {"hours": lambda one: significant(one[1]), "share": lambda one: percent(one[1] / total)},
         ),
     ]
     if job.gains:
@@ -65,7 +66,7 @@ def job_text(prediction: Prediction, job: WholeJob, given: JobSettings) -> Rende
             "what would shorten it, expected hours",
             list(job.gains),
             {"measure": lambda one: one.measure},
-            {"hours": lambda one: f"{one.hours:,.1f}", "share": lambda one: f"{one.hours / job.expected_hours:.2%}"},
+            {"hours": lambda one: significant(one.hours), "share": lambda one: percent(one.hours / job.expected_hours)},
         )
         lines += ["", gains]
     return stacked(*lines)
@@ -91,7 +92,7 @@ def _energy(prediction: Prediction, job: WholeJob) -> list[str]:
     lines = [
         fact(
             "energy",
-            f"{span_text(found.total_mwh)} MWh: " + ", ".join(f"{mwh:,.3g} {name}" for name, mwh in parts.items()),
+            f"{span_text(found.total_mwh)} MWh: " + ", ".join(f"{plain(mwh)} {name}" for name, mwh in parts.items()),
         )
     ]
     if found.co2_t:
@@ -100,14 +101,9 @@ def _energy(prediction: Prediction, job: WholeJob) -> list[str]:
 
 
 def _hours(hours: float) -> str:
-    """`29 min`, `3.2 h`."""
     if isinf(hours):
         return "never"
-    return f"{hours:,.3g} h" if hours >= 1 else f"{hours * 60:,.3g} min"
-
-
-def _seconds(seconds: float) -> str:
-    return duration(seconds * SECOND_US)
+    return duration(hours * HOUR_US)
 
 
 def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> RenderableType:
@@ -134,7 +130,7 @@ def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> Ren
 
 
 def _best_offer(first: OfferedJob, deadline_days: float | None) -> str:
-    done = "" if deadline_days is None else f"is done within {deadline_days:g} days"
+    done = "" if deadline_days is None else f"is done within {plain(deadline_days)} days"
     if not first.prediction.feasible:
         return "none fits: take more machines, or machines with more memory, or a plan that shards more"
     if not first.in_time:

@@ -12,6 +12,7 @@ from predict.validation.compared import scores
 from predict.validation.few_shot import FewShot
 from predict.validation.left_out import JudgedConstant
 from predict.validation.widths import LearntPlanSetting, LearntWidths
+from sampling.number_text import plain, significant, whole_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,9 +25,9 @@ def widths_text(learnt: LearntWidths) -> RenderableType:
             learnt.widths,
             {"unknown": lambda one: one.unknown},
             {
-                "learnt": lambda one: f"{one.width:.3f}",
-                "least": lambda one: f"{one.low:.3f}",
-                "greatest": lambda one: f"{one.high:.3f}",
+                "learnt": lambda one: significant(one.width),
+                "least": lambda one: significant(one.low),
+                "greatest": lambda one: significant(one.high),
             },
         ),
         "",
@@ -36,8 +37,8 @@ def widths_text(learnt: LearntWidths) -> RenderableType:
             {"class": lambda one: one.judged_as},
             {
                 "rows": lambda one: str(one.configurations),
-                "in 90 % interval": lambda one: f"{one.coverage:.0%}",
-                "log half-width": lambda one: f"{one.log_half_width:.2f}",
+                "in 90 % interval": lambda one: share(one.coverage, write=whole_percent),
+                "log half-width": lambda one: share(one.log_half_width, write=significant),
             },
         ),
     )
@@ -51,13 +52,13 @@ def plan_setting_text(learnt: LearntPlanSetting) -> RenderableType:
             {"source": lambda one: one.source},
             {
                 "pairs": lambda one: f"{one.pairs:,}",
-                "needed": lambda one: f"{one.width:.3f}",
-                "by the others": lambda one: f"{one.by_others:.3f}",
-                "then in 90 % interval": lambda one: f"{one.coverage_by_others:.0%}",
+                "needed": lambda one: significant(one.width),
+                "by the others": lambda one: significant(one.by_others),
+                "then in 90 % interval": lambda one: whole_percent(one.coverage_by_others),
             },
         ),
         "",
-        f"learnt: {learnt.width:.3f}, the median over the sources, which need {learnt.low:.3f} to {learnt.high:.3f}",
+        f"learnt: {significant(learnt.width)}, the median over the sources, which need {significant(learnt.low)} to {significant(learnt.high)}",
     )
 
 
@@ -68,11 +69,11 @@ def left_out_text(found: Sequence[JudgedConstant]) -> RenderableType:
             found,
             {"constant": lambda one: one.name},
             {
-                "stated": lambda one: f"{one.stated:.4g}",
-                "bounds": lambda one: f"{one.low:.4g} to {one.high:.4g}",
-                "learnt": lambda one: f"{one.learnt:.4g}",
+                "stated": lambda one: plain(one.stated),
+                "bounds": lambda one: f"{plain(one.low)} to {plain(one.high)}",
+                "learnt": lambda one: plain(one.learnt),
                 "one left out": lambda one: (
-                    f"{one.least:.4g} to {one.greatest:.4g}" if one.sources > 1 else "no other source"
+                    f"{plain(one.least)} to {plain(one.greatest)}" if one.sources > 1 else "no other source"
                 ),
                 "rows": lambda one: str(one.configurations),
                 "sources": lambda one: str(one.sources),
@@ -95,8 +96,8 @@ def few_shot_text(judged: Sequence[FewShot], count: int) -> RenderableType:
                 "others": lambda each: str(each[1].rows),
                 "error before": lambda each: share(each[1].mean),
                 "error after": lambda each: share(each[2].mean),
-                "inside before": lambda each: f"{each[1].coverage:.0%}",
-                "inside after": lambda each: f"{each[2].coverage:.0%}",
+                "inside before": lambda each: share(each[1].coverage, write=whole_percent),
+                "inside after": lambda each: share(each[2].coverage, write=whole_percent),
             },
         ),
         *(escape(f"{one.source} refused: {one.refused}") for one in judged if one.refused),

@@ -19,8 +19,7 @@ from predict.reports.text import account_table, escape, fact, first_lines_of, he
 from predict.serialise import as_json, each_picked, picked, versioned
 from predict.workload.layer import ACCUMULATION, FUSED_SHARE
 from sampling.files.faults import counted
-from sampling.number_text import duration, gib, percent, plain, significant
-from sampling.units import GIB
+from sampling.number_text import count, duration, gib, percent, plain, quantity, significant, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +29,6 @@ MOST_MESSAGES = 16
 MOST_OPERATORS = 14
 NOTHING = 1e-9
 """Share of the step below which a sum of floats is nothing."""
-STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 SHOWN_FIELDS = ("m", "n", "k", "batch", "seq_len", "heads", "tokens", "hidden", "width", "groups", "rows", "parameters")
 ENTRY: Mapping[str, tuple[str, ...]] = {
     "parts": ("part", "layer"),
@@ -63,7 +61,7 @@ def ledger_text(ledger: Ledger) -> RenderableType:
         "",
         step_fact(prediction.step_time),
         fact("parameters", f"{parameters['total']}, of which a token meets {parameters['active']}"),
-        fact("tokens", f"{ledger.compute.tokens:,} per step, {prediction.tokens_per_second:,.0f} per second"),
+        fact("tokens", f"{ledger.compute.tokens:,} per step, {count(prediction.tokens_per_second)} per second"),
         "",
         account_table("  the step on the mean pipeline rank", account, step_us),
         "",
@@ -86,21 +84,13 @@ def ledger_text(ledger: Ledger) -> RenderableType:
     )
 
 
-def quantity(value: float) -> str:
-    """A count of four digits with a prefix: 8.030G."""
-    for size, prefix in STEPS:
-        if abs(value) >= size:
-            return f"{significant(value / size, 4)}{prefix}"
-    return significant(value, 4)
-
-
 def _mfu(ledger: Ledger) -> Table:
     return table(
         "  MFU by convention",
         ledger.mfu.items(),
         {"": lambda item: item[0]},
         {
-            "MFU": lambda item: "refused" if item[1].mfu is None else f"{item[1].mfu:.1%}",
+            "MFU": lambda item: "refused" if item[1].mfu is None else percent(item[1].mfu),
             "FLOPs per step": lambda item: "" if item[1].flops is None else quantity(item[1].flops),
             "FLOPs per token": lambda item: (
                 "" if item[1].flops is None else quantity(item[1].flops / ledger.compute.tokens)
@@ -108,7 +98,7 @@ def _mfu(ledger: Ledger) -> Table:
             "peak per GPU": lambda item: (
                 ""
                 if item[1].peak_flops_per_us is None
-                else f"{item[1].peak_flops_per_us / ledger.compute.gpus / 1e6:,.4g} TFLOP/s"
+                else f"{plain(item[1].peak_flops_per_us / ledger.compute.gpus / 1e6)} TFLOP/s"
             ),
         },
     )
@@ -161,11 +151,11 @@ def _operators(book: ComputeBook, step_us: float) -> Table:
             "shape": _shape,
         },
         {
-            "count": lambda each: f"{each.count:,.4g}" if each.call else "",
+            "count": lambda each: plain(each.count) if each.call else "",
             "each": lambda each: duration(each.each_us) if each.call else "",
             "in all": lambda each: duration(each.total_us),
             "of the step": lambda each: percent(each.total_us / step_us),
-            "÷ bound": lambda each: "" if each.over_bound is None else f"{each.over_bound:.2f}",
+            "÷ bound": lambda each: "" if each.over_bound is None else significant(each.over_bound),
         },
     )
 
@@ -178,7 +168,7 @@ def _accumulation(ledger: Ledger) -> list[str]:
         return []
     return [
         f"  {ACCUMULATION}: the weights' products add to the gradients of earlier microbatches themselves; counted is what they take longer, "
-        f"{FUSED_SHARE:g} of the traffic, and all of that of experts"
+        f"{plain(FUSED_SHARE)} of the traffic, and all of that of experts"
     ]
 
 
@@ -191,10 +181,10 @@ def _peak_shares(shares: Sequence[PeakShare]) -> list[RenderableType]:
         shares,
         {"": lambda each: each.heading, "dtype": lambda each: each.dtype},
         {
-            "stated": lambda each: "" if each.stated is None else f"{each.stated:.1%}",
-            "long run": lambda each: f"÷ {each.clocks:g}",
-            "reached": lambda each: f"{each.reached:.1%}",
-            "backward": lambda each: "" if each.backward is None else f"{each.backward:.2f} × forward",
+            "stated": lambda each: "" if each.stated is None else percent(each.stated),
+            "long run": lambda each: f"÷ {plain(each.clocks)}",
+            "reached": lambda each: percent(each.reached),
+            "backward": lambda each: "" if each.backward is None else f"{significant(each.backward)} × forward",
         },
         {"kernel": lambda each: each.kernel},
     )
@@ -230,7 +220,7 @@ def _communication(book: CommunicationBook, step_us: float) -> list[RenderableTy
         },
         {
             "MB": lambda each: plain(each.size_bytes / 1e6),
-            "count": lambda each: f"{each.count:,.4g}",
+            "count": lambda each: plain(each.count),
             "each": lambda each: duration(each.each_us),
             "alone": lambda each: duration(each.total_us),
             "exposed": lambda each: duration(each.exposed_us),
@@ -278,18 +268,18 @@ def _padding(book: ScheduleBook) -> list[str]:
         fact(
             "wasted",
             f"{percent(waste.token_waste)} of the tokens, {percent(waste.attention_waste)} of attention's squares, "
-            f"{duration(waste.wasted_us)} of the step, {waste.wasted_bytes / GIB:.2f} GiB of activations",
+            f"{duration(waste.wasted_us)} of the step, {size(waste.wasted_bytes)} of activations",
         ),
     ]
 
 
 def _calibration(book: CalibrationBook) -> list[RenderableType]:
-    rests = " · ".join(f"{share:.1%} {source}" for source, share in book.shares.items() if share >= 0.0005)
+    rests = " · ".join(f"{percent(share)} {source}" for source, share in book.shares.items() if share >= 0.0005)
     unknown = ((name, math.expm1(width)) for name, width in book.unknowns.items())
     lines: list[RenderableType] = [
         "[bold]  calibration[/]",
         fact("rests on", rests + (f"; samples: {escape(book.samples)}" if book.samples else "")),
-        fact("unknown", " · ".join(f"{escape(name)} ±{share:.1%}" for name, share in unknown if share >= 0.0005)),
+        fact("unknown", " · ".join(f"{escape(name)} ±{percent(share)}" for name, share in unknown if share >= 0.0005)),
     ]
     if not book.constants:
         return [*lines, fact("constants", "none read off published runs")]
@@ -304,7 +294,7 @@ def constants_table(title: str, rows: Iterable[tuple[str, float, float, float, s
         title,
         rows,
         {"": lambda row: row[0]},
-        {"value": lambda row: f"{row[1]:g}", "bounds": lambda row: f"{row[2]:g} to {row[3]:g}"},
+        {"value": lambda row: plain(row[1]), "bounds": lambda row: f"{plain(row[2])} to {plain(row[3])}"},
         {about: lambda row: row[4]},
     )
 

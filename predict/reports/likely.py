@@ -11,7 +11,7 @@ from predict.reports.prediction import in_words, prediction_json, prediction_tex
 from predict.reports.text import fact, figures_table, first_lines_of, head, stacked, step_fact
 from predict.serialise import as_json, picked, versioned
 from sampling.files.faults import counted
-from sampling.number_text import duration, size
+from sampling.number_text import duration, percent, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,7 +37,7 @@ def likely_text(likely: LikelySteps) -> RenderableType:
 
 
 def _width(path: str, width: float) -> str:
-    return f"{path} moves the step by ±{math.expm1(width):.1%}"
+    return f"{path} moves the step by ±{percent(math.expm1(width))}"
 
 
 def _runs(likely: LikelySteps) -> Table:

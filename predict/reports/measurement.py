@@ -13,7 +13,7 @@ from predict.prices.pace import paces_text
 from predict.reports.text import escape, stacked, table
 from predict.serialise import version_of
 from predict.serving.latency import Spread
-from sampling.number_text import duration, durations, size
+from sampling.number_text import count, duration, durations, multiple, seconds, significant, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def measurement_text(measured: Measurement) -> str:
     lines = [
         f"{escape(measured.run)}: {duration(measured.median_us)} per step (median; p10 {duration(measured.p10_us)}, "
-        f"p90 {duration(measured.p90_us)}), {measured.tokens_per_s:,.0f} tokens/s",
+        f"p90 {duration(measured.p90_us)}), {count(measured.tokens_per_s)} tokens/s",
         _on_a_gpu(measured, measured.device) if measured.device else _on_a_cpu(measured),
-        f"  loss {measured.losses[0]:.3f} → {measured.losses[-1]:.3f}; torch {measured.versions['torch']}",
+        f"  loss {significant(measured.losses[0])} → {significant(measured.losses[-1])}; torch {measured.versions['torch']}",
     ]
     if measured.noise:
         lines.append(f"  {noise_note(measured.noise)}")
@@ -41,13 +41,13 @@ def _on_a_cpu(measured: Measurement) -> str:
 def _on_a_gpu(measured: Measurement, device: DeviceRecord) -> str:
     """The device with what it reported, and the kernels that ran; what nothing reported is left out."""
     facts = [
-        f"{device.clock_mhz:.0f} MHz" if device.clock_mhz is not None else "",
-        f"{device.power_w:.0f} W" if device.power_w is not None else "",
+        f"{count(device.clock_mhz)} MHz" if device.clock_mhz is not None else "",
+        f"{count(device.power_w)} W" if device.power_w is not None else "",
         f"{size(device.peak_allocated_bytes)} allocated at most" if device.peak_allocated_bytes else "",
         f"{size(device.peak_reserved_bytes)} reserved" if device.peak_reserved_bytes else "",
         f"attention {device.attention}",
         f"experts {device.expert_products}" if device.expert_products else "",
-        f"busiest expert {device.busiest_expert:.2f} × the mean" if device.busiest_expert is not None else "",
+        f"busiest expert {multiple(device.busiest_expert)} the mean" if device.busiest_expert is not None else "",
     ]
     return f"  {len(measured.step_times_us)} steps on {device.name}: {', '.join(filter(None, facts))}"
 
@@ -66,7 +66,7 @@ def rl_measurement_text(measured: RlMeasurement) -> RenderableType:
                 "p10 to p90": lambda one: durations(one[1].p10_us, one[1].p90_us),
             },
         ),
-        f"mean reward {measured.rewards[0]:.3f} → {measured.rewards[-1]:.3f}; torch {measured.versions['torch']}",
+        f"mean reward {significant(measured.rewards[0])} → {significant(measured.rewards[-1])}; torch {measured.versions['torch']}",
         *([noise_note(measured.noise)] if measured.noise else ()),
     )
 
@@ -78,16 +78,16 @@ def clock_of(measured: RlMeasurement) -> str:
 def served_text(served: ServedLoad) -> str:
     latency = served.latency
     lines = [
-        f"{escape(served.name)}: {served.requests} requests in {served.steps:,} steps, {latency.requests_per_s:.2f} requests/s"
+        f"{escape(served.name)}: {served.requests} requests in {served.steps:,} steps, {significant(latency.requests_per_s)} requests/s"
     ]
     for name, spread in (("E2E", latency.e2e), ("TTFT", latency.ttft), ("TPOT", latency.tpot)):
         percentiles = ", ".join(f"p{place} {duration(time)}" for place, time in spread.percentiles_us.items())
         lines.append(f"  {name:4} {duration(spread.mean_us)} on average; {percentiles}")
     lines.append(
-        f"  {served.preemptions} preemptions; other processes kept the server waiting for {served.waited_s:.1f} s, which no time contains"
+        f"  {served.preemptions} preemptions; other processes kept the server waiting for {seconds(served.waited_s)}, which no time contains"
     )
     if served.accepted_shares:
-        shares = ", ".join(f"{share:.2f}" for share in served.accepted_shares)
+        shares = ", ".join(significant(share) for share in served.accepted_shares)
         lines.append(f"  shares of drafts accepted up to each position: {shares} (speculation.by_position)")
     if served.paces:
         lines.append(f"  this machine now runs at these shares of the pace of its rows: {paces_text(served.paces)}")

@@ -12,7 +12,7 @@ from predict.reports.memory import headlines, misfit
 from predict.reports.text import escape, fact, first_lines_of, head, run_text, stacked
 from predict.serialise import version_of
 from predict.step.prediction import Prediction
-from sampling.number_text import DIGITS, duration, significant
+from sampling.number_text import DIGITS, count, duration, plain, significant, whole_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,12 +43,12 @@ def amount_text(amount: float, currency: str) -> str:
 def tokens_text(tokens: float) -> str:
     """300B, 2T: as --tokens takes them."""
     suffix, size = next((suffix, size) for suffix, size in reversed(list(TIMES.items())) if tokens >= size)
-    return f"{tokens / size:.4g}{suffix}"
+    return f"{plain(tokens / size)}{suffix}"
 
 
 def goodput_text(cost: TrainingCost, source: str) -> str:
     """The share of the time that is kept, and where it is from."""
-    return f"{cost.goodput:.0%} of the time goes into steps that are kept ({source})"
+    return f"{whole_percent(cost.goodput)} of the time goes into steps that are kept ({source})"
 
 
 def _with_currency(figures: str, currency: str) -> str:
@@ -91,7 +91,8 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
 def power_text(prediction: Prediction) -> str:
     """`at 612 of 700 W on average over a step`."""
     gpu, power = prediction.run.cluster.gpu, prediction.power
-    return f"at {power.mean_w:.0f} of {gpu.power_limit_w or gpu.power_w:g} W on average over a step" if power else ""
+    limit_w = gpu.power_limit_w or gpu.power_w
+    return f"at {count(power.mean_w)} of {plain(limit_w)} W on average over a step" if power and limit_w else ""
 
 
 def days_json(prediction: Prediction, cost: TrainingCost) -> dict[str, Any]:

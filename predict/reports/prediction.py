@@ -25,7 +25,7 @@ from predict.run.frameworks import refused_by_runtime
 from predict.serialise import picked, versioned
 from predict.step.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
-from sampling.number_text import Show, duration, percent, significant
+from sampling.number_text import Show, count, duration, percent, significant, whole_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,7 +60,7 @@ def prediction_text(
         fact("throughput", f"{_per_second(rate)} tokens/s   {_per_second(per_gpu)} per GPU"),
         fact(
             "MFU",
-            f"{prediction.mfu:.1%} of the {run.precision} peak, look-ups of embeddings not counted   bubble {percent(prediction.bubble_fraction)} of the schedule",
+            f"{percent(prediction.mfu)} of the {run.precision} peak, look-ups of embeddings not counted   bubble {percent(prediction.bubble_fraction)} of the schedule",
         ),
         fact("rests on", " · ".join(_sources(prediction))),
         fact("memory", summary(prediction.memory)),
@@ -79,17 +79,17 @@ def prediction_text(
 
 def _per_second(rate: float) -> str:
     """A rate of tokens as a whole number, or where that would hide it with two digits."""
-    return f"{rate:,.0f}" if rate >= FEW_TOKENS else significant(rate, 2)
+    return count(rate) if rate >= FEW_TOKENS else significant(rate, 2)
 
 
 def in_words(unknowns: Mapping[str, float]) -> str:
     """The unknowns that widen the interval most, each with the interval that it would leave by itself."""
     wide = [(name, math.expm1(width)) for name, width in unknowns.items()][:MOST_UNKNOWNS]
-    return " · ".join(f"{name} ±{share:.0%}" for name, share in wide if share >= 0.005)
+    return " · ".join(f"{name} ±{whole_percent(share)}" for name, share in wide if share >= 0.005)
 
 
 def _sources(prediction: Prediction) -> Iterator[str]:
-    yield from (f"{share:.0%} {name}" for name, share in prediction.sources.items() if share >= LEAST_SHARE)
+    yield from (f"{whole_percent(share)} {name}" for name, share in prediction.sources.items() if share >= LEAST_SHARE)
     if prediction.run.calibration:
         yield "calibrated"
 
@@ -154,7 +154,7 @@ def side_by_side(benchmark: Prediction, simulate: Prediction) -> Table:
         {
             "benchmark": lambda pair: pair[0][2](pair[0][1]),
             "simulate": lambda pair: pair[1][2](pair[1][1]),
-            "ratio": lambda pair: f"{pair[0][1] / pair[1][1]:.2f}" if pair[1][1] > 0 else "",
+            "ratio": lambda pair: significant(pair[0][1] / pair[1][1]) if pair[1][1] > 0 else "",
         },
     )
 
@@ -166,10 +166,10 @@ def _figures(one: Prediction, headings: Sequence[str]) -> list[tuple[str, float,
         ("step time", step.median_us, duration),
         ("  low (90 %)", step.low_us, duration),
         ("  high", step.high_us, duration),
-        ("tokens/s", one.tokens_per_second, "{:,.0f}".format),
-        ("MFU", one.mfu, "{:.1%}".format),
-        ("bubble", one.bubble_fraction, "{:.1%}".format),
-        *((f"{source} share", share, "{:.0%}".format) for source, share in one.sources.items()),
+        ("tokens/s", one.tokens_per_second, count),
+        ("MFU", one.mfu, percent),
+        ("bubble", one.bubble_fraction, percent),
+        *((f"{source} share", share, whole_percent) for source, share in one.sources.items()),
         *((heading, one.breakdown_us.get(heading, 0.0), duration) for heading in headings),
     ]
 

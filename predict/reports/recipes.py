@@ -11,7 +11,7 @@ from predict.reports.text import Columns, stacked, table
 from predict.validation.compared import Refused
 from predict.validation.recipes import BestPlan, Recipe, RecipeOutcome, exploited, expressed, recipes_summary
 from sampling.files.faults import counted
-from sampling.number_text import duration, percent, signed_percent
+from sampling.number_text import duration, multiple, percent, signed_percent, significant
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,7 +57,7 @@ def _in_words(summary: Mapping[str, Any]) -> str:
 
 
 def _times(gain: float | None) -> str:
-    return NOTHING if gain is None else f"{gain:.3f}×"
+    return NOTHING if gain is None else f"{multiple(gain)}"
 
 
 NAMES: Columns[Recipe] = {
@@ -72,7 +72,9 @@ FIGURES: Columns[Recipe] = {
     "published": lambda one: duration(one.published.median_us),
     "best": lambda one: NOTHING if one.best_us is None else duration(one.best_us),
     "gain": lambda one: _times(one.gain),
-    INTERVAL: lambda one: f"{one.best.ratio.low:.2f} to {one.best.ratio.high:.2f}" if one.best else NOTHING,
+    INTERVAL: lambda one: (
+        f"{significant(one.best.ratio.low)} to {significant(one.best.ratio.high)}" if one.best else NOTHING
+    ),
     "tied": lambda one: NOTHING if one.best is None else "yes" if one.best.ratio.tied else "NO",
 }
 

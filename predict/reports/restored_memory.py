@@ -12,7 +12,7 @@ from predict.reduced_benchmark.restore_memory import RestoredMemory
 from predict.reports.memory import memory_json, memory_text, verdict_text
 from predict.reports.text import stacked
 from predict.serialise import as_json, picked
-from sampling.number_text import gib, size
+from sampling.number_text import gib, plain, significant, size
 from sampling.units import GIB
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def restored_lines(restored: RestoredMemory, capacity_bytes: float) -> list[str]
     return [
         f"from the benchmark: {verdict}",
         f"  {terms}",
-        f"  measured / predicted activations: {restored.terms['activation_correction']:.3f}",
+        f"  measured / predicted activations: {significant(restored.terms['activation_correction'])}",
     ]
 
 
@@ -78,10 +78,10 @@ def primus_lines(memory: PrimusMemory) -> list[str]:
         f"{memory.run}: memory of pipeline rank {memory.pipeline_rank} by the formulas of Primus Projection",
         f"  parameters            {memory.total_parameters:,} in total, {memory.parameters:,} on the rank",
         *_primus_components(memory),
-        f"  weights + gradients + optimizer   {gib(memory.state_bytes)} GiB  ({memory.bytes_per_parameter:g} bytes per parameter)",
+        f"  weights + gradients + optimizer   {gib(memory.state_bytes)} GiB  ({plain(memory.bytes_per_parameter)} bytes per parameter)",
         f"  activations                       {gib(memory.activation_bytes)} GiB  "
-        f"({gib(memory.base_activation_bytes)} GiB × pp {factors.pp} × penalty {factors.interleaved_penalty:g} × "
-        f"ga {factors.ga_saving:g})",
+        f"({gib(memory.base_activation_bytes)} GiB × pp {factors.pp} × penalty {plain(factors.interleaved_penalty)} × "
+        f"ga {plain(factors.ga_saving)})",
         f"  total                             {gib(memory.total_bytes)} GiB",
         "how ours differs:",
         *(f"  {term}: {difference}" for term, difference in memory.differences.items()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from predict.reports.ledger import constants_table, ledger_json, quantity, rows_of_books
+from predict.reports.ledger import constants_table, ledger_json, rows_of_books
 from predict.reports.rl_step import PHASE, rests_on, rl_memory_json, rl_memory_parts, tail_in_words
 from predict.reports.text import (
     account_table,
@@ -25,7 +25,7 @@ from predict.rl.books import WAITING
 from predict.rl.phases import NOTHING_US
 from predict.serialise import as_json, picked, versioned
 from sampling.files.faults import counted
-from sampling.number_text import duration, percent
+from sampling.number_text import count, duration, percent, plain, quantity, significant
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,7 +60,7 @@ def rl_ledger_text(ledger: RlLedger) -> RenderableType:
         step_fact(step.time),
         fact(
             "tokens",
-            f"{step.rl.samples.tokens:,} per step, {step.tokens_per_second_per_gpu:,.0f} per second and GPU",
+            f"{step.rl.samples.tokens:,} per step, {count(step.tokens_per_second_per_gpu)} per second and GPU",
         ),
         "",
         *_accounts(ledger),
@@ -106,7 +106,7 @@ def _mfu(ledger: RlLedger) -> Table:
         if phase.mfu:
             figures = [phase.mfu[name] for name in conventions]
             flops = ["refused" if one.flops is None else quantity(one.flops) for one in figures]
-            mfu = ["" if one.mfu is None else f"{one.mfu:.1%}" for one in figures]
+            mfu = ["" if one.mfu is None else percent(one.mfu) for one in figures]
             made.add_row(phase.name, *(cell for pair in zip(flops, mfu, strict=True) for cell in pair))
     return made
 
@@ -146,7 +146,7 @@ def _schedule(ledger: RlLedger) -> Iterator[str]:
     if len(ledger.accounts_us) > 1:
         yield fact(
             "queue",
-            f"{queue.generating:.1f} steps of samples in the engines, {queue.waiting:.1f} waiting, {queue.staleness:.1f} updates old "
+            f"{significant(queue.generating)} steps of samples in the engines, {significant(queue.waiting)} waiting, {significant(queue.staleness)} updates old "
             "when trained on",
         )
 
@@ -157,7 +157,7 @@ def _calibration(ledger: RlLedger) -> Iterator[RenderableType]:
     if factors := ledger.factors:
         yield fact(
             "factors",
-            f"{factors.rollout:g} on generation, {factors.update:g} on updates, {factors.passes:g} on passes without a backward",
+            f"{plain(factors.rollout)} on generation, {plain(factors.update)} on updates, {plain(factors.passes)} on passes without a backward",
         )
     if ledger.terms:
         rows = ((name, term.value, term.low, term.high, term.meaning) for name, term in ledger.terms.items())

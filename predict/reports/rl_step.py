@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from predict.reports.ledger import quantity
 from predict.reports.memory import COLOURS, headlines, likelihood
 from predict.reports.text import (
     Columns,
@@ -28,8 +27,18 @@ from predict.rl.memory import TERMS
 from predict.rl.rollout import BEFORE_TAIL
 from predict.rl.section import COLOCATED
 from predict.serialise import picked, versioned
-from sampling.number_text import duration, durations, percent, plain, size
-from sampling.units import GIB
+from sampling.number_text import (
+    count,
+    duration,
+    durations,
+    gib,
+    percent,
+    plain,
+    quantity,
+    significant,
+    size,
+    whole_percent,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,7 +76,7 @@ def rl_memory_text(step: RlStep) -> RenderableType:
         fact(
             "rests on",
             f"the trainer: memory profile {actor.memory.memory_profile.name}, counted as for a training run; the engine: "
-            f"{rollout.engine}, which takes {rollout.memory_share:g} of the memory and fills what its weights leave with cache",
+            f"{rollout.engine}, which takes {plain(rollout.memory_share)} of the memory and fills what its weights leave with cache",
         ),
         "",
         *rl_memory_parts(memory),
@@ -89,10 +98,10 @@ def _terms(memory: RlMemory) -> Table:
     made = figures_table("", ("GiB per GPU",), [moment.phase for moment in moments])
     for term in TERMS:
         if any(term in moment.terms for moment in moments):
-            sizes = (f"{moment.terms[term] / GIB:.2f}" if term in moment.terms else "" for moment in moments)
+            sizes = (gib(moment.terms[term]) if term in moment.terms else "" for moment in moments)
             made.add_row(IN_WORDS.get(term, term), *sizes)
-    made.add_row("peak", *(f"{moment.peak / GIB:.2f}" for moment in moments))
-    made.add_row("at most, in 95 % of runs", *(f"{moment.upper / GIB:.2f}" for moment in moments))
+    made.add_row("peak", *(gib(moment.peak) for moment in moments))
+    made.add_row("at most, in 95 % of runs", *(gib(moment.upper) for moment in moments))
     return made
 
 
@@ -102,7 +111,7 @@ def _moved(memory: RlMemory) -> Table:
         memory.moved,
         {"phase": lambda each: each.phase, "state": lambda each: each.state},
         {
-            "GiB": lambda each: f"{each.bytes_moved / GIB:.2f}",
+            "GiB": lambda each: gib(each.bytes_moved),
             "time": lambda each: duration(each.time.median_us),
         },
     )
@@ -114,7 +123,7 @@ def rl_misfit(memory: RlMemory) -> str:
         return ""
     worst = memory.worst
     return (
-        f"{worst.phase} needs {worst.peak / GIB:.1f} GiB per GPU, which has {memory.capacity / GIB:.1f}; "
+        f"{worst.phase} needs {size(worst.peak)} per GPU, which has {gib(memory.capacity)}; "
         "offload state (rl.offload), give the engine less (rl.rollout.memory_share), or shard more"
     )
 
@@ -147,7 +156,7 @@ def headline(step: RlStep) -> str:
     engines = f" + {section.rollout.gpus} for engines" if section.rollout.gpus else ""
     return (
         f"{base.model.name} on {base.cluster.world_size}{engines} {base.cluster.gpu.name}, {section.algorithm}, {section.placement}, "
-        f"{section.prompts:,} prompts × {section.n}, mean response {step.rl.samples.response.mean():,.0f} tokens"
+        f"{section.prompts:,} prompts × {section.n}, mean response {count(step.rl.samples.response.mean())} tokens"
     )
 
 
@@ -165,7 +174,7 @@ def tail_in_words(step: RlStep) -> str:
     share = step.rl.samples.clipped / step.rl.section.samples
     if share >= 1 - BEFORE_TAIL:
         return f"{percent(share)} of the responses are cut at one length, so the engines end about together"
-    return f"the slowest tenth of the responses takes the last {step.rollout.tail_share:.0%} of generation"
+    return f"the slowest tenth of the responses takes the last {whole_percent(step.rollout.tail_share)} of generation"
 
 
 def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
@@ -185,7 +194,7 @@ def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
         ),
         fact(
             "samples",
-            f"{section.prompts:,} prompts × {section.n}, {samples.tokens:,} tokens; mean response {samples.response.mean():,.0f}, "
+            f"{section.prompts:,} prompts × {section.n}, {samples.tokens:,} tokens; mean response {count(samples.response.mean())}, "
             f"longest {samples.response.max():,}{cut_in_words(step)}",
         ),
         fact(
@@ -212,7 +221,7 @@ def rests_on(*steps: RlStep) -> str:
 
 
 def _range(shares: Sequence[float]) -> str:
-    least, most = f"{min(shares):.1%}", f"{max(shares):.1%}"
+    least, most = percent(min(shares)), percent(max(shares))
     return most if least == most else f"{least[:-1]} to {most}"
 
 
@@ -243,17 +252,19 @@ def _phases(step: RlStep) -> Table:
 
 def _mfu(phase: Phase, convention: str) -> str:
     of = phase.mfu.get(convention)
-    return f"{of.mfu:.1%}" if of and of.mfu else ""
+    return percent(of.mfu) if of and of.mfu else ""
 
 
 def _composition(step: RlStep) -> list[str]:
     tail = tail_in_words(step)
-    cache = f"cache {step.rollout.kv_share:.0%} in use at most, {step.rollout.served.preemptions:,} preemptions"
+    cache = (
+        f"cache {whole_percent(step.rollout.kv_share)} in use at most, {step.rollout.served.preemptions:,} preemptions"
+    )
     if step.rl.section.placement == COLOCATED:
         return ["phases in turn add up to the step", f"{tail}; {cache}"]
     waits = f"trainer waits {duration(step.wait_gen_us)}, engines wait {duration(step.idle_gen_us)}"
     queue = step.queue
-    between = f"steps of samples: {queue.generating:.1f} in the engines, {queue.waiting:.1f} waiting; {queue.staleness:.1f} updates old when trained on"
+    between = f"steps of samples: {significant(queue.generating)} in the engines, {significant(queue.waiting)} waiting; {significant(queue.staleness)} updates old when trained on"
     return [f"trainer and engines side by side, and both wait for new weights; {waits}", between, f"{tail}; {cache}"]
 
 
@@ -270,8 +281,8 @@ def _draws(draws: RlDraws) -> list[str]:
 def _memory(step: RlStep) -> str:
     """The fullest moments and whether they fit."""
     memory = step.memory
-    moments = ", ".join(f"{moment.phase} {moment.peak / GIB:.1f}" for moment in memory.moments)
-    return f"{moments} GiB per GPU, of {memory.capacity / GIB:.1f}; the engine takes {step.engine_bytes / GIB:.1f}: {memory.verdict} ({likelihood(memory.fits_probability)})"
+    moments = ", ".join(f"{moment.phase} {gib(moment.peak)}" for moment in memory.moments)
+    return f"{moments} GiB per GPU, of {gib(memory.capacity)}; the engine takes {gib(step.engine_bytes)}: {memory.verdict} ({likelihood(memory.fits_probability)})"
 
 
 PHASE = "time_us=time gpus bound_by parts_us=parts sources mfu"

@@ -16,7 +16,7 @@ from predict.schedules.engine.order import KINDS, MICROBATCH, ActionKind
 from predict.schedules.engine.timing import Timeline
 from predict.serialise import picked, versioned
 from regressors.features.arrays import Floats, Indices
-from sampling.number_text import Show, plain, signed_percent, size
+from sampling.number_text import Show, percent, plain, signed_percent, size, whole_percent
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -271,7 +271,7 @@ def _footnotes(outcomes: Sequence[ScheduleOutcome]) -> list[str]:
         ]
     for outcome in outcomes:
         if outcome.peak_chunks_until_w:
-            share = f"{outcome.released_by_b:.0%}"
+            share = whole_percent(outcome.released_by_b)
             lines += [
                 f"  {outcome.name} counts {share} of an activation as let go at B, as its authors do; held until W, as the others "
                 f"count, its peak is {_range(outcome.peak_chunks_until_w)}",
@@ -296,8 +296,8 @@ def _columns(best: float, show: Show) -> list[_Column]:
         _Column(name="makespan", rank=0, write=lambda outcome, line: show(line.makespan)),
         _Column(name="against best", rank=3, write=behind),
         _Column(name="longest span", rank=4, write=lambda outcome, line: show(float(line.span.max()))),
-        _Column(name="bubble", rank=2, write=lambda outcome, line: f"{line.bubble_fraction:.1%}"),
-        _Column(name="of the span", rank=5, write=lambda outcome, line: f"{line.span_bubble_fraction:.1%}"),
+        _Column(name="bubble", rank=2, write=lambda outcome, line: percent(line.bubble_fraction)),
+        _Column(name="of the span", rank=5, write=lambda outcome, line: percent(line.span_bubble_fraction)),
         _Column(name="peak chunks", rank=1, write=lambda outcome, line: _range(outcome.peak_chunks)),
         _Column(name="peak bytes", rank=2, write=lambda outcome, line: _bytes(outcome.peak_bytes)),
         _Column(name="per device", rank=2, write=lambda outcome, line: _bytes([outcome.device_bytes or 0.0])),

@@ -25,7 +25,7 @@ from predict.reports.sweep import REPORTS, count_text, reasons_text
 from predict.reports.text import escape, figures_table, first_lines_of, first_that_fits, stacked
 from predict.serialise import versioned
 from sampling.files.faults import counted
-from sampling.number_text import duration, signed_percent
+from sampling.number_text import duration, percent, seconds, signed_percent, size
 from sampling.units import GIB
 
 if TYPE_CHECKING:
@@ -218,9 +218,9 @@ def _training(best: RankedPlan) -> Iterator[str]:
 def _at_risk(answer: Answer) -> Iterator[str]:
     if answer.faster_at_risk:
         first = answer.faster_at_risk[0]
-        free = f"{first.prediction.memory.headroom_bytes / GIB:.1f} GiB free"
+        free = f"{size(first.prediction.memory.headroom_bytes)} free"
         yield (
-            f"Not listed: {counted(len(answer.faster_at_risk), 'plan')} at risk of not fitting, better by up to {1 - first.ratio.median:.1%}, "
+            f"Not listed: {counted(len(answer.faster_at_risk), 'plan')} at risk of not fitting, better by up to {percent(1 - first.ratio.median)}, "
             f"such as {in_words(first.settings)} ({duration(first.prediction.median_us)} per step, {free})."
         )
     if any(plan.prediction.memory.verdict == "AT RISK" for plan in answer.plans):
@@ -265,7 +265,7 @@ def _measured(answer: Answer) -> Iterator[str]:
         )
         yield f"plan {place} measured: {said}"
     if answer.regret is not None:
-        yield f"The first plan takes {answer.regret:.1%} longer than the fastest of those measured."
+        yield f"The first plan takes {percent(answer.regret)} longer than the fastest of those measured."
 
 
 def _front(front: Sequence[FrontPlan]) -> RenderableType:
@@ -273,7 +273,7 @@ def _front(front: Sequence[FrontPlan]) -> RenderableType:
         f"front of time, memory and GPUs: {counted(len(front), 'plan')}", ["plan"], ["step time", "memory", "GPUs"]
     )
     for plan in front[:MOST_OF_FRONT]:
-        figures = (duration(plan.step_us), f"{plan.memory_bytes / GIB:.1f} GiB", str(plan.gpus))
+        figures = (duration(plan.step_us), size(plan.memory_bytes), str(plan.gpus))
         table.add_row(in_words(plan.settings), *figures)
     return table
 
@@ -292,7 +292,7 @@ def _summary(answer: Answer, *, why: bool) -> Iterator[str]:
     misfits = f", {found.misfits:,} of which do not fit," if found.misfits else ""
     yield (
         f"{counted(space['plans'], 'plan')}, {space['legal']:,} legal, {space['fit'] + found.misfits:,} may fit in memory, {space['priced']:,} "
-        f"priced in full{misfits} in {found.seconds:.1f} s"
+        f"priced in full{misfits} in {seconds(found.seconds)}"
         + ("" if found.complete else "; interrupted: better plans may be among the others")
     )
     if not found.left_out:

@@ -19,8 +19,7 @@ from predict.rl.step import RlStep
 from predict.serialise import as_json, picked
 from predict.serving.questions import ServerAnswer, binding_text
 from predict.step.prediction import Prediction
-from sampling.number_text import duration, durations, significant
-from sampling.units import GIB
+from sampling.number_text import count, duration, durations, gib, percent, plain, significant, size, whole_percent
 
 Row = TypeVar("Row")
 
@@ -113,15 +112,7 @@ def _cluster(row: PlacedPlan) -> dict[str, Any]:
 
 def _around(step: Interval) -> str:
     """`−11% +13%`."""
-    return f"−{1 - step.low_us / step.median_us:.0%} +{step.high_us / step.median_us - 1:.0%}"
-
-
-def _money(currency: str, amount: float) -> str:
-    """`$1.34 M`."""
-    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if amount >= limit:
-            return f"{currency}{amount / limit:.2f}{unit}"
-    return f"{currency}{amount:.2f}"
+    return f"−{whole_percent(1 - step.low_us / step.median_us)} +{whole_percent(step.high_us / step.median_us - 1)}"
 
 
 def plan_columns(*, with_cost: bool) -> Columns[PlacedPlan]:
@@ -144,20 +135,20 @@ def plan_columns(*, with_cost: bool) -> Columns[PlacedPlan]:
             key="tokens_per_second_per_gpu",
             heading="tok/s\n/GPU",
             value=lambda row: row.prediction.tokens_per_second_per_gpu,
-            write="{:,.0f}".format,
+            write=count,
         ),
-        Column(key="mfu", heading="MFU", value=lambda row: row.prediction.mfu, write="{:.1%}".format),
+        Column(key="mfu", heading="MFU", value=lambda row: row.prediction.mfu, write=percent),
         Column(
             key="memory_bytes",
             heading="memory",
             value=lambda row: row.prediction.memory.point_bytes,
-            write=lambda size: f"{size / GIB:.1f} GiB",
+            write=size,
         ),
         Column(
             key="headroom_bytes",
             heading="free",
             value=lambda row: row.prediction.memory.headroom_bytes,
-            write=lambda size: f"{size / GIB:.1f}",
+            write=gib,
         ),
         Column(key="verdict", heading="fits", value=lambda row: row.prediction.memory.verdict, write=str.lower),
         Column(key="fits_probability", value=lambda row: row.prediction.memory.fits_probability),
@@ -166,7 +157,7 @@ def plan_columns(*, with_cost: bool) -> Columns[PlacedPlan]:
             key="energy_j_per_token",
             heading=energy,
             value=lambda row: row.plan.energy_j_per_token,
-            write=lambda energy: "" if energy is None else f"{energy:.3g}",
+            write=lambda energy: "" if energy is None else plain(energy),
         ),
         Column(key="cost", value=lambda row: row.plan.cost),
         *(COST if with_cost else ()),
@@ -174,17 +165,17 @@ def plan_columns(*, with_cost: bool) -> Columns[PlacedPlan]:
 
 
 COST: Columns[PlacedPlan] = (
-    Column(heading="GPU-\nhours", value=lambda row: row.plan.cost, write=lambda cost: f"{cost.gpu_hours.median:,.0f}"),
-    Column(heading="days", value=lambda row: row.plan.cost, write=lambda cost: f"{cost.days.median:,.1f}"),
+    Column(heading="GPU-\nhours", value=lambda row: row.plan.cost, write=lambda cost: count(cost.gpu_hours.median)),
+    Column(heading="days", value=lambda row: row.plan.cost, write=lambda cost: significant(cost.days.median)),
     Column(
         heading="cost",
         value=lambda row: row.plan.cost,
-        write=lambda cost: "" if cost.cost is None else _money(cost.currency, cost.cost.median),
+        write=lambda cost: "" if cost.cost is None else amount_text(cost.cost.median, cost.currency),
     ),
     Column(
         heading="MWh",
         value=lambda row: row.plan.cost,
-        write=lambda cost: "" if cost.energy_mwh is None else f"{cost.energy_mwh.median:,.0f}",
+        write=lambda cost: "" if cost.energy_mwh is None else count(cost.energy_mwh.median),
     ),
 )
 STEPS: Columns[Prediction] = (
@@ -192,12 +183,12 @@ STEPS: Columns[Prediction] = (
     Column(
         heading="90 %", value=lambda found: found.step_time, write=lambda step: durations(step.low_us, step.high_us)
     ),
-    Column(heading="tokens/s/GPU", value=lambda found: found.tokens_per_second_per_gpu, write="{:,.0f}".format),
-    Column(heading="MFU", value=lambda found: found.mfu, write="{:.1%}".format),
+    Column(heading="tokens/s/GPU", value=lambda found: found.tokens_per_second_per_gpu, write=count),
+    Column(heading="MFU", value=lambda found: found.mfu, write=percent),
     Column(
         heading="memory GiB",
         value=lambda found: found.memory,
-        write=lambda memory: f"{memory.point_bytes / GIB:,.1f} of {memory.capacity_bytes / GIB:,.1f}",
+        write=lambda memory: f"{gib(memory.point_bytes)} of {gib(memory.capacity_bytes)}",
     ),
     Column(heading="fits", value=lambda found: found.memory.verdict),
 )
@@ -233,7 +224,7 @@ RL_STEPS: Columns[RlStep] = (
         key="tokens_per_second_per_gpu",
         heading="tokens/s/GPU",
         value=lambda step: step.tokens_per_second_per_gpu,
-        write="{:,.0f}".format,
+        write=count,
     ),
     Column(key="phases_us", value=lambda step: {phase.name: phase.time.median_us for phase in step.phases}),
     *map(_phase, SIDE),
@@ -270,9 +261,7 @@ def server_columns(first: ServerAnswer) -> Columns[ServerAnswer]:
     cost = carried_cost(first)
     return (
         Column(heading="GPUs", value=lambda found: found.server.run.gpus),
-        Column(
-            key="requests_at_once", heading="at once", value=lambda found: found.server.at_once, write="{:,}".format
-        ),
+        Column(key="requests_at_once", heading="at once", value=lambda found: found.server.at_once, write=count),
         *(Column(key=f"{name}_us", value=partial(mean_latency, figure=name)) for name in FIGURES),
         Column(key="overloaded", value=lambda found: found.outcomes[0].grows),
         Column(

@@ -16,7 +16,7 @@ from predict.reports.serving_step import notes_on_answers
 from predict.reports.text import chance, figures_table, first_lines_of
 from predict.serialise import as_json, picked, version_of
 from sampling.files.faults import counted
-from sampling.number_text import duration, durations, signed_percent, significant
+from sampling.number_text import duration, durations, signed_percent, significant, whole_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -76,7 +76,7 @@ def sensitivity_text(found: Sensitivities) -> RenderableType:
         rests = (
             "What rests on samples is"
             if analytic is None
-            else f"{1 - analytic:.0%} of the work rests on samples, which are"
+            else f"{whole_percent(1 - analytic)} of the work rests on samples, which are"
         )
         so_carried = "takes" if _is_time(key) else "carries"
         head.append(

@@ -20,8 +20,8 @@ from predict.serving.questions import ObjectivesRate, TokenCost, binding_text, o
 from predict.serving.step_model import KERNELS
 from predict.serving.stepper import Stepper
 from sampling.files.faults import counted
-from sampling.number_text import duration, durations, percent, plain
-from sampling.units import GIB, SECOND_US
+from sampling.number_text import duration, durations, gib, percent, plain, significant, size, whole_percent
+from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -105,8 +105,8 @@ def answer_text(answer: ServerAnswer) -> RenderableType:
     """One load in full, or a line for each of several; then the capacity, the objectives and the cost where they were asked for."""
     server, (first, *others) = answer.server, answer.outcomes
     run, room, stepper, batch = server.run, server.room, server.stepper, first.mean_batch
-    size, most = server.engine.block_size, server.engine.max_num_seqs
-    sequences = room.sequences(run.load.mean_prompt + run.load.output, size)
+    most = server.engine.max_num_seqs
+    sequences = room.sequences(run.load.mean_prompt + run.load.output, server.engine.block_size)
     loads = (
         [_several(answer)] if others else [*_one(first), *(line for cost in answer.costs for line in cost_facts(cost))]
     )
@@ -116,8 +116,8 @@ def answer_text(answer: ServerAnswer) -> RenderableType:
         "",
         fact(
             "room",
-            f"{room.blocks:,} blocks of {size} tokens per GPU, room for {sequences:,} requests (the engine runs {most:,} at once); weights "
-            f"{room.weights / GIB:.1f} GiB of {room.memory / GIB:.1f}",
+            f"{room.blocks:,} blocks of {server.engine.block_size} tokens per GPU, room for {sequences:,} requests (the engine runs {most:,} at once); weights "
+            f"{size(room.weights)} of {gib(room.memory)}",
         ),
         *_drafts(stepper, batch),
         *loads,
@@ -135,14 +135,14 @@ def _drafts(stepper: Stepper, batch: StepBatch) -> Iterator[str]:
     gains = stepper.paying(mean_context(batch))
     yield fact(
         "drafts",
-        f"{speculation.drafts} of {speculation.kind} a step and request, {speculation.tokens_per_step:.2f} tokens a step on average"
+        f"{speculation.drafts} of {speculation.kind} a step and request, {significant(speculation.tokens_per_step)} tokens a step on average"
         + (", by what is usual of the kind" if speculation.is_usual else ""),
     )
     (first, one), (last, most) = gains.ends
     until = f"from {gains.loses_from} requests on they cost more than they bring" * (gains.loses_from is not None)
     yield fact(
         "",
-        f"a token takes 1/{one:.2f} of its time without them at {first} request{'s' * (first > 1)} at once, 1/{most:.2f} at {last}"
+        f"a token takes 1/{significant(one)} of its time without them at {first} request{'s' * (first > 1)} at once, 1/{significant(most)} at {last}"
         + (f"; {until}" if until else ""),
     )
 
@@ -252,17 +252,17 @@ def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
     )
     yield fact(
         "steps",
-        f"{served.steps:,}, {served.mean_requests:.1f} requests in each on average, {served.preemptions:,} preemptions",
+        f"{served.steps:,}, {significant(served.mean_requests)} requests in each on average, {served.preemptions:,} preemptions",
     )
     most = served.most_blocks / outcome.room.blocks
-    yield fact("cache", f"{outcome.kv_share:.1%} in use on average, {most:.1%} at most")
+    yield fact("cache", f"{percent(outcome.kv_share)} in use on average, {percent(most)} at most")
     if served.found_tokens:
-        yield fact("prompts", f"{outcome.hit_share:.1%} of their tokens were in the cache")
+        yield fact("prompts", f"{percent(outcome.hit_share)} of their tokens were in the cache")
     yield from _fleet(outcome)
-    yield fact("queue", f"{each.mean_waiting:,.1f} requests wait on average")
+    yield fact("queue", f"{significant(each.mean_waiting)} requests wait on average")
     if outcome.grows:
         yield (
-            f"OVERLOADED: the queue grows by {each.queue_growth_per_s:.2f} requests per second{per_replica}; E2E and TTFT are those of "
+            f"OVERLOADED: the queue grows by {significant(each.queue_growth_per_s)} requests per second{per_replica}; E2E and TTFT are those of "
             f"{plain(outcome.load.duration_s)} s of load, and would be longer after more"
         )
     elif outcome.may_grow:
@@ -276,11 +276,12 @@ def _fleet(outcome: LoadOutcome) -> Iterator[str]:
         return
     for name, share in outcome.brought_shares.items():
         if share:
-            yield fact("", f"keys and values of {share:.1%} of the prompts' tokens came {BROUGHT[name]}")
+            yield fact("", f"keys and values of {percent(share)} of the prompts' tokens came {BROUGHT[name]}")
     names = ("prompts", "answers") if len(fleet.busy) > 1 else ("replicas",)
-    busy = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, fleet.busy, strict=True))
+    busy = ", ".join(f"{name} {whole_percent(share)}" for name, share in zip(names, fleet.busy, strict=True))
     yield fact(
-        "fleet", f"busy {busy} of the time; {fleet.most_up} replicas at most, {fleet.up_s / 3600:,.2f} hours of one"
+        "fleet",
+        f"busy {busy} of the time; {fleet.most_up} replicas at most, {significant(fleet.up_s / 3600)} hours of one",
     )
     if fleet.started or fleet.lost:
         yield fact(
@@ -314,11 +315,11 @@ def _several(answer: ServerAnswer) -> Table:
             "TTFT p90": lambda row: duration(row[0].latency.ttft.percentiles_us[90]),
             "TPOT": lambda row: duration(row[0].latency.tpot.mean_us),
             "tokens/s": lambda row: plain(row[0].output_tokens_per_s),
-            "cache": lambda row: f"{row[0].kv_share:.0%}",
+            "cache": lambda row: whole_percent(row[0].kv_share),
             "queue": lambda row: _queue(row[0]),
         }
         | (
-            {"meet all": lambda row: f"{row[2]:.0%}", "goodput/s": lambda row: plain(row[3])}
+            {"meet all": lambda row: whole_percent(row[2]), "goodput/s": lambda row: plain(row[3])}
             if answer.met_shares
             else {}
         )
@@ -327,7 +328,9 @@ def _several(answer: ServerAnswer) -> Table:
 
 
 def _queue(one: LoadOutcome) -> str:
-    return "grows" if one.grows else f"{one.per_replica.mean_waiting:,.1f}{' (may grow)' if one.may_grow else ''}"
+    return (
+        "grows" if one.grows else f"{significant(one.per_replica.mean_waiting)}{' (may grow)' if one.may_grow else ''}"
+    )
 
 
 def answer_json(answer: ServerAnswer) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from predict.serving.step_model import KERNELS, step_model
 from predict.serving.stepper import Stepper
 from predict.step.prediction import ALL
 from sampling.files.faults import counted
-from sampling.number_text import duration, percent, plain
+from sampling.number_text import duration, percent, plain, whole_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,7 +54,7 @@ def _by_model(one: Stepper, batch: StepBatch) -> list[RenderableType]:
         "",
         ledger.items(),
         {"term": lambda term: model.title_of(term[0])},
-        {"time": lambda term: duration(term[1]), "share": lambda term: f"{term[1] / sum(ledger.values()):.1%}"},
+        {"time": lambda term: duration(term[1]), "share": lambda term: percent(term[1] / sum(ledger.values()))},
     )
     return [
         "",
@@ -180,7 +180,9 @@ def coefficients_line(stepper: Stepper) -> str:
 
 def sources_text(stepper: Stepper, batch: StepBatch) -> str:
     """The sources of the times of a batch's kernels."""
-    return "kernels: " + " · ".join(f"{share:.0%} {source}" for source, share in stepper.sources(batch).items())
+    return "kernels: " + " · ".join(
+        f"{whole_percent(share)} {source}" for source, share in stepper.sources(batch).items()
+    )
 
 
 def coefficients_text(coefficients: Coefficients) -> RenderableType:
@@ -211,7 +213,7 @@ def coefficients_text(coefficients: Coefficients) -> RenderableType:
         terms,
         "",
         f"up to the first token the client waits {waits}",
-        f"{'steps of an experiment' if runs else 'blocks of like steps'} left out: within {coefficients.half_width:.1%} (log half-width) for 90 %",
+        f"{'steps of an experiment' if runs else 'blocks of like steps'} left out: within {percent(coefficients.half_width)} (log half-width) for 90 %",
         *([bounds] if at_bounds else []),
         *([unmeasured] if coefficients.untold else []),
     )

@@ -16,7 +16,7 @@ from sampling.call import Call
 from sampling.command_line import console
 from sampling.files.faults import counted
 from sampling.hardware.cluster import Cluster
-from sampling.number_text import Show, bar, duration, durations, percent
+from sampling.number_text import Show, bar, count, duration, durations, percent, plain, significant, whole_percent
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -90,7 +90,8 @@ def step_fact(step: Interval, more: str = "") -> str:
     """The step time with its 90 % interval."""
     below, above = (abs(bound - step.median_us) / step.median_us for bound in (step.low_us, step.high_us))
     return fact(
-        "step time", f"[bold]{duration(step.median_us)}[/]   −{below:.0%} +{above:.0%}   ({interval_text(step)}){more}"
+        "step time",
+        f"[bold]{duration(step.median_us)}[/]   −{whole_percent(below)} +{whole_percent(above)}   ({interval_text(step)}){more}",
     )
 
 
@@ -98,7 +99,7 @@ def chance(probability: float) -> str:
     """A probability in whole percent, its ends called so."""
     if probability < 0.01:
         return "less than 1 %"
-    return "more than 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
+    return "more than 99 %" if probability > 0.99 else whole_percent(probability)
 
 
 def interval_text(time: Interval) -> str:
@@ -294,17 +295,17 @@ def _device_lines(device: Mapping[str, Any]) -> Iterator[str]:
         yield f"sampled: the host launches a layer in {', '.join(_floor(*each) for each in floors.items())}"
     for dtype, ratio in device.get("sustained", {}).items():
         clocks = "".join(f"; {_clocks(state, found)}" for state, found in device.get("clocks", {}).items())
-        yield f"sampled: {dtype} products take {ratio['value']:.2f} as long in a long run ({ratio['rows']} timings{clocks})"
+        yield f"sampled: {dtype} products take {significant(ratio['value'])} as long in a long run ({ratio['rows']} timings{clocks})"
 
 
 def _floor(phase: str, floor: Mapping[str, float]) -> str:
-    return f"{floor['median_us']:.0f} µs {phase} (90 %: {floor['low_us']:.0f} to {floor['high_us']:.0f} µs)"
+    return f"{count(floor['median_us'])} µs {phase} (90 %: {count(floor['low_us'])} to {count(floor['high_us'])} µs)"
 
 
 def _clocks(state: str, found: Mapping[str, float]) -> str:
     readings = {"clock_mhz": "MHz", "power_w": "W"}
     return (
-        f"{state} at {' and '.join(f'{found[name]:,.0f} {unit}' for name, unit in readings.items() if name in found)}"
+        f"{state} at {' and '.join(f'{count(found[name])} {unit}' for name, unit in readings.items() if name in found)}"
     )
 
 
@@ -316,19 +317,19 @@ def _sources_with_rows(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _efficiencies(cluster: Cluster, execution: Execution) -> str:
     shares = dict(cluster.gpu.efficiency)
     shares["gemm"] = execution.gemm_efficiency or shares["gemm"]
-    return ", ".join(f"{'links' if name == 'wire' else name} {value:g}" for name, value in shares.items())
+    return ", ".join(f"{'links' if name == 'wire' else name} {plain(value)}" for name, value in shares.items())
 
 
 def _calibrated(provenance: Provenance) -> str:
     """The terms that change something by half a percent, and what they rest on."""
     rests = provenance["calibrated_on"]
     terms = [
-        f"{name.replace('_', ' ')} × {value:.3g}"
+        f"{name.replace('_', ' ')} × {plain(value)}"
         for name, value in provenance["calibration"].items()
         if abs(value - 1) >= 0.005
     ]
     error = rests["left_out_percent"]
-    off = "" if error is None else f", each {error:.1f} % off as predicted from the others"
+    off = "" if error is None else f", each {percent(error / 100)} off as predicted from the others"
     runs = counted(len(rests["runs"]), "measured run")
     return f"Calibrated to {runs} ({rests['date']}{off}): {', '.join(terms) or 'no term moves'}"
 

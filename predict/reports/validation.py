@@ -46,7 +46,7 @@ from predict.validation.published_scores import (
 from predict.validation.published_servers import ComparedServer, PublishedServer
 from predict.validation.ranking import LEAST_TIMED
 from sampling.files.faults import counted
-from sampling.number_text import Show, percent, plain, signed_percent, size
+from sampling.number_text import Show, multiple, percent, plain, signed_percent, significant, size, whole_percent
 from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def published_text(comparisons: Sequence[ComparedRun], calibration: Posterior | 
         slope = slope_of_strong_scaling(once)
         if slope is not None:
             parts.append(
-                f"runs of at most {FEW} microbatches: the error changes by {slope:+.1%} with each doubling of the GPUs"
+                f"runs of at most {FEW} microbatches: the error changes by {signed_percent(slope)} with each doubling of the GPUs"
             )
     return stacked(*parts)
 
@@ -116,8 +116,8 @@ def _published_figures(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     columns = {
         **counts({"rows": "rows", "measured": "measurements"}),
         **shares(PERCENT, whole=100),
-        "in 90 % interval": lambda row: f"{row['coverage']:.0%}",
-        "log half-width": lambda row: f"{row['log_half_width']:.2f}",
+        "in 90 % interval": lambda row: whole_percent(row["coverage"]),
+        "log half-width": lambda row: significant(row["log_half_width"]),
     }
     return table(title, [row for row in rows if row["rows"]], OF, columns)
 
@@ -155,13 +155,13 @@ def _source_cells(one: SourceResult) -> list[str]:
 def _order_cells(order: PairOrder) -> tuple[str, str, str]:
     if not order.pairs:
         return "0", "", ""
-    return str(order.pairs), f"{order.ours / order.pairs:.0%}", f"{order.constant_mfu / order.pairs:.0%}"
+    return str(order.pairs), whole_percent(order.ours / order.pairs), whole_percent(order.constant_mfu / order.pairs)
 
 
 def _calibration(posterior: Posterior) -> str:
-    terms = ", ".join(f"{name} × {value:.2f}" for name, value in posterior.terms.moved.items())
+    terms = ", ".join(f"{name} × {significant(value)}" for name, value in posterior.terms.moved.items())
     left_out = posterior.left_out_percent
-    off = "" if left_out is None else f"; each {left_out:.1f} % off as predicted from the others"
+    off = "" if left_out is None else f"; each {percent(left_out / 100)} off as predicted from the others"
     return f"calibrated on {len(posterior.runs)} rows{off}: {terms}"
 
 
@@ -220,7 +220,7 @@ def jobs_text(found: Sequence[ComparedJob]) -> RenderableType:
     figures = scores(compared)
     errors = ""
     if figures.mean is not None and figures.coverage is not None:
-        errors = f"{figures.rows} figures: mean error {figures.mean:.1%}, worst {figures.worst:.1%}, {figures.coverage:.0%} inside the 90 % interval"
+        errors = f"{figures.rows} figures: mean error {percent(figures.mean)}, worst {share(figures.worst)}, {whole_percent(figures.coverage)} inside the 90 % interval"
     return stacked(
         table(
             "published jobs",
@@ -271,7 +271,7 @@ def ranking_text(content: Mapping[str, Any]) -> RenderableType:
     others = {
         **_of_order("rule_"),
         **shares({"random regret": "random_regret", "best of 5": "best_of_five_regret"}),
-        "random launches": lambda row: f"{row['random_launches']:.3g}",
+        "random launches": lambda row: plain(row["random_launches"]),
     }
     mean = {"group": "mean", "plans": "", "timed": "", **content["summary"]}
     return stacked(
@@ -291,7 +291,7 @@ def reliability_table(bins: Sequence[Mapping[str, Any]]) -> Table:
     return table(
         "probability of fitting in memory: predicted beside what ran",
         bins,
-        {"probability": lambda row: f"{row['low']:.0%} to {row['high']:.0%}"},
+        {"probability": lambda row: f"{whole_percent(row['low'])} to {whole_percent(row['high'])}"},
         {**counts({"plans": "plans"}), **shares({"predicted": "predicted", "ran": "fitted"})},
     )
 
@@ -301,12 +301,12 @@ def _of_order(prefix: str = "") -> Columns[Mapping[str, Any]]:
         "τ": lambda row: _number(row[f"{prefix}tau"]),
         "same kernels": lambda row: _number(row[f"{prefix}tau_same_class"]),
         **shares({"regret": f"{prefix}regret"}),
-        "launches": lambda row: f"{row[f'{prefix}launches']:.3g}",
+        "launches": lambda row: plain(row[f"{prefix}launches"]),
     }
 
 
 def _number(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}"
+    return NOTHING if value is None else significant(value)
 
 
 def _over_groups(
@@ -372,7 +372,7 @@ def _stages(content: Mapping[str, Any]) -> Table:
             means = (share(group[figure]) for figure in LATENCIES.values())
             found.add_row(escape(kind) if not place else "", escape(name), str(group["rows"]), *means)
         if kind == "all":
-            bias = (share(content["bias"][figure], signed=True) for figure in LATENCIES.values())
+            bias = (share(content["bias"][figure], write=signed_percent) for figure in LATENCIES.values())
             found.add_row("", "bias", "", *bias)
     return found
 
@@ -388,7 +388,7 @@ def _furthest_stages(judged: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _signed_error(figure: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: share(row["errors"][figure], signed=True)
+    return lambda row: share(row["errors"][figure], write=signed_percent)
 
 
 def _e2e(row: Mapping[str, Any]) -> Compared:
@@ -398,7 +398,7 @@ def _e2e(row: Mapping[str, Any]) -> Compared:
 
 
 def _capacities(capacities: Sequence[Mapping[str, Any]]) -> Table:
-    columns = beside(_capacity, "{:.2f}".format, "{:.2f} to {:.2f}".format)
+    columns = beside(_capacity, significant, lambda low, high: f"{significant(low)} to {significant(high)}")
     return table(
         "capacity, requests per second",
         capacities,
@@ -410,8 +410,8 @@ def _capacities(capacities: Sequence[Mapping[str, Any]]) -> Table:
         {
             "predicted": columns["predicted"],
             INTERVAL: columns[INTERVAL],
-            "measured": lambda one: f"{one['measured']:.2f}" if one["measured"] else _bracket(one),
-            "error": lambda one: "within" if one["error"] == 0 else share(one["error"], signed=True),
+            "measured": lambda one: significant(one["measured"]) if one["measured"] else _bracket(one),
+            "error": lambda one: "within" if one["error"] == 0 else share(one["error"], write=signed_percent),
         },
     )
 
@@ -423,8 +423,8 @@ def _capacity(one: Mapping[str, Any]) -> Compared:
 
 
 def _bracket(one: Mapping[str, Any]) -> str:
-    above = f"{one['stable_rate']:g} or more" if one["stable_rate"] else ""
-    below = f"less than {one['overloaded_rate']:g}" if one["overloaded_rate"] else ""
+    above = f"{plain(one['stable_rate'])} or more" if one["stable_rate"] else ""
+    below = f"less than {plain(one['overloaded_rate'])}" if one["overloaded_rate"] else ""
     return ", ".join(filter(None, (above, below)))
 
 
@@ -452,8 +452,8 @@ SERVER_FIGURES: Mapping[str, tuple[str, Show, Callable[[float, float], str]]] = 
     "answers": ("tokens of answers per second", plain, lambda low, high: f"{plain(low)} to {plain(high)}"),
     "speedup": (
         "gain of drafts",
-        lambda value: f"{value:.2f}×",
-        lambda low, high: f"{low:.2f}× to {high:.2f}×",
+        multiple,
+        lambda low, high: f"{multiple(low)} to {multiple(high)}",
     ),
     "found": ("share of prompts in a cache", percent, lambda low, high: f"{percent(low)} to {percent(min(1.0, high))}"),
 }
@@ -502,7 +502,7 @@ def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
         _rl_rows(rows),
         *(f"{row['row_id']}: {escape(row['doubt'])}" for row in rows if row.get("doubt")),
         *(
-            ["", f"faster placement predicted in {order['right']:.0%} of {counted(order['pairs'], 'pair')}"]
+            ["", f"faster placement predicted in {whole_percent(order['right'])} of {counted(order['pairs'], 'pair')}"]
             if order and order["pairs"]
             else []
         ),
@@ -516,8 +516,8 @@ def _factors(factors: Mapping[str, Any]) -> list[str]:
     if not factors.get("refit"):
         return []
     text = {
-        name: f"{each['rollout']:.2f} on generation, {each['update']:.2f} on updates, {each['passes']:.2f} on passes, "
-        f"half-width {each['half_width']:.2f}"
+        name: f"{significant(each['rollout'])} on generation, {significant(each['update'])} on updates, {significant(each['passes'])} on passes, "
+        f"half-width {significant(each['half_width'])}"
         for name, each in factors.items()
     }
     return ["", f"factors: {text['shipped']}; refitted to these rows: {text['refit']}"]
@@ -543,7 +543,7 @@ def _rl_rows(rows: Sequence[Mapping[str, Any]]) -> Table:
         {
             "row": lambda one: one[0]["row_id"],
             "model": lambda one: one[0]["model"],
-            "GPUs": lambda one: f"{one[0]['gpus']:g} {one[0]['gpu']}" if one[0]["gpus"] else "",
+            "GPUs": lambda one: f"{plain(one[0]['gpus'])} {one[0]['gpu']}" if one[0]["gpus"] else "",
             "placement": lambda one: one[0]["mode"],
             "phase": lambda one: f"{one[1]} (in-sample)" if one[2]["in_sample"] else one[1],
         },

@@ -16,7 +16,17 @@ from predict.validation.compared import scores
 from predict.validation.here import ValidationRow, mean_error_at_pace
 from predict.validation.rl_here import MeasuredPhase, MeasuredRlStep, by_phase
 from sampling.files.faults import counted
-from sampling.number_text import duration, durations, signed_percent, size
+from sampling.number_text import (
+    count,
+    duration,
+    durations,
+    percent,
+    seconds,
+    signed_percent,
+    significant,
+    size,
+    whole_percent,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,14 +55,14 @@ def validation_text(
         "",
         *_devices([row for row in rows if row.device]),
         *noise_notes([(escape(row.run), row.noise) for row in rows]),
-        f"{counted(found.rows, 'run')}: mean error {found.mean:.1%}, worst {found.worst:.1%}, bias {signed_percent(found.bias or 0.0)}, "
-        f"intervals cover {found.coverage:.0%}{dropped} (errors are predicted over measured, less 1)",
+        f"{counted(found.rows, 'run')}: mean error {share(found.mean)}, worst {share(found.worst)}, bias {signed_percent(found.bias or 0.0)}, "
+        f"intervals cover {share(found.coverage, write=whole_percent)}{dropped} (errors are predicted over measured, less 1)",
         *_pace_lines(rows),
     )
 
 
 def _pace(row: ValidationRow) -> str:
-    return f"{row.pace.of_step:.2f}" if row.pace else ""
+    return significant(row.pace.of_step) if row.pace else ""
 
 
 def _error_at_pace(row: ValidationRow) -> str:
@@ -73,7 +83,7 @@ def _pace_lines(rows: Sequence[ValidationRow]) -> Iterator[str]:
         )
         yield str(pace)
     elif paces and mean is not None:
-        yield f"{paces[-1]}; with each run at the pace beside its steps, and what other work took from them, the mean error is {mean:.1%}"
+        yield f"{paces[-1]}; with each run at the pace beside its steps, and what other work took from them, the mean error is {percent(mean)}"
 
 
 def _devices(rows: Sequence[ValidationRow]) -> Iterator[RenderableType]:
@@ -84,9 +94,9 @@ def _devices(rows: Sequence[ValidationRow]) -> Iterator[RenderableType]:
         "tensors at most": lambda row: size(row.memory.measured) if row.memory else "",
         "error": lambda row: signed_percent(row.memory.error) if row.memory else "",
         "clock": lambda row: (
-            f"{row.device.clock_mhz:.0f} MHz" if row.device and row.device.clock_mhz is not None else ""
+            f"{count(row.device.clock_mhz)} MHz" if row.device and row.device.clock_mhz is not None else ""
         ),
-        "power": lambda row: f"{row.device.power_w:.0f} W" if row.device and row.device.power_w is not None else "",
+        "power": lambda row: f"{count(row.device.power_w)} W" if row.device and row.device.power_w is not None else "",
     }
     experts: Columns[ValidationRow] = {
         "run": lambda row: row.run,
@@ -130,7 +140,7 @@ def _phase(one: tuple[str, str, MeasuredPhase]) -> MeasuredPhase:
 def own_loads_text(content: Mapping[str, Any]) -> RenderableType:
     """The content of `predict validate CONFIG… --json` of serving configs."""
     rows, summary = content["rows"], content["summary"]
-    kernels = ", ".join(f"{part:.0%} {source}" for source, part in content["kernels"].items())
+    kernels = ", ".join(f"{whole_percent(part)} {source}" for source, part in content["kernels"].items())
     waited = sum(row["waited_s"] for row in rows)
     return stacked(
         table(
@@ -141,25 +151,28 @@ def own_loads_text(content: Mapping[str, Any]) -> RenderableType:
                 "predicted": lambda one: _ms(one, "predicted_ms"),
                 "served": lambda one: _ms(one, "measured_ms"),
                 "error": lambda one: signed_percent(one[0]["errors"][LATENCIES[one[1]]]),
-                "spread": lambda one: f"{one[0]['spread'][LATENCIES[one[1]]]:.0%}",
+                "spread": lambda one: whole_percent(one[0]["spread"][LATENCIES[one[1]]]),
                 "requests": lambda one: str(one[0]["requests"]) if one[1] == "E2E" else "",
-                "pace": lambda one: f"{median(one[0]['paces']):.2f}" if one[1] == "E2E" else "",
+                "pace": lambda one: significant(median(one[0]["paces"])) if one[1] == "E2E" else "",
             },
         ),
         "",
         f"mean error: {_each(summary)}",
         f"with each round at the pace of the machine when the model was fitted: {_each(summary['paced'])}",
         f"bias: {_each(content['bias'], signed=True)}",
-        f"90 % interval of mean E2E covers {summary['coverage']:.0%} of the loads",
-        f"rests on {escape(content['source'])} (half-width {content['half_width']:.0%}); kernels {kernels}",
+        f"90 % interval of mean E2E covers {whole_percent(summary['coverage'])} of the loads",
+        f"rests on {escape(content['source'])} (half-width {whole_percent(content['half_width'])}); kernels {kernels}",
         f"served: the median of {rows[0]['rounds']} rounds; spread: their largest over their smallest, less 1; pace: the time of chosen "
-        f"steps just before the load, over the model's; {waited:.0f} s in which other processes had the core are not counted",
+        f"steps just before the load, over the model's; {seconds(waited)} in which other processes had the core are not counted",
     )
 
 
 def _ms(one: tuple[Mapping[str, Any], str], kind: str) -> str:
-    return f"{one[0][kind][LATENCIES[one[1]]]:.1f}"
+    return significant(one[0][kind][LATENCIES[one[1]]])
 
 
 def _each(errors: Mapping[str, float], *, signed: bool = False) -> str:
-    return ", ".join(f"{title} {share(errors[figure], signed=signed)}" for title, figure in LATENCIES.items())
+    return ", ".join(
+        f"{title} {share(errors[figure], write=signed_percent if signed else percent)}"
+        for title, figure in LATENCIES.items()
+    )

@@ -27,6 +27,7 @@ from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
 from sampling.errors import InfeasibleError, UserError
 from sampling.hardware.cluster import Cluster, Gpu
+from sampling.number_text import count
 
 FILLING, MEASURED = 3, 3
 """Steps until responses are at every stage of theirs when new weights come, and those whose times are averaged."""
@@ -253,7 +254,7 @@ def _streams(rl: RlRun, replicas: int, steps: float) -> list[Traffic]:
     of_step = len(samples.prompt)
     if steps * of_step > MOST_REQUESTS:
         raise UserError(
-            f"rl.prompts: the engines generate {steps * of_step:,.0f} responses for a step, more than the {MOST_REQUESTS:,} that are simulated; "
+            f"rl.prompts: the engines generate {count(steps * of_step)} responses for a step, more than the {MOST_REQUESTS:,} that are simulated; "
             "give fewer, or a smaller rl.n, rl.staleness or rl.rollout.round_prompts"
         )
     places = np.arange(round(steps * of_step))

@@ -17,6 +17,7 @@ from predict.serving.traffic import SEED
 from regressors.features.arrays import Ints
 from sampling.files.faults import Fault
 from sampling.files.schema import Key, one_of
+from sampling.number_text import plain
 
 COLOCATED: Final = "colocated"
 ONE_STEP_OFF: Final = "one_step_off"
@@ -197,7 +198,9 @@ class RlSection:
                 problem=f"{self.mini_batch} does not divide the {self.prompts} prompts; give one that does, or 0 for all",
             )
         if self.staleness and self.placement != ASYNC:
-            yield Fault(path="staleness", problem=f"{self.staleness:g} needs placement: async; set that, or omit it")
+            yield Fault(
+                path="staleness", problem=f"{plain(self.staleness)} needs placement: async; set that, or omit it"
+            )
         yield from self._contradictions_of_fetches()
         if self.critic and not self.has_critic:
             yield Fault(path="critic", problem=f"{self.algorithm} has none; set algorithm: ppo, or omit it")

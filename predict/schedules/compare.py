@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from predict.schedules import registry
 from predict.schedules.engine.timing import ChunkTimes, Timeline, simulate
 from sampling.errors import InfeasibleError
-from sampling.units import GIB
+from sampling.number_text import size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,7 +176,7 @@ def _nearest(outcomes: Iterable[ScheduleOutcome]) -> str:
 
 
 def _gib(size_bytes: float) -> str:
-    return f"{size_bytes / GIB:,.1f} GiB"
+    return size(size_bytes)
 
 
 def reasons(outcomes: Iterable[ScheduleOutcome]) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from predict.serving.fit_stages import fitted_coefficients
 from predict.serving.stages import FILE, read_stages
 from predict.serving.step_model import step_model
 from sampling.errors import UserError
+from sampling.number_text import count, plain
 
 MOST_OFF = math.log(2)
 """Log half-width beyond which a fit is of no use."""
@@ -38,7 +39,7 @@ def serving_fit(
     found = _of_files(paths, overrides, config, model, source) if config else _of_stages(paths, model, source)
     if found.half_width > MOST_OFF:
         raise UserError(
-            f"TRACES: what is left out of the fit differs from it by a factor of {math.exp(found.half_width):.3g} (at most {math.exp(MOST_OFF):.0f}): these are "
+            f"TRACES: what is left out of the fit differs from it by a factor of {plain(math.exp(found.half_width))} (at most {count(math.exp(MOST_OFF))}): these are "
             "no times of this server; check the units (times in ms), and that CONFIG has the model, GPU and engine that was measured"
         )
     return found

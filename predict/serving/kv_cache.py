@@ -13,6 +13,7 @@ from predict.serving.server import Server, served_mixers
 from regressors.features.arrays import Ints
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.number_text import gib, size
 from sampling.units import GIB
 
 
@@ -75,8 +76,8 @@ def cache_room(server: Server) -> CacheRoom:
     blocks = int((memory - used) / (block / stages)) // stages
     if blocks < 1:
         raise InfeasibleError(
-            f"key-value cache: of {min(memory, whole) / GIB:.1f} GiB that the engine may take of each {gpu.name}, weights need "
-            f"{weights / GIB:.1f} and activations, graphs and buffers {reserved / GIB:.1f}: no block of {engine.block_size} tokens fits; "
+            f"key-value cache: of {size(min(memory, whole))} that the engine may take of each {gpu.name}, weights need "
+            f"{gib(weights)} and activations, graphs and buffers {gib(reserved)}: no block of {engine.block_size} tokens fits; "
             f"spread the model over more GPUs (placement.tp), or take a smaller precision"
         )
     pool = BlockPool(

@@ -22,7 +22,7 @@ from predict.serving.loaded_server import LoadedServer, LoadOutcome, Tables
 from predict.serving.stepper import Stepper
 from sampling.errors import Checks, InfeasibleError, UserError
 from sampling.files.faults import did_you_mean, shown
-from sampling.number_text import duration
+from sampling.number_text import duration, plain, significant
 
 # The cost of the tokens of a server, from the price of its GPUs and the requests that it answers.
 
@@ -268,10 +268,10 @@ def rate_of_objectives(
 
 def _not_even_alone(failing: Sequence[ServiceObjective], times: RequestTimes, rate: float) -> str:
     excess = ", ".join(
-        f"{one.name} is {one.value_us(times) / 1e3:.4g} ms, above {one.limit_us / 1e3:.4g} ms" for one in failing
+        f"{one.name} is {duration(one.value_us(times))}, above {duration(one.limit_us)}" for one in failing
     )
     return (
-        f"--slo: no rate keeps it: at {rate:.3g} requests/s, where requests hardly meet, {excess}; allow more, shorten the requests, or "
+        f"--slo: no rate keeps it: at {significant(rate)} requests/s, where requests hardly meet, {excess}; allow more, shorten the requests, or "
         f"spread the model over more GPUs (placement.tp)"
     )
 
@@ -407,7 +407,7 @@ def questions_of(
             paid = parse_price(price) if price else None
         with checks.one():
             if wrong := [rate for rate in rates if not (rate > 0 and isfinite(rate))]:
-                raise UserError(f"rates: {wrong[0]:g} is not a rate; give requests per second above 0 and finite")
+                raise UserError(f"rates: {plain(wrong[0])} is not a rate; give requests per second above 0 and finite")
     return Questions(
         objectives=objectives,
         price=paid,

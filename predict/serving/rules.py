@@ -16,6 +16,7 @@ from predict.serving.speculation import Draft, Speculation, draft_of, from_log
 from predict.serving.traffic import Load, Traffic, longest_of
 from sampling.errors import ConfigError, UserError
 from sampling.files.faults import Fault
+from sampling.number_text import count
 
 # Keys of a load that do not go together.
 
@@ -282,7 +283,7 @@ def fleet_faults(model: ModelSpec, placement: ServerPlacement, fleet: FleetSetti
         given, missing = names if fleet.most_replicas else names[::-1]
         fault(missing, f"missing beside fleet.{given}; give both, or none")
     if any(not 0 <= at < MOST_S for at in fleet.failures_s):
-        fault("failures_s", f"a time is not from 0 to {MOST_S:,.0f}; give seconds of the load")
+        fault("failures_s", f"a time is not from 0 to {count(MOST_S)}; give seconds of the load")
     return found
 
 

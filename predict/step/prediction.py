@@ -45,6 +45,7 @@ from predict.step.priced_rank import (
 )
 from predict.workload.decompose import RankCalls, decompose
 from sampling.errors import UserError
+from sampling.number_text import duration
 
 if TYPE_CHECKING:
     from predict.reduced_benchmark.benchmark_file import Benchmark
@@ -87,7 +88,7 @@ class Prediction:
 
     def __repr__(self) -> str:
         """One line: a run holds every key of its model, which would bury the answer."""
-        return f"<Prediction {self.run.name}: {self.median_us / 1e3:,.1f} ms per step, .step_time, .memory, .breakdown_us, .sources>"
+        return f"<Prediction {self.run.name}: {duration(self.median_us)} per step, .step_time, .memory, .breakdown_us, .sources>"
 
     @cached_property
     def step_time(self) -> Interval:

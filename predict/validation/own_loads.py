@@ -26,7 +26,7 @@ from predict.serving.stepper import Stepper
 from predict.validation.compared import Compared, scores
 from predict.validation.serving import FIGURES, latency_interval
 from sampling.errors import UserError
-from sampling.number_text import duration
+from sampling.number_text import duration, seconds
 
 ROUNDS = 3
 
@@ -115,7 +115,7 @@ def validate_loads(
         list(zip(runs, configs, strict=True)),
         rounds,
         lambda case: serve_for_real(*case, overrides),
-        lambda one: f"{one.name}: {_means(one.latency)}, {one.waited_s:.0f} s without a core",
+        lambda one: f"{one.name}: {_means(one.latency)}, {seconds(one.waited_s)} without a core",
         report,
     )
     loads = [

@@ -37,6 +37,7 @@ from predict.validation.published_software import (
 from sampling.errors import ConfigError
 from sampling.files.faults import did_you_mean
 from sampling.hardware.cluster import hardware_facts, hardware_named, known_hardware
+from sampling.number_text import plain
 
 NOT_PUBLISHED = "not published, taken"
 
@@ -86,7 +87,7 @@ def _of_cluster(row: PublishedRow, run: TrainingRun) -> Iterator[str]:
         hardware_facts(name).memory_gib for name in known_hardware() if name.startswith(row.text("gpu").lower() + "-")
     }
     if not row.text("gpu_mem_gb") and len(kin) > 1:
-        yield f"gpu_mem_gb: {NOT_PUBLISHED} as {run.cluster.gpu.memory_gib:g}"
+        yield f"gpu_mem_gb: {NOT_PUBLISHED} as {plain(run.cluster.gpu.memory_gib)}"
 
 
 def _of_plan(row: PublishedRow, runs: Sequence[TrainingRun]) -> Iterator[str]:

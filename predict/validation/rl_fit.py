@@ -14,6 +14,7 @@ from predict.rl.step import RlStep, both_done_us, scaled_step
 from predict.validation.compared import grouped
 from predict.validation.published_row import PublishedRow
 from regressors.features.arrays import Floats
+from sampling.number_text import seconds
 
 GRID = np.exp(np.linspace(log(0.8), log(3.0), 41))
 """Values that a factor may take."""
@@ -168,7 +169,7 @@ def doubts(rows: Sequence[PublishedRow]) -> dict[str, str]:
         step, update = row.number("step_s"), row.number("update_actor_s")
         if not step or not update or update <= step:
             continue
-        found[row.row_id] = f"update_actor_s: {update:g} s are longer than the step, {step:g} s"
+        found[row.row_id] = f"update_actor_s: {seconds(update)} are longer than the step, {seconds(step)}"
         for other in rows:
             if other.row_id != row.row_id and _task(other) == _task(row) and _fits_better(other, update, step):
                 swapped = f"{row.row_id} and {other.row_id} look swapped in the table: each adds up to its step with the other's"

@@ -15,6 +15,7 @@ from predict.measurement.turns import in_turns
 from predict.rl.step import RlStep
 from predict.serialise import as_json, picked, version_of
 from predict.validation.compared import Compared, grouped, scores
+from sampling.number_text import duration
 
 STEPS_PER_ROUND = 5
 
@@ -48,7 +49,7 @@ def validate_rl_here(
         configs,
         rounds,
         lambda config: measure_rl(config, overrides, steps=STEPS_PER_ROUND),
-        lambda result: f"{result.run} {result.spread(STEP).median_us / 1e3:.0f} ms",
+        lambda result: f"{result.run} {duration(result.spread(STEP).median_us)}",
         report,
     )
     return [_row(step, pool_rl(results)) for step, results in zip(predicted, measured, strict=True)]

@@ -17,6 +17,7 @@ from regressors.accuracy.score import Score
 from regressors.dataset.splits import SPLITS
 from regressors.fitting.settings_search import Best
 from regressors.models.tuned_trees import in_words
+from sampling.number_text import percent, significant, whole_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -148,7 +149,11 @@ def one_line(content: Row) -> str:
     """The number of time models, and the mean of their errors on shapes that they have not seen, where there are enough rows."""
     count = len({row["operator"] for row in content["operators"]})
     unseen = [row["mape"] for row in content["summary"] if row["split"] == "shape" and row["mape"] is not None]
-    error = f"mean error {np.mean(unseen):.1f} % on unseen shapes" if unseen else "too few rows to judge their error"
+    error = (
+        f"mean error {percent(float(np.mean(unseen)) / 100)} on unseen shapes"
+        if unseen
+        else "too few rows to judge their error"
+    )
     return f"{count} time models fitted, {error}: tables"
 
 
@@ -201,7 +206,7 @@ def _cover(row: Row) -> str:
     if share is None:
         return ""
     low, high = TARGET_COVERAGE
-    return f"{share:.0%}" + ("" if low <= share <= high else " low" if share < low else " wide")
+    return whole_percent(share) + ("" if low <= share <= high else " low" if share < low else " wide")
 
 
 def _group(row: Row) -> str:
@@ -232,7 +237,7 @@ OPERATORS: Mapping[str, Cell] = {
     "split": lambda row: row["split"],
     "rows": _number("rows", ",.0f"),
     "model": lambda row: row["candidate"],
-    "mean": lambda row: "few rows" if row["rows"] < FEW_ROWS else f"{row['mape']:.2f}",
+    "mean": lambda row: "few rows" if row["rows"] < FEW_ROWS else significant(row["mape"]),
     "p90": _number("p90"),
     **_RAW,
     "kB": _number("model_bytes", ",.0f", 1e-3),

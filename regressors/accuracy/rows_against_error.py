@@ -27,6 +27,7 @@ from sampling.errors import SamplesError
 from sampling.importers import aiconfigurator
 from sampling.importers.storing import cluster_of, good_samples
 from sampling.importers.table import ImportRequest, Table
+from sampling.number_text import count, plain, whole_percent
 from sampling.progress import progress_display
 
 VERSION = 1
@@ -174,16 +175,16 @@ def as_text(system: str, curves: Sequence[Curves]) -> Iterator[str]:
     yield f"{system}: mean error (%) on a random fifth of the table, by number of rows fitted"
     yield ""
     sizes = max((of.rows for of in curves), key=len)
-    yield f"{'rows':<19}" + "".join(f"{size:>7}" for size in sizes) + f"   under {TARGET:g} % from"
+    yield f"{'rows':<19}" + "".join(f"{size:>7}" for size in sizes) + f"   under {plain(TARGET)} % from"
     for of in curves:
         for name, errors, rows in (
             (CHOSEN, of.chosen, of.chosen_reaches),
             ("random", of.random_mean, of.random_reaches),
         ):
-            reached = f"{rows:.0f} rows" if rows else "not reached"
+            reached = f"{count(rows)} rows" if rows else "not reached"
             yield f"{of.table:<12}{name:<7}" + "".join(f"{error:7.2f}" for error in errors) + f"   {reached}"
         if of.ratio:
-            yield f"{'':<12}chosen needs {of.ratio:.0%} of the rows that random ones need"
+            yield f"{'':<12}chosen needs {whole_percent(of.ratio)} of the rows that random ones need"
 
 
 def parser() -> argparse.ArgumentParser:

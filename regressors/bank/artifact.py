@@ -34,6 +34,7 @@ from sampling.errors import SamplesError
 from sampling.files.disk import NotReadError, replacing, require_regular
 from sampling.files.faults import shown
 from sampling.files.places import fitting_command
+from sampling.number_text import count
 
 FORMAT = 4
 FILE = "bank.npz"
@@ -150,7 +151,7 @@ def _require_small(path: Path) -> None:
         unpacked = sum(member.file_size for member in archive.infolist())
     if unpacked > MOST_BYTES:
         raise NotReadError(
-            f"unpacks to {unpacked / 1e6:,.0f} MB, more than the {MOST_BYTES / 1e6:.0f} MB that are read"
+            f"unpacks to {count(unpacked / 1e6)} MB, more than the {count(MOST_BYTES / 1e6)} MB that are read"
         )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from sampling.errors import UserError
+from sampling.number_text import count
 
 MAKE_WRITABLE = "make it writable, or name other data with --data"
 """Fix for a file of the user's data that cannot be written."""
@@ -150,7 +151,7 @@ def require_regular(path: Path, *, most_bytes: int = MOST_BYTES) -> os.stat_resu
         raise NotReadError(f"is {kind}, which is not read; give a regular file")
     if state.st_size > most_bytes:
         raise NotReadError(
-            f"holds {state.st_size / 1e6:.0f} MB, more than the {most_bytes / 1e6:.0f} MB that are read; give a smaller file"
+            f"holds {count(state.st_size / 1e6)} MB, more than the {count(most_bytes / 1e6)} MB that are read; give a smaller file"
         )
     return state
 
@@ -204,7 +205,7 @@ def read_unzipped(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
     except zlib.error as error:
         raise NotReadError(f"is not whole gzip ({error}); fetch the file again") from None
     if len(content) > most_bytes:
-        raise NotReadError(f"unpacks to more than the {most_bytes / 1e6:.0f} MB that are read; give a smaller file")
+        raise NotReadError(f"unpacks to more than the {count(most_bytes / 1e6)} MB that are read; give a smaller file")
     if not unpacker.eof:
         raise NotReadError("is cut short; fetch the file again")
     return content
@@ -232,7 +233,7 @@ def read_zip_member(path: Path, name: str, *, most_bytes: int = MOST_BYTES) -> b
     except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise NotReadError(str(error)) from None
     if len(content) > most_bytes:
-        raise NotReadError(f"unpacks to more than the {most_bytes / 1e6:.0f} MB that are read; give a smaller file")
+        raise NotReadError(f"unpacks to more than the {count(most_bytes / 1e6)} MB that are read; give a smaller file")
     return content
 
 

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args,
 from sampling.errors import ConfigError, UserError
 from sampling.files.documents import read_json, read_yaml
 from sampling.files.faults import Fault, config_error, did_you_mean, join, key_name, shown
+from sampling.number_text import plain
 
 # The keys that a file may hold, declared as the fields of a frozen dataclass.
 #
@@ -128,9 +129,9 @@ class Key:
 
     def _range(self) -> str:
         if self.excludes_lowest:
-            return "above 0" + (f", {self.maximum:g} at most" if self.maximum < LARGEST else "")
+            return "above 0" + (f", {plain(self.maximum)} at most" if self.maximum < LARGEST else "")
         bounded = self.maximum <= LARGEST if self.kind == "integer" else self.maximum < LARGEST
-        return f"from {self.lowest:g} to {self.maximum:.10g}" if bounded else f"of {self.lowest:g} or more"
+        return f"from {plain(self.lowest)} to {plain(self.maximum)}" if bounded else f"of {plain(self.lowest)} or more"
 
     def malformed(self, value: Any) -> str | None:
         """The problem of a value, not of the parts of lists, mappings and sections; None if it is sound."""

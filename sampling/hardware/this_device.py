@@ -17,6 +17,7 @@ from sampling.errors import ConfigError, SamplesError
 from sampling.files.faults import did_you_mean
 from sampling.files.places import INSTALLED, PACKAGE, SHIPPED
 from sampling.hardware.cluster import device_names, hardware_facts, hardware_named, how_to_describe, known_hardware
+from sampling.number_text import plain, significant
 from sampling.units import GIB
 
 # The name of this machine's processor.
@@ -134,9 +135,9 @@ def _of_slice(name: str, memory_gib: float, multiprocessors: int) -> str:
         return ""
     whole = hardware_facts(entry)
     return (
-        f"It is a part of {entry} with {multiprocessors} of {whole.multiprocessors} multiprocessors and {memory_gib:.1f} of "
-        f"{whole.memory_gib:g} GiB: peak_tflops are {multiprocessors / whole.multiprocessors:.2f} of those there, memory_gb_per_s and cache_mib "
-        f"{memory_gib / whole.memory_gib:.2f}, and gpus_per_node is 1, since slices have no links. "
+        f"It is a part of {entry} with {multiprocessors} of {whole.multiprocessors} multiprocessors and {significant(memory_gib)} of "
+        f"{plain(whole.memory_gib)} GiB: peak_tflops are {significant(multiprocessors / whole.multiprocessors)} of those there, memory_gb_per_s and cache_mib "
+        f"{significant(memory_gib / whole.memory_gib)}, and gpus_per_node is 1, since slices have no links. "
     )
 
 

@@ -12,6 +12,7 @@ from sampling.collectives.kinds import Collective
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Cluster
 from sampling.importers.table import Row, Table
+from sampling.number_text import count, plain, whole_percent
 from sampling.speed_of_light import physical_bound_us
 
 LAUNCH_US = 20.0
@@ -33,11 +34,9 @@ def judge(table: Table, cluster: Cluster) -> tuple[str, ...]:
     impossible = [row.flaw or impossible_reason(row.call, row.phase, row.time_us, cluster) for row in table.rows]
     share = sum(map(bool, impossible)) / max(1, len(impossible))
     erratic = erratic_share(table.rows)
-    whole = f"its table is impossible: {share:.0%} of the rows are" if share > IMPOSSIBLE_SHARE else ""
+    whole = f"its table is impossible: {whole_percent(share)} of the rows are" if share > IMPOSSIBLE_SHARE else ""
     if erratic > IMPOSSIBLE_SHARE:
-        whole = (
-            f"its table is erratic: {erratic:.0%} of the rows differ over {CONFLICT:g} times from messages of like size"
-        )
+        whole = f"its table is erratic: {whole_percent(erratic)} of the rows differ over {plain(CONFLICT)} times from messages of like size"
     if whole:
         return tuple(f"{reason}; {whole}" if reason else whole for reason in impossible)
     return tuple(
@@ -54,9 +53,9 @@ def impossible_reason(call: Call, phase: Phase, time_us: float, cluster: Cluster
     except (ConfigError, ArithmeticError, ValueError, TypeError) as error:
         return f"no bound to compare it with: {error}"
     if time_us < bound_us:
-        return f"faster than the physical bound: {time_us:.3g} µs, at peak {bound_us:.3g} µs"
+        return f"faster than the physical bound: {plain(time_us)} µs, at peak {plain(bound_us)} µs"
     if time_us > SLOWEST * (bound_us + LAUNCH_US):
-        return f"wrong unit?: {time_us:.3g} µs is over {SLOWEST:.0f} times the {bound_us:.3g} µs at peak"
+        return f"wrong unit?: {plain(time_us)} µs is over {count(SLOWEST)} times the {plain(bound_us)} µs at peak"
     return ""
 
 
@@ -101,5 +100,5 @@ def _conflicts(rows: Sequence[Row], impossible: Sequence[str]) -> list[str]:
         for place, index in enumerate(group):
             others_us = statistics.median(times[:place] + times[place + 1 :])
             if not 1 / CONFLICT <= times[place] / others_us <= CONFLICT:
-                reasons[index] = f"conflicting duplicates: {times[place]:.3g} µs, others {others_us:.3g} µs"
+                reasons[index] = f"conflicting duplicates: {plain(times[place])} µs, others {plain(others_us)} µs"
     return reasons

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 from sampling.errors import UserError
 from sampling.extras import require_library
 from sampling.files.disk import scratch_folder
+from sampling.number_text import plain
 
 ROOT = Path(__file__).resolve().parents[2]
 TAIL_LINES = 15
@@ -89,7 +90,9 @@ def launch(
                 exit_code = _wait(agent, timeout_s, meanwhile)
             except subprocess.TimeoutExpired:
                 stop(agent)
-                raise RanksFailedError(name, f"its ranks were not done after {timeout_s:g} s", failure(logs)) from None
+                raise RanksFailedError(
+                    name, f"its ranks were not done after {plain(timeout_s)} s", failure(logs)
+                ) from None
             finally:
                 stop(agent)
         if exit_code:

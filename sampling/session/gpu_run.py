@@ -23,6 +23,7 @@ from sampling.call import Call, Request
 from sampling.errors import SamplesError, UserError, in_one_line
 from sampling.files.places import CONFIGS, PACKAGE
 from sampling.files.schema import Key, read
+from sampling.number_text import plain
 from sampling.progress import Progress as Show
 from sampling.ranks.launch import environment
 from sampling.session.archive import SessionLog
@@ -77,7 +78,7 @@ def run_step(step: RealStep, limit_s: float, *, hardware: str) -> dict[str, Any]
             command, cwd=PACKAGE, env=environment(0), capture_output=True, timeout=limit_s, check=False
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"was not done after {limit_s:.0f} s"}
+        return {"error": f"was not done after {plain(limit_s)} s"}
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-3:]
         return {"error": f"exit code {done.returncode}: {' | '.join(last)}"}

@@ -21,6 +21,7 @@ from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, Request
 from sampling.hardware.cluster import Cluster, device_names, hardware_entry, hardware_facts, load_cluster
 from sampling.hardware.readings import Reading
+from sampling.number_text import duration, seconds, significant
 from sampling.session.archive import SessionLog, archive_lock, read_events
 from sampling.session.gpu_plan import ANCHORS, Plan, make_plan
 from sampling.session.gpu_run import LAST_CALL_S, LOST, RealStep, WorkerLostError, read_steps, spend, time_plan
@@ -41,7 +42,7 @@ from sampling.timing.timed_row import timed_row
 from sampling.timing.timer import PRESETS, TimerSettings
 from sampling.torch_work.collectives.process_groups import LoneRank
 from sampling.torch_work.workload_protocols import Workload
-from sampling.units import MIB
+from sampling.units import MIB, SECOND_US
 
 START_S = 15.0
 """Time from a worker's start to its first call: torch's import, the device's context, the draw of the plan."""
@@ -332,8 +333,8 @@ def dry_run(options: argparse.Namespace) -> str:
     return "\n".join(
         [
             *table,
-            f"rehearsed in {rehearsal.clock():,.0f} s of a fake clock: {log.progress.summary()}",
-            f"archive: {len(files)} files, {sum(files) / MIB:.1f} MiB, the largest {max(files) / MIB:.1f} MiB",
+            f"rehearsed in {seconds(rehearsal.clock())} of a fake clock: {log.progress.summary()}",
+            f"archive: {len(files)} files, {significant(sum(files) / MIB)} MiB, the largest {significant(max(files) / MIB)} MiB",
             f"import: {imported}",
         ]
     )
@@ -375,7 +376,7 @@ def plan_table(
         lines += [f"  {'real steps':<10}{len(steps):>7,}{len(run):>9,}{seconds_run:>9.0f}"]
     last_s = (ended_s or [0.0])[-1]
     reached = [
-        f"{sum(at <= limit for at in ended_s):,} in {limit:,.0f} s"
+        f"{sum(at <= limit for at in ended_s):,} in {duration(limit * SECOND_US)}"
         for limit in (*(limit for limit in MILESTONES_S if limit < last_s), last_s)
     ]
     lines += [f"  calls timed, start-up included: {', '.join(reached)}"]

@@ -14,6 +14,7 @@ from sampling.call import Request
 from sampling.choosing.contradictions import worth_retaking
 from sampling.choosing.tasks import VISITS_OF_NAMED, SamplingTask, missing
 from sampling.files.disk import naming_the_disk
+from sampling.number_text import plain
 from sampling.progress import progress_display
 from sampling.ranks.job import Job, RunJob, take_messages
 from sampling.ranks.launch import RanksFailedError
@@ -126,7 +127,7 @@ def _run(directory: Path, manifest: Manifest, job: Job, phases: int, run_job: Ru
     def watch() -> None:
         show(journal_length(directory), phases, "")
         if seconds_begun(directory) > LONGEST_CALL_S:
-            raise RanksFailedError(f"sampling on {job.label}", f"a call took longer than {LONGEST_CALL_S:.0f} s")
+            raise RanksFailedError(f"sampling on {job.label}", f"a call took longer than {plain(LONGEST_CALL_S)} s")
 
     folded = 0
     try:

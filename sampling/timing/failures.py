@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from sampling.call import Call, Phase
 from sampling.errors import ConfigError, SkippedError, UserError, in_one_line
 from sampling.hardware.cluster import Cluster
+from sampling.number_text import whole_percent
 from sampling.timing.timer import Ranks
 from sampling.torch_work.workload_protocols import Rotates, Workload
 from sampling.units import GIB
@@ -61,7 +62,7 @@ def refusal(call: Call, cluster: Cluster) -> str:
     except ConfigError as error:
         return f"{call.NAME}: {error}"
     if not fits(call, cluster):
-        return f"{call.NAME}: more than {MEMORY_SHARE:.0%} of the memory of {cluster.gpu.name}"
+        return f"{call.NAME}: more than {whole_percent(MEMORY_SHARE)} of the memory of {cluster.gpu.name}"
     return ""
 
 

@@ -7,6 +7,7 @@ from enum import Enum
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.readings import OTHERS_LIMIT
+from sampling.number_text import plain, whole_percent
 from sampling.speed_of_light import physical_bound_us
 from sampling.timing.timer import Timing
 
@@ -56,10 +57,10 @@ def quarantine_reason(call: Call, phase: Phase, timing: Timing, cluster: Cluster
     """Why the row must not be trusted; '' for a good one."""
     bound_us = physical_bound_us(call, phase, cluster)
     if timing.median_us < bound_us:
-        return f"{Quarantine.IMPOSSIBLE.value}: {timing.median_us:.3g} µs, at peak {bound_us:.3g} µs"
+        return f"{Quarantine.IMPOSSIBLE.value}: {plain(timing.median_us)} µs, at peak {plain(bound_us)} µs"
     if timing.median_error > MEDIAN_ERROR_LIMIT:
-        return f"{Quarantine.NOISY.value}: the median is uncertain by {timing.median_error:.0%}, limit {MEDIAN_ERROR_LIMIT:.0%}"
+        return f"{Quarantine.NOISY.value}: the median is uncertain by {whole_percent(timing.median_error)}, limit {whole_percent(MEDIAN_ERROR_LIMIT)}"
     limit = OTHERS_LIMIT if timing.by_wall else CPU_TIME_LOAD_LIMIT
     if timing.other_load > limit:
-        return f"{Quarantine.BUSY.value} {timing.other_load:.0%} of the CPU, limit {limit:.0%}"
+        return f"{Quarantine.BUSY.value} {whole_percent(timing.other_load)} of the CPU, limit {whole_percent(limit)}"
     return ""

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from sampling.number_text import duration, durations, gib, percent, plain, signed, signed_percent, size
+from sampling.files.places import SHIPPED
+from sampling.number_text import (
+    count,
+    duration,
+    durations,
+    gib,
+    multiple,
+    percent,
+    plain,
+    quantity,
+    seconds,
+    signed,
+    signed_percent,
+    size,
+    whole_percent,
+)
 from sampling.units import GIB
 
 
@@ -17,7 +34,8 @@ from sampling.units import GIB
         (14.0e6, "14.0 s"),
         (9.999e3, "10.0 ms"),
         (65.04e3, "65.0 ms"),
-        (2.5e9, "2,500 s"),
+        (5.9e8, "590 s"),
+        (2.5e9, "41.7 min"),
         (1.49e10, "4.14 h"),
         (7.2e9, "2.00 h"),
         (3.6e9 * 4.56e8, "456,000,000 h"),
@@ -59,3 +77,32 @@ def test_what_rounds_to_nothing_has_no_sign_and_what_is_below_it_a_minus() -> No
 def test_a_plain_number_has_no_exponent() -> None:
     texts = {1.5e9: "1,500,000,000", 1e-5: "0.00001", -0.25: "−0.25", 27.311: "27.31", -0.0: "0", 1.0: "1"}
     assert {value: plain(value) for value in texts} == texts
+
+
+def test_counts_shares_and_sizes_have_commas_and_one_form_each() -> None:
+    assert (count(8192.4), count(-3.0), whole_percent(0.876), whole_percent(-0.001)) == ("8,192", "−3", "88%", "0%")
+    assert (multiple(1.9), multiple(12.34), quantity(8.03e9), seconds(1.5)) == ("1.90 ×", "12.3 ×", "8.030G", "1.50 s")
+    assert [size(each) for each in (3 * 2**20, 2048, 20)] == ["3.0 MiB", "2.0 KiB", "20 B"]
+
+
+FLOAT_FORMAT = re.compile(r"[^ {]:[+,]*(?:\.(?:\d|\{\w+\}))?[fge%]\}|\{:[+,]*\.?\d*[fge%]\}")
+NO_TEXT = {
+    "sampling/number_text.py": "the home",
+    "predict/schedules/compare.py": "a key to sort by",
+    "predict/reports/money.py": "an amount cut to its digits before it is written",
+    "predict/run/calibration_file.py": "digits of a file",
+    "predict/run/lengths.py": "a config's value",
+    "predict/validation/rl_rows.py": "a config's value",
+    "predict/plan_search/compare.py": "a config's value",
+    "predict/serving/questions.py": "the name p99.9",
+    "sampling/choosing/shapes.py": "the name of a distribution",
+    "regressors/models/tuned_trees.py": "the name of a model",
+}
+"""Files that write floats for machines, and as what."""
+
+
+def test_floats_in_texts_are_written_by_this_module_alone() -> None:
+    paths = (path for package in ("predict", "sampling", "regressors") for path in SHIPPED.glob(f"{package}/**/*.py"))
+    by_hand = {str(path.relative_to(SHIPPED)) for path in paths if FLOAT_FORMAT.search(path.read_text())}
+
+    assert by_hand == set(NO_TEXT)

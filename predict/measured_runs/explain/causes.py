@@ -20,7 +20,7 @@ from predict.measured_runs.explain.trace_matches_config import weighted_median
 from predict.run.calibration_terms import NINETY
 from predict.step.breakdown import BUBBLE, HOST, OPTIMIZER, P2P, TP
 from sampling.arithmetic.operator import Operator
-from sampling.number_text import duration, percent, significant
+from sampling.number_text import duration, multiple, percent, significant, whole_percent
 from sampling.operators.attention import Attention
 
 # Finding: one cause of a difference, in a word and in a sentence.
@@ -100,7 +100,7 @@ def slow_ranks(predicted: PredictedStep, measured: TracedStep) -> Iterator[Findi
             yield Finding(
                 cause="slow_rank",
                 text=(
-                    f"Rank {rank.rank} runs the same operators {ratio:.2f} × as long as the fastest other rank: {_reasons(measured)}."
+                    f"Rank {rank.rank} runs the same operators {multiple(ratio)} as long as the fastest other rank: {_reasons(measured)}."
                 ),
                 cost_us=cost_us,
                 headings=frozenset(name for name, _, _ in computing(predicted, measured)),
@@ -147,7 +147,7 @@ def attention(predicted: PredictedStep, measured: TracedStep, pace: float) -> It
     if expected_us and seen_us > _slower("attention", predicted) * pace * expected_us:
         yield Finding(
             cause="attention",
-            text=f"Attention takes {seen_us / expected_us:.1f} × its prediction (other operators {pace:.1f} ×): it ran {kernel}.",
+            text=f"Attention takes {multiple(seen_us / expected_us)} its prediction (other operators {multiple(pace)}): it ran {kernel}.",
             cost_us=seen_us - pace * expected_us,
             headings=frozenset(["attention"]),
         )
@@ -180,7 +180,7 @@ def operators(predicted: PredictedStep, measured: TracedStep, pace: float) -> It
         if name not in ("attention", PARTS) and seen_us > _slower(name, predicted) * pace * expected_us:
             yield Finding(
                 cause="operator",
-                text=f"{name} takes {seen_us / expected_us:.1f} × its prediction, where the other operators take {pace:.1f} ×.",
+                text=f"{name} takes {multiple(seen_us / expected_us)} its prediction, where the other operators take {multiple(pace)}.",
                 cost_us=seen_us - pace * expected_us,
                 headings=frozenset([name]),
             )
@@ -194,7 +194,7 @@ def all_slower(predicted: PredictedStep, measured: TracedStep, pace: float) -> I
         yield Finding(
             cause="slow_compute",
             text=(
-                f"All operators take about {pace:.1f} × their prediction: {_reasons(measured, of_another=predicted.transferred)}."
+                f"All operators take about {multiple(pace)} their prediction: {_reasons(measured, of_another=predicted.transferred)}."
             ),
             cost_us=(pace - 1) * whole_us,
             headings=frozenset([*(name for name, _, _ in found), *predicted.guessed]),
@@ -285,7 +285,7 @@ def bubble(predicted: PredictedStep, measured: TracedStep) -> Iterator[Finding]:
     yield Finding(
         cause="bubble",
         text=f"Pipeline ranks wait {duration(seen_us)} for one another, {duration(expected_us)} predicted: {duration(follows_us)} more "
-        f"because the rest of the step takes {longer:.2f} × its prediction{late}.",
+        f"because the rest of the step takes {multiple(longer)} its prediction{late}.",
         cost_us=cost_us,
         headings=frozenset([BUBBLE]),
     )
@@ -341,15 +341,15 @@ def host(predicted: PredictedStep, measured: TracedStep, pace: float) -> Iterato
     unsure = not measured.on_device and measured.untraced_us is None
     yield Finding(
         cause="host",
-        text=f"{seen.get(HOST, 0.0) / measured.step_us:.0%} of the step waits for the host between operators "
-        f"(predicted {predicted.headings.get(HOST, 0.0) / predicted.step_us:.0%})"
+        text=f"{whole_percent(seen.get(HOST, 0.0) / measured.step_us)} of the step waits for the host between operators "
+        f"(predicted {whole_percent(predicted.headings.get(HOST, 0.0) / predicted.step_us)})"
         + ("; the profiler's own time is part of it: --log takes the step without it." if unsure else "."),
         cost_us=min(extra_us, *parts) if parts else extra_us,
         headings=frozenset([HOST]),
     )
     yield Finding(
         cause="data",
-        text=f"{seen.get(DATA, 0.0) / measured.step_us:.0%} of the step waits for the data loader.",
+        text=f"{whole_percent(seen.get(DATA, 0.0) / measured.step_us)} of the step waits for the data loader.",
         cost_us=seen.get(DATA, 0.0),
         headings=frozenset([DATA]),
     )
@@ -361,7 +361,7 @@ def unexplained(measured: TracedStep) -> Iterator[Finding]:
     if unnamed_us >= UNEXPLAINED_SHARE * measured.step_us:
         yield Finding(
             cause="unexplained",
-            text=f"{unnamed_us / measured.step_us:.0%} of the step is kernels that no operator of the prediction explains: code of "
+            text=f"{whole_percent(unnamed_us / measured.step_us)} of the step is kernels that no operator of the prediction explains: code of "
             "your own, or a trace without record_shapes=True.",
             cost_us=unnamed_us,
         )

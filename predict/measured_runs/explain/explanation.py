@@ -43,7 +43,7 @@ from predict.step.breakdown import HOST, P2P, TP
 from predict.step.prediction import Prediction
 from sampling.call import Call
 from sampling.errors import UserError
-from sampling.number_text import duration, signed_percent
+from sampling.number_text import duration, multiple, signed_percent, whole_percent
 
 LAYERS = "layers, with the host's time between their operators,"
 """Row of layers that samples show only as a whole."""
@@ -111,8 +111,8 @@ def _as_predicted(predicted: PredictedStep, measured: TracedStep, pace: float) -
     error = predicted.step_us / measured.step_us - 1
     return Finding(
         cause="none",
-        text=f"The prediction's error is {signed_percent(error)} of the step, and no single cause makes up {LEAST_SHARE:.0%} of it; its operators take "
-        f"{pace:.2f} × their prediction at the median.",
+        text=f"The prediction's error is {signed_percent(error)} of the step, and no single cause makes up {whole_percent(LEAST_SHARE)} of it; its operators take "
+        f"{multiple(pace)} their prediction at the median.",
         cost_us=0.0,
     )
 

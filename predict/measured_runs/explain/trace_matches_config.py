@@ -17,7 +17,7 @@ from predict.step.breakdown import P2P
 from sampling.call import Call
 from sampling.errors import UserError
 from sampling.importers.torch_trace.events import Trace
-from sampling.number_text import duration
+from sampling.number_text import duration, plain, whole_percent
 from sampling.operators.gemm import Gemm
 
 
@@ -161,13 +161,13 @@ def _require_same_products(run: TrainingRun, predicted: CallTimes, measured: Cal
     found_us = sum(time_us for key, time_us in times_us.items() if key in predicted)
     if found_us < LEAST_FOUND * whole_us:
         raise UserError(
-            f"--trace: not of {run.name}: {found_us / whole_us:.0%} of the time of its matrix products is of shapes that the config has; give "
+            f"--trace: not of {run.name}: {whole_percent(found_us / whole_us)} of the time of its matrix products is of shapes that the config has; give "
             "the config of the traced run, with its model, batch and plan"
         )
     ratio = _as_often(predicted, measured)
     if not 1 / OFTEN < ratio < OFTEN:
         raise UserError(
-            f"--trace: not of {run.name}: its matrix products run {ratio:.3g} times as often in a step as the config's; give the config of the "
+            f"--trace: not of {run.name}: its matrix products run {plain(ratio)} times as often in a step as the config's; give the config of the "
             "traced run, with its layers and batch, or record whole steps (record.step() after each)"
         )
 

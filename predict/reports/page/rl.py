@@ -27,6 +27,7 @@ from predict.rl.phases import Phase
 from predict.rl.step import RlStep
 from predict.run.training_run import settings_of
 from predict.serialise import as_json, picked
+from sampling.number_text import plain
 
 SECTIONS = ("rl_headline", "rl_differences", "placement", "phases", "moments", "heatmap", "ledgers", "sources")
 """Sections of the page, in their order."""
@@ -114,7 +115,7 @@ def _priors(ledger: RlLedger) -> list[Assumption]:
         shares = {"generation": factors.rollout, "updates": factors.update, "passes": factors.passes}
         fitted = "fitted to published RL steps"
         found += [
-            Assumption(kind="RL framework", name=f"factor on {name}", value=f"{value:g}", source=fitted)
+            Assumption(kind="RL framework", name=f"factor on {name}", value=plain(value), source=fitted)
             for name, value in shares.items()
         ]
     return found + [

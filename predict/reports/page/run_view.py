@@ -27,7 +27,7 @@ from predict.serialise import as_json, picked
 from predict.step.prediction import Prediction
 from regressors.features.arrays import Floats
 from sampling.errors import ConfigError
-from sampling.number_text import size
+from sampling.number_text import percent, plain, size
 from sampling.units import MIB
 
 Columns = tuple[tuple[str, str, str], ...]
@@ -226,11 +226,11 @@ def _of_prediction(prediction: Prediction) -> Iterator[Assumption]:
         yield Assumption(kind="note", name="samples", value="", source=note)
     for name, width in prediction.unknowns.items():
         yield Assumption(
-            kind="interval", name=name, value=f"± {math.expm1(width):.1%}", source="half-width at 90 %, by itself"
+            kind="interval", name=name, value=f"± {percent(math.expm1(width))}", source="half-width at 90 %, by itself"
         )
     for name, share in prediction.sources.items():
         if share:
-            yield Assumption(kind="times", name=name, value=f"{share:.1%}", source="share of the step's work")
+            yield Assumption(kind="times", name=name, value=percent(share), source="share of the step's work")
     for figure, source in provenance.get("sources", {}).items():
         yield Assumption(kind="device", name=figure, value=_figure(prediction, figure), source=source)
     contention = provenance.get("slow_down")
@@ -238,7 +238,7 @@ def _of_prediction(prediction: Prediction) -> Iterator[Assumption]:
         yield Assumption(
             kind="overlap",
             name="slowdown during communication",
-            value=f"{contention['value']:.1%}",
+            value=percent(contention["value"]),
             source=contention["source"],
         )
 
@@ -247,8 +247,8 @@ def _figure(prediction: Prediction, figure: str) -> str:
     """The value of a figure of the hardware file, such as `peak_tflops` or `intra_node`; empty where it has none of its own."""
     value = getattr(prediction.run.cluster.gpu, figure, None)
     if isinstance(value, int | float | str):
-        return f"{value:,.6g}" if isinstance(value, int | float) else value
-    return ", ".join(f"{name} {each:g}" for name, each in value.items()) if isinstance(value, dict) else ""
+        return plain(value) if isinstance(value, int | float) else value
+    return ", ".join(f"{name} {plain(each)}" for name, each in value.items()) if isinstance(value, dict) else ""
 
 
 def _of_memory(prediction: Prediction) -> Iterator[Assumption]:
@@ -265,7 +265,7 @@ def _of_constants(ledger: Ledger) -> Iterator[Assumption]:
 def bounded_assumption(kind: str, name: str, of: tuple[float, float, float], source: str) -> Assumption:
     """An assumption with its value, its least and its greatest."""
     value, low, high = of
-    return Assumption(kind=kind, name=name, value=f"{value:g} ({low:g} to {high:g})", source=source)
+    return Assumption(kind=kind, name=name, value=f"{plain(value)} ({plain(low)} to {plain(high)})", source=source)
 
 
 def memory_view(prediction: Prediction) -> dict[str, Any]:

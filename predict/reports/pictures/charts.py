@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.reports.palette import ACCENT, INK, LIMIT, LINE, SOFT
+from sampling.number_text import count
 from sampling.units import GIB
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _cell(axes: Axes, place: tuple[int, int], cell: Mapping[str, Any], best: flo
         gid=f"{verdict or 'none'} {cell['sequence']} {cell['microbatch']}",
     )
     axes.add_patch(box)
-    text = f"{rate:,.0f}" if fits else "OOM" if verdict == "OOM" else "–"
+    text = count(rate) if fits else "OOM" if verdict == "OOM" else "–"
     behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.5} if verdict == "OOM" else None
     axes.text(*place, text, ha="center", va="center", size=9, color="white" if share > DARK else INK, bbox=behind)
 
@@ -108,7 +109,7 @@ def pareto_figure(rows: Sequence[Mapping[str, Any]], *, capacity_bytes: float, t
         )
     axes.set_xlabel("memory per GPU, GiB", fontsize=9)
     axes.set_ylabel("tokens per second and GPU", fontsize=9)
-    axes.yaxis.set_major_formatter(lambda rate, _: f"{rate:,.0f}")
+    axes.yaxis.set_major_formatter(lambda rate, _: count(rate))
     axes.grid(axis="y", color=LINE, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.margins(0.12)

@@ -12,6 +12,7 @@ from predict.validation.compared import grouped
 from predict.validation.published import Comparison
 from predict.validation.published_scores import KEYS
 from sampling.files.faults import counted
+from sampling.number_text import plain, signed_percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +79,7 @@ def _over_figures(axes: Axes, runs: Sequence[Comparison], heading: str, of: Figu
         axes.plot(*zip(*medians, strict=True), color=INK, linewidth=1.2, gid=f"median {heading}")
     if placed:
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(lambda figure, _: f"{figure:,g}")
+        axes.xaxis.set_major_formatter(lambda figure, _: plain(figure))
     axes.set_xlabel(heading, fontsize=9)
 
 
@@ -107,7 +108,7 @@ def _points(axes: Axes, placed: Sequence[tuple[float, Comparison]], heading: str
             axes.scatter(across, up, s=12, color=colour, alpha=0.55, linewidths=0, gid=f"{heading} {covered}")
     axes.axhline(0.0, color=SOFT, linewidth=0.8)
     axes.set_ylim(-1.05 * WIDEST, 1.05 * WIDEST)
-    axes.yaxis.set_major_formatter(lambda error, _: f"{error:+.0%}")
+    axes.yaxis.set_major_formatter(lambda error, _: signed_percent(error, decimals=0))
     axes.grid(axis="y", color=LINE, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=8.5, colors=SOFT)

@@ -13,7 +13,7 @@ from predict.memory.estimate import STACKED_TERMS, MemoryEstimate, RankTimeline
 from predict.reports.pictures.figure_file import lines_within, save_figure
 from predict.reports.text import run_text
 from regressors.features.arrays import Floats
-from sampling.number_text import duration
+from sampling.number_text import duration, gib, percent, significant, size
 from sampling.units import GIB
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def memory_figure(
     from matplotlib.figure import Figure
 
     shown = shown_ranks(courses, memory.worst.rank)
-    verdict = f"{memory.verdict}: {memory.point_bytes / GIB:,.1f} of {memory.capacity_bytes / GIB:,.1f} GiB"
-    of_run = f"{run_text(memory.run)}; bubble {bubble_fraction:.1%}"
+    verdict = f"{memory.verdict}: {gib(memory.point_bytes)} of {size(memory.capacity_bytes)}"
+    of_run = f"{run_text(memory.run)}; bubble {percent(bubble_fraction)}"
     inches = WIDTH - LEFT - RIGHT
     lines = [line for text in (of_run, verdict) for line in lines_within(text, inches=inches, points=LINE_POINTS)]
     top = ABOVE + (TITLE_POINTS + len(lines) * LINE_POINTS) * LEADING / 72
@@ -116,7 +116,7 @@ def _panel(axes: Axes, each: RankTimeline, memory: MemoryEstimate, highest: floa
     axes.plot([middle], [peak], marker="v", color="#222222", markersize=5, clip_on=False)
     near_end = middle > 0.85 * length
     axes.annotate(
-        f"{peak:,.1f}" if peak >= 10 else f"{peak:,.2f}",
+        significant(peak),
         (middle, peak),
         textcoords="offset points",
         xytext=(-6 if near_end else 6, 1),
@@ -191,7 +191,7 @@ def _legend(figure: Figure, height: float, capacity: float, highest: float) -> N
         entries,
         [
             *STACKED_TERMS,
-            "capacity" if capacity <= highest else f"capacity, {capacity:,.1f} GiB, lies above the panels",
+            "capacity" if capacity <= highest else f"capacity, {significant(capacity)} GiB, lies above the panels",
         ],
         loc="lower left",
         bbox_to_anchor=(LEFT / WIDTH, 0.1 / height),

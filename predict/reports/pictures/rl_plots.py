@@ -22,7 +22,7 @@ from predict.reports.rl_step import headline
 from predict.rl.books import spans
 from predict.rl.memory import TERMS
 from predict.rl.step import RlStep
-from sampling.number_text import duration
+from sampling.number_text import duration, plain, significant
 from sampling.units import GIB
 
 if TYPE_CHECKING:
@@ -64,17 +64,17 @@ def rl_memory_figure(step: RlStep) -> Figure:
     """A bar for each moment in which a GPU holds the most, its terms stacked, and the device's capacity as a line."""
     memory = step.memory
     capacity, peak = memory.capacity / GIB, memory.worst.peak / GIB
-    title = f"memory per GPU of {step.rl.name}: {memory.verdict}, {peak:,.1f} of {capacity:,.1f} GiB"
+    title = f"memory per GPU of {step.rl.name}: {memory.verdict}, {significant(peak)} of {significant(capacity)} GiB"
     figure, axes = _empty(len(memory.moments), title=title, about=headline(step))
     for row, moment in enumerate(memory.moments):
         start = 0.0
         for term, size in moment.terms.items():
             axes.barh(row, size / GIB, left=start, height=FILLED, color=COLOURS[term], gid=f"{moment.phase} {term}")
             start += size / GIB
-        axes.annotate(f" {start:,.1f}", (start, row), size=9, va="center", color=INK)
+        axes.annotate(f" {significant(start)}", (start, row), size=9, va="center", color=INK)
     axes.axvline(capacity, color=LIMIT, linewidth=1.2, linestyle=(0, (4, 2)))
     axes.set_xlim(0, max(capacity, peak) * 1.08)
-    _rows(axes, [moment.phase for moment in memory.moments], lambda size: f"{size:g} GiB")
+    _rows(axes, [moment.phase for moment in memory.moments], lambda size: f"{plain(size)} GiB")
     _legend(axes, {term: COLOURS[term] for term in TERMS if any(term in moment.terms for moment in memory.moments)})
     return figure
 

@@ -23,7 +23,7 @@ from predict.schedules.engine.order import ActionKind
 from predict.schedules.engine.timing import Timeline
 from regressors.features.arrays import Floats
 from sampling.files.faults import counted
-from sampling.number_text import Show, plain
+from sampling.number_text import Show, percent, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,7 +133,7 @@ def timeline_figure(timeline: Timeline, title: str, about: str, show: Show) -> F
 
     picture = _picture(timeline, show)
     heads = lines_within(title, inches=picture.width, points=TITLE_POINTS, character_width=BOLD_WIDTH)
-    facts = f"makespan {show(timeline.makespan)}, bubble {timeline.bubble_fraction:.1%}"
+    facts = f"makespan {show(timeline.makespan)}, bubble {percent(timeline.bubble_fraction)}"
     lines = [line for text in (about, facts) for line in lines_within(text, inches=picture.width, points=LINE_POINTS)]
     marked = 1.6 * LINE_POINTS * LEADING / 72 if picture.steady else 0.0
     top = ABOVE + (len(heads) * TITLE_POINTS + len(lines) * LINE_POINTS) * LEADING / 72 + ABOVE + marked

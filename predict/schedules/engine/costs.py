@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from predict.schedules.engine.program import Program
 from regressors.features.arrays import Floats
 from sampling.errors import ConfigError
+from sampling.number_text import plain
 
 LONGEST = 1e100
 """Longest time accepted, so that no sum of times overflows."""
@@ -255,4 +256,4 @@ def _refuse_bad_times(named: Mapping[str, Floats]) -> None:
     for name, times in named.items():
         bad = times[~((times >= 0) & (times <= LONGEST))]
         if bad.size:
-            raise ConfigError(f"{name}: {float(bad[0])} is not a time; give a number from 0 to {LONGEST:g}")
+            raise ConfigError(f"{name}: {float(bad[0])} is not a time; give a number from 0 to {plain(LONGEST)}")

@@ -16,6 +16,7 @@ from sampling.hardware.cluster import hardware_facts, known_hardware
 from sampling.importers.table import ImportRequest, Row, Table, hardware_of_device, shown_name
 from sampling.importers.torch_trace.calls import calls_and_owners, collective_of
 from sampling.importers.torch_trace.events import RECORD, Kernel, Op, Trace, load_trace, plain_name
+from sampling.number_text import whole_percent
 
 SOURCE = "torch-trace"
 PATH = "a Chrome trace of torch.profiler (record_shapes=True), or a folder of them"
@@ -127,6 +128,6 @@ def _remarks(trace: Trace, rows: list[Row], *, with_collectives: bool) -> Iterat
         yield "no kernels in the trace: times are the operators' own on the CPU, its thread count taken from --threads or this machine"
     else:
         whole_us, mapped_us = sum(kernel.duration_us for kernel in trace.kernels), sum(row.time_us for row in rows)
-        yield f"{1 - mapped_us / whole_us:.0%} of the kernels' time left out: of no call of ours"
+        yield f"{whole_percent(1 - mapped_us / whole_us)} of the kernels' time left out: of no call of ours"
     if with_collectives:
         yield "a collective's kernel time holds the wait for the slowest rank"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sampling.files.disk import GZIP, NotReadError, cannot_be_read, require_regular
+from sampling.number_text import count
 
 EVENTS = "traceEvents"
 PIECE = 1 << 20
@@ -148,7 +149,7 @@ def _pieces(path: Path, most_bytes: int) -> Iterator[str]:
                 left -= len(piece)
                 if left < 0:
                     raise NotReadError(
-                        f"unpacks to more than the {most_bytes / 1e6:.0f} MB that are read; give a smaller file"
+                        f"unpacks to more than the {count(most_bytes / 1e6)} MB that are read; give a smaller file"
                     )
                 yield letters.decode(piece)
             yield letters.decode(b"", final=True)

@@ -20,7 +20,7 @@ def test_the_answer_says_when_it_saves_and_which_goodput_it_finds(command: Comma
     never = command.text("job", RUN, "--tokens", "1B", "--with", "gpu_hours_a_failure=0")
     assert "once, at the end, async" in never
     often = command.text("job", RUN, "--tokens", "100B", "--with", "save_min=60", "--with", "gpu_hours_a_failure=500")
-    assert "every 1 h of steps, async" in often
+    assert "every 1.00 h of steps, async" in often
     assert "`predict days` takes it as stated" in " ".join(often.split())
 
 

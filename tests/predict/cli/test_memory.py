@@ -82,7 +82,7 @@ def test_the_picture_has_a_panel_a_rank_and_the_capacity(tmp_path: Path, command
     assert {f"rank {rank} activations" for rank in range(4)} <= names
     texts = {"".join(element.itertext()).strip() for element in root.iter() if element.tag.endswith("text")}
     assert {"capacity", "working"} <= texts
-    assert any(text.endswith("of 79.6 GiB") for text in texts)
+    assert any(text.endswith("of 79.58 GiB") for text in texts)
 
 
 @pytest.mark.usefixtures("starts_warm")

@@ -27,7 +27,7 @@ def test_a_cpu_tells_of_ranks_and_dropped_steps() -> None:
 
 def test_a_gpu_tells_of_clock_power_and_memory() -> None:
     text = measurement_text(replace(MEASURED, device=GPU))
-    line = "3 steps on NVIDIA H200: 1755 MHz, 612 W, 24.00 GiB allocated at most, 25.00 GiB reserved, attention fa2"
+    line = "3 steps on NVIDIA H200: 1,755 MHz, 612 W, 24.00 GiB allocated at most, 25.00 GiB reserved, attention fa2"
     assert f"  {line}\n" in text
     silent = replace(GPU, clock_mhz=None, power_w=None, peak_allocated_bytes=None, peak_reserved_bytes=None)
     mixture = replace(silent, expert_products="loop", busiest_expert=1.25)

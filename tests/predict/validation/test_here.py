@@ -224,7 +224,7 @@ def test_a_failed_run_is_reported_left_out_and_tried_again(gpu: Gpu, command: Co
     assert "left out: cudnn: the step failed: no kernel image" in printed.err
     assert f"1 of {len(names())} runs failed and have no row: cudnn" in printed.err
     assert "30.00 GiB" in printed.out
-    assert "1755 MHz" in printed.out
+    assert "1,755 MHz" in printed.out
     assert "600 W" in printed.out
     gpu.broken, gpu.trained = set(), []
     assert main(["validate", "this-gpu"]) == 0

@@ -182,7 +182,7 @@ def test_updates_that_two_rows_seem_to_have_of_each_other_are_doubted() -> None:
     found = doubts([whole, late, row(row_id="A3", update_actor_s="20", step_s="28", model="Llama-3.1-8B")])
     assert set(found) == {"A1", "A2"}
     assert found["A2"].startswith(
-        "update_actor_s: 30 s are longer than the step, 28 s; those of A2 and A1 look swapped"
+        "update_actor_s: 30.0 s are longer than the step, 28.0 s; those of A2 and A1 look swapped"
     )
     assert "swapped" not in doubts([late])["A2"]
     assert doubts([whole]) == {}

@@ -71,7 +71,7 @@ def test_a_sound_file_becomes_an_instance(tmp_path: Path) -> None:
 
 FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"name": ""}, "name: '' is too short; give text"),
-    ({"global": True}, "global: true is not a whole number; give a whole number from 1 to 2147483647"),
+    ({"global": True}, "global: true is not a whole number; give a whole number from 1 to 2,147,483,647"),
     ({"globl": 3}, "globl: unknown key; did you mean 'global'?"),
     ({"part": 3}, "part: 3 is not a mapping; give a mapping of low, high, share"),
     ({"part": {"low": 1}}, "part.high: missing; add high: a number above 0, it has no default"),

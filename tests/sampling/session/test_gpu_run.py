@@ -190,7 +190,7 @@ def answer(printed: str) -> str:
         (step(answer('"{hardware}"')), 60, {"answer": "h200"}),
         (step(answer("hello")), 60, {"error": "did not print JSON"}),
         (step("", module="no_such_module"), 60, {"error": "there is no module no_such_module"}),
-        (step("import time; time.sleep(60)"), 0.5, {"error": "was not done after 0 s"}),
+        (step("import time; time.sleep(60)"), 0.5, {"error": "was not done after 0.5 s"}),
         (step("import os; os._exit(4)"), 60, {"error": "exit code 4: "}),
     ],
 )

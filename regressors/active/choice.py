@@ -158,7 +158,7 @@ def ask_committee(timed: Timed, untimed: Untimed) -> Opinion:
     varies = deviation > 1e-9 * np.maximum(1.0, np.abs(inputs).max(axis=0))
     weight = forest.feature_importances_**IMPORTANCE_POWER
     return Opinion(
-        disagreement=from_forest(forest).of_members(inputs).std(axis=0),
+        disagreement=from_forest([member.tree_ for member in forest.estimators_]).of_members(inputs).std(axis=0),
         position=inputs[:, varies] / deviation[varies] * weight[varies],
     )
 

@@ -12,7 +12,8 @@ from typing import TypeAlias
 import numpy as np
 
 from regressors.features.arrays import Floats
-from regressors.models.capacity import RANDOM_STATE, boost, capacity
+from regressors.models.capacity import boost, capacity
+from regressors.models.forests import extra_trees
 from regressors.models.roofline_fit import fit_roofline
 from regressors.models.smooth import Smooth, fit_smooth
 from regressors.models.time_model import TimeModel, correction_inputs
@@ -80,13 +81,8 @@ def _smooth(inputs: Floats, target: Floats) -> Smooth:
 
 
 def _extra_trees(inputs: Floats, target: Floats) -> FlatTrees:
-    from sklearn.ensemble import ExtraTreesRegressor
-
     size = capacity(len(inputs))
-    forest = ExtraTreesRegressor(
-        n_estimators=size.trees, max_leaf_nodes=size.leaves, random_state=RANDOM_STATE, n_jobs=1
-    )
-    return from_forest(forest.fit(inputs, target))
+    return from_forest(extra_trees(inputs, target, trees=size.trees, max_leaf_nodes=size.leaves))
 
 
 def _boosted(inputs: Floats, target: Floats) -> FlatTrees:

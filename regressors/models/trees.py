@@ -83,8 +83,8 @@ class _Tree:
     value: Array
 
 
-def from_forest(forest: Any) -> FlatTrees:
-    """Export a fitted scikit-learn forest or extra-trees regressor of one output."""
+def from_forest(grown: Sequence[Any]) -> FlatTrees:
+    """Export the fitted trees (`tree_`) of a scikit-learn forest or extra-trees regressor of one output."""
     trees = [
         _Tree(
             left=tree.children_left,
@@ -93,7 +93,7 @@ def from_forest(forest: Any) -> FlatTrees:
             threshold=_largest_float32_not_above(tree.threshold),
             value=tree.value.reshape(-1),
         )
-        for tree in (estimator.tree_ for estimator in forest.estimators_)
+        for tree in grown
     ]
     return _flatten(trees, offset=0.0, scale=1 / len(trees))
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from regressors.features.arrays import Floats
 from regressors.models.capacity import RANDOM_STATE, boost, capacity
+from regressors.models.forests import random_forest
 from regressors.models.target import Target, decoded, encoded
 from regressors.models.trees import FlatTrees, from_forest, from_xgboost
 
@@ -98,7 +99,7 @@ def fit_tuned(settings: Settings, inputs: Floats, time_us: Floats) -> TunedTrees
     rows, times_us, _ = merged(inputs, time_us)
     target = encoded(settings.target, times_us)
     trees = (
-        _forest(settings, rows, target)
+        from_forest(_grown(settings, 1.0, rows, target))
         if isinstance(settings, ForestSettings)
         else from_xgboost(boost(rows, target, _given(settings)))
     )
@@ -132,46 +133,23 @@ def _drawn_rows(settings: ForestSettings, rows: int) -> int:
     return max(1, round(settings.max_samples * rows))
 
 
-def _forest(settings: ForestSettings, inputs: Floats, target: Floats) -> FlatTrees:
-    from sklearn.ensemble import RandomForestRegressor
-
+def _grown(settings: ForestSettings, share: float, inputs: Floats, target: Floats) -> list[Any]:
     size = capacity(len(inputs))
-    forest = RandomForestRegressor(
-        n_estimators=size.trees,
+    return random_forest(
+        inputs,
+        target,
+        trees=max(1, round(share * size.trees)),
+        drawn_rows=_drawn_rows(settings, len(inputs)),
         max_leaf_nodes=size.leaves,
         max_features=settings.max_features,
         min_samples_leaf=settings.min_samples_leaf,
-        max_samples=_drawn_rows(settings, len(inputs)),
-        random_state=RANDOM_STATE,
-        n_jobs=1,
     )
-    return from_forest(forest.fit(inputs, target))
 
 
 def _few_trees(settings: ForestSettings, share: float, inputs: Floats, target: Floats, unseen: Floats) -> Floats:
-    """Trees one by one on rows drawn with replacement: a forest of scikit-learn's checks its inputs again for every tree, which
-    takes longer than a small tree does."""
-    import sklearn
-    from sklearn.tree import DecisionTreeRegressor
-
-    size = capacity(len(inputs))
-    random = np.random.default_rng(RANDOM_STATE)
-    rows, wanted = inputs.astype(np.float32), unseen.astype(np.float32)
-    total = np.zeros(len(unseen))
-    trees = max(1, round(share * size.trees))
-    with sklearn.config_context(skip_parameter_validation=True, assume_finite=True):
-        for number in range(trees):
-            drawn = random.integers(0, len(rows), _drawn_rows(settings, len(rows)))
-            tree = DecisionTreeRegressor(
-                max_leaf_nodes=size.leaves if len(rows) > size.leaves else None,
-                max_features=settings.max_features,
-                min_samples_leaf=settings.min_samples_leaf,
-                random_state=number,
-            )
-            weights = np.bincount(drawn, minlength=len(rows)).astype(np.float64)
-            fitted = tree.fit(rows, target, sample_weight=weights, check_input=False)
-            total += fitted.tree_.predict(wanted).reshape(-1)
-    return total / trees
+    wanted = unseen.astype(np.float32)
+    of_trees = [tree.predict(wanted).reshape(-1) for tree in _grown(settings, share, inputs, target)]
+    return np.asarray(np.mean(of_trees, axis=0))
 
 
 def _few_rounds(settings: BoostingSettings, share: float, inputs: Floats, target: Floats, unseen: Floats) -> Floats:

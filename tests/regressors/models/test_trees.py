@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import xgboost
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
 from regressors.features.arrays import Floats
+from regressors.models.capacity import RANDOM_STATE
+from regressors.models.forests import extra_trees, random_forest
 from regressors.models.target import Target, decoded
 from regressors.models.trees import from_forest, from_xgboost
 from regressors.models.tuned_trees import BOOSTERS, FORESTS, Settings, fit_tuned, in_words, judged_us
@@ -21,13 +24,18 @@ def problem(rows: int = 300, columns: int = 5) -> tuple[np.ndarray, np.ndarray]:
     return inputs, np.exp(inputs[:, 0]) + inputs[:, 1] * inputs[:, 2]
 
 
+def members(forest: Any) -> list[Any]:
+    return [member.tree_ for member in forest.estimators_]
+
+
 @pytest.mark.parametrize("forest", [RandomForestRegressor, ExtraTreesRegressor])
 def test_forests_predict_as_scikit_learn(forest: type) -> None:
     inputs, target = problem()
     fitted = forest(n_estimators=20, random_state=0).fit(inputs, target)
     fresh = np.random.default_rng(1).normal(size=(500, 5))
-    assert from_forest(fitted).predict(fresh) == pytest.approx(fitted.predict(fresh), rel=1e-5, abs=1e-5)
-    assert from_forest(fitted).predict(inputs) == pytest.approx(fitted.predict(inputs), rel=1e-5, abs=1e-5)
+    flat = from_forest(members(fitted))
+    assert flat.predict(fresh) == pytest.approx(fitted.predict(fresh), rel=1e-5, abs=1e-5)
+    assert flat.predict(inputs) == pytest.approx(fitted.predict(inputs), rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("method", ["exact", "hist"])
@@ -52,15 +60,33 @@ def test_a_row_on_an_xgboost_split_goes_right() -> None:
 
 def test_a_forest_that_never_splits_is_its_mean() -> None:
     forest = RandomForestRegressor(n_estimators=3, bootstrap=False).fit(np.zeros((4, 2)), np.arange(4.0))
-    flat = from_forest(forest)
+    flat = from_forest(members(forest))
     assert flat.depth == 0
     assert flat.predict(np.ones((2, 2))).tolist() == [1.5, 1.5]
 
 
 def test_a_row_is_predicted_the_same_alone_and_among_others() -> None:
     inputs, target = problem()
-    flat = from_forest(RandomForestRegressor(n_estimators=50, random_state=0).fit(inputs, target))
+    flat = from_forest(members(RandomForestRegressor(n_estimators=50, random_state=0).fit(inputs, target)))
     assert [flat.predict(inputs[[row]]).item() for row in range(len(inputs))] == flat.predict(inputs).tolist()
+
+
+def same_trees(ours: list[Any], theirs: Any) -> bool:
+    return len(ours) == len(theirs.estimators_) and all(
+        np.array_equal(getattr(mine, part), getattr(member.tree_, part))
+        for mine, member in zip(ours, theirs.estimators_, strict=True)
+        for part in ("children_left", "children_right", "feature", "threshold", "value")
+    )
+
+
+@pytest.mark.parametrize("leaves", [8, 512])
+def test_trees_grown_one_by_one_are_those_of_scikit_learns_ensembles(leaves: int) -> None:
+    inputs, target = problem(rows=60)
+    drawn = {"max_leaf_nodes": leaves, "max_features": 0.5, "min_samples_leaf": 2}
+    forest = RandomForestRegressor(n_estimators=7, max_samples=40, random_state=RANDOM_STATE, **drawn)
+    extra = ExtraTreesRegressor(n_estimators=7, max_leaf_nodes=leaves, random_state=RANDOM_STATE)
+    assert same_trees(random_forest(inputs, target, trees=7, drawn_rows=40, **drawn), forest.fit(inputs, target))
+    assert same_trees(extra_trees(inputs, target, trees=7, max_leaf_nodes=leaves), extra.fit(inputs, target))
 
 
 def wide_range(rows: int) -> tuple[Floats, Floats]:

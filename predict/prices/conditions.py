@@ -86,7 +86,6 @@ class Conditions:
 
     gpu: Gpu
     clocks: str
-    gemm_efficiency: float
     elementwise: str
     fuse_rms_norm: bool
     fuse_loss: bool
@@ -103,8 +102,8 @@ class Conditions:
     def factor(self, call: Call, time: Times) -> Factor:
         """A call's time under these conditions over `time`, which is a fused kernel's where it is analytic.
 
-        `gemm_efficiency`, an unfused norm and eager kernels correct analytic times only: samples already contain what their
-        stack reaches, torch's operators one after the other.
+        An unfused norm and eager kernels correct analytic times only: samples already contain torch's operators one after the
+        other.
         The clocks of a long run correct times at those of a short measurement only.
         """
         factor = Factor(value=self._calibrated(call))
@@ -115,8 +114,6 @@ class Conditions:
         if time.source == "analytic" and (months := months_to_settle(self.gpu.architecture, self.stack)):
             factor *= Factor(value=math.exp(YOUNG_SOFTWARE.value * months), half_width=YOUNG_SOFTWARE.value * months)
         if call.POWER_LIMITED:
-            if self.gemm_efficiency and time.source == "analytic" and call.KIND != "attention":
-                factor *= Factor(value=self.gpu.efficiency["gemm"] / self.gemm_efficiency)
             if self.clocks != time.state:
                 ratio = self._sustained(call.dtype)
                 value = ratio.value if self.clocks == "sustained" else 1 / ratio.value
@@ -158,7 +155,6 @@ def conditions_of(gpu: Gpu, execution: Execution) -> Conditions:
     return Conditions(
         gpu=gpu,
         clocks=execution.clocks,
-        gemm_efficiency=execution.gemm_efficiency,
         elementwise=execution.elementwise,
         fuse_rms_norm=execution.fuse_rms_norm,
         fuse_loss=execution.fuse_loss,

@@ -56,6 +56,7 @@ SPREAD = 2.0
 time, ranges over 0.3–0.9 of peak about a flat 0.6."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class SpeedOfLight:
     """A CostModel that knows every atomic call: its slowest resource at the stated efficiency, plus message latencies.
 
@@ -63,7 +64,14 @@ class SpeedOfLight:
     how they depend on a kernel's shape.
     """
 
+    gemm_efficiency: float = 0.0
+    """Share of the 16-bit peak that the framework's largest products reach on GPUs; 0 for that of the hardware file. Their tensors
+    are read and written at the same share of the bandwidth."""
+
     def times(self, calls: Sequence[tuple[Call, Phase]], cluster: Cluster) -> list[Times]:
+        if self.gemm_efficiency and cluster.gpu.kind != "cpu":
+            reached = {**cluster.gpu.efficiency, "gemm": self.gemm_efficiency}
+            cluster = replace(cluster, gpu=replace(cluster.gpu, efficiency=reached))
         return [_time(call, phase, cluster) for call, phase in calls]
 
 
@@ -109,6 +117,7 @@ class _Opening:
 
     cluster: Cluster
     conditions: Conditions
+    gemm_efficiency: float
     layers: str
     """How the run's layers are launched, as `layers_launched` shows."""
     files: tuple[tuple[int, ...], ...]
@@ -132,6 +141,7 @@ def open_prices(cluster: Cluster, execution: Execution, paces: Mapping[Resource,
     opening = _Opening(
         cluster=cluster,
         conditions=conditions_of(cluster.gpu, execution),
+        gemm_efficiency=execution.gemm_efficiency,
         layers=layers_launched(execution, cluster.gpu.architecture),
         files=tuple(map(state_of, _files_read(profile, home, home_of(SHIPPED)))),
         this_cpu=this_cpu(cluster),
@@ -164,7 +174,7 @@ def forget_prices() -> None:
 
 def _open(opening: _Opening, directory: Path) -> PriceList:
     cluster = opening.cluster
-    models: list[CostModel] = [SpeedOfLight()]
+    models: list[CostModel] = [SpeedOfLight(gemm_efficiency=opening.gemm_efficiency)]
     provenance: dict[str, Any] = {
         "profile": cluster.profile,
         "samples": None,

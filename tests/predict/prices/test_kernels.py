@@ -228,6 +228,21 @@ def test_the_speed_of_light_takes_the_kernels_of_a_gpu_and_not_of_a_cpu() -> Non
     assert time.high_us == 2 * time.median_us
 
 
+def test_a_frameworks_share_of_the_peak_is_that_of_products_of_many_tokens_and_moves_no_weights_faster() -> None:
+    cluster = load_cluster(hardware="b200", nodes=1, gpus_per_node=1, profile="test", cores=1)
+    own = cluster.gpu.efficiency["gemm"]
+
+    def stated_us(tokens: int, share: float, phase: Phase = "forward") -> float:
+        call = replace(PRODUCT, m=tokens, n=2**14, k=2**14)
+        (time,) = SpeedOfLight(gemm_efficiency=share).times([(call, phase)], cluster)
+        assert time.median_us > call.bytes_moved(phase) / cluster.gpu.bytes_per_us()
+        return time.median_us
+
+    assert stated_us(1, 0.0) == stated_us(1, own) == pytest.approx(stated_us(1, 2 * own), rel=0.05)
+    assert stated_us(2**17, 2 * own) == pytest.approx(stated_us(2**17, own) / 2, rel=0.01)
+    assert all(stated_us(tokens, 1.0, phase) for tokens in (1, 64, 128, 512) for phase in PRODUCT.PHASES)
+
+
 # products of experts one by one
 
 

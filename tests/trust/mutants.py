@@ -1,43 +1,49 @@
 """Changes of one operator, constant or condition of the code, which its tests must notice: `python -m tests.trust.mutants`.
 
-Mutants are sampled from the rooms below, each tried in a copy of the project with the tests that are most likely to notice it first.
+Each test of a room is run once to see which functions it calls. A mutant of a function is tried with the tests that call it, the
+quickest first, in a fork that imports the changed module in place of the sound one: no file is written, no interpreter started.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import importlib
+import json
+import math
 import os
 import random
-import shutil
-import subprocess
+import resource
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from compileall import compile_dir
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from cProfile import Profile
 from dataclasses import dataclass
+from functools import partial
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from itertools import groupby, zip_longest
 from pathlib import Path
-from py_compile import PycInvalidationMode
+from types import CodeType
+from typing import Any
+
+import pytest
 
 from tests.trust.table import command, counts_so_far, show, write_counts
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = (
-    "sampling",
-    "regressors",
-    "predict",
-    "tests",
-    "configs",
-    "data",
-    "docs",
-    "pyproject.toml",
-    "setup.py",
-    "README.md",
-    "Makefile",
-)
-LONGEST_S = 400.0
-"""Time of the tests of one mutant, after which it counts as noticed: it hangs."""
+OURS = ("sampling", "regressors", "predict", "tests")
+"""Packages that a fork imports anew, the changed module among them."""
+LONGEST_S = 60.0
+"""Processor time of the tests of a file, after which they are left out."""
+START_S, TIMES_AS_LONG = 20.0, 3.0
+"""Processor time of a mutant's tests after which it counts as noticed, since it hangs: that of importing and collecting, and a multiple of
+what the tests take without it, traced."""
+MOST_BYTES = 8 * 2**30
+"""Memory of a fork."""
+NO_ANSWER = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def answers(*groups: str) -> tuple[str, ...]:
@@ -70,7 +76,7 @@ ROOMS: Mapping[str, Room] = {
             *answers("runs-demo"),
             "tests/predict/step",
             "tests/laws/test_scaling.py",
-            *answers("runs-llama3-70b-64xh100", "runs-deepseek-v3-1024xh100", "runs-data-parallel"),
+            *answers("runs-llama3-70b-64xh100", "runs-data-parallel"),
         ),
     ),
     "memory": Room(
@@ -78,14 +84,14 @@ ROOMS: Mapping[str, Room] = {
         tests=(
             "tests/predict/memory",
             "tests/predict/layers/test_mixture.py",
-            *answers("fit", "runs-demo", "runs-deepseek-v3-1024xh100"),
+            *answers("fit", "runs-demo"),
         ),
     ),
     "ledger": Room(
         files=("predict/ledger/*.py",),
         tests=(
             "tests/predict/ledger",
-            *answers("runs-demo", "runs-llama3-70b-64xh100", "runs-deepseek-v3-1024xh100", "rl-qwen3.5-35b-a3b-grpo"),
+            *answers("runs-demo"),
             "tests/predict/rl/test_books.py",
         ),
     ),
@@ -135,6 +141,8 @@ class Mutant:
     before: str
     after: str
     source: str
+    function: int = 0
+    """First line of the function that it lies in, decorators included; 0 where it runs as the module is imported."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.before} → {self.after}"
@@ -207,7 +215,7 @@ def places(file: Path) -> int:
 def mutant_at(file: Path, number: int) -> Mutant:
     tree = ast.parse((ROOT / file).read_text())
     node, name, value = list(changes(tree))[number]
-    shown = _shown(tree, node)
+    shown, function = _shown(tree, node), _function(tree, node)
     before = _in_a_line(shown)
     setattr(node, name, value)
     return Mutant(
@@ -216,7 +224,18 @@ def mutant_at(file: Path, number: int) -> Mutant:
         before=before,
         after=_in_a_line(shown),
         source=ast.unparse(ast.fix_missing_locations(tree)),
+        function=function,
     )
+
+
+def _function(tree: ast.Module, node: ast.AST) -> int:
+    """The first line of the innermost function whose body holds the node."""
+    holding = [
+        each
+        for each in ast.walk(tree)
+        if isinstance(each, ast.FunctionDef) and any(inner is node for part in each.body for inner in ast.walk(part))
+    ]
+    return min((holding[-1].lineno, *(each.lineno for each in holding[-1].decorator_list))) if holding else 0
 
 
 def _shown(tree: ast.Module, node: ast.AST) -> ast.AST:
@@ -238,56 +257,179 @@ def drawn(room: Room, draw: random.Random, count: int) -> Iterator[Mutant]:
     return (mutant_at(file, number) for file, number in chosen[:count])
 
 
-def copied_project(place: Path) -> Path:
-    project = place / "project"
-    project.mkdir()
-    for name in COPIED:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__", "imported"))
-        else:
-            shutil.copy(ROOT / name, project)
-    # checked by content, bytecode of a mutant never passes for that of the sound file, as by second and size it may
-    for name in ("sampling", "regressors", "predict", "tests"):
-        compile_dir(project / name, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
-    return project
+# The sound code and each mutant run in forks of a process that has imported what the project rests on, but nothing of the project.
 
 
-def likely(file: Path, tests: Sequence[str]) -> list[str]:
-    """The tests of a mutant of the file in the order in which they run: kept figures, which take seconds, then files that
-    mirror the module or its package."""
-    mirrors = (file.parent / f"test_{file.name}", file.parent.parent / f"test_{file.parent.name}.py")
-    of_rooms = [
-        str(path.relative_to(ROOT))
-        for test in tests
-        for path in (sorted((ROOT / test).rglob("test_*.py")) if (ROOT / test).is_dir() else [ROOT / test])
-    ]
-    first = [test for test in of_rooms if "test_figures" in test]
-    first += [str(Path("tests") / each) for each in mirrors if (ROOT / "tests" / each).exists()]
-    return list(dict.fromkeys([*first, *of_rooms]))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reached:
+    """What a test of the sound code reaches: functions as their file and first line, and the processor time that they take."""
+
+    functions: frozenset[tuple[str, int]]
+    cpu_s: float
 
 
-def passes(project: Path, tests: Sequence[str]) -> bool:
-    """Whether no test of the project fails, or hangs."""
-    # loops run as Python: each mutant of one would be compiled for minutes
-    environment = {**os.environ, "PYTHONPATH": str(project), "NUMBA_DISABLE_JIT": "1"}
-    # -B: what is written here is checked by second and size again
-    asked = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    try:
-        done = subprocess.run(asked, cwd=project, env=environment, capture_output=True, timeout=LONGEST_S, check=False)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+def in_fork(work: Callable[[], object], *, cpu_s: float = LONGEST_S) -> Any:
+    """What `work` returns, as JSON keeps it, in a fork that prints nothing; None where that ends otherwise, or takes more of a processor."""
+    source, target = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            _limit(cpu_s)
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):
+                os.dup2(nowhere, stream)
+            with os.fdopen(target, "w") as out:
+                out.write(json.dumps(work()))
+        finally:
+            os._exit(0)
+    os.close(target)
+    with os.fdopen(source) as given:
+        text = given.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else None
 
 
-def survives(project: Path, mutant: Mutant, tests: Sequence[str]) -> bool:
-    """Whether no test of the project fails, or hangs, with the mutant in it."""
-    file = project / mutant.file
-    sound = file.read_text()
-    file.write_text(mutant.source)
-    try:
-        return passes(project, likely(mutant.file, tests))
-    finally:
-        file.write_text(sound)
+def _limit(cpu_s: float) -> None:
+    """Limits the processor time of this process, which no other work on the machine uses up, and its memory."""
+    if cpu_s < math.inf:
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(cpu_s),) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+
+
+def pytest_code(tests: Collection[str], plugin: object) -> int:
+    """The exit code of pytest on the files of the tests, of which the plugin picks."""
+    files = dict.fromkeys(str(ROOT / test.partition("::")[0]) for test in tests)
+    return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", f"--rootdir={ROOT}", *files], plugins=[plugin]))
+
+
+def reach(tests: Sequence[str]) -> dict[str, Reached]:
+    """What each test reaches; a test that fails is named and left out. What they import of others is imported here."""
+    found = in_fork(lambda: _mapped(tests), cpu_s=math.inf)
+    if found is None:
+        raise SystemExit(f"pytest ended before its tests: {' '.join(tests)}")
+    for name in found["modules"]:
+        with suppress(Exception):
+            importlib.import_module(name)
+    if failed := [test for test, each in found["tests"].items() if each is None or not each["passed"]]:
+        print(*(f"left out, as it fails or hangs without a mutant: {test}" for test in failed), sep="\n", flush=True)
+    return {
+        test: Reached(functions=frozenset((file, line) for file, line in each["functions"]), cpu_s=each["cpu_s"])
+        for test, each in found["tests"].items()
+        if test not in failed
+    }
+
+
+def _mapped(tests: Sequence[str]) -> dict[str, Any]:
+    mapping = _Mapping(tests)
+    pytest_code(tests, mapping)
+    others = [name for name in sys.modules if name.partition(".")[0] not in OURS]
+    return {"tests": mapping.found, "modules": others}
+
+
+class _Mapping:
+    """Runs the tests of each file in a fork of its own, so that they find nothing that those of others computed."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self.tests = tuple(tests)
+        self.found: dict[str, Any] = {}
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        chosen = [item for item in session.items if item.nodeid.startswith(self.tests)]
+        for _, items in groupby(chosen, key=lambda item: item.path):
+            of_file = list(items)
+            found = in_fork(partial(_profiled, of_file))
+            self.found.update(found or {item.nodeid: None for item in of_file})
+        return True
+
+
+def _profiled(items: Sequence[pytest.Item]) -> dict[str, Any]:
+    """Tests, run while the functions that they call are noted."""
+    reports: list[pytest.TestReport] = []
+    items[0].config.pluginmanager.register(_Reports(reports))
+    found = {}
+    for item, following in zip_longest(items, items[1:]):
+        profile = Profile(builtins=False)
+        begun = time.process_time()
+        with profile:
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+        cpu_s = time.process_time() - begun
+        called = [each.code for each in profile.getstats() if isinstance(each.code, CodeType)]
+        places = {(code.co_filename.removeprefix(f"{ROOT}/"), code.co_firstlineno) for code in called}
+        own = sorted(place for place in places if place[0].startswith(OURS))
+        found[item.nodeid] = {"functions": own, "cpu_s": cpu_s, "passed": not any(each.failed for each in reports)}
+        reports.clear()
+    return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Reports:
+    reports: list[pytest.TestReport]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.reports.append(report)
+
+
+def covering(mutant: Mutant, reached: Mapping[str, Reached]) -> dict[str, float]:
+    """The tests that may notice a mutant, and their time: those that call its function, the quickest first, then others of their
+    files, which may have found what those had computed. What runs as the file is imported may show in any test."""
+    place = (str(mutant.file), mutant.function)
+    calling = {test for test, each in reached.items() if place in each.functions}
+    files = {test.partition("::")[0] for test in calling}
+    beside = [test for test in reached if not mutant.function or test.partition("::")[0] in files]
+    return {
+        test: reached[test].cpu_s
+        for test in sorted(beside, key=lambda test: (test not in calling, reached[test].cpu_s))
+    }
+
+
+def survives(mutant: Mutant, tests: Mapping[str, float]) -> bool:
+    """Whether no test, given with its time, fails with the mutant in its place, or hangs."""
+    if not tests:
+        return True
+    code = in_fork(lambda: _code_with(mutant, list(tests)), cpu_s=START_S + TIMES_AS_LONG * sum(tests.values()))
+    if code in NO_ANSWER:
+        raise SystemExit(f"pytest ends with {code} on the tests of {mutant}: {' '.join(tests)}")
+    return bool(code == pytest.ExitCode.OK)
+
+
+def _code_with(mutant: Mutant, tests: Sequence[str]) -> int:
+    sys.dont_write_bytecode = True
+    sys.meta_path.insert(0, _Mutated(mutant))
+    return pytest_code(tests, _Chosen(tests))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Chosen:
+    """Runs these tests in this order."""
+
+    tests: Sequence[str]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        by_name = {item.nodeid: item for item in items}
+        items[:] = [by_name[test] for test in self.tests if test in by_name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mutated(MetaPathFinder):
+    """Imports the module of a mutant from its changed source; nothing is written."""
+
+    mutant: Mutant
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != ".".join(self.mutant.file.with_suffix("").parts):
+            return None
+        place = str(ROOT / self.mutant.file)
+        return spec_from_file_location(name, place, loader=_ChangedSource(name, place, self.mutant.source))
+
+
+class _ChangedSource(SourceFileLoader):
+    def __init__(self, name: str, path: str, source: str) -> None:
+        super().__init__(name, path)
+        self.source = source
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self.source, self.path, "exec", dont_inherit=True)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -296,27 +438,27 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
+    # loops run as Python: each mutant of one would be compiled for minutes
+    os.environ["NUMBA_DISABLE_JIT"] = "1"
     until = time.monotonic() + 60 * options.minutes
     tried: dict[str, dict[str, bool]] = counts_so_far(options.resume)
     waiting = list(_in_turn(options.room or list(ROOMS), options.seed, options.cases))
     # those that survived are tried once more, after the new ones
     waiting.sort(key=lambda each: str(each[1]) in tried.get(each[0], {}))
-    with tempfile.TemporaryDirectory() as place:
-        project = copied_project(Path(place))
-        for name, mutant in waiting:
-            of_room = tried.setdefault(name, {})
-            if of_room.get(str(mutant)) is False:
-                continue
-            if _word(str(mutant)):
-                of_room[str(mutant)] = True
-                continue
-            if time.monotonic() > until:
-                break
-            if not of_room and not passes(project, ROOMS[name].tests):
-                raise SystemExit(f"{name}: its tests fail, or hang, without a mutant; mend them first")
-            of_room[str(mutant)] = survives(project, mutant, ROOMS[name].tests)
-            print(f"{name}: {'SURVIVES' if of_room[str(mutant)] else 'noticed'}: {mutant}", flush=True)
-            write_counts(options.resume, tried)
+    reached: dict[str, dict[str, Reached]] = {}
+    for name, mutant in waiting:
+        of_room = tried.setdefault(name, {})
+        if of_room.get(str(mutant)) is False:
+            continue
+        if time.monotonic() > until:
+            break
+        if not _word(str(mutant)) and name not in reached:
+            reached[name] = reach(ROOMS[name].tests)
+            cpu_s = sum(each.cpu_s for each in reached[name].values())
+            print(f"{name}: {len(reached[name])} tests of {cpu_s:.0f} s of a processor", flush=True)
+        of_room[str(mutant)] = bool(_word(str(mutant))) or survives(mutant, covering(mutant, reached[name]))
+        print(f"{name}: {'SURVIVES' if of_room[str(mutant)] else 'noticed'}: {mutant}", flush=True)
+        write_counts(options.resume, tried)
     rows = []
     for name, each in tried.items():
         left = [mutant for mutant, alive in each.items() if alive]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.golden.answers import names
 from tests.trust import mutants as mutating
-from tests.trust.mutants import ROOMS, ROOT, answers, mutants, survives
+from tests.trust.mutants import ROOMS, ROOT, Mutant, Reached, answers, covering, in_fork, mutants, reach, survives
 
 SOURCE = '''\
 def larger(one: int, other: int = 2) -> int:
@@ -38,16 +40,55 @@ def test_each_change_is_one_and_checks_and_texts_stay(tmp_path: Path, monkeypatc
     assert all(each.source != sound and ast.parse(each.source) for each in found)
 
 
-def test_a_mutant_that_fails_a_test_does_not_survive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two functions in predict, and a test of one of them."""
     monkeypatch.setattr(mutating, "ROOT", tmp_path)
-    (tmp_path / "larger.py").write_text(SOURCE)
-    (tmp_path / "test_larger.py").write_text(
-        "from larger import larger\n\ndef test_it() -> None:\n    assert larger(3) == 3\n"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "predict"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "predict").mkdir()
+    (tmp_path / "predict" / "__init__.py").touch()
+    (tmp_path / "predict" / "larger.py").write_text(SOURCE + "\n\ndef untested() -> int:\n    return 3\n")
+    (tmp_path / "tests" / "test_larger.py").write_text(
+        "from predict.larger import larger\n\ndef test_it() -> None:\n    assert larger(3) == 3\n"
     )
-    alive = {str(each) for each in mutants(Path("larger.py")) if survives(tmp_path, each, ["test_larger.py"])}
+    return tmp_path
+
+
+def test_a_mutant_that_fails_a_test_does_not_survive(project: Path) -> None:
+    file = Path("predict/larger.py")
+    sound = (project / file).read_text()
+    reached = reach(["tests/test_larger.py"])
+    assert [{line for name, line in each.functions if name == str(file)} for each in reached.values()] == [{1}]
+    alive = {str(each) for each in mutants(file) if survives(each, covering(each, reached))}
     assert any("other - 1 → other + 1" in each for each in alive)
+    assert any("3 → 4" in each for each in alive)
     assert not any("max(one, other) → min(one, other)" in each for each in alive)
-    assert (tmp_path / "larger.py").read_text() == SOURCE
+    assert (project / file).read_text() == sound
+
+
+def test_a_fork_that_takes_too_much_of_a_processor_has_no_answer() -> None:
+    def endless() -> None:
+        while True:
+            pass
+
+    assert in_fork(endless, cpu_s=1) is None
+    assert in_fork(lambda: {"one": 1}) == {"one": 1}
+
+
+def test_what_runs_as_a_module_is_imported_may_show_in_any_test() -> None:
+    reached = {
+        "test_a.py::test_slow": Reached(functions=frozenset({("predict/one.py", 4)}), cpu_s=2.0),
+        "test_a.py::test_other": Reached(functions=frozenset(), cpu_s=0.5),
+        "test_b.py::test_quick": Reached(functions=frozenset({("predict/one.py", 4)}), cpu_s=1.0),
+        "test_c.py::test_far": Reached(functions=frozenset(), cpu_s=0.1),
+    }
+    inside = Mutant(file=Path("predict/one.py"), line=5, before="", after="", source="", function=4)
+    names = ["test_b.py::test_quick", "test_a.py::test_slow", "test_a.py::test_other"]
+    assert list(covering(inside, reached)) == names
+    assert set(covering(replace(inside, function=0), reached)) == set(reached)
 
 
 @pytest.mark.parametrize("name", ROOMS)

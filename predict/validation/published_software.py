@@ -116,6 +116,8 @@ MIXTURE_RECIPES_SINCE = "2026-04"
 alone (fp8_param_gather), and torch's allocator has expandable segments."""
 LOSS_COMPILED_SINCE = "2025-04"
 """Month from which torchtitan compiles the loss with the model (pull request 1033)."""
+FUSED_NORM_SINCE = "2025-10"
+"""Month from which torch.nn.RMSNorm is one kernel without compilation (torch 2.9)."""
 FUSED_ATTENTION_SINCE = "2024-09"
 """Month from which NVIDIA's launcher of NeMo leaves attention to Transformer Engine's choice; until then it sets NVTE_FUSED_ATTN to 0,
 so that FlashAttention-2 runs (NeMo-Framework-Launcher, launcher_scripts/conf/config.yaml, pull request 422 of 29 August 2024)."""
@@ -145,8 +147,7 @@ def settings_of(row: PublishedRow) -> dict[str, Any]:
         settings["overlap_ep"] = "microbatch"
     if "torchtitan" in row.text("framework").lower():
         compiled = "compile" in row.text("framework").lower()
-        # torch.nn.RMSNorm is several kernels until torch 2.9
-        settings |= {} if compiled else {"elementwise": "eager", "fuse_rms_norm": False}
+        settings |= {} if compiled else {"elementwise": "eager", "fuse_rms_norm": stack_of(row) >= FUSED_NORM_SINCE}
         settings["fuse_loss"] = compiled and stack_of(row) >= LOSS_COMPILED_SINCE
     if framework_of(row) == PRIME_RL and not tuning_of_row(row):
         settings["fuse_loss"] = (

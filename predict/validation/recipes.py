@@ -23,8 +23,9 @@ from predict.plan_search.compare import Difference, differences
 from predict.plan_search.legal import legal_plans, run_of
 from predict.plan_search.options import OBJECTIVES
 from predict.plan_search.pricing import Workers
-from predict.plan_search.search import best_plans, settings_json, survey
+from predict.plan_search.search import SAME, best_plans, settings_json, survey
 from predict.plan_search.ties import Ratio, contender, ratio
+from predict.run.training_run import TrainingRun
 from predict.serialise import each_picked, version_of
 from predict.step.prediction import Prediction
 from predict.validation.compared import Refused, grouped, mean_or_none
@@ -156,11 +157,29 @@ def best_plan(row: PublishedRow) -> Plans | Refused[PublishedRow]:
     # the best plan is no slower than the published one, which is in the space
     slowest_us = published.median_us if published.memory.feasible else math.inf
     own = survey(legal_plans(question_of(published.run)), max_memory=1.0, slowest_us=slowest_us)
-    found = best_plans([own], OBJECTIVES["time"], estimate, top=1, workers=Workers(jobs=1))
+    found = best_plans([own], OBJECTIVES["time"], NoSlower(slowest_us), top=1, workers=Workers(jobs=1))
     if not found.complete:
         raise KeyboardInterrupt
     (best,) = found.best or (None,)
     return found.surveys[0].space.settings(best.outcome.number) if best else {}
+
+
+@dataclass(slots=True)
+class NoSlower:
+    """The estimate of plans among which the fastest is looked for: one that takes longer than a plan that fits is refused, and its memory,
+    most of the work, is not counted."""
+
+    slowest_us: float
+    """µs of the fastest plan so far."""
+
+    def __call__(self, run: TrainingRun) -> Prediction:
+        """InfeasibleError for a slower plan."""
+        prediction = estimate(run)
+        if prediction.median_us > self.slowest_us * (1 + SAME):
+            raise InfeasibleError(f"takes longer than {self.slowest_us:,.0f} µs")
+        if prediction.memory.point_bytes <= prediction.memory.capacity_bytes:
+            self.slowest_us = min(self.slowest_us, prediction.median_us)
+        return prediction
 
 
 def _published(row: PublishedRow) -> Prediction:

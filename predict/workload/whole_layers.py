@@ -44,8 +44,9 @@ def are_priced_whole(run: TrainingRun) -> bool:
     """Whether all layers of a run in plain torch are timed and priced in one piece each: no module stands for layers of other kinds, nor
     for an encoder's, and those are priced operator by operator."""
     model = run.model
-    other = any(kind.parts < 2 or model.mixer(kind).IS_RECURRENT for kind in model.layer_kinds)
-    return run.execution.whole_layers and not (other or model.bidirectional or model.no_positions)
+    if not run.execution.whole_layers or model.bidirectional or model.no_positions:
+        return False
+    return not any(kind.parts < 2 or model.mixer(kind).IS_RECURRENT for kind in model.layer_kinds)
 
 
 def kinds_without_module(run: TrainingRun) -> list[str]:

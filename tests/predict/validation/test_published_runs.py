@@ -200,6 +200,12 @@ def test_nemos_launcher_ran_flash_attention_2_until_september_2024(given: dict[s
     assert candidates(row(**BRIDGE | {"framework": "NeMo"} | given)).runs[0].execution.attention == kernel
 
 
+@pytest.mark.parametrize(("date", "fused"), [("2025-09", False), ("2025-10", True), ("", False)])
+def test_an_eager_norm_is_one_kernel_since_torch_2_9(date: str, fused: bool) -> None:
+    (eager,) = {one.execution.fuse_rms_norm for one in candidates(row(framework="torchtitan", date=date)).runs}
+    assert eager is fused
+
+
 def test_a_recent_recipe_that_is_silent_may_be_overlapped_and_graphed() -> None:
     open_row = row(**BRIDGE | {"date": "26.08", "recompute": "", "gpu": "B200"})
     found = candidates(open_row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,17 @@ from predict.plan_search.search import Found, best_plans
 from predict.validation import recipes
 from predict.validation.compared import Refused
 from predict.validation.published_row import read_rows
-from predict.validation.recipes import Recipe, exploited, judge_recipes, recipes_json, recipes_summary, tuned_rows
+from predict.validation.published_runs import candidates
+from predict.validation.recipes import (
+    NoSlower,
+    Recipe,
+    exploited,
+    judge_recipes,
+    recipes_json,
+    recipes_summary,
+    tuned_rows,
+)
+from sampling.errors import InfeasibleError
 from tests.predict.command import Command
 from tests.predict.plan_search.spaces import plans_of
 from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
@@ -114,6 +125,17 @@ def test_a_gain_above_the_interval_is_an_error_of_the_model_that_is_exploited() 
     assert slow.best.ratio.low > 1
     assert slow.best.beside.settings["plan.pp"] == (4, 1)
     assert recipes_summary([good, slow])["tied_share"] == 0.5
+
+
+def test_plans_slower_than_one_that_fits_are_refused_before_their_memory_is_counted() -> None:
+    good, slow, large = (candidates(row(**each)).runs[0] for each in (SMALL, SLOW, LARGE))
+    priced = NoSlower(math.inf)
+    assert priced(large).median_us < math.inf
+    assert priced.slowest_us == math.inf, "a plan that does not fit bounds none"
+    assert priced(slow).median_us == priced.slowest_us
+    assert priced(good).median_us == priced.slowest_us
+    with pytest.raises(InfeasibleError):
+        priced(slow)
 
 
 def test_gains_are_those_of_plans_that_may_fit() -> None:

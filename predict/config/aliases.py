@@ -10,7 +10,7 @@ from predict.run.execution import NATURAL
 from sampling.arithmetic.expert_rows import BALANCED
 from sampling.files.faults import Fault, did_you_mean, join, shown
 
-SECTIONS = ("model", "cluster", "plan", "batch", "execution", "adapters", "offload", "tuning")
+SECTIONS = ("model", "cluster", "plan", "batch", "execution", "adapters", "offload", "tuning", "vision")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

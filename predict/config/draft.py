@@ -26,6 +26,7 @@ from predict.run.offload import Offload
 from predict.run.plan import BEST, Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.run.tuning import Tuning
+from predict.run.vision import Vision
 from predict.schedules.registry import names as schedule_names
 from sampling.errors import ConfigError
 from sampling.files.disk import is_file, is_missing
@@ -45,6 +46,7 @@ DECLARED_BY: Mapping[str, type] = {
     "adapters": Adapters,
     "offload": Offload,
     "tuning": Tuning,
+    "vision": Vision,
 }
 """Section → the dataclass whose fields are its keys, and whose docstrings say what they mean."""
 ORDER_FILE = r".+\.([cC][sS][vV]|[jJ][sS][oO][nN])"
@@ -56,6 +58,7 @@ SECTIONS: Mapping[str, tuple[Key, ...]] = {
     "adapters": keys_of(Adapters),
     "offload": keys_of(Offload),
     "tuning": keys_of(Tuning),
+    "vision": keys_of(Vision),
 }
 PRECISION = next(key for key in keys_of(TrainingRun) if key.name == "precision")
 
@@ -119,10 +122,11 @@ CONTENTS: Mapping[str, str] = {
     "adapters": f"any of {NAMES['adapters']}",
     "offload": f"any of {NAMES['offload']}",
     "tuning": f"any of {NAMES['tuning']}",
+    "vision": f"any of {NAMES['vision']}",
 }
 """Key of the top level → its contents, in words."""
 REQUIRED_SECTIONS = ("model", "cluster", "batch")
-CHOOSES: Mapping[str, str] = {"adapters": "kind"}
+CHOOSES: Mapping[str, str] = {"adapters": "kind", "vision": "images"}
 """Section → the key without which its others would change nothing."""
 SEARCHED: Mapping[str, str] = {"batch.micro": "; `predict search` chooses it where it is left out"}
 """Required key that a search does without → advice where it is missing."""

@@ -44,6 +44,7 @@ from predict.run.offload import Offload
 from predict.run.plan import BEST, Batch, Plan
 from predict.run.training_run import TrainingRun
 from predict.run.tuning import REWARD, Tuning
+from predict.run.vision import Vision
 from predict.schedules import registry
 from predict.schedules.order_files import is_order_file, read_order
 from sampling.errors import ConfigError
@@ -286,6 +287,7 @@ def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingR
         adapters=Adapters(**values["adapters"]),
         offload=Offload(**values["offload"]),
         tuning=(tuning := Tuning(**values["tuning"])),
+        vision=Vision(**values["vision"]),
         teacher=_teacher(tuning.teacher),
         order=read_order(Path(schedule)) if is_order_file(schedule) else None,
     )

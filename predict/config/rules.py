@@ -21,6 +21,7 @@ from predict.run.plan import AUTO, BEST, Plan
 from predict.run.stages import split_layers
 from predict.run.training_run import SHARDED_GRADIENTS
 from predict.run.tuning import DISTILL, REWARD, SFT
+from predict.run.vision import ALL
 from sampling.arithmetic.expert_rows import BALANCED
 from sampling.errors import ConfigError
 from sampling.files.faults import Fault, divisors, near_multiples, shown
@@ -504,6 +505,43 @@ def the_plan_divides_the_teacher(teacher: ModelSpec, *shared: object) -> Problem
         if each.check in DIVIDING:
             for problem in each.check(*(values[need] for need in each.needs)):
                 yield f"{teacher.name} breaks {each.path}: {problem}"
+
+
+# Rules of images.
+
+
+@rule("vision.images")
+def images_need_a_tower(images: int, model: ModelSpec) -> Problems:
+    if images and model.tower is None:
+        yield (
+            f"{images}, and the vision tower of {model.name} is not known; take a model whose config.json has a vision_config "
+            "that is read, such as qwen2.5-vl-7b, or set it to 0"
+        )
+
+
+@rule("vision.image_tokens")
+def images_have_a_size(images: int, image_tokens: int, model: ModelSpec) -> Problems:
+    patches = model.tower.patches if model.tower else None
+    if not images or patches is None:
+        return
+    if not (image_tokens or patches.tokens):
+        yield f"missing, and images of {model.name} have any size; give the tokens of the text that one becomes, such as 256"
+    elif image_tokens and patches.tokens not in (0, image_tokens):
+        yield f"{image_tokens}, but every image of {model.name} becomes {patches.tokens} tokens; omit it"
+
+
+@rule("vision.images")
+def images_fit_into_the_sequence(images: int, image_tokens: int, seq_len: int, model: ModelSpec) -> Problems:
+    patches = model.tower.patches if model.tower else None
+    tokens = images * (image_tokens or patches.tokens) if patches else 0
+    if tokens > seq_len:
+        yield f"{images} become {tokens} tokens of a sequence of batch.seq_len {seq_len}; take fewer, or longer sequences"
+
+
+@rule("vision.trained")
+def what_is_trained_of_a_tower_needs_images(images: int, trained: str) -> Problems:
+    if trained != ALL and not images:
+        yield f"{trained} without vision.images changes nothing; give them, or omit it"
 
 
 # Rules of activation recomputation.

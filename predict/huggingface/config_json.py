@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from predict.huggingface.families import AROUND_DECODERS, FAMILIES
+from predict.huggingface.families import AROUND_DECODERS, FAMILIES, TOWERS
 from predict.huggingface.families.family import (
     BLOCK_TYPES,
     DENSE_LAYERS,
@@ -18,6 +18,7 @@ from predict.huggingface.families.family import (
     MIXERS,
     Family,
     Number,
+    Tower,
 )
 from predict.huggingface.refusals import OTHER_NAMES, REFUSED_KEYS, UNMODELLED, is_neutral, refused
 from predict.layers.mixture import Mixture
@@ -343,21 +344,24 @@ def _uneven_groups(fields: Mapping[str, Scalar], family: Family) -> Iterator[Fau
         yield Fault(path=family.keys["kv_heads"].name, problem=problem)
 
 
-TEXT = "text_config"
-"""The section of a vision-language model's config that holds its text decoder."""
+TEXT, VISION = "text_config", "vision_config"
+"""The sections of a vision-language model's config that hold its text decoder and its vision tower."""
 TIED = "tie_word_embeddings"
 BESIDE_TEXT = (
-    "vision_config",
+    VISION,
     "image_token_id",
     "video_token_id",
     "vision_start_token_id",
     "vision_end_token_id",
+    "vision_token_id",
     "mm_tokens_per_image",
     "image_token_index",
     "boi_token_index",
     "eoi_token_index",
 )
 """Keys of the vision tower and of the tokens that stand for pictures, which training the text decoder does not involve."""
+SIDES = ("image_size", "patch_size")
+"""Keys of a vision tower that give the side of a square, or height and width."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -394,14 +398,49 @@ def read_model(given: Mapping[Any, Any], *, name: str) -> ModelReading:
     family = family_of(given)
     if family is None:
         return ModelReading(values={}, faults=[_unknown_family(given), *refused(_named(given), None)], spec=None)
+    tower = TOWERS.get(given["model_type"])
     if TEXT not in given:
-        return _read_decoder(given, family, name=name)
+        beside = _beside_text(given) if tower else ()
+        reading = _read_decoder({key: given[key] for key in given if key not in beside}, family, name=name)
+        return _with_tower(reading, tower, given) if tower and VISION in given else reading
     faults, decoder = _text_decoder(given, family)
     if decoder is None:
         return ModelReading(values={}, faults=faults, spec=None)
     reading = _read_decoder(decoder, family, name=name)
     faults += [fault.under(TEXT) for fault in reading.faults]
-    return ModelReading(values=reading.values, faults=faults, spec=None if faults else reading.spec)
+    reading = ModelReading(values=reading.values, faults=faults, spec=None if faults else reading.spec)
+    return _with_tower(reading, tower, given) if tower and VISION in given else reading
+
+
+def _beside_text(given: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Keys of a vision-language model that are none of its text decoder's."""
+    tower = TOWERS.get(given.get("model_type", ""))
+    return (*BESIDE_TEXT, *(tower.around() if tower else ()))
+
+
+def _with_tower(reading: ModelReading, tower: Tower, given: Mapping[Any, Any]) -> ModelReading:
+    """The reading of a text decoder with its vision tower, or with the tower's faults."""
+    keys = given[VISION]
+    if not isinstance(keys, Mapping):
+        wrong = [
+            Fault(path=VISION, problem=f"{shown(keys)} is not a mapping; give the vision tower's keys, or remove it")
+        ]
+        return replace(reading, faults=[*reading.faults, *wrong], spec=None)
+    around = {key.name: given[key.name] for key in tower.beside if key.name in given}
+    beside, faults = check(around, list(tower.beside))
+    own = _read_decoder(_square(keys), tower.family, name="vision tower")
+    faults += [fault.under(VISION) for fault in own.faults]
+    if faults or own.spec is None or reading.spec is None:
+        return replace(reading, faults=[*reading.faults, *faults], spec=None)
+    patches = tower.patches({**own.values, **beside}, reading.spec.hidden)
+    spec = replace(reading.spec, tower=replace(own.spec, patches=patches))
+    return replace(reading, spec=spec)
+
+
+def _square(keys: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The keys of a tower with one number for the sides of square images and patches."""
+    sides = {key: keys[key] for key in SIDES if isinstance(keys.get(key), list)}
+    return dict(keys) | {key: value[0] for key, value in sides.items() if value and len(set(map(str, value))) == 1}
 
 
 def family_of(given: Mapping[Any, Any]) -> Family | None:
@@ -443,7 +482,11 @@ def _text_decoder(given: Mapping[Any, Any], family: Family) -> tuple[list[Fault]
         problem = f"{shown(text['model_type'])} is not the decoder of {given['model_type']}; remove it"
         faults.append(Fault(path=join(TEXT, "model_type"), problem=problem))
     for key in given:
-        if key not in (TEXT, TIED) and key not in BESIDE_TEXT and not (isinstance(key, str) and _costs_nothing(key)):
+        if (
+            key not in (TEXT, TIED)
+            and key not in _beside_text(given)
+            and not (isinstance(key, str) and _costs_nothing(key))
+        ):
             advice = f"; put it into {TEXT}" if own_name(key, family) in family.reads() else ""
             faults.append(Fault(path=key_name(key), problem=f"unknown key next to {TEXT}, remove it{advice}"))
     decoder = {"model_type": given["model_type"]} | dict(text)
@@ -543,12 +586,16 @@ def override(given: Mapping[Any, Any], key: str, value: Any) -> dict[Any, Any]:
     return others | {TEXT: kept | {own.removeprefix(f"{TEXT}."): value}}
 
 
+BESIDE_PARTS = ("pattern", "patches")
+"""Prefixes of fields that are none of a layer's part."""
+
+
 def _parts(fields: Mapping[str, Any], family: Family) -> dict[str, Any]:
     """The parts of the layers: those whose sizes the family's fields state, by the prefix of these, and plain ones otherwise."""
     prefixes = dict.fromkeys(name.partition(".")[0] for name in fields if "." in name)
     if not fields.get("experts.count"):
         prefixes.pop("experts", None)
-    return fields_of_parts([_part(name, _of(name, fields), fields) for name in prefixes if name != "pattern"])
+    return fields_of_parts([_part(name, _of(name, fields), fields) for name in prefixes if name not in BESIDE_PARTS])
 
 
 def _part(name: str, given: dict[str, Any], fields: Mapping[str, Any]) -> Mixer | FeedForward:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,15 @@ from predict.layers.saved_tensors import Saved, SavedTensors, Sizes
 from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.blocks import Calls
 from predict.rank.module import Module, Works
-from predict.rank.share import RankShare, Weights, joining_weights, layer_weights, output_weights, weight_bytes
+from predict.rank.share import (
+    RankShare,
+    Weights,
+    embedding_weights,
+    joining_weights,
+    layer_weights,
+    output_weights,
+    weight_bytes,
+)
 from predict.run.adapters import Adapters, Part, is_meant
 from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
@@ -157,6 +166,17 @@ def trained_in_head(run: TrainingRun, whole: Weights) -> Weights:
         return whole
     further = run.model.mtp_layers
     return trained_in_layer(run, run.model.mtp_kind) * further if further else Weights()
+
+
+def trained_in_tower(run: TrainingRun) -> Weights:
+    """The weights of the vision tower and its projectors on one rank that are trained."""
+    tower, projector = run.tower, run.projector
+    if tower is None or projector is None:
+        return Weights()
+    found = trained_in_embedding(tower, embedding_weights(tower.model, tower.plan))
+    for kind, many in Counter(tower.model.kinds()).items():
+        found += trained_in_layer(tower, kind) * many
+    return found + trained_in_head(projector, output_weights(tower.model, tower.plan, shares_embedding=False))
 
 
 def gathered_in_layer(run: TrainingRun, kind: LayerKind) -> Weights:

@@ -102,7 +102,8 @@ class Attention(Mixer):
             *normed_input(sizes, "qkv", is_module=False, input_of=("qkv",)),
             SavedTensors(
                 component="qkv",
-                kept=_normed_heads(sizes, heads, kv_heads) + (queries + keys if sizes.profile.keeps_joint_qkv else 0.0),
+                kept=_normed_heads(sizes, heads, kv_heads)
+                + (queries + keys if sizes.profile.keeps_joint_qkv or model.joint_qkv else 0.0),
                 in_forward=queries + keys,
             ),
             SavedTensors(component="positions", kept=looked_up_rotary_bytes(sizes)),
@@ -318,10 +319,12 @@ class Heads:
 
 
 def rotary_bytes(sizes: Sizes) -> float:
-    """Cosines and sines, 2·S·d·e bytes: one storage for all layers of a forward."""
+    """Cosines and sines, 2·S·d·e bytes: one storage for all layers of a forward. A tower has those of each image in fp32."""
     rank = sizes.rank
     if not sizes.model.rope or sizes.profile.static_rotary:
         return 0.0
+    if sizes.model.patches:
+        return 2.0 * FP32 * sizes.tokens * _rotary_width(sizes)
     return 2.0 * sizes.item * (rank.run.batch.seq_len // rank.plan.cp) * _rotary_width(sizes)
 
 

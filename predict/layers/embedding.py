@@ -1,8 +1,9 @@
-"""The embedding: its calls in training, and the tensors that it keeps."""
+"""The embedding, or what a vision tower has in its place: its calls in training, and the tensors that it keeps."""
 
 from __future__ import annotations
 
 from predict.layers.norms import norm
+from predict.layers.patches import patch_modules, saved_by_patches
 from predict.layers.saved_tensors import INDEX, Saved, SavedTensors, Sizes
 from predict.rank.exchanges import TP
 from predict.rank.module import Exchange, Module, Works
@@ -11,9 +12,11 @@ from sampling.operators.memory_bound import ResidualAdd
 from sampling.operators.vocabulary import Embedding
 
 
-def embedding_module(rank: RankShare) -> Module:
+def embedding_modules(rank: RankShare) -> tuple[Module, ...]:
     """Its operators and exchanges in training."""
     model, group = rank.model, rank.groups.tp
+    if model.patches:
+        return patch_modules(rank)
     own = Embedding(
         dtype=rank.dtype,
         batch=rank.run.batch.micro,
@@ -35,12 +38,14 @@ def embedding_module(rank: RankShare) -> Module:
         works += ((ResidualAdd(dtype=rank.dtype, tokens=rank.rows, hidden=model.hidden), added),)
     if model.embedding_norm:
         works += ((rank.norm(), 1),)
-    return Module(name="embedding", works=works, exchanges=(leaving,))
+    return (Module(name="embedding", works=works, exchanges=(leaving,)),)
 
 
 def saved_by_embedding(sizes: Sizes) -> Saved:
     """Token indices, 8T bytes, and those of learnt positions, 8·S; the output is the first norm's input. Megatron-LM's embedding,
     split over tp, also keeps the mask of other ranks' tokens (tensor_parallel/layers.py); dropout keeps a byte per element."""
+    if sizes.model.patches:
+        return saved_by_patches(sizes)
     rank = sizes.rank
     kept = float(INDEX * sizes.tokens)
     for _ in range(sizes.model.learns_positions + bool(sizes.model.token_types)):

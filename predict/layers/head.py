@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from predict.layers.norms import norm, normed_input
+from predict.layers.patches import projector_modules, saved_by_projector
 from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
 from predict.rank.blocks import Calls
 from predict.rank.exchanges import TP, entering
@@ -36,6 +37,8 @@ those joined along the vocabulary (torch.cat)."""
 
 def head_modules(rank: RankShare) -> tuple[Module, ...]:
     model, group = rank.model, rank.groups.tp
+    if model.patches:
+        return projector_modules(rank)
     normed = (Module(name="layernorm", works=((rank.norm(), 1),)),) if model.final_norm else ()
     if rank.run.tuning.task == REWARD:
         return (*normed, Module(name="head", works=((rank.gemm(1, model.hidden, dtype=rank.dtype), 1),)))
@@ -94,6 +97,8 @@ def joining_module(rank: RankShare) -> Module:
 def saved_by_head(sizes: Sizes) -> Saved:
     """Final norm, logits and loss of one prediction: T(e·H + 4V + 8) + 4 bytes in addition to the norm's, where the loss takes fp32 logits
     of any dtype."""
+    if sizes.model.patches:
+        return saved_by_projector(sizes)
     if sizes.rank.run.tuning.task == REWARD:
         return normed_input(sizes, "logits", is_module=False, not_only_products=True, input_of=("head",))
     if sizes.rank.run.tuning.task == POLICY:

@@ -88,12 +88,13 @@ def normed_input(
 
 
 def residual(sizes: Sizes, *, last: bool) -> Saved:
-    """Dropout, whose mask takes a byte per element (torch's and Megatron's fused dropout), and the addition, which keeps
-    nothing. `last`: the second addition of the layer."""
+    """Dropout, whose mask takes a byte per element (torch's and Megatron's fused dropout), learnt factors, for whose gradient the branch
+    stays, and the addition, which keeps nothing. `last`: the second addition of the layer."""
     mask = float(sizes.rows * sizes.hidden) if sizes.rank.execution.dropout else 0.0
+    unscaled = sizes.stream if sizes.model.layer_scale else 0.0
     lost = last and not keeps_its_input(sizes)
     return (
         SavedTensors(component="dropout", kept=mask),
         # the branch and the sum; and the stream, where the norm kept an fp32 copy instead
-        SavedTensors(component="residual", kept=0.0, in_forward=(3 if lost else 2) * sizes.stream),
+        SavedTensors(component="residual", kept=unscaled, in_forward=(3 if lost else 2) * sizes.stream),
     )

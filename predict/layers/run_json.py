@@ -30,6 +30,8 @@ def load_run(text: str) -> TrainingRun:
 def model_as_data(model: ModelSpec) -> dict[str, Any]:
     """The fields of a model, and the sizes of its parts by the parts' names: None for mixers that it has not."""
     found = {name: value for name, value in asdict(model).items() if name not in OF_PARTS}
+    if model.tower:
+        found["tower"] = model_as_data(model.tower)
     found |= dict.fromkeys(mixer.NAME for mixer in mixers() if not mixer.IS_PLAIN)
     return found | {part.NAME: sizes_of(part) for part in (*model.mixers, model.sparse) if part and sizes_of(part)}
 
@@ -38,4 +40,6 @@ def model_of_data(values: Mapping[str, Any]) -> ModelSpec:
     """The model whose data these are."""
     stated = [of(**values[name]) for name, of in parts().items() if values.get(name)]
     fields = {name: value for name, value in values.items() if name not in (*parts(), FURTHER)}
+    if fields.get("tower"):
+        fields["tower"] = model_of_data(fields["tower"])
     return rebuild(ModelSpec, fields | fields_of_parts(stated))

@@ -12,6 +12,7 @@ from predict.model.spec import LayerKind
 from predict.prices.price_list import Prices
 from predict.run.stages import stages_of_ranks
 from predict.run.training_run import TrainingRun
+from predict.run.vision import ALL, NONE
 from predict.step.breakdown import DP, P2P, Item, items_of_block, items_of_call
 from predict.step.prediction import Prediction
 from predict.step.priced_block import Bucket, PricedBlock, total_us
@@ -296,7 +297,7 @@ def compute_book(run: TrainingRun, calls: Sequence[RankCalls], items: Iterable[S
     again = repeated_forward(run)
     parts = forward_parts(run.model, run.sequences, mtp=bool(run.model.mtp_layers))
     return ComputeBook(
-        parts=tuple(_part_of_step(part, again) for part in parts),
+        parts=(*_tower_parts(run), *(_part_of_step(part, again) for part in parts)),
         optimizer_flops=_optimizer_flops(run, calls),
         operators=operators_of(run, (each for each in items if not each.is_message)),
         tokens=sum(length * count for length, count in run.sequences.items()),
@@ -312,6 +313,30 @@ def _optimizer_flops(run: TrainingRun, calls: Sequence[RankCalls]) -> float:
         for one in rank.end.optimizer
         if isinstance(one.call, Operator)
     )
+
+
+def _tower_parts(run: TrainingRun) -> Iterator[PartOfStep]:
+    """The vision tower over the images of a step, and its projectors; what is not trained has no backward."""
+    tower, trained = run.tower, run.vision.trained
+    if tower is None:
+        return
+    model, batch = tower.model, tower.batch
+    *own, projectors = forward_parts(model, {batch.seq_len: batch.global_}, mtp=False)
+    layers = sum(part.forward for part in own)
+    again = run.plan.fully_recomputed(model.layers) / model.layers * sum(part.forward for part in own if part.layer)
+    found: tuple[tuple[Part, int, bool, float], ...] = (
+        ("vision_tower", layers, trained == ALL, again),
+        ("vision_projector", projectors.forward, trained != NONE, 0.0),
+    )
+    for name, forward, is_trained, repeated in found:
+        yield PartOfStep(
+            part=name,
+            layer="",
+            layers=1,
+            forward_flops=float(forward),
+            backward_flops=float(is_trained * (TRAINING - 1) * forward),
+            recompute_flops=float(is_trained * repeated),
+        )
 
 
 def _part_of_step(part: PartFlops, again: Shares) -> PartOfStep:

@@ -146,6 +146,8 @@ Part = Literal[
     "shared_expert",
     "mtp",
     "head_and_loss",
+    "vision_tower",
+    "vision_projector",
 ]
 OF_MIXERS: Mapping[str, tuple[Part, Part]] = {
     "attention": ("attention_projections", "attention_core"),
@@ -187,10 +189,16 @@ def in_chunks(sequences: Sequences, chunk: int) -> Sequences:
 
 
 def forward_parts(spec: ModelSpec, sequences: Sequences, *, mtp: bool) -> tuple[PartFlops, ...]:
-    """All parts of one forward pass, in the order in which they run; `mtp` adds the layers of multi-token prediction."""
+    """All parts of one forward pass, in the order in which they run; `mtp` adds the layers of multi-token prediction. Of a vision tower the
+    product over pixels is the embedding, and the projectors are the head."""
     tokens = sum(length * count for length, count in sequences.items())
     head = 2 * tokens * (spec.vocab + spec.head_transform * spec.hidden) * spec.hidden
-    found = [PartFlops(part="embedding", layer="", layers=1, forward=0)]
+    pixels = 0
+    if spec.patches:
+        merged = sum(spec.patches.tokens_of(length) * count for length, count in sequences.items())
+        pixels = 2 * merged * spec.patches.merged * spec.patches.pixels * spec.hidden
+        head = 2 * merged * spec.patches.output_elements
+    found = [PartFlops(part="embedding", layer="", layers=1, forward=pixels)]
     for kind, layers in Counter(spec.kinds()).items():
         found += [
             PartFlops(part=part, layer=kind.name, layers=layers, forward=layers * flops)

@@ -27,6 +27,7 @@ from predict.memory.state import (
     gathered_bytes,
     head_gradient_bytes,
     linear_shapes,
+    run_of_unit,
     state_of_unit,
     unreduced_bytes,
 )
@@ -77,6 +78,14 @@ def unit_activations(rank: RankShare, profile: MemoryProfile, unit: Unit) -> Act
         return layer_activations(rank, unit.kind, profile, recompute=unit.recompute)
     sizes = Sizes(rank=rank, profile=profile)
     return _activations(sizes, frozen_saved(sizes, OUTSIDE_LAYERS[unit.role](sizes)))
+
+
+def _without_graph(rank: RankShare, profile: MemoryProfile, unit: Unit) -> Activations:
+    """The activations of a unit that runs forward alone, and keeps nothing for a backward."""
+    sizes = Sizes(rank=rank, profile=profile)
+    saved = saved_by_layer(sizes, unit.kind) if unit.kind else OUTSIDE_LAYERS[unit.role](sizes)
+    forward = sizes.stream + peak_without_graph(saved)
+    return Activations(components={}, forward_working_bytes=forward, backward_working_bytes=0.0)
 
 
 def layer_activations(rank: RankShare, kind: LayerKind, profile: MemoryProfile, *, recompute: str) -> Activations:
@@ -220,10 +229,12 @@ class ChunkCounter:
         )
 
     def units(self, chunk: ChunkUnits) -> list[UnitMemory]:
-        """The units of a chunk; only the first layer keeps the rotary tables that all of them use."""
-        found, layers = [], 0
+        """The units of a chunk; only the first layer keeps the rotary tables that all of them use, of the tower's and of the text's."""
+        found, layers, of_tower = [], 0, False
         for each in chunk.units:
             memory = self.unit(each)
+            if each.role == "layer" and each.of_tower != of_tower:
+                layers, of_tower = 0, each.of_tower
             layers += each.role == "layer"
             if each.role == "layer" and layers > 1:
                 memory = replace(memory, kept=memory.activations.kept_without_rotary_bytes)
@@ -244,8 +255,10 @@ class ChunkCounter:
         return 0.0 if last.role != "layer" else Sizes(rank=self._rank, profile=self._profile).stream
 
     def _count(self, unit: Unit) -> UnitMemory:
-        run, profile, groups = self._run, self._profile, self._groups
-        activations = unit_activations(self._rank, profile, unit)
+        run, profile, groups = run_of_unit(self._run, unit), self._profile, self._groups
+        rank = RankShare(run=run) if unit.of_tower else self._rank
+        is_frozen = unit.of_tower and run.adapters.are_trained
+        activations = (_without_graph if is_frozen else unit_activations)(rank, profile, unit)
         state = state_of_unit(run, profile, unit, groups)
         return UnitMemory(
             state=state,

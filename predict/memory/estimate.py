@@ -215,7 +215,7 @@ class MemoryModel:
         state = sum((unit.state for unit in units), frozen_beside(run, profile, rank))
         shapes = frozenset().union(*{unit.linear_shapes for unit in units})
         slack, slack_width = slack_of(run, profile)
-        has_head = any(unit.role == "head" for chunk in chunks for unit in chunk.units)
+        has_head = any(unit.role == "head" and not unit.of_tower for chunk in chunks for unit in chunk.units)
         received = sum(chunk.units[0].role != "embedding" for chunk in chunks)
         return RankBaseline(
             rank=rank,

@@ -47,6 +47,8 @@ class Unit:
     kind: LayerKind | None = None
     """The kind of a layer; None for the other roles."""
     recompute: str = "none"
+    of_tower: bool = False
+    """It is one of the vision tower's, whose head are the projectors."""
 
     @property
     def is_narrow(self) -> bool:
@@ -56,7 +58,7 @@ class Unit:
     @property
     def name(self) -> str:
         """The name that benchmarks and reports give it: embedding, full_dense, full_moe, head."""
-        return self.kind.name if self.kind else self.role
+        return f"{'vision_' * self.of_tower}{self.kind.name if self.kind else self.role}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +69,7 @@ class ChunkUnits:
 
     @property
     def layers(self) -> int:
-        return sum(unit.role == "layer" for unit in self.units)
+        return sum(unit.role == "layer" and not unit.of_tower for unit in self.units)
 
 
 def chunks_of_ranks(run: TrainingRun) -> tuple[tuple[ChunkUnits, ...], ...]:
@@ -77,7 +79,7 @@ def chunks_of_ranks(run: TrainingRun) -> tuple[tuple[ChunkUnits, ...], ...]:
 
 
 def _chunk(run: TrainingRun, stage: Stage, of_kind: dict[LayerKind, Weights]) -> ChunkUnits:
-    units = [embedding_unit(run)] if stage.first else []
+    units = [*tower_units(run), embedding_unit(run)] if stage.first else []
     recompute = run.plan.recompute
     again = run.plan.fully_recomputed(len(stage.kinds))
     for place, kind in enumerate(stage.kinds):
@@ -86,6 +88,25 @@ def _chunk(run: TrainingRun, stage: Stage, of_kind: dict[LayerKind, Weights]) ->
     if stage.last:
         units += head_units(run, shares_embedding=stage.shared_table, has_embedding=not stage.further_embedding)
     return ChunkUnits(units=tuple(units))
+
+
+def tower_units(run: TrainingRun) -> list[Unit]:
+    """The vision tower and its projectors, in the order of their forward; none without images."""
+    tower, projector = run.tower, run.projector
+    if tower is None or projector is None:
+        return []
+    layers = [layer_unit(tower, kind) for kind in tower.model.kinds()]
+    repeated = tower.plan.fully_recomputed(len(layers))
+    if tower.plan.recompute == "full":
+        layers[repeated:] = [replace(layer, recompute="none") for layer in layers[repeated:]]
+    own = [embedding_unit(tower), *layers, _head(projector, shares_embedding=False)]
+    return [replace(unit, of_tower=True) for unit in own]
+
+
+def run_of_unit(run: TrainingRun, unit: Unit) -> TrainingRun:
+    """The run that a unit belongs to: of the vision tower's units its own."""
+    own = (run.projector if unit.role == "head" else run.tower) if unit.of_tower else None
+    return own or run
 
 
 def layer_unit(run: TrainingRun, kind: LayerKind) -> Unit:

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from predict.model.patches import Patches
 from sampling.cells.matrices import Matrix
 
 NO_MIXER = "none"
@@ -319,6 +320,14 @@ class ModelSpec:
     """Shape of the sparse layers' mixture."""
     sparse: FeedForwardShape | None = None
     """Shape of the sparse layers' feed-forward where that is not a mixture of experts."""
+    layer_scale: bool = False
+    """A learnt factor for each channel scales what attention and MLP add to the residual stream, as in InternVL's tower."""
+    joint_qkv: bool = False
+    """Query, key and value are one product in every framework, whose result the values keep as a whole."""
+    patches: Patches | None = None
+    """What it reads and writes in place of a vocabulary, where it is a vision tower."""
+    tower: ModelSpec | None = None
+    """The vision tower whose output takes the place of some of its tokens; not in `parameters`."""
 
     def __post_init__(self) -> None:
         if len(self.layer_kinds) not in (0, self.layers):
@@ -403,7 +412,11 @@ class ModelSpec:
     def layer_parameters_of(self, kind: LayerKind) -> int:
         """One whole layer of a kind: mixer, feed-forward and norms."""
         parts = (self.mixer(kind), self.feed_forward(kind))
-        return sum(part.parameters(self) for part in parts) + self.norms_of(kind) * self.norm_parameters
+        return sum(part.parameters(self) for part in parts) + self.beside_parts_of(kind)
+
+    def beside_parts_of(self, kind: LayerKind) -> int:
+        """Norms of the residual stream in a layer of a kind, and the factors of what joins it."""
+        return self.norms_of(kind) * self.norm_parameters + kind.parts * self.layer_scale * self.hidden
 
     def norms_of(self, kind: LayerKind) -> int:
         """Norms of the residual stream in a layer of a kind."""
@@ -411,7 +424,9 @@ class ModelSpec:
 
     @property
     def embedding_parameters(self) -> int:
-        """Token embedding, and the learnt positions where the model has any."""
+        """Token embedding, and the learnt positions where the model has any; of a tower the product over pixels."""
+        if self.patches:
+            return self.patches.input_parameters(self.hidden) + self.embedding_norm * self.norm_parameters
         positions = self.max_positions if self.learns_positions else 0
         tables = (self.vocab + positions + self.token_types) * self.hidden
         return tables + self.embedding_norm * self.norm_parameters
@@ -426,14 +441,21 @@ class ModelSpec:
 
     @property
     def head_parameters(self) -> int:
-        """The output head's own matrix; 0 where it shares the embedding's."""
+        """The output head's own matrix; 0 where it shares the embedding's. Of a tower the projectors."""
+        if self.patches:
+            return self.patches.output_parameters
         return 0 if self.tied else self.vocab * self.hidden
 
     @property
     def parameters(self) -> int:
-        """Trainable parameters of the whole model, shared ones once, without multi-token prediction."""
+        """Trainable parameters of the model, shared ones once, without multi-token prediction and a vision tower."""
         layers = sum(count * self.layer_parameters_of(kind) for kind, count in Counter(self.kinds()).items())
         return self.embedding_parameters + layers + self.final_norm_parameters + self.head_parameters
+
+    @property
+    def parameters_with_tower(self) -> int:
+        """`parameters`, and those of the vision tower and its projectors."""
+        return self.parameters + (self.tower.parameters if self.tower else 0)
 
     @property
     def active_parameters(self) -> int:

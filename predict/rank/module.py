@@ -42,13 +42,16 @@ class Module:
     works: Works
     exchanges: tuple[Exchange, ...] = ()
     part_of: str = ""
-    backward: Literal["whole", "input", "none"] = "whole"
-    """What its backward computes: all; of frozen weights the gradient of its input alone; nothing."""
+    backward: Literal["whole", "input", "weights", "none"] = "whole"
+    """What its backward computes: all; of frozen weights the gradient of its input alone; of an input without one that of its weights;
+    nothing."""
 
     def calls(self, phase: Phase) -> Calls:
         """The operators of a phase; those without weights do all of their backward in its input half."""
         if phase == "forward" or self.backward == "whole":
             return counted_in(phase, self.works)
+        if self.backward == "weights":
+            return () if phase == "backward_input" else counted_in("backward_weight", self.works)
         if self.backward == "none" or phase == "backward_weight":
             return ()
         return counted_in("backward_input", self.works)

@@ -15,7 +15,7 @@ from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
 from sampling.hardware.cluster import BLOCK_SCALED_BYTES, DTYPE_BYTES
 from sampling.operators.gemm import Gemm
-from sampling.operators.memory_bound import NORMS, Dropout, ResidualAdd
+from sampling.operators.memory_bound import NORMS, Dropout, ResidualAdd, Stream
 
 WIDER = {"fp8": "bf16", "tf32": "fp32", **dict.fromkeys(BLOCK_SCALED_BYTES, "bf16")}
 """Dtype of everything but the matrix products, where only those are in the run's precision."""
@@ -108,11 +108,17 @@ class RankShare:
     def residual(self) -> tuple[tuple[Operator, float], ...]:
         """The operators that add a branch to the residual stream."""
         add = ResidualAdd(dtype=self.dtype, tokens=self.rows, hidden=self.model.hidden)
-        if not self.execution.dropout:
-            return ((add, 1),)
-        return (add, 1), (Dropout(dtype=self.dtype, count=self.rows * self.model.hidden), 1)
+        works: tuple[tuple[Operator, float], ...] = ((add, 1),)
+        if self.model.layer_scale:
+            branch = self.item_bytes * self.rows * self.model.hidden
+            works += ((Stream(dtype=self.dtype, size_bytes=round(SCALING_PASSES * branch)), 1),)
+        if self.execution.dropout:
+            works += ((Dropout(dtype=self.dtype, count=self.rows * self.model.hidden), 1),)
+        return works
 
 
+SCALING_PASSES = 2.5
+"""Passes over a branch in which a factor for each channel scales it: 2 in forward and 3 in backward; their mean."""
 KEPT = 256
 """Layers whose weights are kept, by kind and by the ranks that share them."""
 VOCABULARY_MULTIPLE = 128
@@ -146,7 +152,7 @@ def layer_weights(model: ModelSpec, plan: Plan, kind: LayerKind) -> Weights:
 def _layer_weights(model: ModelSpec, kind: LayerKind, tp: int, expert_ranks: int) -> Weights:
     mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
     matrices = (*mixer.matrices(model), *feed_forward.matrices(model))
-    whole = model.norms_of(kind) * model.norm_parameters
+    whole = model.beside_parts_of(kind)
     whole += sum(matrix.replicated_parameters(tp) for matrix in matrices)
     split = mixer.other_parameters(model) + feed_forward.other_parameters(model)
     split += sum(matrix.split_parameters(tp) for matrix in matrices)
@@ -159,6 +165,8 @@ def padded_vocabulary(vocab: int, tp: int) -> int:
 
 
 def embedding_weights(model: ModelSpec, plan: Plan) -> Weights:
+    if model.patches:
+        return Weights(dense=model.embedding_parameters)
     positions = model.max_positions if model.learns_positions else 0
     tables = (padded_vocabulary(model.vocab, plan.tp) // plan.tp + positions + model.token_types) * model.hidden
     return Weights(dense=tables + model.embedding_norm * model.norm_parameters)
@@ -173,7 +181,9 @@ def head_weights(model: ModelSpec, plan: Plan, *, shares_embedding: bool) -> Wei
 
 
 def output_weights(model: ModelSpec, plan: Plan, *, shares_embedding: bool) -> Weights:
-    """The final norm and the output matrix."""
+    """The final norm and the output matrix, or a tower's projectors, which every rank of tp has whole."""
+    if model.patches:
+        return Weights(dense=model.final_norm_parameters + model.head_parameters)
     matrix = 0 if shares_embedding else padded_vocabulary(model.vocab, plan.tp) // plan.tp * model.hidden
     return Weights(dense=model.final_norm_parameters + matrix)
 

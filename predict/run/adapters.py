@@ -90,6 +90,10 @@ class Adapters:
         return matrix.is_linear and any(is_meant(name, matrix, part) for name in self.names)
 
 
+NOTHING_TRAINED = Adapters(kind="lora", targets="none")
+"""Adapters of no matrix: every weight stays as it is."""
+
+
 def is_meant(target: str, matrix: Matrix, part: Part) -> bool:
     """Whether a target is a matrix, its product, or the part of a layer that it is in."""
     own = {ALL, part, matrix.product, matrix.name}

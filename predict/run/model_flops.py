@@ -17,6 +17,7 @@ from functools import lru_cache
 
 from predict.model.spec import LayerKind, ModelSpec
 from predict.run.training_run import TrainingRun
+from predict.run.vision import ALL, NONE
 
 PALM_NO_LOOKUP = "palm_no_lookup"
 """Name of this convention, by which every MFU is counted but the ledger's others."""
@@ -38,6 +39,8 @@ def _token_flops(model: ModelSpec) -> _TokenFlops:
     kinds = Counter(model.kinds())
     matrices = sum(count * _matrix_elements(model, kind) for kind, count in kinds.items())
     matrices += (model.vocab + model.head_transform * model.hidden) * model.hidden
+    if model.patches:
+        matrices += model.patches.pixels * model.hidden + model.patches.output_elements // model.patches.merged
     recurrences = sum(count * model.mixer(kind).recurrence_flops(model) for kind, count in kinds.items())
     widths: Counter[int] = Counter()
     for kind, count in kinds.items():
@@ -63,12 +66,31 @@ def _matrix_elements(model: ModelSpec, kind: LayerKind) -> int:
     return model.mixer(kind).elements_per_token(model) + model.feed_forward(kind).elements_per_token(model)
 
 
+FORWARD_SHARE = 1 / 3
+"""Share of a matrix's FLOPs that its forward has."""
 FROZEN_SHARE = 2 / 3
 """Share of a product's FLOPs that is left where its weight has no gradient: forward, and the gradient of its input."""
 
 
 def model_flops_per_step(run: TrainingRun) -> float:
-    """FLOPs of a step's sequences; of frozen weights without those of their gradients, and without the adapters' own."""
+    """FLOPs of a step's sequences and images; of frozen weights without those of their gradients, and without the adapters' own."""
+    return _text_flops_per_step(run) + tower_flops_per_step(run)
+
+
+def tower_flops_per_step(run: TrainingRun) -> float:
+    """FLOPs of the vision tower over a step's images: what is not trained runs forward alone."""
+    tower = run.tower
+    if tower is None or tower.model.patches is None:
+        return 0.0
+    patches = tower.batch.global_ * tower.batch.seq_len
+    whole = patches * model_flops_per_token(tower.model, tower.batch.seq_len)
+    projectors = 6.0 * patches * (tower.model.patches.output_elements // tower.model.patches.merged)
+    of_projectors = 1.0 if run.vision.trained != NONE else FORWARD_SHARE
+    of_tower = 1.0 if run.vision.trained == ALL else FORWARD_SHARE
+    return of_tower * (whole - projectors) + of_projectors * projectors
+
+
+def _text_flops_per_step(run: TrainingRun) -> float:
     of_model = sum(count * length * model_flops_per_token(run.model, length) for length, count in run.sequences.items())
     if not run.adapters.are_trained:
         return of_model

@@ -9,20 +9,21 @@ from typing import Annotated, Any
 
 from predict.kinds import TRAINING, LoadedRun
 from predict.model.spec import ModelSpec
-from predict.run.adapters import Adapters
+from predict.run.adapters import NOTHING_TRAINED, Adapters
 from predict.run.calibration_terms import Posterior
 from predict.run.execution import Execution
 from predict.run.lengths import PACKED, LikeLengths, RealSequences
 from predict.run.offload import Offload
 from predict.run.plan import Batch, Plan
 from predict.run.tuning import Tuning
+from predict.run.vision import ALL, NONE, Vision
 from predict.schedules import registry
 from predict.schedules.building import Schedule
 from predict.schedules.engine.order import Order
 from predict.schedules.order_files import is_order_file
 from sampling.errors import ConfigError
 from sampling.files.schema import one_of
-from sampling.hardware.cluster import ELEMENT_BYTES, Cluster
+from sampling.hardware.cluster import BLOCK_SCALED_BYTES, ELEMENT_BYTES, Cluster
 
 SHARDED_GRADIENTS = 2
 """ZeRO stage from which on gradients are reduced, and go to the host, layer by layer."""
@@ -52,6 +53,8 @@ class TrainingRun(LoadedRun):
     """What lies in the host's memory, or on its disks."""
     tuning: Tuning = field(default_factory=Tuning)
     """What a step runs beside the pass that trains."""
+    vision: Vision = field(default_factory=Vision)
+    """The images of its sequences."""
     teacher: ModelSpec | None = field(default=None, repr=False)
     """The model that `tuning.teacher` names."""
     order: Order | None = field(default=None, repr=False)
@@ -105,6 +108,42 @@ class TrainingRun(LoadedRun):
         if not self.offload.activation_share:
             return self
         return replace(self, offload=replace(self.offload, activation_share=0.0))
+
+    @property
+    def tower(self) -> TrainingRun | None:
+        """The vision tower's run over the images of the sequences, frozen where it is not trained; None without images.
+
+        Each image is a sequence. Tensor parallelism divides the tower where its heads and widths divide, and otherwise every rank has it
+        whole; sequence and context parallelism do not (Megatron-LM, examples/multimodal). Its products stay wide.
+        """
+        tower, vision = self.model.tower, self.vision
+        if not vision.images or tower is None or tower.patches is None:
+            return None
+        divides = tower.heads % self.plan.tp == 0 and tower.ffn % self.plan.tp == 0
+        is_narrow = self.precision == "fp8" or self.precision in BLOCK_SCALED_BYTES
+        images = Batch(
+            global_=self.batch.global_ * vision.images,
+            micro=self.batch.micro * vision.images,
+            seq_len=tower.patches.length(vision.image_tokens or tower.patches.tokens),
+        )
+        return replace(
+            self if vision.trained == ALL else self.keeping_activations,
+            model=tower.with_wide_ends(tower.layers * is_narrow, 0),
+            plan=replace(self.plan, tp=self.plan.tp if divides else 1, sp=False, cp=1, ep=1, etp=1),
+            batch=images,
+            adapters=Adapters() if vision.trained == ALL else NOTHING_TRAINED,
+            tuning=Tuning(),
+            vision=Vision(),
+            teacher=None,
+            real=None,
+            model_keys={},
+        )
+
+    @property
+    def projector(self) -> TrainingRun | None:
+        """The tower's run as its projectors have it, which may be trained alone."""
+        tower = self.tower
+        return tower and (tower if self.vision.trained == NONE else replace(tower, adapters=Adapters()))
 
     @property
     def sheds_gradients(self) -> bool:

@@ -15,6 +15,7 @@ from predict.rank.share import RankShare
 from predict.run.stages import Stage
 from predict.run.training_run import TrainingRun
 from predict.run.tuning import TEACHER
+from predict.run.vision import ALL, NONE
 from predict.schedules.engine.order import Placement
 from predict.workload.alike_runs import BlockCache, block_cache
 from predict.workload.layer import LayerBlocks
@@ -59,7 +60,8 @@ class ChunkCalls:
 def chunk_of_operators(cache: BlockCache, stage: Stage, send: Calls, again: int, *, halves: bool) -> ChunkCalls:
     """A chunk of layers whose operators are priced one by one; full recomputation runs the first `again` of them once more."""
     outer = _outer(cache, stage)
-    units = _units(cache, stage)
+    seen, trained = _tower_units(cache.rank.run) if stage.first else ([], [])
+    units = [*trained, *_units(cache, stage)]
 
     def blocks(half: str) -> Blocks:
         return tuple(Repeated(block=getattr(of, half), count=many) for of, many in units)
@@ -67,9 +69,14 @@ def chunk_of_operators(cache: BlockCache, stage: Stage, send: Calls, again: int,
     added = tuple(repeated for repeated in blocks("accumulation") if repeated.block.calls)
     return ChunkCalls(
         layers=len(stage.kinds),
-        forward=(*blocks("forward"), *_without_gradient(cache, stage)),
+        forward=(
+            *(Repeated(block=of.forward, count=many) for of, many in seen),
+            *blocks("forward"),
+            *_without_gradient(cache, stage),
+        ),
         backward=(
             *_repeated_forward(cache, stage.kinds[:again]),
+            *(_repeated_tower(cache.rank.run) if stage.first else ()),
             *_repeated_ends(cache, outer),
             *blocks("backward"),
             *added,
@@ -90,6 +97,34 @@ def _units(cache: BlockCache, stage: Stage) -> list[tuple[LayerBlocks, int]]:
     """The layers of a stage by kind, embedding and head, each with how many there are."""
     layers = [(cache.layer(kind), many) for kind, many in stage.counts.items()]
     return [*layers, *((blocks_of, 1) for blocks_of in _outer(cache, stage))]
+
+
+VISION = "vision_tower"
+"""Heading of the vision tower's work and its projectors'."""
+
+
+def _tower_units(run: TrainingRun) -> tuple[list[tuple[LayerBlocks, int]], list[tuple[LayerBlocks, int]]]:
+    """The vision tower's layers and ends, each with how many there are: those that run forward alone, and those that are trained."""
+    tower, projector = run.tower, run.projector
+    if tower is None or projector is None:
+        return [], []
+    cache = block_cache(tower)
+    layers = [(cache.layer(kind), many) for kind, many in Counter(tower.model.kinds()).items()]
+    before = [(blocks_of.under(VISION), many) for blocks_of, many in ((cache.embedding(), 1), *layers)]
+    after = [(block_cache(projector).head(shares_embedding=False).under(VISION), 1)]
+    trained = run.vision.trained
+    return (
+        before * (trained != ALL) + after * (trained == NONE),
+        before * (trained == ALL) + after * (trained != NONE),
+    )
+
+
+def _repeated_tower(run: TrainingRun) -> Blocks:
+    """The forwards of a trained tower's layers that full recomputation repeats."""
+    if run.tower is None or run.vision.trained != ALL:
+        return ()
+    kinds = run.tower.model.kinds()
+    return _repeated_forward(block_cache(run.tower), kinds[: run.plan.fully_recomputed(len(kinds))])
 
 
 def _without_gradient(cache: BlockCache, stage: Stage) -> Blocks:

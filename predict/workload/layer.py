@@ -18,7 +18,7 @@ from predict.layers.adapters import (
     with_adapters,
 )
 from predict.layers.attention import CORE, heads_on_rank
-from predict.layers.embedding import embedding_module
+from predict.layers.embedding import embedding_modules
 from predict.layers.head import head_modules, joining_module, logits_again
 from predict.layers.layer import waiting_on_host
 from predict.layers.part import parts_of
@@ -124,6 +124,21 @@ class LayerBlocks:
     halves: Callable[[], tuple[Block, Block]]
     """Those of the backward, by input and by weights; made when they are first used, since few schedules run them."""
     accumulation: Block
+
+    def under(self, heading: str) -> LayerBlocks:
+        """The same blocks under one heading of the ledger."""
+
+        def named(block: Block) -> Block:
+            return replace(block, heading=block.heading or heading)
+
+        halves = self.halves
+        return LayerBlocks(
+            forward=named(self.forward),
+            again=self.again,
+            backward=named(self.backward),
+            halves=cache(lambda: (named(halves()[0]), named(halves()[1]))),
+            accumulation=self.accumulation,
+        )
 
     @property
     def backward_input(self) -> Block:
@@ -288,7 +303,7 @@ def _additions(rank: RankShare, weights: Weights) -> Calls:
 
 
 def embedding_blocks(rank: RankShare) -> LayerBlocks:
-    modules = frozen(rank.run, (embedding_module(rank),), needs_input=False)
+    modules = frozen(rank.run, embedding_modules(rank), needs_input=False)
     weights, launched = embedding_weights(rank.model, rank.plan), launchings_of_end(rank, "embedding")
     gathered, trained = weights * rank.item_bytes, trained_in_embedding(rank.run, weights)
     return blocks_of(rank, modules, gathered, trained, launched=launched)

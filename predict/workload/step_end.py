@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
-from predict.layers.adapters import trained_in_embedding, trained_in_head, trained_in_layer
+from predict.layers.adapters import trained_in_embedding, trained_in_head, trained_in_layer, trained_in_tower
 from predict.rank.blocks import Block, Blocks, Calls, Message, OverlappedCommunication, single
 from predict.rank.exchanges import OFFLOAD
 from predict.rank.groups import Groups, RankGroup, groups_of
@@ -29,7 +29,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
 from predict.workload.alike_runs import KeptByRun
 from predict.workload.chunks import PIPELINE, pair_on_a_node
-from predict.workload.whole_layers import layer_call, plain_embedding, plain_head, plain_layers
+from predict.workload.whole_layers import layer_call, plain_embedding, plain_head, plain_layers, plain_tower
 from sampling.call import Call, Counted, Phase
 from sampling.cells.data_parallel import GradientCell, ShardedAdamW
 from sampling.collectives.kinds import AllReduce
@@ -118,6 +118,8 @@ class _ShardedEnds:
         if stages not in self._of_stages:
             of_layers = trained_layer_weights_of(self.run, stages)
             weights = of_layers + trained_end_weights_of(self.run, stages)
+            if any(stage.first for stage in stages):
+                weights += trained_in_tower(self.run)
             narrow = trained_layer_weights_of(self.run, stages, wide=False)
             self._of_stages[stages] = self._with(weights, narrow, any(stage.first for stage in stages))
         return self._of_stages[stages]
@@ -221,7 +223,7 @@ def plain_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> RankWeights:
     weights = of_layers
     for stage in stages:
         if stage.first:
-            weights += plain_embedding(run)
+            weights += plain_embedding(run) + plain_tower(run)
         if stage.last:
             weights += plain_head(run, shares_embedding=stage.shared_table)
     return RankWeights(

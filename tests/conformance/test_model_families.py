@@ -29,10 +29,10 @@ SHIPPED = sorted(path.stem for path in MODELS.glob("*.json"))
 
 
 CONFIGS_READ = {name: json.loads((MODELS / f"{name}.json").read_text()) for name in SHIPPED} | TINY
-ENCODERS = ("bert", "modernbert")
-"""Families with a test of their own."""
+APART = ("bert", "modernbert", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
+"""Families with a test of their own: encoders, and text decoders that transformers builds with their towers alone."""
 OF_EACH_FAMILY = list(
-    {kind: name for name in SHIPPED if (kind := CONFIGS_READ[name]["model_type"]) not in ENCODERS}.values()
+    {kind: name for name in SHIPPED if (kind := CONFIGS_READ[name]["model_type"]) not in APART}.values()
 )
 """One shipped model of each family; the others differ in their sizes alone, which their cards hold."""
 
@@ -67,7 +67,7 @@ def test_configs_as_transformers_writes_them_mean_the_same(name: str) -> None:
 
 
 def test_every_family_has_a_config_here_or_a_test_of_its_own() -> None:
-    tested = {config["model_type"] for config in CONFIGS_READ.values()} | {"qwen3_5_moe_text"}
+    tested = {config["model_type"] for config in CONFIGS_READ.values()} | {"qwen3_5_moe_text", "qwen3_vl_moe_text"}
     assert tested <= {*FAMILIES, *AROUND_DECODERS}
     assert untested(set(FAMILIES) - tested) == []
 

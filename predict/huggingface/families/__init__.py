@@ -2,7 +2,7 @@
 this folder.
 
 Names and defaults are those of the `transformers` configuration classes. Dropout is taken as 0, as pre-training sets it. Of
-a vision-language model the text decoder is read (`text_config`), and its vision tower is ignored.
+a vision-language model the text decoder is read (`text_config`), and its vision tower where TOWERS has the model.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from predict.huggingface.families.family import Family
+from predict.huggingface.families.family import Family, Tower
 from sampling.additions import add, modules_of
 
 
@@ -23,6 +23,8 @@ def _found(name: str) -> dict[str, Any]:
 
 
 FAMILIES: Mapping[str, Family] = _found("FAMILIES")
+TOWERS: Mapping[str, Tower] = _found("TOWERS")
+"""`model_type` of a vision-language model → its tower."""
 AROUND_DECODERS: Mapping[str, str] = _found("AROUND_DECODERS")
 """The `model_type` of a vision-language model that may hold a decoder of any family under `text_config` → the decoder's where that names
 none."""

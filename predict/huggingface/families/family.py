@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from predict.model.patches import Patches
 from predict.model.spec import LayerKind
 from sampling.files.schema import LARGEST, Key, Scalar
 
@@ -119,6 +120,25 @@ class Family:
     def has(self, part: str) -> bool:
         """Whether the family has the fields of a part (`experts`, `latent`, `linear`)."""
         return any(name.startswith(f"{part}.") for name in self.keys)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tower:
+    """The vision tower of the models of one `model_type`."""
+
+    family: Family
+    """Keys of `vision_config`; those of fields `patches.…` are sizes of patches alone."""
+    patches: Callable[[Mapping[str, Any], int], Patches]
+    """What it reads and writes, by its fields and the width of the text."""
+    beside: tuple[Key, ...] = ()
+    """Keys around `vision_config` that say something of it; among the fields they have their own names."""
+    neutral: frozenset[str] = frozenset()
+    """Keys around it that change no cost."""
+
+    def around(self) -> Iterable[str]:
+        """Every key around `vision_config` that is read, or known to change nothing."""
+        yield from (key.name for key in self.beside)
+        yield from self.neutral
 
 
 def size(

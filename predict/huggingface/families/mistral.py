@@ -43,5 +43,5 @@ FAMILIES: Mapping[str, Family] = {
         pattern=LayerPattern(mixer="sliding", full=never, sparse=always),
     ),
 }
-AROUND_DECODERS: Mapping[str, str] = {"mistral3": "mistral"}
-"""Mistral Small 3.1 and its successors, and Ministral 3, with their vision towers."""
+AROUND_DECODERS: Mapping[str, str] = {"mistral3": "mistral", "internvl": "qwen2"}
+"""Mistral Small 3.1 and its successors, and Ministral 3, with their vision towers; InternVL around decoders of others."""

@@ -1,8 +1,9 @@
-"""Qwen 2 and 3, dense and with mixtures of experts; Qwen3-Next and Qwen 3.5, with linear attention."""
+"""Qwen 2 and 3, dense and with mixtures of experts, and the text of Qwen2-VL to Qwen3-VL; Qwen3-Next and Qwen 3.5, with linear attention."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from predict.huggingface.families.family import (
     ATTENTION_BIAS,
@@ -73,12 +74,42 @@ QWEN3_5_MOE = Family(
     nested=True,
 )
 
+QWEN2 = Family(
+    keys={**LLAMA_LIKE, **QWEN_WINDOW},
+    fixed={**LLAMA_BLOCK, "attention_bias": True, "qkv_bias_only": True, "mlp_bias": False},
+    pattern=QWEN_PATTERN,
+)
+QWEN2_VL = replace(QWEN2, nested=True)
+"""The text decoder of Qwen2-VL and Qwen2.5-VL, whose keys published configs have beside those of the tower."""
+QWEN3_VL = Family(
+    keys={**LLAMA_LIKE, "head_dim": size("head_dim", default=128), "attention_bias": ATTENTION_BIAS},
+    fixed={**LLAMA_BLOCK, "mlp_bias": False, "qk_norm": True},
+    nested=True,
+)
+QWEN3_VL_MOE = Family(
+    keys={
+        **LLAMA_LIKE,
+        **QWEN_EXPERTS,
+        **SPARSE_BY_STEP,
+        "head_dim": size("head_dim", required=False, nullable=True),
+        "ffn": size("intermediate_size", default=5632),
+        "attention_bias": ATTENTION_BIAS,
+    },
+    fixed={**LLAMA_BLOCK, "mlp_bias": False, "qk_norm": True},
+    pattern=LayerPattern(sparse=last_of_step, dense_named=True),
+    nested=True,
+)
+
 FAMILIES: Mapping[str, Family] = {
-    "qwen2": Family(
-        keys={**LLAMA_LIKE, **QWEN_WINDOW},
-        fixed={**LLAMA_BLOCK, "attention_bias": True, "qkv_bias_only": True, "mlp_bias": False},
-        pattern=QWEN_PATTERN,
-    ),
+    "qwen2": QWEN2,
+    "qwen2_vl": QWEN2_VL,
+    "qwen2_vl_text": QWEN2_VL,
+    "qwen2_5_vl": QWEN2_VL,
+    "qwen2_5_vl_text": QWEN2_VL,
+    "qwen3_vl": QWEN3_VL,
+    "qwen3_vl_text": QWEN3_VL,
+    "qwen3_vl_moe": QWEN3_VL_MOE,
+    "qwen3_vl_moe_text": QWEN3_VL_MOE,
     "qwen2_moe": Family(
         keys={
             **LLAMA_LIKE,

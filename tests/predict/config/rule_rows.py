@@ -283,6 +283,28 @@ ROWS = [
         "tuning.teacher",
         {"tuning__teacher": "gpt2-medium"},
     ),
+    row("images_need_a_tower", {"vision__images": 1}, "vision.images", {"vision__images": 0}),
+    row(
+        "images_have_a_size",
+        {"vision__images": 1},
+        "vision.image_tokens",
+        {"vision__image_tokens": 64},
+        "qwen3-vl-2b",
+    ),
+    row(
+        "images_fit_into_the_sequence",
+        {"vision__images": 17, "batch__seq_len": 4096},
+        "vision.images",
+        {"vision__images": 16},
+        "gemma3-4b",
+    ),
+    row(
+        "what_is_trained_of_a_tower_needs_images",
+        {"vision__images": 0, "vision__trained": "none"},
+        "vision.trained",
+        {"vision__images": 1},
+        "gemma3-4b",
+    ),
     row("a_reward_model_is_on_one_stage", {"tuning__task": "reward", "plan__pp": 2}, "tuning.task", {"plan__pp": 1}),
     row(
         "answers_are_of_decoders",

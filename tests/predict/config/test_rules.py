@@ -14,6 +14,7 @@ from predict.run.execution import Execution
 from predict.run.offload import Offload
 from predict.run.plan import Plan
 from predict.run.tuning import Tuning
+from predict.run.vision import Vision
 from sampling.errors import ConfigError
 from tests.predict.config.rule_rows import DENSE, LITTLE, MLA, MOE, ROWS, Row
 from tests.predict.workload.parallel_runs import estimated, made
@@ -80,7 +81,9 @@ def test_a_rule_looks_at_keys_that_exist() -> None:
         TEACHER_MODEL,
     }
     known = {
-        field.name for section in (Plan, Execution, Adapters, Offload, Tuning, ModelSpec) for field in fields(section)
+        field.name
+        for section in (Plan, Execution, Adapters, Offload, Tuning, Vision, ModelSpec)
+        for field in fields(section)
     } | sections
     assert [(each.check.__name__, need) for each in RULES for need in each.needs if need not in known] == []
 

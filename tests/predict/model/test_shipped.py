@@ -145,6 +145,45 @@ ON_THEIR_CARDS = {
 """Repository → parameters, shared ones once, of the text decoder alone, without layers of multi-token prediction."""
 
 
+WITH_TOWERS = {
+    "google/gemma-3-12b-it": 12_187_325_040,
+    "google/gemma-3-27b-it": 27_432_406_640,
+    "google/gemma-3-4b-it": 4_300_079_472,
+    "mistralai/Mistral-Small-3.1-24B-Instruct-2503": 24_011_361_280,
+    "OpenGVLab/InternVL3-14B": 15_100_000_000,
+    "OpenGVLab/InternVL3-1B": 938_000_000,
+    "OpenGVLab/InternVL3-2B": 2_090_000_000,
+    "OpenGVLab/InternVL3-38B": 38_400_000_000,
+    "OpenGVLab/InternVL3-78B": 78_400_000_000,
+    "OpenGVLab/InternVL3-8B": 7_940_000_000,
+    "OpenGVLab/InternVL3.5-14B": 15_100_000_000,
+    "OpenGVLab/InternVL3.5-38B": 38_400_000_000,
+    "OpenGVLab/InternVL3.5-4B": 4_730_000_000,
+    "OpenGVLab/InternVL3.5-8B": 8_530_000_000,
+    "Qwen/Qwen2-VL-2B-Instruct": 2_208_985_600,
+    "Qwen/Qwen2-VL-72B-Instruct": 73_405_560_320,
+    "Qwen/Qwen2-VL-7B-Instruct": 8_291_375_616,
+    "Qwen/Qwen2.5-VL-32B-Instruct": 33_452_718_336,
+    "Qwen/Qwen2.5-VL-3B-Instruct": 3_754_622_976,
+    "Qwen/Qwen2.5-VL-72B-Instruct": 73_410_777_344,
+    "Qwen/Qwen2.5-VL-7B-Instruct": 8_292_166_656,
+    "Qwen/Qwen3-VL-235B-A22B-Instruct": 235_700_000_000,
+    "Qwen/Qwen3-VL-2B-Instruct": 2_127_532_032,
+    "Qwen/Qwen3-VL-30B-A3B-Instruct": 31_070_754_032,
+    "Qwen/Qwen3-VL-32B-Instruct": 33_400_000_000,
+    "Qwen/Qwen3-VL-4B-Instruct": 4_437_815_808,
+    "Qwen/Qwen3-VL-8B-Instruct": 8_767_123_696,
+}
+"""Repository → parameters with the vision tower and its projectors."""
+
+
+@pytest.mark.parametrize("repository", WITH_TOWERS)
+def test_a_vision_language_model_has_the_parameters_of_its_card(repository: str) -> None:
+    path = shipped_model(repository)
+    assert path is not None
+    assert load_model(path).parameters_with_tower == pytest.approx(WITH_TOWERS[repository], rel=0.003)
+
+
 @pytest.mark.parametrize("repository", ON_THEIR_CARDS)
 def test_a_model_goes_by_its_repository_and_has_the_parameters_of_its_card(repository: str) -> None:
     path = shipped_model(repository)
@@ -153,9 +192,10 @@ def test_a_model_goes_by_its_repository_and_has_the_parameters_of_its_card(repos
 
 
 def test_every_shipped_model_has_a_card() -> None:
-    carded = {path.stem for repository in ON_THEIR_CARDS if (path := shipped_model(repository))}
+    repositories = {*ON_THEIR_CARDS, *WITH_TOWERS}
+    carded = {path.stem for repository in repositories if (path := shipped_model(repository))}
     assert carded | OWN == set(shipped_models())
-    assert len(carded) == len(ON_THEIR_CARDS) >= 128
+    assert len(carded) == len(repositories) >= 150
 
 
 @pytest.mark.parametrize(

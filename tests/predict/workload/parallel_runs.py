@@ -45,6 +45,7 @@ def made(model: str | ModelSpec = "llama3-70b", layers: int = 0, **settings: Any
         "adapters": {},
         "offload": {},
         "tuning": {},
+        "vision": {},
         "precision": "bf16",
     }
     for key, value in settings.items():

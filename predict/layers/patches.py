@@ -1,0 +1,112 @@
+"""The ends of a vision tower: the product over pixels before its layers, and the projectors after them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+
+from predict.layers.norms import norm, norm_bytes
+from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
+from predict.model.patches import Patches, Projector
+from predict.rank.module import Module, Works
+from predict.rank.share import RankShare
+from sampling.operators.memory_bound import NORMS, Gelu, ResidualAdd, Stream
+
+INTERPOLATED = 4
+"""Rows of the table of positions that are weighed for one (transformers, modeling_qwen3_vl.py, `interp_indices`)."""
+JOINING_PASSES = 3
+"""Passes over a projector's output in which it joins the text: it and its places are read, and they are written (transformers,
+modeling_qwen3_vl.py, `masked_scatter` and `_deepstack_process`)."""
+
+
+def patch_modules(rank: RankShare) -> tuple[Module, ...]:
+    """The product over pixels, which have no gradient, positions, and a norm where the tower has one there."""
+    model, patches = rank.model, _patches(rank)
+    product = rank.gemm(model.hidden, patches.pixels, m=_rows(rank) * patches.merged, dtype=rank.dtype)
+    beside: Works = ()
+    if patches.interpolates:
+        weighed = INTERPOLATED * rank.item_bytes * rank.rows * model.hidden
+        beside += ((Stream(dtype=rank.dtype, size_bytes=weighed), 1),)
+    if patches.positions:
+        beside += ((ResidualAdd(dtype=rank.dtype, tokens=rank.rows, hidden=model.hidden), 1),)
+    if model.embedding_norm:
+        beside += ((rank.norm(), 1),)
+    products = Module(name="patches", works=((product, 1),), backward="weights")
+    return (products, Module(name="patches", works=beside)) if beside else (products,)
+
+
+def projector_modules(rank: RankShare) -> tuple[Module, ...]:
+    """The norm after the last layer, the projectors, and their joining of the text. Every rank of tp has them whole."""
+    normed = (Module(name="layernorm", works=((rank.norm(), 1),)),) if rank.model.final_norm else ()
+    return (*normed, *(_projector(rank, each) for each in _patches(rank).projectors))
+
+
+def _projector(rank: RankShare, projector: Projector) -> Module:
+    rows, dtype = _rows(rank), rank.dtype
+    normed = ((NORMS[projector.norm](dtype=dtype, tokens=rows, hidden=projector.inputs), 1),) if projector.norm else ()
+    products = [(rank.gemm(each.outputs, each.inputs, m=rows, dtype=dtype), 1) for each in projector.matrices]
+    activated = [(Gelu(dtype=dtype, tokens=rows, width=each.outputs), 1) for each in projector.matrices[:-1]]
+    output = rank.item_bytes * rows * projector.matrices[-1].outputs
+    joined = (Stream(dtype=dtype, size_bytes=JOINING_PASSES * output), 1)
+    return Module(name="projector", works=(*normed, *products, *activated, joined))
+
+
+def saved_by_patches(sizes: Sizes) -> Saved:
+    """The pixels, e·T·P bytes, the rows of interpolated positions with their weights, and the order of windows; what comes of them is the
+    first layer's input."""
+    patches, rows = _patches(sizes.rank), _rows(sizes.rank)
+    pixels = sizes.item * rows * patches.merged * patches.pixels
+    positions = INTERPOLATED * (INDEX + FP32) * rows * patches.merged if patches.interpolates else 0
+    return (
+        SavedTensors(
+            component="patches",
+            kept=float(pixels + positions + _order_bytes(sizes)),
+            in_forward=sizes.stream,
+            in_backward=sizes.stream,
+        ),
+        *((norm(sizes),) if sizes.model.embedding_norm else ()),
+    )
+
+
+def saved_by_projector(sizes: Sizes) -> Saved:
+    """The norm after the last layer, and of each projector R·e(I + 2W) bytes beside its own norm: what its first product reads, and an
+    activation's input and result between each two; R are tokens of the text."""
+    normed = (norm(sizes),) if sizes.model.final_norm else ()
+    ordered = SavedTensors(component="projector", kept=float(_order_bytes(sizes)))
+    steps = (_saved_by(sizes, each) for each in _patches(sizes.rank).projectors)
+    return (*normed, *chain.from_iterable(steps), ordered)
+
+
+def _order_bytes(sizes: Sizes) -> int:
+    """The places of merged patches in the order of windows, or back."""
+    return INDEX * _rows(sizes.rank) if sizes.model.window else 0
+
+
+def _saved_by(sizes: Sizes, projector: Projector) -> Saved:
+    rows, item = _rows(sizes.rank), sizes.item
+    read = float(item * rows * projector.inputs)
+    between = float(sum(2 * item * rows * each.outputs for each in projector.matrices[:-1]))
+    output = float(item * rows * projector.matrices[-1].outputs)
+    return (
+        SavedTensors(component="projector", kept=_norm_bytes(sizes, projector) if projector.norm else 0.0),
+        SavedTensors(component="projector", kept=read + between, in_forward=output, in_backward=output + between),
+    )
+
+
+def _norm_bytes(sizes: Sizes, projector: Projector) -> float:
+    """What a projector's own norm keeps. One that reads what a layer reads too shares its input."""
+    run = sizes.rank.run
+    own = replace(sizes, rank=RankShare(run=replace(run, model=replace(run.model, norm=projector.norm))))
+    kept = norm_bytes(own, _rows(sizes.rank), projector.inputs)
+    return kept - sizes.item * _rows(sizes.rank) * projector.inputs if projector.reads_stream else kept
+
+
+def _patches(rank: RankShare) -> Patches:
+    assert rank.model.patches is not None
+    return rank.model.patches
+
+
+def _rows(rank: RankShare) -> int:
+    """Tokens of the text that a microbatch's images become."""
+    batch = rank.run.batch
+    return batch.micro * _patches(rank).tokens_of(batch.seq_len)

@@ -1,0 +1,98 @@
+"""Patches of images in place of a vocabulary: what a vision tower reads, and what makes tokens of the text of its output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sampling.cells.matrices import Matrix
+
+SCALES_AND_SHIFTS = {"rms": 1, "layer": 2, "": 0}
+"""Parameters of a norm over its width, by kind."""
+
+
+def chain(widths: Sequence[int], *, bias: bool) -> tuple[Matrix, ...]:
+    """Products one after the other, each as wide as the next one's input."""
+    return tuple(
+        Matrix(product="projector", outputs=outputs, inputs=inputs, bias=bias) for inputs, outputs in pairwise(widths)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Projector:
+    """Products, with an activation between each two, that make tokens of the text of merged patches."""
+
+    matrices: tuple[Matrix, ...]
+    norm: str = ""
+    """Kind of the norm of what it reads, rms or layer; empty for none."""
+    reads_stream: bool = False
+    """It reads the residual stream between two layers, which the next one keeps."""
+
+    @property
+    def inputs(self) -> int:
+        """Width of what it reads."""
+        return self.matrices[0].inputs
+
+    @property
+    def elements(self) -> int:
+        """Elements of the matrices, which multiply each token that it makes."""
+        return sum(matrix.elements for matrix in self.matrices)
+
+    @property
+    def parameters(self) -> int:
+        return sum(matrix.parameters for matrix in self.matrices) + SCALES_AND_SHIFTS[self.norm] * self.inputs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patches:
+    """A product over the pixels of each patch in place of an embedding, and projectors in place of a head."""
+
+    pixels: int
+    """Inputs of that product: channels · frames · height · width of a patch."""
+    bias: bool
+    """The product has a bias."""
+    positions: int = 0
+    """Rows of a table of learnt positions, beside rotary ones or in their place; 0 without one."""
+    interpolates: bool = False
+    """A patch's position are four rows of the table, weighed, since images have any size."""
+    class_tokens: int = 0
+    """Learnt tokens that join the patches of each image and become none of the text."""
+    merged: int
+    """Patches that become one token of the text."""
+    tokens: int = 0
+    """Tokens of the text that an image becomes where all images have one size; 0 where the run says how many."""
+    projectors: tuple[Projector, ...]
+    """All of them read the same patches: Qwen3-VL has one for the embedding, and one for each of the text's first layers."""
+
+    def input_parameters(self, hidden: int) -> int:
+        """The product over pixels, the positions and the learnt tokens of a tower `hidden` wide."""
+        return hidden * (self.pixels + self.bias + self.positions + self.class_tokens)
+
+    @property
+    def input_tensors(self) -> int:
+        """Tensors in which they lie."""
+        return 1 + self.bias + bool(self.positions) + bool(self.class_tokens)
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the projectors' matrices, which multiply each token of the text."""
+        return sum(projector.elements for projector in self.projectors)
+
+    @property
+    def output_parameters(self) -> int:
+        return sum(projector.parameters for projector in self.projectors)
+
+    @property
+    def output_tensors(self) -> int:
+        """Tensors in which they lie."""
+        matrices = sum(1 + matrix.bias for projector in self.projectors for matrix in projector.matrices)
+        return matrices + sum(SCALES_AND_SHIFTS[projector.norm] for projector in self.projectors)
+
+    def length(self, tokens: int) -> int:
+        """Length of the sequence that the tower sees of an image that becomes so many tokens of the text."""
+        return tokens * self.merged + self.class_tokens
+
+    def tokens_of(self, length: int) -> int:
+        """Tokens of the text that a sequence of the tower becomes."""
+        return (length - self.class_tokens) // self.merged

@@ -1,0 +1,265 @@
+"""Vision towers beside transformers' own modules: parameters, FLOPs, and the bytes that a trained one keeps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from predict.huggingface.config_json import load_model
+from predict.layers.run_json import dump_run, load_run
+from predict.ledger.conventions import forward_parts
+from predict.memory.activations import unit_activations
+from predict.memory.estimate import memory_of
+from predict.memory.state import run_of_unit, tower_units
+from predict.rank.blocks import Blocks
+from predict.rank.share import RankShare
+from predict.run.training_run import TrainingRun
+from predict.workload.chunks import VISION
+from predict.workload.decompose import decompose
+from sampling.errors import ConfigError
+from tests.predict.layers.saved_bytes import BF16, FP32, saved_bytes
+from tests.predict.memory.counted_layers import PROFILES
+from tests.predict.workload.parallel_runs import flops, made
+
+TEXT: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 96,
+    "head_dim": 8,
+    "tie_word_embeddings": False,
+}
+QWEN: dict[str, Any] = {"depth": 2, "hidden_size": 24, "intermediate_size": 40, "num_heads": 2, "patch_size": 4}
+WHOLE: dict[str, Any] = {
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 4,
+}
+
+
+def around(model_type: str, text: str, vision: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "model_type": model_type,
+        "text_config": {**TEXT, "model_type": text},
+        "vision_config": vision,
+        "tie_word_embeddings": False,
+        **more,
+    }
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "qwen2_vl": around(
+        "qwen2_vl",
+        "qwen2_vl_text",
+        {**QWEN, "embed_dim": 24, "hidden_size": 32, "mlp_ratio": 2, "intermediate_size": None},
+    ),
+    "qwen2_5_vl": around(
+        "qwen2_5_vl",
+        "qwen2_5_vl_text",
+        {**QWEN, "out_hidden_size": 32, "window_size": 16, "fullatt_block_indexes": [1]},
+    ),
+    "qwen3_vl": around(
+        "qwen3_vl",
+        "qwen3_vl_text",
+        {**QWEN, "out_hidden_size": 32, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]},
+    ),
+    "gemma3": around("gemma3", "gemma3_text", {**WHOLE, "vision_use_head": False}, mm_tokens_per_image=16),
+    "internvl": around("internvl", "qwen2", {**WHOLE, "attention_bias": True}, image_seq_length=16),
+    "mistral3": around("mistral3", "mistral", {**WHOLE, "head_dim": 12}),
+    "llama4": around(
+        "llama4",
+        "llama4_text",
+        {
+            **WHOLE,
+            "intermediate_size": 96,
+            "vision_output_dim": 20,
+            "projector_input_dim": 20,
+            "projector_output_dim": 20,
+        },
+    ),
+}
+del CONFIGS["qwen2_vl"]["vision_config"]["intermediate_size"]
+
+
+def built(name: str, **settings: Any) -> Any:
+    """transformers' whole model."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: nothing to compare with")
+    config = transformers.AutoConfig.for_model(**CONFIGS[name], **settings)
+    return transformers.AutoModelForImageTextToText.from_config(config).train()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_parameters_are_those_that_transformers_counts(name: str) -> None:
+    with torch.device("meta"):
+        counted = sum(parameter.numel() for parameter in built(name).parameters())
+    assert load_model(CONFIGS[name]).parameters_with_tower == counted
+
+
+SIDE, IMAGES = 8, 2
+"""Patches of an image's side, as many as images of fixed size have, and images of a microbatch."""
+
+
+def run_of(name: str, *, images: int = IMAGES, trained: str = "all", **settings: Any) -> TrainingRun:
+    model = load_model(CONFIGS[name])
+    assert model.tower
+    assert model.tower.patches
+    tokens = settings.pop("image_tokens", 0 if model.tower.patches.tokens else SIDE**2 // model.tower.patches.merged)
+    vision = {"images": images, "image_tokens": tokens, "trained": trained}
+    return made(model, batch={"global": 1, "micro": 1, "seq_len": 64}, vision=vision, **settings)
+
+
+def tower_of(name: str, **settings: Any) -> TrainingRun:
+    tower = run_of(name, **settings).tower
+    assert tower is not None
+    return tower
+
+
+def forward_of(name: str, dtype: torch.dtype, attention: str) -> tuple[Callable[[], Any], Any]:
+    """The forward of transformers' tower and projectors over two images, and the whole model."""
+    model = built(name, attn_implementation=attention).to(dtype)
+    inner = model.model
+    if name.startswith("qwen"):
+        pixels = torch.randn(IMAGES * SIDE**2, 3 * 2 * 16, dtype=dtype)
+        grid = torch.tensor([[1, SIDE, SIDE]] * IMAGES)
+        return lambda: inner.visual(pixels, grid_thw=grid).pooler_output, model
+    pixels = torch.randn(IMAGES, 3, 32, 32, dtype=dtype)
+    return lambda: inner.get_image_features(pixels), model
+
+
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "internvl"])
+def test_flops_are_those_that_torch_counts(name: str) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    forward, _ = forward_of(name, torch.float32, "eager")
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        forward()
+    tower = tower_of(name)
+    parts = forward_parts(tower.model, {tower.batch.seq_len: tower.batch.micro}, mtp=False)
+    assert sum(part.forward for part in parts) == counter.get_total_flops()
+
+
+def kept_bytes(run: TrainingRun) -> float:
+    """What all units of the tower keep of a microbatch; the first layer keeps the rotary tables of all."""
+    found, layers = 0.0, 0
+    for unit in tower_units(run):
+        kept = unit_activations(RankShare(run=run_of_unit(run, unit)), PROFILES["eager"], unit)
+        layers += unit.role == "layer"
+        found += kept.kept_without_rotary_bytes if layers > 1 else kept.kept_bytes
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("qwen2_5_vl", FP32), ("qwen2_5_vl", BF16), ("qwen3_vl", FP32), ("internvl", FP32)]
+)
+def test_a_trained_tower_keeps_every_byte_that_torch_saves(name: str, dtype: torch.dtype) -> None:
+    """Qwen's layers attend to each image in a call of its own on a CPU, and join the outputs: one more copy, which kernels of packed
+    sequences do not make."""
+    forward, model = forward_of(name, dtype, "sdpa")
+    run = run_of(name, precision="bf16" if dtype is BF16 else "fp32")
+    tower = tower_of(name)
+    joined = 2 * tower.batch.micro * tower.batch.seq_len * tower.model.hidden * dtype.itemsize
+    assert kept_bytes(run) == saved_bytes(forward, [model]) - joined * name.startswith("qwen")
+
+
+def test_what_is_not_trained_runs_forward_alone() -> None:
+    """The tower's products: three times forward where trained, but for the pixels' gradient, which nobody needs."""
+    found = {}
+    for trained in ("all", "projector", "none"):
+        chunk = decompose(run_of("qwen2_5_vl", trained=trained))[0].chunks[0]
+        found[trained] = [flops(_of_tower(blocks)) for blocks in (chunk.forward, chunk.backward)]
+    tower = tower_of("qwen2_5_vl")
+    pixels, *_, projectors = forward_parts(tower.model, {tower.batch.seq_len: tower.batch.micro}, mtp=False)
+    forward = found["none"][0]
+    assert forward == found["projector"][0] == found["all"][0]
+    assert found["none"][1] == 0
+    assert found["projector"][1] == 2 * projectors.forward
+    assert found["all"][1] > 2 * forward - pixels.forward - 1
+
+
+def _of_tower(blocks: Blocks) -> Blocks:
+    return tuple(each for each in blocks if each.block.heading == VISION)
+
+
+def test_a_frozen_tower_takes_memory_for_its_weights_alone() -> None:
+    worst = {}
+    for trained in ("all", "projector", "none"):
+        worst[trained] = memory_of(run_of("qwen2_5_vl", trained=trained)).worst
+    text = memory_of(run_of("qwen2_5_vl", images=0, image_tokens=0)).worst
+    tower = tower_of("qwen2_5_vl").model
+    assert worst["none"].parameters - text.parameters == 2 * tower.parameters
+    assert (worst["none"].optimizer, worst["none"].gradients) == (text.optimizer, text.gradients)
+    assert worst["none"].optimizer < worst["projector"].optimizer < worst["all"].optimizer
+
+
+def test_a_tower_stands_on_the_first_stage() -> None:
+    first, last = decompose(run_of("gemma3", plan__pp=2))
+    assert flops(_of_tower(first.chunks[0].forward)) > 0
+    assert not _of_tower(last.chunks[0].forward)
+
+
+def test_heads_that_ranks_do_not_divide_are_whole_on_each() -> None:
+    assert [tower_of("internvl", plan__tp=tp).plan.tp for tp in (1, 2, 4)] == [1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (
+            {"model": "qwen2.5-7b", "vision": {"images": 1}},
+            "vision.images: 1, and the vision tower of qwen2.5-7b is not known",
+        ),
+        (
+            {"model": "qwen2.5-vl-7b", "vision": {"images": 1}},
+            "vision.image_tokens: missing, and images of qwen2.5-vl-7b have any",
+        ),
+        ({"model": "gemma3-4b", "vision": {"images": 1, "image_tokens": 9}}, "becomes 256 tokens; omit it"),
+        (
+            {"model": "gemma3-4b", "vision": {"images": 17}},
+            "vision.images: 17 become 4352 tokens of a sequence of batch.seq_len",
+        ),
+        (
+            {"model": "gemma3-4b", "vision": {"trained": "none", "images": 0}},
+            "vision.trained: none without vision.images",
+        ),
+    ],
+)
+def test_images_that_do_not_fit_are_refused(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        made(**settings)
+
+
+JUNK: tuple[Any, ...] = (None, 0, -1, True, "x", [], [1], [None], {}, {"a": 1}, 1.5, float("nan"), 10**30)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_whatever_a_key_of_a_tower_holds_is_read_or_refused(name: str) -> None:
+    config = CONFIGS[name]
+    vision = config["vision_config"]
+    for key in {*vision, "deepstack_visual_indexes", "fullatt_block_indexes", "norm_type", 3}:
+        for value in JUNK:
+            try:
+                assert load_model({**config, "vision_config": {**vision, key: value}}).parameters_with_tower > 0
+            except ConfigError as error:
+                assert str(error)
+
+
+def test_a_tower_that_cannot_be_read_is_a_fault_of_its_own() -> None:
+    keys = {**CONFIGS["qwen2_5_vl"], "vision_config": {**QWEN, "out_hidden_size": 32, "num_heads": 5, "depths": 3}}
+    with pytest.raises(ConfigError, match="vision_config") as found:
+        load_model(keys)
+    assert "vision_config.hidden_size: 24 is not a multiple of the 5 heads" in str(found.value)
+    assert "vision_config.depths: unknown key" in str(found.value)
+
+
+def test_a_run_with_a_tower_is_itself_again_after_json() -> None:
+    run = run_of("qwen2_5_vl")
+    assert load_run(dump_run(run)) == run

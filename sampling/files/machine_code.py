@@ -47,9 +47,9 @@ def _cache_by(loop: Callable[..., Any], modules: Sequence[ModuleType]) -> Any:
 
 
 PATIENCE = 2**19
-"""Turns of loops that Python runs before numba is imported: about 0.15 s, where the import takes 0.5 s."""
-PATIENCE_AGAIN = 2**15
-"""Turns over an order that was timed before: a process that times a large order again usually times it many times more, each
+"""Turns of loops that Python runs before numba is imported: about 0.15 s, where the import and the first loaded loop take 1 to 1.5 s."""
+PATIENCE_AGAIN = 2**18
+"""Turns over orders that were timed before, 0.08 s: a process that times a large order so often usually times it many times more, each
 about eighty times faster when compiled."""
 LONG = 2**21
 """Turns of a single loop that pay for it at once."""

@@ -8,6 +8,7 @@ import pytest
 
 import predict
 from sampling.errors import UserError
+from sampling.files import machine_code
 from sampling.files.places import CONFIGS
 from tests.bench.diagnosis import CASES, ONE_NODE, SOUND, Case, diagnosed, is_removed, log_of, with_values
 from tests.predict.command import Command
@@ -57,6 +58,16 @@ def test_the_json_has_the_keys_that_programs_read(command: Command) -> None:
     assert found["config"]["model"] == "demo-llama"
     assert all(each.keys() >= OF_A_CHANGE and each["low"] <= each["gain"] <= each["high"] for each in found["changes"])
     assert found["changes"], "a larger microbatch helps on a CPU"
+
+
+def test_a_large_run_needs_no_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    account = machine_code._Account()
+    monkeypatch.setattr(machine_code, "ACCOUNT", account)
+    found = predict.diagnose(CONFIGS / "runs" / "llama3-70b-64xh100.yml", log="12s")
+    assert found.judgement is not None
+    assert found.judgement.verdict == "faster"
+    assert found.changes
+    assert not account.paid, "numba takes a second to load, more than the predictions of all neighbours"
 
 
 def test_a_change_is_the_prediction_of_the_run_with_it() -> None:

@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from predict.cli.arguments import Parser
+from predict.cli.arguments import JSON, Parser
 from predict.cli.table import COMMANDS, Command
 from sampling.command_line import WIDTH_VARIABLE, exit_code_of
 from sampling.errors import UserError
@@ -127,4 +127,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.run(options)
         return 0
 
-    return exit_code_of(work, as_json="--json" in words)
+    return exit_code_of(work, as_json=JSON in words)

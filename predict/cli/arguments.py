@@ -17,6 +17,9 @@ NO_VALUE = re.compile(r"argument (?:\S+/)?(--?[\w-]+): expected (?:one|at least 
 BELOW_ZERO = re.compile(r"-[\d.]\S*")
 """A value such as -3s, which argparse takes for an option."""
 
+JSON = "--json"
+"""The option with which every error is JSON too: a fault of the command line is then an error like any other, without the usage."""
+
 
 class Parser(argparse.ArgumentParser):
     """argparse's parser, which goes on after a fault, so that unknown options, bad values and missing operands are one message.
@@ -46,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         for words_of_one in _by_option(word for word in unknown if word not in taken):
             near = did_you_mean(words_of_one[0].partition("=")[0], self._option_string_actions)
             faults.append(f"unrecognized arguments: {' '.join(words_of_one)}{near}")
-        if faults and len(faults) == len(below_zero):
+        if faults and (len(faults) == len(below_zero) or JSON in words):
             raise UserError("\n".join(faults))
         if faults:
             super().error("\n".join(faults))

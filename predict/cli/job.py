@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import textwrap
 from pathlib import Path
 
 from predict import estimate, job
@@ -30,7 +31,7 @@ from predict.reports.text import show
 from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError, naming
 from sampling.files.faults import counted
-from sampling.files.schema import keys_of
+from sampling.files.schema import field_docs
 from sampling.number_text import plain
 
 EXAMPLES = """\
@@ -40,7 +41,25 @@ examples:
   predict job configs/runs/llama3-70b-64xh100.yml --tokens 2T --offers docs/examples/offers.yml --deadline 60
   predict job configs/runs/llama3-70b-64xh100.yml --tokens 2T --phase '50B batch.global=64' --phase '40B batch.seq_len=16384'
 """
-NAMES = ", ".join(key.name for key in keys_of(JobSettings))
+WIDTH, KEY_WIDTH = 110, 26
+"""Columns of the help's list of keys, and of the keys in it."""
+
+
+def _keys_of_with() -> str:
+    """A line or more for each key of --with: what it is, and what it is by itself."""
+    lines = []
+    for name, text in field_docs(JobSettings).items():
+        lines += textwrap.wrap(
+            f"{name:<{KEY_WIDTH - 2}}{text}", WIDTH, initial_indent="  ", subsequent_indent=" " * KEY_WIDTH
+        )
+    return "\n".join(lines)
+
+
+DESCRIPTION = f"""\
+Calendar time and cost of a whole training, with its saves, failures and evaluations, each key of which --with sets:
+
+{_keys_of_with()}
+"""
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -52,7 +71,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help=f"what happens beside the steps: {NAMES}; may be repeated",
+        help="what happens beside the steps, by the keys below; may be repeated",
     )
     command.add_argument(
         "--phase",

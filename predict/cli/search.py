@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from predict import estimate
-from predict.cli.made_config import log_part_of_node
+from predict.cli.made_config import log_what_was_taken
 from predict.cli.options import (
     add_coefficients,
     add_data,
@@ -261,7 +261,7 @@ def _run_config(options: argparse.Namespace) -> Config:
     from predict.plan_search.default_plan import open_config
 
     made = open_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
-    log_part_of_node(made)
+    log_what_was_taken(options.model, made)
     return made
 
 

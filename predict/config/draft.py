@@ -180,7 +180,8 @@ class Draft:
             key = fault.path.removeprefix(f"{section}.")
             advice = search_takes(given[key]) if key in given else SEARCHED.get(fault.path, "")
             self.faults.append(replace(fault, problem=f"{fault.problem}{advice}"))
-        self.faults.extend(without_choice(section, given))
+        values, lacking = without_choice(section, given, values)
+        self.faults.extend(lacking)
         return values
 
     def execution(self, hardware: str | None) -> Values:
@@ -266,14 +267,16 @@ class Draft:
         )
 
 
-def without_choice(section: str, given: Mapping[Any, Any]) -> list[Fault]:
-    """A fault where a section has keys, but not the one without which they would change nothing."""
+def without_choice(section: str, given: Mapping[Any, Any], values: Values) -> tuple[Values, list[Fault]]:
+    """The values, and a fault where a section has keys, but not the one without which they would change nothing: its default is then
+    left out, so that rules on it are passed over and the one fault is reported once."""
     choice = CHOOSES.get(section)
     if choice is None or not given or choice in given:
-        return []
+        return values, []
     (key,) = (key for key in SECTIONS[section] if key.name == choice)
     problem = f"missing, so that {', '.join(map(str, given))} would change nothing; give {key.allowed()}"
-    return [Fault(path=f"{section}.{choice}", problem=problem)]
+    left = {name: value for name, value in values.items() if name != choice}
+    return left, [Fault(path=f"{section}.{choice}", problem=problem)]
 
 
 def is_run_config(path: Path) -> bool:

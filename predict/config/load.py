@@ -235,8 +235,9 @@ def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingR
     values: dict[str, Values] = {}
     for section, keys in (*SECTIONS.items(), ("precision", [PRECISION])):
         given = {**sections, "execution": settings, "precision": {"precision": sections.get("precision")}}
-        values[section], wrong = check(given.get(section, {}), keys, section="" if section == "precision" else section)
-        faults += [*wrong, *without_choice(section, given.get(section, {}))]
+        own, wrong = check(given.get(section, {}), keys, section="" if section == "precision" else section)
+        values[section], lacking = without_choice(section, given.get(section, {}), own)
+        faults += [*wrong, *lacking]
     values["cluster"] = _with_profile(values["cluster"])
     values["batch"] = with_real_lengths(values["batch"], Path(), faults)
     faults += broken_rules({**values_of_model(model), **_flat(values), **_of_teacher(values["tuning"])})

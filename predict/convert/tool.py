@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from predict.convert.arguments import Arguments
-from predict.model.shipped import shipped_model, shipped_models
+from predict.model.shipped import read_as, shipped_model, shipped_models
 from sampling.files.faults import Fault, did_you_mean, shown
 
 NO_VALUES: tuple[Any, ...] = (None, "", "null", "None", "none", [], {}, ())
@@ -271,6 +271,8 @@ def model_named(reading: Reading, *names: str) -> dict[str, Any]:
             "give --set model=NAME, or --set model=FILE with its config.json",
         )
         return {}
+    if note := read_as(written.rstrip("/")):
+        given.notes.append(f"{name}: {note}")
     return {"model": path.stem}
 
 

@@ -24,7 +24,7 @@ from predict.model.shipped import shipped_model
 from sampling.errors import UserError
 from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import counted
-from sampling.hardware.cluster import hardware_named
+from sampling.hardware.cluster import hardware_facts, hardware_named
 from sampling.importers.torch_trace.events import Trace, load_trace
 from sampling.number_text import whole_percent
 
@@ -163,7 +163,11 @@ def _model(name: str) -> str:
 def _derive(known: dict[str, Any]) -> Iterator[str]:
     """Fill in what follows from the ranks, the plan and the batch; yields what is assumed for it."""
     steps = known.pop("batch.accumulation", None)
-    nodes, of_node = known.get("cluster.nodes"), known.get("cluster.gpus_per_node")
+    nodes, hardware = known.get("cluster.nodes"), known.get("cluster.hardware")
+    if nodes and hardware and "cluster.gpus_per_node" not in known:
+        known["cluster.gpus_per_node"] = hardware_facts(hardware).gpus_per_node
+        yield f"cluster.gpus_per_node: {known['cluster.gpus_per_node']} is usual for {hardware}"
+    of_node = known.get("cluster.gpus_per_node")
     inside = [known.get(key) for key in DEGREES]
     if "plan.dp" not in known and nodes and of_node and all(inside):
         ranks = nodes * of_node
@@ -176,8 +180,13 @@ def _derive(known: dict[str, Any]) -> Iterator[str]:
     elif steps and batch and micro and not dp and batch % (steps * micro) == 0:
         known["plan.dp"] = batch // (steps * micro)
     elif steps and batch and not micro and not dp:
-        known |= {"batch.micro": 1, "plan.dp": batch // steps}
-        yield f"batch.micro: 1 is assumed; then {counted(steps, 'step')} of accumulation make plan.dp = {batch // steps}"
+        at_once = batch // steps
+        most = nodes * of_node if nodes and of_node else at_once
+        micro = next(each for each in range(1, at_once + 1) if at_once % each == 0 and at_once // each <= most)
+        known |= {"batch.micro": micro, "plan.dp": at_once // micro}
+        yield (
+            f"batch.micro: {micro} is assumed; then {counted(steps, 'step')} of accumulation make plan.dp = {at_once // micro}"
+        )
 
 
 def _nested(settings: Mapping[str, Any]) -> dict[str, object]:

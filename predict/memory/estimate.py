@@ -78,6 +78,8 @@ class MemoryEstimate:
     safety_margin: float = SAFETY_MARGIN
     host_bytes: float = 0.0
     """Bytes of the worst rank that lie in the host's memory."""
+    disk_bytes: float = 0.0
+    """Bytes of the worst rank that lie on the host's disks."""
 
     @property
     def host_capacity_bytes(self) -> float:
@@ -196,6 +198,7 @@ class MemoryModel:
             capacity_bytes=capacity_bytes(self.run.cluster.gpu),
             safety_margin=safety_margin,
             host_bytes=self._host_bytes(baselines, ranks, timeline),
+            disk_bytes=max(each.state.on_disk for each in baselines),
         )
 
     def _host_bytes(

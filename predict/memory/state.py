@@ -27,7 +27,7 @@ from predict.rank.share import (
     weight_bytes,
 )
 from predict.run.memory_profile import MemoryProfile
-from predict.run.offload import GPU, HOST, Offload
+from predict.run.offload import DISK, GPU, HOST, Offload
 from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.run.tuning import Tuning
@@ -187,10 +187,13 @@ class StateBytes:
     optimizer: float = 0.0
     on_host: float = 0.0
     """Bytes in the host's memory, which are none of the GPU's."""
+    on_disk: float = 0.0
+    """Bytes on the host's disks."""
 
     def __add__(self, other: StateBytes) -> StateBytes:
         return StateBytes(
             on_host=self.on_host + other.on_host,
+            on_disk=self.on_disk + other.on_disk,
             parameters=self.parameters + other.parameters,
             gradients=self.gradients + other.gradients,
             optimizer=self.optimizer + other.optimizer,
@@ -298,7 +301,7 @@ def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: 
 
 def _on_gpu(run: TrainingRun, whole: StateBytes) -> StateBytes:
     """The state that is left on the GPU, and that which lies in the host's memory: the shards, the offloaded share of the optimizer's
-    state, and a copy of the gradients that it is updated with. What lies on disks passes through the memory piece by piece."""
+    state, and a copy of the gradients that it is updated with. What lies on its disks passes through the memory piece by piece."""
     offload, share = run.offload, run.offload.optimizer_share
     shards, state, gradients = whole.parameters, share * whole.optimizer, share * whole.gradients
     on_host = gradients + (offload.shards_on == HOST) * shards + (offload.optimizer_on == HOST) * state
@@ -307,6 +310,7 @@ def _on_gpu(run: TrainingRun, whole: StateBytes) -> StateBytes:
         gradients=whole.gradients - run.sheds_gradients * gradients,
         optimizer=whole.optimizer - state,
         on_host=on_host,
+        on_disk=(offload.shards_on == DISK) * shards + (offload.optimizer_on == DISK) * state,
     )
 
 
@@ -318,7 +322,9 @@ def frozen_beside(run: TrainingRun, profile: MemoryProfile, rank: int) -> StateB
     shards = Offload(shards_on=run.offload.shards_on)  # which is all that a model without an optimizer can leave there
     units = ((each, unit) for each in copies for chunk in chunks_of_ranks(each)[rank] for unit in chunk.units)
     states = (state_of_unit(replace(each, offload=shards), profile, unit, groups_of(each)) for each, unit in units)
-    of_weights = [StateBytes(parameters=state.parameters, on_host=state.on_host) for state in states]
+    of_weights = [
+        StateBytes(parameters=state.parameters, on_host=state.on_host, on_disk=state.on_disk) for state in states
+    ]
     return sum(of_weights, StateBytes())
 
 

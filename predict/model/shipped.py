@@ -25,6 +25,14 @@ def shipped_model(name: str) -> Path | None:
     return FOLDER / f"{stem}.json" if stem else None
 
 
+def read_as(name: str) -> str:
+    """Says which shipped model stands for a repository's, whoever's it is; empty for a shipped name, a path and an unknown name."""
+    path = shipped_model(name) if "/" in name else None
+    if path is None:
+        return ""
+    return f"{name} is read as the shipped {path.stem}, by its name alone; if its sizes differ, save its config.json and give the path"
+
+
 def _plain(name: str) -> str:
     """Letters and digits alone, and the point of a version."""
     own = BETWEEN.sub("", BEFORE.sub("", name.lower().replace("_", "-")))

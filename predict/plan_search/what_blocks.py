@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from predict.config.document import Config
 from predict.plan_search.axes import LEFT_OUT, read_questions
@@ -71,21 +71,32 @@ def _changes(
     question = found.surveys[0].space.question
     given = [path for path in LEFT_OUT if path not in {axis.path for axis in question.axes}]
     nodes = question.base.cluster.nodes
-    tried = [([f"{path}=auto"], f"leave {path} open: --set {path}=auto") for path in given]
-    tried += [
-        ([f"cluster.nodes={nodes * 2**power}"], f"take {nodes * 2**power} nodes in place of {nodes}")
-        for power in range(1, DOUBLINGS + 1)
-    ]
-    for settings, words in tried:
+
+    def helps(setting: str) -> bool:
         try:
-            surveys = [
-                survey(legal_plans(each), max_memory=max_memory)
-                for each in read_questions(config, [*overrides, *settings], clusters)
-            ]
+            questions = read_questions(config, [*overrides, setting], clusters)
+            surveys = [survey(legal_plans(each), max_memory=max_memory) for each in questions]
         except UserError:
-            continue
-        if any(_something_fits(own, found.estimate) for own in surveys):
-            yield words
+            return False
+        return any(_something_fits(own, found.estimate) for own in surveys)
+
+    for path in given:
+        if helps(f"{path}=auto"):
+            yield f"leave {path} open: --set {path}=auto"
+    if enough := _enough_nodes(nodes, lambda more: helps(f"cluster.nodes={more}")):
+        yield f"take {enough} nodes in place of {nodes}"
+
+
+def _enough_nodes(short: int, helps: Callable[[int], bool]) -> int | None:
+    """A number of nodes that helps, by doubling and then by halving the gap, as for a config made of a model; None up to DOUBLINGS."""
+    enough = next((more for power in range(DOUBLINGS) if helps(more := short << power + 1)), None)
+    if enough is None:
+        return None
+    short = enough // 2
+    while enough - short > 1:
+        middle = (short + enough) // 2
+        short, enough = (short, middle) if helps(middle) else (middle, enough)
+    return enough
 
 
 def _enough_memory(found: Found, max_memory: float) -> float | None:

@@ -94,13 +94,14 @@ def _described(prediction: Prediction) -> str:
 
 
 def _verdict(difference: Difference) -> str:
+    if not difference.settings and difference.speed == 1:
+        return "equal: the same run"
     how = f"{_more(difference.speed)} tokens/s"
     sure = "their 90 % intervals overlap" if difference.overlap else "beyond their 90 % intervals"
     if bounds := difference.speed_bounds:
-        is_same = not difference.settings and difference.speed == 1
         both_run = difference.first.feasible and difference.other.feasible
         is_tied = both_run and bounds[0] <= 1 <= bounds[1]
-        tied = f", so they {'are' if is_same else 'may be'} equally fast" if is_tied else ""
+        tied = ", so they may be equally fast" if is_tied else ""
         sure = f"90 %: {_more(bounds[0])} to {_more(bounds[1])}, as errors common to both cancel{tied}"
     first, other = difference.per_tokens, tokens_per_step(difference.other.run)
     uneven = (

@@ -84,17 +84,13 @@ def _energy(prediction: Prediction, job: WholeJob) -> list[str]:
     if found is None:
         return []
     parts = {
-        f"boards, {power_text(prediction)}": found.boards_mwh,
+        "boards": found.boards_mwh,
         "hosts": found.hosts_mwh,
         "network": found.network_mwh,
         "cooling": found.cooling_mwh,
     }
-    lines = [
-        fact(
-            "energy",
-            f"{span_text(found.total_mwh)} MWh: " + ", ".join(f"{plain(mwh)} {name}" for name, mwh in parts.items()),
-        )
-    ]
+    each = ", ".join(f"{name} {significant(mwh)}" for name, mwh in parts.items())
+    lines = [fact("energy", f"{span_text(found.total_mwh)} MWh: {each}; boards {power_text(prediction)}")]
     if found.co2_t:
         lines.append(fact("emissions", f"{span_text(found.co2_t)} t of CO2e"))
     return lines

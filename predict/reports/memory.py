@@ -57,7 +57,7 @@ def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> Render
                 memory.capacity_bytes,
             ),
         ),
-        *([fact("host", host_text(memory))] if memory.host_bytes else []),
+        *([fact("host", host_text(memory))] if memory.host_bytes or memory.disk_bytes else []),
         *([fact("turned by", turning_text(advice[0]))] if advice else []),
         fact("headroom", f"{size(left)}{'' if left >= 0 else ' (does not fit)'}"),
         fact(
@@ -81,14 +81,17 @@ def summary(memory: MemoryEstimate) -> str:
     return (
         f"{size(memory.point_bytes)} per GPU expected on pipeline rank {memory.worst.rank}, of {size(memory.capacity_bytes)}: "
         f"{memory.verdict} ({of_capacity}; {likelihood(memory.fits_probability)})"
-        + (f"; {host_text(memory)}" if memory.host_bytes else "")
+        + (f"; {host_text(memory)}" if memory.host_bytes or memory.disk_bytes else "")
     )
 
 
 def host_text(memory: MemoryEstimate) -> str:
-    """The bytes in the host's memory, and a GPU's share of it."""
+    """The bytes in the host's memory, and a GPU's share of it; those on its disks, whose room is not known."""
     room = "" if memory.fits_host else " (does not fit)"
-    return f"{size(memory.host_bytes)} per GPU in the host's memory, of {size(memory.host_capacity_bytes)}{room}"
+    on_disks = f", {size(memory.disk_bytes)} on its disks" if memory.disk_bytes else ""
+    return (
+        f"{size(memory.host_bytes)} per GPU in the host's memory, of {size(memory.host_capacity_bytes)}{room}{on_disks}"
+    )
 
 
 def verdict_text(
@@ -211,6 +214,7 @@ def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[s
         | {"ranks": each_picked(memory.ranks, rank), "worst_rank": memory.worst.rank, "layers": layers}
         | picked(memory, f"buffers {VERDICT}")
         | (picked(memory, "host_bytes host_capacity_bytes") if memory.host_bytes else {})
+        | (picked(memory, "disk_bytes") if memory.disk_bytes else {})
         | {"advice": [as_json(each) | {"cost": each.cost} for each in advice]},
     )
 

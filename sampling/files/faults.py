@@ -127,4 +127,4 @@ def divisors(number: int, *, most: int = 12) -> str:
 def counted(number: int, what: str) -> str:
     """`1 run`, `2 runs`, `3 microbatches`."""
     plural = "" if number == 1 else "es" if what.endswith("ch") else "s"
-    return f"{number} {what}{plural}"
+    return f"{number:,} {what}{plural}"

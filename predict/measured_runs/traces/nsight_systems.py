@@ -2,7 +2,7 @@
 
 Source: the schema in Nsight Systems' user guide: CUPTI_ACTIVITY_KIND_KERNEL, _MEMCPY and _MEMSET (ns), CUPTI_ACTIVITY_KIND_RUNTIME with the
 launches, StringIds, NVTX_EVENTS with the ranges of a program, TARGET_INFO_GPU. A file may have several devices and processes: each pair is
-a rank. nsys knows no shapes.
+a rank, with the launches and ranges of its own process, since each counts its launches by itself. nsys knows no shapes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
 """`copyKind` of a copy → its direction (CUpti_ActivityMemcpyKind)."""
 NVTX_RANGE = 59
 """`eventType` of a push and pop range (NvtxPushPopRange)."""
+OF_THREAD = 24
+"""Low bits of a `globalTid` or `globalPid` that number the thread, above which both have the process."""
 Key = tuple[int, int]
 """Process and device."""
+Launches = dict[tuple[int, int], int]
+"""Process and correlation → start of the launch in ns."""
 
 
 def read(path: Path) -> Sequence[Trace] | None:
@@ -43,7 +47,8 @@ def read(path: Path) -> Sequence[Trace] | None:
 
 def _traces(database: sqlite3.Connection, tables: set[str], path: Path) -> list[Trace]:
     names = dict(_rows(database, tables, "StringIds", "id, value"))
-    launches = dict(_rows(database, tables, "CUPTI_ACTIVITY_KIND_RUNTIME", "correlationId, start"))
+    calls = _rows(database, tables, "CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid, correlationId, start")
+    launches = {(_process(thread), correlation): start for thread, correlation, start in calls}
     devices = dict(_rows(database, tables, "TARGET_INFO_GPU", "id, name"))
     kernels: dict[Key, list[Kernel]] = {}
     for key, kernel in _activities(database, tables, names, launches):
@@ -57,15 +62,15 @@ def _traces(database: sqlite3.Connection, tables: set[str], path: Path) -> list[
             kernels=sorted(of_rank, key=lambda each: each.start_us),
             devices=[str(devices[device])] if device in devices else [],
             world_size=len(kernels),
-            spans=spans,
+            spans=[span for process_of_span, span in spans if process_of_span == process],
             rank=rank,
         )
-        for rank, ((_, device), of_rank) in enumerate(sorted(kernels.items()))
+        for rank, ((process, device), of_rank) in enumerate(sorted(kernels.items()))
     ]
 
 
 def _activities(
-    database: sqlite3.Connection, tables: set[str], names: dict[int, str], launches: dict[int, int]
+    database: sqlite3.Connection, tables: set[str], names: dict[int, str], launches: Launches
 ) -> Iterator[tuple[Key, Kernel]]:
     columns = "start, end, deviceId, streamId, correlationId, globalPid"
     of_kernels = _rows(database, tables, "CUPTI_ACTIVITY_KIND_KERNEL", f"{columns}, demangledName")
@@ -76,9 +81,9 @@ def _activities(
     yield from (_kernel(row, "Memset", launches) for row in of_fills)
 
 
-def _kernel(row: Sequence[Any], name: str, launches: dict[int, int]) -> tuple[Key, Kernel]:
+def _kernel(row: Sequence[Any], name: str, launches: Launches) -> tuple[Key, Kernel]:
     start_ns, end_ns, device, stream, correlation, process = row
-    launched_ns = launches.get(correlation)
+    launched_ns = launches.get((_process(process), correlation))
     kernel = Kernel(
         name=name,
         duration_us=(end_ns - start_ns) / 1e3,
@@ -88,17 +93,21 @@ def _kernel(row: Sequence[Any], name: str, launches: dict[int, int]) -> tuple[Ke
         launched_us=None if launched_ns is None else launched_ns / 1e3,
         stream=stream,
     )
-    return (process or 0, device or 0), kernel
+    return (_process(process), device or 0), kernel
 
 
-def _spans(database: sqlite3.Connection, tables: set[str], names: dict[int, str]) -> Iterator[Span]:
-    """The ranges that a program marked."""
+def _process(global_id: int | None) -> int:
+    return (global_id or 0) >> OF_THREAD
+
+
+def _spans(database: sqlite3.Connection, tables: set[str], names: dict[int, str]) -> Iterator[tuple[int, Span]]:
+    """The ranges that programs marked, each with its process."""
     for start, end, text, number, thread, kind in _rows(
         database, tables, "NVTX_EVENTS", "start, end, text, textId, globalTid, eventType"
     ):
         name = text or names.get(number, "")
         if kind == NVTX_RANGE and name and end is not None:
-            yield Span(str(name), start / 1e3, (end - start) / 1e3, thread, {})
+            yield _process(thread), Span(str(name), start / 1e3, (end - start) / 1e3, thread, {})
 
 
 def _rows(database: sqlite3.Connection, tables: set[str], table: str, columns: str) -> Iterable[Any]:

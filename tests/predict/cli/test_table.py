@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import subprocess
 import sys
 
@@ -85,3 +86,20 @@ def test_a_command_loads_no_other_command() -> None:
         [sys.executable, "-c", program, OF_KIND[TRAINING], modules], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "['predict.cli.days']"
+
+
+@pytest.mark.parametrize("words", [("foo",), ("one-batch", "--jsno")], ids=" ".join)
+def test_a_fault_of_the_command_line_is_json_too(words: tuple[str, ...], command: Command) -> None:
+    printed = command.run(*words, "--json", code=2)
+    assert json.loads(printed.out)["error"]["faults"] == [printed.err.removeprefix("error: ").rstrip()]
+    assert "usage:" not in printed.err
+
+
+def test_a_run_beside_itself_is_called_equal(command: Command) -> None:
+    assert "equal: the same run" in command.text("compare", OF_KIND[TRAINING], OF_KIND[TRAINING])
+
+
+def test_adapters_without_their_kind_are_one_fault(command: Command) -> None:
+    said = command.refused("one-batch", OF_KIND[TRAINING], "--set", "adapters.base=nf4")
+    assert "adapters.kind: missing" in said
+    assert len(said.splitlines()) == 1

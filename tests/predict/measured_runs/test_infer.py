@@ -63,6 +63,20 @@ def test_accumulation_gives_replicas_where_a_microbatch_of_one_is_assumed(tmp_pa
     assert any("then 1 step of accumulation" in each for each in infer_config(path).uncertain)
 
 
+def test_there_are_no_more_replicas_than_gpus(tmp_path: Path) -> None:
+    """A log of MLPerf that states one node of a known device: sixteen sequences a step on its eight GPUs."""
+    path = tmp_path / "result_0.txt"
+    kept = [
+        line.replace("8xNVIDIA GB200", "1xH200").replace("32", "16") for line in NEMO.splitlines() if "MLLOG" in line
+    ]
+    steps = kept[2].replace("global_batch_size", "gradient_accumulation_steps").replace("16", "1")
+    path.write_text("\n".join([*kept, steps, ':::SYSJSON {"accelerator_model_name": "NVIDIA H200"}']))
+    found = infer_config(path)
+    assert found.document["cluster"] == {"nodes": 1, "hardware": "h200", "gpus_per_node": 8}
+    assert (found.document["plan"], found.document["batch"]) == ({"dp": 8}, {"global": 16, "seq_len": 8192, "micro": 2})
+    assert any(each.startswith("cluster.gpus_per_node: 8 is usual for h200") for each in found.uncertain)
+
+
 def test_a_benchmark_of_a_server_makes_a_serving_config(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     figures = {"request_throughput": 2.0, "completed": 10, "total_input_tokens": 6000, "total_output_tokens": 2500}

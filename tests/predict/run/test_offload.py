@@ -16,6 +16,7 @@ from predict.reports.memory import memory_json, misfit, summary
 from predict.run.training_run import TrainingRun
 from predict.workload.step_end import update_on_host
 from sampling.hardware.cluster import load_cluster
+from sampling.number_text import size
 from sampling.operators.host import HostAdamW, HostCopy
 from sampling.operators.memory_bound import Stream
 from sampling.operators.optimizer import AdamW
@@ -89,9 +90,13 @@ def test_disks_take_the_state_out_of_the_hosts_memory_and_longer() -> None:
     runs = [run_of(**ZERO_OFFLOAD, offload__optimizer_on=where) for where in ("host", "disk")]
     in_memory, on_disks = map(memory_of, runs)
     assert on_disks.host_bytes < in_memory.host_bytes / 3
+    assert on_disks.disk_bytes == pytest.approx(in_memory.host_bytes - on_disks.host_bytes)
+    assert f"{size(on_disks.disk_bytes)} on its disks" in summary(on_disks) and "disks" not in summary(in_memory)
+    assert memory_json(on_disks)["disk_bytes"] == on_disks.disk_bytes and "disk_bytes" not in memory_json(in_memory)
     assert estimated(runs[1]).step_time.median_us > 1.5 * estimated(runs[0]).step_time.median_us
     (copies,) = [each.block.overlapped[0].communication for each in update_on_host(runs[1], ranks_weights(runs[1]))]
     assert sum(each.call.disk for each in copies if isinstance(each.call, HostCopy)) == 2
+    assert estimated(runs[1]).step_time.half_width_log > 1.2 * estimated(runs[0]).step_time.half_width_log
 
 
 def ranks_weights(run: TrainingRun) -> Any:

@@ -27,16 +27,18 @@ def nsys(path: Path) -> Path:
             create table StringIds (id, value);
             create table CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, correlationId, globalPid, demangledName, shortName);
             create table CUPTI_ACTIVITY_KIND_MEMCPY (start, end, deviceId, streamId, correlationId, globalPid, copyKind);
-            create table CUPTI_ACTIVITY_KIND_RUNTIME (start, end, correlationId, nameId);
+            create table CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId);
             create table NVTX_EVENTS (start, end, text, textId, globalTid, eventType);
             create table TARGET_INFO_GPU (id, name);
             insert into StringIds values (1, 'nvjet_tst_64x64'), (2, 'rms_norm_kernel'), (3, 'ProfilerStep#7');
             insert into TARGET_INFO_GPU values (0, 'NVIDIA H100 80GB HBM3'), (1, 'NVIDIA H100 80GB HBM3');
-            insert into CUPTI_ACTIVITY_KIND_KERNEL values (5000, 9000, 0, 7, 11, 1, 1, 1), (9000, 9500, 0, 7, 12, 1, 2, 2),
-                (5000, 8000, 1, 7, 13, 2, 1, 1);
-            insert into CUPTI_ACTIVITY_KIND_MEMCPY values (1000, 2000, 0, 8, 14, 1, 1);
-            insert into CUPTI_ACTIVITY_KIND_RUNTIME values (4000, 4100, 11, 3);
-            insert into NVTX_EVENTS values (3000, 10000, null, 3, 99, 59), (3000, null, 'mark', null, 99, 34);
+            insert into CUPTI_ACTIVITY_KIND_KERNEL values (5000, 9000, 0, 7, 11, 1 << 24, 1, 1),
+                (9000, 9500, 0, 7, 12, 1 << 24, 2, 2), (5000, 8000, 1, 7, 11, 2 << 24, 1, 1);
+            insert into CUPTI_ACTIVITY_KIND_MEMCPY values (1000, 2000, 0, 8, 14, 1 << 24, 1);
+            insert into CUPTI_ACTIVITY_KIND_RUNTIME values (4000, 4100, (1 << 24) + 99, 11, 3),
+                (4500, 4600, (2 << 24) + 88, 11, 3);
+            insert into NVTX_EVENTS values (3000, 10000, null, 3, (1 << 24) + 99, 59),
+                (3000, null, 'mark', null, (1 << 24) + 99, 34), (3500, 10500, null, 3, (2 << 24) + 88, 59);
             """
         )
     return path
@@ -56,6 +58,9 @@ def test_nsight_systems(tmp_path: Path) -> None:
         4.0,
     )
     assert [(span.name, span.start_us, span.duration_us) for span in first.spans] == [("ProfilerStep#7", 3.0, 7.0)]
+    assert [(each.kernels[0].launched_us, len(each.spans)) for each in traces[1:]] == [(4.5, 1)], (
+        "those of its own process"
+    )
     found = summary(first)
     assert found is not None and found.by_class == {"gemm": 4.0, "copy": 1.0, "rms_norm": 0.5}
 

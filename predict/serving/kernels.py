@@ -31,6 +31,7 @@ from sampling.collectives.kinds import AllGather, AllReduce, Collective, CustomA
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import RMSNorm
+from sampling.operators.vocabulary import RankedLogits, TokenDraw
 
 # The kernels of one step on one GPU, as the calls that training's price lists know, by the factor that corrects them.
 
@@ -65,7 +66,7 @@ def token_exchange(server: Server, tokens: int) -> list[Counted]:
 
 
 def head_kernels(server: Server, requests: int) -> dict[Group, list[Counted]]:
-    """The head on each request's last token, and the gathering of its logits."""
+    """The head on each request's last token, the gathering of its logits, and the choice of a token by them."""
     model, tp = server.model, server.tp
     head = Gemm(dtype=server.activations, m=requests, n=max(1, model.vocab // tp), k=model.hidden)
     found: dict[Group, list[Counted]] = {"gemm": [Counted(call=head, phase="forward")], "all_reduce": []}
@@ -76,7 +77,19 @@ def head_kernels(server: Server, requests: int) -> dict[Group, list[Counted]]:
             ranks_per_node=_per_node(server),
         )
         found["all_reduce"].append(Counted(call=gather, phase="forward"))
+    found["elementwise"] = [Counted(call=call, phase="forward") for call in token_choice(server, requests)]
     return found
+
+
+def token_choice(server: Server, requests: int) -> list[Operator]:
+    """The passes over the logits that choose each request's next token, on every GPU alike; the largest logit takes none of its own."""
+    if server.engine.sampling == "greedy":
+        return []
+    vocab, dtype = server.model.vocab, "fp32"
+    draw = TokenDraw(dtype=dtype, requests=requests, vocab=vocab)
+    if server.engine.sampling == "random":
+        return [draw]
+    return [RankedLogits(dtype=dtype, requests=requests, vocab=vocab), draw]
 
 
 def decode_attention(server: Server, decodes: int, keys: int, *, kept: Kept | None = None) -> list[Counted]:
@@ -331,9 +344,14 @@ def _sum(prices: Prices, counted: Iterable[Counted]) -> float:
 
 
 def _within_graph_us(priced: Priced) -> float:
-    """The time of a kernel; what an elementwise one needs to start is counted per layer."""
+    """The time of a kernel; what an elementwise one of a layer needs to start is counted per layer."""
     call = priced.call
-    if isinstance(call, Operator) and call.KIND == "elementwise" and priced.time.source == "analytic":
+    if (
+        isinstance(call, Operator)
+        and not isinstance(call, (RankedLogits, TokenDraw))
+        and call.KIND == "elementwise"
+        and priced.time.source == "analytic"
+    ):
         return max(0.0, priced.total_us - priced.count * START_US * call.kernels)
     return priced.total_us
 

@@ -65,6 +65,10 @@ class EngineSettings:
     alone, by DeepEP's low-latency kernels in small steps and by its normal ones in large ones."""
     two_batch_overlap: bool = False
     """A step is computed as two halves, each exchanging tokens behind the other's computing (SGLang's two-batch overlap, vLLM's DBO)."""
+    sampling: Literal["greedy", "random", "sorted"] = "greedy"
+    """Choice of the next token. greedy: the largest logit. random: drawn at a temperature; kernels that fuse top-k and top-p into it, as
+    FlashInfer's, take about as long. sorted: drawn of the top k or the top p of all logits in order, as vLLM up to 0.15 does wherever a request,
+    or the generation_config.json of its model, asks for them."""
 
     @property
     def replayed_sizes(self) -> tuple[int, ...]:
@@ -151,7 +155,10 @@ class Server:
         placed = self.placement
         own = placed.precision if self.draft.shares_ends else self.activations
         placement = replace(placed if self.draft.model.experts else placed.without_experts, precision=own)
-        return replace(self.without_speculation, model=self.draft.model, placement=placement, joined=self.draft.joined)
+        # drafts are the largest logits, however the tokens are chosen that they are compared with
+        engine = replace(self.engine, sampling="greedy")
+        written = replace(self.without_speculation, model=self.draft.model, engine=engine)
+        return replace(written, placement=placement, joined=self.draft.joined)
 
     @property
     def without_speculation(self) -> Server:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from predict.layers.attention import Attention
 from predict.layers.dense import Dense
@@ -21,6 +21,10 @@ from sampling.hardware.cluster import hardware_named
 FILE = "serving_experiments.csv"
 ABOVE_NOMINAL = 1.045
 """Tokens of a prompt over the nominal ones of the load generator, where the tokenizer's count is not published."""
+PUBLISHED_TOP_P = ("Llama-2", "Llama-3", "Llama-4", "Qwen")
+"""Models, by the beginnings of their names, whose generation_config.json has a top p or a top k, which vLLM takes where a request has none:
+0.9 of Meta's (but for Code Llama), 0.8 and 0.95 with a top k of 20 of Qwen's. Those of Mistral, Mixtral, Code Llama and Yi have none, so that
+tokens are drawn at temperature 1."""
 ANALYTIC = "analytic"
 """A profile without samples."""
 OptionalCount = Annotated[int | None, Key(minimum=0)]
@@ -55,6 +59,9 @@ class Stage:
     block_size: int = 16
     prefix_caching: Annotated[str, one_of("on", "off")] = "on"
     chunked_prefill: Annotated[str, one_of("on", "off")] = "on"
+    sampling: Annotated[Literal["", "greedy", "random", "sorted"], Key()] = ""
+    """As `EngineSettings.sampling`. Blank: what vLLM 0.15 does with requests that say nothing of it, as those of these load generators
+    (inference-perf's apis/completion.py), by `PUBLISHED_TOP_P`."""
     gpu_mem_util: Annotated[float, Key(minimum=0.01, maximum=1)] = 0.9
     kv_blocks: int | None = None
     n_prefixes: OptionalCount = None
@@ -122,6 +129,7 @@ class Stage:
             prefix_caching=self.prefix_caching == "on",
             chunked_prefill=self.chunked_prefill == "on",
             memory_utilization=self.gpu_mem_util,
+            sampling=self.sampling or ("sorted" if self.model.startswith(PUBLISHED_TOP_P) else "random"),
         )
         placement = ServerPlacement(
             tp=self.tp,

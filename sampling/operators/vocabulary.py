@@ -1,4 +1,4 @@
-"""Operators over the vocabulary: token embedding and cross-entropy."""
+"""Operators over the vocabulary: token embedding, cross-entropy, and the choice of the next token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from sampling.arithmetic.operator import BY_ANALOGY, FORWARD_BACKWARD, ONE_STACK, BandwidthShare, Operator, add_terms
+from sampling.arithmetic.operator import (
+    BY_ANALOGY,
+    FORWARD_BACKWARD,
+    MEASURED,
+    ONE_STACK,
+    BandwidthShare,
+    Operator,
+    add_terms,
+)
 from sampling.call import Counted, Phase, register
 from sampling.collectives.kinds import Group, entering_group, summed_over_group
 from sampling.hardware.cluster import Cluster
@@ -81,3 +89,49 @@ class CrossEntropy(Operator):
 
     def bytes_moved(self, phase: Phase) -> float:
         return float((self.item_bytes + 4) * self.tokens * self.vocab)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OverLogits(Operator):
+    """Passes over the logits [requests, vocab] of the tokens that come next, in fp32 as engines compute them."""
+
+    PHASES: ClassVar[tuple[Phase, ...]] = ("forward",)
+    LOGIT_BYTES: ClassVar[int]
+    """Bytes that are moved for each logit."""
+
+    requests: int
+    vocab: int
+
+    def bytes_moved(self, phase: Phase) -> float:
+        return float(self.LOGIT_BYTES * self.requests * self.vocab)
+
+
+@register
+class TokenDraw(_OverLogits):
+    """A token of each request, drawn at a temperature (vLLM, v1/sample/sampler.py): logits in fp32 of those in 16 bits (6 bytes), divided by
+    temperatures (8), softmax (8), exponential noise (4), their quotient (12) and its largest (4)."""
+
+    __slots__ = ()
+
+    NAME: ClassVar[str] = "token_draw"
+    LOGIT_BYTES: ClassVar[int] = 42
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(width=BY_ANALOGY, kernels=7)
+
+
+@register
+class RankedLogits(_OverLogits):
+    """Logits with those beyond the top k, or the top p of probability, masked by sorting all of them (vLLM, v1/sample/ops/topk_topp_sampler.py,
+    `apply_top_k_top_p_pytorch`).
+
+    torch sorts the rows as one (ATen/native/cuda/Sort.cu, `segmented_sort_pairs_by_full_sort`): pairs of row and place (8 bytes), four
+    passes of a radix sort by value and one by row, each of 12 bytes read and written (128 with their counts), and what is gathered in the
+    end (24). Softmax, sum, comparisons, two masks and the scattering take 42 more.
+    """
+
+    __slots__ = ()
+
+    NAME: ClassVar[str] = "ranked_logits"
+    LOGIT_BYTES: ClassVar[int] = 202
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.6, width=MEASURED, kernels=30)
+    """Published times of that function, of which none says its GPU (vLLM's pull requests 33538, 40376, 51507): 0.094 ms for one row of 32,768
+    logits, 0.37 for 64 rows, 0.63 for 128, 1.69 for 512, and 1.13 for 64 rows of 131,072; on an H100 these come out 0.4 to 1.2 times as long."""

@@ -8,10 +8,12 @@ from functools import partial
 import numpy as np
 import pytest
 
+from predict.prices.kernels.memory_bound import memory_bound_us
 from predict.serving import formula as mended
 from predict.serving import formula as published
 from predict.serving.batch import Chunk, StepBatch, computed_tokens, sums_of
 from predict.serving.coefficients import shipped_coefficients
+from predict.serving.config import load_serving
 from predict.serving.kernels import GROUPS, kernel_features, token_kernels
 from predict.serving.kv_cache import kept_bytes, weight_bytes
 from predict.serving.rules import placement_faults
@@ -22,7 +24,8 @@ from sampling.collectives.kinds import AllGather, ReduceScatter
 from sampling.errors import UserError
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.experts import GroupedGemm
-from tests.predict.serving.servers import engine, server
+from sampling.operators.vocabulary import RankedLogits
+from tests.predict.serving.servers import CONFIG, engine, server
 
 ONE = StepBatch(chunks=(Chunk(tokens=512),), decodes=(700, 900))
 MODEL_NAMES = tuple(MODELS)
@@ -45,6 +48,37 @@ def test_the_mended_formula_counts_pairs_by_place() -> None:
     parts = [StepBatch(chunks=(Chunk(tokens=256, context=place, prompt=512),)) for place in (0, 256)]
     assert mended.features_us(server(), sums_of(parts, 0))[:, 0].sum() == pytest.approx(whole[0])
     assert published.published_features_us(server(), sums_of(parts, 0))[:, 0].sum() > 1.01 * whole[0]
+
+
+@pytest.mark.parametrize(
+    "requests, vocab, ms", [(64, 32768, 0.37), (128, 32768, 0.63), (512, 32768, 1.69), (64, 131072, 1.13)]
+)
+def test_sorting_logits_takes_what_vllm_publishes(requests: int, vocab: int, ms: float) -> None:
+    """`apply_top_k_top_p_pytorch` in vLLM's pull requests 40376 and 51507."""
+    us, _ = memory_bound_us(RankedLogits(dtype="fp32", requests=requests, vocab=vocab), "forward", server().cluster.gpu)
+    assert us == pytest.approx(1e3 * ms, rel=0.2)
+
+
+def test_the_choice_of_a_token_grows_with_requests_and_vocabulary() -> None:
+    """By 42 bytes for each logit of a draw, and 202 where all are sorted: 128,256 of Llama 3 and a quarter as many."""
+
+    def step_us(sampling: str, decodes: int, vocab: int = 128_256) -> float:
+        one = server(settings=engine(max_num_seqs=128, max_num_batched_tokens=2048, sampling=sampling))
+        features = kernel_features(replace(one, model=replace(one.model, vocab=vocab)))
+        return float(features(sums_of([StepBatch(decodes=(64,) * decodes)], 0))[0].sum())
+
+    def more_us(sampling: str, *sizes: int) -> float:
+        return step_us(sampling, *sizes) - step_us("greedy", *sizes)
+
+    assert 0 < more_us("random", 64) < 0.3 * more_us("sorted", 64)
+    assert 0 < more_us("sorted", 16, 32_064) < more_us("sorted", 64, 32_064) < 0.4 * more_us("sorted", 64)
+    assert more_us("sorted", 64) == pytest.approx(1_130, rel=0.25)
+
+
+def test_drafts_are_the_largest_logits() -> None:
+    run = load_serving(CONFIG, ["speculation.kind=eagle", "speculation.tokens=2", "engine.sampling=sorted"])
+    assert run.server.drafting is not None
+    assert (run.server.engine.sampling, run.server.drafting.engine.sampling) == ("sorted", "greedy")
 
 
 def test_the_mended_formula_computes_the_head_in_the_dtype_of_activations() -> None:

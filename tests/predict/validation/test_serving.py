@@ -70,6 +70,24 @@ def measured(experiment: str, rate: float, **changes: Any) -> Stage:
     )
 
 
+@pytest.mark.parametrize(
+    "model, stated, sampling",
+    [
+        ("Llama-2-70B", "", "sorted"),
+        ("Qwen3-14B", "", "sorted"),
+        ("CodeLlama-34B", "", "random"),
+        ("Mixtral-8x7B", "", "random"),
+        ("Llama-2-70B", "greedy", "greedy"),
+    ],
+)
+def test_requests_that_say_nothing_take_what_the_publisher_of_the_model_says(
+    model: str, stated: Any, sampling: str
+) -> None:
+    """generation_config.json of Llama 2 and Qwen3 has a top p, that of Code Llama and Mixtral none."""
+    stage = Stage(experiment="one", rate_rps=1.0, **(DENSE | {"model": model, "sampling": stated}))
+    assert stage.server().engine.sampling == sampling
+
+
 @pytest.fixture(scope="module")
 def stages() -> list[Stage]:
     return [

@@ -56,6 +56,67 @@ def test_verl_counts_the_look_up_and_half_the_square() -> None:
     assert verl(LLAMA, LENGTHS) == 6 * weights * 8 + 6 * 34 * 8 * 2 == 83136
 
 
+ROUTED = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 6}
+SLIDING = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
+LATENT = {
+    **LLAMA, "num_hidden_layers": 3, "first_k_dense_replace": 1, "qk_nope_head_dim": 3, "qk_rope_head_dim": 2, "v_head_dim": 4,
+    "kv_lora_rank": 5, "q_lora_rank": 6, "n_routed_experts": 10, "num_experts_per_tok": 2, "moe_intermediate_size": 7, "n_shared_experts": 1,
+}  # fmt: skip
+"""A layer has 6·(8 + 10) weights of queries, 8·(5 + 2) + 2·(3 + 4)·5 of keys and values, 2·4·8 of the output: 298."""
+
+
+@pytest.mark.parametrize(
+    ("model_type", "keys", "weights", "pairs"),
+    [
+        ("qwen3_moe", {**LLAMA, **ROUTED}, 2 * (8 * (4 + 3 * 2 * 6) + 192), 2 * 34),
+        ("qwen3_vl", {"text_config": LLAMA | {"head_dim": 64}}, 2 * (384 + 192), 2 * 34),
+        ("qwen3_vl_moe", {"text_config": LLAMA | ROUTED}, 2 * (8 * (4 + 3 * 2 * 6) + 192), 2 * 34),
+        ("apertus", LLAMA, 2 * (2 * 8 * 16 + 8 + 4 + 192), 2 * 34),
+        ("gemma3_text", {**LLAMA, **SLIDING}, 2 * (384 + 192), 34 + 3 * 3 + 5 * 4),
+        ("gemma3_text", {**LLAMA, "sliding_window": 4, "sliding_window_pattern": 2}, 2 * (384 + 192), 34 + 3 * 3 + 5 * 4),
+        ("gemma3_text", {**LLAMA, "sliding_window": 4}, 2 * (384 + 192), 2 * (3 * 3 + 5 * 4)),
+        ("gemma3_text", {**LLAMA, **SLIDING, "sliding_window": None}, 2 * (384 + 192), 2 * 34),
+        ("gpt_oss", {**LLAMA, **ROUTED, "num_local_experts": 5, **SLIDING}, 2 * (8 * (5 + 3 * 2 * 16) + 192), 34 + 3 * 3 + 5 * 4),
+        ("hy_v3", {**LLAMA, **ROUTED, "head_dim": 4, "num_shared_experts": 1}, 2 * (8 * (4 + 3 * 3 * 6) + 192), 2 * 34),
+        (
+            "hy_v3",
+            {**LLAMA, **ROUTED, "head_dim": 4, "moe_intermediate_size": None, "expert_hidden_dim": 5, "num_shared_experts": 0},
+            2 * (8 * (4 + 3 * 2 * 5) + 192),
+            2 * 34,
+        ),
+    ],
+)  # fmt: skip
+def test_verl_counts_each_kind_of_layer_as_its_formula_does(
+    model_type: str, keys: dict[str, Any], weights: int, pairs: int
+) -> None:
+    assert verl({**keys, "model_type": model_type}, LENGTHS) == 6 * (weights + 2 * 256) * 8 + 6 * pairs * 8
+
+
+@pytest.mark.parametrize(("rank", "queries"), [(6, 6 * (8 + 10)), (None, 8 * 10)])
+def test_verl_counts_latent_attention_and_dense_layers_before_the_mixtures(rank: int | None, queries: int) -> None:
+    weights = 3 * (queries + 298 - 6 * (8 + 10)) + 2 * 8 * (10 + 3 * (2 + 1) * 7) + 384 + 2 * 256
+    config = {**LATENT, "model_type": "deepseek_v3", "q_lora_rank": rank}
+    assert verl(config, LENGTHS) == 6 * weights * 8 + 3 * 3 * 34 * 2 * (3 + 2 + 4)
+
+
+def test_verl_counts_all_pairs_of_a_picture_and_a_merger_more_per_layer_of_the_deep_stack() -> None:
+    tower = {
+        "hidden_size": 4, "intermediate_size": 6, "depth": 2, "num_heads": 2, "spatial_merge_size": 2, "in_channels": 3,
+        "temporal_patch_size": 2, "patch_size": 2, "out_hidden_size": 8, "deepstack_visual_indexes": [0],
+    }  # fmt: skip
+    patch, layer, merger = 4 * 3 * 2 * 2**2, 2 * 4 * 6 + 4 * 4 * 4, 16 * (8 + 16)
+    config = {"model_type": "qwen3_vl", "text_config": LLAMA, "vision_config": tower}
+    with_picture = verl(config, LENGTHS, images_seqlens=[4])
+    assert with_picture - verl(config, LENGTHS) == 6 * (patch + 2 * layer + 2 * merger) * 4 + 6 * 2 * 2 * 16 * 4
+
+
+def test_verl_counts_a_shared_expert_and_its_gate_beside_linear_layers() -> None:
+    routed = {**DELTA_NET, **ROUTED, "model_type": "qwen3_5_moe"}
+    dense, mixture = 384, 8 * (4 + 3 * 2 * 6)
+    more = verl({**routed, "shared_expert_intermediate_size": 5}, LENGTHS) - verl(DELTA_NET, LENGTHS)
+    assert more == 6 * 4 * (mixture + 8 * (3 * 5 + 1) - dense) * 8
+
+
 def test_megatron_counts_half_the_square_without_the_look_up() -> None:
     assert conventions.megatron(LLAMA, LENGTHS) == 6 * (2 * (384 + 192) + 256) * 8 + 6 * 34 * 8 * 2 == 70848
 

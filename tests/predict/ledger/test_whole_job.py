@@ -97,6 +97,16 @@ def test_each_measure_saves_the_expected_hours_that_it_names(spread: float) -> N
         assert gains[measure] == pytest.approx(found.expected_hours - better.expected_hours)
 
 
+@pytest.mark.parametrize(("save", "times_loaded"), [("sync", 1), ("async", 2)])
+def test_after_a_failure_the_state_is_loaded_and_a_save_that_steps_hide_is_awaited(
+    save: str, times_loaded: int
+) -> None:
+    quick = {**OFTEN, "storage_gb_per_s": 2, "save_min": 30, "detect_min": 0.01, "restart_min": 0.01}
+    found = job(predicted(), "100B", settings={**quick, "save": save})
+    each_s = found.parts_hours["recovery"] * 3600 / found.failures.median
+    assert each_s == pytest.approx(times_loaded * found.load_s, rel=0.1)
+
+
 def test_a_spread_of_the_rate_costs_more_than_its_median() -> None:
     exact, spread = (job(predicted(), "100B", settings={**OFTEN, "failure_factor": each}) for each in (1, 3.7))
     assert spread.expected_hours > 1.02 * exact.expected_hours

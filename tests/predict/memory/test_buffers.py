@@ -72,6 +72,13 @@ def test_what_is_left_between_steps_is_state_and_lasting_buffers() -> None:
     assert model.estimate(None, 0.0).ranks[1].between_steps == rank.between_steps
 
 
+@pytest.mark.parametrize(("stages", "tensors"), [(1, 0), (2, 2)])
+def test_an_activation_and_a_gradient_are_in_transfer_between_stages(stages: int, tensors: int) -> None:
+    run = made("llama3-8b", plan__pp=stages)
+    found = workspaces(run).get("pipeline transfers", 0.0)
+    assert found * MIB == tensors * 2 * run.batch.micro * run.batch.seq_len * run.model.hidden
+
+
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_masters_hold_fp32_copies_of_16_bit_gradients_until_the_next_step(dtype: str) -> None:
     sharded = {"plan__dp": 4, "plan__zero": 1, "precision": dtype}

@@ -8,6 +8,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
 
@@ -87,7 +88,18 @@ def real_lengths(text: str, count: int, folder: Path, *, at: float = MIDDLES) ->
     if count > MOST_SEQUENCES:
         raise ConfigError(f"{count:,} sequences are too many to lay out one by one; give {MOST_SEQUENCES:,} at most")
     kind, _, values = text.partition(":")
-    quantile = _file_quantile(folder / values) if kind == "file" else QUANTILES[kind](values)
+    if kind == "file":
+        return _at_shares(_file_quantile(folder / values), count, at)
+    return _of_distribution(kind, values, count, at)
+
+
+@lru_cache(maxsize=8)
+def _of_distribution(kind: str, values: str, count: int, at: float) -> tuple[int, ...]:
+    """Counted once for a distribution, which the candidates of a search and the draws of a step share."""
+    return _at_shares(QUANTILES[kind](values), count, at)
+
+
+def _at_shares(quantile: Quantile, count: int, at: float) -> tuple[int, ...]:
     shares = ((place + 1 - at) / (count + 1 - 2 * at) for place in range(count))
     return tuple(max(1, round(min(quantile(share), LARGEST))) for share in shares)
 

@@ -32,6 +32,13 @@ class _TokenFlops:
     widths: Mapping[int, int]
     """Keys that a token sees at most, 0 for the whole sequence → width of the scores and values of the layers that see as many."""
 
+    def attention(self, seq_len: int) -> float:
+        """The part that grows with the sequence: scores, and the values they weigh, not halved for causality."""
+        return 6.0 * sum(width * (min(seq_len, reach) if reach else seq_len) for reach, width in self.widths.items())
+
+    def all(self, seq_len: int) -> float:
+        return self.fixed + self.attention(seq_len)
+
 
 @lru_cache(maxsize=64)
 def _token_flops(model: ModelSpec) -> _TokenFlops:
@@ -52,13 +59,12 @@ def _token_flops(model: ModelSpec) -> _TokenFlops:
 
 def model_flops_per_token(model: ModelSpec, seq_len: int) -> float:
     """Forward and backward FLOPs of one token in a sequence of `seq_len`."""
-    return _token_flops(model).fixed + attention_flops_per_token(model, seq_len)
+    return _token_flops(model).all(seq_len)
 
 
 def attention_flops_per_token(model: ModelSpec, seq_len: int) -> float:
-    """The part that grows with the sequence: scores, and the values they weigh, not halved for causality."""
-    widths = _token_flops(model).widths
-    return 6.0 * sum(width * (min(seq_len, reach) if reach else seq_len) for reach, width in widths.items())
+    """The part of `model_flops_per_token` that grows with the sequence."""
+    return _token_flops(model).attention(seq_len)
 
 
 def _matrix_elements(model: ModelSpec, kind: LayerKind) -> int:
@@ -91,12 +97,11 @@ def tower_flops_per_step(run: TrainingRun) -> float:
 
 
 def _text_flops_per_step(run: TrainingRun) -> float:
-    of_model = sum(count * length * model_flops_per_token(run.model, length) for length, count in run.sequences.items())
+    a_token, sequences = _token_flops(run.model), run.sequences
+    of_model = sum(count * length * a_token.all(length) for length, count in sequences.items())
     if not run.adapters.are_trained:
         return of_model
-    of_attention = sum(
-        count * length * attention_flops_per_token(run.model, length) for length, count in run.sequences.items()
-    )
+    of_attention = sum(count * length * a_token.attention(length) for length, count in sequences.items())
     return FROZEN_SHARE * (of_model - of_attention) + of_attention
 
 

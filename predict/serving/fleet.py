@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -26,7 +25,7 @@ from predict.serving.simulate import AT_ONCE, FleetUse, Served, require_room, ru
 from predict.serving.step_table import StepTable
 from predict.serving.traffic import SEED, Traffic
 from regressors.features.arrays import Ints
-from sampling.files.machine_code import compiled, pays_to_compile
+from sampling.files.machine_code import compiled, form_of, pays_to_compile
 from sampling.files.schema import Key
 from sampling.units import GIB, SECOND_US
 
@@ -154,7 +153,7 @@ def serve_fleet(
     # steps that repeat are played at once only where no other engine has to learn of them
     turns = (int(traffic.output.sum()) + count * engines) // (1 if coupled else AT_ONCE)
     machine_code = pays_to_compile(fleet_loop.play_fleet, turns)
-    as_form = np.asarray if machine_code else _as_list
+    as_form = form_of(machine_code)
     whole = _twice(traffic) if apart else traffic
     nodes = _Nodes.of(engines, traffic.all_chains.count, len(whole), ways.names)
     rules = [
@@ -224,12 +223,7 @@ def _empty_record(requests: int, engines: int, levels: int, as_form: Any) -> eng
     )
 
 
-@cache
 def _compiled_play() -> Any:
-    from numba.extending import register_jitable
-
-    for helper in (*engine_loop.HELPERS, *fleet_loop.FLEET_HELPERS):
-        register_jitable(helper)
     return compiled(
         fleet_loop.play_fleet,
         batch,
@@ -240,11 +234,8 @@ def _compiled_play() -> Any:
         fleet_state,
         fleet_upkeep,
         token_gaps,
+        helpers=(*engine_loop.HELPERS, *fleet_loop.FLEET_HELPERS),
     )
-
-
-def _as_list(values: Any) -> Any:
-    return np.asarray(values).tolist()
 
 
 def _twice(traffic: Traffic) -> Traffic:

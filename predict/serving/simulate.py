@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from math import ceil, exp, log
 from typing import Any
 
@@ -21,7 +20,7 @@ from predict.serving.token_gaps import BINS, TokenGaps
 from predict.serving.traffic import Chains, Load, Prefix, Traffic, traffic_of
 from regressors.features.arrays import Floats, Ints
 from sampling.errors import InfeasibleError
-from sampling.files.machine_code import compiled, pays_to_compile
+from sampling.files.machine_code import compiled, form_of, pays_to_compile
 from sampling.units import SECOND_US
 
 STRIDE = 1021
@@ -86,7 +85,7 @@ def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Tr
     """
     require_room(engine, pool, traffic)
     machine_code = pays_to_compile(engine_loop.play, (int(traffic.output.sum()) + len(traffic)) // AT_ONCE)
-    as_form = np.asarray if machine_code else _as_list
+    as_form = form_of(machine_code)
     requests, rules, state = (
         _requests(engine, pool, traffic, as_form),
         rules_of(engine, pool.blocks, table, traffic),
@@ -107,17 +106,8 @@ def serve(engine: EngineSettings, pool: BlockPool, table: StepTable, traffic: Tr
     return _served(traffic, requests, state, record)
 
 
-@cache
 def _compiled_play() -> Any:
-    from numba.extending import register_jitable
-
-    for helper in engine_loop.HELPERS:
-        register_jitable(helper)
-    return compiled(engine_loop.play, batch, block_cache, engine_state, token_gaps)
-
-
-def _as_list(values: Any) -> Any:
-    return np.asarray(values).tolist()
+    return compiled(engine_loop.play, batch, block_cache, engine_state, token_gaps, helpers=engine_loop.HELPERS)
 
 
 def _requests(engine: EngineSettings, pool: BlockPool, traffic: Traffic, as_form: Any) -> engine_state.Requests:

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+import numpy as np
+
 
 @cache
 def numba_is_there() -> bool:
@@ -18,18 +20,36 @@ def numba_is_there() -> bool:
 
 
 @cache
-def compiled(loop: Callable[..., Any], *others: ModuleType) -> Callable[..., Any]:
+def compiled(
+    loop: Callable[..., Any], *others: ModuleType, helpers: tuple[Callable[..., Any], ...] = ()
+) -> Callable[..., Any]:
     """The loop as machine code, kept on disk. It takes arrays where its Python form takes lists.
 
-    `others` are the modules whose functions and constants it uses in addition to its own: the code is made anew when the file of any
-    of them changes, since numba watches the file of the loop alone.
+    `helpers` are the functions that it calls. `others` are the modules whose functions and constants it uses in addition to its own:
+    the code is made anew when the file of any of them changes, since numba watches the file of the loop alone.
     """
     import numba
+    from numba.extending import register_jitable
 
+    for helper in helpers:
+        # nothing calls it through C: a tenth of the compilation
+        register_jitable(no_cfunc_wrapper=True)(helper)
     made: Any = numba.njit(cache=True, nogil=True)(loop)
     if others:
         made._cache = _cache_by(loop, others)
     return cast("Callable[..., Any]", made)
+
+
+def form_of(machine_code: bool) -> Callable[[Any], Any]:
+    """What turns numbers into the form that a loop takes: lists, or arrays for the compiled one.
+
+    These are writable and contiguous: for a single array that is not, numba would compile the whole loop again.
+    """
+    return (lambda values: np.require(values, requirements=["C", "W"])) if machine_code else _as_list
+
+
+def _as_list(values: Any) -> Any:
+    return np.asarray(values).tolist()
 
 
 def _cache_by(loop: Callable[..., Any], modules: Sequence[ModuleType]) -> Any:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from tests.golden.answers import groups
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("predict", "python", "make", "torchrun", "sbatch")
+KEPT = {f"predict {line}" for lines in groups().values() for line in lines}
+"""Commands whose whole answers are kept: their tests run them."""
+QUICKER = {
+    "predict trace": ("--set", "batch.global=32"),
+    "predict search configs/rl": ("--set", "rl.prompts=16", "--set", "rl.mini_batch=4"),
+    "predict sweep configs/rl": ("--set", "rl.prompts=16", "--set", "rl.mini_batch=4"),
+    "predict search configs/searches": ("--set", "plan.pp=4", "--set", "plan.cp=1"),
+    "predict serving configs": ("--set", "load.duration_s=10"),
+}
+"""What commands that start so are given besides, so that they take less time."""
 INLINE_CODE = re.compile(r"`([^`\n]+)`")
 
 
@@ -39,3 +51,8 @@ def links(page: Path) -> Iterator[str]:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if not target.startswith(("http://", "https://")):
             yield target
+
+
+def quicker(command: str) -> Sequence[str]:
+    """Options to add to a command line."""
+    return next((more for start, more in QUICKER.items() if command.startswith(start)), ())

@@ -55,6 +55,22 @@ model name\t: AMD EPYC
 FUZZED = 1000
 PIECES = 8
 """Parts into which the fuzz corpus is cut, for the processes to share."""
+OF_CONFIGS = ("runs-", "rl-", "serving-", "searches-")
+"""Starts of the names of groups that hold the commands of one shipped config."""
+OF_EACH_KIND = (
+    "runs-demo",
+    "runs-llama3-70b-64xh100",
+    "runs-deepseek-v3-1024xh100",
+    "runs-data-parallel",
+    "runs-zbv",
+    "runs-library-llama",
+    "runs-mixture-compiled",
+    "rl-grpo",
+    "serving-llama3-8b-h100",
+    "searches-llama3-70b-64xh100",
+)
+"""Groups of shipped configs that are compared with each run of the tests: one or more of each kind of config, machine and framework.
+The others have the same commands, and `make golden` compares them too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,6 +194,11 @@ def names() -> list[str]:
     """Names of all groups, those that take longest first."""
     fuzzed = (f"fuzz-{piece}" for piece in range(PIECES))
     return ["single", *fuzzed, *(each for each in groups() if each != "single"), "faults"]
+
+
+def names_of_tests() -> list[str]:
+    """Names of the groups that the tests compare."""
+    return [name for name in names() if name in OF_EACH_KIND or not name.startswith(OF_CONFIGS)]
 
 
 def kept_path(name: str) -> Path:

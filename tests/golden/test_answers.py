@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden.answers import differences, group_text, names, normal, shipped_machine
-
-HALF_A_MINUTE = {
-    "searches-deepseek-v3-1024xh100",
-    "serving-at-once",
-    "serving-closed-loop",
-    "serving-mixtral-2xh100",
-    "serving-long-answers",
-    "serving-long-prompts",
-    "rl-qwen3-30b-a3b-grpo",
-    "rl-qwen3.5-35b-a3b-grpo",
-}
-"""Groups that `make golden` alone compares: others of their kind take a tenth of the time."""
+from tests.golden.answers import differences, group_text, names_of_tests, normal, shipped_machine
 
 
-@pytest.mark.parametrize("group", [name for name in names() if name not in HALF_A_MINUTE])
+@pytest.mark.parametrize("group", names_of_tests())
 def test_answers_are_those_kept(group: str) -> None:
     with shipped_machine():
         now = group_text(group)

@@ -22,7 +22,11 @@ CPUINFO = "model name : Abacus\ncpu family : 1\nmodel : 2\n"
 SHORTER = {"BUDGET=300": "BUDGET=5"}
 TABLES = ("gradient_scale", "send_recv")
 """Rows of a session as long as the README's: on a busy machine a few seconds may not leave a good one."""
-QUICKER = {"predict validate": ["--rounds", "1", "--set", "batch.global=4", "--set", "batch.seq_len=32"]}
+SMALL = ("batch.global=4", "batch.seq_len=32", "model.num_hidden_layers=2", "model.vocab_size=2048")
+QUICKER = {
+    "predict validate": ["--rounds", "1", *(word for setting in SMALL for word in ("--set", setting))],
+    "predict search": ["--set", "plan.pp=4", "--set", "plan.cp=1"],
+}
 SMALLER = {
     "regressors/models/capacity.py": {
         "trees=60": f"trees={TREES}",

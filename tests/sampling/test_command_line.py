@@ -23,14 +23,9 @@ REHEARSAL = (
 """A GPU session that prints its plan at once."""
 COMMANDS = (
     ("predict", "--help"),
-    ("predict", "one-batch", "--help"),
     ("predict", "one-batch", DEMO),
     ("predict", "one-batch", DEMO, "--json"),
-    ("predict", "memory", DEMO),
-    ("predict", "schedule", "--pp", "4", "--microbatches", "8"),
-    ("predict", "calls", DEMO),
     ("predict", "schema"),
-    ("predict", "doctor"),
     ("predict", "--version"),
     ("sampling", "--help"),
     ("sampling", "import", "--help"),

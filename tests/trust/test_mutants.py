@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden.answers import names
+from tests.golden.answers import names_of_tests
 from tests.trust import mutants as mutating
 from tests.trust.mutants import ROOMS, ROOT, Mutant, Reached, answers, covering, in_fork, mutants, reach, survives
 
@@ -96,4 +96,4 @@ def test_a_room_has_its_files_and_its_tests(name: str) -> None:
     room = ROOMS[name]
     assert [pattern for pattern in room.files if not list(ROOT.glob(pattern))] == []
     assert [test for test in room.tests if not (ROOT / test.partition("::")[0]).exists()] == []
-    assert {test for test in room.tests if "kept[" in test} <= set(answers(*names()))
+    assert {test for test in room.tests if "kept[" in test} <= set(answers(*names_of_tests()))

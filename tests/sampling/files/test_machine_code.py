@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from sampling.files import machine_code
@@ -30,6 +31,17 @@ def test_kept_code_of_an_engine_is_loaded_for_few_turns(tmp_path: Path) -> None:
     enough = machine_code.LONG // machine_code.TURNS_OF_AN_ENGINE + 1
     assert not machine_code.pays_to_compile(played, 1)
     assert machine_code.pays_to_compile(played, enough) == machine_code.numba_is_there()
+
+
+def test_the_arrays_of_a_compiled_loop_are_of_one_kind() -> None:
+    """numba compiles a loop again for an array that cannot be written, or whose numbers are not side by side."""
+    whole = np.arange(6)
+    fixed = whole[::2]
+    fixed.flags.writeable = False
+    for values in (whole, fixed, [0, 2, 4]):
+        made = machine_code.form_of(machine_code=True)(values)
+        assert made.flags.writeable and made.flags.c_contiguous and made.dtype == np.int64
+        assert machine_code.form_of(machine_code=False)(values) == list(values)
 
 
 def _loop_of(file: Path) -> Callable[..., Any]:

@@ -24,6 +24,7 @@ def assert_ended(folder: Path, ranks: int) -> None:
             os.kill(pid, 0)
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_a_dying_rank_is_an_error_with_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"(?s)doomed: a rank failed \(rank 1\):.*the weights turned to lead"):
         launch([SCRIPT, str(tmp_path), "fails"], name="doomed", processes=2, threads=1, timeout_s=60)
@@ -43,6 +44,7 @@ def test_ranks_that_hang_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert_ended(tmp_path, ranks=2)
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_an_interrupt_ends_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import subprocess
 

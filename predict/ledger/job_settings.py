@@ -38,13 +38,13 @@ class JobSettings:
     spot_hours_a_loss: Annotated[float, Key(minimum=0, maximum=1e12)] = 0.0
     """Node-hours between losses of a node that is rented on a spot market; 0 for reserved nodes."""
     detect_min: Annotated[float, Key(minimum=0, maximum=1e5)] = 5.0
-    """Minutes from a failure until it is noticed (MegaScale, arXiv 2402.15627, section 4: under 10 with diagnosis)."""
+    """Minutes from a failure until it is noticed (MegaScale, arXiv 2402.15627, section 6.3: under 10 with diagnosis)."""
     restart_min: Annotated[float, Key(minimum=0, maximum=1e5)] = 10.0
     """Minutes from there until the state is being loaded: nodes replaced, processes started (the same: it catches up within 15)."""
     compile_min: Annotated[float, Key(minimum=0, maximum=1e5)] = 0.0
     """Minutes of compilation and warm-up whenever the job starts, the first time too."""
     storage_gb_per_s: Annotated[float, Key(minimum=0, maximum=1e9)] = 0.0
-    """GB/s at which all ranks together write and read a checkpoint; 0 for 2 a node (Llama team, section 3.3.3: 2 TB/s for some 1,000 to
+    """GB/s at which all ranks together write and read a checkpoint; 0 for 2 a node (Llama team, section 3.3.1: 2 TB/s for some 1,000 to
     2,000 nodes)."""
     save: Annotated[str, one_of(SYNC, ASYNC, IN_MEMORY)] = ASYNC
     """sync: steps wait until a checkpoint is written; async: until it is in the host's memory, at a PCIe link's rate a GPU; memory: so too,
@@ -68,7 +68,7 @@ class JobSettings:
     slow_node_h: Annotated[float, Key(minimum=0, maximum=1e12)] = 0.0
     """Node-hours until a node becomes slow, for which all wait; 0 for never."""
     slow_share: Annotated[float, Key(minimum=0, maximum=10)] = 0.1
-    """The share by which a step is longer with it (MegaScale, section 5: machines that take some 10 % longer)."""
+    """The share by which a step is longer with it (MegaScale, section 6.3: machines that take some 10 % longer)."""
     slow_found_h: Annotated[float, Key(minimum=0, maximum=1e5)] = 1.0
     """Hours until a slow node is found, and the job restarts without it."""
     host_w: Annotated[float | None, Key(minimum=0, maximum=1e5)] = None

@@ -32,8 +32,8 @@ POWER_SHARES: Mapping[Activity, float] = {
 }
 """Shares of the board's limit where its file states none. Products of a long run are held at the limit: their clocks fall (`sustained`).
 The idle one is that of H100 while they save (Morrison et al., arXiv 2503.05804, section 5: just over 100 of 700 W). The three between
-are read off the mean power of Olmo 3 7B and 32B, 624 and 649 of 700 W (146 MWh in 234,000 H100-hours, 681 in 1,050,000:
-muxup.com/2025q4/minipost-olmo3-training-cost), whose predicted steps draw 629 and 633 with them; their order is that of Patel et al.
+are read off the mean power of Olmo 3 7B and 32B, 621 and 649 of 700 W (Ai2, with 146 MWh in 234,000 H100-hours, 681 in 1,050,000:
+muxup.com/2025q4/minipost-olmo3-training-cost), whose predicted steps draw 627 and 632 with them; their order is that of Patel et al.
 (arXiv 2308.12908, section 4), who saw training fall to half of its peak and less while it communicates."""
 Share: TypeAlias = Annotated[float, Key(minimum=0.001, maximum=1, meaning="a share of the peak")]
 Tflops: TypeAlias = Annotated[float, Key(minimum=1e-4, maximum=1e6)]

@@ -53,6 +53,16 @@ class Stated:
     """Sentences on settings that may be wrong, each beginning with its path."""
 
 
+USUAL_NODE = 8
+"""GPUs of a node where a log states how many there are in all."""
+
+
+def usual_nodes(world: int) -> dict[str, int]:
+    """Settings of the cluster for so many GPUs in all: whole nodes of USUAL_NODE, or one of fewer."""
+    per_node = min(USUAL_NODE, world)
+    return {"cluster.nodes": -(-world // per_node), "cluster.gpus_per_node": per_node}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLog:
     """A log, read: the framework that wrote it, and its timed steps in the order of the file, those of the last start alone."""

@@ -15,7 +15,7 @@ from predict.convert.arguments import Arguments
 from predict.convert.tool import ForeignFile, Reading, Source, read_with
 from predict.convert.tools import tool_of
 from predict.measured_runs.logs import figure, times, whole
-from predict.measured_runs.steady_state import LoggedStep, Stated
+from predict.measured_runs.steady_state import LoggedStep, Stated, usual_nodes
 from sampling.units import GB, MIB
 
 FRAMEWORK = "Megatron"
@@ -64,8 +64,6 @@ NEGATED: Mapping[str, str] = {
     "masked_softmax_fusion": "no_masked_softmax_fusion",
 }
 """Argument that is printed → the flag that makes it false."""
-USUAL_NODE = 8
-"""GPUs of a node where a log has the world's size alone."""
 PROGRAM = "pretrain_gpt.py"
 
 
@@ -86,12 +84,11 @@ def stated(lines: Sequence[str]) -> Stated:
     world = printed.get("world_size")
     degrees = {"plan.tp": 1, "plan.pp": 1, "plan.cp": 1, **settings}
     if isinstance(world, int) and world > 0:
-        per_node = min(USUAL_NODE, world)
         inside = degrees["plan.tp"] * degrees["plan.pp"] * degrees["plan.cp"]
-        settings = {**degrees, "plan.dp": max(1, world // inside)}
-        settings |= {"cluster.nodes": -(-world // per_node), "cluster.gpus_per_node": per_node}
+        nodes = usual_nodes(world)
+        settings = {**degrees, "plan.dp": max(1, world // inside), **nodes}
         uncertain.append(
-            f"cluster.gpus_per_node: {per_node} is assumed of a world of {world} GPUs, which is all that is printed"
+            f"cluster.gpus_per_node: {nodes['cluster.gpus_per_node']} is assumed of a world of {world} GPUs, which is all that is printed"
         )
     return Stated(settings=settings, uncertain=tuple(uncertain))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from predict.convert.torchtitan import COMPILED, EAGER
 from predict.measured_runs.logs import NUMBER, figure, times
-from predict.measured_runs.steady_state import LoggedStep, Stated
+from predict.measured_runs.steady_state import LoggedStep, Stated, usual_nodes
 from sampling.units import GIB
 
 FRAMEWORK = "torchtitan"
@@ -51,8 +51,6 @@ MESH = re.compile(r"Building \d+-D device mesh with \[([^\]]+)\], \[([^\]]+)\]")
 DEGREES = re.compile(r"Building device mesh with parallelism: (.+)")
 RECOMPUTE = re.compile(r"Applied (\w+) activation checkpointing")
 COMPILES = "Compiling each"
-USUAL_NODE = 8
-"""GPUs of a node, as many as torchtitan's own runs have."""
 
 
 def stated(lines: Sequence[str]) -> Stated:
@@ -71,11 +69,11 @@ def stated(lines: Sequence[str]) -> Stated:
     if degrees:
         settings |= _plan(degrees)
         world = settings["plan.tp"] * settings["plan.pp"] * settings["plan.cp"] * settings["plan.dp"]
-        per_node = min(USUAL_NODE, world)
-        settings |= {"cluster.nodes": -(-world // per_node), "cluster.gpus_per_node": per_node}
-        if world > per_node:
+        nodes = usual_nodes(world)
+        settings |= nodes
+        if nodes["cluster.nodes"] > 1:
             uncertain.append(
-                f"cluster.gpus_per_node: {per_node} is assumed of {world} GPUs, which is all that the mesh says"
+                f"cluster.gpus_per_node: {nodes['cluster.gpus_per_node']} is assumed of {world} GPUs, which is all that the mesh says"
             )
     if settings:
         settings["execution.framework"] = COMPILED if COMPILES in text else EAGER

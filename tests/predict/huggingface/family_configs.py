@@ -52,6 +52,19 @@ STATE_SPACE = {
 }
 WITHOUT_FFN = {key: value for key, value in COMMON.items() if key != "intermediate_size"}
 GPT2 = {"model_type": "gpt2", "n_embd": 48, "n_layer": 3, "n_head": 6, "n_positions": 32, "vocab_size": 128}
+NEMOTRON = {
+    "model_type": "nemotron_h",
+    **{key: value for key, value in COMMON.items() if key != "num_hidden_layers"},
+    "head_dim": 16,
+    "mamba_num_heads": 4,
+    "mamba_head_dim": 10,
+    "n_groups": 2,
+    "ssm_state_size": 6,
+    "chunk_size": 8,
+    "n_routed_experts": 6,
+    "moe_intermediate_size": 24,
+    "moe_shared_expert_intermediate_size": 40,
+}
 TINY: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", **COMMON},
     "llama-with-biases": {"model_type": "llama", **COMMON, "attention_bias": True, "mlp_bias": True},
@@ -163,34 +176,10 @@ TINY: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2,
     },
     "nemotron_h": {
-        "model_type": "nemotron_h",
-        **{key: value for key, value in COMMON.items() if key != "num_hidden_layers"},
+        **NEMOTRON,
         "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp", "linear_attention"],
-        "head_dim": 16,
-        "mamba_num_heads": 4,
-        "mamba_head_dim": 10,
-        "n_groups": 2,
-        "ssm_state_size": 6,
-        "chunk_size": 8,
-        "n_routed_experts": 6,
-        "moe_intermediate_size": 24,
-        "moe_shared_expert_intermediate_size": 40,
     },
-    "nemotron_h-latent": {
-        "model_type": "nemotron_h",
-        **{key: value for key, value in COMMON.items() if key != "num_hidden_layers"},
-        "layers_block_type": ["moe", "linear_attention"],
-        "head_dim": 16,
-        "mamba_num_heads": 4,
-        "mamba_head_dim": 10,
-        "n_groups": 2,
-        "ssm_state_size": 6,
-        "chunk_size": 8,
-        "n_routed_experts": 6,
-        "moe_intermediate_size": 24,
-        "moe_shared_expert_intermediate_size": 40,
-        "moe_latent_size": 16,
-    },
+    "nemotron_h-latent": {**NEMOTRON, "layers_block_type": ["moe", "linear_attention"], "moe_latent_size": 16},
     "granitemoehybrid": {
         "model_type": "granitemoehybrid",
         **COMMON,

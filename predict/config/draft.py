@@ -16,7 +16,7 @@ from predict.config.aliases import ALIASES, names_for, resolve
 from predict.config.choices import search_takes
 from predict.config.document import Config, read_config
 from predict.config.overrides import OPTION, Override, parse_overrides
-from predict.huggingface.config_json import ModelReading, override, own_key, read_model
+from predict.huggingface.config_json import ModelReading, override, own_key, read_model, with_model_type
 from predict.kinds import RL, SERVING, require_kind
 from predict.model.shipped import shipped_model, shipped_models
 from predict.run.adapters import Adapters
@@ -165,7 +165,7 @@ class Draft:
             self.sources[f"model.{own_key(given, setting.key)}"] = OPTION
             given = override(given, setting.key, setting.value)
         from_file = isinstance(self.document["model"], str)
-        name = Path(self.sources["model"]).stem if from_file else str(given.get("model_type"))
+        name = Path(self.sources["model"]).stem if from_file else str(with_model_type(given).get("model_type"))
         reading = read_model(given, name=name)
         self.faults.extend(fault.under("model") for fault in reading.faults)
         return replace(reading, keys=given)

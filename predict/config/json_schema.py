@@ -17,8 +17,8 @@ def model_schema() -> dict[str, Any]:
     keys = {
         "type": "object",
         "description": "the keys of a Hugging Face config.json",
-        "properties": {"model_type": {"enum": list(FAMILIES)}},
-        "required": ["model_type"],
+        "properties": {key: {"enum": list(FAMILIES)} for key in ("model_type", "_class_name")},
+        "anyOf": [{"required": [name]} for name in ("model_type", "_class_name")],
     }
     return {"anyOf": [_file("model", "a Hugging Face config.json"), keys]}
 

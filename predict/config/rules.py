@@ -538,6 +538,16 @@ def images_fit_into_the_sequence(images: int, image_tokens: int, seq_len: int, m
         yield f"{images} become {tokens} tokens of a sequence of batch.seq_len {seq_len}; take fewer, or longer sequences"
 
 
+@rule("execution.framework")
+def whole_layers_read_no_patches(framework: str, model: ModelSpec) -> Problems:
+    yield from _refused(framework, model.patches is not None, f"{model.name} reads patches")
+
+
+@rule("vision.images")
+def whole_layers_read_no_images(images: int, framework: str) -> Problems:
+    yield from _refused(framework, bool(images), f"{images} asks for a vision tower")
+
+
 @rule("vision.trained")
 def what_is_trained_of_a_tower_needs_images(images: int, trained: str) -> Problems:
     if trained != ALL and not images:

@@ -58,7 +58,10 @@ def read_layers(family: Family, fields: Fields, given: Mapping[Any, Any]) -> Lay
     mixers = named or _mixers_of_pattern(family, fields, layers, window)
     mixers = ["full" if index in full else mixer for index, mixer in enumerate(mixers)]
     sparse = typed or [family.pattern.sparse(index, fields) and index not in dense for index in range(layers)]
-    kinds = tuple(LayerKind(mixer=mixer, sparse=is_sparse) for mixer, is_sparse in zip(mixers, sparse, strict=True))
+    kinds = tuple(
+        LayerKind(mixer=mixer, sparse=is_sparse, has_feed_forward=not family.pattern.alone(index, fields))
+        for index, (mixer, is_sparse) in enumerate(zip(mixers, sparse, strict=True))
+    )
     slides = any(kind.mixer in WINDOWED for kind in kinds)
     return LayerReading(kinds=() if set(kinds) == {DENSE} else kinds, window=window * slides, faults=[])
 
@@ -299,7 +302,8 @@ def decide_by_names(fields: dict[str, Scalar], family: Family, given: Mapping[An
             fields |= values[value]
         else:
             names = [name for name in values if name is not None]
-            problem = f"{shown(value)} is not modelled here; set one of {', '.join(names)}{did_you_mean(value, names)}"
+            advice = f"set one of {', '.join(names)}{did_you_mean(value, names)}" if names else "omit it"
+            problem = f"{shown(value)} is not modelled here; {advice}"
             yield Fault(path=key, problem=problem)
     if not family.pattern.blocks or "layers" in fields:
         return
@@ -379,7 +383,7 @@ def load_model(source: Path | str | Mapping[str, Any]) -> ModelSpec:
     """Read a `config.json` or its keys; ConfigError lists every fault."""
     faults: list[Fault] = []
     if isinstance(source, Mapping):
-        label, name, values = "model", str(source.get("model_type")), dict(source)
+        label, name, values = "model", str(with_model_type(source).get("model_type")), dict(source)
     else:
         label, name = str(source), Path(source).stem
         read, faults = read_json(Path(source))
@@ -395,6 +399,7 @@ def load_model(source: Path | str | Mapping[str, Any]) -> ModelSpec:
 
 def read_model(given: Mapping[Any, Any], *, name: str) -> ModelReading:
     """Read the keys of a `config.json`. Key paths in the faults start at its top level."""
+    given = with_model_type(given)
     family = family_of(given)
     if family is None:
         return ModelReading(values={}, faults=[_unknown_family(given), *refused(_named(given), None)], spec=None)
@@ -443,9 +448,15 @@ def _square(keys: Mapping[Any, Any]) -> dict[Any, Any]:
     return dict(keys) | {key: value[0] for key, value in sides.items() if value and len(set(map(str, value))) == 1}
 
 
+def with_model_type(given: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """The keys with a `model_type`, which configs of diffusers call `_class_name`."""
+    called = given.get("_class_name")
+    return {"model_type": called, **given} if called else given
+
+
 def family_of(given: Mapping[Any, Any]) -> Family | None:
     """The family that `model_type` names, or its decoder's does, if it is modelled."""
-    model_type = given.get("model_type")
+    model_type = with_model_type(given).get("model_type")
     if isinstance(model_type, str) and model_type in AROUND_DECODERS:
         text = given.get(TEXT)
         inside = text.get("model_type") if isinstance(text, Mapping) else None
@@ -514,7 +525,8 @@ def _read_decoder(given: Mapping[Any, Any], family: Family, *, name: str) -> Mod
     if family.pattern.blocks and not any(kind.sparse for kind in layers.kinds):
         parts["experts"] = None
     shapes: dict[str, Any] = {field: value for field, value in fields.items() if _is_of_model(field)}
-    return ModelReading(values=fields, faults=[], spec=ModelSpec(name=name, **shapes, **parts))
+    patches = family.patches(fields) if family.patches else None
+    return ModelReading(values=fields, faults=[], spec=ModelSpec(name=name, patches=patches, **shapes, **parts))
 
 
 def _fields(sound: Mapping[str, Scalar], family: Family, given: Mapping[Any, Any]) -> dict[str, Scalar]:

@@ -410,6 +410,6 @@ def _normed_heads(sizes: Sizes, heads: int, kv_heads: int) -> float:
     model, tokens = sizes.model, sizes.tokens
     if not model.qk_norm:
         return 0.0
-    kept = sum(norm_bytes(sizes, *normed_heads(model, tokens, count)) for count in (heads, kv_heads))
+    kept = sum(norm_bytes(sizes, *normed_heads(model, tokens, count), norm="rms") for count in (heads, kv_heads))
     with_gate = model.query_gate and keeps_its_input(sizes) and not sizes.profile.megatron
     return kept + (sizes.item * tokens * heads * model.head_dim if with_gate else 0.0)

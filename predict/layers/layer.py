@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from predict.layers.adapters import saved_with_adapters
 from predict.layers.attention import CORE, heads_on_rank, rotary_bytes
+from predict.layers.modulation import saved_by_modulation
 from predict.layers.norms import norm, residual
 from predict.layers.part import parts_of
 from predict.layers.saved_tensors import FP32, Saved, Sizes, kept_by_component
@@ -28,7 +29,7 @@ def saved_by_layer(sizes: Sizes, kind: LayerKind) -> Saved:
         for part in parts
         for step in (*part.saved_tensors(sizes), *output_norm, *residual(sizes, last=part is parts[-1]))
     )
-    return saved_with_adapters(sizes, kind, saved)
+    return saved_with_adapters(sizes, kind, (*saved_by_modulation(sizes, kind), *saved))
 
 
 def kept_by_layer(sizes: Sizes, kind: LayerKind, recompute: str) -> dict[str, float]:

@@ -8,15 +8,15 @@ NORM = "norm"
 """The component of what norms of the residual stream keep."""
 
 
-def norm_bytes(sizes: Sizes, rows: float, width: int) -> float:
-    """Bytes that a norm keeps (torch 2.13's saved tensors; byte-equal for transformers 5.23).
+def norm_bytes(sizes: Sizes, rows: float, width: int, *, norm: str = "") -> float:
+    """Bytes that a norm keeps, of the model's kind unless it is of another (torch 2.13's saved tensors; byte-equal for transformers 5.23).
 
     LayerNorm and fused RMSNorm: their input and, per row, fp32 mean and 1/σ or 1/σ alone. Hugging Face's RMSNorm in its own
     operators: rows · ((4 + e)·width + 4), an fp32 copy, 1/σ and the 16-bit result that the scale multiplies. OLMo 2's,
     which scales in fp32: rows · (8·width + 4). Gemma's and Qwen3-Next's, which scale by 1 + weight in fp32: that and the sum.
     The result that the scale multiplies is for the scale's own gradient, which a frozen one has not.
     """
-    if sizes.model.norm == "layer":
+    if (norm or sizes.model.norm) == "layer":
         return rows * (sizes.item * width + 2 * FP32)
     if sizes.fused_norm:
         return rows * (sizes.item * width + FP32)

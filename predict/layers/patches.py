@@ -1,10 +1,10 @@
-"""The ends of a vision tower: the product over pixels before its layers, and the projectors after them."""
+"""The ends of a vision tower or a diffusion transformer: the product over pixels before its layers, and the projectors after them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import chain
 
+from predict.layers.modulation import scaling
 from predict.layers.norms import norm, norm_bytes
 from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
 from predict.model.patches import Patches, Projector
@@ -31,13 +31,23 @@ def patch_modules(rank: RankShare) -> tuple[Module, ...]:
         beside += ((ResidualAdd(dtype=rank.dtype, tokens=rank.rows, hidden=model.hidden), 1),)
     if model.embedding_norm:
         beside += ((rank.norm(), 1),)
+    if condition := patches.conditioning:
+        micro = rank.run.batch.micro
+        seen = ((condition.matrices, micro), (condition.text, micro * condition.tokens))
+        beside += tuple(
+            (rank.gemm(each.outputs, each.inputs, m=rows, dtype=rank.dtype), 1) for own, rows in seen for each in own
+        )
     products = Module(name="patches", works=((product, 1),), backward="weights")
     return (products, Module(name="patches", works=beside)) if beside else (products,)
 
 
 def projector_modules(rank: RankShare) -> tuple[Module, ...]:
     """The norm after the last layer, the projectors, and their joining of the text. Every rank of tp has them whole."""
-    normed = (Module(name="layernorm", works=((rank.norm(), 1),)),) if rank.model.final_norm else ()
+    normed: tuple[Module, ...] = ()
+    if rank.model.final_norm:
+        normed += (Module(name="layernorm", works=((rank.norm(), 1),)),)
+    if rank.model.modulation:
+        normed += (Module(name="modulation", works=((scaling(rank), 1),)),)
     return (*normed, *(_projector(rank, each) for each in _patches(rank).projectors))
 
 
@@ -58,6 +68,7 @@ def saved_by_patches(sizes: Sizes) -> Saved:
     pixels = sizes.item * rows * patches.merged * patches.pixels
     positions = INTERPOLATED * (INDEX + FP32) * rows * patches.merged if patches.interpolates else 0
     return (
+        SavedTensors(component="conditioning", kept=_condition_bytes(sizes)),
         SavedTensors(
             component="patches",
             kept=float(pixels + positions + _order_bytes(sizes)),
@@ -71,10 +82,21 @@ def saved_by_patches(sizes: Sizes) -> Saved:
 def saved_by_projector(sizes: Sizes) -> Saved:
     """The norm after the last layer, and of each projector R·e(I + 2W) bytes beside its own norm: what its first product reads, and an
     activation's input and result between each two; R are tokens of the text."""
-    normed = (norm(sizes),) if sizes.model.final_norm else ()
+    normed: Saved = (norm(sizes),) if sizes.model.final_norm else ()
+    if sizes.model.modulation:
+        normed += (SavedTensors(component="modulation", kept=sizes.stream),)
     ordered = SavedTensors(component="projector", kept=float(_order_bytes(sizes)))
     steps = (_saved_by(sizes, each) for each in _patches(sizes.rank).projectors)
     return (*normed, *chain.from_iterable(steps), ordered)
+
+
+def _condition_bytes(sizes: Sizes) -> float:
+    """What each product of the conditioning reads, and what it makes."""
+    condition, micro = _patches(sizes.rank).conditioning, sizes.rank.run.batch.micro
+    if condition is None:
+        return 0.0
+    rows = ((condition.matrices, micro), (condition.text, micro * condition.tokens))
+    return float(sizes.item * sum(many * (each.inputs + each.outputs) for own, many in rows for each in own))
 
 
 def _order_bytes(sizes: Sizes) -> int:
@@ -95,9 +117,7 @@ def _saved_by(sizes: Sizes, projector: Projector) -> Saved:
 
 def _norm_bytes(sizes: Sizes, projector: Projector) -> float:
     """What a projector's own norm keeps. One that reads what a layer reads too shares its input."""
-    run = sizes.rank.run
-    own = replace(sizes, rank=RankShare(run=replace(run, model=replace(run.model, norm=projector.norm))))
-    kept = norm_bytes(own, _rows(sizes.rank), projector.inputs)
+    kept = norm_bytes(sizes, _rows(sizes.rank), projector.inputs, norm=projector.norm)
     return kept - sizes.item * _rows(sizes.rank) * projector.inputs if projector.reads_stream else kept
 
 

@@ -23,7 +23,7 @@ from predict.huggingface.config_json import load_model
 from predict.layers.linear import LinearAttention
 from predict.layers.mamba import SCAN_FLOPS, Mamba
 from predict.layers.mixture import Mixture
-from predict.model.spec import LayerKind, MixerShape, ModelSpec
+from predict.model.spec import VECTORS_A_PART, LayerKind, MixerShape, ModelSpec
 from predict.run.model_flops import attention_flops_per_token
 from sampling.cells.matrices import Matrix
 from sampling.files.faults import Fault, config_error, did_you_mean, join, shown
@@ -140,6 +140,9 @@ Part = Literal[
     "mamba_core",
     "short_conv_projections",
     "short_conv_core",
+    "cross_attention_projections",
+    "cross_attention_core",
+    "modulation",
     "dense_feed_forward",
     "router",
     "expert_feed_forward",
@@ -154,6 +157,7 @@ OF_MIXERS: Mapping[str, tuple[Part, Part]] = {
     "gated_deltanet": ("gated_deltanet_projections", "gated_deltanet_core"),
     "mamba": ("mamba_projections", "mamba_core"),
     "short_conv": ("short_conv_projections", "short_conv_core"),
+    "cross_attention": ("cross_attention_projections", "cross_attention_core"),
 }
 """Prefix of a mixer's parts → its projections, and the work in which tokens meet."""
 CORES: tuple[Part, ...] = tuple(core for _, core in OF_MIXERS.values())
@@ -197,6 +201,8 @@ def forward_parts(spec: ModelSpec, sequences: Sequences, *, mtp: bool) -> tuple[
     if spec.patches:
         merged = sum(spec.patches.tokens_of(length) * count for length, count in sequences.items())
         pixels = 2 * merged * spec.patches.merged * spec.patches.pixels * spec.hidden
+        if spec.patches.conditioning:
+            pixels += 2 * sum(sequences.values()) * spec.patches.conditioning.elements
         head = 2 * merged * spec.patches.output_elements
     found = [PartFlops(part="embedding", layer="", layers=1, forward=pixels)]
     for kind, layers in Counter(spec.kinds()).items():
@@ -216,6 +222,8 @@ def _layer_parts(spec: ModelSpec, kind: LayerKind, sequences: Sequences) -> Iter
     """The parts of one layer with their FLOPs."""
     tokens = sum(length * count for length, count in sequences.items())
     mixer, feed_forward = spec.mixer(kind), spec.feed_forward(kind)
+    if spec.modulation == "product":
+        yield "modulation", 2 * sum(sequences.values()) * VECTORS_A_PART * spec.modulated_parts(kind) * spec.hidden**2
     if kind.has_mixer:
         window = spec.window if kind.mixer == "sliding" else 0
         seen = in_chunks(sequences, spec.window) if kind.mixer == "chunked" else sequences

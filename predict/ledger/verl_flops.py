@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from predict.huggingface.config_json import with_model_type
 from predict.ledger.conventions import ConfigKeys, require_batch, require_lengths
 from sampling.errors import UserError
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
@@ -37,7 +38,7 @@ def verl(config: Mapping[str, Any], lengths: Lengths, *, images_seqlens: Lengths
     """
     require_batch(lengths)
     require_lengths(images_seqlens, name="images_seqlens")
-    model_type = config.get("model_type")
+    model_type = with_model_type(config).get("model_type")
     estimate = ESTIMATORS.get(model_type) if isinstance(model_type, str) else None
     if estimate is None:
         problem = (

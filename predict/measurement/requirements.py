@@ -53,6 +53,8 @@ def gpu_faults(run: TrainingRun) -> Iterator[str]:
     yield from _spread_faults(run)
     yield from _work_faults(run)
     yield from _model_faults(run.model)
+    if run.vision.images:
+        yield f"vision.images: {run.vision.images}; text alone can be measured, use 0"
     batch = run.batch
     if not batch.global_ or batch.global_ % batch.micro:
         yield f"batch.global: {batch.global_} is not a multiple of batch.micro = {batch.micro}"

@@ -1,4 +1,4 @@
-"""Patches of images in place of a vocabulary: what a vision tower reads, and what makes tokens of the text of its output."""
+"""Patches of images in place of a vocabulary: what a vision tower or a diffusion transformer reads, and what becomes of its output."""
 
 from __future__ import annotations
 
@@ -45,6 +45,28 @@ class Projector:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Conditioning:
+    """What a diffusion transformer makes of the time and the text or class of each sample, before its layers."""
+
+    matrices: tuple[Matrix, ...]
+    """Products over one row a sample: those of its time, and of what modulates the output."""
+    text: tuple[Matrix, ...] = ()
+    """Products over each token of its text."""
+    tokens: int = 0
+    """Tokens of the text."""
+    tables: int = 0
+    """Rows of learnt tables as wide as the model: classes, and what modulates the output."""
+
+    @property
+    def elements(self) -> int:
+        """Multiplications of a sample."""
+        return sum(each.elements for each in self.matrices) + self.tokens * sum(each.elements for each in self.text)
+
+    def parameters(self, hidden: int) -> int:
+        return sum(each.parameters for each in (*self.matrices, *self.text)) + self.tables * hidden
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Patches:
     """A product over the pixels of each patch in place of an embedding, and projectors in place of a head."""
 
@@ -62,17 +84,15 @@ class Patches:
     """Patches that become one token of the text."""
     tokens: int = 0
     """Tokens of the text that an image becomes where all images have one size; 0 where the run says how many."""
+    conditioning: Conditioning | None = None
+    """That of a diffusion transformer."""
     projectors: tuple[Projector, ...]
     """All of them read the same patches: Qwen3-VL has one for the embedding, and one for each of the text's first layers."""
 
     def input_parameters(self, hidden: int) -> int:
-        """The product over pixels, the positions and the learnt tokens of a tower `hidden` wide."""
-        return hidden * (self.pixels + self.bias + self.positions + self.class_tokens)
-
-    @property
-    def input_tensors(self) -> int:
-        """Tensors in which they lie."""
-        return 1 + self.bias + bool(self.positions) + bool(self.class_tokens)
+        """The product over pixels, the positions, the learnt tokens and the conditioning of a model `hidden` wide."""
+        beside = self.conditioning.parameters(hidden) if self.conditioning else 0
+        return hidden * (self.pixels + self.bias + self.positions + self.class_tokens) + beside
 
     @property
     def output_elements(self) -> int:
@@ -82,12 +102,6 @@ class Patches:
     @property
     def output_parameters(self) -> int:
         return sum(projector.parameters for projector in self.projectors)
-
-    @property
-    def output_tensors(self) -> int:
-        """Tensors in which they lie."""
-        matrices = sum(1 + matrix.bias for projector in self.projectors for matrix in projector.matrices)
-        return matrices + sum(SCALES_AND_SHIFTS[projector.norm] for projector in self.projectors)
 
     def length(self, tokens: int) -> int:
         """Length of the sequence that the tower sees of an image that becomes so many tokens of the text."""

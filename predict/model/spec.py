@@ -13,6 +13,10 @@ from predict.model.patches import Patches
 from sampling.cells.matrices import Matrix
 
 NO_MIXER = "none"
+CROSS = "cross"
+"""Attention to the text beside the sequence, as `LayerKind.mixer` names it."""
+VECTORS_A_PART = 3
+"""Vectors by which a part is scaled, shifted and gated (Peebles and Xie, arXiv 2212.09748, section 3.2: adaLN-Zero)."""
 WINDOWED = ("sliding", "chunked")
 """Mixers that see no more than `ModelSpec.window` keys."""
 
@@ -322,6 +326,11 @@ class ModelSpec:
     """Shape of the sparse layers' feed-forward where that is not a mixture of experts."""
     layer_scale: bool = False
     """A learnt factor for each channel scales what attention and MLP add to the residual stream, as in InternVL's tower."""
+    norm_scale: bool = True
+    """Norms of the residual stream have weights; those of diffusion transformers have none."""
+    modulation: str = ""
+    """Each part of a layer is scaled, shifted and gated by vectors that a product of the sample's condition makes in each layer (product,
+    as in DiT), or that are a table of the layer's own plus one product for all layers (table, as in Wan); empty for none."""
     joint_qkv: bool = False
     """Query, key and value are one product in every framework, whose result the values keep as a whole."""
     patches: Patches | None = None
@@ -407,7 +416,7 @@ class ModelSpec:
     @property
     def norm_parameters(self) -> int:
         """One norm: a scale, and in LayerNorm a shift."""
-        return self.hidden * (2 if self.norm == "layer" and self.norm_shift else 1)
+        return self.hidden * (self.norm_scale + (self.norm == "layer" and self.norm_shift))
 
     def layer_parameters_of(self, kind: LayerKind) -> int:
         """One whole layer of a kind: mixer, feed-forward and norms."""
@@ -415,8 +424,15 @@ class ModelSpec:
         return sum(part.parameters(self) for part in parts) + self.beside_parts_of(kind)
 
     def beside_parts_of(self, kind: LayerKind) -> int:
-        """Norms of the residual stream in a layer of a kind, and the factors of what joins it."""
-        return self.norms_of(kind) * self.norm_parameters + kind.parts * self.layer_scale * self.hidden
+        """Norms of the residual stream in a layer of a kind, the factors of what joins it, and what makes those that modulate it."""
+        factors = kind.parts * self.layer_scale * self.hidden
+        made_of = self.hidden + 1 if self.modulation == "product" else 1
+        vectors = VECTORS_A_PART * self.modulated_parts(kind) * self.hidden
+        return self.norms_of(kind) * self.norm_parameters + factors + vectors * made_of
+
+    def modulated_parts(self, kind: LayerKind) -> int:
+        """Parts of a layer that the sample's condition modulates; attention to the text is none."""
+        return kind.parts - (kind.mixer == CROSS) if self.modulation else 0
 
     def norms_of(self, kind: LayerKind) -> int:
         """Norms of the residual stream in a layer of a kind."""

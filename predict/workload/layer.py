@@ -21,6 +21,7 @@ from predict.layers.attention import CORE, heads_on_rank
 from predict.layers.embedding import embedding_modules
 from predict.layers.head import head_modules, joining_module, logits_again
 from predict.layers.layer import waiting_on_host
+from predict.layers.modulation import modulation_modules
 from predict.layers.part import parts_of
 from predict.model.spec import DENSE, LayerKind
 from predict.rank.blocks import Block, Calls, Launching, OverlappedCommunication, sharing
@@ -158,7 +159,7 @@ def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
     modules = tuple(
         module for part in parts_of(rank.model, kind) for module in (norm, *part.modules(rank, kind), residual, *after)
     )
-    return with_adapters(rank, kind, modules)
+    return with_adapters(rank, kind, (*modulation_modules(rank, kind), *modules))
 
 
 def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:

@@ -29,7 +29,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
 from predict.workload.alike_runs import KeptByRun
 from predict.workload.chunks import PIPELINE, pair_on_a_node
-from predict.workload.whole_layers import layer_call, plain_embedding, plain_head, plain_layers, plain_tower
+from predict.workload.whole_layers import layer_call, plain_embedding, plain_head, plain_layers
 from sampling.call import Call, Counted, Phase
 from sampling.cells.data_parallel import GradientCell, ShardedAdamW
 from sampling.collectives.kinds import AllReduce
@@ -223,7 +223,7 @@ def plain_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> RankWeights:
     weights = of_layers
     for stage in stages:
         if stage.first:
-            weights += plain_embedding(run) + plain_tower(run)
+            weights += plain_embedding(run)
         if stage.last:
             weights += plain_head(run, shares_embedding=stage.shared_table)
     return RankWeights(

@@ -41,10 +41,10 @@ def module_kind(model: ModelSpec, kind: LayerKind) -> LayerKind | None:
 
 
 def are_priced_whole(run: TrainingRun) -> bool:
-    """Whether all layers of a run in plain torch are timed and priced in one piece each: no module stands for layers of other kinds, for an
-    encoder's or a vision tower's, and those are priced operator by operator."""
+    """Whether all layers of a run in plain torch are timed and priced in one piece each: no module stands for layers of other kinds, nor
+    for an encoder's, and those are priced operator by operator."""
     model = run.model
-    if not run.execution.whole_layers or model.bidirectional or model.no_positions or run.vision.images:
+    if not run.execution.whole_layers or model.bidirectional or model.no_positions:
         return False
     return not any(kind.parts < 2 or model.mixer(kind).IS_RECURRENT for kind in model.layer_kinds)
 
@@ -160,20 +160,16 @@ def plain_layers(run: TrainingRun, kinds: Iterable[LayerKind]) -> PlainWeights:
     for kind in kinds:
         parts = (model.mixer(kind), model.feed_forward(kind))
         biased = sum(1 + matrix.bias for part in parts for matrix in part.matrices(model))
-        norms = model.beside_parts_of(kind) // model.hidden
+        norms = model.norms_of(kind) * model.norm_parameters // model.hidden
         found += PlainWeights(elements=layer_weights(model, run.plan, kind).total, tensors=biased + norms)
     return found
 
 
 def plain_embedding(run: TrainingRun) -> PlainWeights:
-    """The table of the vocabulary, and the table of the positions where those are learnt; of a tower the product over pixels."""
+    """The table of the vocabulary, and the table of the positions where those are learnt."""
     model = run.model
     rows = [model.vocab, model.max_positions * model.learns_positions, model.token_types]
     tables = PlainWeights(elements=sum(rows) * model.hidden // run.plan.tp, tensors=len([*filter(None, rows)]))
-    if model.patches:
-        tables = PlainWeights(
-            elements=model.patches.input_parameters(model.hidden), tensors=model.patches.input_tensors
-        )
     if not model.embedding_norm:
         return tables
     return tables + PlainWeights(elements=model.norm_parameters, tensors=model.norm_parameters // model.hidden)
@@ -185,19 +181,6 @@ def plain_head(run: TrainingRun, *, shares_embedding: bool) -> PlainWeights:
     further = 4 + model.mlp_bias if model.head_transform else 0
     norms = model.final_norm * model.norm_parameters // model.hidden
     norm = PlainWeights(elements=model.final_norm_parameters, tensors=norms + further)
-    if model.patches:
-        return norm + PlainWeights(elements=model.head_parameters, tensors=model.patches.output_tensors)
     if shares_embedding:
         return norm
     return norm + PlainWeights(elements=run.model.vocab * run.model.hidden // run.plan.tp, tensors=1)
-
-
-def plain_tower(run: TrainingRun) -> PlainWeights:
-    """The trained weights of the vision tower and its projectors."""
-    tower, projector = run.tower, run.projector
-    found = PlainWeights()
-    if tower and not tower.adapters.are_trained:
-        found += plain_embedding(tower) + plain_layers(tower, tower.model.kinds())
-    if projector and not projector.adapters.are_trained:
-        found += plain_head(projector, shares_embedding=False)
-    return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from predict.huggingface.config_json import load_model, override
+from predict.huggingface.config_json import load_model, override, with_model_type
 from predict.huggingface.families import AROUND_DECODERS, FAMILIES
 from predict.layers.linear import CHUNK, LinearAttention
 from predict.layers.mamba import Mamba
@@ -29,10 +29,15 @@ SHIPPED = sorted(path.stem for path in MODELS.glob("*.json"))
 
 
 CONFIGS_READ = {name: json.loads((MODELS / f"{name}.json").read_text()) for name in SHIPPED} | TINY
-APART = ("bert", "modernbert", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
-"""Families with a test of their own: encoders, and text decoders that transformers builds with their towers alone."""
+APART = (
+    *("bert", "modernbert", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"),
+    *("DiTTransformer2DModel", "WanTransformer3DModel"),
+)
+"""Families with a test of their own: encoders, text decoders that transformers builds with their towers alone, and those of diffusers."""
 OF_EACH_FAMILY = list(
-    {kind: name for name in SHIPPED if (kind := CONFIGS_READ[name]["model_type"]) not in APART}.values()
+    {
+        kind: name for name in SHIPPED if (kind := with_model_type(CONFIGS_READ[name])["model_type"]) not in APART
+    }.values()
 )
 """One shipped model of each family; the others differ in their sizes alone, which their cards hold."""
 
@@ -52,7 +57,7 @@ def test_kinds_add_up_to_the_whole(name: str) -> None:
     assert spec.parameters == ends + layers
     for kind in set(kinds):
         parts = spec.mixer(kind).parameters(spec) + spec.feed_forward(kind).parameters(spec)
-        assert spec.layer_parameters_of(kind) == parts + spec.norms_of(kind) * spec.norm_parameters
+        assert spec.layer_parameters_of(kind) == parts + spec.beside_parts_of(kind)
     assert spec.active_parameters <= spec.parameters
 
 
@@ -67,7 +72,10 @@ def test_configs_as_transformers_writes_them_mean_the_same(name: str) -> None:
 
 
 def test_every_family_has_a_config_here_or_a_test_of_its_own() -> None:
-    tested = {config["model_type"] for config in CONFIGS_READ.values()} | {"qwen3_5_moe_text", "qwen3_vl_moe_text"}
+    tested = {with_model_type(config)["model_type"] for config in CONFIGS_READ.values()} | {
+        "qwen3_5_moe_text",
+        "qwen3_vl_moe_text",
+    }
     assert tested <= {*FAMILIES, *AROUND_DECODERS}
     assert untested(set(FAMILIES) - tested) == []
 

@@ -60,6 +60,8 @@ class LayerPattern:
     """The config may name layers that are dense although `sparse` chooses them."""
     blocks: Mapping[str, LayerKind] = field(default_factory=dict)
     """Names and letters of layers that are one part alone, which the config lists under one of BLOCK_TYPES."""
+    alone: Choice = lambda index, fields: False
+    """Whether a layer is a mixer alone."""
     sparse_typed: bool = False
     """The config may name each layer's feed-forward, which then decides instead of `sparse`."""
 
@@ -91,6 +93,8 @@ class Family:
     """Key → the fields that each of its values sets; None is the value where the key is absent or null."""
     neutral: frozenset[str] = frozenset()
     """Keys of this family's configs that change no cost, although they may elsewhere."""
+    patches: Callable[[Mapping[str, Any]], Patches] | None = None
+    """What a model without a vocabulary reads and writes, by its fields; those called `patches.…` are sizes of patches alone."""
     positions_are_stretched: bool = False
     """Its positions count what the scaling of rotary embeddings adds."""
     nested: bool = False
@@ -127,7 +131,7 @@ class Tower:
     """The vision tower of the models of one `model_type`."""
 
     family: Family
-    """Keys of `vision_config`; those of fields `patches.…` are sizes of patches alone."""
+    """Keys of `vision_config`."""
     patches: Callable[[Mapping[str, Any], int], Patches]
     """What it reads and writes, by its fields and the width of the text."""
     beside: tuple[Key, ...] = ()

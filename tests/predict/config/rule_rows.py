@@ -298,6 +298,14 @@ ROWS = [
         {"vision__images": 16},
         "gemma3-4b",
     ),
+    row("whole_layers_read_no_patches", TORCH, "execution.framework", {"execution__framework": "fsdp"}, "dit-l-2"),
+    row(
+        "whole_layers_read_no_images",
+        {**TORCH, "vision__images": 1},
+        "vision.images",
+        {"execution__framework": "fsdp"},
+        "internvl3-1b",
+    ),
     row(
         "what_is_trained_of_a_tower_needs_images",
         {"vision__images": 0, "vision__trained": "none"},

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from predict.huggingface.config_json import with_model_type
 from predict.ledger import conventions
 from predict.ledger.verl_flops import ESTIMATORS, verl, verl_peak_flops_per_us
 from sampling.errors import ConfigError, UserError
@@ -177,10 +178,11 @@ def test_every_shipped_model_is_counted_or_refused_by_name(name: str) -> None:
     config = _shipped(name)
     for count in (conventions.palm, conventions.megatron, conventions.exact, conventions.hfu):
         assert count(config, [64]) > 0
-    if config["model_type"] in ESTIMATORS:
+    called = with_model_type(config)["model_type"]
+    if called in ESTIMATORS:
         assert verl(config, [64]) > 0
     else:
-        with pytest.raises(ConfigError, match=f"no estimator for '{config['model_type']}'"):
+        with pytest.raises(ConfigError, match=f"no estimator for '{called}'"):
             verl(config, [64])
 
 

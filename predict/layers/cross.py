@@ -1,0 +1,129 @@
+"""Attention to a text beside the sequence, as in Wan and PixArt: queries of each token, keys and values of the text's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from predict.layers.attention import CORE, Heads, core_saved, heads_on_rank, normed_heads, projection
+from predict.layers.norms import norm_bytes, normed_input
+from predict.layers.part import Mixer
+from predict.layers.saved_tensors import Saved, SavedTensors, Sizes
+from predict.model.spec import CROSS, LayerKind, ModelSpec
+from predict.rank.exchanges import entering, leaving
+from predict.rank.module import Module, Works
+from predict.rank.share import RankShare
+from sampling.cells.matrices import Matrix, attention_matrices, products_on_rank
+from sampling.operators.attention import Attention as AttentionCall
+from sampling.operators.memory_bound import RMSNorm
+
+QUERY, KEYS = "cross_q", "cross_kv"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrossAttention(Mixer):
+    """Heads, biases and norms of queries and keys are those of the model's own attention."""
+
+    tokens: int
+    """Tokens of the text."""
+    normed: bool = True
+    """The norm before it has weights, although others of the stream may have none."""
+
+    NAME: ClassVar[str] = "cross"
+    KINDS: ClassVar[tuple[str, ...]] = (CROSS,)
+    TITLE: ClassVar[str] = "attention to a text"
+    LEDGER: ClassVar[str] = "cross_attention"
+
+    def matrices(self, model: ModelSpec) -> tuple[Matrix, ...]:
+        query, key, value, output = attention_matrices(
+            hidden=model.hidden,
+            heads=model.heads,
+            kv_heads=model.kv_heads,
+            head_dim=model.head_dim,
+            qkv_bias=model.attention_bias,
+            output_bias=model.output_bias,
+        )
+        return _renamed(query, QUERY), _renamed(key, KEYS), _renamed(value, KEYS), output
+
+    def elements_per_token(self, model: ModelSpec) -> int:
+        """Queries and output: keys and values are the text's."""
+        return sum(each.elements for each in self.matrices(model) if each.product != KEYS)
+
+    def other_parameters(self, model: ModelSpec) -> int:
+        """The norms of queries and keys, and the weights of its norm of the stream."""
+        normed = model.q_width + model.kv_width if model.qk_norm_all_heads else 2 * model.head_dim
+        return normed * model.qk_norm + 2 * model.hidden * self.normed
+
+    def score_width(self, model: ModelSpec) -> int:
+        return model.heads * 2 * model.head_dim
+
+    def core_flops(self, model: ModelSpec, length: int, window: int) -> int:
+        """Each token with each of the text, and the text's keys and values."""
+        keys = sum(each.elements for each in self.matrices(model) if each.product == KEYS)
+        return 2 * self.tokens * (length * self.score_width(model) + keys)
+
+    def reach(self, model: ModelSpec, kind: LayerKind) -> int:
+        return self.tokens
+
+    def modules(self, rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
+        model, tp = rank.model, rank.plan.tp
+        products = products_on_rank(self.matrices(model), tp)
+        heads, kv_heads = heads_on_rank(model, tp)
+        text = rank.run.batch.micro * self.tokens
+        normed: Works = ()
+        if model.qk_norm:
+            for tokens, own in ((rank.tokens, heads), (text, kv_heads)):
+                rows, width = normed_heads(model, tokens, own)
+                normed += ((RMSNorm(dtype=rank.dtype, tokens=rows, hidden=width), 1),)
+        return (
+            Module(name="qkv", works=((rank.gemm(*products[QUERY]), 1),), exchanges=entering(rank)),
+            Module(name="qkv", works=((rank.gemm(*products[KEYS], m=text), 1), *normed)),
+            Module(name=CORE, works=(self._core(rank, heads, kv_heads),)),
+            Module(name="proj", works=((rank.gemm(*products["proj"]), 1),), exchanges=leaving(rank)),
+        )
+
+    def _core(self, rank: RankShare, heads: int, kv_heads: int) -> tuple[AttentionCall, float]:
+        """As many queries as keys at a time, each block of them a sequence of its own: the same products."""
+        blocks = max(1, round(rank.tokens / self.tokens))
+        call = AttentionCall(
+            dtype=rank.dtype,
+            batch=blocks,
+            seq_len=self.tokens,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=rank.model.head_dim,
+            causal=False,
+            kernel=rank.execution.attention_kernel_on(rank.run.cluster.gpu.architecture),
+        )
+        return call, rank.tokens / (blocks * self.tokens)
+
+    def saved_tensors(self, sizes: Sizes) -> Saved:
+        """The norm and its output, queries, the text's keys and values, the statistics of the softmax, and the output; the text itself is kept
+        once for all layers."""
+        model, text = sizes.model, sizes.rank.run.batch.micro * self.tokens
+        heads, kv_heads = heads_on_rank(model, sizes.tp)
+        queries = float(sizes.item * sizes.tokens * heads * model.head_dim)
+        keys = float(sizes.item * text * kv_heads * model.head_dim)
+        shape = Heads(heads=heads, kv_heads=kv_heads, head_dim=model.head_dim, queries=queries, keys=keys, values=keys)
+        normed = 0.0
+        if model.qk_norm:
+            normed = norm_bytes(sizes, *normed_heads(model, sizes.tokens, heads), norm="rms")
+            normed += norm_bytes(sizes, *normed_heads(model, text, kv_heads), norm="rms")
+        return (
+            *normed_input(sizes, "qkv", is_module=False, input_of=(QUERY,)),
+            SavedTensors(component="qkv", kept=normed, in_forward=queries),
+            *core_saved(sizes, shape),
+            projection(sizes, queries, partial_rotary=False),
+        )
+
+
+def _renamed(matrix: Matrix, product: str) -> Matrix:
+    return Matrix(
+        product=product,
+        name=matrix.name,
+        outputs=matrix.outputs,
+        inputs=matrix.inputs,
+        split=matrix.split,
+        head=matrix.head,
+        bias=matrix.bias,
+    )

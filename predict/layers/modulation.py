@@ -1,0 +1,56 @@
+"""Modulation of a layer by its sample's condition: adaLN-Zero of DiT (Peebles and Xie, arXiv 2212.09748), and Wan's tables."""
+
+from __future__ import annotations
+
+from predict.layers.saved_tensors import Saved, SavedTensors, Sizes
+from predict.model.spec import VECTORS_A_PART, LayerKind
+from predict.rank.module import Module, Works
+from predict.rank.share import RankShare
+from sampling.operators.memory_bound import Stream
+
+EAGER_PASSES = 8.5
+"""Passes over a part's tensors by torch's operators beside its norm and its addition: x·(1 + scale) + shift and branch · gate 6 in forward; in
+backward the gradients of both and of the three vectors 11; their mean."""
+FUSED_PASSES = 2.0
+"""Where norm and addition take them: the sums that are the vectors' gradients read what the norm and the branch made; assumed."""
+KEPT_TENSORS = 2
+"""Tensors like the stream that a part keeps: what is scaled, and what is gated."""
+KEPT_VECTORS = VECTORS_A_PART + 1
+"""Vectors of each sample that a part keeps: the three, and 1 + scale."""
+
+
+SCALING_SHARE = 2 / 3
+"""Share of a part's passes that its scale and shift have, without a gate."""
+
+
+def scaling(rank: RankShare) -> Stream:
+    """The passes of a scale and a shift alone, before the last product."""
+    return _passes(rank, SCALING_SHARE)
+
+
+def _passes(rank: RankShare, share: float = 1.0) -> Stream:
+    passes = EAGER_PASSES if rank.execution.elementwise == "eager" else FUSED_PASSES
+    stream = rank.item_bytes * rank.rows * rank.model.hidden
+    return Stream(dtype=rank.dtype, size_bytes=round(share * passes * stream))
+
+
+def modulation_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
+    """The product that makes a layer's vectors, where it has one, and their passes over its parts."""
+    model, parts = rank.model, rank.model.modulated_parts(kind)
+    if not parts:
+        return ()
+    works: Works = ((_passes(rank), parts),)
+    if model.modulation == "product":
+        vectors = VECTORS_A_PART * parts * model.hidden
+        works += ((rank.gemm(vectors, model.hidden, m=rank.run.batch.micro, dtype=rank.dtype), 1),)
+    return (Module(name="modulation", works=works),)
+
+
+def saved_by_modulation(sizes: Sizes, kind: LayerKind) -> Saved:
+    """2·e·T·H bytes a part, and vectors of each sample: four a part and, where a product makes them, its input."""
+    parts = sizes.model.modulated_parts(kind)
+    if not parts:
+        return ()
+    vector = sizes.item * sizes.rank.run.batch.micro * sizes.hidden
+    vectors = KEPT_VECTORS * parts + (sizes.model.modulation == "product")
+    return (SavedTensors(component="modulation", kept=KEPT_TENSORS * parts * sizes.stream + vectors * vector),)

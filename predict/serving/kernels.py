@@ -28,7 +28,7 @@ from regressors.features.arrays import Floats
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted, Request
 from sampling.collectives.kinds import AllGather, AllReduce, Collective, CustomAllReduce, SendRecv, TokenExchange
-from sampling.hardware.cluster import DTYPE_BYTES
+from sampling.hardware.cluster import DTYPE_BYTES, Gpu
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import RMSNorm
 from sampling.operators.vocabulary import RankedLogits, TokenDraw
@@ -173,6 +173,8 @@ PROMPT = 2048
 """Tokens of the prompt whose attention gives the time of a query-key pair, and of a token where a state is kept."""
 EXECUTION = Execution(clocks="burst")
 """Conditions of an engine's kernels: decoding draws little power, so that clocks stay high."""
+OF_PROMPTS = Execution(clocks="sustained")
+"""Those of products that compute binds, as prompts': they draw all the power that the device may, as products of training do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -256,7 +258,7 @@ class KernelFeatures:
 
 def kernel_features(server: Server) -> KernelFeatures:
     """Price a server's kernels by the samples of its cluster's profile, or analytically where there are none."""
-    prices = prices_of(server)
+    prices = ServerPrices(server.cluster.gpu, prices_of(server), open_prices(server.cluster, OF_PROMPTS))
     engine = server.engine
     sizes = priced_tokens(engine)
     by_tokens = [_by_group(prices, token_kernels(server, size)) for size in sizes]
@@ -294,7 +296,7 @@ def _scores_us(server: Server, decodes: int, keys: int) -> float:
     return found
 
 
-def _read_us(server: Server, prices: Prices, kept: Kept, keys: Sequence[int]) -> float:
+def _read_us(server: Server, prices: ServerPrices, kept: Kept, keys: Sequence[int]) -> float:
     """µs per key that one sequence reads from the cache, between two numbers of them; 0 where there are not two."""
     if len(keys) < 2:
         return 0.0
@@ -303,8 +305,29 @@ def _read_us(server: Server, prices: Prices, kept: Kept, keys: Sequence[int]) ->
 
 
 def prices_of(server: Server) -> Prices:
-    """The price list of a server's cluster."""
+    """The price list of a server's cluster, as decodes have it."""
     return open_prices(server.cluster, EXECUTION)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPrices:
+    """The price lists of a server's cluster: of calls that memory binds, and of those that compute binds."""
+
+    gpu: Gpu
+    of_memory: Prices
+    of_compute: Prices
+
+    def priced(self, counted: Iterable[Counted]) -> Iterator[Priced]:
+        for one in counted:
+            yield from (self.of_compute if self._computes(one) else self.of_memory).priced([one])
+
+    def _computes(self, one: Counted) -> bool:
+        """Whether a call's FLOPs at the peak take longer than its bytes at the stated bandwidth."""
+        call = one.call
+        if not isinstance(call, Operator) or not call.POWER_LIMITED:
+            return False
+        compute_us = call.executed_flops(one.phase) / self.gpu.peak_flops_per_us(call.compute_dtype)
+        return compute_us > call.least_bytes(one.phase) / self.gpu.bytes_per_us()
 
 
 def priced_tokens(engine: EngineSettings) -> list[int]:
@@ -335,11 +358,11 @@ def priced_sizes(most: int, graph_sizes: Sequence[int]) -> list[int]:
     return sorted({size for size in (*powers, *between, *graph_sizes, most) if size <= most})
 
 
-def _by_group(prices: Prices, kernels: dict[Group, list[Counted]]) -> list[float]:
+def _by_group(prices: ServerPrices, kernels: dict[Group, list[Counted]]) -> list[float]:
     return [_sum(prices, kernels.get(group, ())) for group in GROUPS]
 
 
-def _sum(prices: Prices, counted: Iterable[Counted]) -> float:
+def _sum(prices: ServerPrices, counted: Iterable[Counted]) -> float:
     return sum(map(_within_graph_us, prices.priced(counted)))
 
 

@@ -14,7 +14,7 @@ from predict.serving import formula as published
 from predict.serving.batch import Chunk, StepBatch, computed_tokens, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import load_serving
-from predict.serving.kernels import GROUPS, kernel_features, token_kernels
+from predict.serving.kernels import GROUPS, kernel_features, prices_of, token_kernels
 from predict.serving.kv_cache import kept_bytes, weight_bytes
 from predict.serving.rules import placement_faults
 from predict.serving.server import ServerPlacement
@@ -73,6 +73,17 @@ def test_the_choice_of_a_token_grows_with_requests_and_vocabulary() -> None:
     assert 0 < more_us("random", 64) < 0.3 * more_us("sorted", 64)
     assert 0 < more_us("sorted", 16, 32_064) < more_us("sorted", 64, 32_064) < 0.4 * more_us("sorted", 64)
     assert more_us("sorted", 64) == pytest.approx(1_130, rel=0.25)
+
+
+@pytest.mark.parametrize("tokens, least, most", [(16, 1.0, 1.0), (4096, 1.04, 1.2)])
+def test_products_that_compute_binds_run_at_the_clocks_of_a_long_run(tokens: int, least: float, most: float) -> None:
+    """Prompts draw all the power that the device may, decodes do not: products of few tokens keep the clocks of a short measurement."""
+    one = server(settings=engine(max_num_seqs=128, max_num_batched_tokens=8192))
+    calls = token_kernels(one, tokens)["gemm"]
+    burst_us = sum(priced.total_us for priced in prices_of(one).priced(calls))
+    features = kernel_features(one)
+    found_us = float(features.by_tokens[features.sizes == tokens, GROUPS.index("gemm")][0])
+    assert least <= found_us / burst_us <= most
 
 
 def test_drafts_are_the_largest_logits() -> None:

@@ -52,6 +52,7 @@ def test_no_command_reaches_beyond_this_machine() -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_ranks_meet_on_this_machine() -> None:
     reached, said = offline(TRAINED[:1])
     assert reached == [] and "error:" not in said, said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from predict.serving.kv_cache import BlockPool
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.server import EngineSettings, Server, ServerPlacement
 from predict.serving.simulate import Served
+from predict.serving.speculation import Speculation
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import stepper
 from predict.serving.traffic import Chains, Traffic
@@ -76,6 +78,12 @@ def unit_table(most_decodes: int = 8, most_tokens: int = 512) -> StepTable:
         context_us=0.0,
         request_us=0.0,
     )
+
+
+def drafted(tokens: int, acceptance: float, most_tokens: int = 64) -> StepTable:
+    """Steps of 1 µs whatever they verify."""
+    speculation = Speculation(kind="ngram", tokens=tokens, acceptance=acceptance)
+    return replace(unit_table(4, most_tokens + tokens), speculation=speculation)
 
 
 def requests(*each: tuple[float, int, int], shared: int = 0, in_flight: int = 0) -> Traffic:

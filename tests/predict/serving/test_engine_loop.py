@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predict.serving import simulate
 from predict.serving.kv_cache import BlockPool
 from predict.serving.simulate import Served, serve
 from sampling.errors import InfeasibleError, UserError
@@ -155,14 +154,3 @@ def test_what_holds_of_every_trace(
     folded = serve(settings_of, BlockPool(blocks=blocks), unit_table(), traffic)
     np.testing.assert_allclose(folded.last_us, found.last_us)
     assert folded.steps == found.steps
-
-
-def test_machine_code_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba")
-    traffic = requests(*[(9.0 * place, 40 + place % 7, 5 + place % 11) for place in range(40)], shared=33)
-    results = []
-    for machine_code in (False, True):
-        monkeypatch.setattr(simulate, "pays_to_compile", lambda *_, answer=machine_code: answer)
-        results.append(serve(engine(asynchronous=True), BlockPool(blocks=12), unit_table(), traffic))
-    np.testing.assert_allclose(results[0].last_us, results[1].last_us)
-    assert results[0].preemptions == results[1].preemptions

@@ -16,36 +16,12 @@ from predict.serving.config import load_serving
 from predict.serving.kv_cache import BlockPool, kept_bytes, weight_bytes
 from predict.serving.simulate import serve
 from predict.serving.speculation import RING, Speculation, accepted_tokens, from_log
-from predict.serving.step_table import StepTable
 from predict.serving.stepper import stepper
 from sampling.errors import ConfigError, UserError
 from tests.predict.command import Command
-from tests.predict.serving.servers import CONFIG, SHORT, engine, requests, unit_table
+from tests.predict.serving.servers import CONFIG, SHORT, drafted, engine, requests
 
 SPECULATED = ("speculation.kind=eagle", "speculation.tokens=3")
-
-
-def drafted(tokens: int, acceptance: float, most_tokens: int = 64) -> StepTable:
-    """Steps of 1 µs whatever they verify."""
-    speculation = Speculation(kind="ngram", tokens=tokens, acceptance=acceptance)
-    plain = unit_table(4, most_tokens + tokens)
-    return StepTable(
-        **{
-            name: getattr(plain, name)
-            for name in [
-                "decode_us",
-                "mixed_us",
-                "attention_us",
-                "contexts",
-                "prefill_token_us",
-                "pair_us",
-                "whole_prompt",
-                "context_us",
-                "request_us",
-            ]
-        },
-        speculation=speculation,
-    )
 
 
 @given(
@@ -113,15 +89,6 @@ def test_the_loop_follows_the_acceptance(rate: int) -> None:
     times = [tpot_us(*SPECULATED, f"speculation.acceptance={each}") for each in (0.0, 0.4, 0.8)]
     assert times[0] > plain > times[2]
     assert times == sorted(times, reverse=True)
-
-
-def test_compiled_and_plain_loops_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    traffic = requests(*((50.0 * place, 40, 30) for place in range(20)))
-    found = []
-    for compiled in (True, False):
-        monkeypatch.setattr(simulate, "pays_to_compile", lambda *_, compiled=compiled: compiled)
-        found.append(serve(engine(), BlockPool(blocks=30), drafted(3, 0.6), traffic))
-    assert np.array_equal(found[0].last_us, found[1].last_us)
 
 
 def test_drafts_take_cache_and_weights() -> None:

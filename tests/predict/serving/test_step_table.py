@@ -67,11 +67,9 @@ def test_pairs_within_a_window(context: int, tokens: int, window: int) -> None:
     assert pairs_within(context, tokens, window) == sum(seen) - growing / 2
 
 
-@pytest.mark.parametrize("machine_code", [True, False])
 @pytest.mark.parametrize("model", ["mistral-7b", "llama3-8b"])
-def test_the_loop_has_the_times_of_the_table(model: str, machine_code: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_has_the_times_of_the_table(model: str) -> None:
     """A prompt in chunks, then its decodes, far beyond 8,192 keys."""
-    monkeypatch.setattr(simulate, "pays_to_compile", lambda *_: machine_code)
     table, prompt, output = stepper(server(model, settings=SMALL), "kernels").table, 100 * BUDGET, 6
     served = simulate.serve(SMALL, BlockPool(blocks=10_000), table, requests((0.0, prompt, output)), traced=200)
     steps = [StepBatch(chunks=(Chunk(tokens=BUDGET, context=done),)) for done in range(0, prompt, BUDGET)]

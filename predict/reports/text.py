@@ -109,12 +109,13 @@ def interval_text(time: Interval) -> str:
 
 def figures_table(title: str, names: Sequence[str], figures: Sequence[str]) -> Table:
     """A table without rows, with left-aligned columns `names` before right-aligned columns `figures`; its title is one line."""
-    from rich.table import Table
     from rich.text import Text
+
+    from predict.reports.narrow_table import NarrowTable
 
     heading = Text.from_markup(title, style="bold", overflow="ignore")
     heading.no_wrap = True
-    made = Table(title=heading if title else None, title_justify="left", box=None)
+    made = NarrowTable(title=heading if title else None, title_justify="left", box=None)
     for name in names:
         made.add_column(name)
     for name in figures:

@@ -52,6 +52,9 @@ model\t\t: 2
 model name\t: AMD EPYC
 """
 """The CPU on which the shipped samples were taken stands in for this machine's."""
+NARROW = 80
+"""Columns at which `--narrow` looks for figures that a table cut short."""
+CUT = re.compile(r"\d[\d.,]*…|(?<= )…(?= +\d)")
 FUZZED = 1000
 PIECES = 8
 """Parts into which the fuzz corpus is cut, for the processes to share."""
@@ -226,6 +229,23 @@ def shipped_machine() -> Iterator[None]:
             yield
 
 
+def cut_figures(name: str, columns: int = NARROW) -> list[str]:
+    """The lines of a group's tables in a narrow terminal in which a figure was cut, or which are too long for it, each behind its
+    command."""
+    as_text = [line for line in groups()[name] if not {"--json", "--csv", "--output", "-o", "--help"} & {*line.split()}]
+    return [
+        f"{command_line} | {line}"
+        for command_line in as_text
+        for line in answer(f"{command_line} --width {columns}").stdout.splitlines()
+        if CUT.search(line) or len(line) > columns
+    ]
+
+
+def _narrow(name: str) -> list[str]:
+    with shipped_machine():
+        return cut_figures(name)
+
+
 def _work(name: str) -> tuple[str, str]:
     with shipped_machine():
         return name, group_text(name)
@@ -244,11 +264,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.golden.answers", description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="keep the answers of now")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
+    parser.add_argument("--narrow", action="store_true", help=f"list figures that are cut at {NARROW} columns instead")
     parser.add_argument("groups", nargs="*", help="groups to run (default: all)")
     options = parser.parse_args(arguments)
     chosen, differing = options.groups or names(), []
     KEPT.mkdir(exist_ok=True)
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        if options.narrow:
+            cut = [line for lines in pool.map(_narrow, options.groups or groups()) for line in lines]
+            print(*cut, f"{len(cut)} lines with figures cut at {NARROW} columns", sep="\n")
+            return bool(cut)
         for name, now in pool.map(_work, chosen):
             lines = differences(name, now)
             if not lines:

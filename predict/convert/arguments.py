@@ -15,6 +15,7 @@ from predict.run.offload import Offload
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.run.tuning import Tuning
+from predict.run.vision import Vision
 from sampling.files.faults import Fault, shown
 
 T = TypeVar("T")
@@ -157,8 +158,9 @@ def _settings_beyond_defaults(run: TrainingRun) -> Iterator[tuple[str, Any]]:
     yield from _differing("adapters", asdict(run.adapters), asdict(Adapters()))
     yield from _differing("offload", asdict(run.offload), asdict(Offload()))
     yield from _differing("tuning", asdict(run.tuning), asdict(Tuning()))
+    yield from _differing("vision", asdict(run.vision), asdict(Vision()))
     defaults = {each.name: each.default for each in fields(ModelSpec)}
-    yield from _differing("model", settings_of(run.model), defaults, besides=("name", "layer_kinds"))
+    yield from _differing("model", settings_of(run.model), defaults, besides=("name", "layer_kinds", "tower"))
 
 
 def settings_of(model: ModelSpec) -> dict[str, Any]:

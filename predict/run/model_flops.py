@@ -5,7 +5,8 @@ which `conventions.palm` counts: 6 FLOPs per weight and token for every matrix t
 token and layer for attention, not halved for causality; recomputation is not counted. Beyond PaLM's dense layers: routed
 experts count as those a token is sent to, with the router and the shared experts; a sliding layer counts the keys within its
 window; the recurrence of a linear layer counts
-15 FLOPs per element of its state, the cost of one token at a time, however it is chunked. Multi-token prediction is left out.
+15 FLOPs per element of its state, the cost of one token at a time, however it is chunked. Multi-token prediction is left out, and so is what a diffusion transformer does
+once for a sample, whatever its tokens: products of its condition, and keys and values of its text.
 """
 
 from __future__ import annotations

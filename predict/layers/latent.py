@@ -311,6 +311,12 @@ class LatentAttention(Mixer):
     def decode_score_width(self, share: ServerShare) -> float:
         return float(share.model.heads // share.tp * (self.key_width + self.kv_rank))
 
+    def keys_seen(self, share: ServerShare) -> int:
+        return self.index_topk or share.window
+
+    def index_bytes(self, share: ServerShare) -> float:
+        return self.index_dim * share.kv_bytes
+
     def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
         dtype, heads = share.activations, share.model.heads // share.tp
         matrices = (matrix for matrix in self.matrices(share.model) if matrix.product != WAYS_UP)
@@ -331,7 +337,7 @@ class LatentAttention(Mixer):
             kv_heads=1,
             head_dim=self.key_width,
             values_in_keys=self.kv_rank,
-            window=self.index_topk or share.window,
+            window=self.keys_seen(share),
         )
         if self.index_topk:
             # the indexer's scores with all keys, summed over its heads: as the products of a decode whose values are one element wide

@@ -87,6 +87,14 @@ class Mixer(MixerShape):
         """Times that a decode's kernel reads each key of the cache."""
         return 1.0
 
+    def keys_seen(self, share: ServerShare) -> int:
+        """Most keys that a decode attends to; 0 for all."""
+        return share.window
+
+    def index_bytes(self, share: ServerShare) -> float:
+        """Bytes of a token in the cache that decodes read of every token, to pick the keys that they attend to; 0 without a choice."""
+        return 0.0
+
 
 class FeedForward(FeedForwardShape):
     """The part of a layer that sees one token at a time."""

@@ -7,6 +7,7 @@
 - the head, routers, shared experts and the cache that later chunks read are counted;
 - with expert parallelism a GPU reads whole experts, its share of those that the tokens of all replicas choose; wide
   ones are read by slower kernels;
+- where an indexer picks keys, decodes attend to those alone, and score all;
 - kernels that do not share keys among heads read them from the cache once for each head.
 """
 
@@ -22,7 +23,7 @@ from predict.model.spec import Experts, LayerKind
 from predict.prices.kernels.attention import CACHE_BYTES_PER_US
 from predict.prices.kernels.products import GROUPED_START_US, MEMORY_SHARE, UNTUNED_SHARE, UNTUNED_START_US
 from predict.serving.batch import BatchSums, computed_tokens
-from predict.serving.server import Server, served_mixers
+from predict.serving.server import ServedMixer, Server, served_mixers
 from regressors.features.arrays import Floats
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.experts import UNTUNED_WIDTH
@@ -96,7 +97,7 @@ def _prefill_pair_flops(server: Server, sums: BatchSums) -> Floats:
     model = server.model
     total = np.zeros_like(sums.tokens)
     for each in served_mixers(server):
-        width = each.mixer.score_width(model) / server.tp
+        width = each.mixer.score_width(model) / server.tp + each.mixer.index_width(model)
         pairs = sums.window_pairs if each.share.window else sums.prefill_pairs
         recurrence = each.mixer.recurrence_flops(model) / server.tp / 3
         total += each.layers * (2 * width * pairs + recurrence * sums.prefill_tokens)
@@ -109,13 +110,14 @@ def _decode_pair_flops(server: Server, sums: BatchSums) -> Floats:
     for each in served_mixers(server):
         recurrence = each.mixer.recurrence_flops(server.model) / server.tp / 3
         width = each.mixer.decode_score_width(each.share)
-        seen = _seen(each.share.window, sums) * sums.queries
-        total += each.layers * (2 * width * seen + recurrence * sums.decode_tokens)
+        seen = width * _seen(each, sums) + each.mixer.index_width(server.model) * sums.decode_context
+        total += each.layers * (2 * seen * sums.queries + recurrence * sums.decode_tokens)
     return total
 
 
-def _seen(window: int, sums: BatchSums) -> Floats:
-    """Keys that the decodes see in one layer, all together; a window cuts those of all alike."""
+def _seen(each: ServedMixer, sums: BatchSums) -> Floats:
+    """Keys that the decodes attend to in one layer, all together; a window, or the choice of an indexer, cuts those of all alike."""
+    window = each.mixer.keys_seen(each.share)
     return np.minimum(sums.decode_context, window * sums.decodes) if window else sums.decode_context
 
 
@@ -135,11 +137,13 @@ def _keys_us(server: Server, sums: BatchSums) -> Floats:
     if that takes longer."""
     total = np.zeros_like(sums.tokens)
     for each in served_mixers(server):
-        token_bytes, reads = each.mixer.cache(each.share).token_bytes, each.mixer.reads_of_key(each.share)
+        index_bytes, reads = each.mixer.index_bytes(each.share), each.mixer.reads_of_key(each.share)
+        token_bytes = each.mixer.cache(each.share).token_bytes - index_bytes
         key_us = token_bytes / server.cluster.gpu.bytes_per_us()
         if reads > 1:
             key_us = max(key_us, token_bytes * reads / CACHE_BYTES_PER_US)
-        total += each.layers * key_us * _seen(each.share.window, sums)
+        index_us = index_bytes / server.cluster.gpu.bytes_per_us() * sums.decode_context
+        total += each.layers * (key_us * _seen(each, sums) + index_us)
     return total
 
 

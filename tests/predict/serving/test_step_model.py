@@ -92,6 +92,22 @@ def test_drafts_are_the_largest_logits() -> None:
     assert (run.server.engine.sampling, run.server.drafting.engine.sampling) == ("sorted", "greedy")
 
 
+def test_the_mended_formula_attends_to_the_keys_that_an_indexer_picks_and_scores_all() -> None:
+    """DeepSeek-V3.2 over 8 GPUs, 61 layers: 64 heads of 128 score each key in bf16, and 2,048 keys are seen of however many."""
+
+    def growth(model: str) -> np.ndarray:
+        one = server(model, tp=8)
+        few, many = (StepBatch(decodes=(keys,)) for keys in (16_384, 32_768))
+        features = mended.features_us(one, sums_of([few, many], one.window))
+        found: np.ndarray = (features[1] - features[0]) / (61 * 16_384)
+        return found
+
+    dense, picked, gpu = growth("deepseek-v3"), growth("deepseek-v3.2"), server("deepseek-v3.2", tp=8).cluster.gpu
+    assert picked[1] == pytest.approx(2 * 64 * 129 / gpu.peak_flops_per_us("bf16"))
+    assert picked[2] == pytest.approx(2 * 128 / gpu.bytes_per_us())
+    assert dense[2] == pytest.approx(2 * (512 + 64) / gpu.bytes_per_us())
+
+
 def test_the_mended_formula_computes_the_head_in_the_dtype_of_activations() -> None:
     """At fp8 the layers alone are faster: the head of each decode takes as long as at bf16. At fp32 its weights are twice as large."""
     batch = sums_of([StepBatch(decodes=(64,) * 8)], 0)

@@ -110,6 +110,8 @@ LAUNCHERS: Mapping[str, str] = {
     "nproc_per_node": "gpus_per_node",
     "num_gpus": "gpus_per_node",
 }
+PRINTING = ("echo", "printf", "cat", "ls", "cp", "mkdir")
+"""Programs that launch nothing, whose words may name one that does: `echo "not found: pretrain_gpt.py"`."""
 INTERPRETERS = ("python", "torchrun", "deepspeed", "accelerate")
 LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
@@ -117,7 +119,7 @@ LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accele
 def _of_command(words: Sequence[str], name: str) -> Iterator[Source]:
     if "--" in words:  # ray job submit … -- python train.py
         words = words[words.index("--") + 1 :]
-    if not words:
+    if not words or words[0] in PRINTING:
         return
     if words[0].startswith("--"):
         yield Source(values=_values(words), name=name, form="command")

@@ -99,7 +99,7 @@ def chance(probability: float) -> str:
     """A probability in whole percent, its ends called so."""
     if probability < 0.01:
         return "less than 1 %"
-    return "more than 99 %" if probability > 0.99 else whole_percent(probability)
+    return "more than 99 %" if probability > 0.99 else f"{count(100 * probability)} %"
 
 
 def interval_text(time: Interval) -> str:

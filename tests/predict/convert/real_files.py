@@ -686,6 +686,10 @@ if [ ! -f "$PRETRAIN_SCRIPT_PATH" ]; then
     echo "Error: not found"
     exit 1
 fi
+if [ ! -f "$PRETRAIN_SCRIPT_PATH" ]; then
+    echo "not found at $PRETRAIN_SCRIPT_PATH"
+    exit 1
+fi
 torchrun ${{DISTRIBUTED_ARGS[@]}} \\
     "$PRETRAIN_SCRIPT_PATH" \\
     ${{MODEL_ARGS[@]}} \\

@@ -72,7 +72,7 @@ class Trial:
     finished: Callable[[Path], int] = lambda folder: 0
     """The number of finished things in the folder; an error where one cannot be read."""
     works: bool = True
-    """Whether the command leaves something behind, from which the next one goes on."""
+    """Whether the command leaves something behind, from which the next one goes on: it is run once more to see that it does."""
 
 
 def python(*arguments: object) -> Sequence[str]:
@@ -112,6 +112,12 @@ def _records(folder: Path) -> int:
         os.environ.pop("STEPTIME_DATA") if before is None else os.environ.update(STEPTIME_DATA=before)
 
 
+def _few_published_runs(folder: Path) -> None:
+    """The first rows of those that ship, so that most of the time is not that of one part of the command."""
+    lines = (SHIPPED_DATA / "published" / "runs.csv").read_text().splitlines(keepends=True)
+    (folder / "runs.csv").write_text("".join(lines[:4]))
+
+
 def _estimates(folder: Path) -> int:
     place = folder / "kept.json"
     return len(json.loads(place.read_text())["estimates"]) if place.exists() else 0
@@ -122,7 +128,7 @@ TRIALS = (
     Trial(
         name="sample",
         arguments=lambda folder: python(
-            "sampling", "--profile", "mine", "--data", folder / "data", "--budget", 12, "--models", 2
+            "sampling", "--profile", "mine", "--data", folder / "data", "--budget", 4, "--models", 1
         ),
         prepare=_data,
         finished=_rows,
@@ -150,27 +156,27 @@ TRIALS = (
     ),
     Trial(
         name="validate",
-        arguments=lambda folder: python(
-            "predict", "validate", "published", "--truth", ROOT / "data" / "published" / "runs.csv"
-        ),
+        arguments=lambda folder: python("predict", "validate", "published", "--truth", folder / "runs.csv"),
+        prepare=_few_published_runs,
         works=False,
     ),
     Trial(
         name="gpu-session --dry-run",
         arguments=lambda folder: python(
-            "sampling.gpu_session", "--dry-run", "--minutes", 1, "--models", 4, "--out", folder / "session"
+            "sampling.gpu_session", "--dry-run", "--minutes", 1, "--models", 1, "--out", folder / "session"
         ),
         works=False,
     ),
 )
 SHARES = {
     "sample": 1,
-    "train-regressors": 2,
-    "search --save": 3,
-    "record": 2,
-    "validate": 1,
-    "gpu-session --dry-run": 1,
+    "train-regressors": 1,
+    "search --save": 6,
+    "record": 6,
+    "validate": 4,
+    "gpu-session --dry-run": 2,
 }
+"""Shares of the cases; a case takes 5 s of a processor, one of the first two 20."""
 
 
 def run(
@@ -309,6 +315,8 @@ def _after(trial: Trial, folder: Path, most: int) -> Iterator[str]:
         kept = trial.finished(folder)
     except Exception as error:
         yield f"what is left cannot be read: {error}"
+        return
+    if not trial.works:
         return
     again = run(trial, folder)
     yield from (f"once more: {fault}" for fault in again.faults)

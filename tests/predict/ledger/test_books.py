@@ -150,6 +150,10 @@ def test_a_constant_is_listed_where_the_step_depends_on_it(settings: tuple[str, 
     assert name not in _ledger(DENSE, *settings).calibration.constants
 
 
+def test_a_constant_of_16_bit_products_is_used_where_only_some_have_16_bits() -> None:
+    assert "SUSTAINED_HOPPER" in _ledger(DENSE, "precision=fp8").calibration.constants
+
+
 def test_the_factor_of_eager_kernels_is_listed_for_those_of_a_gpu_alone() -> None:
     eager = "execution.elementwise=eager"
     assert "EAGER" in _ledger(DENSE, eager).calibration.constants

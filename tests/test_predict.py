@@ -181,7 +181,7 @@ def test_best_is_the_fastest_schedule_that_fits_the_device() -> None:
 
 def test_where_no_schedule_fits_the_smallest_peak_is_named() -> None:
     with pytest.raises(
-        InfeasibleError, match=r"the smallest peak is [\d.]+ GiB per device \(.+\), which has 79\.6 GiB"
+        InfeasibleError, match=r"the smallest peak is [\d.]+ GiB per device \(.+\), which has 79\.58 GiB"
     ) as found:
         predict.estimate(made("llama3-70b", plan__pp=4, plan__schedule="best"))
     assert found.value.exit_code == 4

@@ -165,12 +165,12 @@ def call_text(call: Call) -> str:
 
 
 def run_text(run: TrainingRun) -> str:
-    """`llama3-8b, tp 2 · pp 4 · dp 8, 1f1b, 16 × 1 sequences of 8192 on each of 8 replicas (128 per step), bf16, as megatron-core runs
+    """`llama3-8b, tp 2 · pp 4 · dp 8, 1f1b, 16 × 1 sequences of 8,192 on each of 8 replicas (128 per step), bf16, as megatron-core runs
     it`."""
     what = "sequences" if run.real is None else f"rows ({run.batch.padding} of {run.batch.lengths})"
-    batch = f"{run.microbatches} × {run.batch.micro} {what} of {run.batch.seq_len}"
+    batch = f"{run.microbatches:,} × {run.batch.micro:,} {what} of {run.batch.seq_len:,}"
     if run.plan.dp > 1:
-        batch += f" on each of {run.plan.dp} replicas ({run.batch.global_} per step)"
+        batch += f" on each of {run.plan.dp:,} replicas ({run.batch.global_:,} per step)"
     if tower := run.tower:
         images, patches = run.vision.images, tower.batch.seq_len
         batch += f", each with {counted(images, 'image')} of {patches} patches"

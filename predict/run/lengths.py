@@ -15,7 +15,7 @@ from statistics import NormalDist
 from sampling.errors import ConfigError, UserError
 from sampling.files.faults import shown
 from sampling.files.schema import LARGEST
-from sampling.number_text import plain
+from sampling.number_text import significant
 
 PACKED, SORTED, PADDED = "packed", "sorted", "max"
 FORMS = "constant:N, uniform:LOW..HIGH, lognormal:MEDIAN,SIGMA, lognormal:mean=N,p90=N or file:PATH"
@@ -132,7 +132,7 @@ def _median_and_sigma(values: str) -> tuple[float, float]:
     if second <= first or within < 0:
         most = math.exp(Z90**2 / 2)
         raise ConfigError(
-            f"lognormal:{values} is not a distribution: a p90 lies above its mean, {plain(most)} times at most; give others, or lognormal:MEDIAN,SIGMA"
+            f"lognormal:{values} is not a distribution: a p90 lies above its mean, {significant(most)} times at most; give others, or lognormal:MEDIAN,SIGMA"
         )
     sigma = Z90 - math.sqrt(within)
     return first * math.exp(-(sigma**2) / 2), sigma

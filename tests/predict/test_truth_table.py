@@ -55,7 +55,7 @@ def test_a_row_of_another_length_is_refused_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"layers": "1e8"}, "layers: 100000000 is out of range; give a whole number from 1 to 100000"),
+        ({"layers": "1e8"}, "layers: 100000000 is out of range; give a whole number from 1 to 100,000"),
         ({"mtp_layers": "1000"}, "mtp_layers: 1000 is out of range; give a whole number from 0 to 64"),
         ({"gpus_per_node": "1e6"}, "gpus_per_node: 1000000 is out of range"),
         ({"tp": "0"}, "tp: 0 is out of range; give a whole number from 1"),

@@ -166,7 +166,7 @@ PEAKS = hardware_facts("h200").peak_tflops
 BAD: list[tuple[dict[Any, Any], str]] = [
     (
         {"memory_gib": None, "sources": {**SOURCES}},
-        "memory_gib: missing; add memory_gib: a number from 0.001 to 1000000: GiB",
+        "memory_gib: missing; add memory_gib: a number from 0.001 to 1,000,000: GiB",
     ),
     ({"peak_tflops": {**PEAKS, "bf61": 1}}, "peak_tflops.bf61: unknown key; did you mean 'bf16'?"),
     ({"peak_tflops": {}}, "peak_tflops: {} is too short; give a mapping of any of fp64, fp32"),

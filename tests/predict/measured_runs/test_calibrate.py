@@ -173,7 +173,7 @@ def test_a_run_that_contradicts_the_others_is_named() -> None:
     asked = measured([1.0, 1.0, 1.7])
     found = fit(asked)
     assert at_odds(found) == 2
-    with pytest.raises(UserError, match=r"run 2: measured \+\d\d % from what the other runs make of it"):
+    with pytest.raises(UserError, match=r"run 2: measured \+\d\d% from what the other runs make of it"):
         require_explained(asked, found)
     assert at_odds(fit(measured([1.05, 0.98, 1.1]))) is None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from sampling.files.places import CONFIGS
@@ -20,9 +22,15 @@ def shipped_models() -> list[str]:
 
 def shipped_model(name: str) -> Path | None:
     """The file of the model that goes by this name, whatever its case and hyphens."""
-    known, plain = {_plain(stem): stem for stem in shipped_models()}, _plain(name)
+    known, plain = _by_plain_name(FOLDER, FOLDER.stat().st_mtime_ns), _plain(name)
     stem = known.get(plain) or known.get(plain.replace("llama3.1", "llama3"))
     return FOLDER / f"{stem}.json" if stem else None
+
+
+@lru_cache(maxsize=2)
+def _by_plain_name(folder: Path, changed_ns: int) -> Mapping[str, str]:
+    """The shipped models of the folder, listed again when a file comes or goes: every config that is read names one."""
+    return {_plain(path.stem): path.stem for path in sorted(folder.glob("*.json"))}
 
 
 def read_as(name: str) -> str:

@@ -363,10 +363,12 @@ class ModelSpec:
 
     def with_wide_ends(self, first: int, last: int) -> ModelSpec:
         """The model whose first and last layers are wide."""
-        kinds = [
+        if not (first or last):
+            return self
+        kinds = (
             replace(kind, wide=place < first or place >= self.layers - last) for place, kind in enumerate(self.kinds())
-        ]
-        return replace(self, layer_kinds=tuple(kinds)) if first or last else self
+        )
+        return replace(self, layer_kinds=tuple(kinds))
 
     @property
     def learns_positions(self) -> bool:

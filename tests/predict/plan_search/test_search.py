@@ -34,7 +34,7 @@ SPACES = [
     *((model, 2, content) for model, content in itertools.product(("qwen3-30b-a3b", "deepseek-v2-lite"), MIXED)),
 ]
 TOP = 5
-MOST_PRICED = 40
+MOST_PRICED = 24
 """Legal plans of a space that are priced one by one; of larger spaces, some at random."""
 
 

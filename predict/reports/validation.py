@@ -337,6 +337,8 @@ def serving_validation_text(content: Mapping[str, Any]) -> RenderableType:
         "",
         _furthest_stages(judged),
     ]
+    if content["by_left_out_model"]:
+        parts += ["", _left_out_models(content["by_left_out_model"])]
     if content["capacities"]:
         parts += ["", _capacities(content["capacities"])]
     if content["closed_loop"]["by_group"]:
@@ -375,6 +377,19 @@ def _stages(content: Mapping[str, Any]) -> Table:
             bias = (share(content["bias"][figure], write=signed_percent) for figure in LATENCIES.values())
             found.add_row("", "bias", "", *bias)
     return found
+
+
+def _left_out_models(groups: Mapping[str, Any]) -> Table:
+    return table(
+        "TPOT at the measured load, by weights to which no stage of the model was fitted",
+        [{"name": name, **group} for name, group in groups.items()],
+        {"model": lambda row: row["name"]},
+        {
+            **counts({"stages": "rows"}),
+            "TPOT": lambda row: share(row["tpot"]),
+            "bias": lambda row: share(row["tpot_bias"], write=signed_percent),
+        },
+    )
 
 
 def _furthest_stages(judged: Sequence[Mapping[str, Any]]) -> Table:

@@ -206,9 +206,15 @@ class CoefficientFit:
         """Fitted to all loads."""
         return self._fitted(np.full(len(self.observed), True))
 
-    def without(self, experiment: str) -> Floats:
-        """Fitted to all loads but those of one experiment."""
-        return self._fitted(np.array([one.experiment != experiment for one in self.observed]))
+    def without(self, *experiments: str) -> Floats:
+        """Fitted to all loads but those of some experiments."""
+        return self._fitted(np.array([one.experiment not in experiments for one in self.observed]))
+
+    def errors(self, weights: Floats) -> Floats:
+        """The signed relative error of each load's time per token in a simulation, to first order: that of a step at the measured load,
+        grown by what a slower step lets requests pile up."""
+        found: Floats = _grown(self.growths, weights) * (self.rows @ weights / self.measured_us - 1)
+        return found
 
     def named(self, weights: Floats) -> dict[str, float]:
         return dict(zip(self.model.terms, map(float, weights), strict=True))
@@ -247,11 +253,16 @@ class CoefficientFit:
         importance = np.ones(len(rows))
         for _ in range(ROUNDS):
             weights = bounded_weights(rows, measured, importance, terms, ERROR)
-            # the error in a simulation over the error of a step at the measured load
-            grown = 1 / np.maximum(1 - growths @ weights, LEAST_DAMPING)
+            grown = _grown(growths, weights)
             misses = grown * np.abs(rows @ weights / measured - 1)
             importance = grown * np.sqrt(LEAST_MISS / np.maximum(misses, LEAST_MISS))
         return weights
+
+
+def _grown(growths: Floats, weights: Floats) -> Floats:
+    """The error in a simulation over the error of a step at the measured load."""
+    found: Floats = 1 / np.maximum(1 - growths @ weights, LEAST_DAMPING)
+    return found
 
 
 # A fit as coefficients: its weights with their intervals, the client's time, and the error on experiments that were left out of it.

@@ -80,6 +80,21 @@ class ServingComparison(MeasuredStages):
         )
         return ComparedStage(stage=case.stage, predicted=middle, low=low, high=high, fitted_without=left_out)
 
+    def errors_without_their_models(self) -> Mapping[tuple[str, int], Sequence[float]]:
+        """Model and tp → the signed errors of TPOT, as `CoefficientFit.errors` has them, of the stages that the coefficients rest on, by
+        weights to which no stage of the model was fitted: how far they carry to a model that nobody measured. None for a single model."""
+        servers = {case.stage.experiment: (case.stage.model, case.stage.tp) for case in self.cases}
+        experiments = [one.experiment for one in self.fit.observed]
+        models = sorted({servers[each][0] for each in experiments})
+        found: dict[tuple[str, int], list[float]] = {}
+        for model in models if len(models) > 1 else ():
+            own = [each for each in experiments if servers[each][0] == model]
+            errors = self.fit.errors(self.fit.without(*own))
+            for experiment, error in zip(experiments, errors, strict=True):
+                if servers[experiment][0] == model:
+                    found.setdefault(servers[experiment], []).append(float(error))
+        return found
+
 
 # Coefficients fitted to the stages of one GPU alone, judged on those of the others.
 

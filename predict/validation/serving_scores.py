@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 from predict.interval import Interval
@@ -160,6 +161,14 @@ def transfer_json(transfer: Transfer) -> dict[str, Any]:
     }
 
 
+def left_out_json(errors: Mapping[tuple[str, int], Sequence[float]]) -> dict[str, Any]:
+    """The part `by_left_out_model`: mean size and mean of the errors of TPOT of a model's stages over so many GPUs."""
+    return {
+        f"{model} tp {tp}": {"rows": len(own), "tpot": fmean(map(abs, own)), "tpot_bias": fmean(own)}
+        for (model, tp), own in errors.items()
+    }
+
+
 def mean_errors(stages: Sequence[ComparedStage]) -> dict[str, float | None]:
     """The mean size of the errors of each figure; None where no stage has it."""
     return {figure: _scores(stages, figure).mean for figure in FIGURES}
@@ -202,6 +211,7 @@ def validate_serving(truth: Path, model: str, coefficients: Path | None) -> dict
     content = serving_json(rows, comparison.refused, list(capacities(truth, comparison)), model=used.model)
     return {
         **content,
+        "by_left_out_model": left_out_json(comparison.errors_without_their_models()),
         "transfer": transfer_json(transferred(stages, comparison.model)),
         "replay": {"stages": len(replays), **mean_errors(replays)},
         "closed_loop": loops,

@@ -132,6 +132,17 @@ def test_each_experiment_is_judged_by_the_others(stages: list[Stage], fitted: Co
     assert tuple(without["a100"]) != tuple(without["dense"])
 
 
+def test_each_model_is_judged_by_the_others(stages: list[Stage], fitted: Coefficients) -> None:
+    slow = [
+        replace(one, tpot_mean_ms=2 * (one.tpot_mean_ms or 0.0)) if one.model == "Mixtral" else one for one in stages
+    ]
+    found = ServingComparison(slow, fitted).errors_without_their_models()
+    assert {model for model, _ in found} == {"Llama", "Mixtral"}
+    # steps at twice the time have more requests in them, which makes up for some of it
+    assert all(-0.5 <= error < -0.1 for error in found["Mixtral", 2])
+    assert not ServingComparison([one for one in stages if one.model == "Llama"], fitted).errors_without_their_models()
+
+
 def test_another_gpu_is_judged_by_the_coefficients_of_the_first(stages: list[Stage]) -> None:
     slow = replace(stages[-1], e2e_mean_ms=2 * (stages[-1].e2e_mean_ms or 0.0))
     found = transferred([*stages[:-1], slow], FORMULA)
@@ -170,6 +181,8 @@ def test_the_contract_of_the_command(
     inside, above = content["capacities"]
     assert inside["error"] == 0
     assert above["error"] == pytest.approx(above["predicted"] / 10 - 1)
+    assert content["by_left_out_model"] == {}
+    content["by_left_out_model"] = {"Mixtral tp 2": {"rows": 1, "tpot": 0.1, "tpot_bias": -0.1}}
     content["closed_loop"]["refused"] = [{"group": name, "rows": 2, "why": "no config"} for name in ("this", "that")]
     errors = {"rows": 1, "tpot": 0.1, "tpot_bias": 0.1, "coverage": 1.0, "ttft": None}
     groups = {"sound": errors | {"left_out": ""}, "cached": errors | {"left_out": "some were found in a cache"}}
@@ -177,6 +190,7 @@ def test_the_contract_of_the_command(
     show(serving_validation_text(content))
     printed = capsys.readouterr().out
     assert re.search(r"15 or more, less than 400 +within", printed)
+    assert re.search(r"Mixtral tp 2 +1 +10.0% +−10.0%", printed)
     assert "cached (not judged) " in printed and "sound (not judged)" not in printed
     assert printed.count("no config") == 1 and re.search(r" 4  this +no config", printed)
     assert "is for the model formula" in command.refused(

@@ -173,6 +173,15 @@ def test_multi_token_prediction_is_counted_on_request_and_by_megatron() -> None:
     assert conventions.megatron(config, [4096]) / 4096 == pytest.approx(2.60e11, rel=2e-3)
 
 
+def test_megatron_counts_experts_between_two_products_into_and_out_of_their_own_width() -> None:
+    config = _shipped("nemotron3-super-120b-a12b")
+    mixtures = config["hybrid_override_pattern"].count("E") + config.get("num_nextn_predict_layers", 0)
+    one_more = config | {"num_experts_per_tok": config["num_experts_per_tok"] + 1}
+    expert = 2 * config["moe_intermediate_size"] * config["moe_latent_size"]
+    more = conventions.megatron(one_more, [64]) - conventions.megatron(config, [64])
+    assert more == pytest.approx(6 * 64 * mixtures * expert)
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIGS / "models").glob("*.json")))
 def test_every_shipped_model_is_counted_or_refused_by_name(name: str) -> None:
     config = _shipped(name)

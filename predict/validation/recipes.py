@@ -35,6 +35,7 @@ from predict.validation.published_runs import candidates
 from predict.validation.published_software import COMPLETE, completeness, is_tuned, stack_of
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.disk import naming_the_disk, write_atomically
+from sampling.number_text import duration
 from sampling.progress import Progress
 
 CONFIGURATION = (
@@ -176,7 +177,7 @@ class NoSlower:
         """InfeasibleError for a slower plan."""
         prediction = estimate(run)
         if prediction.median_us > self.slowest_us * (1 + SAME):
-            raise InfeasibleError(f"takes longer than {self.slowest_us:,.0f} µs")
+            raise InfeasibleError(f"takes longer than {duration(self.slowest_us)}")
         if prediction.memory.point_bytes <= prediction.memory.capacity_bytes:
             self.slowest_us = min(self.slowest_us, prediction.median_us)
         return prediction

@@ -86,7 +86,7 @@ def test_a_tighter_objective_holds_at_a_lower_rate_and_binds(server: LoadedServe
 
 
 def test_an_objective_that_no_rate_keeps_is_infeasible(server: LoadedServer, capacity: Interval) -> None:
-    with pytest.raises(InfeasibleError, match=r"no rate keeps it: .* tpot_mean is .* ms, above 1 ms"):
+    with pytest.raises(InfeasibleError, match=r"no rate keeps it: .* tpot_mean is .* ms, above 1.00 ms"):
         rate_of_objectives(server, parse_objectives(["tpot_mean=1ms"]), capacity)
 
 

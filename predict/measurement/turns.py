@@ -14,7 +14,7 @@ from predict.serialise import rebuild
 from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place
 from sampling.files.places import own_data
 from sampling.hardware.this_device import cpu_name
-from sampling.number_text import seconds
+from sampling.number_text import count
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -92,5 +92,5 @@ def in_turns(
         if kept:
             kept.add(place, result)
         left_s = (time.monotonic() - start) / fresh * (total - place - 1)
-        report(f"measured {place + 1} of {total}: {words(result)}, {seconds(left_s)} left")
+        report(f"measured {place + 1} of {total}: {words(result)}, {count(left_s)} s left")
     return [[] if index in failed else results for index, results in enumerate(measured)]

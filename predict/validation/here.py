@@ -21,7 +21,7 @@ from predict.step.prediction import Prediction
 from predict.validation.compared import Compared, mean_or_none, scores
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.places import CONFIGS
-from sampling.number_text import durations, seconds
+from sampling.number_text import count
 from sampling.units import SECOND_US
 
 
@@ -193,9 +193,7 @@ def _wait(predicted: Sequence[Prediction], *, rounds: int) -> str:
     """The time that all measurements take, in words, from the intervals of their steps: a slow machine slows all alike."""
     low_s = rounds * sum(_measuring_s(each, each.step_time.low_us) for each in predicted)
     high_s = rounds * sum(_measuring_s(each, each.step_time.high_us) for each in predicted)
-    return (
-        durations(low_s * SECOND_US, high_s * SECOND_US) if round(low_s) < round(high_s) else f"about {seconds(high_s)}"
-    )
+    return f"{count(low_s)} to {count(high_s)} s" if round(low_s) < round(high_s) else f"about {count(high_s)} s"
 
 
 def _measuring_s(prediction: Prediction, step_us: float) -> float:

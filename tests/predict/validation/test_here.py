@@ -127,7 +127,7 @@ def test_the_verdict_on_a_single_run_parts_its_error() -> None:
     text = " ".join(shown(paced).split())
     assert "measured 300 µs, outside the 90 % interval" in text
     assert "the pace makes −50.0%, other work 0.0% and the models −33.3%" in text
-    assert "this machine now runs at 0.50 of the pace of its rows (compute 0.50)" in text
+    assert "this machine now runs at 0.500 of the pace of its rows (compute 0.500)" in text
 
 
 # The runs of a GPU, predicted, then measured by a stub: every run has a row or a reason, what was measured is kept.

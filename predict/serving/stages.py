@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from predict.layers.attention import Attention
 from predict.layers.dense import Dense
 from predict.layers.mixture import Mixture
+from predict.model.shipped import shipped_model
 from predict.model.spec import LayerKind, ModelSpec
 from predict.serving.server import USUAL, Server, ServerPlacement, cluster_of, engine_settings
 from predict.serving.traffic import Load
@@ -21,10 +22,31 @@ from sampling.hardware.cluster import hardware_named
 FILE = "serving_experiments.csv"
 ABOVE_NOMINAL = 1.045
 """Tokens of a prompt over the nominal ones of the load generator, where the tokenizer's count is not published."""
-PUBLISHED_TOP_P = ("Llama-2", "Llama-3", "Llama-4", "Qwen")
-"""Models, by the beginnings of their names, whose generation_config.json has a top p or a top k, which vLLM takes where a request has none:
-0.9 of Meta's (but for Code Llama), 0.8 and 0.95 with a top k of 20 of Qwen's. Those of Mistral, Mixtral, Code Llama and Yi have none, so that
-tokens are drawn at temperature 1."""
+META = "meta-llama's generation_config.json: temperature 0.6, top p 0.9"
+QWEN = "Qwen's generation_config.json: top p 0.8 (0.95 of those that reason), top k 20"
+GEMMA = "google's generation_config.json: top p 0.95, top k 64"
+PUBLISHED_TOP_P: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *("llama2-7b", "llama2-13b", "llama2-70b", "llama3-8b", "llama3-70b"),
+            *("llama3.1-8b", "llama3.1-70b", "llama3.1-405b", "llama3.2-1b", "llama3.2-3b", "llama3.3-70b"),
+            *("llama4-scout-17b-16e", "llama4-maverick-17b-128e"),
+        ),
+        META,
+    ),
+    **dict.fromkeys(
+        (
+            *("qwen1.5-moe-a2.7b", "qwen2-57b-a14b", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen2.5-7b"),
+            *("qwen2.5-14b", "qwen2.5-32b", "qwen2.5-72b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b"),
+            *("qwen3-14b", "qwen3-32b", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder-480b-a35b"),
+            *("qwen3-next-80b-a3b", "qwq-32b"),
+        ),
+        QWEN,
+    ),
+    **dict.fromkeys(("gemma3-270m", "gemma3-1b", "gemma3-4b", "gemma3-12b", "gemma3-27b"), GEMMA),
+}
+"""Shipped model → where its repository states a top p or a top k, which vLLM takes where a request has none. Those of Mistral, Mixtral,
+Code Llama and Yi state none, so that tokens are drawn at temperature 1."""
 ANALYTIC = "analytic"
 """A profile without samples."""
 OptionalCount = Annotated[int | None, Key(minimum=0)]
@@ -61,7 +83,8 @@ class Stage:
     chunked_prefill: Annotated[str, one_of("on", "off")] = "on"
     sampling: Annotated[Literal["", "greedy", "random", "sorted"], Key()] = ""
     """As `EngineSettings.sampling`. Blank: what vLLM 0.15 does with requests that say nothing of it, as those of these load generators
-    (inference-perf's apis/completion.py), by `PUBLISHED_TOP_P`."""
+    (inference-perf's apis/completion.py): sorted for a shipped model, by whichever of its names, whose publisher states a top p or a top k;
+    the engine's setting for any other."""
     gpu_mem_util: Annotated[float, Key(minimum=0.01, maximum=1)] = 0.9
     kv_blocks: int | None = None
     n_prefixes: OptionalCount = None
@@ -121,15 +144,16 @@ class Stage:
     def server(self) -> Server:
         """The server of the stage. ConfigError for a GPU that no file describes."""
         cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.tp * self.dp, ANALYTIC)
+        usual = engine_settings(USUAL, cluster.gpu)
         engine = replace(
-            engine_settings(USUAL, cluster.gpu),
+            usual,
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             block_size=self.block_size,
             prefix_caching=self.prefix_caching == "on",
             chunked_prefill=self.chunked_prefill == "on",
             memory_utilization=self.gpu_mem_util,
-            sampling=self.sampling or ("sorted" if self.model.startswith(PUBLISHED_TOP_P) else "random"),
+            sampling=self.sampling or ("sorted" if self._has_published_top_p else usual.sampling),
         )
         placement = ServerPlacement(
             tp=self.tp,
@@ -139,6 +163,11 @@ class Stage:
             kv_precision="bf16" if self.dtype == "fp8" else self.dtype,
         )
         return Server(model=self._spec(), cluster=cluster, placement=placement, engine_name=USUAL, engine=engine)
+
+    @property
+    def _has_published_top_p(self) -> bool:
+        path = shipped_model(self.model)
+        return path is not None and path.stem in PUBLISHED_TOP_P
 
     def _spec(self) -> ModelSpec:
         experts = None

@@ -9,7 +9,6 @@ from typing import ClassVar
 from sampling.arithmetic.operator import (
     BY_ANALOGY,
     FORWARD_BACKWARD,
-    MEASURED,
     ONE_STACK,
     BandwidthShare,
     Operator,
@@ -115,7 +114,7 @@ class TokenDraw(_OverLogits):
 
     NAME: ClassVar[str] = "token_draw"
     LOGIT_BYTES: ClassVar[int] = 42
-    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(width=BY_ANALOGY, kernels=7)
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(width=BY_ANALOGY, kernels=6)
 
 
 @register
@@ -132,6 +131,6 @@ class RankedLogits(_OverLogits):
 
     NAME: ClassVar[str] = "ranked_logits"
     LOGIT_BYTES: ClassVar[int] = 202
-    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.6, width=MEASURED, kernels=30)
+    BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.6, width=BY_ANALOGY, kernels=30)
     """Published times of that function, of which none says its GPU (vLLM's pull requests 33538, 40376, 51507): 0.094 ms for one row of 32,768
     logits, 0.37 for 64 rows, 0.63 for 128, 1.69 for 512, and 1.13 for 64 rows of 131,072; on an H100 these come out 0.4 to 1.2 times as long."""

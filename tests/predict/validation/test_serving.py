@@ -75,6 +75,12 @@ def measured(experiment: str, rate: float, **changes: Any) -> Stage:
     [
         ("Llama-2-70B", "", "sorted"),
         ("Qwen3-14B", "", "sorted"),
+        ("llama3-8b", "", "sorted"),
+        ("Meta-Llama-3.1-8B", "", "sorted"),
+        ("qwen3-8b", "", "sorted"),
+        ("google/gemma-3-27b-it", "", "sorted"),
+        ("DeepSeek-R1", "", "random"),
+        ("DeepSeek-R1", "sorted", "sorted"),
         ("CodeLlama-34B", "", "random"),
         ("Mixtral-8x7B", "", "random"),
         ("Llama-2-70B", "greedy", "greedy"),
@@ -83,7 +89,8 @@ def measured(experiment: str, rate: float, **changes: Any) -> Stage:
 def test_requests_that_say_nothing_take_what_the_publisher_of_the_model_says(
     model: str, stated: Any, sampling: str
 ) -> None:
-    """generation_config.json of Llama 2 and Qwen3 has a top p, that of Code Llama and Mixtral none."""
+    """generation_config.json of Llama 2 and Qwen3 has a top p, that of Code Llama and Mixtral none; vLLM's setting holds for models that
+    do not ship."""
     stage = Stage(experiment="one", rate_rps=1.0, **(DENSE | {"model": model, "sampling": stated}))
     assert stage.server().engine.sampling == sampling
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from sampling.command_line import exit_code_of
 from sampling.errors import ConfigError, UserError
 from sampling.files.disk import naming_the_disk
-from sampling.number_text import plain
+from sampling.number_text import as_given
 from sampling.ranks.launch import environment
 from sampling.session.archive import CALLS, archive_lock, parts, read_facts
 from sampling.session.gpu_run import LAST_CALL_S, LEAVING_S, TOO_SLOW, call_limit_s, read_steps, run_step, spend
@@ -108,7 +108,7 @@ def check_options(options: argparse.Namespace) -> None:
     """ConfigError for a number that is out of range."""
     if not 0 < options.minutes < math.inf:
         raise ConfigError(
-            f"--minutes: {plain(options.minutes)} is not a positive, finite number of minutes; give for example 10"
+            f"--minutes: {as_given(options.minutes)} is not a positive, finite number of minutes; give for example 10"
         )
     if options.models < 0:
         raise ConfigError(f"--models: {options.models} is not a number of models; give 0 or more")

@@ -133,7 +133,7 @@ STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k
 def quantity(value: float) -> str:
     """A count of four digits with a prefix: 8.030G."""
     for least, prefix in STEPS:
-        if abs(value) >= least:
+        if abs(value) >= least * (1 - 0.5e-4):
             return f"{significant(value / least, 4)}{prefix}"
     return significant(value, 4)
 
@@ -145,8 +145,13 @@ def seconds(time_s: float) -> str:
 
 def plain(value: float) -> str:
     """A number without a unit, as short as it is still exact to four digits."""
-    text = f"{value:,.0f}" if abs(value) >= 1e3 else f"{value + 0.0:.4g}"
+    text = f"{value:,.0f}" if abs(value) >= 999.95 else f"{value + 0.0:.4g}"
     return with_minus(f"{Decimal(text):f}" if "e" in text else text)
+
+
+def as_given(value: float) -> str:
+    """A number of the user's in full, for refusals: what is wrong with it may be its last digit, and they look for what they wrote."""
+    return repr(value).removesuffix(".0")
 
 
 def bar(share: float) -> str:

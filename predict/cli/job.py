@@ -32,7 +32,7 @@ from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError, naming
 from sampling.files.faults import counted
 from sampling.files.schema import field_docs
-from sampling.number_text import plain
+from sampling.number_text import as_given
 
 EXAMPLES = """\
 examples:
@@ -145,7 +145,7 @@ def _require_offers(options: argparse.Namespace) -> None:
         return
     refuse(given(options, "price", "phases"), "cannot be combined with --offers; omit it")
     if options.deadline is not None and not 0 < options.deadline < math.inf:
-        raise UserError(f"--deadline: {plain(options.deadline)} is not a number of days; give one above 0")
+        raise UserError(f"--deadline: {as_given(options.deadline)} is not a number of days; give one above 0")
 
 
 def _answer_offers(options: argparse.Namespace, settings: JobSettings) -> None:

@@ -42,7 +42,7 @@ from predict.reports.text import show, with_provenance
 from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError, naming
 from sampling.extras import require_library
-from sampling.number_text import plain
+from sampling.number_text import as_given
 
 DESCRIPTION = """\
 Predict the memory of each pipeline rank: state, live activations by the run's own schedule, the action in progress, buffers.
@@ -151,7 +151,7 @@ def _check(options: argparse.Namespace) -> None:
         with checks.one():
             margin = options.safety_margin
             if margin is not None and not (math.isfinite(margin) and 0 <= margin <= 1):
-                raise UserError(f"--safety-margin: {plain(margin)} is not a share; give a number from 0 to 1")
+                raise UserError(f"--safety-margin: {as_given(margin)} is not a share; give a number from 0 to 1")
         checks.run(require_positive, options, "benchmark_gpus")
         checks.run(require_writable, "--save-benchmark", options.save_benchmark)
         if options.timeline is not None:

@@ -29,7 +29,7 @@ from predict.serving.loaded_server import LoadOutcome
 from predict.serving.questions import questions_of
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
-from sampling.number_text import plain
+from sampling.number_text import as_given
 from sampling.progress import progress_display
 
 EXAMPLES = """\
@@ -135,7 +135,9 @@ def rates_of(text: str) -> tuple[float, ...]:
     except ValueError:
         raise UserError(f"--sweep: {text!r} has a value that is not a number; {example}") from None
     if wrong := [rate for rate in found if not 0 < rate < math.inf]:
-        raise UserError(f"--sweep: {text!r} has a rate of {plain(wrong[0])}; rates are above 0 and finite; {example}")
+        raise UserError(
+            f"--sweep: {text!r} has a rate of {as_given(wrong[0])}; rates are above 0 and finite; {example}"
+        )
     if not found:
         raise UserError(f"--sweep: {text!r} gives no rate; {example}")
     if len(found) > MOST_RATES:

@@ -9,7 +9,7 @@ from predict.cli.options import add_config, add_json, log, print_answer
 from predict.measured_runs.replay.replay import what_if
 from predict.reports.explanation import replay_json, replay_text
 from sampling.errors import Checks, UserError
-from sampling.number_text import plain
+from sampling.number_text import as_given
 
 EXAMPLES = """\
 examples:
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
                 kernels |= [_factor(each)]
         with checks.one():
             if not options.link_speed > 0:
-                raise UserError(f"--link-speed: {plain(options.link_speed)} is not above 0; give for example 2")
+                raise UserError(f"--link-speed: {as_given(options.link_speed)} is not above 0; give for example 2")
     found = what_if(
         options.config,
         options.overrides,

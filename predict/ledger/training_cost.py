@@ -13,7 +13,7 @@ from predict.step.power import POWER_WIDTH
 from predict.step.prediction import Prediction
 from sampling.errors import Checks, UserError
 from sampling.files.faults import shown
-from sampling.number_text import plain
+from sampling.number_text import as_given
 from sampling.units import HOUR_US
 
 HOURS_PER_DAY = 24
@@ -147,5 +147,5 @@ def parse_price(text: str) -> Price:
 def require_share(goodput: float) -> float:
     """The goodput itself; UserError unless it is a share above 0."""
     if not 0 < goodput <= 1:
-        raise UserError(f"--goodput: {plain(goodput)} is not a share of the time; give a number above 0, 1 at most")
+        raise UserError(f"--goodput: {as_given(goodput)} is not a share of the time; give a number above 0, 1 at most")
     return goodput

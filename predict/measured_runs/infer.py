@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -179,9 +180,10 @@ def _derive(known: dict[str, Any]) -> Iterator[str]:
         known["batch.micro"] = batch // (steps * dp)
     elif steps and batch and micro and not dp and batch % (steps * micro) == 0:
         known["plan.dp"] = batch // (steps * micro)
-    elif steps and batch and not micro and not dp:
+    elif steps and batch and not micro and not dp and batch % steps == 0:
         at_once = batch // steps
-        most = nodes * of_node if nodes and of_node else at_once
+        of_replica = prod(each for each in inside if each)
+        most = max(1, nodes * of_node // of_replica) if nodes and of_node else at_once
         micro = next(each for each in range(1, at_once + 1) if at_once % each == 0 and at_once // each <= most)
         known |= {"batch.micro": micro, "plan.dp": at_once // micro}
         yield (

@@ -12,7 +12,7 @@ from predict.run.model_flops import FROZEN_SHARE, model_flops_per_token
 from predict.run.training_run import TrainingRun
 from sampling.errors import Checks, UserError
 from sampling.files.faults import did_you_mean, shown
-from sampling.number_text import plain
+from sampling.number_text import as_given
 
 Backend = Literal["processes", "dask", "ray"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -98,13 +98,13 @@ class SearchOptions:
     def _check_memory(self) -> None:
         if not 0 < self.max_memory <= 1:
             raise UserError(
-                f"--max-memory: {plain(self.max_memory)} is not a share of the device's memory; give a number above 0, 1 at most"
+                f"--max-memory: {as_given(self.max_memory)} is not a share of the device's memory; give a number above 0, 1 at most"
             )
 
     def _check_overlap(self) -> None:
         if self.min_interval_overlap is not None and not 0 <= self.min_interval_overlap <= 1:
             raise UserError(
-                f"--min-interval-overlap: {plain(self.min_interval_overlap)} is not a share; give a number from 0 (all ties) to 1"
+                f"--min-interval-overlap: {as_given(self.min_interval_overlap)} is not a share; give a number from 0 (all ties) to 1"
             )
 
     def _check_address(self) -> None:

@@ -50,7 +50,7 @@ from predict.run.training_run import TrainingRun, settings_of
 from predict.step.scheduling import Estimate
 from sampling.files.schema import Key, keys_of
 from sampling.hardware.cluster import Cluster
-from sampling.number_text import gib, size
+from sampling.number_text import size
 from sampling.units import GB, SECOND_US
 
 PLACEMENT, STALENESS = f"{NAME}.placement", f"{NAME}.staleness"
@@ -136,7 +136,7 @@ class RlKind(EnumeratedKind[RlRun, RlStep]):
         if memory.fits:
             return ""
         worst = memory.worst
-        return f"memory: {worst.phase} needs {size(worst.peak)} per GPU, which has {gib(memory.capacity)}"
+        return f"memory: {worst.phase} needs {size(worst.peak)} per GPU, which has {size(memory.capacity)}"
 
     def not_read(self, predicted: RlStep) -> Values:
         return predicted.rl.not_read

@@ -41,7 +41,7 @@ from predict.step.scheduling import Estimate
 from regressors.features.arrays import Floats
 from sampling.errors import UserError
 from sampling.files.faults import as_written
-from sampling.number_text import gib, size
+from sampling.number_text import size
 
 # Survey of a question: its legal plans, and those of them that memory does not rule out, before any is priced.
 
@@ -112,7 +112,7 @@ def _without_slower(space: Space, opening: Openings, near: NDArray[np.bool_]) ->
 def _misfits(space: Space, fits: NDArray[np.bool_], floors: Floats, capacity: float, count: int) -> LeftOut:
     """The plans that do not fit, with the first as an example."""
     row = int(np.flatnonzero(~fits)[0])
-    need = f"{size(floors[row])} at least of {gib(capacity)}: {in_words(space.settings(row))}"
+    need = f"{size(floors[row])} at least of {size(capacity)}: {in_words(space.settings(row))}"
     return LeftOut(count=count, example=need)
 
 
@@ -438,7 +438,7 @@ def _judge(found: Found, survey: int, outcome: Outcome) -> None:
     if outcome.refusal:
         found.leave_out(NOT_RUN, 1, f"{outcome.refusal}: {plan}")
     elif outcome.memory_bytes > own.capacity_bytes:
-        need = f"{size(outcome.memory_bytes)} of {gib(own.capacity_bytes)}"
+        need = f"{size(outcome.memory_bytes)} of {size(own.capacity_bytes)}"
         found.leave_out(NOT_ENOUGH_MEMORY, 1, f"{need}: {plan}")
     else:
         run = own.space.run(outcome.number)

@@ -12,7 +12,7 @@ from predict.plan_search.pricing import Outcome, outcomes
 from predict.plan_search.search import NOT_RUN, Found, Survey, in_words, survey
 from predict.step.scheduling import Estimate
 from sampling.errors import InfeasibleError, UserError
-from sampling.number_text import gib, plain, size
+from sampling.number_text import plain, size
 
 TRIES = 8
 """Plans with the smallest floors that are estimated under a change."""
@@ -57,7 +57,7 @@ def _nearest(found: Found) -> str:
     if not needs:
         return "the schedule cannot run those that need least memory"
     need, capacity, plan = min(needs)
-    sizes = f"{size(need)} by its full estimate, of the {gib(capacity)} allowed"
+    sizes = f"{size(need)} by its full estimate, of the {size(capacity)} allowed"
     return f"the smallest needs {sizes} ({plan})"
 
 

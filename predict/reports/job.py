@@ -11,7 +11,7 @@ from predict.ledger.job_settings import JobSettings
 from predict.ledger.whole_job import WholeJob
 from predict.plan_search.offers import OfferedJob
 from predict.reports.memory import headlines, misfit
-from predict.reports.money import money_text, power_text, span_text, tokens_text
+from predict.reports.money import figure, money_text, power_text, span_text, tokens_text
 from predict.reports.text import escape, fact, first_lines_of, head, run_text, stacked, table
 from predict.serialise import as_json, versioned
 from predict.step.prediction import Prediction
@@ -89,7 +89,7 @@ def _energy(prediction: Prediction, job: WholeJob) -> list[str]:
         "network": found.network_mwh,
         "cooling": found.cooling_mwh,
     }
-    each = ", ".join(f"{name} {significant(mwh)}" for name, mwh in parts.items())
+    each = ", ".join(f"{name} {figure(mwh)}" for name, mwh in parts.items())
     lines = [fact("energy", f"{span_text(found.total_mwh)} MWh: {each}; boards {power_text(prediction)}")]
     if found.co2_t:
         lines.append(fact("emissions", f"{span_text(found.co2_t)} t of CO2e"))

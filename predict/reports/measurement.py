@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+LOSS_DIGITS = 5
+"""Significant digits of a loss, which falls little within a few steps."""
+
+
 def measurement_text(measured: Measurement) -> str:
     lines = [
         f"{escape(measured.run)}: {duration(measured.median_us)} per step (median; p10 {duration(measured.p10_us)}, "
         f"p90 {duration(measured.p90_us)}), {count(measured.tokens_per_s)} tokens/s",
         _on_a_gpu(measured, measured.device) if measured.device else _on_a_cpu(measured),
-        f"  loss {significant(measured.losses[0])} → {significant(measured.losses[-1])}; torch {measured.versions['torch']}",
+        f"  loss {significant(measured.losses[0], LOSS_DIGITS)} → {significant(measured.losses[-1], LOSS_DIGITS)}; torch {measured.versions['torch']}",
     ]
     if measured.noise:
         lines.append(f"  {noise_note(measured.noise)}")

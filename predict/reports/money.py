@@ -26,7 +26,7 @@ MOST_DECIMALS = 9
 
 def span_text(span: Interval) -> str:
     """`1,240 (1,110 to 1,400)`; the figure alone where its bounds are the same."""
-    median, low, high = map(_number, (span.median, span.low, span.high))
+    median, low, high = map(figure, (span.median, span.low, span.high))
     return median if median == low == high else f"{median} ({low} to {high})"
 
 
@@ -37,11 +37,11 @@ def money_text(cost: Interval, currency: str) -> str:
 
 def amount_text(amount: float, currency: str) -> str:
     """A single amount with its currency."""
-    return _with_currency(_number(amount), currency)
+    return _with_currency(figure(amount), currency)
 
 
 def tokens_text(tokens: float) -> str:
-    """300B, 2T: as --tokens takes them."""
+    """300B, 2T."""
     suffix, size = next((suffix, size) for suffix, size in reversed(list(TIMES.items())) if tokens >= size)
     return f"{plain(tokens / size)}{suffix}"
 
@@ -56,7 +56,7 @@ def _with_currency(figures: str, currency: str) -> str:
     return f"{figures} {currency}" if currency.isalpha() else f"{currency}{figures}"
 
 
-def _number(value: float) -> str:
+def figure(value: float) -> str:
     """Three significant digits, in full: 1,240, 2.50, 0.000120."""
     if isinf(value):
         return "no bound"

@@ -123,7 +123,7 @@ def rl_misfit(memory: RlMemory) -> str:
         return ""
     worst = memory.worst
     return (
-        f"{worst.phase} needs {size(worst.peak)} per GPU, which has {gib(memory.capacity)}; "
+        f"{worst.phase} needs {size(worst.peak)} per GPU, which has {size(memory.capacity)}; "
         "offload state (rl.offload), give the engine less (rl.rollout.memory_share), or shard more"
     )
 

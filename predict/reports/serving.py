@@ -20,7 +20,7 @@ from predict.serving.questions import ObjectivesRate, TokenCost, binding_text, o
 from predict.serving.step_model import KERNELS
 from predict.serving.stepper import Stepper
 from sampling.files.faults import counted
-from sampling.number_text import duration, durations, gib, percent, plain, significant, size, whole_percent
+from sampling.number_text import duration, durations, percent, plain, significant, size, whole_percent
 from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def answer_text(answer: ServerAnswer) -> RenderableType:
         fact(
             "room",
             f"{room.blocks:,} blocks of {server.engine.block_size} tokens per GPU, room for {sequences:,} requests (the engine runs {most:,} at once); weights "
-            f"{size(room.weights)} of {gib(room.memory)}",
+            f"{size(room.weights)} of {size(room.memory)}",
         ),
         *_drafts(stepper, batch),
         *loads,

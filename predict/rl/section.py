@@ -17,7 +17,7 @@ from predict.serving.traffic import SEED
 from regressors.features.arrays import Ints
 from sampling.files.faults import Fault
 from sampling.files.schema import Key, one_of
-from sampling.number_text import plain
+from sampling.number_text import as_given
 
 COLOCATED: Final = "colocated"
 ONE_STEP_OFF: Final = "one_step_off"
@@ -199,7 +199,7 @@ class RlSection:
             )
         if self.staleness and self.placement != ASYNC:
             yield Fault(
-                path="staleness", problem=f"{plain(self.staleness)} needs placement: async; set that, or omit it"
+                path="staleness", problem=f"{as_given(self.staleness)} needs placement: async; set that, or omit it"
             )
         yield from self._contradictions_of_fetches()
         if self.critic and not self.has_critic:

@@ -13,7 +13,7 @@ from predict.serving.server import Server, served_mixers
 from regressors.features.arrays import Ints
 from sampling.errors import InfeasibleError
 from sampling.hardware.cluster import DTYPE_BYTES
-from sampling.number_text import gib, size
+from sampling.number_text import size
 from sampling.units import GIB
 
 
@@ -77,7 +77,7 @@ def cache_room(server: Server) -> CacheRoom:
     if blocks < 1:
         raise InfeasibleError(
             f"key-value cache: of {size(min(memory, whole))} that the engine may take of each {gpu.name}, weights need "
-            f"{gib(weights)} and activations, graphs and buffers {gib(reserved)}: no block of {engine.block_size} tokens fits; "
+            f"{size(weights)} and activations, graphs and buffers {size(reserved)}: no block of {engine.block_size} tokens fits; "
             f"spread the model over more GPUs (placement.tp), or take a smaller precision"
         )
     pool = BlockPool(

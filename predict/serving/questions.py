@@ -22,7 +22,7 @@ from predict.serving.loaded_server import LoadedServer, LoadOutcome, Tables
 from predict.serving.stepper import Stepper
 from sampling.errors import Checks, InfeasibleError, UserError
 from sampling.files.faults import did_you_mean, shown
-from sampling.number_text import duration, plain, significant
+from sampling.number_text import as_given, duration, significant
 
 # The cost of the tokens of a server, from the price of its GPUs and the requests that it answers.
 
@@ -407,7 +407,9 @@ def questions_of(
             paid = parse_price(price) if price else None
         with checks.one():
             if wrong := [rate for rate in rates if not (rate > 0 and isfinite(rate))]:
-                raise UserError(f"rates: {plain(wrong[0])} is not a rate; give requests per second above 0 and finite")
+                raise UserError(
+                    f"rates: {as_given(wrong[0])} is not a rate; give requests per second above 0 and finite"
+                )
     return Questions(
         objectives=objectives,
         price=paid,

@@ -23,7 +23,7 @@ from sampling.errors import ConfigError
 from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import Fault, config_error, shown
 from sampling.files.schema import MOST_TOLD, Key, build, keys_of
-from sampling.number_text import plain
+from sampling.number_text import as_given
 from sampling.units import SECOND_US
 
 # Requests as load generators write them to JSON: rows of arrival_s, prompt and output, with ttft_ms and e2e_ms where their times are stated.
@@ -252,9 +252,7 @@ class MeasuredRequest(FileRequest):
     def contradictions(self) -> Sequence[Fault]:
         if self.e2e_ms >= self.ttft_ms:
             return []
-        problem = (
-            f"{plain(self.e2e_ms)} is less than ttft_ms, {plain(self.ttft_ms)}; give the time up to the last token"
-        )
+        problem = f"{as_given(self.e2e_ms)} is less than ttft_ms, {as_given(self.ttft_ms)}; give the time up to the last token"
         return [Fault(path="e2e_ms", problem=problem)]
 
 

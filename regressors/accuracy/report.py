@@ -17,7 +17,7 @@ from regressors.accuracy.score import Score
 from regressors.dataset.splits import SPLITS
 from regressors.fitting.settings_search import Best
 from regressors.models.tuned_trees import in_words
-from sampling.number_text import percent, significant, whole_percent
+from sampling.number_text import percent, whole_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -237,7 +237,7 @@ OPERATORS: Mapping[str, Cell] = {
     "split": lambda row: row["split"],
     "rows": _number("rows", ",.0f"),
     "model": lambda row: row["candidate"],
-    "mean": lambda row: "few rows" if row["rows"] < FEW_ROWS else significant(row["mape"]),
+    "mean": lambda row: "few rows" if row["rows"] < FEW_ROWS else _number("mape")(row),
     "p90": _number("p90"),
     **_RAW,
     "kB": _number("model_bytes", ",.0f", 1e-3),

@@ -30,7 +30,7 @@ from sampling.hardware.hardware_file import (
     keys_in_words,
     read_hardware,
 )
-from sampling.number_text import plain
+from sampling.number_text import as_given, plain
 
 __all__ = [
     "BLOCK_SCALED_BYTES",
@@ -240,7 +240,7 @@ def _checked_limit(gpu: Gpu, limit_w: float) -> float:
         raise ConfigError(f"cluster.power_limit_w: the hardware file of {gpu.name} states no power_w; add it")
     if not LEAST_POWER_LIMIT * gpu.power_w <= limit_w <= gpu.power_w:
         raise ConfigError(
-            f"cluster.power_limit_w: {plain(limit_w)} W is no limit of {gpu.name}; give {plain(LEAST_POWER_LIMIT * gpu.power_w)} to {plain(gpu.power_w)}"
+            f"cluster.power_limit_w: {as_given(limit_w)} W is no limit of {gpu.name}; give {plain(LEAST_POWER_LIMIT * gpu.power_w)} to {plain(gpu.power_w)}"
         )
     return limit_w
 

@@ -13,7 +13,7 @@ from sampling.errors import ConfigError
 from sampling.files.places import OWN_DATA_IN_WORDS
 from sampling.hardware.cluster import ClusterFile, Machine, hardware_entry, hardware_facts, read_cluster_file
 from sampling.hardware.this_device import detect_hardware, identify, most_ranks, ranks_of_machine
-from sampling.number_text import plain
+from sampling.number_text import as_given
 from sampling.store.profiles import OWN, default_profile
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def session_parser(program: str, description: str, *, models: int) -> argparse.A
 def check_options(options: argparse.Namespace) -> None:
     """ConfigError for a number that is out of range."""
     if not 0 < options.budget < math.inf:
-        raise ConfigError(f"--budget: {plain(options.budget)} is not a positive, finite number of seconds")
+        raise ConfigError(f"--budget: {as_given(options.budget)} is not a positive, finite number of seconds")
     if options.models < 0:
         raise ConfigError(f"--models: {options.models} is not a number of models; give 0 or more")
     if options.visits is not None and (options.visits < 1 or not options.calls):

@@ -68,11 +68,12 @@ OF_EACH_KIND = (
     "runs-zbv",
     "runs-library-llama",
     "runs-mixture-compiled",
+    "runs-qwen2.5-vl-7b-8xh100",
     "rl-grpo",
     "serving-llama3-8b-h100",
     "searches-llama3-70b-64xh100",
 )
-"""Groups of shipped configs that are compared with each run of the tests: one or more of each kind of config, machine and framework.
+"""Groups of shipped configs that are compared with each run of the tests: one or more of each kind of config.
 The others have the same commands, and `make golden` compares them too."""
 
 

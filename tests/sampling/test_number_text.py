@@ -8,6 +8,7 @@ import pytest
 
 from sampling.files.places import SHIPPED
 from sampling.number_text import (
+    as_given,
     count,
     duration,
     durations,
@@ -75,13 +76,23 @@ def test_what_rounds_to_nothing_has_no_sign_and_what_is_below_it_a_minus() -> No
 
 
 def test_a_plain_number_has_no_exponent() -> None:
-    texts = {1.5e9: "1,500,000,000", 1e-5: "0.00001", -0.25: "−0.25", 27.311: "27.31", -0.0: "0", 1.0: "1"}
+    texts = {
+        1.5e9: "1,500,000,000",
+        1e-5: "0.00001",
+        -0.25: "−0.25",
+        27.311: "27.31",
+        999.96: "1,000",
+        -0.0: "0",
+        1.0: "1",
+    }
     assert {value: plain(value) for value in texts} == texts
 
 
 def test_counts_shares_and_sizes_have_commas_and_one_form_each() -> None:
     assert (count(8192.4), count(-3.0), whole_percent(0.876), whole_percent(-0.001)) == ("8,192", "−3", "88%", "0%")
     assert (multiple(1.9), multiple(12.34), quantity(8.03e9), seconds(1.5)) == ("1.90 ×", "12.3 ×", "8.030G", "1.50 s")
+    assert [quantity(each) for each in (999.97, 999_960.0, 999.96e9)] == ["1.000k", "1.000M", "1.000T"]
+    assert [as_given(each) for each in (5.0, 1.00001, -1.0)] == ["5", "1.00001", "-1"]
     assert [size(each) for each in (3 * 2**20, 2048, 20)] == ["3.0 MiB", "2.0 KiB", "20 B"]
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from cProfile import Profile
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -390,10 +390,22 @@ def survives(mutant: Mutant, tests: Mapping[str, float]) -> bool:
     """Whether no test, given with its time, fails with the mutant in its place, or hangs."""
     if not tests:
         return True
-    code = in_fork(lambda: _code_with(mutant, list(tests)), cpu_s=START_S + TIMES_AS_LONG * sum(tests.values()))
+    cpu_s = START_S + TIMES_AS_LONG * sum(tests.values())
+    code = in_fork(lambda: _code_with(mutant, list(tests)), cpu_s=cpu_s)
     if code in NO_ANSWER:
         raise SystemExit(f"pytest ends with {code} on the tests of {mutant}: {' '.join(tests)}")
-    return bool(code == pytest.ExitCode.OK)
+    if code == pytest.ExitCode.OK:
+        return True
+    _require_sound(tuple(tests), cpu_s)
+    return False
+
+
+@cache
+def _require_sound(tests: tuple[str, ...], cpu_s: float) -> None:
+    """Stop unless the code without a mutant passes these tests in this order, alone and within this time."""
+    code = in_fork(lambda: pytest_code(tests, _Chosen(tests)), cpu_s=cpu_s)
+    if code != pytest.ExitCode.OK:
+        raise SystemExit(f"pytest ends with {code} without a mutant on: {' '.join(tests)}")
 
 
 def _code_with(mutant: Mutant, tests: Sequence[str]) -> int:

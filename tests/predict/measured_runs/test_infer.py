@@ -61,6 +61,10 @@ def test_accumulation_gives_replicas_where_a_microbatch_of_one_is_assumed(tmp_pa
         "\n".join([*kept, kept[2].replace("global_batch_size", "gradient_accumulation_steps").replace("32", "1")])
     )
     assert any("then 1 step of accumulation" in each for each in infer_config(path).uncertain)
+    path.write_text(
+        "\n".join([*kept, kept[2].replace("global_batch_size", "gradient_accumulation_steps").replace("32", "64")])
+    )
+    assert {"batch.micro", "plan.dp"}.isdisjoint(each.partition(":")[0] for each in infer_config(path).uncertain)
 
 
 def test_there_are_no_more_replicas_than_gpus(tmp_path: Path) -> None:

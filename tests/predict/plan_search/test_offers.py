@@ -96,4 +96,4 @@ def test_options_that_do_not_go_together_are_refused(command: Command) -> None:
     assert "--price: cannot be combined with --offers" in command.refused(
         *asked, "--offers", str(EXAMPLE), "--price", "2/gpu-h"
     )
-    assert "−1 is not a number of days" in command.refused(*asked, "--offers", str(EXAMPLE), "--deadline", "-1")
+    assert "-1 is not a number of days" in command.refused(*asked, "--offers", str(EXAMPLE), "--deadline", "-1")

@@ -31,7 +31,7 @@ from predict.config.draft import (
     without_unknown,
 )
 from predict.config.replicas import are_left, replicas_left, with_replicas_left
-from predict.config.rules import TEACHER_MODEL, broken_rules, values_of_model
+from predict.config.rules import SHORTEST, TEACHER_MODEL, broken_rules, values_of_model
 from predict.huggingface.config_json import ModelReading, load_model
 from predict.kinds import as_loaded
 from predict.model.spec import ModelSpec
@@ -162,7 +162,7 @@ class Sections:
     def by_rule_name(self) -> Values:
         """The values by the names under which rules ask for them."""
         model = {**self.model.values, "model": self.model.spec} if self.model.spec else self.model.values
-        return {**model, **_flat(self.values), **_of_teacher(self.values["tuning"])}
+        return {**model, **_across(self.values)}
 
 
 def read_sections(draft: Draft) -> Sections:
@@ -240,14 +240,27 @@ def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingR
         faults += [*wrong, *lacking]
     values["cluster"] = _with_profile(values["cluster"])
     values["batch"] = with_real_lengths(values["batch"], Path(), faults)
-    faults += broken_rules({**values_of_model(model), **_flat(values), **_of_teacher(values["tuning"])})
+    faults += broken_rules({**values_of_model(model), **_across(values)})
     if faults:
         raise config_error(faults, {"": name})
     return _run(name, model, values)
 
 
-def _flat(values: Mapping[str, Values]) -> Values:
-    return {key: value for of_section in values.values() for key, value in of_section.items()}
+def _across(values: Mapping[str, Values]) -> Values:
+    """The values of all sections by the names under which rules ask for them, and those that follow from them."""
+    flat = {key: value for of_section in values.values() for key, value in of_section.items()}
+    return {**flat, **_shortest(values["batch"], flat.get("dp", 1)), **_of_teacher(values["tuning"])}
+
+
+def _shortest(batch: Values, replicas: int) -> Values:
+    """Tokens of the shortest sequence; where sequences are packed, those that a mean row has at most."""
+    if "seq_len" not in batch:
+        return {}
+    lengths = batch.get(REAL)
+    if not lengths:
+        return {SHORTEST: batch["seq_len"]}
+    a_row = sum(lengths) // (batch.get("micro", 1) * replicas) if batch.get("padding") == PACKED else min(lengths)
+    return {SHORTEST: min(batch["seq_len"], a_row)}
 
 
 def _of_teacher(tuning: Values) -> Values:

@@ -480,34 +480,10 @@ def shards_divide_replicas(shard: int, dp: int, cp: int, zero: int) -> Problems:
         yield f"{shard} does not divide the dp · cp = {dp * cp} replicas; set one of {divisors(dp * cp)}"
 
 
-DIVIDING = (
-    positions_suffice,
-    ep_divides_experts,
-    etp_divides_expert_width,
-    mixtures_need_sp,
-    tp_divides_heads,
-    tp_divides_kv_heads,
-    tp_divides_ffn,
-    norms_over_all_heads_stay_whole,
-    cp_divides_heads,
-)
-"""Rules that every model of a run keeps, a teacher's too: those of how a plan divides it, and of its positions."""
-TEACHER_MODEL = "teacher_model"
-"""Name of the teacher's model among the values of rules: no key of a config."""
-SHARED = ("seq_len", "tp", "sp", "cp", "cp_method", "ep", "etp", "framework")
-"""Values of a run that its teacher has too, of those that these rules need."""
-
-
-@rule("tuning.teacher", TEACHER_MODEL, *SHARED)
-def the_plan_divides_the_teacher(teacher: ModelSpec, *shared: object) -> Problems:
-    values = {**values_of_model(teacher), **dict(zip(SHARED, shared, strict=True))}
-    for each in RULES:
-        if each.check in DIVIDING:
-            for problem in each.check(*(values[need] for need in each.needs)):
-                yield f"{teacher.name} breaks {each.path}: {problem}"
-
-
 # Rules of images.
+
+SHORTEST = "shortest_tokens"
+"""Name of the tokens of the shortest sequence, or of a packed row, among the values of rules: no key of a config."""
 
 
 @rule("vision.images")
@@ -531,11 +507,14 @@ def images_have_a_size(images: int, image_tokens: int, model: ModelSpec) -> Prob
 
 
 @rule("vision.images")
-def images_fit_into_the_sequence(images: int, image_tokens: int, seq_len: int, model: ModelSpec) -> Problems:
+def images_fit_into_the_sequence(
+    images: int, image_tokens: int, seq_len: int, shortest_tokens: int, model: ModelSpec
+) -> Problems:
     patches = model.tower.patches if model.tower else None
     tokens = images * (image_tokens or patches.tokens) if patches else 0
-    if tokens > seq_len:
-        yield f"{images} become {tokens} tokens of a sequence of batch.seq_len {seq_len}; take fewer, or longer sequences"
+    if tokens > shortest_tokens:
+        cut = f", whose shortest has {shortest_tokens}" if shortest_tokens < seq_len else ""
+        yield f"{images} become {tokens} tokens of a sequence of batch.seq_len {seq_len}{cut}; take fewer, or longer sequences"
 
 
 @rule("execution.framework")
@@ -552,6 +531,41 @@ def whole_layers_read_no_images(images: int, framework: str) -> Problems:
 def what_is_trained_of_a_tower_needs_images(images: int, trained: str) -> Problems:
     if trained != ALL and not images:
         yield f"{trained} without vision.images changes nothing; give them, or omit it"
+
+
+# Rules that a teacher keeps too.
+
+DIVIDING = (
+    positions_suffice,
+    ep_divides_experts,
+    etp_divides_expert_width,
+    mixtures_need_sp,
+    tp_divides_heads,
+    tp_divides_kv_heads,
+    tp_divides_ffn,
+    norms_over_all_heads_stay_whole,
+    cp_divides_heads,
+    images_need_a_tower,
+    images_have_a_size,
+    images_fit_into_the_sequence,
+)
+"""Rules that every model of a run keeps, a teacher's too: those of how a plan divides it, of its positions, and of the images that it sees."""
+TEACHER_MODEL = "teacher_model"
+"""Name of the teacher's model among the values of rules: no key of a config."""
+SHARED = (
+    *("seq_len", SHORTEST, "tp", "sp", "cp", "cp_method", "ep", "etp", "framework"),
+    *("images", "image_tokens"),
+)
+"""Values of a run that its teacher has too, of those that these rules need."""
+
+
+@rule("tuning.teacher", TEACHER_MODEL, *SHARED)
+def the_plan_divides_the_teacher(teacher: ModelSpec, *shared: object) -> Problems:
+    values = {**values_of_model(teacher), **dict(zip(SHARED, shared, strict=True))}
+    for each in RULES:
+        if each.check in DIVIDING:
+            for problem in each.check(*(values[need] for need in each.needs)):
+                yield f"{teacher.name} breaks {each.path}: {problem}"
 
 
 # Rules of activation recomputation.

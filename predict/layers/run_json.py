@@ -19,12 +19,17 @@ FURTHER = "further"
 
 def dump_run(run: TrainingRun) -> str:
     """The run as JSON, exactly: `load_run(dump_run(run)) == run`."""
-    return json.dumps(asdict(run) | {"model": model_as_data(run.model)})
+    return json.dumps(asdict(run) | {name: model_as_data(model) for name, model in _models(run).items()})
+
+
+def _models(run: TrainingRun) -> dict[str, ModelSpec]:
+    return {"model": run.model} | ({"teacher": run.teacher} if run.teacher else {})
 
 
 def load_run(text: str) -> TrainingRun:
     values = json.loads(text)
-    return rebuild(TrainingRun, values | {"model": model_of_data(values["model"])})
+    models = {name: model_of_data(values[name]) for name in ("model", "teacher") if values.get(name)}
+    return rebuild(TrainingRun, values | models)
 
 
 def model_as_data(model: ModelSpec) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from predict.interval import Interval, together
-from predict.layers.adapters import trained_in_layer
+from predict.layers.adapters import trained_in_layer, trained_in_tower
 from predict.ledger.job_energy import JobEnergy, job_energy, site_of
 from predict.ledger.job_settings import ASYNC, IN_MEMORY, SHRINK, SYNC, JobSettings, job_settings
 from predict.ledger.renewal import Hours, JobTimes, Repairs, best_between, draw_failures, young
@@ -252,16 +252,24 @@ def checkpoint_bytes(run: TrainingRun) -> float:
 
 
 def _trained_parameters(run: TrainingRun) -> int:
-    if not run.adapters.are_trained:
-        return run.model.parameters
     whole = replace(run, plan=Plan())
-    return sum(trained_in_layer(whole, kind).total for kind in run.model.kinds())
+    of_tower = trained_in_tower(whole).total
+    if not run.adapters.are_trained:
+        return run.model.parameters + of_tower
+    return of_tower + sum(trained_in_layer(whole, kind).total for kind in run.model.kinds())
+
+
+def _frozen_parameters(run: TrainingRun) -> int:
+    """Weights of the whole model, and of the vision tower that its images run, that stay as they are."""
+    text = run.model.parameters if run.adapters.are_trained else 0
+    if run.tower is None:
+        return text
+    return text + run.tower.model.parameters - trained_in_tower(replace(run, plan=Plan())).total
 
 
 def loaded_bytes(run: TrainingRun) -> float:
-    """A checkpoint, and beside adapters the weights that they adapt, which are loaded and not saved."""
-    base = float(run.model.parameters) * weight_bytes(run) if run.adapters.are_trained else 0.0
-    return checkpoint_bytes(run) + base
+    """A checkpoint, and the weights that are not trained, which are loaded and not saved: those that adapters adapt, a frozen tower's."""
+    return checkpoint_bytes(run) + float(_frozen_parameters(run)) * weight_bytes(run)
 
 
 def _times(run: TrainingRun, plain: TrainingCost, given: JobSettings) -> JobTimes:

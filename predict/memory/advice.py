@@ -12,12 +12,13 @@ from dataclasses import dataclass, fields, replace
 from itertools import combinations, islice, product
 from typing import Any
 
-from predict.config.rules import TEACHER_MODEL, broken_rules, values_of_model
+from predict.config.rules import SHORTEST, TEACHER_MODEL, broken_rules, values_of_model
 from predict.memory.estimate import MemoryEstimate, Verdict, memory_of
 from predict.memory.state import takes_gradients_as_they_are
 from predict.rank.share import is_primary_fp8
 from predict.run.execution import EXPANDABLE, PRIMARY, REMAINDER
 from predict.run.frameworks import memory_profile_of, selective_is_of_operators
+from predict.run.lengths import PACKED
 from predict.run.plan import Batch, Plan
 from predict.run.training_run import TrainingRun, one_replica
 from predict.schedules import registry
@@ -52,10 +53,11 @@ def _values(run: TrainingRun) -> dict[str, Any]:
     found = {**values_of_model(run.model), "precision": run.precision}
     if run.teacher:
         found[TEACHER_MODEL] = run.teacher
-    for section in (run.plan, run.execution):
+    for section in (run.plan, run.execution, run.vision):
         found |= {field.name: getattr(section, field.name) for field in fields(section)}
     batch, cluster = run.batch, run.cluster
     found |= {"global": batch.global_, "micro": batch.micro, "seq_len": batch.seq_len}
+    found[SHORTEST] = batch.seq_len if batch.padding == PACKED else min(batch.seq_len, *run.sequences)
     return found | {"nodes": cluster.nodes, "gpus_per_node": cluster.gpus_per_node, "profile": cluster.profile}
 
 

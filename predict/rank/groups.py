@@ -97,28 +97,28 @@ class Groups:
 
 
 def groups_of(run: TrainingRun) -> Groups:
-    """The groups of a run's ranks."""
-    return _groups(run.plan, run.cluster.gpus_per_node)
+    """The groups of a run's ranks: of a part of a run, the replicas and shards of the whole."""
+    return _groups(run.plan, run.spread or run.plan, run.cluster.gpus_per_node)
 
 
 @lru_cache(maxsize=KEPT)
-def _groups(plan: Plan, per_node: int) -> Groups:
-    replicas = plan.cp * plan.dp
-    stage_ranks = plan.tp * replicas
-    experts_apart = plan.etp * plan.ep
+def _groups(plan: Plan, spread: Plan, per_node: int) -> Groups:
+    replicas = spread.cp * spread.dp
+    stage_ranks = spread.tp * replicas
+    experts_apart = spread.etp * spread.ep
     expert_replicas = max(1, stage_ranks // experts_apart)
-    shard = plan.shard or replicas
+    shard = spread.shard or replicas
     expert_shard = max(1, expert_replicas // (replicas // shard))
     return Groups(
         tp=group_of("tp", plan.tp, 1, per_node),
         cp=group_of("cp", plan.cp, plan.tp, per_node),
         ep=group_of("ep", plan.ep, plan.etp, per_node),
         etp=group_of("etp", plan.etp, 1, per_node),
-        replicas=group_of("dp", replicas, plan.tp, per_node),
+        replicas=group_of("dp", replicas, spread.tp, per_node),
         expert_replicas=group_of("expert dp", expert_replicas, experts_apart, per_node),
-        shard=group_of("shard", shard, plan.tp, per_node),
+        shard=group_of("shard", shard, spread.tp, per_node),
         expert_shard=group_of("expert shard", expert_shard, experts_apart, per_node),
-        copies=group_of("copies", replicas // shard, plan.tp * shard, per_node),
+        copies=group_of("copies", replicas // shard, spread.tp * shard, per_node),
         expert_copies=group_of(
             "expert copies", expert_replicas // expert_shard, experts_apart * expert_shard, per_node
         ),

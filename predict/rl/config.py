@@ -88,6 +88,13 @@ def rollout_faults(base: TrainingRun, section: RlSection) -> list[Fault]:
     return faults
 
 
+def image_faults(base: TrainingRun) -> Iterator[Fault]:
+    """Images, which neither the updates of a step nor its engines run."""
+    if images := base.vision.images:
+        problem = f"{images}, but an RL step is of text alone; set it to 0, or remove vision"
+        yield Fault(path="vision.images", problem=problem)
+
+
 def _engine_faults(base: TrainingRun, section: RlSection) -> Iterator[Fault]:
     """The faults of a server's engine, under the keys of this section."""
     model, engine = base.model, rollout_engine(section, base.cluster.gpu)
@@ -223,7 +230,7 @@ def _run(given: Incoming, of_files: Sequence[str], not_read: Values) -> RlRun:
         found.append(Fault(path="batch", problem=f"follows from {NAME}.prompts, {NAME}.n and {NAME}.micro; remove it"))
     base, of_base = _base(document, section, path, sources, of_files)
     if section and base:
-        found += rollout_faults(base, section)
+        found += [*image_faults(base), *rollout_faults(base, section)]
     draft = None
     if section and base:
         section, draft = _with_drafts(section, base, path.parent, found)

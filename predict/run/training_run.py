@@ -63,6 +63,9 @@ class TrainingRun(LoadedRun):
     """The terms that its settings were multiplied by, and what they rest on; None for stated priors alone."""
     real: RealSequences | None = field(default=None, repr=False)
     """The sequences whose rows `batch` has; None where all are as long as a row."""
+    spread: Plan | None = field(default=None, repr=False)
+    """The plan whose replicas and shards the ranks form, of a part whose weights and tokens `plan` divides in another way; None for a
+    whole run, which `plan` spreads too."""
     model_keys: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """The keys of the model's `config.json` as given, for conventions that read them; none where the run has only a shape."""
 
@@ -114,7 +117,8 @@ class TrainingRun(LoadedRun):
         """The vision tower's run over the images of the sequences, frozen where it is not trained; None without images.
 
         Each image is a sequence. Tensor parallelism divides the tower where its heads and widths divide, and otherwise every rank has it
-        whole; sequence and context parallelism do not (Megatron-LM, examples/multimodal). Its products stay wide.
+        whole; sequence and context parallelism do not (Megatron-LM, examples/multimodal). Its replicas and shards are over the text's
+        groups of ranks. Its products stay wide.
         """
         tower, vision = self.model.tower, self.vision
         if not vision.images or tower is None or tower.patches is None:
@@ -130,6 +134,7 @@ class TrainingRun(LoadedRun):
             self if vision.trained == ALL else self.keeping_activations,
             model=tower.with_wide_ends(tower.layers * is_narrow, 0),
             plan=replace(self.plan, tp=self.plan.tp if divides else 1, sp=False, cp=1, ep=1, etp=1),
+            spread=self.plan,
             batch=images,
             adapters=Adapters() if vision.trained == ALL else NOTHING_TRAINED,
             tuning=Tuning(),

@@ -146,6 +146,6 @@ def as_layers_see(run: TrainingRun) -> TrainingRun:
     """The run with one microbatch, and without what its layers do not depend on: its blocks are made from this one, so that they
     cannot depend on it."""
     unseen = OF_PIPELINES if run.plan.zero >= SHARDED_LAYERS else {**OF_PIPELINES, **OF_REPLICAS}
-    seen = replace(run.plan, **unseen)
+    seen, spread = replace(run.plan, **unseen), run.spread and replace(run.spread, **unseen)
     batch = replace(run.batch, global_=run.batch.micro * seen.dp)
-    return replace(run, name="", plan=seen, batch=batch, order=None)
+    return replace(run, name="", plan=seen, spread=spread, batch=batch, order=None)

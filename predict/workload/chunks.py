@@ -127,19 +127,26 @@ def _repeated_tower(run: TrainingRun) -> Blocks:
     return _repeated_forward(block_cache(run.tower), kinds[: run.plan.fully_recomputed(len(kinds))])
 
 
+def _tower_forwards(run: TrainingRun, stage: Stage) -> list[tuple[LayerBlocks, int]]:
+    """The units of the vision tower that a pass without a gradient runs, trained or not."""
+    seen, trained = _tower_units(run) if stage.first else ([], [])
+    return [*seen, *trained]
+
+
 def _without_gradient(cache: BlockCache, stage: Stage) -> Blocks:
     """The forwards of passes beside the one that trains: a reference's over the same stage, a teacher's over all of its layers."""
     run = cache.rank.run
     found: list[tuple[str, Block, float]] = []
     if own := run.tuning.own_passes:
         kept = block_cache(run.keeping_activations) if run.offload.activation_share else cache
-        units = _units(kept, stage)
+        units = [*_tower_forwards(kept.rank.run, stage), *_units(kept, stage)]
         found += [(heading, of.forward, passes * many) for heading, passes in own.items() for of, many in units]
     if teacher := run.taught_by:
         taught = block_cache(teacher)
         found += [(TEACHER, taught.layer(kind).forward, many) for kind, many in Counter(teacher.model.kinds()).items()]
         ends = (taught.embedding(), taught.head(shares_embedding=teacher.model.tied))
         found += [(TEACHER, of_end.forward, 1.0) for of_end in ends]
+        found += [(TEACHER, of.forward, many) for of, many in _tower_forwards(teacher, stage)]
     return tuple(Repeated(block=replace(block, heading=heading), count=many) for heading, block, many in found)
 
 

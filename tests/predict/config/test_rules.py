@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from predict.config.rules import RULES, TEACHER_MODEL
+from predict.config.rules import RULES, SHORTEST, TEACHER_MODEL
 from predict.model.spec import ModelSpec
 from predict.run.adapters import Adapters
 from predict.run.execution import Execution
@@ -78,6 +78,7 @@ def test_a_rule_looks_at_keys_that_exist() -> None:
         "gpus_per_node",
         "cores",
         "profile",
+        SHORTEST,
         TEACHER_MODEL,
     }
     known = {

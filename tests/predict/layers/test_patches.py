@@ -20,6 +20,7 @@ from predict.rank.share import RankShare
 from predict.run.training_run import TrainingRun
 from predict.workload.chunks import VISION
 from predict.workload.decompose import decompose
+from sampling.collectives.kinds import AllGather
 from sampling.errors import ConfigError
 from tests.predict.layers.saved_bytes import BF16, FP32, saved_bytes
 from tests.predict.memory.counted_layers import PROFILES
@@ -114,7 +115,7 @@ def run_of(name: str, *, images: int = IMAGES, trained: str = "all", **settings:
     assert model.tower.patches
     tokens = settings.pop("image_tokens", 0 if model.tower.patches.tokens else SIDE**2 // model.tower.patches.merged)
     vision = {"images": images, "image_tokens": tokens, "trained": trained}
-    return made(model, batch={"global": 1, "micro": 1, "seq_len": 64}, vision=vision, **settings)
+    return made(model, vision=vision, **{"batch": {"global": 1, "micro": 1, "seq_len": 64}, **settings})
 
 
 def tower_of(name: str, **settings: Any) -> TrainingRun:
@@ -206,6 +207,62 @@ def test_a_tower_stands_on_the_first_stage() -> None:
     assert not _of_tower(last.chunks[0].forward)
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"cp": 4, "dp": 2, "zero": 3, "shard": 8},
+        {"cp": 4, "dp": 1, "zero": 3},
+        {"cp": 2, "dp": 2, "zero": 2, "shard": 2},
+        {"tp": 4, "dp": 8, "zero": 3},
+    ],
+)
+def test_a_tower_is_sharded_over_the_ranks_of_the_text(plan: dict[str, int]) -> None:
+    """Context parallelism has them whole, and the tower's two heads on four ranks of tp do; what one rank holds of a shard it gathers."""
+    run = run_of("internvl", plan=plan, batch={"global": 8, "micro": 1, "seq_len": 64})
+    assert run.tower
+    of_text, of_tower = (RankShare(run=each).groups for each in (run, run.tower))
+    assert (of_tower.replicas, of_tower.shard, of_tower.copies) == (of_text.replicas, of_text.shard, of_text.copies)
+    assert (of_tower.cp.ranks, of_tower.tp.ranks) == (1, 1)
+    (rank,) = decompose(run)
+    assert any(each.block.heading == VISION for each in rank.chunks[0].forward)
+
+
+def test_a_tower_that_context_parallelism_shards_is_gathered() -> None:
+    (rank,) = decompose(run_of("internvl", plan={"cp": 4, "dp": 1, "zero": 3}))
+    gathered = [
+        call.call.ranks
+        for block in _of_tower(rank.chunks[0].forward)
+        for call in block.block.all_calls()
+        if isinstance(call.call, AllGather)
+    ]
+    assert gathered and set(gathered) == {4}
+
+
+@pytest.mark.parametrize("trained", ["all", "none"])
+@pytest.mark.parametrize(
+    ("tuning", "passes"),
+    [
+        ({"task": "dpo"}, {"reference": 1.0}),
+        ({"task": "kto"}, {"kl_estimate": 1.0, "reference": 2.0}),
+        ({"evaluated_share": 0.25}, {"evaluation": 0.25}),
+        ({"task": "distill", "teacher": "internvl3-1b"}, {"teacher": 1.0}),
+    ],
+    ids=str,
+)
+def test_passes_without_a_gradient_see_the_images_too(
+    tuning: dict[str, Any], passes: dict[str, float], trained: str
+) -> None:
+    def of_pass(heading: str, images: int) -> float:
+        vision = {"images": images, "trained": trained if images else "all"}
+        run = made("internvl3-1b", batch={"global": 1, "micro": 1, "seq_len": 512}, tuning=tuning, vision=vision)
+        (rank,) = decompose(run)
+        return flops(tuple(each for each in rank.chunks[0].forward if each.block.heading == heading))
+
+    tower = of_pass(VISION, 1)
+    for heading, many in passes.items():
+        assert of_pass(heading, 1) - of_pass(heading, 0) == pytest.approx(many * tower, rel=1e-9)
+
+
 def test_heads_that_ranks_do_not_divide_are_whole_on_each() -> None:
     assert [tower_of("internvl", plan__tp=tp).plan.tp for tp in (1, 2, 4)] == [1, 2, 1]
 
@@ -225,6 +282,34 @@ def test_heads_that_ranks_do_not_divide_are_whole_on_each() -> None:
         (
             {"model": "gemma3-4b", "vision": {"images": 17}},
             "vision.images: 17 become 4352 tokens of a sequence of batch.seq_len",
+        ),
+        (
+            {
+                "model": "qwen2.5-vl-7b",
+                "vision": {"images": 8, "image_tokens": 256},
+                "batch": {"global": 16, "micro": 1, "seq_len": 4096, "lengths": "constant:100"},
+            },
+            "vision.images: 8 become 2048 tokens of a sequence of batch.seq_len 4096, whose shortest has 100; take fewer",
+        ),
+        (
+            {
+                "model": "qwen2.5-vl-7b",
+                "vision": {"images": 8, "image_tokens": 256},
+                "batch": {"global": 16, "micro": 1, "seq_len": 4096, "lengths": "constant:100", "padding": "packed"},
+            },
+            "vision.images: 8 become 2048 tokens of a sequence of batch.seq_len 4096, whose shortest has 1600; take fewer",
+        ),
+        (
+            {
+                "model": "gemma3-4b",
+                "vision": {"images": 2},
+                "tuning": {"task": "distill", "teacher": "qwen2.5-vl-7b"},
+            },
+            "tuning.teacher: qwen2.5-vl-7b breaks vision.image_tokens: missing, and images of qwen2.5-vl-7b have any size",
+        ),
+        (
+            {"model": "gemma3-4b", "vision": {"images": 2}, "tuning": {"task": "distill", "teacher": "llama3-8b"}},
+            "tuning.teacher: llama3-8b breaks vision.images: 2, and the vision tower of llama3-8b is not known",
         ),
         (
             {"model": "gemma3-4b", "vision": {"trained": "none", "images": 0}},
@@ -262,4 +347,11 @@ def test_a_tower_that_cannot_be_read_is_a_fault_of_its_own() -> None:
 
 def test_a_run_with_a_tower_is_itself_again_after_json() -> None:
     run = run_of("qwen2_5_vl")
+    assert load_run(dump_run(run)) == run
+    assert run.tower
+    assert load_run(dump_run(run.tower)) == run.tower
+
+
+def test_a_run_with_a_teacher_is_itself_again_after_json() -> None:
+    run = made("qwen3-30b-a3b", tuning={"task": "distill", "teacher": "deepseek-v3"})
     assert load_run(dump_run(run)) == run

@@ -124,6 +124,25 @@ def test_a_checkpoint_has_weights_and_optimizer_state_once_and_adapters_are_load
     assert loaded_bytes(adapted) == checkpoint_bytes(adapted) + 2 * run.model.parameters
 
 
+def test_a_checkpoint_has_what_is_trained_of_a_tower_and_the_rest_is_loaded() -> None:
+    """Two bytes a weight, and twelve of the optimizer's where it is trained."""
+
+    def of(trained: str, **settings: Any) -> tuple[float, float]:
+        run = made("internvl3-1b", vision={"images": 1, "trained": trained}, **settings)
+        return checkpoint_bytes(run), loaded_bytes(run)
+
+    text = made("internvl3-1b")
+    whole, alone = text.model.parameters_with_tower, text.model.parameters
+    assert of("all") == (14 * whole, 14 * whole)
+    assert of("none") == (14 * alone, 14 * alone + 2 * (whole - alone))
+    saved, loaded = of("projector")
+    assert 14 * alone < saved < 14 * whole
+    assert loaded - saved == pytest.approx(2 * (whole - saved / 14))
+    saved, loaded = of("none", adapters__kind="lora", adapters__rank=16)
+    assert saved == checkpoint_bytes(made("internvl3-1b", adapters__kind="lora", adapters__rank=16))
+    assert loaded == saved + 2 * whole
+
+
 def test_llama_3_405b_fails_as_often_as_it_did_and_keeps_nine_tenths() -> None:
     """54 days on 16,384 H100: 419 unexpected interruptions, more than 90 % of the time effective (arXiv 2407.21783, section 3.3.4). The
     rate is that table's; what it costs is not."""

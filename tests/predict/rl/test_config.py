@@ -110,6 +110,13 @@ def test_all_faults_at_once(small: Path) -> None:
             load_rl(small, [setting])
 
 
+def test_images_are_refused() -> None:
+    config, model = CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml", "model=qwen3-vl-30b-a3b"
+    assert load_rl(config, [model]).base.model.tower
+    with pytest.raises(ConfigError, match=r"vision\.images: 1, but an RL step is of text alone"):
+        load_rl(config, [model, "vision={images: 1, image_tokens: 64}"])
+
+
 def test_padding_that_is_kept_takes_no_budget_of_tokens(small: Path) -> None:
     with pytest.raises(ConfigError, match=r"rl\.passes\.max_tokens: 512 .* needs padding: removed"):
         load_rl(small, ["rl.passes.max_tokens=512", "rl.padding=kept"])

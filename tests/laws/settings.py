@@ -8,7 +8,7 @@ from typing import Any
 
 from predict.step.prediction import Prediction
 
-DENSE, MOE, MLA = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3"
+DENSE, MOE, MLA, VISION = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3", "qwen3-vl-2b"
 Metric = Callable[[Prediction], float]
 
 
@@ -146,10 +146,13 @@ ADAPTER_KNOBS = [
 AWAY = {"offload__optimizer_share": 1.0}
 SHARDS = {"plan__dp": 8, "plan__zero": 3, "execution__framework": "fsdp"}
 TASKED = {"tuning__task": "dpo"}
+IMAGE = {"vision__images": 1, "vision__image_tokens": 256}
 
 
-def beside(key: str, before: Any, after: Any, grows: bool, base: Mapping[str, Any], metric: Metric = step) -> Knob:
-    return Knob(key=key, before=before, after=after, grows=grows, base=base, model=DENSE, metric=metric)
+def beside(
+    key: str, before: Any, after: Any, grows: bool, base: Mapping[str, Any], metric: Metric = step, model: str = DENSE
+) -> Knob:
+    return Knob(key=key, before=before, after=after, grows=grows, base=base, model=model, metric=metric)
 
 
 BESIDE_KNOBS = [
@@ -166,6 +169,9 @@ BESIDE_KNOBS = [
     beside("tuning__task", "sft", "policy", True, {}),
     beside("tuning__reference", "kept", "precomputed", False, TASKED),
     beside("tuning__evaluated_share", 0.0, 0.5, True, {}),
+    beside("vision__images", 1, 4, True, IMAGE, model=VISION),
+    beside("vision__image_tokens", 64, 256, True, IMAGE, model=VISION),
+    beside("vision__trained", "all", "none", False, IMAGE, model=VISION),
 ]
 
 EXECUTION_KNOBS = [

@@ -23,12 +23,13 @@ from tests.laws.settings import (
     MOE,
     PLAN_KNOBS,
     PRECISION_KNOBS,
+    VISION,
     Knob,
     step,
 )
 from tests.predict.workload.parallel_runs import estimated, made
 
-LAYERS = {DENSE: 8, MOE: 8, MLA: 8}
+LAYERS = {DENSE: 8, MOE: 8, MLA: 8, VISION: 8}
 UNTURNED: Mapping[str, str] = {
     "cluster__nodes": "follows from the plan: the degrees of parallelism multiply to its ranks (test_rules)",
     "cluster__gpus_per_node": "as nodes; that groups cross nodes is in test_a_group_that_crosses_nodes_is_slower",

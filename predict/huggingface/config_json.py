@@ -301,7 +301,7 @@ def decide_by_names(fields: dict[str, Scalar], family: Family, given: Mapping[An
         if value in (list(values)):
             fields |= values[value]
         else:
-            names = [name for name in values if name is not None]
+            names = [name for name in values if isinstance(name, str)]
             advice = f"set one of {', '.join(names)}{did_you_mean(value, names)}" if names else "omit it"
             problem = f"{shown(value)} is not modelled here; {advice}"
             yield Fault(path=key, problem=problem)

@@ -17,6 +17,8 @@ INTERPOLATED = 4
 JOINING_PASSES = 3
 """Passes over a projector's output in which it joins the text: it and its places are read, and they are written (transformers,
 modeling_qwen3_vl.py, `masked_scatter` and `_deepstack_process`)."""
+POOLING_PASSES = 3
+"""Passes over patches that are pooled: they are laid out by channels, and read again (transformers, modeling_gemma3.py, `avg_pool`)."""
 
 
 def patch_modules(rank: RankShare) -> tuple[Module, ...]:
@@ -55,10 +57,12 @@ def _projector(rank: RankShare, projector: Projector) -> Module:
     rows, dtype = _rows(rank), rank.dtype
     normed = ((NORMS[projector.norm](dtype=dtype, tokens=rows, hidden=projector.inputs), 1),) if projector.norm else ()
     products = [(rank.gemm(each.outputs, each.inputs, m=rows, dtype=dtype), 1) for each in projector.matrices]
-    activated = [(Gelu(dtype=dtype, tokens=rows, width=each.outputs), 1) for each in projector.matrices[:-1]]
+    activated = [(Gelu(dtype=dtype, tokens=rows, width=each.outputs), 1) for each in projector.activated]
     output = rank.item_bytes * rows * projector.matrices[-1].outputs
-    joined = (Stream(dtype=dtype, size_bytes=JOINING_PASSES * output), 1)
-    return Module(name="projector", works=(*normed, *products, *activated, joined))
+    pooled = POOLING_PASSES * _pooled_bytes(rank, projector)
+    joined = JOINING_PASSES * output if _patches(rank).joins_text else 0
+    streams = [(Stream(dtype=dtype, size_bytes=size), 1) for size in (pooled, joined) if size]
+    return Module(name="projector", works=(*normed, *products, *activated, *streams))
 
 
 def saved_by_patches(sizes: Sizes) -> Saved:
@@ -80,8 +84,9 @@ def saved_by_patches(sizes: Sizes) -> Saved:
 
 
 def saved_by_projector(sizes: Sizes) -> Saved:
-    """The norm after the last layer, and of each projector R·e(I + 2W) bytes beside its own norm: what its first product reads, and an
-    activation's input and result between each two; R are tokens of the text."""
+    """The norm after the last layer, and of each projector R·e(I + 2W + L) bytes beside its own norm: what its first product reads,
+    the input and the result of each activation, and what a product without one makes; R are tokens of the text. Pooling keeps the patches
+    that it reads."""
     normed: Saved = (norm(sizes),) if sizes.model.final_norm else ()
     if sizes.model.modulation:
         normed += (SavedTensors(component="modulation", kept=sizes.stream),)
@@ -107,12 +112,19 @@ def _order_bytes(sizes: Sizes) -> int:
 def _saved_by(sizes: Sizes, projector: Projector) -> Saved:
     rows, item = _rows(sizes.rank), sizes.item
     read = float(item * rows * projector.inputs)
-    between = float(sum(2 * item * rows * each.outputs for each in projector.matrices[:-1]))
+    made = (*projector.matrices[: projector.linear], *projector.activated, *projector.activated)
+    between = float(sum(item * rows * each.outputs for each in made))
     output = float(item * rows * projector.matrices[-1].outputs)
     return (
         SavedTensors(component="projector", kept=_norm_bytes(sizes, projector) if projector.norm else 0.0),
+        SavedTensors(component="projector", kept=float(_pooled_bytes(sizes.rank, projector))),
         SavedTensors(component="projector", kept=read + between, in_forward=output, in_backward=output + between),
     )
+
+
+def _pooled_bytes(rank: RankShare, projector: Projector) -> int:
+    """The patches of which a projector reads the mean, laid out by channels."""
+    return rank.item_bytes * _rows(rank) * _patches(rank).merged * projector.inputs if projector.pools else 0
 
 
 def _norm_bytes(sizes: Sizes, projector: Projector) -> float:

@@ -21,9 +21,13 @@ def chain(widths: Sequence[int], *, bias: bool) -> tuple[Matrix, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Projector:
-    """Products, with an activation between each two, that make tokens of the text of merged patches."""
+    """Products that make tokens of the text of merged patches."""
 
     matrices: tuple[Matrix, ...]
+    linear: int = 0
+    """The first so many of them have no activation after them, as the last has none."""
+    pools: bool = False
+    """It reads the mean of the merged patches rather than all of them in a row."""
     norm: str = ""
     """Kind of the norm of what it reads, rms or layer; empty for none."""
     reads_stream: bool = False
@@ -33,6 +37,11 @@ class Projector:
     def inputs(self) -> int:
         """Width of what it reads."""
         return self.matrices[0].inputs
+
+    @property
+    def activated(self) -> tuple[Matrix, ...]:
+        """The products that an activation follows."""
+        return self.matrices[self.linear : -1]
 
     @property
     def elements(self) -> int:
@@ -86,6 +95,8 @@ class Patches:
     """Tokens of the text that an image becomes where all images have one size; 0 where the run says how many."""
     conditioning: Conditioning | None = None
     """That of a diffusion transformer."""
+    joins_text: bool = True
+    """Tokens that the projectors make take places among those of a text; without, they are the output."""
     projectors: tuple[Projector, ...]
     """All of them read the same patches: Qwen3-VL has one for the embedding, and one for each of the text's first layers."""
 

@@ -66,6 +66,7 @@ def _dit_patches(fields: Mapping[str, Any]) -> Patches:
             matrices=(*times, *chain((hidden, 2 * hidden), bias=True)),
             tables=int(fields["patches.classes"]) + 1,
         ),
+        joins_text=False,
         projectors=(Projector(matrices=chain((hidden, out), bias=True)),),
     )
 
@@ -84,6 +85,7 @@ def _wan_patches(fields: Mapping[str, Any]) -> Patches:
             tokens=int(fields["cross.tokens"]),
             tables=2,
         ),
+        joins_text=False,
         projectors=(Projector(matrices=chain((hidden, out), bias=True)),),
     )
 

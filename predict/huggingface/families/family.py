@@ -89,8 +89,8 @@ class Family:
     """Field of ModelSpec → the bound that switches it on."""
     adjust: Callable[[dict[str, Scalar]], None] | None = None
     """Arithmetic of the architecture that makes sizes of those that the config states."""
-    choices: Mapping[str, Mapping[str | None, Mapping[str, Scalar]]] = field(default_factory=dict)
-    """Key → the fields that each of its values sets; None is the value where the key is absent or null."""
+    choices: Mapping[str, Mapping[str | bool | None, Mapping[str, Scalar]]] = field(default_factory=dict)
+    """Key → the fields that each of its values sets; None is the value where the key is absent or null. Other values are refused."""
     neutral: frozenset[str] = frozenset()
     """Keys of this family's configs that change no cost, although they may elsewhere."""
     patches: Callable[[Mapping[str, Any]], Patches] | None = None

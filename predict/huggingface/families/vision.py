@@ -48,7 +48,7 @@ WHOLE_IMAGES: Mapping[str, Key] = {
 NEUTRAL = frozenset(["attention_probs_dropout_prob", "initializer_factor", "dropout", "projector_dropout", "norm_eps"])
 
 
-def _images(fields: Mapping[str, Any]) -> int:
+def _patches_of_image(fields: Mapping[str, Any]) -> int:
     """Patches of an image whose size is fixed."""
     return (int(fields["patches.image"]) // int(fields["patches.side"])) ** 2
 
@@ -84,7 +84,7 @@ def windows_in_patches(fields: dict[str, Scalar]) -> None:
         fields["pattern.window"] = max(1, side // patch) ** 2
 
 
-def four_times_as_wide(fields: dict[str, Scalar]) -> None:
+def wider_by_ratio(fields: dict[str, Scalar]) -> None:
     """The MLP of Qwen2-VL, whose config gives its width by a ratio."""
     hidden, ratio = fields.get("hidden"), fields.get("patches.ratio")
     if isinstance(hidden, int) and isinstance(ratio, int):
@@ -123,7 +123,7 @@ QWEN2_VL = Tower(
             "activation": activation("hidden_act", (*PLAIN_ACTIVATIONS, "quick_gelu"), "quick_gelu"),
         },
         fixed=QWEN_BLOCK,
-        adjust=four_times_as_wide,
+        adjust=wider_by_ratio,
         neutral=QWEN_NEUTRAL,
     ),
     patches=_qwen_patches,
@@ -163,14 +163,14 @@ QWEN3_VL = Tower(
 
 
 def _gemma_patches(fields: Mapping[str, Any], text: int) -> Patches:
-    patches, tokens = _images(fields), int(fields["mm_tokens_per_image"])
+    patches, tokens = _patches_of_image(fields), int(fields["mm_tokens_per_image"])
     return Patches(
         pixels=_pixels(fields),
         bias=True,
         positions=patches,
         merged=max(1, patches // tokens),
         tokens=tokens,
-        projectors=(Projector(matrices=chain((int(fields["hidden"]), text), bias=False), norm="rms"),),
+        projectors=(Projector(matrices=chain((int(fields["hidden"]), text), bias=False), norm="rms", pools=True),),
     )
 
 
@@ -186,7 +186,8 @@ GEMMA = Tower(
             "patches.side": size("patch_size", default=14),
         },
         fixed={**TOWER_BLOCK, **LEARNT_POSITIONS},
-        neutral=NEUTRAL | {"vision_use_head"},
+        choices={"vision_use_head": {False: {}, None: {}}},
+        neutral=NEUTRAL,
     ),
     patches=_gemma_patches,
     beside=(size("mm_tokens_per_image", default=256),),
@@ -197,7 +198,7 @@ GEMMA = Tower(
 
 
 def _intern_patches(fields: Mapping[str, Any], text: int) -> Patches:
-    patches, tokens = _images(fields), int(fields["image_seq_length"])
+    patches, tokens = _patches_of_image(fields), int(fields["image_seq_length"])
     merged = max(1, patches // tokens)
     width = merged * int(fields["hidden"])
     return Patches(
@@ -225,10 +226,13 @@ INTERN = Tower(
             "layer_scale": True,
             "qk_norm_all_heads": True,
         },
-        choices={"norm_type": {"layer_norm": {"norm": "layer"}, "rms_norm": {"norm": "rms"}, None: {"norm": "layer"}}},
-        neutral=NEUTRAL
-        | {"projection_dropout", "use_mask_token", "use_mean_pooling", "use_absolute_position_embeddings"}
-        | {"layer_scale_init_value"},
+        choices={
+            "norm_type": {"layer_norm": {"norm": "layer"}, "rms_norm": {"norm": "rms"}, None: {"norm": "layer"}},
+            "use_mask_token": {False: {}, None: {}},
+            "use_mean_pooling": {True: {}, None: {}},
+            "use_absolute_position_embeddings": {True: {}, None: {}},
+        },
+        neutral=NEUTRAL | {"projection_dropout", "layer_scale_init_value"},
     ),
     patches=_intern_patches,
     beside=(size("image_seq_length", default=256),),
@@ -249,7 +253,7 @@ def _pixtral_patches(fields: Mapping[str, Any], text: int) -> Patches:
         pixels=_pixels(fields),
         bias=False,
         merged=merged,
-        projectors=(Projector(matrices=(*merging, *further)),),
+        projectors=(Projector(matrices=(*merging, *further), linear=1),),
     )
 
 
@@ -282,7 +286,7 @@ PIXTRAL = Tower(
 
 
 def _llama_patches(fields: Mapping[str, Any], text: int) -> Patches:
-    patches, merged = _images(fields), round(fields["patches.ratio"] ** -2)
+    patches, merged = _patches_of_image(fields), round(fields["patches.ratio"] ** -2)
     shuffled = chain((int(fields["ffn"]), int(fields["patches.inner"])), bias=False)
     outer = int(fields["patches.outer"])
     return Patches(

@@ -124,26 +124,32 @@ def tower_of(name: str, **settings: Any) -> TrainingRun:
     return tower
 
 
+def images_of(name: str) -> int:
+    """Images of a forward: Pixtral's attention in transformers multiplies patches of all of them, and masks those of others."""
+    return 1 if name == "mistral3" else IMAGES
+
+
 def forward_of(name: str, dtype: torch.dtype, attention: str) -> tuple[Callable[[], Any], Any]:
-    """The forward of transformers' tower and projectors over two images, and the whole model."""
+    """The forward of transformers' tower and projectors over images, and the whole model."""
     model = built(name, attn_implementation=attention).to(dtype)
     inner = model.model
     if name.startswith("qwen"):
         pixels = torch.randn(IMAGES * SIDE**2, 3 * 2 * 16, dtype=dtype)
         grid = torch.tensor([[1, SIDE, SIDE]] * IMAGES)
         return lambda: inner.visual(pixels, grid_thw=grid).pooler_output, model
-    pixels = torch.randn(IMAGES, 3, 32, 32, dtype=dtype)
-    return lambda: inner.get_image_features(pixels), model
+    pixels = torch.randn(images_of(name), 3, 32, 32, dtype=dtype)
+    sizes = {"image_sizes": torch.tensor([[32, 32]])} if name == "mistral3" else {}
+    return lambda: inner.get_image_features(pixels, **sizes), model
 
 
-@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "internvl"])
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "internvl", "mistral3"])
 def test_flops_are_those_that_torch_counts(name: str) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     forward, _ = forward_of(name, torch.float32, "eager")
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         forward()
-    tower = tower_of(name)
+    tower = tower_of(name, images=images_of(name))
     parts = forward_parts(tower.model, {tower.batch.seq_len: tower.batch.micro}, mtp=False)
     assert sum(part.forward for part in parts) == counter.get_total_flops()
 
@@ -159,16 +165,26 @@ def kept_bytes(run: TrainingRun) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("qwen2_5_vl", FP32), ("qwen2_5_vl", BF16), ("qwen3_vl", FP32), ("internvl", FP32)]
+    ("name", "dtype"),
+    [
+        ("qwen2_5_vl", FP32),
+        ("qwen2_5_vl", BF16),
+        ("qwen3_vl", FP32),
+        ("internvl", FP32),
+        ("gemma3", FP32),
+        ("mistral3", FP32),
+    ],
 )
 def test_a_trained_tower_keeps_every_byte_that_torch_saves(name: str, dtype: torch.dtype) -> None:
-    """Qwen's layers attend to each image in a call of its own on a CPU, and join the outputs: one more copy, which kernels of packed
-    sequences do not make."""
+    """But for what transformers keeps beside: Qwen's layers attend to each image in a call of its own on a CPU, and join the outputs, which
+    kernels of packed sequences do not; SigLIP keeps the places of its positions, and Gemma 3's norm 1 + weight; Pixtral's attention
+    keeps its mask."""
     forward, model = forward_of(name, dtype, "sdpa")
-    run = run_of(name, precision="bf16" if dtype is BF16 else "fp32")
+    run = run_of(name, precision="bf16" if dtype is BF16 else "fp32", images=images_of(name))
     tower = tower_of(name)
     joined = 2 * tower.batch.micro * tower.batch.seq_len * tower.model.hidden * dtype.itemsize
-    assert kept_bytes(run) == saved_bytes(forward, [model]) - joined * name.startswith("qwen")
+    beside = {"gemma3": 8 * SIDE**2 + 4 * tower.model.hidden, "mistral3": 4 * SIDE**4}.get(name, 0)
+    assert kept_bytes(run) == saved_bytes(forward, [model]) - (joined if name.startswith("qwen") else beside)
 
 
 def test_what_is_not_trained_runs_forward_alone() -> None:
@@ -335,6 +351,25 @@ def test_whatever_a_key_of_a_tower_holds_is_read_or_refused(name: str) -> None:
                 assert load_model({**config, "vision_config": {**vision, key: value}}).parameters_with_tower > 0
             except ConfigError as error:
                 assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "usual"),
+    [
+        ("gemma3", "vision_use_head", False),
+        ("internvl", "use_mask_token", False),
+        ("internvl", "use_mean_pooling", True),
+        ("internvl", "use_absolute_position_embeddings", True),
+    ],
+)
+def test_parts_of_a_tower_that_are_not_modelled_are_refused(name: str, key: str, usual: bool) -> None:
+    def read(value: bool) -> int:
+        vision = {**CONFIGS[name]["vision_config"], key: value}
+        return load_model({**CONFIGS[name], "vision_config": vision}).parameters_with_tower
+
+    assert read(usual) == load_model(CONFIGS[name]).parameters_with_tower
+    with pytest.raises(ConfigError, match=f"{key}: {str(not usual).lower()} is not modelled here; omit it"):
+        read(not usual)
 
 
 def test_a_tower_that_cannot_be_read_is_a_fault_of_its_own() -> None:

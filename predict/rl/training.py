@@ -15,7 +15,7 @@ from predict.rl.config import RlRun
 from predict.rl.phases import HOST_GB_PER_S, HOST_HIGH, HOST_LOW, OFFLOAD, Phase, PhaseMfu, plus
 from predict.rl.section import RlSection
 from predict.run.lengths import PACKED, PADDED, RealSequences, alike, up_to
-from predict.run.model_flops import model_flops_per_step
+from predict.run.model_flops import FORWARD_SHARE, model_flops_per_step
 from predict.run.plan import Batch
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import BUBBLE, P2P, STRAGGLERS, BlockLedgers, add_up
@@ -61,10 +61,6 @@ def laid_out_pass(
         global_=rows, micro=micro, seq_len=row_tokens, padding=PADDED if section.padding == "kept" else PACKED
     )
     return replace(base, batch=batch, real=real)
-
-
-FORWARD_SHARE = 1 / 3
-"""A forward pass in a convention that counts forward and backward: verl divides by 3 (verl/workers/engine_workers.py)."""
 
 
 def mfu_of_phase(

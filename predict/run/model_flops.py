@@ -47,8 +47,6 @@ def _token_flops(model: ModelSpec) -> _TokenFlops:
     kinds = Counter(model.kinds())
     matrices = sum(count * _matrix_elements(model, kind) for kind, count in kinds.items())
     matrices += (model.vocab + model.head_transform * model.hidden) * model.hidden
-    if model.patches:
-        matrices += model.patches.pixels * model.hidden + model.patches.output_elements // model.patches.merged
     recurrences = sum(count * model.mixer(kind).recurrence_flops(model) for kind, count in kinds.items())
     widths: Counter[int] = Counter()
     for kind, count in kinds.items():
@@ -60,7 +58,21 @@ def _token_flops(model: ModelSpec) -> _TokenFlops:
 
 def model_flops_per_token(model: ModelSpec, seq_len: int) -> float:
     """Forward and backward FLOPs of one token in a sequence of `seq_len`."""
-    return _token_flops(model).all(seq_len)
+    of_layers = _token_flops(model).all(seq_len)
+    if not model.patches:
+        return of_layers
+    return of_layers + (_pixel_flops(model, seq_len) + _projector_flops(model, seq_len)) / seq_len
+
+
+def _pixel_flops(model: ModelSpec, length: int) -> float:
+    """Forward and backward FLOPs of the product over the pixels of a sequence's patches, of which class tokens have none."""
+    patches = model.patches
+    return 6.0 * patches.tokens_of(length) * patches.merged * patches.pixels * model.hidden if patches else 0.0
+
+
+def _projector_flops(model: ModelSpec, length: int) -> float:
+    """Those of the projectors, over the tokens of the text that a sequence becomes."""
+    return 6.0 * model.patches.tokens_of(length) * model.patches.output_elements if model.patches else 0.0
 
 
 def attention_flops_per_token(model: ModelSpec, seq_len: int) -> float:
@@ -74,7 +86,7 @@ def _matrix_elements(model: ModelSpec, kind: LayerKind) -> int:
 
 
 FORWARD_SHARE = 1 / 3
-"""Share of a matrix's FLOPs that its forward has."""
+"""Share of a matrix's FLOPs that its forward has, of those of forward and backward; verl divides by 3 too (verl/workers/engine_workers.py)."""
 FROZEN_SHARE = 2 / 3
 """Share of a product's FLOPs that is left where its weight has no gradient: forward, and the gradient of its input."""
 
@@ -87,22 +99,22 @@ def model_flops_per_step(run: TrainingRun) -> float:
 def tower_flops_per_step(run: TrainingRun) -> float:
     """FLOPs of the vision tower over a step's images: what is not trained runs forward alone."""
     tower = run.tower
-    if tower is None or tower.model.patches is None:
+    if tower is None:
         return 0.0
-    patches = tower.batch.global_ * tower.batch.seq_len
-    whole = patches * model_flops_per_token(tower.model, tower.batch.seq_len)
-    projectors = 6.0 * patches * (tower.model.patches.output_elements // tower.model.patches.merged)
+    images, length = tower.batch.global_, tower.batch.seq_len
+    whole = images * length * model_flops_per_token(tower.model, length)
+    projectors = images * _projector_flops(tower.model, length)
     of_projectors = 1.0 if run.vision.trained != NONE else FORWARD_SHARE
     of_tower = 1.0 if run.vision.trained == ALL else FORWARD_SHARE
     return of_tower * (whole - projectors) + of_projectors * projectors
 
 
 def _text_flops_per_step(run: TrainingRun) -> float:
-    a_token, sequences = _token_flops(run.model), run.sequences
-    of_model = sum(count * length * a_token.all(length) for length, count in sequences.items())
+    model, sequences = run.model, run.sequences
+    of_model = sum(count * length * model_flops_per_token(model, length) for length, count in sequences.items())
     if not run.adapters.are_trained:
         return of_model
-    of_attention = sum(count * length * a_token.attention(length) for length, count in sequences.items())
+    of_attention = sum(count * length * attention_flops_per_token(model, length) for length, count in sequences.items())
     return FROZEN_SHARE * (of_model - of_attention) + of_attention
 
 

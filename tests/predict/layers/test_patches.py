@@ -17,6 +17,7 @@ from predict.memory.estimate import memory_of
 from predict.memory.state import run_of_unit, tower_units
 from predict.rank.blocks import Blocks
 from predict.rank.share import RankShare
+from predict.run.model_flops import tower_flops_per_step
 from predict.run.training_run import TrainingRun
 from predict.workload.chunks import VISION
 from predict.workload.decompose import decompose
@@ -390,3 +391,11 @@ def test_a_run_with_a_tower_is_itself_again_after_json() -> None:
 def test_a_run_with_a_teacher_is_itself_again_after_json() -> None:
     run = made("qwen3-30b-a3b", tuning={"task": "distill", "teacher": "deepseek-v3"})
     assert load_run(dump_run(run)) == run
+
+
+@pytest.mark.parametrize("name", ["internvl", "gemma3", "mistral3"])
+def test_the_products_of_a_tower_and_its_projectors_are_counted_over_the_tokens_that_pass_them(name: str) -> None:
+    """InternVL's class token has no pixels and becomes none of the text; forward and backward are three times forward."""
+    tower = tower_of(name)
+    parts = forward_parts(tower.model, {tower.batch.seq_len: tower.batch.global_}, mtp=False)
+    assert tower_flops_per_step(run_of(name)) == 3 * sum(part.forward for part in parts)

@@ -1,4 +1,8 @@
-"""Modulation of a layer by its sample's condition: adaLN-Zero of DiT (Peebles and Xie, arXiv 2212.09748), and Wan's tables."""
+"""Modulation of a layer by its sample's condition: adaLN-Zero of DiT (Peebles and Xie, arXiv 2212.09748), and Wan's tables.
+
+Bytes are those of plain torch in one dtype. Wan's own code computes norm, scale, shift and gate in fp32 in a run of 16 bits, and keeps copies in
+fp32 that are not counted here.
+"""
 
 from __future__ import annotations
 

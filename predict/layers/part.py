@@ -88,7 +88,7 @@ class Mixer(MixerShape):
         return 1.0
 
     def keys_seen(self, share: ServerShare) -> int:
-        """Most keys that a decode attends to; 0 for all."""
+        """Most keys that a query attends to; 0 for all."""
         return share.window
 
     def index_bytes(self, share: ServerShare) -> float:

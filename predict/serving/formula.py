@@ -7,7 +7,7 @@
 - the head, routers, shared experts and the cache that later chunks read are counted;
 - with expert parallelism a GPU reads whole experts, its share of those that the tokens of all replicas choose; wide
   ones are read by slower kernels;
-- where an indexer picks keys, decodes attend to those alone, and score all;
+- where an indexer picks keys, prompts and decodes attend to those alone, and score all;
 - kernels that do not share keys among heads read them from the cache once for each head.
 """
 
@@ -97,10 +97,12 @@ def _prefill_pair_flops(server: Server, sums: BatchSums) -> Floats:
     model = server.model
     total = np.zeros_like(sums.tokens)
     for each in served_mixers(server):
-        width = each.mixer.score_width(model) / server.tp + each.mixer.index_width(model)
-        pairs = sums.window_pairs if each.share.window else sums.prefill_pairs
+        attended = sums.window_pairs if each.mixer.keys_seen(each.share) else sums.prefill_pairs
+        pairs = (
+            each.mixer.score_width(model) / server.tp * attended + each.mixer.index_width(model) * sums.prefill_pairs
+        )
         recurrence = each.mixer.recurrence_flops(model) / server.tp / 3
-        total += each.layers * (2 * width * pairs + recurrence * sums.prefill_tokens)
+        total += each.layers * (2 * pairs + recurrence * sums.prefill_tokens)
     return total
 
 

@@ -187,8 +187,8 @@ class Server:
 
     @property
     def window(self) -> int:
-        """Keys that a query of sliding layers sees; 0 where no layer slides."""
-        return self.model.window
+        """Keys that a query sees of sliding layers, or of those whose indexer picks them; 0 where every layer sees all."""
+        return max((each.mixer.keys_seen(each.share) for each in served_mixers(self)), default=0)
 
     @property
     def activations(self) -> str:

@@ -1,4 +1,4 @@
-"""Diffusion transformers by their class in diffusers: DiT, and Wan 2.1 and 2.2, which attend to a text."""
+"""Diffusion transformers by their class in diffusers: DiT, and Wan 2.1, which attends to a text."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from predict.serving import formula as published
 from predict.serving.batch import Chunk, StepBatch, computed_tokens, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import load_serving
-from predict.serving.kernels import GROUPS, kernel_features, prices_of, token_kernels
+from predict.serving.kernels import GROUPS, kernel_features, prefill_attention, prices_of, token_kernels
 from predict.serving.kv_cache import kept_bytes, weight_bytes
 from predict.serving.rules import placement_faults
 from predict.serving.server import ServerPlacement
@@ -116,6 +116,18 @@ def test_the_mended_formula_attends_to_the_keys_that_an_indexer_picks_and_scores
     assert picked[1] == pytest.approx(2 * 64 * 129 / gpu.peak_flops_per_us("bf16"))
     assert picked[2] == pytest.approx(2 * 128 / gpu.bytes_per_us())
     assert dense[2] == pytest.approx(2 * (512 + 64) / gpu.bytes_per_us())
+
+
+def test_the_mended_formula_limits_prompts_to_the_keys_that_an_indexer_picks_as_kernels_do() -> None:
+    """DeepSeek-V3.2 over 8 GPUs: with 16,384 tokens before them, 1,024 of a prompt attend to 2,048 each, by 16 heads, and 64 score all."""
+    one = server("deepseek-v3.2", tp=8)
+    first, later = (StepBatch(chunks=(Chunk(tokens=1_024, context=context),)) for context in (0, 16_384))
+    us = mended.features_us(one, sums_of([first, later], one.window))[:, 0]
+    more = float(us[1] - us[0]) * one.cluster.gpu.peak_flops_per_us("bf16") / 61
+    attended = 2 * 16 * (128 + 64 + 128) * (2_048 * 1_024 - 1_024**2 / 2)
+    assert more == pytest.approx(attended + 2 * 64 * 129 * 16_384 * 1_024)
+    windows = {getattr(each.call, "window", 0) for each in prefill_attention(one, 16_384)}
+    assert windows == {0, one.window} == {0, 2_048}
 
 
 def test_the_mended_formula_computes_the_head_in_the_dtype_of_activations() -> None:

@@ -549,7 +549,7 @@ DIVIDING = (
     images_have_a_size,
     images_fit_into_the_sequence,
 )
-"""Rules that every model of a run keeps, a teacher's too: those of how a plan divides it, of its positions, and of the images that it sees."""
+"""Rules that every model of a run keeps, a teacher's too: those of how a plan divides it, of its positions, and of images."""
 TEACHER_MODEL = "teacher_model"
 """Name of the teacher's model among the values of rules: no key of a config."""
 SHARED = (

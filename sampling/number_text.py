@@ -123,7 +123,7 @@ def count(value: float) -> str:
 
 
 def multiple(ratio: float) -> str:
-    """How often one figure holds another: 1.90 ×, 12.3 ×."""
+    """The number of times that one figure holds another: 1.90 ×, 12.3 ×."""
     return f"{significant(ratio)} ×"
 
 

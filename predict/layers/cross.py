@@ -98,8 +98,8 @@ class CrossAttention(Mixer):
         return call, rank.tokens / (blocks * self.tokens)
 
     def saved_tensors(self, sizes: Sizes) -> Saved:
-        """The norm and its output, queries, the text's keys and values, the statistics of the softmax, and the output; the text itself is kept
-        once for all layers."""
+        """The norm and its output, queries, the text's keys and values, the statistics of the softmax, and the output; the text itself is
+        kept once for all layers."""
         model, text = sizes.model, sizes.rank.run.batch.micro * self.tokens
         heads, kv_heads = heads_on_rank(model, sizes.tp)
         queries = float(sizes.item * sizes.tokens * heads * model.head_dim)

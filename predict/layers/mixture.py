@@ -47,9 +47,9 @@ FUSED_BIAS_TENSORS = 0.5
 """Tensors of the rows that gradients of biases and routing weights read in one kernel (Transformer Engine,
 triton/grouped_dbias_dscales.py): one in backward; its mean over both phases."""
 STASHED = 1.65
-"""Time of the kernel that copies what experts keep to pages and back, over that of a copy of as many bytes (Megatron-LM, pull request 6414:
-640 MiB more take it 312 µs more on GB300, 0.54 of the bandwidth). It runs on a stream of its own and fills the multiprocessors (moe/paged_stash.py:
-up to 2,048 blocks), so that work beside it takes longer by as much."""
+"""Time of the kernel that copies what experts keep to pages and back, over that of a copy of as many bytes (Megatron-LM, pull request
+6414: 640 MiB more take it 312 µs more on GB300, 0.54 of the bandwidth). It runs on a stream of its own and fills the multiprocessors
+(moe/paged_stash.py: up to 2,048 blocks), so that work beside it takes longer by as much."""
 SHARE_BESIDE_MICROBATCH = 0.8
 """Share of another microbatch's work behind which tokens can travel; the two streams have to wait for each other at times. Assumed."""
 MOE = {"moe": 0.0}
@@ -315,9 +315,9 @@ def _passes(rank: RankShare, size_bytes: int, *, slowdown: float = 1.0) -> Works
 
 
 def _stashed(rank: RankShare, experts: Mixture, rows: int) -> tuple[Module, ...]:
-    """What a backward needs of the experts, out of buffers whose size a graph of the whole step fixes, beyond the rows that arrive, into
-    pages after the forward, and back before the backward (Megatron-LM, moe/paged_stash.py): the inputs of both products, and in 16 bits the
-    result of the first."""
+    """The tensors that a backward needs of the experts, out of buffers whose size a graph of the whole step fixes, beyond the rows that
+    arrive, into pages after the forward, and back before the backward (Megatron-LM, moe/paged_stash.py): the inputs of both products, and
+    in 16 bits the result of the first."""
     if not _fused(rank) or rank.execution.expert_products != PER_EXPERT or rank.plan.recompute == "full":
         return ()
     width = experts.ffn // rank.plan.etp

@@ -1,7 +1,7 @@
 """Modulation of a layer by its sample's condition: adaLN-Zero of DiT (Peebles and Xie, arXiv 2212.09748), and Wan's tables.
 
-Bytes are those of plain torch in one dtype. Wan's own code computes norm, scale, shift and gate in fp32 in a run of 16 bits, and keeps copies in
-fp32 that are not counted here.
+Bytes are those of plain torch in one dtype. Wan's own code computes norm, scale, shift and gate in fp32 in a run of 16 bits, and keeps
+copies in fp32 that are not counted here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from predict.rank.share import RankShare
 from sampling.operators.memory_bound import Stream
 
 EAGER_PASSES = 8.5
-"""Passes over a part's tensors by torch's operators beside its norm and its addition: x·(1 + scale) + shift and branch · gate 6 in forward; in
-backward the gradients of both and of the three vectors 11; their mean."""
+"""Passes over a part's tensors by torch's operators beside its norm and its addition: x·(1 + scale) + shift and branch · gate 6 in
+forward; in backward the gradients of both and of the three vectors 11; their mean."""
 FUSED_PASSES = 2.0
 """Where norm and addition take them: the sums that are the vectors' gradients read what the norm and the branch made; assumed."""
 KEPT_TENSORS = 2

@@ -96,7 +96,7 @@ def saved_by_projector(sizes: Sizes) -> Saved:
 
 
 def _condition_bytes(sizes: Sizes) -> float:
-    """What each product of the conditioning reads, and what it makes."""
+    """Inputs and outputs of each product of the conditioning."""
     condition, micro = _patches(sizes.rank).conditioning, sizes.rank.run.batch.micro
     if condition is None:
         return 0.0
@@ -128,7 +128,7 @@ def _pooled_bytes(rank: RankShare, projector: Projector) -> int:
 
 
 def _norm_bytes(sizes: Sizes, projector: Projector) -> float:
-    """What a projector's own norm keeps. One that reads what a layer reads too shares its input."""
+    """The tensors that a projector's own norm keeps. One that reads what a layer reads too shares its input."""
     kept = norm_bytes(sizes, _rows(sizes.rank), projector.inputs, norm=projector.norm)
     return kept - sizes.item * _rows(sizes.rank) * projector.inputs if projector.reads_stream else kept
 

@@ -55,7 +55,7 @@ class Projector:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conditioning:
-    """What a diffusion transformer makes of the time and the text or class of each sample, before its layers."""
+    """The products by which a diffusion transformer conditions its layers on the time and the text or class of each sample."""
 
     matrices: tuple[Matrix, ...]
     """Products over one row a sample: those of its time, and of what modulates the output."""

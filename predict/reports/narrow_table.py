@@ -11,7 +11,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 LONGEST_WORDS = (12, 8)
-"""Columns that a name keeps at least, if it has so many; longer words are folded. The second is for tables that it brings to fewer parts."""
+"""Columns that a name keeps at least, if it has so many; longer words are folded. The second is for tables that it brings to fewer
+parts."""
 GAP = 2
 """Columns between two columns of a table."""
 

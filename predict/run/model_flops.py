@@ -1,12 +1,12 @@
 """Model FLOPs of a step, and MFU: the share of the machine's peak that the model's own arithmetic uses.
 
-Convention of PaLM (Chowdhery et al., arXiv 2204.02311, appendix B), but for the embedding look-up, which multiplies nothing and
-which `conventions.palm` counts: 6 FLOPs per weight and token for every matrix that multiplies, plus 12·heads·head_dim·seq_len per
-token and layer for attention, not halved for causality; recomputation is not counted. Beyond PaLM's dense layers: routed
-experts count as those a token is sent to, with the router and the shared experts; a sliding layer counts the keys within its
-window; the recurrence of a linear layer counts
-15 FLOPs per element of its state, the cost of one token at a time, however it is chunked. Multi-token prediction is left out, and so is what a diffusion transformer does
-once for a sample, whatever its tokens: products of its condition, and keys and values of its text.
+Convention of PaLM (Chowdhery et al., arXiv 2204.02311, appendix B), but for the embedding look-up, which multiplies nothing and which
+`conventions.palm` counts: 6 FLOPs per weight and token for every matrix that multiplies, plus 12·heads·head_dim·seq_len per token and
+layer for attention, not halved for causality; recomputation is not counted. Beyond PaLM's dense layers: routed experts count as those a
+token is sent to, with the router and the shared experts; a sliding layer counts the keys within its window; the recurrence of a linear
+layer counts 15 FLOPs per element of its state, the cost of one token at a time, however it is chunked. Multi-token prediction is left
+out, and so is what a diffusion transformer does once for a sample, whatever its tokens: products of its condition, and keys and values of
+its text.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def _matrix_elements(model: ModelSpec, kind: LayerKind) -> int:
 
 
 FORWARD_SHARE = 1 / 3
-"""Share of a matrix's FLOPs that its forward has, of those of forward and backward; verl divides by 3 too (verl/workers/engine_workers.py)."""
+"""Share of a matrix's FLOPs that its forward has, of those of forward and backward; verl divides by 3 too
+(verl/workers/engine_workers.py)."""
 FROZEN_SHARE = 2 / 3
 """Share of a product's FLOPs that is left where its weight has no gradient: forward, and the gradient of its input."""
 

@@ -67,8 +67,8 @@ class EngineSettings:
     """A step is computed as two halves, each exchanging tokens behind the other's computing (SGLang's two-batch overlap, vLLM's DBO)."""
     sampling: Literal["greedy", "random", "sorted"] = "greedy"
     """Choice of the next token. greedy: the largest logit. random: drawn at a temperature; kernels that fuse top-k and top-p into it, as
-    FlashInfer's, take about as long. sorted: drawn of the top k or the top p of all logits in order, as vLLM up to 0.15 does wherever a request,
-    or the generation_config.json of its model, asks for them."""
+    FlashInfer's, take about as long. sorted: drawn of the top k or the top p of all logits in order, as vLLM up to 0.15 does wherever a
+    request, or the generation_config.json of its model, asks for them."""
 
     @property
     def replayed_sizes(self) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ def compiled(
 
 
 def form_of(machine_code: bool) -> Callable[[Any], Any]:
-    """What turns numbers into the form that a loop takes: lists, or arrays for the compiled one.
+    """The conversion of numbers to the form that a loop takes: lists, or arrays for the compiled one.
 
     These are writable and contiguous: for a single array that is not, numba would compile the whole loop again.
     """

@@ -107,8 +107,8 @@ class _OverLogits(Operator):
 
 @register
 class TokenDraw(_OverLogits):
-    """A token of each request, drawn at a temperature (vLLM, v1/sample/sampler.py): logits in fp32 of those in 16 bits (6 bytes), divided by
-    temperatures (8), softmax (8), exponential noise (4), their quotient (12) and its largest (4)."""
+    """A token of each request, drawn at a temperature (vLLM, v1/sample/sampler.py): logits in fp32 of those in 16 bits (6 bytes), divided
+    by temperatures (8), softmax (8), exponential noise (4), their quotient (12) and its largest (4)."""
 
     __slots__ = ()
 
@@ -119,8 +119,8 @@ class TokenDraw(_OverLogits):
 
 @register
 class RankedLogits(_OverLogits):
-    """Logits with those beyond the top k, or the top p of probability, masked by sorting all of them (vLLM, v1/sample/ops/topk_topp_sampler.py,
-    `apply_top_k_top_p_pytorch`).
+    """Logits with those beyond the top k, or the top p of probability, masked by sorting all of them (vLLM,
+    v1/sample/ops/topk_topp_sampler.py, `apply_top_k_top_p_pytorch`).
 
     torch sorts the rows as one (ATen/native/cuda/Sort.cu, `segmented_sort_pairs_by_full_sort`): pairs of row and place (8 bytes), four
     passes of a radix sort by value and one by row, each of 12 bytes read and written (128 with their counts), and what is gathered in the
@@ -132,5 +132,6 @@ class RankedLogits(_OverLogits):
     NAME: ClassVar[str] = "ranked_logits"
     LOGIT_BYTES: ClassVar[int] = 202
     BANDWIDTH: ClassVar[BandwidthShare] = BandwidthShare(forward=0.6, width=BY_ANALOGY, kernels=30)
-    """Published times of that function, of which none says its GPU (vLLM's pull requests 33538, 40376, 51507): 0.094 ms for one row of 32,768
-    logits, 0.37 for 64 rows, 0.63 for 128, 1.69 for 512, and 1.13 for 64 rows of 131,072; on an H100 these come out 0.4 to 1.2 times as long."""
+    """Published times of that function, of which none says its GPU (vLLM's pull requests 33538, 40376, 51507): 0.094 ms for one row of
+    32,768 logits, 0.37 for 64 rows, 0.63 for 128, 1.69 for 512, and 1.13 for 64 rows of 131,072; on an H100 these come out 0.4 to 1.2
+    times as long."""

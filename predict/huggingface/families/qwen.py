@@ -1,4 +1,5 @@
-"""Qwen 2 and 3, dense and with mixtures of experts, and the text of Qwen2-VL to Qwen3-VL; Qwen3-Next and Qwen 3.5, with linear attention."""
+"""Qwen 2 and 3, dense and with mixtures of experts, and the text of Qwen2-VL to Qwen3-VL; Qwen3-Next and Qwen 3.5, with linear
+attention."""
 
 from __future__ import annotations
 

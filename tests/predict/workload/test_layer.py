@@ -77,7 +77,7 @@ def test_all_ranks_together_do_the_forward_flops_of_the_model(model: str, layers
 
 
 SHIPPED = sorted(path.stem for path in (CONFIGS / "models").glob("*.json") if not spec(path.stem).patches)
-"""Without diffusion transformers, which do work for each sample beside that for each token: test_diffusion.py holds them to their book."""
+"""Without diffusion transformers, which do work for each sample beside that for each token: test_cross.py holds them to their book."""
 OTHER_RECURRENCE = 0.05
 """Chunked as kernels run it, a recurrence takes other FLOPs than one token at a time, as counted."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampling.errors import UserError
+from sampling.errors import CheckedError, UserError
 from sampling.extras import naming_extras
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted", a
                 return work()
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
-            if as_json:
+            if as_json and not isinstance(error, CheckedError):
                 print(json.dumps(error_json(error), indent=1))
             return error.exit_code
         except KeyboardInterrupt:

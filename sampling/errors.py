@@ -5,6 +5,7 @@ UserError               2  usage or config
 ├── SkippedError        2  a call that cannot be timed here; the sampler reports it and goes on
 ├── SamplesError        3  samples or regressors missing, stale or not matching
 └── InfeasibleError     4  the plan does not fit, or no valid plan exists
+    └── CheckedError    4  it does not fit, as the answer on stdout says already
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ class InfeasibleError(UserError):
     """A plan that cannot run as asked."""
 
     exit_code = 4
+
+
+class CheckedError(InfeasibleError):
+    """A plan of which the answer on stdout says already that it does not fit."""
 
 
 class Checks:

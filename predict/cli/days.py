@@ -44,4 +44,4 @@ def run(options: argparse.Namespace) -> None:
         print_json(days_json(prediction, cost))
     else:
         show(days_text(prediction, cost, assumed_goodput=options.goodput is None))
-    check_fit(options, [misfit(prediction.memory)], said=not options.json)
+    check_fit(options, [misfit(prediction.memory)], said=True)

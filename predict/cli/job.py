@@ -135,7 +135,7 @@ def run(options: argparse.Namespace) -> None:
     check_fit(
         options,
         [misfit(each.memory) for each in (prediction, *(one.prediction for one in phases))],
-        said=not options.json,
+        said=True,
     )
 
 
@@ -161,7 +161,7 @@ def _answer_offers(options: argparse.Namespace, settings: JobSettings) -> None:
         print_json(offers_json(found))
     else:
         show(offers_text(found, options.deadline))
-    check_fit(options, [misfit(one.prediction.memory) for one in found], said=not options.json)
+    check_fit(options, [misfit(one.prediction.memory) for one in found], said=True)
 
 
 def _phase(options: argparse.Namespace, text: str) -> tuple[float, TrainingRun]:

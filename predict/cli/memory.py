@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> None:
         with writing("--timeline", options.timeline):
             save_memory_plot(prediction.memory_timeline, memory, options.timeline, bubble_fraction=bubble_fraction)
         log(f"wrote {options.timeline}")
-    check_fit(options, [why], said=not options.json)
+    check_fit(options, [why], said=True)
 
 
 def _run_rl(options: argparse.Namespace) -> None:
@@ -132,7 +132,7 @@ def _run_rl(options: argparse.Namespace) -> None:
     step = rl_step(options.config, options.overrides)
     log_not_read(step.rl.not_read)
     print_answer(options, step, lambda step: rl_memory_json(step.memory), rl_memory_text)
-    check_fit(options, [rl_misfit(step.memory)], said=not options.json)
+    check_fit(options, [rl_misfit(step.memory)], said=True)
 
 
 def _mode(options: argparse.Namespace) -> str:

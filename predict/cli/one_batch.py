@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
         (prediction,) = predictions.values()
         advice = () if prediction.feasible else memory_advice(prediction)
         show(prediction_text(prediction, advice, full_sources=options.sources))
-    check_fit(options, misfits, said=not options.json)
+    check_fit(options, misfits, said=True)
 
 
 def _partly_unknown(options: argparse.Namespace) -> bool:
@@ -118,7 +118,7 @@ def _show_likely(options: argparse.Namespace) -> None:
     likely = likely_steps(options.config, options.overrides)
     print_answer(options, likely, likely_json, likely_text)
     misfits = [misfit(one.memory) for one in likely.predictions]
-    check_fit(options, misfits if all(misfits) else [], said=not options.json)
+    check_fit(options, misfits if all(misfits) else [], said=True)
 
 
 def _at_pace_now(options: argparse.Namespace) -> tuple[Pace, dict[str, Prediction]]:

@@ -15,7 +15,7 @@ from predict.config.overrides import flag
 from predict.reports.text import show
 from predict.run.calibration_file import calibrated_by
 from predict.run.training_run import TrainingRun
-from sampling.errors import Checks, InfeasibleError, UserError, naming
+from sampling.errors import CheckedError, Checks, InfeasibleError, UserError, naming
 from sampling.files.disk import require_place, write_atomically
 from sampling.files.disk import require_suffix as require_ending
 from sampling.files.places import OWN_DATA_IN_WORDS
@@ -76,15 +76,17 @@ def add_check(command: argparse._ActionsContainer) -> None:
     command.add_argument("--check", action="store_true", help="exit with 4 where the plan does not fit in memory")
 
 
+FIT = "make a change that `predict memory` lists where there is one, or take a device with more memory"
+
+
 def check_fit(options: argparse.Namespace, misfits: Iterable[str], *, said: bool = False) -> None:
     """InfeasibleError, with --check, for the first of the plans that does not fit; '' stands for one that does. `said` where the answer on
     stdout says why already."""
     misfit = next((why for why in misfits if why), "")
     if options.check and misfit:
-        why = "--check: it does not fit" if said else f"cluster.hardware: {misfit}"
-        raise InfeasibleError(
-            f"{why}; make a change that `predict memory` lists where there is one, or take a device with more memory"
-        )
+        if said:
+            raise CheckedError(f"--check: it does not fit; {FIT}")
+        raise InfeasibleError(f"cluster.hardware: {misfit}; {FIT}")
 
 
 def add_slo(command: argparse._ActionsContainer, *, whose: str = "") -> None:

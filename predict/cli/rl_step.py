@@ -50,4 +50,4 @@ def run(options: argparse.Namespace) -> None:
     log_not_read(step.rl.not_read)
     draws = rl_step_draws(options.config, options.overrides, draws=options.draws) if options.draws else None
     print_answer(options, step, lambda step: rl_step_json(step, draws), lambda step: rl_step_text(step, draws))
-    check_fit(options, [rl_misfit(step.memory)], said=not options.json)
+    check_fit(options, [rl_misfit(step.memory)], said=True)

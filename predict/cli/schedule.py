@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> None:
         best(found.outcomes)  # raises the reasons
     if faults:
         raise UserError("\n".join(faults))
-    check_fit(options, [why], said=not options.json)
+    check_fit(options, [why], said=True)
 
 
 def _timed(options: argparse.Namespace) -> TimedSchedules:

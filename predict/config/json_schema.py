@@ -31,7 +31,7 @@ def json_schema() -> dict[str, Any]:
         "plan": _section("plan"),
         "batch": _section("batch"),
         "precision": key_schema(PRECISION, field_docs(TrainingRun)["precision"]),
-        "execution": _section("execution"),
+        **{name: _section(name) for name in ("execution", "adapters", "offload", "tuning", "vision")},
     }
     return document_schema("steptime run config", properties, ("model", "cluster", "batch", "precision"))
 

@@ -183,7 +183,7 @@ def _ranking(answer: SearchAnswer[Any], *, several_clusters: bool = False) -> Re
 
     def without(least: Collection[str]) -> Table:
         kept = [column for column in columns if column.heading not in least]
-        table = figures_table(title, names, headings(kept))
+        table = figures_table("", names, headings(kept))
         for row in rows:
             plan = row.plan
             mark = f"{row.place}{' =' if row.tied else ''}"
@@ -192,7 +192,7 @@ def _ranking(answer: SearchAnswer[Any], *, several_clusters: bool = False) -> Re
             table.add_row(*values, *cells(kept, row))
         return table
 
-    return first_that_fits(*(without(LEAST[:count]) for count in range(len(LEAST) + 1)))
+    return stacked(f"[bold]{title}[/]", first_that_fits(*(without(LEAST[:count]) for count in range(len(LEAST) + 1))))
 
 
 def _name(path: str) -> str:

@@ -63,6 +63,8 @@ def test_best_is_reported_and_advised_where_no_schedule_fits(command: Command) -
     assert content["point_bytes"] == min(other["point_bytes"] for other in others.values())
     text = command.run("memory", *best, "--check", code=4)
     assert "Single changes that make it fit" in text.out and "error: --check" in text.err
+    # one document on stdout: the answer says already that it does not fit
+    assert json.loads(command.run("memory", *best, "--check", "--json", code=4).out)["feasible"] is False
     assert one_batch_memory(LARGE, [setting for setting in best[1:] if setting != "--set"]).verdict == "OOM"
 
 

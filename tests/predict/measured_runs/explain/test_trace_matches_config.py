@@ -111,7 +111,7 @@ def test_ranks_that_were_not_recorded_together_are_refused(apart_s: int, refused
     for written in tmp_path.glob("rank*"):
         written.unlink()
     if refused:
-        with pytest.raises(UserError, match="are of steps 600 s apart; keep those of the same steps"):
+        with pytest.raises(UserError, match=r"are of steps 10\.0 min apart; keep those of the same steps"):
             read_measured(tmp_path, load(CONFIG))
     else:
         assert len(read_measured(tmp_path, load(CONFIG)).ranks) == 2

@@ -196,11 +196,12 @@ FEWEST_SIZES = 2
 
 
 def shipped_like(seen: SeenModel, tps: Iterable[int]) -> tuple[str, int]:
-    """The shipped model that has these sizes on a rank of `tp` ranks, and that tp; ('', 0) for none. Of several the first."""
+    """The shipped model that has these sizes on a rank of `tp` ranks, and that tp; ('', 0) for none. Of several the first of those of
+    text alone, whose sizes are also those of the text of models with a vision tower."""
     for tp in tps:
-        for name in shipped_models():
-            if _is(seen, _spec(name), tp):
-                return name, tp
+        alike = {name: spec for name in shipped_models() if (spec := _spec(name)) and _is(seen, spec, tp)}
+        if alike:
+            return min(alike, key=lambda name: alike[name].tower is not None), tp
     return "", 0
 
 
@@ -210,8 +211,8 @@ def _spec(name: str) -> ModelSpec | None:
     return read_model(document, name=name).spec if document else None
 
 
-def _is(seen: SeenModel, model: ModelSpec | None, tp: int) -> bool:
-    if model is None or seen.hidden != model.hidden:
+def _is(seen: SeenModel, model: ModelSpec, tp: int) -> bool:
+    if seen.hidden != model.hidden:
         return False
     inner = model.experts.ffn if model.experts else 0
     same = (

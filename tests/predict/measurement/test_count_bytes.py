@@ -184,7 +184,7 @@ def test_a_benchmark_of_time_stands_without_memory() -> None:
 def test_what_cannot_fit_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "require_hardware", lambda *_: "cpu")
     monkeypatch.setattr(benchmark, "_available_bytes", lambda: 1e6)
-    with pytest.raises(UserError, match=r"model: weights.* take .* GiB .*; give more --benchmark-gpus"):
+    with pytest.raises(UserError, match=r"model: weights.* take .* MiB .*; give more --benchmark-gpus"):
         run_memory_benchmark(run(), 1)
 
 

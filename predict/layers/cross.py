@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from predict.layers.attention import CORE, Heads, core_saved, heads_on_rank, normed_heads, projection
@@ -43,7 +43,7 @@ class CrossAttention(Mixer):
             qkv_bias=model.attention_bias,
             output_bias=model.output_bias,
         )
-        return _renamed(query, QUERY), _renamed(key, KEYS), _renamed(value, KEYS), output
+        return replace(query, product=QUERY), replace(key, product=KEYS), replace(value, product=KEYS), output
 
     def elements_per_token(self, model: ModelSpec) -> int:
         """Queries and output: keys and values are the text's."""
@@ -83,7 +83,7 @@ class CrossAttention(Mixer):
         )
 
     def _core(self, rank: RankShare, heads: int, kv_heads: int) -> tuple[AttentionCall, float]:
-        """As many queries as keys at a time, each block of them a sequence of its own: the same products."""
+        """The call of square blocks that does the same products, and how often: as many queries as keys, each block a sequence of its own."""
         blocks = max(1, round(rank.tokens / self.tokens))
         call = AttentionCall(
             dtype=rank.dtype,
@@ -115,15 +115,3 @@ class CrossAttention(Mixer):
             *core_saved(sizes, shape),
             projection(sizes, queries, partial_rotary=False),
         )
-
-
-def _renamed(matrix: Matrix, product: str) -> Matrix:
-    return Matrix(
-        product=product,
-        name=matrix.name,
-        outputs=matrix.outputs,
-        inputs=matrix.inputs,
-        split=matrix.split,
-        head=matrix.head,
-        bias=matrix.bias,
-    )

@@ -150,6 +150,12 @@ NOT_ENOUGH_MEMORY = "memory: the expected peak of the full estimate does not fit
 NOT_RUN = "schedule: it cannot run this plan"
 
 
+def _but_for_rounding(value: float) -> float:
+    """A value to SAME of itself, so that of plans which differ by rounding the one with less memory comes first."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(mantissa / SAME) * SAME, exponent) if math.isfinite(value) else value
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranked:
     """A plan that was priced in full and fits; a smaller key is better."""
@@ -161,7 +167,7 @@ class Ranked:
     @property
     def key(self) -> tuple[float, float, float, int, int]:
         outcome = self.outcome
-        return self.value, outcome.memory_bytes, outcome.step_us, self.survey, outcome.number
+        return _but_for_rounding(self.value), outcome.memory_bytes, outcome.step_us, self.survey, outcome.number
 
     def equals(self, other: Ranked) -> bool:
         """Whether both have one step time and memory, up to rounding, on one cluster."""

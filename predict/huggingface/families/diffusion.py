@@ -54,7 +54,7 @@ def first_of_two(index: int, fields: Mapping[str, Any]) -> bool:
 
 
 def _dit_patches(fields: Mapping[str, Any]) -> Patches:
-    """As DiT's own code has them (facebookresearch/DiT, models.py); diffusers has the embeddings of time and class in every block."""
+    """The ends of DiT's own code (facebookresearch/DiT, models.py); diffusers has the embeddings of time and class in every block."""
     hidden, side = int(fields["hidden"]), int(fields["patches.side"])
     out = side**2 * int(fields.get("patches.out") or fields["patches.channels"])
     times = chain((FREQUENCIES, hidden, hidden), bias=True)
@@ -72,6 +72,7 @@ def _dit_patches(fields: Mapping[str, Any]) -> Patches:
 
 
 def _wan_patches(fields: Mapping[str, Any]) -> Patches:
+    """The ends of Wan's own code (Wan-Video/Wan2.1, wan/modules/model.py)."""
     hidden, patch = int(fields["hidden"]), prod(fields["patches.sides"])
     out = patch * int(fields.get("patches.out") or fields["patches.channels"])
     times = chain((int(fields["patches.frequencies"]), hidden, hidden, 6 * hidden), bias=True)

@@ -99,7 +99,7 @@ def _by_hand(number: int, objective: str, capacity: float) -> Iterator[Mapping[s
     def key(one: Outcome) -> tuple[float, ...]:
         run = space.run(one.number)
         value = OBJECTIVES[objective].value(run, one.step_us / tokens_per_step(run), one.memory_bytes, one.board_w)
-        return value, one.memory_bytes, one.step_us, one.number
+        return float(f"{value:.8e}"), one.memory_bytes, one.step_us, one.number
 
     kept: list[Outcome] = []
     for one in sorted(fitting, key=key):
@@ -117,6 +117,15 @@ def test_plans_that_are_the_same_stand_together_though_another_is_between_them()
     ]
     groups = [[one.outcome.number for one in group] for group in grouped(ranked)]
     assert groups == [[0, 2], [1], [3]]
+
+
+def test_of_plans_that_differ_by_rounding_the_one_with_less_memory_comes_first() -> None:
+    figures = ((1 + 1e-15, 5.0), (1.0, 7.0), (1 - 1e-6, 9.0))
+    ranked = [
+        Ranked(survey=0, outcome=Outcome(number=number, step_us=step_us, memory_bytes=memory_bytes), value=step_us)
+        for number, (step_us, memory_bytes) in enumerate(figures)
+    ]
+    assert [one.outcome.number for one in sorted(ranked, key=lambda one: one.key)] == [2, 0, 1]
 
 
 def test_an_interrupted_search_keeps_the_best_so_far() -> None:

@@ -9,26 +9,30 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from regressors.accuracy.report import as_text, one_line
-from regressors.models.candidates import CANDIDATES
-from regressors.train import Trained, train
 from sampling.command_line import console, exit_code_of
 from sampling.errors import ConfigError
 from sampling.files.faults import did_you_mean
 from sampling.files.places import OWN_DATA_IN_WORDS, SHIPPED_DATA, own_data
-from sampling.progress import progress_display
-from sampling.store.profiles import OWN, copy_shipped, home_of, is_shipped, samples_directory
+
+if TYPE_CHECKING:
+    from regressors.train import Trained
 
 AUTO = "auto"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, train, print the table; returns the exit code."""
+    """Parse, train, print the table; returns the exit code. What takes long to import is imported in it, where Ctrl-C ends the command in
+    words."""
     return exit_code_of(lambda: _run(parser().parse_args(arguments)))
 
 
 def _run(options: argparse.Namespace) -> int:
+    from regressors.train import train
+    from sampling.progress import progress_display
+    from sampling.store.profiles import samples_directory
+
     wanted = _wanted(options.model)
     home = _home(options)
     with progress_display("fitting") as progress:
@@ -46,6 +50,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
+    from regressors.models.candidates import CANDIDATES
+    from sampling.store.profiles import OWN
+
     parser = argparse.ArgumentParser(
         prog="python -m regressors",
         description="Fit a time model to every sampled operator, collective and layer of a profile, and say how well each "
@@ -86,6 +93,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _wanted(model: str) -> Sequence[str]:
     """The kinds that --model asks for; ConfigError for any other name."""
+    from regressors.models.candidates import CANDIDATES
+
     if model == AUTO:
         return CANDIDATES
     if model not in CANDIDATES:
@@ -96,6 +105,8 @@ def _wanted(model: str) -> Sequence[str]:
 
 def _home(options: argparse.Namespace) -> Path:
     """The folder of the profile's samples/ and of the regressors/ to write, which is printed where it is a copy of shipped rows."""
+    from sampling.store.profiles import copy_shipped, is_shipped
+
     if options.data:
         return Path(options.data)
     if not is_shipped(options.profile):
@@ -111,6 +122,8 @@ def _home(options: argparse.Namespace) -> Path:
 
 
 def _donor(options: argparse.Namespace) -> Path | None:
+    from sampling.store.profiles import home_of
+
     if not options.donor:
         return None
     if options.donor == options.profile:
@@ -126,6 +139,8 @@ def _positive(text: str) -> int:
 
 
 def _show(trained: Trained, options: argparse.Namespace) -> None:
+    from regressors.accuracy.report import as_text, one_line
+
     if options.json:
         print(json.dumps(trained.accuracy, indent=1))
         return

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from sampling.command_line import exit_code_of
@@ -44,6 +45,8 @@ On one machine the command starts its own ranks. On several, run the same comman
 `python -m sampling import --help` shows how to bring in measurements that others published, and
 `python -m sampling import-archive --help` the archive of a GPU session (`python -m sampling.gpu_session`).
 """
+IMPORTS = {"import": "sampling.importers.command", "import-archive": "sampling.session.import_archive"}
+"""First words that name another command → the module whose `main` it is."""
 MODELS = 64
 ROWS_KEPT = "interrupted: rows timed so far are kept; the same command goes on from here"
 
@@ -57,18 +60,13 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Sample, or import, as the command line says; the exit code. A process that torchrun or srun started is one rank."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments[:1] == ["import"]:
-        from sampling.importers.command import main as import_measurements
-
-        return import_measurements(arguments[1:])
-    if arguments[:1] == ["import-archive"]:
-        from sampling.session.import_archive import main as import_archive
-
-        return exit_code_of(lambda: import_archive(arguments[1:]))
-    from sampling.ranks.rank import become_rank, rank_from
-    from sampling.session.site import device_of_node
+    if arguments and (module := IMPORTS.get(arguments[0])):
+        return exit_code_of(lambda: int(import_module(module).main(arguments[1:])))
 
     def sample() -> int:
+        from sampling.ranks.rank import become_rank, rank_from
+        from sampling.session.site import device_of_node
+
         options = parser().parse_args(arguments)
         become_rank(arguments)
         rank = rank_from(os.environ)

@@ -22,16 +22,13 @@ from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sampling.command_line import exit_code_of
 from sampling.errors import ConfigError, UserError
-from sampling.files.disk import naming_the_disk
-from sampling.number_text import as_given
-from sampling.ranks.launch import environment
-from sampling.session.archive import CALLS, archive_lock, parts, read_facts
-from sampling.session.gpu_run import LAST_CALL_S, LEAVING_S, TOO_SLOW, call_limit_s, read_steps, run_step, spend
-from sampling.session.gpu_worker import WorkerSettings
-from sampling.timing.timer import LONGEST_CALL_S, PRESETS
+
+if TYPE_CHECKING:
+    from sampling.session.gpu_worker import WorkerSettings
 
 DESCRIPTION = """\
 Spend a few minutes of one CUDA or ROCm GPU on rows, the most informative first: probes, one call of every kind, the calls of
@@ -50,6 +47,8 @@ POLL_S = 0.5
 
 
 def parser() -> argparse.ArgumentParser:
+    from sampling.timing.timer import PRESETS
+
     made = argparse.ArgumentParser(
         prog="python3 -m sampling.gpu_session",
         description=DESCRIPTION,
@@ -85,7 +84,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the session, or rehearse it, as the command line says; the exit code."""
+    """Run the session, or rehearse it, as the command line says; the exit code. What takes long to import is imported in it, where Ctrl-C
+    ends the command in words."""
 
     def session() -> int:
         options = parser().parse_args(arguments)
@@ -106,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def check_options(options: argparse.Namespace) -> None:
     """ConfigError for a number that is out of range."""
+    from sampling.number_text import as_given
+
     if not 0 < options.minutes < math.inf:
         raise ConfigError(
             f"--minutes: {as_given(options.minutes)} is not a positive, finite number of minutes; give for example 10"
@@ -125,6 +127,11 @@ def require_torch() -> None:
 
 def run(options: argparse.Namespace) -> None:
     """A session on this machine's device."""
+    from sampling.files.disk import naming_the_disk
+    from sampling.session.archive import CALLS, archive_lock, read_facts
+    from sampling.session.gpu_run import call_limit_s, read_steps, run_step, spend
+    from sampling.session.gpu_worker import WorkerSettings
+
     start_s = time.monotonic()
     budget_s = 60 * options.minutes
     out = (options.out or Path(os.environ.get("OUT") or "gpu-session")).absolute()
@@ -159,6 +166,10 @@ def start_worker(settings: WorkerSettings, out: Path, lock: int, limit_s: float)
     """Run a worker and wait for it; its exit code. A worker that runs on after the session is killed, and so is one that writes no
     event for `limit_s`, whose code is TOO_SLOW. Before its first event it may take LONGEST_CALL_S, to import torch and to open the
     device."""
+    from sampling.ranks.launch import environment
+    from sampling.session.gpu_run import LAST_CALL_S, LEAVING_S, TOO_SLOW
+    from sampling.timing.timer import LONGEST_CALL_S
+
     command = [sys.executable, "-m", "sampling.session.gpu_worker", json.dumps(asdict(settings))]
     latest_s = settings.until_s + LAST_CALL_S + LEAVING_S
     with subprocess.Popen(command, env=environment(0), pass_fds=(lock,)) as worker:
@@ -179,6 +190,8 @@ def start_worker(settings: WorkerSettings, out: Path, lock: int, limit_s: float)
 
 
 def _size(archive: Path) -> int:
+    from sampling.session.archive import parts
+
     return sum(path.stat().st_size for path in parts(archive))
 
 

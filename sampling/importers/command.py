@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from sampling.command_line import exit_code_of
 from sampling.errors import ConfigError
 from sampling.files.places import SHIPPED_DATA, own_data
 from sampling.importers import importers
@@ -64,15 +63,10 @@ def parser() -> argparse.ArgumentParser:
     return commands
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, import, and print the rows kept and quarantined; returns the exit code."""
-
-    def work() -> int:
-        for line in run(parser().parse_args(arguments)):
-            print(line)
-        return 0
-
-    return exit_code_of(work)
+def main(arguments: Sequence[str]) -> int:
+    for line in run(parser().parse_args(arguments)):
+        print(line)
+    return 0
 
 
 def run(options: argparse.Namespace) -> Iterator[str]:

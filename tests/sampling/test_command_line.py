@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sampling.__main__ import ROWS_KEPT
 from sampling.command_line import INTERRUPTED, STDOUT_CLOSED, exit_code_of
 from sampling.errors import InfeasibleError, SamplesError
 from sampling.files.places import CONFIGS
@@ -21,6 +22,19 @@ REHEARSAL = (
     "sys.exit(session.main(['--dry-run']))"
 )
 """A GPU session that prints its plan at once."""
+INTERRUPTED_IMPORT = """
+import runpy, sys
+
+class AtNumpy:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, AtNumpy())
+del sys.argv[0]
+runpy.run_module(sys.argv[0], run_name="__main__")
+"""
+"""Runs a module, and interrupts it where it imports what takes long."""
 COMMANDS = (
     ("predict", "--help"),
     ("predict", "one-batch", DEMO),
@@ -100,6 +114,26 @@ def test_errors_of_the_user_have_their_codes(capsys: pytest.CaptureFixture[str])
     assert "closed/run.yml: Permission denied; check the path and its permissions" in capsys.readouterr().err
     with pytest.raises(ZeroDivisionError):
         exit_code_of(lambda: 1 // 0)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("predict", "one-batch", DEMO), "interrupted"),
+        (("regressors",), "interrupted"),
+        (("sampling", "--models", "1"), ROWS_KEPT),
+        (("sampling", "import-archive", "archive"), "interrupted"),
+        (
+            ("sampling.gpu_session", "--dry-run"),
+            "interrupted: what was timed so far is kept; the same command goes on from here",
+        ),
+    ],
+    ids=lambda each: " ".join(each[:2]) if isinstance(each, tuple) else "",
+)
+def test_ctrl_c_while_a_command_imports_its_modules_ends_it_in_words(command: Sequence[str], words: str) -> None:
+    interrupted = [sys.executable, "-c", INTERRUPTED_IMPORT, *command]
+    done = subprocess.run(interrupted, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", f"{words}\n")
 
 
 def test_a_pipe_that_is_not_stdout_is_a_bug() -> None:

@@ -204,7 +204,7 @@ def run(
         try:
             process.wait(timeout=LONGEST_S if after_s is None else after_s)
         except subprocess.TimeoutExpired:
-            process.send_signal(by if after_s is not None else signal.SIGKILL)
+            _send(process, by if after_s is not None else signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=LONGEST_S)
         left = _left(process.pid)
@@ -214,6 +214,14 @@ def run(
         for stream in (out, err):
             stream.seek(0)
         return Ended(code=process.returncode, out=out.read(), err=err.read(), left=left)
+
+
+def _send(process: subprocess.Popen[bytes], by: signal.Signals) -> None:
+    """Send a command a signal; Ctrl-C reaches all its processes, as a terminal has it."""
+    if by is signal.SIGINT:
+        os.killpg(process.pid, by)
+    else:
+        process.send_signal(by)
 
 
 def _left(session: int) -> int:

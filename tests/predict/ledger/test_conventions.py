@@ -72,6 +72,7 @@ LATENT = {
         ("qwen3_moe", {**LLAMA, **ROUTED}, 2 * (8 * (4 + 3 * 2 * 6) + 192), 2 * 34),
         ("qwen3_vl", {"text_config": LLAMA | {"head_dim": 64}}, 2 * (384 + 192), 2 * 34),
         ("qwen3_vl_moe", {"text_config": LLAMA | ROUTED}, 2 * (8 * (4 + 3 * 2 * 6) + 192), 2 * 34),
+        ("qwen3", LLAMA | {"head_dim": 6}, 2 * (384 + 2 * 8 * (12 + 6)), 2 * 34 * 12 // 8),
         ("apertus", LLAMA, 2 * (2 * 8 * 16 + 8 + 4 + 192), 2 * 34),
         ("gemma3_text", {**LLAMA, **SLIDING}, 2 * (384 + 192), 34 + 3 * 3 + 5 * 4),
         ("gemma3_text", {**LLAMA, "sliding_window": 4, "sliding_window_pattern": 2}, 2 * (384 + 192), 34 + 3 * 3 + 5 * 4),
@@ -91,6 +92,20 @@ def test_verl_counts_each_kind_of_layer_as_its_formula_does(
     model_type: str, keys: dict[str, Any], weights: int, pairs: int
 ) -> None:
     assert verl({**keys, "model_type": model_type}, LENGTHS) == 6 * (weights + 2 * 256) * 8 + 6 * pairs * 8
+
+
+@pytest.mark.parametrize(("model_type", "window"), [("gemma3_text", 1024), ("gpt_oss", 128)])
+def test_verl_takes_a_window_of_its_own_where_the_config_names_none(model_type: str, window: int) -> None:
+    sliding = {
+        **LLAMA,
+        **ROUTED,
+        "num_local_experts": 5,
+        "model_type": model_type,
+        "layer_types": SLIDING["layer_types"],
+    }
+    full = verl({**sliding, "layer_types": ["full_attention"] * 2}, [2000])
+    assert full - verl(sliding, [2000]) == 6 * 8 * 2000 * (2000 - window)
+    assert full == verl({**sliding, "sliding_window": None}, [2000])
 
 
 @pytest.mark.parametrize(("rank", "queries"), [(6, 6 * (8 + 10)), (None, 8 * 10)])
@@ -167,7 +182,10 @@ def test_multi_token_prediction_is_counted_on_request_and_by_megatron() -> None:
     config = _shipped("deepseek-v3")
     without = {key: value for key, value in config.items() if key != "num_nextn_predict_layers"}
     assert conventions.exact(config, [4096]) == conventions.exact(without, [4096])
-    assert conventions.exact(config, [4096], mtp=True) > conventions.exact(config, [4096])
+    own = conventions.exact(config, [4096])
+    layer = conventions.exact(config | {"num_hidden_layers": config["num_hidden_layers"] + 1}, [4096]) - own
+    head, joining = config["vocab_size"] * config["hidden_size"], 2 * config["hidden_size"] ** 2
+    assert conventions.exact(config, [4096], mtp=True) == own + layer + 6 * 4096 * (head + joining)
     assert conventions.megatron(config, [4096]) > conventions.megatron(without, [4096])
     # 2.60e11 FLOPs per token follow from the TFLOP/s and tokens/s that Megatron-LM reports for DeepSeek-V3 at 4,096 tokens
     assert conventions.megatron(config, [4096]) / 4096 == pytest.approx(2.60e11, rel=2e-3)

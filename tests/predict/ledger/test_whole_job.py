@@ -82,7 +82,8 @@ def test_what_is_worse_takes_longer(worse: dict[str, Any], better: dict[str, Any
 @pytest.mark.parametrize("spread", [1.0, 3.7])
 def test_each_measure_saves_the_expected_hours_that_it_names(spread: float) -> None:
     """Also where the rate of failures has a spread: rare rates gain less than frequent ones do."""
-    given: dict[str, Any] = {**OFTEN, "repair_h": 5, "failure_factor": spread}
+    slow: dict[str, Any] = {"slow_node_h": 5000, "slow_found_h": 10}
+    given: dict[str, Any] = {**OFTEN, **slow, "repair_h": 5, "failure_factor": spread}
     found = job(predicted(), "100B", settings=given)
     gains = {gain.measure: gain.hours for gain in found.gains}
     assert [*gains.values()] == sorted(gains.values(), reverse=True)
@@ -91,6 +92,7 @@ def test_each_measure_saves_the_expected_hours_that_it_names(spread: float) -> N
         "saves behind the steps": {"save": "async"},
         "restarts in half the time": {"restart_min": 5},
         "a spare node more": {"spares": 1},
+        "slow nodes found in half the time": {"slow_found_h": 5},
     }
     for measure, changed in changes.items():
         better = job(predicted(), "100B", settings={**given, **changed})

@@ -62,10 +62,13 @@ def test_a_preempted_request_finds_its_own_blocks_until_they_are_reused() -> Non
     assert steps(served((0, 31, 4), (0, 31, 4), (0, 1, 1), blocks=5), TOKENS)[-2] == (1,)
 
 
-@pytest.mark.parametrize(("prompt", "computed"), [(48, 16), (50, 2), (49, 1)])
-def test_a_known_prompt_computes_what_is_not_in_whole_blocks_and_its_last_token(prompt: int, computed: int) -> None:
+@pytest.mark.parametrize(("prompt", "computed", "blocks"), [(48, 16, 3), (50, 2, 4), (49, 1, 4)])
+def test_a_known_prompt_computes_what_is_not_in_whole_blocks_and_its_last_token(
+    prompt: int, computed: int, blocks: int
+) -> None:
     found = served((0, prompt, 1), (1000, prompt, 1), shared=prompt)
-    assert steps(found, TOKENS) == [(prompt,), (computed,)]
+    # the second holds the three blocks that are known in full, and one of its own
+    assert steps(found, TOKENS, BLOCKS) == [(prompt, blocks), (computed, 3 + 1)]
 
 
 def test_blocks_of_states_are_held_while_a_request_runs() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -88,16 +91,21 @@ def test_requests_of_a_failed_engine_are_sent_again() -> None:
     assert found.last_us[0] > found.last_us[1]
 
 
-def test_an_autoscaler_starts_engines_for_a_burst_and_lets_them_drain() -> None:
-    each = [(1e6 * place, 10, 2) for place in range(5)] + [(2e7, 60, 60)] * 200 + [(3e8, 4, 1)]
+def test_an_autoscaler_starts_engines_for_bursts_lets_them_drain_and_takes_one_back() -> None:
+    second = 1e6
+    # a token a second; four run at once
+    slow = replace(unit_table(), decode_us=np.full(9, second))
+    bursts = [(0.0, 1, 8)] * 6, [(7 * second, 1, 5), (7 * second, 1, 40)], [(26 * second, 1, 8)] * 5
     found = fleet(
-        requests(*each), engines=3, replicas=1, most_replicas=3, target_requests=2.0, start_s=1e-6, max_num_seqs=2
+        requests(*chain(*bursts)), engines=3, replicas=1, most_replicas=3, target_requests=2.0, start_s=1, table=slow
     )
     assert found.fleet is not None
-    assert found.fleet.started >= 0
-    always = fleet(requests(*each), engines=3, max_num_seqs=2)
-    assert always.fleet is not None
-    assert found.fleet.up_s < always.fleet.up_s
+    # 5 s: six requests want three engines; 15 and 20 s: one wants one; 25 s: the second is idle and off; 30 s: six again, the third still
+    # drains and serves on, the second starts
+    assert (found.fleet.started, found.fleet.most_up) == (3, 3)
+    assert found.fleet.up_s == pytest.approx(46 + (25 - 5) + (46 - 30) + (46 - 5), rel=1e-6)
+    # an engine that drains is given none of the last burst: four run at once on the first, then the fifth
+    assert found.last_us[-5:] / second == pytest.approx([33, 33, 33, 33, 40], rel=1e-6)
 
 
 def test_each_gpu_of_a_pool_sends_its_own_share() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from sampling.__main__ import main
 from sampling.errors import SamplesError, UserError
 from sampling.importers import importers
-from sampling.importers.command import main
 from sampling.importers.storing import StoredTable, gaps, store
 from sampling.importers.table import Row, Table
 from sampling.operators.attention import Attention
@@ -134,14 +134,14 @@ def test_the_command_reports_and_ends_with_3_for_a_file_of_another_kind(
     path = folder / "NVIDIAA100-SXM4-80GB_res_add_fp16.csv"
     good = "".join(f"2,{1024 * step},4096,{40 * step},1.0\n" for step in range(1, 9))
     path.write_text(f"b,l,dim,F_dur(us),B_dur(us)\n{good}2,1024,8192,0.5,1.0\n")
-    assert main(["estimate-train-time", str(tmp_path / "clone"), "--data", str(tmp_path)]) == 0
+    assert main(["import", "estimate-train-time", str(tmp_path / "clone"), "--data", str(tmp_path)]) == 0
     report = capsys.readouterr().out
     assert "1 × faster than the physical bound: 0.5 µs" in report
     assert "residual_add forward: dtype=fp16, tokens=2048, hidden=8192" in report
     assert "kept 8 rows (1 quarantined)" in report and "a100-80gb-estimate-train-time" in report
     assert "they time residual_add (fp16)" in report
     path.write_bytes(b"\x00\x01")
-    assert main(["estimate-train-time", str(tmp_path / "clone"), "--data", str(tmp_path)]) == 3
+    assert main(["import", "estimate-train-time", str(tmp_path / "clone"), "--data", str(tmp_path)]) == 3
     assert str(path) in capsys.readouterr().err
     assert len(samples(tmp_path, "a100-80gb-estimate-train-time")) == 9
 

@@ -277,10 +277,12 @@ def tensors_of_graphs_stay(activation_share: float, cuda_graphs: str) -> Problem
 
 
 @rule("offload.optimizer_share")
-def nothing_is_offloaded(optimizer_share: float, activation_share: float, framework: str) -> Problems:
-    yield from _refused(
-        framework, bool(optimizer_share or activation_share), f"{plain(optimizer_share)} asks for offloading"
-    )
+def nothing_is_offloaded(optimizer_share: float, activation_share: float, framework: str, hardware: str) -> Problems:
+    asked = bool(optimizer_share or activation_share)
+    if asked and hardware_facts(hardware).kind == "cpu":
+        yield f"{plain(optimizer_share)} asks for offloading from a CPU, whose memory is the host's and which updates all weights; remove offload"
+        return
+    yield from _refused(framework, asked, f"{plain(optimizer_share)} asks for offloading")
 
 
 # Rules of the hardware: which dtypes it computes in, and how a CPU's cores are shared.
@@ -523,8 +525,15 @@ def whole_layers_read_no_patches(framework: str, model: ModelSpec) -> Problems:
 
 
 @rule("vision.images")
-def whole_layers_read_no_images(images: int, framework: str) -> Problems:
-    yield from _refused(framework, bool(images), f"{images} asks for a vision tower")
+def plain_torch_reads_plain_images(images: int, model: ModelSpec, framework: str) -> Problems:
+    tower = model.tower
+    if not images or tower is None or tower.patches is None:
+        return
+    further = tower.patches.interpolates or len(tower.patches.projectors) > 1 or tower.layer_scale
+    special = bool(further or _has_special_layers(tower))
+    yield from _refused(
+        framework, special, f"{images} asks for the vision tower of {model.name}, which is no plain one"
+    )
 
 
 @rule("vision.trained")
@@ -724,8 +733,18 @@ def all_layers_are_recomputed(recompute_method: str, recompute: str, framework: 
 
 
 @rule("adapters.kind")
-def all_weights_are_trained(kind: str, framework: str) -> Problems:
-    yield from _refused(framework, kind != "none", f"{kind} asks for adapters")
+def plain_torch_trains_plain_adapters(kind: str, base: str, joint: bool, model: ModelSpec, framework: str) -> Problems:
+    yield from _refused(framework, kind == "dora", f"{kind} asks for trained norms of weights")
+    yield from _refused(
+        framework, bool(kind != "none" and base), f"{kind} with base {base} asks for weights in few bits"
+    )
+    yield from _refused(
+        framework, kind != "none" and joint, f"{kind} with joint true asks for adapters of fused products"
+    )
+    mixed = any(each.mixer not in ("full", NO_MIXER) for each in model.layer_kinds)
+    yield from _refused(
+        framework, kind != "none" and mixed, f"{kind} asks for adapters of {model.name}, which has other mixers"
+    )
 
 
 @rule("precision")
@@ -739,7 +758,11 @@ PLAIN_TORCH = ("full", "mamba")
 
 @rule("model.model_type")
 def layers_are_plain(model: ModelSpec, framework: str) -> Problems:
-    special = (
+    yield from _refused(framework, _has_special_layers(model), f"{model.name} has layers other than plain dense ones")
+
+
+def _has_special_layers(model: ModelSpec) -> bool:
+    return bool(
         any(kind.sparse or kind.wide or kind.mixer not in (*PLAIN_TORCH, NO_MIXER) for kind in model.layer_kinds)
         or not model.attention.IS_PLAIN
         or model.qk_norm
@@ -750,14 +773,21 @@ def layers_are_plain(model: ModelSpec, framework: str) -> Problems:
         or model.parallel_residual
         or model.mtp_layers
     )
-    yield from _refused(framework, bool(special), f"{model.name} has layers other than plain dense ones")
 
 
 @rule("plan.tp")
-def other_layers_are_of_one_process(model: ModelSpec, tp: int, pp: int, dp: int, framework: str) -> Problems:
-    other = model.bidirectional or any(kind.parts < 2 or kind.mixer != "full" for kind in model.layer_kinds)
-    spread = f"{tp} (plan.pp {pp}, plan.dp {dp}) spreads {model.name}, which has layers other than plain dense ones"
-    yield from _refused(framework, other and tp * pp * dp > 1, spread)
+def other_layers_are_of_one_process(
+    model: ModelSpec, kind: str, images: int, tp: int, pp: int, dp: int, framework: str
+) -> Problems:
+    other = {
+        "has layers other than plain dense ones": model.bidirectional
+        or any(each.parts < 2 or each.mixer != "full" for each in model.layer_kinds),
+        "trains adapters": kind != "none",
+        "reads images": images > 0,
+    }
+    for what, is_so in other.items():
+        spread = f"{tp} (plan.pp {pp}, plan.dp {dp}) spreads {model.name}, which {what}"
+        yield from _refused(framework, is_so and tp * pp * dp > 1, spread)
 
 
 def _refused(framework: str, is_set: bool, what: str) -> Problems:

@@ -72,7 +72,7 @@ class Attention(Mixer):
                 turned += rotary(rank, own, model.rotary_dim or model.head_dim)
         window = model.window if kind.mixer == "sliding" else 0
         return (
-            Module(name="qkv", works=((rank.gemm(*products["qkv"]), 1),), exchanges=entering(rank)),
+            Module(name="qkv", works=rank.products(self.matrices(model), "qkv"), exchanges=entering(rank)),
             Module(name="rope", works=tuple(turned)),
             Module(
                 name=CORE,

@@ -30,7 +30,7 @@ class Dense(FeedForward):
     def modules(self, rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
         gated = rank.model.gated
         works = mlp_works(rank, self.matrices(rank.model), gated=gated)
-        into = 2 if gated and not rank.execution.fuse_gate else 1
+        into = 2 if gated and not rank.execution.joins_gate else 1
         return (
             Module(name="mlp", works=works[:1], exchanges=entering(rank, readers=into)),
             Module(name="mlp", works=works[1:], exchanges=leaving(rank)),
@@ -57,7 +57,7 @@ def mlp_works(rank: RankShare, matrices: Iterable[Matrix], *, gated: bool) -> Wo
     products = products_on_rank(matrices, rank.plan.tp)
     activation = (SwiGLU if gated else Gelu)(dtype=rank.dtype, tokens=rank.tokens, width=products["down"][1])
     outputs, inputs = products["up"]
-    apart = 2 if gated and not rank.execution.fuse_gate else 1
+    apart = 2 if gated and not rank.execution.joins_gate else 1
     return ((rank.gemm(outputs // apart, inputs), apart), (activation, 1), (rank.gemm(*products["down"]), 1))
 
 

@@ -7,7 +7,7 @@ from predict.layers.patches import patch_modules, saved_by_patches
 from predict.layers.saved_tensors import INDEX, Saved, SavedTensors, Sizes
 from predict.rank.exchanges import TP
 from predict.rank.module import Exchange, Module, Works
-from predict.rank.share import RankShare, padded_vocabulary
+from predict.rank.share import RankShare
 from sampling.operators.memory_bound import ResidualAdd
 from sampling.operators.vocabulary import Embedding
 
@@ -21,7 +21,7 @@ def embedding_modules(rank: RankShare) -> tuple[Module, ...]:
         dtype=rank.dtype,
         batch=rank.run.batch.micro,
         seq_len=rank.run.batch.seq_len // rank.plan.cp,
-        vocab=padded_vocabulary(model.vocab, rank.plan.tp) // rank.plan.tp,
+        vocab=rank.vocabulary // rank.plan.tp,
         hidden=model.hidden,
         tp=1,
         sp=False,

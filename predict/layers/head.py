@@ -42,7 +42,7 @@ def head_modules(rank: RankShare) -> tuple[Module, ...]:
     normed = (Module(name="layernorm", works=((rank.norm(), 1),)),) if model.final_norm else ()
     if rank.run.tuning.task == REWARD:
         return (*normed, Module(name="head", works=((rank.gemm(1, model.hidden, dtype=rank.dtype), 1),)))
-    vocabulary = padded_vocabulary(model.vocab, rank.plan.tp)
+    vocabulary = rank.vocabulary
     width = vocabulary // rank.plan.tp
     of_loss = width if rank.execution.split_loss else vocabulary
     reductions = group.all_reduce(4 * rank.tokens) * LOSS_REDUCTIONS

@@ -6,7 +6,7 @@ code with the sampled operators: a measured step is to be an independent witness
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,15 +35,18 @@ class Attention(nn.Module):
         self.head_dim = spec.head_dim
         self.causal = not spec.bidirectional
         query, key_value = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
-        self.q = nn.Linear(spec.hidden, query, bias=spec.attention_bias)
-        self.k = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
-        self.v = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
+        self.widths = [query, key_value, key_value]
+        self.qkv = nn.Linear(spec.hidden, sum(self.widths), bias=spec.attention_bias) if spec.joint_qkv else None
+        if not spec.joint_qkv:
+            self.q = nn.Linear(spec.hidden, query, bias=spec.attention_bias)
+            self.k = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
+            self.v = nn.Linear(spec.hidden, key_value, bias=spec.attention_bias)
         self.o = nn.Linear(query, spec.hidden, bias=spec.output_bias)
         self.q_norm = nn.RMSNorm(spec.head_dim, eps=NORM_EPS) if spec.qk_norm else None
         self.k_norm = nn.RMSNorm(spec.head_dim, eps=NORM_EPS) if spec.qk_norm else None
 
     def forward(self, x: Tensor, rope: RopeTables | None) -> Tensor:
-        query, key, value = (self._heads(linear(x)) for linear in (self.q, self.k, self.v))
+        query, key, value = (self._heads(projected) for projected in self._projected(x))
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         if rope is not None:
@@ -51,6 +54,11 @@ class Attention(nn.Module):
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal, enable_gqa=True)
         output: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
         return output
+
+    def _projected(self, x: Tensor) -> Sequence[Tensor]:
+        if self.qkv is not None:
+            return torch.split(self.qkv(x), self.widths, dim=-1)
+        return self.q(x), self.k(x), self.v(x)
 
     def _heads(self, projected: Tensor) -> Tensor:
         """[batch, seq, heads · head_dim] → [batch, heads, seq, head_dim]."""
@@ -111,7 +119,7 @@ class Decoder(nn.Module):
         self, spec: ModelSpec, *, first: int, last: int, seq_len: int, dtype: torch.dtype, recompute: bool, seed: int
     ) -> None:
         super().__init__()
-        self.recompute = recompute
+        self.recompute, self.hidden = recompute, spec.hidden
         has_embedding, has_head = first == 0, last == spec.layers
         # A seed a part, so that every stage of every plan starts from the weights that the whole model starts from.
         torch.manual_seed(seed)
@@ -143,24 +151,30 @@ class Decoder(nn.Module):
         if self.tied and self.head is not None and self.embedding is not None:
             self.head.weight = self.embedding.weight
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, images: Tensor | None = None) -> Tensor:
+        """`images` [batch, tokens, hidden] take the places of the first tokens."""
         if self.embedding is not None:
             x = self.embedding(x)
+        if images is not None:
+            x = torch.cat((images, x[:, images.shape[1] :]), dim=1)
         if self.positions is not None:
             x = x + self.positions(self.position_ids)
         if self.token_types is not None:
             x = x + self.token_types(torch.zeros_like(self.position_ids))
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
-        for layer in self.layers:
-            if self.recompute:
-                x = checkpoint(layer, x, self.rope_tables, use_reentrant=False)
-            else:
-                x = layer(x, self.rope_tables)
+        x = run_layers(self.layers, x, self.rope_tables, recompute=self.recompute)
         for part in (self.norm, self.transform, self.head):
             if part is not None:
                 x = part(x)
         return x
+
+
+def run_layers(layers: Iterable[nn.Module], x: Tensor, rope: RopeTables | None, *, recompute: bool) -> Tensor:
+    """The hidden states after all layers, whose forwards the backward repeats with `recompute`."""
+    for layer in layers:
+        x = checkpoint(layer, x, rope, use_reentrant=False) if recompute else layer(x, rope)
+    return x
 
 
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:

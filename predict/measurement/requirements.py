@@ -15,10 +15,12 @@ from predict.run.execution import WHOLE_LAYERS
 from predict.run.frameworks import framework_settings, refused_by_runtime
 from predict.run.plan import BEST, Plan
 from predict.run.training_run import TrainingRun
+from predict.run.tuning import Tuning
 from predict.schedules import registry
 from predict.serving.config import ServingRun
 from predict.serving.server import Server
 from predict.serving.speculation import NGRAM
+from predict.workload.whole_layers import are_priced_whole
 from sampling.errors import UserError
 from sampling.extras import require_library
 from sampling.hardware.cluster import hardware_facts
@@ -55,6 +57,12 @@ def gpu_faults(run: TrainingRun) -> Iterator[str]:
     yield from _model_faults(run.model)
     if run.vision.images:
         yield f"vision.images: {run.vision.images}; text alone can be measured, use 0"
+    if run.adapters.are_trained:
+        yield f"adapters.kind: {run.adapters.kind}; adapters are measured on a CPU, use none"
+    if run.offload.any:
+        yield "offload: a real step keeps all on the GPU, remove it"
+    if run.tuning != Tuning():
+        yield f"tuning.task: {run.tuning.task}; the pass that trains alone can be measured, remove tuning"
     batch = run.batch
     if not batch.global_ or batch.global_ % batch.micro:
         yield f"batch.global: {batch.global_} is not a multiple of batch.micro = {batch.micro}"
@@ -222,8 +230,11 @@ def transformers_faults(run: TrainingRun) -> Iterator[str]:
         yield "implementation: transformers is measured on one process; use tp, pp and dp of 1"
     if plan.recompute != "none":
         yield "implementation: transformers is measured without recomputation; use plan.recompute: none"
-    if not (model.gated and model.rope and model.norm == "rms"):
-        yield "implementation: transformers is measured with Llama-like models (gated MLP, RMS norm, rotary positions)"
+    if not (model.gated and model.rope and model.norm == "rms" and are_priced_whole(run)):
+        yield (
+            "implementation: transformers is measured with Llama-like models (gated MLP, RMS norm, rotary positions), all of whose "
+            "weights are trained"
+        )
 
 
 def trace_name(rank: int | str) -> str:

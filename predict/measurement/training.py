@@ -29,6 +29,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
 from predict.measurement.decoder import DTYPES, SEED, Decoder, Training, next_token_loss, random_batch
+from predict.measurement.lora import with_adapters
+from predict.measurement.vision import random_pixels, with_tower
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry, torch_csv
 from sampling.files.disk import scratch_folder
@@ -89,10 +91,12 @@ def build_training(run: TrainingRun) -> Training:
     alone = plan.tp * plan.dp * plan.pp == 1
     mesh = None if alone else init_device_mesh("cpu", (plan.pp, plan.dp, plan.tp), mesh_dim_names=("pp", "dp", "tp"))
     decoders = build_chunks(run, mesh.get_local_rank("pp") if mesh else 0)
+    if run.adapters.are_trained:
+        with_adapters(decoders[0], run.model, run.adapters)
     if mesh and plan.tp > 1:
         for decoder in decoders:
             parallelize(decoder, mesh["tp"], sequence_parallel=plan.sp, gated=run.model.gated)
-    modules: list[nn.Module] = list(decoders)
+    modules: list[nn.Module] = [with_tower(run, decoder) for decoder in decoders]
     if mesh and plan.dp > 1:
         # The pipeline's shape inference runs a backward that DDP records and never sees end, so that regrouping its
         # buckets fails ("rebuilt parameter indices size"); it does not regroup where parameters may be unused.
@@ -101,13 +105,15 @@ def build_training(run: TrainingRun) -> Training:
             DistributedDataParallel(decoder, process_group=group, find_unused_parameters=pipelined)
             for decoder in decoders
         ]
+    pixels = random_pixels(run)
     tokens, targets = random_batch(run, replica=mesh.get_local_rank("dp") if mesh else 0)
     loss_context = loss_parallel if plan.tp > 1 else nullcontext
     passes: Callable[[], Tensor | None]
     if mesh and plan.pp > 1:
         passes = pipeline(run, modules, mesh, tokens, targets, loss_context)
     else:
-        passes = accumulation(run, modules[0], tokens, targets, loss_context)
+        inputs = (tokens,) if pixels is None else (tokens, pixels)
+        passes = accumulation(run, modules[0], inputs, targets, loss_context)
     module = modules[0] if len(modules) == 1 else nn.ModuleList(modules)
     return Training(
         module=module,
@@ -139,32 +145,34 @@ def build_stage(run: TrainingRun, stage: int, stages: int) -> Decoder:
 
 
 def make_optimizers(module: nn.Module, mesh: DeviceMesh | None, *, zero: int) -> list[Optimizer]:
-    """Fused AdamW over the module; two of them where some parameters are sharded and some plain (it refuses a mix)."""
+    """Fused AdamW over what is trained of the module; two of them where some parameters are sharded and some plain (it refuses a mix)."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if zero and mesh:
         group = mesh.get_group("dp")
         settings: dict[str, Any] = {"lr": LEARNING_RATE, "fused": True}
-        return [ZeroRedundancyOptimizer(module.parameters(), AdamW, process_group=group, **settings)]
-    sharded = [parameter for parameter in module.parameters() if isinstance(parameter, DTensor)]
-    plain = [parameter for parameter in module.parameters() if not isinstance(parameter, DTensor)]
+        return [ZeroRedundancyOptimizer(trained, AdamW, process_group=group, **settings)]
+    sharded = [parameter for parameter in trained if isinstance(parameter, DTensor)]
+    plain = [parameter for parameter in trained if not isinstance(parameter, DTensor)]
     return [AdamW(group, lr=LEARNING_RATE, fused=True) for group in (sharded, plain) if group]
 
 
 def accumulation(
     run: TrainingRun,
     module: nn.Module,
-    tokens: Tensor,
+    inputs: Sequence[Tensor],
     targets: Tensor,
     loss_context: Callable[[], AbstractContextManager[Any]],
 ) -> Callable[[], Tensor]:
-    """Microbatch after microbatch on a whole model; replicas average their gradients during the last backward only."""
-    microbatches = list(zip(torch.split(tokens, run.batch.micro), torch.split(targets, run.batch.micro), strict=True))
+    """Microbatch after microbatch of `inputs`, all of whose first dimension is the batch, on a whole model; replicas average their
+    gradients during the last backward only."""
+    microbatches = list(zip(*(torch.split(each, run.batch.micro) for each in (*inputs, targets)), strict=True))
     replicas = module if isinstance(module, DistributedDataParallel) else None
 
     def passes() -> Tensor:
         total = torch.zeros(())
-        for index, (inputs, wanted) in enumerate(microbatches, start=1):
+        for index, (*seen, wanted) in enumerate(microbatches, start=1):
             with replicas.no_sync() if replicas and index < len(microbatches) else nullcontext(), loss_context():
-                loss = next_token_loss(module(inputs), wanted) / len(microbatches)
+                loss = next_token_loss(module(*seen), wanted) / len(microbatches)
                 loss.backward()  # type: ignore[no-untyped-call]
             total += to_local(loss.detach())
         return total

@@ -109,15 +109,21 @@ def _overlapped(
     )
 
 
+QUERY_KEY_VALUE = 3
+"""Products of attention with one input, where each matrix is a product of its own."""
+
+
 def gradient_sums(rank: RankShare, kind: LayerKind) -> Calls:
-    """The sums of a layer: of the residual stream before each norm and, where gate and up are two products, of their input.
+    """The sums of a layer: of the residual stream before each norm and, where several products have one input, of that.
 
     Each is a kernel of its own in eager autograd, which reads two tensors and writes one; a compiled graph, or a fused norm that takes
     the residual, has it in another kernel.
     """
     execution, model = rank.execution, rank.model
-    if execution.elementwise != "eager":
+    if execution.elementwise != "eager" and not execution.whole_layers:
         return ()
-    apart = model.gated and not execution.fuse_gate and not kind.sparse and kind.has_feed_forward
-    elements = (kind.parts * rank.rows + apart * rank.tokens) * model.hidden
+    further = model.gated and not execution.joins_gate and not kind.sparse and kind.has_feed_forward
+    if execution.whole_layers and model.mixer(kind).IS_PLAIN and not model.joint_qkv:
+        further += QUERY_KEY_VALUE - 1
+    elements = (kind.parts * rank.rows + further * rank.tokens) * model.hidden
     return (Counted(call=Stream(dtype=rank.dtype, size_bytes=3 * rank.item_bytes * elements), phase="forward"),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -13,6 +14,7 @@ from predict.run.frameworks import memory_profile
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
+from sampling.cells.matrices import Matrix, products_on_rank
 from sampling.hardware.cluster import BLOCK_SCALED_BYTES, DTYPE_BYTES
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import NORMS, Dropout, ResidualAdd, Stream
@@ -99,8 +101,22 @@ class RankShare:
         """Bytes of one tensor [tokens, hidden]."""
         return self.item_bytes * self.tokens * self.model.hidden
 
+    @cached_property
+    def vocabulary(self) -> int:
+        """Rows of the vocabulary's tables over all ranks, which plain torch does not pad."""
+        vocab = self.model.vocab
+        return vocab if self.execution.whole_layers else padded_vocabulary(vocab, self.plan.tp)
+
     def gemm(self, n: int, k: int, *, m: int = 0, dtype: str = "") -> Gemm:
         return Gemm(dtype=dtype or self.run.precision, m=m or self.tokens, n=n, k=k)
+
+    def products(self, matrices: Iterable[Matrix], product: str) -> tuple[tuple[Operator, float], ...]:
+        """The matrices of a product as one, or in plain torch each by itself."""
+        own = [matrix for matrix in matrices if matrix.product == product]
+        if not self.execution.whole_layers or self.model.joint_qkv:
+            return ((self.gemm(*products_on_rank(own, self.plan.tp)[product]), 1),)
+        shapes = Counter((each.outputs, each.inputs) for each in (matrix.on_rank(self.plan.tp) for matrix in own))
+        return tuple((self.gemm(*shape), many) for shape, many in shapes.items())
 
     def norm(self, width: int = 0, *, rows: int = 0) -> Operator:
         return NORMS[self.model.norm](dtype=self.dtype, tokens=rows or self.rows, hidden=width or self.model.hidden)

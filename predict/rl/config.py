@@ -95,6 +95,13 @@ def image_faults(base: TrainingRun) -> Iterator[Fault]:
         yield Fault(path="vision.images", problem=problem)
 
 
+def adapter_faults(base: TrainingRun) -> Iterator[Fault]:
+    """Adapters, which a step in plain torch does not train."""
+    if base.execution.whole_layers and base.adapters.are_trained:
+        problem = f"{base.adapters.kind}, but an RL step in plain torch trains every weight; set it to none, or give a framework"
+        yield Fault(path="adapters.kind", problem=problem)
+
+
 def _engine_faults(base: TrainingRun, section: RlSection) -> Iterator[Fault]:
     """The faults of a server's engine, under the keys of this section."""
     model, engine = base.model, rollout_engine(section, base.cluster.gpu)
@@ -230,7 +237,7 @@ def _run(given: Incoming, of_files: Sequence[str], not_read: Values) -> RlRun:
         found.append(Fault(path="batch", problem=f"follows from {NAME}.prompts, {NAME}.n and {NAME}.micro; remove it"))
     base, of_base = _base(document, section, path, sources, of_files)
     if section and base:
-        found += [*image_faults(base), *rollout_faults(base, section)]
+        found += [*image_faults(base), *adapter_faults(base), *rollout_faults(base, section)]
     draft = None
     if section and base:
         section, draft = _with_drafts(section, base, path.parent, found)

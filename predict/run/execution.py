@@ -215,5 +215,15 @@ class Execution:
 
     @property
     def whole_layers(self) -> bool:
-        """Whether layers are timed and priced in one piece."""
+        """Whether layers are this project's own modules in plain torch, timed and priced in one piece where there is a module for them."""
         return self.framework == WHOLE_LAYERS
+
+    @property
+    def joins_gate(self) -> bool:
+        """Whether gate and up projection are one product; never in plain torch, where each matrix is a product of its own."""
+        return self.fuse_gate and not self.whole_layers
+
+    @property
+    def adds_in_products(self) -> bool:
+        """Whether a weight's product adds its gradient to those of earlier microbatches; in plain torch autograd adds it afterwards."""
+        return self.fuse_gradients and not self.whole_layers

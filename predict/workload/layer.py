@@ -193,7 +193,8 @@ def whole_layer(rank: RankShare, kind: LayerKind) -> DenseLayer | None:
         return None
     heads, kv_heads = heads_on_rank(model, tp)
     shape = {"heads": heads, "kv_heads": kv_heads, "ffn": model.ffn // tp, "tp": 1, "sp": False, "group_nodes": 1}
-    fused = rank.execution.elementwise == "fused"  # a compiled layer stands for whichever way the framework fuses
+    # a compiled layer stands for whichever way the framework fuses; plain torch is as it is
+    fused = rank.execution.elementwise == "fused" and not rank.execution.whole_layers
     return DenseLayer(**{**layer_call(rank.run).fields(), "dtype": rank.dtype, **shape, "compiled": fused})
 
 
@@ -291,7 +292,7 @@ def _additions(rank: RankShare, weights: Weights) -> Calls:
     if microbatches == 1:
         return ()
     # the sum is read and written; a pass of its own reads the new gradients too
-    fused = rank.execution.fuse_gradients and rank.plan.zero < 2
+    fused = rank.execution.adds_in_products and rank.plan.zero < 2
     moved = 2 * DTYPE_BYTES[rank.execution.gradient_dtype] + (0 if fused else rank.item_bytes)
     dense, experts = weights.dense, weights.experts
     if rank.plan.zero >= 2:

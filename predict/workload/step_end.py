@@ -29,7 +29,7 @@ from predict.run.training_run import TrainingRun
 from predict.schedules.engine.order import Placement
 from predict.workload.alike_runs import KeptByRun
 from predict.workload.chunks import PIPELINE, pair_on_a_node
-from predict.workload.whole_layers import layer_call, plain_embedding, plain_head, plain_layers
+from predict.workload.whole_layers import layer_call, plain_embedding, plain_head, plain_layers, plain_tower
 from sampling.call import Call, Counted, Phase
 from sampling.cells.data_parallel import GradientCell, ShardedAdamW
 from sampling.collectives.kinds import AllReduce
@@ -217,14 +217,16 @@ class RankWeights:
 
 
 def plain_weights_of(run: TrainingRun, stages: Sequence[Stage]) -> RankWeights:
-    """All that a rank holds."""
+    """All that a rank trains; beside adapters embedding and head stay as they are."""
     layers = sum(len(stage.kinds) for stage in stages)
     of_layers = plain_layers(run, [kind for stage in stages for kind in stage.kinds])
-    weights = of_layers
+    weights, trains_ends = of_layers, not run.adapters.are_trained
     for stage in stages:
         if stage.first:
+            weights += plain_tower(run)
+        if stage.first and trains_ends:
             weights += plain_embedding(run)
-        if stage.last:
+        if stage.last and trains_ends:
             weights += plain_head(run, shares_embedding=stage.shared_table)
     return RankWeights(
         elements=weights.elements,

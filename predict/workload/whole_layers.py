@@ -10,9 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from predict.layers.adapters import adapters_of
 from predict.layers.routing import distribution_on_rank
+from predict.model.patches import SCALES_AND_SHIFTS
 from predict.model.spec import LayerKind, ModelSpec
-from predict.rank.share import held_dtype, layer_weights, padded_vocabulary
+from predict.rank.module import QUERY_KEY_VALUE
+from predict.rank.share import RankShare, held_dtype, layer_weights
 from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
 from sampling.cells.head import OutputHead
@@ -41,10 +44,12 @@ def module_kind(model: ModelSpec, kind: LayerKind) -> LayerKind | None:
 
 
 def are_priced_whole(run: TrainingRun) -> bool:
-    """Whether all layers of a run in plain torch are timed and priced in one piece each: no module stands for layers of other kinds, nor
-    for an encoder's, and those are priced operator by operator."""
+    """Whether all layers of a run in plain torch are timed and priced in one piece each: no module stands for layers of other kinds, for
+    an encoder's, a vision tower's, or layers with adapters, and those are priced operator by operator."""
     model = run.model
     if not run.execution.whole_layers or model.bidirectional or model.no_positions:
+        return False
+    if run.adapters.are_trained or run.vision.images:
         return False
     return not any(kind.parts < 2 or model.mixer(kind).IS_RECURRENT for kind in model.layer_kinds)
 
@@ -74,13 +79,14 @@ def layer_call(run: TrainingRun) -> DenseLayer:
 
 
 def embedding_call(run: TrainingRun) -> Embedding:
-    return Embedding(**{**common_fields(run), "dtype": _dtype_of_embedding_and_head(run)}, vocab=_vocabulary(run))
+    fields = {**common_fields(run), "dtype": _dtype_of_embedding_and_head(run)}
+    return Embedding(**fields, vocab=RankShare(run=run).vocabulary)
 
 
 def head_call(run: TrainingRun) -> OutputHead:
     """Final norm, output projection and loss."""
     fields = {**common_fields(run), "dtype": _dtype_of_embedding_and_head(run)}
-    return OutputHead(**fields, vocab=_vocabulary(run), norm=run.model.norm)
+    return OutputHead(**fields, vocab=RankShare(run=run).vocabulary, norm=run.model.norm)
 
 
 def module_parameters(run: TrainingRun) -> int:
@@ -127,11 +133,6 @@ def _dtype_of_embedding_and_head(run: TrainingRun) -> str:
     return run.precision if run.execution.whole_layers else held_dtype(run)
 
 
-def _vocabulary(run: TrainingRun) -> int:
-    vocab = run.model.vocab
-    return vocab if run.execution.whole_layers else padded_vocabulary(vocab, run.plan.tp)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlainWeights:
     """Elements of weights, and the tensors that they lie in."""
@@ -153,21 +154,35 @@ def plain_layer(run: TrainingRun) -> PlainWeights:
 
 
 def plain_layers(run: TrainingRun, kinds: Iterable[LayerKind]) -> PlainWeights:
-    """The weights of layers of these kinds."""
-    model, found = run.model, PlainWeights(elements=0, tensors=0)
+    """The weights of layers of these kinds that are trained."""
+    model, found = run.model, PlainWeights()
     if are_priced_whole(run):
         return plain_layer(run) * len(tuple(kinds))
     for kind in kinds:
+        if run.adapters.are_trained:
+            for each in adapters_of(run, kind):
+                found += PlainWeights(elements=each.elements, tensors=A_AND_B)
+            continue
         parts = (model.mixer(kind), model.feed_forward(kind))
         biased = sum(1 + matrix.bias for part in parts for matrix in part.matrices(model))
+        if model.joint_qkv and model.mixer(kind).IS_PLAIN:
+            biased -= (QUERY_KEY_VALUE - 1) * (1 + model.attention_bias)
         norms = model.norms_of(kind) * model.norm_parameters // model.hidden
         found += PlainWeights(elements=layer_weights(model, run.plan, kind).total, tensors=biased + norms)
     return found
 
 
+A_AND_B = 2
+"""Tensors of an adapter."""
+
+
 def plain_embedding(run: TrainingRun) -> PlainWeights:
-    """The table of the vocabulary, and the table of the positions where those are learnt."""
+    """The table of the vocabulary, and the table of the positions where those are learnt; of a vision tower the product over pixels."""
     model = run.model
+    if patches := model.patches:
+        tensors = 1 + patches.bias + bool(patches.positions) + bool(patches.class_tokens)
+        norm_tensors = model.embedding_norm * model.norm_parameters // model.hidden
+        return PlainWeights(elements=model.embedding_parameters, tensors=tensors + norm_tensors)
     rows = [model.vocab, model.max_positions * model.learns_positions, model.token_types]
     tables = PlainWeights(elements=sum(rows) * model.hidden // run.plan.tp, tensors=len([*filter(None, rows)]))
     if not model.embedding_norm:
@@ -176,11 +191,30 @@ def plain_embedding(run: TrainingRun) -> PlainWeights:
 
 
 def plain_head(run: TrainingRun, *, shares_embedding: bool) -> PlainWeights:
-    """The final norm and, unless the rank's embedding serves for it, the output matrix; of an encoder what else precedes the logits."""
+    """The final norm and, unless the rank's embedding serves for it, the output matrix; of an encoder what else precedes the logits; of a
+    vision tower its projectors."""
     model = run.model
     further = 4 + model.mlp_bias if model.head_transform else 0
     norms = model.final_norm * model.norm_parameters // model.hidden
+    if model.patches:
+        projectors = model.patches.projectors
+        tensors = sum(1 + matrix.bias for each in projectors for matrix in each.matrices)
+        tensors += sum(SCALES_AND_SHIFTS[each.norm] for each in projectors)
+        elements = model.final_norm_parameters + model.head_parameters
+        return PlainWeights(elements=elements, tensors=norms + tensors)
     norm = PlainWeights(elements=model.final_norm_parameters, tensors=norms + further)
     if shares_embedding:
         return norm
     return norm + PlainWeights(elements=run.model.vocab * run.model.hidden // run.plan.tp, tensors=1)
+
+
+def plain_tower(run: TrainingRun) -> PlainWeights:
+    """What is trained of the vision tower and its projectors."""
+    tower, projector, found = run.tower, run.projector, PlainWeights()
+    if tower is None or projector is None:
+        return found
+    if not tower.adapters.are_trained:
+        found += plain_embedding(tower) + plain_layers(tower, tower.model.kinds())
+    if not projector.adapters.are_trained:
+        found += plain_head(projector, shares_embedding=False)
+    return found

@@ -15,7 +15,7 @@ STEP_BYTES = 4
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CausalConv(Operator):
-    """silu of a convolution over the last `width` tokens of x [batch, channels, seq], each channel by itself (Gu and Dao, Mamba,
+    """silu of a convolution over the last `width` tokens of x [batch, seq, channels], each channel by itself (Gu and Dao, Mamba,
     arXiv 2312.00752, section 3.4).
 
     Its products are counted with the layer's weights; memory bounds it, as a fused kernel reads and writes each element once.

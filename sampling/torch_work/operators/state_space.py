@@ -13,31 +13,39 @@ from sampling.torch_work.workload import AutogradWorkload, Copy, autograd_worklo
 @builds(CausalConv)
 def causal_conv(call: CausalConv, device: torch.device) -> AutogradWorkload:
     def apply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        convolved = functional.conv1d(x, weight, bias, padding=call.width - 1, groups=call.channels)
-        return functional.silu(convolved[..., : call.seq_len])
+        # the product before it leaves [batch, seq, channels], as the recurrence takes its result
+        convolved = functional.conv1d(x.transpose(1, 2), weight, bias, padding=call.width - 1, groups=call.channels)
+        return functional.silu(convolved[..., : call.seq_len]).transpose(1, 2)
 
     return autograd_workload(
         device,
         call.dtype,
         apply,
-        inputs=[(call.batch, call.channels, call.seq_len)],
+        inputs=[(call.batch, call.seq_len, call.channels)],
         weights=[(call.channels, 1, call.width), (call.channels,)],
     )
 
 
 @builds(StateSpaceScan)
 def state_space_scan(call: StateSpaceScan, device: torch.device) -> AutogradWorkload:
+    widths = [call.heads * call.head_dim, *[call.groups * call.state_dim] * 2]
+
     def copy() -> Copy:
-        tokens = (device, call.dtype, call.batch, call.seq_len)
-        x, step = leaf(*tokens, call.heads, call.head_dim), leaf(*tokens, call.heads)
-        into, out = leaf(*tokens, call.groups, call.state_dim), leaf(*tokens, call.groups, call.state_dim)
-        decay = -torch.rand(call.heads, device=device).add(0.5)
-        skip = torch.ones(call.heads, device=device)
+        # x, B and C as the convolution leaves them: parts of one tensor, tokens innermost
+        convolved = leaf(device, call.dtype, call.batch, sum(widths), call.seq_len)
+        step = leaf(device, call.dtype, call.batch, call.seq_len, call.heads)
+        decay = (-torch.rand(call.heads, device=device) - 0.5).requires_grad_()
+        skip = torch.ones(call.heads, device=device, requires_grad=True)
 
         def forward() -> torch.Tensor:
+            parts = torch.split(convolved.transpose(1, 2), widths, dim=2)
+            x, into, out = (
+                part.view(call.batch, call.seq_len, heads, -1)
+                for part, heads in zip(parts, (call.heads, call.groups, call.groups), strict=True)
+            )
             return chunked_scan(x, functional.softplus(step.float()), decay, into, out, skip, chunk=call.chunk)
 
-        return Copy(forward=forward, inputs=[x, step, into, out])
+        return Copy(forward=forward, inputs=[convolved, step], weights=[decay, skip])
 
     return AutogradWorkload(copy)
 

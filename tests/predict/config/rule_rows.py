@@ -269,6 +269,16 @@ ROWS = [
         "offload.optimizer_share",
         {"execution__framework": "fsdp"},
     ),
+    row(
+        "nothing_is_offloaded",
+        {
+            "cluster": {"hardware": "cpu", "profile": "nowhere"},
+            "execution__framework": "fsdp",
+            "offload__activation_share": 0.5,
+        },
+        "offload.optimizer_share",
+        {"offload__activation_share": 0.0},
+    ),
     row("distillation_has_a_teacher", {"tuning__task": "distill"}, "tuning.teacher", {"tuning__teacher": "llama3-8b"}),
     row("distillation_has_a_teacher", {"tuning__teacher": "llama3-8b"}, "tuning.teacher", {"tuning__task": "distill"}),
     row(
@@ -300,7 +310,7 @@ ROWS = [
     ),
     row("whole_layers_read_no_patches", TORCH, "execution.framework", {"execution__framework": "fsdp"}, "dit-l-2"),
     row(
-        "whole_layers_read_no_images",
+        "plain_torch_reads_plain_images",
         {**TORCH, "vision__images": 1},
         "vision.images",
         {"execution__framework": "fsdp"},
@@ -327,10 +337,19 @@ ROWS = [
         "tuning.task",
         {"execution__framework": "fsdp"},
     ),
+    *(
+        row(
+            "plain_torch_trains_plain_adapters",
+            {**TORCH, "adapters__kind": "lora", **special},
+            "adapters.kind",
+            {"execution__framework": "fsdp"},
+        )
+        for special in ({"adapters__kind": "dora"}, {"adapters__base": "nf4"}, {"adapters__joint": True})
+    ),
     row(
-        "all_weights_are_trained",
-        {**TORCH, "adapters__kind": "lora"},
-        "adapters.kind",
+        "other_layers_are_of_one_process",
+        {**TORCH, "plan__dp": 2, "adapters__kind": "lora"},
+        "plan.tp",
         {"execution__framework": "fsdp"},
     ),
     row(

@@ -12,8 +12,11 @@ from predict.layers.run_json import dump_run, load_run
 from predict.measurement import requirements
 from predict.measurement.requirements import gpu_faults, require_gpu_of, require_measurable
 from predict.model.spec import LayerKind
+from predict.run.adapters import Adapters
+from predict.run.offload import Offload
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
+from predict.run.tuning import Tuning
 from sampling.errors import UserError
 from tests.predict.measurement.gpu_runs import DENSE, MIXTURE, gpu_run
 from tests.predict.measurement.train_variants import GPT, LLAMA, run_of
@@ -60,6 +63,9 @@ def test_what_one_gpu_measures(run: TrainingRun) -> None:
             gpu_run(replace(DENSE, window=8, layer_kinds=(LayerKind(), LayerKind(mixer="sliding")))),
             r"model: layers of kind sliding_dense; full attention",
         ),
+        (replace(gpu_run(), adapters=Adapters(kind="lora")), r"adapters\.kind: lora; adapters are measured on a CPU"),
+        (replace(gpu_run(), offload=Offload(optimizer_share=1.0)), r"offload: a real step keeps all on the GPU"),
+        (replace(gpu_run(), tuning=Tuning(task="dpo")), r"tuning\.task: dpo; the pass that trains alone"),
         (gpu_run(batch=(3, 2, 16)), r"batch\.global: 3 is not a multiple of batch\.micro = 2"),
         (gpu_run(replace(DENSE, rope=False, max_positions=8)), r"batch\.seq_len: 16 is beyond the model's 8"),
     ],
@@ -122,6 +128,16 @@ def test_runs_survive_the_way_to_the_ranks() -> None:
 def test_what_cannot_be_measured_is_named(plan: Plan, changes: Mapping[str, Any], fault: str) -> None:
     with pytest.raises(UserError, match=fault):
         requirements.require_measurable(run_of(plan, replace(LLAMA, **changes)), "torch")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"adapters": Adapters(kind="lora")}, {"model": replace(LLAMA, bidirectional=True)}]
+)
+def test_transformers_trains_plain_decoders_alone(changes: Mapping[str, Any]) -> None:
+    run = replace(run_of(Plan()), **changes)
+    requirements.require_measurable(run, "torch")
+    with pytest.raises(UserError, match="transformers is measured with Llama-like models"):
+        requirements.require_measurable(run, "transformers")
 
 
 def test_all_faults_come_at_once() -> None:

@@ -117,6 +117,11 @@ def test_images_are_refused() -> None:
         load_rl(config, [model, "vision={images: 1, image_tokens: 64}"])
 
 
+def test_adapters_are_refused_in_plain_torch() -> None:
+    with pytest.raises(ConfigError, match=r"adapters\.kind: lora, but an RL step in plain torch trains every weight"):
+        load_rl(CONFIGS / "rl" / "this-machine" / "grpo.yml", ["adapters.kind=lora"])
+
+
 def test_padding_that_is_kept_takes_no_budget_of_tokens(small: Path) -> None:
     with pytest.raises(ConfigError, match=r"rl\.passes\.max_tokens: 512 .* needs padding: removed"):
         load_rl(small, ["rl.passes.max_tokens=512", "rl.padding=kept"])

@@ -1,0 +1,57 @@
+"""A vision tower of a real step (vision.py): the model's weights, images in their places, and what of it is trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from predict.measurement.decoder import random_batch
+from predict.measurement.training import build_training
+from predict.measurement.vision import WithImages, random_pixels
+from predict.run.training_run import TrainingRun
+from tests.laws.test_real_steps import IMAGES, PIXTRAL, QWEN, of
+
+
+def built(run: TrainingRun) -> WithImages:
+    module = build_training(run).module
+    assert isinstance(module, WithImages)
+    return module
+
+
+@pytest.mark.parametrize("config", [PIXTRAL, QWEN], ids=["pixtral", "qwen2-vl"])
+def test_a_tower_has_the_weights_of_the_model(config: dict[str, object]) -> None:
+    run = of(config, vision=IMAGES)
+    assert sum(weight.numel() for weight in built(run).parameters()) == run.model.parameters_with_tower
+
+
+def test_images_take_the_places_of_the_first_tokens_and_each_sees_itself_alone() -> None:
+    run = of(PIXTRAL, vision=IMAGES)
+    module, pixels = built(run), random_pixels(run)
+    assert pixels is not None
+    tokens, _ = random_batch(run, replica=0)
+    places = run.vision.images * run.vision.image_tokens
+    other_tokens, other_pixels = tokens.clone(), pixels.clone()
+    other_tokens[:, :places] += 1
+    other_pixels[:, 1] += 1.0
+    with torch.no_grad():
+        first = module(tokens, pixels)
+        assert torch.equal(module(other_tokens % run.model.vocab, pixels), first), "what the text has there is not seen"
+        changed = module(tokens, other_pixels)
+    half = run.vision.image_tokens
+    assert torch.allclose(changed[:, :half], first[:, :half], atol=1e-6)
+    assert not torch.allclose(changed[:, half:], first[:, half:], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("trained", "parts"), [("all", {"tower", "projector"}), ("projector", {"projector"}), ("none", set())]
+)
+def test_what_is_trained_of_a_tower(trained: str, parts: set[str]) -> None:
+    tower = built(of(PIXTRAL, vision=replace(IMAGES, trained=trained))).tower
+    found = {
+        "projector" if name.startswith(("projector.", "norm.")) else "tower"
+        for name, weight in tower.named_parameters()
+        if weight.requires_grad
+    }
+    assert found == parts

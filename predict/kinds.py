@@ -249,6 +249,10 @@ class Kind(ABC, Generic[Run, Predicted]):
         """The probability that a prediction's memory fits; None where none is known."""
         return None
 
+    def verdict(self, predicted: Predicted) -> str:
+        """FITS, AT RISK or OOM, as the probability that a prediction's memory fits has it; '' where none is known."""
+        return ""
+
     def misfit(self, predicted: Predicted) -> str:
         """The reason why a prediction cannot be chosen; '' for one that can."""
         return ""

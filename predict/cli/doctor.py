@@ -52,7 +52,7 @@ def _lines(found: Checkup) -> Iterator[str]:
         missing = ", ".join(library.name for library in of_extra if not library.version)
         install = f"; missing: {missing} (`pip install {escape(f'steptime[{extra}]' if extra else 'steptime')}`)"
         yield f"  for {gives}: {escape(there) or 'none'}{install if missing else ''}"
-    yield f"CPU   {escape(found.cpu)}, {found.cores} cores"
+    yield f"CPU   {escape(found.cpu)}, {counted(found.cores, 'core')}"
     yield f"GPU   {escape(found.gpu)}"
     for what, folder in found.folders.items():
         yield f"{what:13} {escape(folder)}"

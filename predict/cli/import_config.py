@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
     if read.not_read:
         named = ", ".join(list(read.not_read)[:MOST_NAMED])
         more = f" and {len(read.not_read) - MOST_NAMED} more" if len(read.not_read) > MOST_NAMED else ""
-        log(f"{counted(len(read.not_read), 'setting')} that change nothing here: {named}{more}")
+        log(f"{counted(len(read.not_read), 'setting')} without effect here: {named}{more}")
     if options.output is None:
         print(read.document.as_yaml(), end="")
 

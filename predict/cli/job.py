@@ -25,11 +25,11 @@ from predict.ledger.training_cost import parse_tokens, whole_training
 from predict.ledger.whole_job import Phase
 from predict.measured_runs.job_records import cluster_of, learnt, recorded_jobs
 from predict.plan_search.offers import offered_jobs, read_offers
-from predict.reports.job import job_json, job_text, offers_json, offers_text
+from predict.reports.job import job_json, job_text, no_offer, offers_json, offers_text
 from predict.reports.memory import misfit
 from predict.reports.text import show
 from predict.run.training_run import TrainingRun
-from sampling.errors import Checks, UserError, naming
+from sampling.errors import CheckedError, Checks, UserError, naming
 from sampling.files.faults import counted
 from sampling.files.schema import field_docs
 from sampling.number_text import as_given
@@ -99,7 +99,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--deadline",
         type=float,
         metavar="DAYS",
-        help="with --offers: those first that are done in time, in 95 %% of the draws",
+        help="with --offers: those first that are done in time, in 95 %% of the draws; exit with 4 where none is",
     )
     add_json(command)
     add_check(command)
@@ -131,7 +131,9 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(job_json(prediction, found))
     else:
-        show(job_text(prediction, found, settings))
+        texts = [f"{place}. {text.partition(' ')[2]}" for place, text in enumerate(options.phases, 1)]
+        of_phases = {text: one.prediction for text, one in zip(texts, phases, strict=True)}
+        show(job_text(prediction, found, settings, of_phases))
     check_fit(
         options,
         [misfit(each.memory) for each in (prediction, *(one.prediction for one in phases))],
@@ -161,7 +163,8 @@ def _answer_offers(options: argparse.Namespace, settings: JobSettings) -> None:
         print_json(offers_json(found))
     else:
         show(offers_text(found, options.deadline))
-    check_fit(options, [misfit(one.prediction.memory) for one in found], said=True)
+    if problem := no_offer(found[0], options.deadline):
+        raise CheckedError(f"--offers: {problem}")
 
 
 def _phase(options: argparse.Namespace, text: str) -> tuple[float, TrainingRun]:

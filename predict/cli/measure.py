@@ -27,6 +27,7 @@ from predict.reports.measurement import FORMS
 from predict.reports.text import stacked
 from predict.rl.config import load_rl
 from sampling.errors import Checks, SamplesError, UserError
+from sampling.files.faults import counted
 
 EXAMPLES = """\
 examples:
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
     )
     if options.trace:
         assert isinstance(found, Measurement)
-        log(f"wrote a trace of {len(found.traced_us)} steps of each rank to {options.trace}")
+        log(f"wrote a trace of {counted(len(found.traced_us), 'step')} of each rank to {options.trace}")
 
 
 def _pace(options: argparse.Namespace, found: Measurement | RlMeasurement) -> Pace | None:

@@ -72,20 +72,23 @@ def add_json(command: argparse._ActionsContainer) -> None:
     command.add_argument("--json", action="store_true", help="machine-readable result on stdout")
 
 
+CHECK_HELP = "exit with 4 where the plan is OOM, or AT RISK with an expected peak above the memory"
+
+
 def add_check(command: argparse._ActionsContainer) -> None:
-    command.add_argument("--check", action="store_true", help="exit with 4 where the plan does not fit in memory")
+    command.add_argument("--check", action="store_true", help=CHECK_HELP)
 
 
 FIT = "make a change that `predict memory` lists where there is one, or take a device with more memory"
 
 
 def check_fit(options: argparse.Namespace, misfits: Iterable[str], *, said: bool = False) -> None:
-    """InfeasibleError, with --check, for the first of the plans that does not fit; '' stands for one that does. `said` where the answer on
-    stdout says why already."""
+    """InfeasibleError, with --check, for the first of the plans whose expected peak is above the memory; '' stands for another. `said` where
+    the answer on stdout says why already."""
     misfit = next((why for why in misfits if why), "")
     if options.check and misfit:
         if said:
-            raise CheckedError(f"--check: it does not fit; {FIT}")
+            raise CheckedError(f"--check: the expected peak is above the memory; {FIT}")
         raise InfeasibleError(f"cluster.hardware: {misfit}; {FIT}")
 
 

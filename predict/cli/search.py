@@ -326,10 +326,10 @@ class _OnStderr(Listener):
         log(f"first answer: {duration(first.step_us)} per step{chosen}")
 
     def candidates(self, fit: int, seconds: float) -> None:
-        log(f"{fit:,} may fit in memory" + (f"; about {math.ceil(seconds)} s left" if fit else ""))
+        log(f"{fit:,} within the memory by their floor" + (f"; about {math.ceil(seconds)} s left" if fit else ""))
 
     def taken_over(self, estimates: int) -> None:
-        log(f"--save: {estimates:,} estimates of an earlier search are taken over")
+        log(f"--save: {counted(estimates, 'estimate')} of an earlier search taken over")
 
     def combination(self, done: int, count: int) -> None:
         self.progress(done, count, "")
@@ -342,7 +342,7 @@ class _OnStderr(Listener):
 
 def _best_in_words(found: Found) -> str:
     if not found.best:
-        return "none that fits so far"
+        return "none that is expected to fit so far"
     best = found.best[0]
     rate = found.priced / found.seconds if found.seconds else 0.0
     settings = found.surveys[best.survey].space.settings(best.outcome.number)

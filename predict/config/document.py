@@ -38,14 +38,15 @@ class Document:
     def with_settings(self, texts: Sequence[str]) -> Document:
         """The same with settings such as `plan.tp=2` in their sections; those inside a model that is named by its file have no
         place, and are left out."""
-        content = dict(self.content)
+        content, sources = dict(self.content), dict(self.sources)
         for setting in parse_overrides(texts)[0]:
+            sources[setting.path] = OPTION
             section = content.get(setting.section, {})
             if not setting.key:
                 content[setting.section] = setting.value
             elif isinstance(section, Mapping):
                 content[setting.section] = {**section, setting.key: setting.value}
-        return replace(self, content=content)
+        return replace(self, content=content, sources=sources)
 
     def as_yaml(self) -> str:
         """The config as a YAML file, one section per line."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from predict.config.aliases import ALIASES, names_for, resolve
 from predict.config.choices import search_takes
 from predict.config.document import Config, read_config
-from predict.config.overrides import OPTION, Override, parse_overrides
+from predict.config.overrides import OPTION, Override, as_settings, parse_overrides
 from predict.huggingface.config_json import ModelReading, override, own_key, read_model, with_model_type
 from predict.kinds import RL, SERVING, require_kind
 from predict.model.shipped import shipped_model, shipped_models
+from predict.model.spec import ModelSpec
 from predict.run.adapters import Adapters
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
@@ -28,10 +29,10 @@ from predict.run.training_run import TrainingRun
 from predict.run.tuning import Tuning
 from predict.run.vision import Vision
 from predict.schedules.registry import names as schedule_names
-from sampling.errors import ConfigError
+from sampling.errors import ConfigError, UserError
 from sampling.files.disk import is_file, is_missing
 from sampling.files.documents import read_json, read_yaml
-from sampling.files.faults import Fault, did_you_mean, key_name, nearest, shown
+from sampling.files.faults import Fault, config_error, did_you_mean, key_name, nearest, shown, source_of
 from sampling.files.places import CONFIGS
 from sampling.files.schema import MOST_TOLD, MOST_UNKNOWN, Key, check, keys_of, with_texts
 from sampling.hardware.cluster import ClusterFile, hardware_beside, hardware_facts
@@ -167,7 +168,7 @@ class Draft:
         from_file = isinstance(self.document["model"], str)
         name = Path(self.sources["model"]).stem if from_file else str(with_model_type(given).get("model_type"))
         reading = read_model(given, name=name)
-        self.faults.extend(fault.under("model") for fault in reading.faults)
+        self.faults.extend(replace(fault.under("model"), needs=("model",)) for fault in reading.faults)
         return replace(reading, keys=given)
 
     def section(self, section: str) -> Values:
@@ -220,6 +221,19 @@ class Draft:
             return {key: value for key, value in cluster.items() if key != "hardware"}
         return cluster
 
+    def error(self, faults: Sequence[Fault] = ()) -> UserError:
+        """One error of its faults, or of others; one across keys names the settings whose values it looked at."""
+        return config_error(map(self._with_settings, faults or self.faults), self.sources)
+
+    def _with_settings(self, fault: Fault) -> Fault:
+        if source_of(fault.path, self.sources) == OPTION:
+            return fault
+        set_before = [path for path, source in self.sources.items() if source == OPTION]
+        values = {path: value for path in set_before if (value := _value_at(self.document, path)) is not None}
+        values |= {setting.path: setting.value for setting in self.settings}
+        looked_at = {path: value for path, value in values.items() if _is_needed(path, fault.needs)}
+        return replace(fault, given_with=" ".join(f"{OPTION} {setting}" for setting in as_settings(looked_at)))
+
     def _file_of(self, path: str) -> Path:
         """The file that a key of the cluster is given in; the config for one that a setting gives."""
         return self.path if self.is_set(path) else Path(self.sources.get("cluster", self.path))
@@ -265,6 +279,24 @@ class Draft:
         return (
             f"; paths in {OPTION} count from the config's folder, {self.path.parent}: write {OPTION} {section}={right}"
         )
+
+
+def _value_at(document: Mapping[Any, Any], path: str) -> Any:
+    """The value of a section or of a key in it; None where there is none."""
+    section, _, key = path.partition(".")
+    given = document.get(section)
+    return given if not key else given.get(key) if isinstance(given, Mapping) else None
+
+
+OF_MODEL = frozenset(field.name for field in fields(ModelSpec)) | {"model"}
+
+
+def _is_needed(path: str, needs: Sequence[str]) -> bool:
+    """Whether a setting gives one of the values that a rule looks at, by itself or with its whole section."""
+    section, _, key = path.partition(".")
+    if section == "model":
+        return not OF_MODEL.isdisjoint(needs)
+    return (key or section) in needs or (not key and any(each.name in needs for each in SECTIONS.get(section, ())))
 
 
 def without_choice(section: str, given: Mapping[Any, Any], values: Values) -> tuple[Values, list[Fault]]:

@@ -147,7 +147,7 @@ def _with_placeholders(
     sections = with_replicas(draft, read_sections(draft))
     draft.faults.extend([*broken_rules(sections.by_rule_name()), *faults_of(unknown)])
     if draft.faults or sections.model.spec is None:
-        raise config_error(draft.faults, draft.sources)
+        raise draft.error()
     return made_run(draft, sections), unknown
 
 
@@ -219,7 +219,7 @@ def made_run(draft: Draft, sections: Sections) -> TrainingRun:
     assert sections.model.spec is not None
     cluster = _with_cores(sections.values["cluster"])
     if crowded := list(broken_rules(cluster)):
-        raise config_error(crowded, draft.sources)
+        raise draft.error(crowded)
     run = _run(draft.path.stem, sections.model.spec, {**sections.values, "cluster": cluster})
     require_packable(run, draft.sources)
     return replace(run, model_keys=sections.model.keys)

@@ -67,7 +67,7 @@ def broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
     for each in RULES:
         if all(need in values for need in each.needs):
             for problem in each.check(*(values[need] for need in each.needs)):
-                yield Fault(path=each.path, problem=problem)
+                yield Fault(path=each.path, problem=problem, needs=each.needs)
 
 
 def values_of_model(model: ModelSpec) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from predict.config.document import Document
 from predict.config.draft import REQUIRED_SECTIONS
 from predict.config.load import load
-from predict.config.overrides import parse_overrides
+from predict.config.overrides import OPTION, as_settings, parse_overrides
 from predict.convert.arguments import Arguments
 from predict.convert.megatron import FLASH, FLASH_OF, OLDER_FLASH
 from predict.convert.sources import (
@@ -219,13 +219,14 @@ def _with_cluster(content: dict[str, Any], given: Mapping[str, Any], sources: Ma
         world = cluster["nodes"] * cluster["gpus_per_node"]
         plan.setdefault("dp", max(1, world // of_replica))
     dp = plan.get("dp", 1)
+    _unshard_alone(plan)
     instances = plan.pop("instances", 1)
     if instances > 1:
         plan["shard"] = dp * plan.get("cp", 1) // instances
     if plan.get("shard") == "node":  # hybrid sharding keeps a copy on each machine
         per_node = cluster.get("gpus_per_node", 0) if not named else 0
         plan["shard"] = 0 if per_node >= dp else per_node
-    _settle_batch(batch, dp, sources)
+    _settle_batch(batch, dp, sources, given)
     return {
         "model": content.get("model", given.get("model")),
         "cluster": given["cluster"] if named else cluster,
@@ -237,7 +238,13 @@ def _with_cluster(content: dict[str, Any], given: Mapping[str, Any], sources: Ma
     }
 
 
-def _settle_batch(batch: dict[str, Any], dp: int, sources: Mapping[str, str]) -> None:
+def _unshard_alone(plan: dict[str, Any]) -> None:
+    """Tools shard over one rank without a word, and hold the whole state there."""
+    if plan.get("zero") and plan.get("dp", 0) * plan.get("cp", 1) == 1:
+        plan["zero"] = 0
+
+
+def _settle_batch(batch: dict[str, Any], dp: int, sources: Mapping[str, str], given: Mapping[str, Any]) -> None:
     """The global batch from microbatch, accumulation and replicas, as DeepSpeed's and transformers' arithmetic has it."""
     steps = batch.pop("accumulation", None)
     of_step = batch["micro"] * dp * (steps or 1)
@@ -246,7 +253,11 @@ def _settle_batch(batch: dict[str, Any], dp: int, sources: Mapping[str, str]) ->
             f"{batch['global']}, but {batch['micro']} sequences × {steps} steps of accumulation × {dp} replicas make {of_step}; "
             "correct one, or give the number of GPUs that it is for"
         )
-        raise config_error([Fault(path="batch.global", problem=problem)], sources)
+        settings = {
+            path: value for path, value in given.items() if path.partition(".")[0] in ("batch", "plan", "cluster")
+        }
+        options = " ".join(f"{OPTION} {setting}" for setting in as_settings(settings))
+        raise config_error([Fault(path="batch.global", problem=problem, given_with=options)], sources)
     batch.setdefault("global", of_step)  # Megatron-LM's default: one microbatch of each replica
 
 
@@ -266,6 +277,7 @@ def _of_rl(content: dict[str, Any], given: Mapping[str, Any], sources: Mapping[s
         cluster = _sized(cluster, 0, sources)
         inside = plan.get("tp", 1) * plan.get("pp", 1) * plan.get("cp", 1)
         plan.setdefault("dp", max(1, cluster["nodes"] * cluster["gpus_per_node"] // inside))
+    _unshard_alone(plan)
     return {
         "model": content.get("model", given.get("model")),
         "cluster": given["cluster"] if named else cluster,

@@ -266,6 +266,8 @@ class _Reader:
 
     def _loop(self, kind: str, head: list[str], body: list[str]) -> None:
         head = [word for word in head if word not in (";", "\n")]
+        if kind == "while" and (head[:1] == ["getopts"] or any(word.strip("\"'") in ("$#", "${#}") for word in head)):
+            return  # a loop over the script's own arguments, of which it is given none
         if kind == "for" and len(head) > 1 and head[1] == "in":
             items = [item for word in head[2:] for item in self._expand(word)]
             if len(items) == 1:

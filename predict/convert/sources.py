@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ def sources_of_text(text: str, name: str, *, is_python: bool = False) -> list[So
     for file, content in script.files.items():
         if (document := _parsed(file, content)) is not None:
             found.append(source_of_document(document, Path(file).name))
-    return [source for source in found if tool_of(source)]
+    synchronous = script.variables.get(LAUNCH_BLOCKING) == "1"
+    return [replace(source, synchronous=synchronous) for source in found if tool_of(source)]
 
 
 def _parsed(file: str, content: str) -> Mapping[Any, Any] | None:
@@ -91,6 +93,7 @@ def _of_variables(script: Script, name: str) -> list[Source]:
 
 # Commands: wrappers, launchers, a program, and its arguments.
 
+LAUNCH_BLOCKING = "CUDA_LAUNCH_BLOCKING"
 BINARIES: Mapping[tuple[str, ...], int] = {
     ("vllm", "serve"): 1,
     ("sglang", "serve"): 0,

@@ -33,6 +33,8 @@ class Source:
     """The program of a command, such as `pretrain_gpt.py` or `vllm serve`."""
     cluster: Mapping[str, int] = field(default_factory=dict)
     """Nodes and GPUs per node, as far as the launcher says them."""
+    synchronous: bool = False
+    """Whether CUDA_LAUNCH_BLOCKING has each launch wait for its kernel."""
     form: str = "mapping"
     """command, python, or mapping for YAML, TOML and JSON."""
 
@@ -123,6 +125,8 @@ def read_with(tool: Tool, reading: Reading, accepted: Iterable[str] = ()) -> For
     sections = dict(tool.read(reading))
     if reading.source.cluster:
         sections["cluster"] = {**sections.get("cluster", {}), **reading.source.cluster}
+    if reading.source.synchronous and "execution" in sections:
+        sections["execution"] = {**sections["execution"], "synchronous_launches": True}
     harmless: dict[str, Any] = {}
     taken: dict[str, Any] = {}
     faults = [fault for fault in given.faults if not _accepts(accepted, fault.path)]

@@ -279,6 +279,7 @@ def _write_pipeline(run: TrainingRun, statement: Statement) -> None:
 def _read_pipeline(given: Arguments) -> dict[str, Any]:
     pp = given.count(PP) or 1
     if pp == 1:
+        given.passed_over(SCHEDULE)
         return {"plan.pp": pp}
     name = given.text(SCHEDULE, "1F1B")
     order = given.text(ORDER, "")
@@ -329,14 +330,24 @@ def _read_recompute(given: Arguments) -> dict[str, Any]:
     return {"plan.recompute": "full", "plan.recompute_method": "block", "plan.recompute_layers": block}
 
 
+def _write_compile(run: TrainingRun, statement: Statement) -> None:
+    statement.say("execution.framework", **{"compile.enable": framework_of(run.execution.framework) == COMPILED})
+
+
+def _read_compile(given: Arguments) -> dict[str, Any]:
+    """What is compiled: the blocks, which make the framework, and the loss (torchtitan, config, `Compile.components`)."""
+    parts = given.value("compile.components", ["model", "loss"])
+    if not given.switch("compile.enable"):
+        return {"execution.framework": EAGER}
+    has_blocks, has_loss = (part in (parts or []) for part in ("model", "loss"))
+    usual = {} if has_blocks == has_loss else {"execution.fuse_loss": has_loss}
+    return {"execution.framework": COMPILED if has_blocks else EAGER, **usual}
+
+
 TRAINING = (
     Setting(write=_write_batch, read=_read_batch),
     Setting(write=_write_dtypes, read=_read_dtypes),
-    setting(
-        "execution.framework",
-        write=lambda value, run: {"compile.enable": framework_of(value) == COMPILED},
-        read=lambda given: COMPILED if given.switch("compile.enable") else EAGER,
-    ),
+    Setting(write=_write_compile, read=_read_compile),
     Setting(write=lambda run, statement: statement.say(**{"optimizer.name": "AdamW"}), read=_read_optimizer),
 )
 PARALLELISM = (

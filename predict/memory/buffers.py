@@ -19,6 +19,7 @@ from predict.run.execution import EXPANDABLE
 from predict.run.memory_profile import Buffer, MemoryProfile
 from predict.run.training_run import TrainingRun
 from sampling.cells.matrices import Shape
+from sampling.files.faults import counted
 from sampling.operators.experts import PER_EXPERT
 from sampling.units import MIB
 
@@ -107,7 +108,7 @@ def device_buffers(run: TrainingRun, profile: MemoryProfile) -> tuple[Buffer, ..
             name="communication",
             size_bytes=communicators * COMMUNICATOR_BYTES,
             width_bytes=communicators * COMMUNICATOR_WIDTH,
-            source=f"{communicators} communicators, each as measured on A100 with NCCL of 2023",
+            source=f"{counted(communicators, 'communicator')}, each as measured on A100 with NCCL of 2023",
         ),
         *((exchange,) if exchange.size_bytes else ()),
     )

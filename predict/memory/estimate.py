@@ -58,6 +58,7 @@ WORST_OF = 2
 half as often as predicted between 5 and 95 %, with two as often (`predict validate ranking` and `memory`, docs/explanation/accuracy.md)."""
 
 Verdict = Literal["FITS", "AT RISK", "OOM"]
+VERDICTS: tuple[Verdict, ...] = ("FITS", "AT RISK", "OOM")
 LIKELY, UNLIKELY = 0.95, 0.05
 Z95 = NormalDist().inv_cdf(LIKELY)
 Z_OF_LARGEST = NormalDist().inv_cdf(LIKELY ** (1 / WORST_OF))

@@ -23,7 +23,7 @@ from predict.schedules import registry
 from predict.schedules.registry import names as schedule_names
 from sampling.errors import UserError
 from sampling.files.disk import is_file
-from sampling.files.faults import config_error, did_you_mean, join
+from sampling.files.faults import did_you_mean, join
 from sampling.files.schema import Key
 from sampling.hardware.cluster import hardware_beside
 
@@ -313,7 +313,7 @@ def _question(draft: Draft, chosen: Mapping[str, Any], choices: Mapping[str, Any
     own = replace(draft, document=document, sources=dict(draft.sources), faults=list(draft.faults))
     sections = read_sections(own)
     if own.faults or sections.model.spec is None:
-        raise config_error(own.faults, own.sources)
+        raise own.error()
     base = made_run(own, sections)
     require_one_length(base.real, "a search")
     axes = tuple(_axes(base, choices))

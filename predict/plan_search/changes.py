@@ -102,7 +102,9 @@ def best_changes(own: Prediction, with_settings: WithSettings, *, most: int = MO
         worth = [each for each in fitting if each[1].median_us < (1 - LEAST_GAIN) * own.median_us]
     else:
         worth = [each for each in found if each[1].feasible] or [*_predicted(own.run, _pairs(own), with_settings)]
-    worth.sort(key=lambda each: (each[0].of == FEWER, each[1].median_us))
+    # a CPU's user keeps fp32 while anything else helps: few CPUs have matrix units for less
+    last = (FEWER, "precision") if own.run.cluster.gpu.kind == "cpu" else (FEWER,)
+    worth.sort(key=lambda each: (each[0].of in last, each[1].median_us))
     best_of_each: dict[str, tuple[Step, Prediction]] = {}
     for step, prediction in worth:
         best_of_each.setdefault(step.of, (step, prediction))

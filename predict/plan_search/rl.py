@@ -131,6 +131,9 @@ class RlKind(EnumeratedKind[RlRun, RlStep]):
         rollout = run.section.rollout
         yield from settings_of_section(f"{NAME}.rollout", rollout, keys_of(Rollout), but=("engine", "step_model"))
 
+    def verdict(self, predicted: RlStep) -> str:
+        return predicted.memory.verdict
+
     def misfit(self, predicted: RlStep) -> str:
         memory = predicted.memory
         if memory.fits:

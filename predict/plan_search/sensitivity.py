@@ -149,10 +149,13 @@ def _ranked(found: Iterable[Sensitivity]) -> tuple[Sensitivity, ...]:
 
 
 def _as_another_device(of: Kind[Any, Any], run: Any) -> Any:
+    """The run on a device that counts as another, with its links, though no figure differs by more than a rounding: what is carried over
+    to a device with one other figure is then judged beside all that is carried over."""
     cluster = of.cluster_of(run)
-    link = cluster.inter_node
+    gpu, link = cluster.gpu, cluster.inter_node
     nudged = replace(link, latency_us=link.latency_us * (1 + NUDGE))
-    return of.on_cluster(run, replace(cluster, inter_node=nudged))
+    other = replace(gpu, memory_gb_per_s=gpu.memory_gb_per_s * (1 + NUDGE))
+    return of.on_cluster(run, replace(cluster, gpu=other, inter_node=nudged))
 
 
 def _of_hardware(of: Kind[Any, Any], run: Any) -> Iterator[Change]:

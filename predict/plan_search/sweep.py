@@ -64,9 +64,14 @@ class SweptRows(Generic[Predicted]):
         return tuple(row.prediction for row in self.rows if row.prediction is not None)
 
     def ordered(self, objective: str) -> SweptRows[Predicted]:
-        """The same with the best first, and then those that cannot be chosen."""
-        value = self.kind.orders[objective].value
-        return replace(self, rows=(*sorted(self.best, key=lambda row: value(row.prediction)), *self.left_out))
+        """The same with the best first, then those that are OOM, and then those that cannot be chosen."""
+        value, verdict = self.kind.orders[objective].value, self.kind.verdict
+
+        def worth(row: SweptRow[Any]) -> tuple[bool, float]:
+            predicted: Any = row.prediction
+            return verdict(predicted) == "OOM", value(predicted)
+
+        return replace(self, rows=(*sorted(self.best, key=worth), *self.left_out))
 
 
 SweptRun = SweptRow[Prediction]

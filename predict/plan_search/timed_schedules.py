@@ -22,7 +22,7 @@ from predict.schedules.stage_times import StageTable, read_stage_times
 from predict.step.prediction import provenance_of
 from predict.step.scheduling import compare_schedules
 from sampling.errors import Checks, UserError
-from sampling.files.faults import did_you_mean, shown
+from sampling.files.faults import counted, did_you_mean, shown
 from sampling.number_text import duration, plain
 
 ALL = "all"
@@ -50,7 +50,7 @@ class TimedSchedules:
     @property
     def heading(self) -> str:
         of = [self.run.name] if self.run else []
-        parts = [f"{self.ranks} pipeline ranks", f"{self.microbatches:,} microbatches", *of, self.source]
+        parts = [counted(self.ranks, "pipeline rank"), counted(self.microbatches, "microbatch"), *of, self.source]
         parts[1:1] = [f"{self.chunks} chunks each"] if self.chunks > 1 else []
         limit = [f"at most {self.memory_limit} chunk activations"] if self.memory_limit else []
         return ", ".join(parts + limit)

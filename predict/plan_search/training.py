@@ -141,6 +141,9 @@ class TrainingKind(Kind[TrainingRun, Prediction]):
     def companions(self, run: TrainingRun, path: str, value: Any) -> Values:
         return with_companions(run, path, value)
 
+    def verdict(self, predicted: Prediction) -> str:
+        return predicted.memory.verdict
+
     def fits_probability(self, predicted: Prediction) -> float:
         return predicted.memory.fits_probability
 

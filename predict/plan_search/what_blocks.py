@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
 
 from predict.config.document import Config
+from predict.memory.estimate import verdict_of
 from predict.plan_search.axes import LEFT_OUT, read_questions
-from predict.plan_search.legal import legal_plans
+from predict.plan_search.legal import legal_plans, run_of
 from predict.plan_search.pricing import Outcome, outcomes
 from predict.plan_search.search import NOT_RUN, Found, Survey, in_words, survey
 from predict.step.scheduling import Estimate
@@ -29,7 +32,7 @@ def what_blocks(
         reason, left = max(found.left_out.items(), key=lambda item: item[1].count)
         what = f"no plan of {sum(own.space.plans for own in found.surveys):,} is legal; {left.count:,} break “{reason}”, as {left.example}"
     else:
-        what = f"none of {legal:,} legal plans fits; {_nearest(found)}"
+        what = f"none of {legal:,} legal plans is expected to fit; {_nearest(found)}"
     last = "take another schedule" if _all_refused(found) else "take a device with more memory"
     fix = next(_changes(found, config, overrides, clusters, max_memory), last)
     return InfeasibleError(f"{what}; {fix}")
@@ -112,10 +115,20 @@ def _enough_memory(found: Found, max_memory: float) -> float | None:
 
 
 def _something_fits(own: Survey, estimate: Estimate) -> bool:
-    return any(not one.refusal and one.memory_bytes <= own.capacity_bytes for one in _smallest(own, estimate))
+    """Whether a plan surely fits: one at risk is not what anybody takes more machines for."""
+    for _, settings in _of_smallest_floors(own):
+        with suppress(InfeasibleError):
+            memory = estimate(run_of(own.space.question.base, settings)).memory
+            if verdict_of(memory.point_bytes, memory.upper_bytes, own.capacity_bytes) == "FITS":
+                return True
+    return False
 
 
 def _smallest(own: Survey, estimate: Estimate) -> list[Outcome]:
     """The full estimates of the plans with the smallest floors of memory."""
+    return outcomes(estimate, own.space.question.base, _of_smallest_floors(own))
+
+
+def _of_smallest_floors(own: Survey) -> list[tuple[int, dict[str, Any]]]:
     order = own.memory_floors.argsort(kind="stable")[:TRIES].tolist()
-    return outcomes(estimate, own.space.question.base, [(row, own.space.settings(row)) for row in order])
+    return [(row, own.space.settings(row)) for row in order]

@@ -11,6 +11,7 @@ from predict.kinds import RL, SERVING, TRAINING, Kind
 from predict.memory.peak import TERMS
 from predict.plan_search.compare import BesideFirst, Difference, beside_first, setting_text
 from predict.plan_search.serving import carried, carried_cost, money, per_gpu
+from predict.reports.memory import likelihood
 from predict.reports.money import amount_text
 from predict.reports.rl_step import notes_on_steps, rl_step_json
 from predict.reports.serving import answer_json
@@ -109,8 +110,12 @@ def _verdict(difference: Difference) -> str:
         if first == other
         else f"; steps of {other:,} tokens beside {first:,}, whose times are given per {first:,} tokens"
     )
-    misfits = [each.run.name for each in (difference.first, difference.other) if not each.feasible]
-    unable = f"; {' and '.join(misfits)} would not run: out of memory" if misfits else ""
+    misfits = [
+        f"{each.run.name} is {each.memory.verdict} ({likelihood(each.memory.fits_probability)})"
+        for each in (difference.first, difference.other)
+        if not each.feasible
+    ]
+    unable = f"; {' and '.join(misfits)}" if misfits else ""
     return f"{how}; {sure}{uneven}{unable}"
 
 

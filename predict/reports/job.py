@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
@@ -10,29 +10,36 @@ from predict.interval import Interval
 from predict.ledger.job_settings import JobSettings
 from predict.ledger.whole_job import WholeJob
 from predict.plan_search.offers import OfferedJob
-from predict.reports.memory import headlines, misfit
+from predict.reports.memory import headlines, likelihood, misfit
 from predict.reports.money import figure, money_text, power_text, span_text, tokens_text
 from predict.reports.text import escape, fact, first_lines_of, head, run_text, stacked, table
 from predict.serialise import as_json, versioned
 from predict.step.prediction import Prediction
+from sampling.files.faults import counted
 from sampling.number_text import count, duration, percent, plain, seconds, significant
 from sampling.units import HOUR_US
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 
-def job_text(prediction: Prediction, job: WholeJob, given: JobSettings) -> RenderableType:
+def job_text(
+    prediction: Prediction, job: WholeJob, given: JobSettings, phases: Mapping[str, Prediction] | None = None
+) -> RenderableType:
+    """The whole job; `phases` are those beside the config's own, by the settings that they have."""
     plain, total = job.plain, sum(job.parts_hours.values())
     steps = (
-        f"in {plain.steps:,} steps of {duration(prediction.step_time.median_us)}"
+        f"in {counted(plain.steps, 'step')} of {duration(prediction.step_time.median_us)}"
         if not job.phases
-        else f"in {plain.steps:,} steps of {len(job.phases)} phases"
+        else f"in {counted(plain.steps, 'step')} of {counted(len(job.phases), 'phase')}"
     )
     failing = "never" if isinf(job.hours_between_failures) else f"every {_hours(job.hours_between_failures)}"
     saving = "once, at the end" if job.saves == 1 else f"every {_hours(job.save_min / 60)} of steps"
+    steps_of = {"as the config is": prediction, **(phases or {})}
+    of_phases: list[RenderableType] = ["", _phases(steps_of, job)] if job.phases else []
     lines: list[RenderableType] = [
-        *headlines([misfit(prediction.memory)]),
+        *headlines([misfit(one.memory) for one in steps_of.values()]),
         *first_lines_of(prediction),
         head(prediction.run.name, run_text(prediction.run)),
         "",
@@ -53,6 +60,7 @@ def job_text(prediction: Prediction, job: WholeJob, given: JobSettings) -> Rende
         ),
         fact("best", f"a save every {_hours(job.best_save_min / 60)} (Young's rule: {_hours(job.young_min / 60)})"),
         "  in brackets: 90 % of the draws",
+        *of_phases,
         "",
         table(
             "where the time goes, mean of the draws",
@@ -70,6 +78,21 @@ def job_text(prediction: Prediction, job: WholeJob, given: JobSettings) -> Rende
         )
         lines += ["", gains]
     return stacked(*lines)
+
+
+def _phases(steps_of: Mapping[str, Prediction], job: WholeJob) -> Table:
+    return table(
+        "phases",
+        list(zip(steps_of, steps_of.values(), job.phases, strict=True)),
+        {"settings": lambda one: one[0]},
+        {
+            "tokens": lambda one: tokens_text(one[2].tokens),
+            "steps": lambda one: count(one[2].steps),
+            "a step": lambda one: duration(one[1].step_time.median_us),
+            "days of steps": lambda one: span_text(one[2].days),
+            "fits": lambda one: one[1].memory.verdict,
+        },
+    )
 
 
 def _cost(job: WholeJob) -> list[str]:
@@ -105,7 +128,7 @@ def _hours(hours: float) -> str:
 def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> RenderableType:
     """The job on each offer, and which one is the cheapest."""
     return stacked(
-        _best_offer(found[0], deadline_days),
+        no_offer(found[0], deadline_days) or _best_offer(found[0], deadline_days),
         "",
         table(
             "offers, in brackets: 90 % of the draws",
@@ -118,20 +141,35 @@ def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> Ren
                 "days": lambda one: span_text(one.job.days),
                 "cost": lambda one: _money(one, one.job.cost),
                 "a million tokens": lambda one: _money(one, one.job.cost_per_million_tokens),
-                "fits": lambda one: "yes" if one.prediction.feasible else "no",
+                "fits": lambda one: one.prediction.memory.verdict,
                 "in time": lambda one: "yes" if one.in_time else "no",
             },
         ),
     )
 
 
-def _best_offer(first: OfferedJob, deadline_days: float | None) -> str:
-    done = "" if deadline_days is None else f"is done within {plain(deadline_days)} days"
+def no_offer(first: OfferedJob, deadline_days: float | None) -> str:
+    """Why not even the first of the offers, the best, is one to take; '' where it is."""
     if not first.prediction.feasible:
-        return "none fits: take more machines, or machines with more memory, or a plan that shards more"
-    if not first.in_time:
-        return f"none that fits {done}, in 95 % of the draws: take more machines, or faster ones"
-    return f"[bold]{escape(first.offer.name)}[/] is the cheapest" + (f" that {done}" if done else "")
+        return "none is expected to fit: take more machines, or machines with more memory, or a plan that shards more"
+    if not first.in_time and deadline_days is not None:
+        return f"none that is expected to fit {_done(deadline_days)}, in 95 % of the draws: take more machines, or faster ones, or more days"
+    return ""
+
+
+def _done(deadline_days: float) -> str:
+    return f"is done within {_days(deadline_days)}"
+
+
+def _best_offer(first: OfferedJob, deadline_days: float | None) -> str:
+    done = f" that {_done(deadline_days)}" if deadline_days is not None else ""
+    memory = first.prediction.memory
+    at_risk = f"; AT RISK: it {likelihood(memory.fits_probability)}" if memory.verdict == "AT RISK" else ""
+    return f"[bold]{escape(first.offer.name)}[/] is the cheapest{done}{at_risk}"
+
+
+def _days(days: float) -> str:
+    return "1 day" if days == 1 else f"{plain(days)} days"
 
 
 def _money(one: OfferedJob, amount: Interval | None) -> str:

@@ -262,7 +262,7 @@ def _padding(book: ScheduleBook) -> list[str]:
     return [
         fact(
             "padding",
-            f"{waste.padding}: {waste.sequences:,} sequences of {waste.lengths}{cut}, {waste.tokens:,} tokens in rows of "
+            f"{waste.padding}: {counted(waste.sequences, 'sequence')} of {waste.lengths}{cut}, {waste.tokens:,} tokens in rows of "
             f"{waste.computed_tokens:,}",
         ),
         fact(

@@ -41,7 +41,7 @@ def _width(path: str, width: float) -> str:
 
 
 def _runs(likely: LikelySteps) -> Table:
-    table = figures_table("", (), (*likely.unknown, "step time", "memory", ""))
+    table = figures_table("", (), (*likely.unknown, "step time", "memory", ""), keys=len(likely.unknown))
     for one in likely.predictions:
         values = [str(stated(one.run, path)) for path in likely.unknown]
         table.add_row(*values, duration(one.median_us), size(one.memory.point_bytes), one.memory.verdict)

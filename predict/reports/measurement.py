@@ -13,6 +13,7 @@ from predict.prices.pace import paces_text
 from predict.reports.text import escape, stacked, table
 from predict.serialise import version_of
 from predict.serving.latency import Spread
+from sampling.files.faults import counted
 from sampling.number_text import count, duration, durations, multiple, seconds, significant, size
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def measurement_text(measured: Measurement) -> str:
 
 def _on_a_cpu(measured: Measurement) -> str:
     return (
-        f"  {len(measured.step_times_us)} steps on {len(measured.parameters_per_rank)} rank(s) of {measured.threads} thread(s), "
+        f"  {counted(len(measured.step_times_us), 'step')} on {counted(len(measured.parameters_per_rank), 'rank')} of {counted(measured.threads, 'thread')}, "
         f"{measured.dropped_steps} dropped since other processes took the machine"
     )
 
@@ -53,14 +54,14 @@ def _on_a_gpu(measured: Measurement, device: DeviceRecord) -> str:
         f"experts {device.expert_products}" if device.expert_products else "",
         f"busiest expert {multiple(device.busiest_expert)} the mean" if device.busiest_expert is not None else "",
     ]
-    return f"  {len(measured.step_times_us)} steps on {device.name}: {', '.join(filter(None, facts))}"
+    return f"  {counted(len(measured.step_times_us), 'step')} on {device.name}: {', '.join(filter(None, facts))}"
 
 
 def rl_measurement_text(measured: RlMeasurement) -> RenderableType:
     """The phases of a real RL step."""
     spreads = [(name, measured.spread(name)) for name in measured.phase_times_us]
     return stacked(
-        f"{escape(measured.run)}: {len(measured.others_shares)} steps on {measured.threads} thread(s), {clock_of(measured)}",
+        f"{escape(measured.run)}: {counted(len(measured.others_shares), 'step')} on {counted(measured.threads, 'thread')}, {clock_of(measured)}",
         table(
             "",
             spreads,
@@ -82,7 +83,7 @@ def clock_of(measured: RlMeasurement) -> str:
 def served_text(served: ServedLoad) -> str:
     latency = served.latency
     lines = [
-        f"{escape(served.name)}: {served.requests} requests in {served.steps:,} steps, {significant(latency.requests_per_s)} requests/s"
+        f"{escape(served.name)}: {counted(served.requests, 'request')} in {counted(served.steps, 'step')}, {significant(latency.requests_per_s)} requests/s"
     ]
     for name, spread in (("E2E", latency.e2e), ("TTFT", latency.ttft), ("TPOT", latency.tpot)):
         percentiles = ", ".join(f"p{place} {duration(time)}" for place, time in spread.percentiles_us.items())

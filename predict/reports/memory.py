@@ -59,7 +59,7 @@ def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> Render
         ),
         *([fact("host", host_text(memory))] if memory.host_bytes or memory.disk_bytes else []),
         *([fact("turned by", turning_text(advice[0]))] if advice else []),
-        fact("headroom", f"{size(left)}{'' if left >= 0 else ' (does not fit)'}"),
+        fact("headroom", f"{size(left)}{'' if left >= 0 else ': the expected peak is above the memory'}"),
         fact(
             "peak",
             f"on pipeline rank {worst.rank}, {_when(worst.when)}; allocated {size(worst.allocated)}, reserved {size(worst.reserved)}",
@@ -87,7 +87,7 @@ def summary(memory: MemoryEstimate) -> str:
 
 def host_text(memory: MemoryEstimate) -> str:
     """The bytes in the host's memory, and a GPU's share of it; those on its disks, whose room is not known."""
-    room = "" if memory.fits_host else " (does not fit)"
+    room = "" if memory.fits_host else " (OOM)"
     on_disks = f", {size(memory.disk_bytes)} on its disks" if memory.disk_bytes else ""
     return (
         f"{size(memory.host_bytes)} per GPU in the host's memory, of {size(memory.host_capacity_bytes)}{room}{on_disks}"
@@ -220,27 +220,29 @@ def memory_json(memory: MemoryEstimate, advice: Iterable[Advice] = ()) -> dict[s
 
 
 def misfit(memory: MemoryEstimate, *, point_bytes: float | None = None) -> str:
-    """Why a plan does not fit, in a sentence; '' if it does. `point_bytes` replaces the expected peak of the estimate."""
+    """The verdict on a plan whose expected peak is above the memory, OOM or AT RISK, with the reason; '' for one whose peak is not.
+    `point_bytes` replaces the expected peak of the estimate, and is judged by itself."""
     peak = memory.point_bytes if point_bytes is None else point_bytes
     too_much = peak - memory.capacity_bytes
     if not memory.fits_host:
         more = memory.host_bytes - memory.host_capacity_bytes
         return (
-            f"{memory.run.name} leaves {size(memory.host_bytes)} per GPU in its host's memory, of which there are "
+            f"OOM: {memory.run.name} leaves {size(memory.host_bytes)} per GPU in its host's memory, of which there are "
             f"{size(memory.host_capacity_bytes)} ({size(more)} too much)"
         )
     if too_much <= 0:
         return ""
-    chance = f"; {likelihood(memory.fits_probability)}" if point_bytes is None and memory.verdict == "AT RISK" else ""
+    at_risk = point_bytes is None and memory.verdict == "AT RISK"
+    chance = f"; {likelihood(memory.fits_probability)}" if at_risk else ""
     return (
-        f"{memory.run.name} needs {size(peak)} per GPU on its fullest pipeline rank, and {memory.run.cluster.gpu.name} has "
+        f"{'AT RISK' if at_risk else 'OOM'}: {memory.run.name} needs {size(peak)} per GPU on its fullest pipeline rank, and {memory.run.cluster.gpu.name} has "
         f"{size(memory.capacity_bytes)} ({size(too_much)} too much{chance})"
     )
 
 
 def headlines(misfits: Sequence[str]) -> list[str]:
-    """The first lines of a report on several plans, some of which do not fit; '' stands for one that does."""
-    return [f"[bold red]DOES NOT FIT: {escape(why)}[/]" for why in dict.fromkeys(misfits) if why]
+    """The first lines of a report on several plans, for those whose expected peak is above the memory; '' stands for another."""
+    return [f"[bold red]{escape(why)}[/]" for why in dict.fromkeys(misfits) if why]
 
 
 def smallest_in_words(smallest: SmallestCluster | None, replica: Replica) -> str:

@@ -12,6 +12,7 @@ from predict.reports.memory import headlines, misfit
 from predict.reports.text import escape, fact, first_lines_of, head, run_text, stacked
 from predict.serialise import version_of
 from predict.step.prediction import Prediction
+from sampling.files.faults import counted
 from sampling.number_text import DIGITS, count, duration, plain, significant, whole_percent
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
         *first_lines_of(prediction),
         head(run.name, run_text(run)),
         "",
-        fact("tokens", f"{tokens_text(cost.tokens)} in {cost.steps:,} steps of {duration(step.median_us)}"),
+        fact("tokens", f"{tokens_text(cost.tokens)} in {counted(cost.steps, 'step')} of {duration(step.median_us)}"),
         fact("days", f"[bold]{span_text(cost.days)}[/]"),
         fact("GPU-hours", span_text(cost.gpu_hours)),
         *([fact("cost", escape(money_text(cost.cost, cost.currency)))] if cost.cost else []),

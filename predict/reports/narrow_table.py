@@ -1,4 +1,5 @@
-"""A table that keeps every figure whole in a narrow terminal: names are folded, then figures go below each other."""
+"""A table that keeps every figure whole in a narrow terminal: names are folded, then columns go below each other, each part with the
+keys that tell the rows apart."""
 
 from __future__ import annotations
 
@@ -10,51 +11,71 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-LONGEST_WORDS = (12, 8)
-"""Columns that a name keeps at least, if it has so many; longer words are folded. The second is for tables that it brings to fewer
-parts."""
+LONGEST_WORDS = (24, 16, 12, 8)
+"""Characters up to which the words of names and notes stay whole; the first with which a table has the fewest parts is taken."""
 GAP = 2
 """Columns between two columns of a table."""
 
 
 class NarrowTable(Table):
-    """rich's table, whose right-aligned columns are figures: rich would cut a figure short where the table is too wide."""
+    """rich's table, whose right-aligned columns are figures: rich would cut a figure short where the table is too wide. `keys` is the
+    number of leading columns that stand in each part; by default the names before the first figure, or the first column."""
+
+    keys = 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if sum(_measured(console, column).maximum + GAP for column in self.columns) <= options.max_width:
             yield from super().__rich_console__(console, options)
             return
-        names = [replace(column, overflow="fold") for column in self.columns if column.justify != "right"]
-        figures = [_whole(console, column) for column in self.columns if column.justify == "right"]
-        rooms = (options.max_width - _least_of_names(console, names, longest) for longest in LONGEST_WORDS)
-        parts = min(([*_beside(console, figures, room)] for room in rooms), key=len)
-        for number, part in enumerate(parts):
+        names = next((place for place, column in enumerate(self.columns) if _is_figure(column)), len(self.columns))
+        keys = self.keys or names or 1
+        forms: list[list[list[Column]]] = []
+        for longest in LONGEST_WORDS:
+            columns = [_narrowed(console, column, longest) for column in self.columns]
+            room = options.max_width - sum(map(_least, columns[:keys]))
+            forms.append([[*columns[:keys], *part] for part in _beside(columns[keys:], room)])
+
+        def worth(parts: list[list[Column]]) -> tuple[int, int]:
+            too_wide = max(sum(map(_least, part)) for part in parts) - options.max_width
+            return max(0, too_wide), len(parts)
+
+        chosen: list[list[Column]] = min(forms, key=worth)
+        for number, part in enumerate(chosen):
             if number:
                 yield Text("")
-            table = self._part([*names, *part], titled=number == 0)
-            yield from Table.__rich_console__(table, console, options)
+            yield from Table.__rich_console__(self._part(part, options.max_width, number), console, options)
 
-    def _part(self, columns: Sequence[Column], *, titled: bool) -> Table:
-        """The same rows with some of the columns, in the order that they have here."""
-        kept = sorted(columns, key=lambda column: column._index)
-        made = Table(title=self.title if titled else None, title_justify=self.title_justify, box=self.box)
-        made.columns = [replace(column, _index=place) for place, column in enumerate(kept)]
+    def _part(self, columns: Sequence[Column], width: int, number: int) -> Table:
+        """The same rows with some of the columns, which share what room there is."""
+        made = Table(title=None if number else self.title, title_justify=self.title_justify, box=self.box)
         made.rows = self.rows
+        spare = width - sum(map(_least, columns))
+        for place, column in enumerate(columns):
+            least, most = column.min_width or 0, column.max_width or 0
+            more = max(0, min(spare, most - least))
+            spare -= more
+            made.columns.append(replace(column, _index=place, width=least + more))
         return made
 
 
-def _beside(console: Console, figures: Sequence[Column], room: int) -> Iterator[list[Column]]:
-    """The figures in groups that fit beside each other."""
+def _is_figure(column: Column) -> bool:
+    return column.justify == "right"
+
+
+def _beside(columns: Sequence[Column], room: int) -> Iterator[list[Column]]:
+    """The columns in groups that fit beside each other."""
     group: list[Column] = []
-    width = 0
-    for column in figures:
-        own = _measured(console, column).maximum + GAP
-        if group and width + own > room:
+    for column in columns:
+        if group and sum(map(_least, [*group, column])) > room:
             yield group
-            group, width = [], 0
+            group = []
         group.append(column)
-        width += own
     yield group
+
+
+def _least(column: Column) -> int:
+    """Columns of the terminal that a column takes at least."""
+    return (column.min_width or 0) + GAP
 
 
 def _measured(console: Console, column: Column) -> Measurement:
@@ -63,14 +84,15 @@ def _measured(console: Console, column: Column) -> Measurement:
     return Measurement(max(each.minimum for each in cells), max(each.maximum for each in cells))
 
 
-def _least_of_names(console: Console, names: Sequence[Column], longest: int) -> int:
-    return sum(min(_measured(console, column).minimum, longest) + GAP for column in names)
-
-
-def _whole(console: Console, column: Column) -> Column:
-    """A column of figures that is as narrow as they are, under a heading in several lines."""
+def _narrowed(console: Console, column: Column, longest: int) -> Column:
+    """A column with the least and the most width that it may have: of figures whole ones under a heading in several lines, of names and
+    notes their words, of which longer ones are folded."""
+    if not _is_figure(column):
+        widths = _measured(console, column)
+        return replace(column, overflow="fold", min_width=min(widths.minimum, longest), max_width=widths.maximum)
     heading = Text.from_markup(column.header) if isinstance(column.header, str) else Text(str(column.header))
     figures = [Measurement.get(console, console.options, each).maximum for each in column._cells]
     words = [len(word) for word in heading.plain.split()]
-    lines = heading.wrap(console, max([1, *figures, *words]))
-    return replace(column, header=Text("\n").join(lines), no_wrap=True)
+    width = max([1, *figures, *words])
+    lines = heading.wrap(console, width)
+    return replace(column, header=Text("\n").join(lines), no_wrap=True, min_width=width, max_width=width)

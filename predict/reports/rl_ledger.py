@@ -136,7 +136,7 @@ def _schedule(ledger: RlLedger) -> Iterator[str]:
     yield fact("samples", f"{section.prompts:,} prompts × {section.n}; {steps} in {epochs}")
     yield fact(
         "update",
-        f"{run.microbatches:,} microbatches of {run.batch.micro} × {run.batch.seq_len:,} tokens on each replica, padding "
+        f"{counted(run.microbatches, 'microbatch')} of {run.batch.micro} × {run.batch.seq_len:,} tokens on each replica, padding "
         f"{section.padding}",
     )
     yield fact("engines", f"{step.rollout.replicas:,}; {tail_in_words(step)}")

@@ -27,6 +27,7 @@ from predict.rl.memory import TERMS
 from predict.rl.rollout import BEFORE_TAIL
 from predict.rl.section import COLOCATED
 from predict.serialise import picked, versioned
+from sampling.files.faults import counted
 from sampling.number_text import (
     count,
     duration,
@@ -118,12 +119,12 @@ def _moved(memory: RlMemory) -> Table:
 
 
 def rl_misfit(memory: RlMemory) -> str:
-    """Why a step does not fit, for --check; empty where it does."""
+    """The verdict on a step whose expected peak is above the memory, with the reason, for --check; empty for another."""
     if memory.fits:
         return ""
     worst = memory.worst
     return (
-        f"{worst.phase} needs {size(worst.peak)} per GPU, which has {size(memory.capacity)}; "
+        f"{memory.verdict}: {worst.phase} needs {size(worst.peak)} per GPU, which has {size(memory.capacity)}; "
         "offload state (rl.offload), give the engine less (rl.rollout.memory_share), or shard more"
     )
 
@@ -156,7 +157,7 @@ def headline(step: RlStep) -> str:
     engines = f" + {section.rollout.gpus} for engines" if section.rollout.gpus else ""
     return (
         f"{base.model.name} on {base.cluster.world_size}{engines} {base.cluster.gpu.name}, {section.algorithm}, {section.placement}, "
-        f"{section.prompts:,} prompts × {section.n}, mean response {count(step.rl.samples.response.mean())} tokens"
+        f"{counted(section.prompts, 'prompt')} × {section.n}, mean response {count(step.rl.samples.response.mean())} tokens"
     )
 
 
@@ -194,7 +195,7 @@ def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
         ),
         fact(
             "samples",
-            f"{section.prompts:,} prompts × {section.n}, {samples.tokens:,} tokens; mean response {count(samples.response.mean())}, "
+            f"{counted(section.prompts, 'prompt')} × {section.n}, {samples.tokens:,} tokens; mean response {count(samples.response.mean())}, "
             f"longest {samples.response.max():,}{cut_in_words(step)}",
         ),
         fact(
@@ -272,7 +273,7 @@ def _draws(draws: RlDraws) -> list[str]:
     """The spread of steps, one phrase for the step and one for generation."""
     found = {name: draws.percentiles_us(name) for name in DRAWN}
     return [
-        f"{name} over {len(draws.steps)} draws of the lengths: {duration(times['p50'])}, nine in ten under {duration(times['p90'])}, "
+        f"{name} over {counted(len(draws.steps), 'draw')} of the lengths: {duration(times['p50'])}, nine in ten under {duration(times['p90'])}, "
         f"one in ten under {duration(times['p10'])}"
         for name, times in found.items()
     ]

@@ -183,7 +183,7 @@ def _ranking(answer: SearchAnswer[Any], *, several_clusters: bool = False) -> Re
 
     def without(least: Collection[str]) -> Table:
         kept = [column for column in columns if column.heading not in least]
-        table = figures_table("", names, headings(kept))
+        table = figures_table("", names, headings(kept), keys=1)
         for row in rows:
             plan = row.plan
             mark = f"{row.place}{' =' if row.tied else ''}"
@@ -289,9 +289,9 @@ def _closed(answer: Answer) -> Iterator[str]:
 
 def _summary(answer: Answer, *, why: bool) -> Iterator[str]:
     found, space = answer.found, answer.space
-    misfits = f", {found.misfits:,} of which do not fit," if found.misfits else ""
+    misfits = f", {found.misfits:,} of which expect more than the memory," if found.misfits else ""
     yield (
-        f"{counted(space['plans'], 'plan')}, {space['legal']:,} legal, {space['fit'] + found.misfits:,} may fit in memory, {space['priced']:,} "
+        f"{counted(space['plans'], 'plan')}, {space['legal']:,} legal, {space['fit'] + found.misfits:,} within the memory by their floor, {space['priced']:,} "
         f"priced in full{misfits} in {seconds(found.seconds)}"
         + ("" if found.complete else "; interrupted: better plans may be among the others")
     )

@@ -232,7 +232,7 @@ RL_STEPS: Columns[RlStep] = (
     Column(key="idle_gen_us", heading="engines wait", value=lambda step: step.idle_gen_us, write=duration),
     Column(key="memory_bytes", value=lambda step: step.memory.worst.peak),
     Column(key="verdict", value=lambda step: step.memory.verdict),
-    Column(heading="fits", value=lambda step: "yes" if step.memory.fits else "NO"),
+    Column(heading="fits", value=lambda step: step.memory.verdict),
     Column(key="sources", value=lambda step: RlLedger(step=step).sources),
 )
 

@@ -207,10 +207,10 @@ def requests_text(load: Load) -> str:
     """The requests of a load, without their arrivals."""
     if load.file:
         return f"{load.prompt:,} tokens in and {load.output:,} out on average"
-    again = f", {load.distinct_prompts} prompts again and again" if load.distinct_prompts else ""
+    again = f", {counted(load.distinct_prompts, 'prompt')} again and again" if load.distinct_prompts else ""
     talks = load.prefix
     if talks.turns > 1:
-        again += f", {talks.turns} turns of a conversation {duration(talks.pause_s * SECOND_US)} apart"
+        again += f", {counted(talks.turns, 'turn')} of a conversation {duration(talks.pause_s * SECOND_US)} apart"
     if talks.groups:
         again += f", after one of {talks.groups:,} beginnings of {talks.shared:,} tokens"
     new = " new" if talks.turns > 1 or talks.groups else ""
@@ -252,7 +252,7 @@ def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
     )
     yield fact(
         "steps",
-        f"{served.steps:,}, {significant(served.mean_requests)} requests in each on average, {served.preemptions:,} preemptions",
+        f"{served.steps:,}, {significant(served.mean_requests)} requests in each on average, {counted(served.preemptions, 'preemption')}",
     )
     most = served.most_blocks / outcome.room.blocks
     yield fact("cache", f"{percent(outcome.kv_share)} in use on average, {percent(most)} at most")

@@ -104,10 +104,10 @@ def server_line(run: ServingRun) -> str:
     """A server in one line."""
     fleet, prefill, more = run.fleet, run.prefill, ""
     if prefill:
-        more = f"; {fleet.prefill_replicas} × tp {prefill.tp} for prompts, {fleet.replicas} × tp {run.server.tp} for answers, {run.gpus} GPUs"
+        more = f"; {fleet.prefill_replicas} × tp {prefill.tp} for prompts, {fleet.replicas} × tp {run.server.tp} for answers, {counted(run.gpus, 'GPU')}"
     elif not fleet.is_alone:
         most = f" to {fleet.most_replicas}" if fleet.most_replicas else ""
-        more = f"; {fleet.replicas}{most} replicas, {run.gpus} GPUs, {fleet.router.replace('_', ' ')}"
+        more = f"; {fleet.replicas}{most} replicas, {counted(run.gpus, 'GPU')}, {fleet.router.replace('_', ' ')}"
     return f"{run.server.title}, {run.engine_name}{more}"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from predict.kinds import RL, SERVING, TRAINING
+from predict.memory.estimate import VERDICTS
 from predict.plan_search.serving import carried_cost
 from predict.plan_search.sweep import SweptRow, SweptRows
 from predict.reports.rl_step import notes_on_steps
@@ -102,7 +103,8 @@ def sweep_text(found: SweptRows[Any], objective: str | None = None) -> Renderabl
     rows = [row for row in found.rows if row.prediction is not None]
     report, predictions = REPORTS[found.kind.name], [row.prediction for row in rows]
     columns = report.columns(predictions[0])
-    table = figures_table(escape(count_text(found)), (), (*_titles(found, report), *headings(columns)))
+    titles = _titles(found, report)
+    table = figures_table(escape(count_text(found)), (), (*titles, *headings(columns)), keys=len(titles))
     for row in rows:
         table.add_row(*map(escape, _values(found, row)), *cells(columns, row.prediction))
     ordered_by = f"the best first, by {found.kind.orders[objective].meaning}" if objective else ""
@@ -111,8 +113,14 @@ def sweep_text(found: SweptRows[Any], objective: str | None = None) -> Renderabl
 
 
 def count_text(found: SweptRows[Any]) -> str:
-    """The number of combinations, and of those that can run."""
-    return f"{found.name}: {counted(len(found.rows), 'combination')}, {len(found.best)} can run"
+    """The number of combinations, and of those with each verdict on their memory; of servers, which have none, of those that can run."""
+    verdicts = [found.kind.verdict(each) for each in found.predictions]
+    counts = [f"{verdicts.count(each)} {each}" for each in VERDICTS if each in verdicts]
+    refused = len(found.rows) - len(verdicts)
+    counts += [f"{refused} refused"] if counts and refused else []
+    return (
+        f"{found.name}: {counted(len(found.rows), 'combination')}, {', '.join(counts) or f'{len(found.best)} can run'}"
+    )
 
 
 def _titles(found: SweptRows[Any], report: RowsReport) -> list[str]:

@@ -107,8 +107,9 @@ def interval_text(time: Interval) -> str:
     return f"90 %: {durations(time.low_us, time.high_us)}"
 
 
-def figures_table(title: str, names: Sequence[str], figures: Sequence[str]) -> Table:
-    """A table without rows, with left-aligned columns `names` before right-aligned columns `figures`; its title is one line."""
+def figures_table(title: str, names: Sequence[str], figures: Sequence[str], *, keys: int = 0) -> Table:
+    """A table without rows, with left-aligned columns `names` before right-aligned columns `figures`; its title is one line. `keys` is the
+    number of leading columns that tell the rows apart, by default the names."""
     from rich.text import Text
 
     from predict.reports.narrow_table import NarrowTable
@@ -116,6 +117,7 @@ def figures_table(title: str, names: Sequence[str], figures: Sequence[str]) -> T
     heading = Text.from_markup(title, style="bold", overflow="ignore")
     heading.no_wrap = True
     made = NarrowTable(title=heading if title else None, title_justify="left", box=None)
+    made.keys = keys
     for name in names:
         made.add_column(name)
     for name in figures:

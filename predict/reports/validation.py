@@ -162,7 +162,7 @@ def _calibration(posterior: Posterior) -> str:
     terms = ", ".join(f"{name} × {significant(value)}" for name, value in posterior.terms.moved.items())
     left_out = posterior.left_out_percent
     off = "" if left_out is None else f"; each {percent(left_out / 100)} off as predicted from the others"
-    return f"calibrated on {len(posterior.runs)} rows{off}: {terms}"
+    return f"calibrated on {counted(len(posterior.runs), 'row')}{off}: {terms}"
 
 
 NO_MEMORY = "no row states its memory: the columns are peak_mem_gib, or mem_allocated_bytes and mem_max_allocated_bytes"
@@ -220,7 +220,7 @@ def jobs_text(found: Sequence[ComparedJob]) -> RenderableType:
     figures = scores(compared)
     errors = ""
     if figures.mean is not None and figures.coverage is not None:
-        errors = f"{figures.rows} figures: mean error {percent(figures.mean)}, worst {share(figures.worst)}, {whole_percent(figures.coverage)} inside the 90 % interval"
+        errors = f"{counted(figures.rows, 'figure')}: mean error {percent(figures.mean)}, worst {share(figures.worst)}, {whole_percent(figures.coverage)} inside the 90 % interval"
     return stacked(
         table(
             "published jobs",
@@ -505,7 +505,7 @@ def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
     reasons = [(row["row_id"], row["reason"]) for row in rows if row["reason"]]
     order = content.get("order")
     return stacked(
-        f"{len(rows)} rows, {len(reasons)} of which cannot be expressed; size of predicted over measured, less 1",
+        f"{counted(len(rows), 'row')}, {len(reasons)} of which cannot be expressed; size of predicted over measured, less 1",
         "",
         _phases(content["summary"]),
         *_apart(

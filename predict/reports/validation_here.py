@@ -162,7 +162,7 @@ def own_loads_text(content: Mapping[str, Any]) -> RenderableType:
         f"bias: {_each(content['bias'], signed=True)}",
         f"90 % interval of mean E2E covers {whole_percent(summary['coverage'])} of the loads",
         f"rests on {escape(content['source'])} (half-width {whole_percent(content['half_width'])}); kernels {kernels}",
-        f"served: the median of {rows[0]['rounds']} rounds; spread: their largest over their smallest, less 1; pace: the time of chosen "
+        f"served: the median of {counted(rows[0]['rounds'], 'round')}; spread: their largest over their smallest, less 1; pace: the time of chosen "
         f"steps just before the load, over the model's; {seconds(waited)} in which other processes had the core are not counted",
     )
 

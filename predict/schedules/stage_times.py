@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from predict.schedules import registry
 from predict.schedules.engine.costs import LONGEST, ChunkTimes
-from sampling.files.faults import Fault
+from sampling.files.faults import Fault, counted
 from sampling.files.schema import Key, Share, read
 
 Time: TypeAlias = Annotated[float, Key(minimum=0, maximum=LONGEST)]
@@ -74,7 +74,7 @@ class StageTable:
         given = np.size(self.times.p2p)
         if np.ndim(self.times.p2p) == 0 or given == edges:
             return None
-        return f"has {edges} edge{'' if edges == 1 else 's'}, the times have {given}; give p2p as one number"
+        return f"has {counted(edges, 'edge')}, the times have {given}; give p2p as one number"
 
 
 def read_stage_times(path: Path) -> StageTable:

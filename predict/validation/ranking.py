@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from predict import estimate
 from predict.interval import equally_likely
-from predict.memory.estimate import Verdict
+from predict.memory.estimate import VERDICTS, Verdict
 from predict.plan_search.options import OBJECTIVES
 from predict.plan_search.ties import Contender, contender, ratio
 from predict.run.execution import Execution
@@ -29,7 +29,6 @@ from sampling.progress import Progress
 
 Settings: TypeAlias = tuple[Plan, Batch, Execution]
 TIMED, OUT_OF_MEMORY = "ok", "oom"
-VERDICTS: tuple[Verdict, ...] = ("FITS", "AT RISK", "OOM")
 SAME_IN_A_GROUP = (
     "source_id", "framework", "gpu", "gpu_mem_gb", "n_gpus", "gpus_per_node", "precision", "seq_len", "gbs", "model",
     "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "experts", "topk", "moe_ffn", "shared_experts",

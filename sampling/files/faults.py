@@ -21,6 +21,10 @@ class Fault:
 
     path: str
     problem: str
+    needs: tuple[str, ...] = ()
+    """Names of the values that were looked at, where they are more than that at `path`."""
+    given_with: str = ""
+    """Options whose values were looked at beside those of the source."""
 
     def under(self, section: str) -> Fault:
         """The same fault with its path below `section`."""
@@ -40,11 +44,16 @@ def config_error(
     `sources` names where the value at a key path came from; a path inherits from the path around it, and has no source
     where there is none.
     """
-    lines = (": ".join(filter(None, (_source(fault.path, sources), fault.path, fault.problem))) for fault in faults)
+    lines = (": ".join(filter(None, (_source(fault, sources), fault.path, fault.problem))) for fault in faults)
     return error("\n".join(dict.fromkeys(lines)) + (f"; {fix}" if fix else ""))
 
 
-def _source(path: str, sources: Mapping[str, str]) -> str:
+def _source(fault: Fault, sources: Mapping[str, str]) -> str:
+    return " with ".join(filter(None, (source_of(fault.path, sources), fault.given_with)))
+
+
+def source_of(path: str, sources: Mapping[str, str]) -> str:
+    """The source of the value at a key path: that of the nearest path around it which has one."""
     while path and path not in sources:
         path = path.rpartition(".")[0]
     return sources.get(path, "")

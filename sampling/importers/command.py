@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sampling.errors import ConfigError
+from sampling.files.faults import counted
 from sampling.files.places import SHIPPED_DATA, own_data
 from sampling.importers import importers
 from sampling.importers.storing import StoredTable, store
@@ -104,7 +105,7 @@ def report(outcomes: Sequence[StoredTable], directory: Path) -> Iterator[str]:
         yield f"{outcome.table.name:{width}}  {figures}"
         yield from (f"    {line}" for line in (*reasons(outcome.samples), *outcome.table.remarks))
     kept, bad = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("kept", "quarantined"))
-    yield f"kept {kept} rows ({bad} quarantined) in {directory}"
+    yield f"kept {counted(kept, 'row')} ({bad} quarantined) in {directory}"
     if kept:
         yield f"they time {what_they_time(sample for outcome in outcomes for sample in outcome.samples)}"
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import AllGather, AllReduce, Collective, SendRecv
 from sampling.errors import SamplesError
+from sampling.files.faults import counted
 from sampling.importers.table import (
     AnotherKindError,
     ImportRequest,
@@ -267,13 +268,15 @@ def _operator_table(content: pd.DataFrame, device: str, name: str, direction: st
     phase = PHASES[direction]
     table = _empty_table(f"{name} {phase}", device, file)
     if call_of is None:
-        return table.holding(remark=f"{len(content)} rows left out: no operator of ours is its {name}")
+        return table.holding(remark=f"{counted(len(content), 'row')} left out: no operator of ours is its {name}")
     require_columns(content, needed, str(file))
     require_numbers(content, needed, str(file))
     shapes = _shapes(content)
     calls = [call_of(shape) for shape in shapes]
     if phase not in type(calls[0]).PHASES:
-        return table.holding(remark=f"{len(content)} rows left out: {calls[0].NAME} has no {phase} of its own")
+        return table.holding(
+            remark=f"{counted(len(content), 'row')} left out: {calls[0].NAME} has no {phase} of its own"
+        )
     times_us = numbers_or_nan(content["time_us"]).tolist()
     rows = tuple(Row(call=call, phase=phase, time_us=time) for call, time in zip(calls, times_us, strict=True))
     return table.holding(rows)
@@ -306,7 +309,7 @@ def _collective_tables(content: pd.DataFrame, device: str, name: str, file: Path
         group = renamed[(renamed["nodes"] == nodes) & (renamed["gpus_per_node"] == per_node)]
         table = _empty_table(f"{name} {nodes}x{per_node}", device, file)
         if kind is None:
-            yield table.holding(remark=f"{len(group)} rows left out: no collective of ours is its {name}")
+            yield table.holding(remark=f"{counted(len(group), 'row')} left out: no collective of ours is its {name}")
             continue
         sizes, times_us = group["elements"].astype(int).tolist(), numbers_or_nan(group["time_us"]).tolist()
         rows = tuple(

@@ -16,6 +16,7 @@ from sampling.call import Call
 from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceScatter, SendRecv
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.disk import NotReadError, read_text
+from sampling.files.faults import counted
 from sampling.hardware.cluster import known_hardware
 from sampling.importers.table import ImportRequest, Row, Table, hardware_of_device, shown_name
 
@@ -135,14 +136,14 @@ def _table(section: Section, file: Path, number: str, request: ImportRequest) ->
         provenance={"file": file.name, "device_name": section.device, "version": section.version},
     )
     if name not in COLLECTIVES:
-        return table.holding(remark=f"{len(section.lines)} rows left out: no collective of ours is {name}")
+        return table.holding(remark=f"{counted(len(section.lines), 'row')} left out: no collective of ours is {name}")
     rows = [
         _row(fields, section, COLLECTIVES[name], ranks, ranks_per_node, f"{file}:{line}")
         for line, fields in section.lines
     ]
     good = tuple(row for row in rows if row is not None)
     empty = len(rows) - len(good)
-    return table.holding(good, remark=f"{empty} rows left out: of 0 bytes" if empty else "")
+    return table.holding(good, remark=f"{counted(empty, 'row')} left out: of 0 bytes" if empty else "")
 
 
 def _row(

@@ -12,6 +12,7 @@ from typing import Any
 
 from sampling.call import Phase
 from sampling.files.disk import naming_the_disk, scratch_folder
+from sampling.files.faults import counted
 from sampling.hardware.cluster import Machine, hardware_facts
 from sampling.ranks.launch import launch
 
@@ -43,7 +44,7 @@ class Job:
     @property
     def label(self) -> str:
         """The ranks of the job in words."""
-        per_node = f"{self.ranks_per_node} rank{'s' if self.ranks_per_node > 1 else ''}"
+        per_node = f"{counted(self.ranks_per_node, 'rank')}"
         on_nodes = f"{per_node} on each of {self.nodes} nodes" if self.nodes > 1 else per_node
         return f"{on_nodes}, {self.group[0]} at a time" if self.group else on_nodes
 

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 from sampling.call import Call, Phase, Request, State, make_call
 from sampling.errors import UNREADABLE, SamplesError, UserError
 from sampling.files.disk import NotReadError, folder_lock, naming_the_disk, read_bytes, write_atomically
+from sampling.files.faults import counted
 from sampling.files.schema import read
 from sampling.store.journal import MOST_ENDS
 from sampling.store.pace import Reading, reading_of
@@ -243,7 +244,7 @@ class Progress:
         reasons = Counter(self.left_out.values())
         left = "".join(f"; left out {count} × {reason}" for reason, count in reasons.most_common(5))
         steps = len(self.answered_steps())
-        return f"{len(self.rows)} rows of {calls} calls ({bad} left quarantined), {steps} real step{'s' * (steps != 1)}{left}"
+        return f"{counted(len(self.rows), 'row')} of {counted(calls, 'call')} ({bad} left quarantined), {counted(steps, 'real step')}{left}"
 
 
 def _is_final(reasons: Sequence[str]) -> bool:

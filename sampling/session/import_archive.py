@@ -11,6 +11,7 @@ from typing import Any
 
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.disk import naming_the_disk, write_atomically
+from sampling.files.faults import counted
 from sampling.files.places import OWN_DATA_IN_WORDS
 from sampling.hardware.cluster import hardware_facts
 from sampling.hardware.this_device import one_of, same_device
@@ -82,7 +83,7 @@ def import_archive(
         _keep_paces(directory, [replace(each, session=numbers[each.session]) for each in progress.paces])
         _keep_steps(directory, facts, progress)
     return (
-        f"{len(new)} new rows of {facts.device['name']} in {directory} ({len(rows) - len(new)} were there already); "
+        f"{counted(len(new), 'new row')} of {facts.device['name']} in {directory} ({len(rows) - len(new)} were there already); "
         f"{progress.summary()}{_next(directory.name, progress)}"
     )
 

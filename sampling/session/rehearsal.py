@@ -19,6 +19,7 @@ from typing import Any
 
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, Request
+from sampling.files.faults import counted
 from sampling.hardware.cluster import Cluster, device_names, hardware_entry, hardware_facts, load_cluster
 from sampling.hardware.readings import Reading
 from sampling.number_text import duration, seconds, significant
@@ -334,7 +335,7 @@ def dry_run(options: argparse.Namespace) -> str:
         [
             *table,
             f"rehearsed in {seconds(rehearsal.clock())} of a fake clock: {log.progress.summary()}",
-            f"archive: {len(files)} files, {significant(sum(files) / MIB)} MiB, the largest {significant(max(files) / MIB)} MiB",
+            f"archive: {counted(len(files), 'file')}, {significant(sum(files) / MIB)} MiB, the largest {significant(max(files) / MIB)} MiB",
             f"import: {imported}",
         ]
     )

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from sampling.call import Call, make_call
 from sampling.errors import UNREADABLE, UserError, in_one_line
 from sampling.files.disk import state_of, write_atomically
+from sampling.files.faults import counted
 from sampling.store.sample import Sample, sample_from_row
 from sampling.store.tables import iterate_samples, read_samples, write_table
 
@@ -125,7 +126,7 @@ def _set_aside(directory: Path, damaged: Sequence[_Damaged]) -> None:
         file.writelines(each.line + b"\n" for each in damaged)
     first = damaged[0]
     print(
-        f"{directory / JOURNAL}: {len(damaged)} damaged lines, the first of them line {first.number} ({first.why[:200]}); they "
+        f"{directory / JOURNAL}: {counted(len(damaged), 'damaged line')}, the first of them line {first.number} ({first.why[:200]}); they "
         f"are set aside in {path}, and their calls are timed again; delete that file when you have looked at it",
         file=sys.stderr,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from sampling.call import Call, Phase
 from sampling.errors import ConfigError, SkippedError, UserError, in_one_line
+from sampling.files.faults import counted
 from sampling.hardware.cluster import Cluster
 from sampling.number_text import whole_percent
 from sampling.timing.timer import Ranks
@@ -51,7 +52,7 @@ class SkippedCalls:
     def summarize(self) -> None:
         if self.counts:
             each = "; ".join(f"{count} × {reason}" for reason, count in self.counts.items())
-            self.say(f"{self.counts.total()} calls left out in all: {each}")
+            self.say(f"{counted(self.counts.total(), 'call')} left out in all: {each}")
 
 
 def refusal(call: Call, cluster: Cluster) -> str:

@@ -121,4 +121,4 @@ def test_the_smallest_cluster_of_the_answer_is_not_one_that_does_not_fit(command
 
 
 def test_names_in_the_headline_are_text() -> None:
-    assert headlines(["[red]x[/] needs more", ""]) == ["[bold red]DOES NOT FIT: \\[red]x\\[/] needs more[/]"]
+    assert headlines(["[red]x[/] needs more", ""]) == ["[bold red]\\[red]x\\[/] needs more[/]"]

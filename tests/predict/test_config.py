@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from predict.config.load import load
+from predict.plan_search.default_plan import default_config
 from sampling.errors import ConfigError
 from tests.predict.config.fault_rows import ROWS, config
 
@@ -128,3 +129,22 @@ def test_a_missing_file_is_not_held_against_one_that_shares_its_suffix_alone(tmp
 @pytest.mark.parametrize("path", ["model", "cluster", "cluster.hardware", "plan.schedule", "cluster.profile"])
 def test_a_name_that_no_file_can_have_is_a_fault_of_its_key(tmp_path: Path, path: str) -> None:
     assert [line for line in refusal(tmp_path, config(), f"{path}={'x' * 5000}") if path in line]
+
+
+def test_a_fault_across_keys_names_the_settings_that_it_looked_at(tmp_path: Path) -> None:
+    """What the file says is sound by itself: the setting is as likely to blame."""
+    (found,) = (
+        line for line in refusal(tmp_path, config(), "plan.dp=3", "cluster.gpus_per_node=6") if "batch.global" in line
+    )
+    assert found.startswith(f"{tmp_path / 'run.yml'} with --set plan.dp=3: batch.global: ")
+    assert "gpus_per_node" not in found, "which that rule does not look at"
+
+
+def test_a_fault_of_a_made_config_names_its_settings() -> None:
+    made = default_config("llama3-8b", "8xh100").with_settings(["plan.tp=3", "batch.micro=none"])
+    with pytest.raises(ConfigError) as caught:
+        load(made)
+    lines = str(caught.value).splitlines()
+    assert any(line.startswith("--set: plan.tp: 3 does not divide") for line in lines)
+    assert any(line.startswith("--set: batch.micro: ") for line in lines)
+    assert any("with --set plan.tp=3: plan.dp: " in line for line in lines)

@@ -8,6 +8,7 @@ from typing import Any
 from predict.convert.arguments import Arguments
 from predict.convert.offload import offload_of
 from predict.convert.tool import (
+    NO_VALUES,
     OF_PEFT,
     OFF,
     BaseKeys,
@@ -84,6 +85,8 @@ KERNELS: Mapping[str, Mapping[str, Any]] = {
     "use_liger_kernel": LIGER,
 }
 """Switch of fused kernels → what they fuse here."""
+CUT_CROSS_ENTROPY = "CutCrossEntropyPlugin"
+"""The plugin whose own switch is on unless it is set (axolotl, integrations/cut_cross_entropy/args.py)."""
 
 
 def _read(reading: Reading) -> Sections:
@@ -152,8 +155,12 @@ def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
         if given.values.get(name) not in OFF and given.switch(name):
             execution["attention"] = kernel
         given.passed_over(name)
+    plugins = given.values.get("plugins") or []
+    listed = plugins if isinstance(plugins, list) else [plugins]
+    usual = {"cut_cross_entropy": any(str(each).endswith(CUT_CROSS_ENTROPY) for each in listed)}
     for name, fused in KERNELS.items():
-        if given.values.get(name) not in OFF and given.switch(name):
+        is_given = given.values.get(name) not in NO_VALUES
+        if given.values.get(name) not in OFF and given.switch(name) if is_given else usual.get(name):
             execution.update(fused)
         given.passed_over(name)
 

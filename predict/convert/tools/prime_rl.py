@@ -129,7 +129,12 @@ def _batch(given: Arguments) -> dict[str, Any]:
 
 def _rl(given: Arguments) -> dict[str, Any]:
     batch, group = given.count("orchestrator.batch_size") or 128, given.count("orchestrator.group_size")
-    n: int = group or given.count("orchestrator.rollouts_per_example") or 16
+    n = group or given.count("orchestrator.rollouts_per_example") or 1
+    if not {"orchestrator.group_size", "orchestrator.rollouts_per_example"} & given.values.keys():
+        problem = "not stated, and its default was 1, 8 and 16 in turn; add orchestrator.group_size"
+        given.fault("orchestrator.group_size", problem)
+    ahead = given.count("max_async_level") or given.count("orchestrator.max_async_level")
+    limit = given.count("orchestrator.max_off_policy_steps")
     longest = given.count("seq_len") or given.count("trainer.model.seq_len")
     rl: dict[str, Any] = {
         "algorithm": "grpo",
@@ -137,7 +142,7 @@ def _rl(given: Arguments) -> dict[str, Any]:
         "n": n,
         "prompts": batch // n,
         "placement": "async",
-        "staleness": min(64, given.count("orchestrator.max_off_policy_steps") or 1),
+        "staleness": min(64, ahead or limit or 1),
         "weight_sync": {"method": "buckets"},
     }
     if batch % n:
@@ -217,6 +222,7 @@ TOOLS = (
         """,
         costs={
             **COSTS,
+            "orchestrator.token_batch_size": "batches of tokens are not read; write orchestrator.batch_size",
             "inference.*.enable_expert_parallel": "give --set rl.rollout.expert_parallel=true",
         },
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from predict.convert.tool import (
     read_table,
     switch,
 )
+from predict.serving.formats import MXFP4
+from sampling.operators.gemm import FP8_BLOCK
 
 DTYPES: Mapping[str, Any] = {
     AUTO: "bf16",
@@ -41,6 +44,22 @@ EXCHANGES: Mapping[str, Any] = {
     "deepep_low_latency": "deepep",
 }
 """How vLLM and SGLang name the exchange of tokens with experts on other GPUs."""
+
+
+IN_BLOCKS: Mapping[str, str] = {"precision": FP8_BLOCK}
+PUBLISHED_IN: Mapping[str, Mapping[str, str]] = {
+    "deepseek-v3": IN_BLOCKS,
+    "deepseek-v3.2": IN_BLOCKS,
+    "kimi-k2": IN_BLOCKS,
+    "minimax-m2": IN_BLOCKS,
+    "gpt-oss-20b": {"precision": MXFP4, "quantised": "experts"},
+    "gpt-oss-120b": {"precision": MXFP4, "quantised": "experts"},
+}
+"""Shipped model → what the `quantization_config` of its published config.json says, which engines follow where no option says otherwise."""
+GRAPHS_OFF = re.compile(
+    r"""cudagraph_mode['"]?\s*[:=]\s*['"]?NONE|\b(level|mode)['"]?\s*[:=]\s*['"]?(0|NONE)\b""", re.IGNORECASE
+)
+"""Words of vLLM's compilation config by which it runs without compilation or without CUDA graphs (vllm, config/compilation.py)."""
 
 
 def _share(name: str) -> Read:
@@ -105,6 +124,11 @@ def _read_vllm(reading: Reading) -> Sections:
     _with_numbers(given, "max_model_len", "max_num_batched_tokens")
     values = read_table(VLLM, given)
     values.setdefault("engine", {})["name"] = "vllm-v1"
+    if GRAPHS_OFF.search(str(given.values.get("compilation_config", ""))):
+        problem = (
+            "compilation or CUDA graphs switched off are not read; give --set engine.enforce_eager=true and accept it"
+        )
+        given.fault("compilation_config", problem)
     return _server(reading, values, ("model", "model_tag"))
 
 
@@ -112,21 +136,30 @@ def _read_sglang(reading: Reading) -> Sections:
     given = reading.given
     values = read_table(SGLANG, given)
     values.setdefault("engine", {})["name"] = "sglang"
-    placement, gpus = values.setdefault("placement", {}), given.count("tp_size") or 1
+    placement = values.setdefault("placement", {})
+    gpus, (replicas, replicas_by) = placement.get("tp", 1), _first_count(given, "dp_size", "data_parallel_size", "dp")
     if given.switch("enable_dp_attention"):
         # SGLang's dp replicas share its tp GPUs
-        replicas = given.count("dp_size") or 1
         placement |= {"tp": max(1, gpus // replicas), "dp": replicas}
-    elif (given.count("dp_size") or 1) > 1:
+    elif replicas > 1:
         given.fault(
-            "dp_size", "replicas beside each other are not read from SGLang's arguments; give --set fleet.replicas=N"
+            replicas_by, "replicas beside each other are not read from SGLang's arguments; give --set fleet.replicas=N"
         )
-    if (given.count("ep_size") or 1) > 1 or values["engine"].get("dispatch") == "deepep":
+    if (
+        _first_count(given, "ep_size", "expert_parallel_size", "ep")[0] > 1
+        or values["engine"].get("dispatch") == "deepep"
+    ):
         placement["expert_parallel"] = True
     if given.values.get("chunked_prefill_size") in (-1, "-1"):
         values["engine"] |= {"chunked_prefill": False}
         values["engine"].pop("max_num_batched_tokens", None)
     return _server(reading, values, ("model_path", "model"))
+
+
+def _first_count(given: Arguments, *names: str) -> tuple[int, str]:
+    """A degree by the first of its names that is given, with that name; 1 where none is."""
+    counts = [(found, name) for name in names if (found := given.count(name)) is not None]
+    return counts[0] if counts else (1, names[0])
 
 
 def _server(reading: Reading, values: dict[str, Any], names: tuple[str, ...]) -> Sections:
@@ -140,7 +173,11 @@ def _server(reading: Reading, values: dict[str, Any], names: tuple[str, ...]) ->
         reading.given.fault("model", f"{named}: weights in fewer bits than 8 are not modelled")
     elif "fp8" in named.lower():
         values.setdefault("placement", {})["precision"] = "fp8"
-    return {**in_sections(values), **model_named(reading, *names), "load": {}}
+    model = model_named(reading, *names)
+    placement = values.setdefault("placement", {})
+    if quantized in NO_VALUES and placement.get("precision", "bf16") == "bf16":
+        placement |= PUBLISHED_IN.get(str(reading.chosen_model or model.get("model", "")), {})
+    return {**in_sections(values), **model, "load": {}}
 
 
 HARMLESS = """
@@ -151,7 +188,7 @@ HARMLESS = """
     guided* structured* enable_request* skip_tokenizer* schedule_policy schedule_conservativeness show_time* stream_interval bench* no_enable_log*
     media* limit_mm* mm_* enable_sleep* max_log* aggregate* collect* rope_scaling rope_theta device is_embedding random* task runner
     enable_server_load* dp_* data_parallel_address data_parallel_rpc* data_parallel_backend enable_p2p* nccl* preferred* disable_custom* warmups
-    served* deepep_mode language_only max_total_tokens max_prefill_tokens attn* async_scheduling ep_dispatch* uvicorn_log* reasoning*
+    served* deepep_mode language_only max_prefill_tokens attn* async_scheduling ep_dispatch* uvicorn_log* reasoning*
 """
 COSTS: Mapping[str, Cost | str] = {
     "*speculative*": "speculation is not read from a command line; give the section speculation where it is offered",
@@ -166,6 +203,7 @@ COSTS: Mapping[str, Cost | str] = {
     "num_scheduler_steps": Cost(why="several steps a schedule are of an older engine", neutral=(1, "1")),
     "enable_eplb": "experts that move are not modelled",
     "data_parallel_size_local": "replicas over several machines are not read",
+    "max_total_tokens": "a cache that is held smaller than the memory has room for is not modelled; give --set engine.memory_utilization=SHARE",
     "enable_torch_compile": "compiled engines of SGLang are not modelled",
     "enable_hierarchical_cache": "caches in the host's memory are not modelled",
     "hicache*": "caches in the host's memory are not modelled",

@@ -170,6 +170,8 @@ def _batches(given: Arguments, rl: dict[str, Any], cluster: Mapping[str, Any]) -
         rl.pop("max_tokens", None)
     if not given.switch(f"{ROLLOUT}.log_prob_use_dynamic_bsz", given.switch(f"{ACTOR}.use_dynamic_bsz")):
         rl.get("passes", {}).pop("max_tokens", None)
+    elif "max_tokens" in rl.get("passes", {}):
+        rl["passes"].pop("micro", None)
     if "micro" not in rl and "max_tokens" not in rl:
         given.fault(f"{ACTOR}.ppo_micro_batch_size_per_gpu", "missing; verl needs it, or use_dynamic_bsz")
 

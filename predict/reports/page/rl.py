@@ -83,7 +83,7 @@ def _bar(phase: Phase, start_us: float) -> dict[str, Any]:
 
 def _memory(memory: RlMemory) -> dict[str, Any]:
     return {
-        **picked(memory, "point_bytes=worst.peak capacity_bytes=capacity fits"),
+        **picked(memory, "point_bytes=worst.peak capacity_bytes=capacity verdict"),
         "terms": [term for term in TERMS if any(term in moment.terms for moment in memory.moments)],
         "colours": COLOURS,
         "moments": [picked(moment, "phase peak") | dict(moment.terms) for moment in memory.moments],

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING
 
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.disk import NotReadError, read_zip_member, zip_members
+from sampling.files.faults import counted
 from sampling.hardware.cluster import known_hardware
 from sampling.importers.aiconfigurator.calls import KINDS, MOE_MODEL, TableKind
 from sampling.importers.table import (
@@ -288,7 +289,7 @@ def _leave_out(content: pd.DataFrame, kind: TableKind) -> tuple[pd.DataFrame, tu
     for reason, mask in kind.left_out(content).items():
         aligned = mask.loc[kept.index]
         if aligned.any():
-            remarks.append(f"{int(aligned.sum())} rows left out: {reason}")
+            remarks.append(f"{counted(int(aligned.sum()), 'row')} left out: {reason}")
             kept = kept[~aligned]
     return kept, tuple(remarks)
 

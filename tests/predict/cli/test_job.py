@@ -53,3 +53,14 @@ def test_all_faults_are_named_at_once(command: Command) -> None:
     for named in ("2X", "--price: '3'", "did you mean 'detect_min'", "--deadline: needs --offers", "did you mean 'tp'"):
         assert named in said
     assert "--phase '1B batch.globl=3'" in said
+
+
+def test_the_text_lists_the_phases_and_warns_of_one_that_does_not_fit(command: Command) -> None:
+    said = command.text(
+        "job", RUN, "--tokens", "100B", "--phase", "20B batch.micro=16", "--phase", "20B batch.global=64"
+    )
+    lines = [line.split() for line in said.splitlines()]
+    assert ["as", "the", "config", "is", "60B"] in [line[:5] for line in lines]
+    assert ["1.", "batch.micro=16", "20B"] in [line[:3] for line in lines if line[-1:] == ["OOM"]]
+    assert ["2.", "batch.global=64", "20B"] in [line[:3] for line in lines if line[-1:] == ["FITS"]]
+    assert said.startswith("OOM: llama3-70b-64xh100 needs")

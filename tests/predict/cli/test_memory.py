@@ -43,6 +43,8 @@ def test_json_is_stable_and_adds_up(command: Command) -> None:
         assert rank["when"]["start_us"] < rank["when"]["end_us"]
     assert content["point_bytes"] == max(rank["peak"] for rank in content["ranks"])
     assert content["verdict"] == "AT RISK" and 0.05 < content["fits_probability"] < 0.5
+    text = command.run("memory", LARGE, *HEAVY, "--check", code=4).out
+    assert text.startswith("AT RISK: ") and "OOM" not in text and "does not fit" not in text.lower()
     steps = [advice["step_us"] for advice in content["advice"]]
     assert steps and steps == sorted(steps)
 

@@ -89,7 +89,7 @@ def test_a_config_whose_plan_is_auto_is_searched(command: Command) -> None:
     shown = command.run("search", config, *options, "--top", "4", "--jobs", "1")
     assert "the best by time per token" in shown.out
     assert "left out, by reason" in shown.out
-    assert "may fit in memory" in shown.err
+    assert "within the memory by their floor" in shown.err
     assert "first answer: " in shown.err
 
 

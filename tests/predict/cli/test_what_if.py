@@ -17,7 +17,7 @@ def test_sweep_shows_writes_and_tells_the_same(tmp_path: Path, command: Command)
     output = tmp_path / "sweep.csv"
     arguments = ["sweep", LLAMA, "--vary", "plan.tp=1,4", "--output", str(output)]
     text = command.text(*arguments)
-    assert "2 combinations, 1 can run" in text
+    assert "2 combinations, 1 FITS, 1 refused" in text
     assert "plan.sp: true needs plan.tp above 1" in text
     content = command.json(*arguments)
     assert content["varied"] == {"plan.tp": [1, 4]}

@@ -143,7 +143,10 @@ def test_cores_come_from_the_config_then_from_the_samples(tmp_path: Path, monkey
     assert loaded(tmp_path, SOUND, ["cluster.cores=8"]).cluster.threads == 4
     with pytest.raises(ConfigError, match=r"--set: cluster\.gpus_per_node: 128 ranks need a core each, and .* has 64;"):
         loaded(tmp_path, SOUND, ["cluster.gpus_per_node=128", "plan.pp=1", "plan.dp=128", "batch.global=128"])
-    with pytest.raises(ConfigError, match=r"run\.yml: cluster\.gpus_per_node: 2 ranks need a core each, and .* has 1;"):
+    with pytest.raises(
+        ConfigError,
+        match=r"run\.yml with --set cluster\.cores=1: cluster\.gpus_per_node: 2 ranks need a core each, and .* has 1;",
+    ):
         loaded(tmp_path, SOUND, ["cluster.cores=1"])
 
 

@@ -1147,6 +1147,117 @@ UNKNOWN = (
         refused=(r"no tool that is read has its keys \(name, True, jobs",),
     ),
 )
+READ_WHOLE = (
+    RealFile(
+        tool="Axolotl",
+        source="axolotl-ai-cloud/axolotl examples/distributed-parallel/llama-3_1-8b-hsdp-tp.yaml 254e2bec, whose plugin's switch is on by itself",
+        name="hsdp-tp.yaml",
+        text="base_model: meta-llama/Llama-3.1-8B\nplugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n\
+dp_shard_size: 4\ndp_replicate_size: 2\ntensor_parallel_size: 2\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n\
+  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  reshard_after_forward: true\ndatasets:\n  - path: tatsu-lab/alpaca\n    type: alpaca\n\
+sequence_len: 2048\nsample_packing: true\nflash_attention: true\ngradient_accumulation_steps: 1\nmicro_batch_size: 1\nnum_epochs: 2\n\
+optimizer: adamw_torch_fused\nbf16: true\ntf32: true\n",
+        settings=(*H100, "cluster.nodes=2"),
+        reads={"plan": {"tp": 2, "zero": 3, "shard": 4, "dp": 8}, "batch.global": 8, "execution.fuse_loss": True},
+    ),
+    RealFile(
+        tool="torchtitan",
+        source="pytorch/torchtitan torchtitan/models/deepseek_v3/train_configs/deepseek_v3_671b.toml 0a8d2b0a: the loss alone is compiled",
+        name="deepseek_v3_671b.toml",
+        text='[model]\nname = "deepseek_v3"\nflavor = "671B"\n[optimizer]\nname = "AdamW"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\n\
+[parallelism]\ndata_parallel_shard_degree = -1\ntensor_parallel_degree = 1\nenable_async_tensor_parallel = false\n\
+pipeline_parallel_degree = 1\npipeline_parallel_schedule = "Interleaved1F1B"\nexpert_parallel_degree = 1\nexpert_tensor_parallel_degree = 1\n\
+[activation_checkpoint]\nmode = "selective"\nselective_ac_option = "op"\n[compile]\nenable = true\ncomponents = ["loss"]\n\
+[quantize.dense.float8]\nenable_fsdp_float8_all_gather = false\nfilter_fqns = ["output", "router.gate"]\n',
+        settings=(*H100, "cluster.nodes=32"),
+        reads={
+            "plan": {"zero": 3, "recompute": "ops", "dp": 256},
+            "precision": "bf16",
+            "execution": {"framework": "fsdp", "fuse_loss": True},
+        },
+    ),
+    RealFile(
+        tool="verl",
+        source="volcengine/verl examples/grpo_trainer/run_qwen3-235b_megatron_96gb.sh 144f58a5, without its offloaded optimizer: one replica",
+        name="run_qwen3-235b.sh",
+        text='max_prompt_length=$((1024 * 2))\nmax_response_length=$((1204 * 8))\ninfer_len=$(((max_prompt_length + max_response_length) * 1))\n\
+NNODES=${NNODES:-4}\nRAY_DATA_HOME=${RAY_DATA_HOME:-"${HOME}/verl"}\nMODEL_PATH=$RAY_DATA_HOME/models/Qwen3-235B-A22B\nEP=${EP:-4}\n\
+python3 -m verl.trainer.main_ppo --config-path=config --config-name=\'ppo_megatron_trainer.yaml\' \\\n\
+ data.max_prompt_length=${max_prompt_length} data.max_response_length=${max_response_length} data.train_batch_size=32 \\\n\
+ actor_rollout_ref.rollout.n=8 actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.tensor_model_parallel_size=8 \\\n\
+ algorithm.adv_estimator=grpo actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.model.path="${MODEL_PATH}" \\\n\
+ actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 \\\n\
+ actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True \\\n\
+ actor_rollout_ref.actor.ppo_max_token_len_per_gpu=${infer_len} actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=${infer_len} \\\n\
+ actor_rollout_ref.actor.ppo_mini_batch_size=16 actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=8 \\\n\
+ actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 actor_rollout_ref.actor.megatron.expert_model_parallel_size=$EP \\\n\
+ actor_rollout_ref.actor.megatron.expert_tensor_parallel_size=1 \\\n\
+ +actor_rollout_ref.actor.megatron.override_transformer_config.account_for_loss_in_pipeline_split=True \\\n\
+ +actor_rollout_ref.actor.megatron.override_transformer_config.account_for_embedding_in_pipeline_split=True \\\n\
+ trainer.n_gpus_per_node=8 trainer.nnodes="${NNODES}"\n',
+        settings=RL_DATA,
+        reads={
+            "plan": {"tp": 4, "sp": True, "pp": 8, "ep": 4, "dp": 1, "zero": 0, "count_embedding": 1, "count_loss": 1},
+            "rl.passes": {"max_tokens": 11680},
+            "rl.response_max": 9632,
+        },
+    ),
+    RealFile(
+        tool="slime",
+        source="THUDM/slime scripts/run-llama3.1-8B.sh c14d5398, whose launches wait for their kernels",
+        name="run-llama3.1-8B.sh",
+        text="export CUDA_LAUNCH_BLOCKING=1\nray job submit --address=http://127.0.0.1:8265 -- python3 train.py --actor-num-nodes 1 \\\n\
+ --actor-num-gpus-per-node 4 --colocate --hf-checkpoint /root/Llama-3.1-8B-Instruct --num-rollout 3000 --rollout-batch-size 64 \\\n\
+ --n-samples-per-prompt 8 --rollout-max-prompt-len 256 --rollout-max-response-len 1792 --global-batch-size 512 \\\n\
+ --tensor-model-parallel-size 2 --sequence-parallel --use-dynamic-batch-size --max-tokens-per-gpu 9216 --rollout-num-gpus-per-engine 1\n",
+        settings=RL_DATA,
+        reads={"plan": {"tp": 2, "sp": True, "dp": 2}, "execution.synchronous_launches": True, "rl.mini_batch": 64},
+    ),
+    RealFile(
+        tool="prime-rl",
+        source="PrimeIntellect-ai/prime-rl examples/advanced/qwen3-30b-a3b/math.toml 0143423e, which leaves the size of its groups to its release",
+        name="math.toml",
+        text='seq_len = 32768\n[model]\nname = "Qwen/Qwen3-30B-A3B"\n[deployment]\ntype = "multi_node"\nnum_train_nodes = 2\nnum_infer_nodes = 2\n\
+[trainer.model]\nep = 8\n[orchestrator]\nbatch_size = 512\nmax_off_policy_steps = 8\n[inference.parallel]\ntp = 8\n',
+        settings=(*RL_DATA, "rl.prompt_max=1024", "rl.response_max=31744"),
+        refused=("orchestrator.group_size: not stated",),
+    ),
+    RealFile(
+        tool="SGLang",
+        source="tutu329/server-install sh/ds-v3-671b-8.sh: a checkpoint in fp8, and a cache held small",
+        name="ds-v3-671b-8.sh",
+        text="python -m sglang.launch_server --served-model-name=ds-v3 --model-path=/models/DeepSeek-V3-0324 --trust-remote-code \\\n\
+--mem-fraction-static=0.9 --tp=8 --max-total-tokens=65000 --max-running-requests=64\n",
+        settings=SERVED,
+        refused=("max_total_tokens: '65000': a cache that is held smaller",),
+    ),
+    RealFile(
+        tool="SGLang",
+        source="the same, its cache accepted as large as the memory has room for",
+        name="ds-v3-671b-8.sh",
+        text="python -m sglang.launch_server --model-path=/models/DeepSeek-V3-0324 --mem-fraction-static=0.9 --tp=8 --max-total-tokens=65000\n",
+        settings=SERVED,
+        accept=("max_total_tokens",),
+        reads={"model": "deepseek-v3", "placement": {"tp": 8, "precision": "fp8_block"}},
+    ),
+    RealFile(
+        tool="SGLang",
+        source="made up here: replicas that share GPUs, by the short names of their options",
+        name="serve.sh",
+        text="python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V2-Lite --tp 8 --dp 4 --enable-dp-attention\n",
+        settings=SERVED,
+        reads={"placement": {"tp": 2, "dp": 4, "precision": "bf16"}},
+    ),
+    RealFile(
+        tool="vLLM",
+        source="made up here: a server without CUDA graphs, by its compilation config; and a loop over arguments of which there are none",
+        name="serve.sh",
+        text='DP=2\nwhile [[ $# -gt 0 ]]; do\n    case $1 in\n        --dp)\n            DP="$2"\n            shift 2\n            ;;\n    esac\ndone\n\
+vllm serve meta-llama/Meta-Llama-3.1-8B-Instruct --data-parallel-size $DP --compilation-config \'{"cudagraph_mode": "NONE"}\'\n',
+        settings=SERVED,
+        refused=("compilation_config: compilation or CUDA graphs switched off",),
+    ),
+)
 REAL_FILES = (
     *TRL,
     *TRAINERS,
@@ -1158,4 +1269,5 @@ REAL_FILES = (
     *REINFORCED,
     *SERVERS,
     *UNKNOWN,
+    *READ_WHOLE,
 )

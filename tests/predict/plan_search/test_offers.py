@@ -43,7 +43,9 @@ def test_the_command_names_the_cheapest(tmp_path: Path, command: Command) -> Non
     )
     asked = ("job", str(RUN), "--tokens", "500B", "--offers", str(path))
     assert "here is the cheapest" in command.text(*asked)
-    assert "none that fits is done within 1 days" in command.text(*asked, "--deadline", "1")
+    late = command.run(*asked, "--deadline", "1", code=4)
+    assert "none that is expected to fit is done within 1 day, in" in late.out
+    assert "error: --offers: none that is expected to fit" in late.err
     assert [one["offer"]["name"] for one in command.json(*asked)["offers"]] == ["here", "dearer", "dear"]
 
 
@@ -51,10 +53,11 @@ def test_an_offer_whose_memory_does_not_fit_is_never_the_cheapest(tmp_path: Path
     small = "{name: small, price: 1/gpu-h, settings: {batch.micro: 64}}"
     asked = ("job", str(RUN), "--tokens", "500B", "--offers", str(path := tmp_path / "offers.yml"))
     path.write_text(f"offers: [{small}, {{name: here, price: 3/gpu-h}}]")
-    assert "here is the cheapest" in command.text(*asked)
-    assert "none that fits is done within 1 days" in command.text(*asked, "--deadline", "1")
+    assert "here is the cheapest" in (said := command.text(*asked))
+    assert " OOM " in said and " FITS " in said
+    assert "is done within 2 days" in command.run(*asked, "--deadline", "2", code=4).out
     path.write_text(f"offers: [{small}]")
-    assert "none fits: take more machines" in command.text(*asked)
+    assert "none is expected to fit: take more machines" in command.run(*asked, code=4).out
 
 
 def test_a_reserved_offer_is_stated_under_a_spot_market_of_all(tmp_path: Path) -> None:

@@ -53,6 +53,9 @@ def test_what_was_sampled_is_judged_beside_itself_carried_over() -> None:
     assert found.carried_over["step_us"] != found.prediction.median_us
     gains = {each.name: each.gain for each in found.figures}
     assert gains["peak_tflops.fp32"] > 0.01
+    assert gains["peak_tflops.bf16"] == gains["peak_tflops.fp16"] == pytest.approx(0, abs=1e-9), (
+        "an fp32 run has no work of those"
+    )
     assert gains["inter_node.gb_per_s"] == gains["efficiency.gemm"] == pytest.approx(0, abs=1e-9)
     assert {each.name.partition(".")[0] for each in found.settings} == {"plan", "batch"}, (
         "plain torch has no other settings"

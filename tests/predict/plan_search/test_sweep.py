@@ -12,6 +12,7 @@ import predict
 from predict.plan_search.long_table import as_csv, columns, long_table, write_table
 from predict.plan_search.sweep import Sweep
 from predict.plan_search.training import OURS, SHARED, calibration_note
+from predict.reports.sweep import count_text
 from predict.run.calibration_terms import CalibratedRun, Calibration, Posterior
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
@@ -91,3 +92,10 @@ def test_the_note_names_what_a_calibration_rests_on() -> None:
     assert calibration_note({"analytic": 0.9999, "measured": 0.0001}, posterior) == (
         "100% analytic; calibrated on first, 2026-11-22"
     )
+
+
+def test_combinations_are_counted_by_their_verdicts_and_the_best_is_never_one_that_is_oom() -> None:
+    found = predict.sweep(RUN, ["batch.micro=1,16", "plan.tp=1,8"])
+    assert count_text(found) == "llama3-70b-64xh100: 4 combinations, 1 FITS, 1 OOM, 2 refused"
+    ordered = [row.prediction.memory.verdict for row in found.ordered("time").rows if row.prediction]
+    assert ordered == ["FITS", "OOM"]

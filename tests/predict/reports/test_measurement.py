@@ -22,7 +22,7 @@ MEASURED = measured((1e5, 1.1e5, 1.2e5))
 
 
 def test_a_cpu_tells_of_ranks_and_dropped_steps() -> None:
-    assert "3 steps on 1 rank(s) of 2 thread(s), 0 dropped" in measurement_text(MEASURED)
+    assert "3 steps on 1 rank of 2 threads, 0 dropped" in measurement_text(MEASURED)
 
 
 def test_a_gpu_tells_of_clock_power_and_memory() -> None:

@@ -94,7 +94,7 @@ def test_the_newest_version_of_the_first_framework_is_taken_and_the_rest_named(t
     assert [(row.call, row.phase, row.time_us) for row in gemm.rows] == [
         (Gemm(dtype="bf16", m=4096, n=4096, k=4096), "forward", 250.0)
     ]
-    assert gemm.remarks == ("1 rows left out: of dtype fp8_block",)
+    assert gemm.remarks == ("1 row left out: of dtype fp8_block",)
     assert "mhc_module_perf (1)" in tables["other tables"].remarks[0]
     assert "gemm sglang 0.30.0" in tables_of(tree, framework="sglang")
 
@@ -195,7 +195,7 @@ def test_an_exported_table_of_decode_attention_becomes_calls(tmp_path: Path) -> 
     (table,) = tables_of(tmp_path).values()
     call = DecodeAttention(dtype="bf16", batch=32, keys=1024, heads=16, kv_heads=4, head_dim=128)
     assert [(one.call, one.time_us) for one in table.rows] == [(call, 30.0)]
-    assert table.remarks == ("1 rows left out: with a quantised key-value cache",)
+    assert table.remarks == ("1 row left out: with a quantised key-value cache",)
 
 
 def test_an_exported_table_of_an_engines_all_reduce_becomes_calls(tmp_path: Path) -> None:
@@ -206,4 +206,4 @@ def test_an_exported_table_of_an_engines_all_reduce_becomes_calls(tmp_path: Path
     (table,) = tables_of(tmp_path).values()
     call = CustomAllReduce(size_bytes=131_072, ranks=4, ranks_per_node=4)
     assert [(one.call, one.time_us) for one in table.rows] == [(call, 5.8)]
-    assert table.remarks == ("1 rows left out: launched by the host, whose time they are",)
+    assert table.remarks == ("1 row left out: launched by the host, whose time they are",)

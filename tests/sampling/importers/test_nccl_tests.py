@@ -73,7 +73,7 @@ def test_wrong_and_unchecked_results_are_flawed_and_empty_messages_left_out(tmp_
         "its result is wrong: #wrong is 17",
         "its result was not checked: #wrong is N/A (run with -c 1)",
     ]
-    assert table.remarks == ("1 rows left out: of 0 bytes",)
+    assert table.remarks == ("1 row left out: of 0 bytes",)
 
 
 def test_a_log_without_its_header_can_be_read_with_its_collective_named(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ function stepHeadline(run) {
       card("tokens/s/GPU", rate(found.tokens_per_second_per_gpu), `of prompts and responses, on ${grouped(run.gpus)} GPUs`),
       card("longest phase", longest.name.replaceAll("_", "_\u200b"), `${duration(longest.us)}, bound by ${longest.bound_by}`),
       card("long tail", percent(found.tail_share, 0), "of an engine's time for the last tenth of its responses"),
-      card("memory", memory.fits ? "FITS" : "OOM", `${gib(memory.point_bytes)} of ${gib(memory.capacity_bytes)} GiB, ${gib(Math.abs(free))} ${free < 0 ? "too much" : "free"}`, memory.fits ? "FITS" : "OOM"),
+      card("memory", memory.verdict, `${gib(memory.point_bytes)} of ${gib(memory.capacity_bytes)} GiB, ${gib(Math.abs(free))} ${free < 0 ? "too much" : "free"}`, memory.verdict === "AT RISK" ? "RISK" : memory.verdict),
       card("rests on", sources[0], sources.slice(1).join(", ") || "share of the phases' time"),
       apart && card("waiting", duration(found.wait_gen_us), `trainer; engines ${duration(found.idle_gen_us)}`),
       apart && card("staleness", significant(found.queue.staleness), `updates; ${significant(found.queue.generating)} steps of samples in the engines, ${significant(found.queue.waiting)} in the queue`)),

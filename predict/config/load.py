@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from predict.run.frameworks import ON_GPUS, framework_names, framework_settings,
 from predict.run.lengths import PACKED, RealSequences, laid_out, real_lengths
 from predict.run.offload import Offload
 from predict.run.plan import BEST, Batch, Plan
-from predict.run.training_run import TrainingRun
+from predict.run.training_run import TrainingRun, read_by
 from predict.run.tuning import REWARD, Tuning
 from predict.run.vision import Vision
 from predict.schedules import registry
@@ -90,8 +91,7 @@ def batch_in_rows(values: Mapping[str, Any], plan: Plan) -> tuple[Batch, RealSeq
         replicas=plan.dp,
         multiple=plan.cp * (plan.tp if plan.sp else 1),
     )
-    rows = {"global_": real.rows, "seq_len": real.row_tokens}
-    return Batch(micro=batch.micro, lengths=batch.lengths, padding=batch.padding, **rows), real
+    return replace(batch, global_=real.rows, seq_len=real.row_tokens), real
 
 
 def require_packable(run: TrainingRun, sources: Mapping[str, str]) -> None:
@@ -283,15 +283,26 @@ def _as_run(model: ModelSpec, execution: Execution, task: str) -> ModelSpec:
     return with_head.with_wide_ends(execution.wide_first_layers, execution.wide_last_layers)
 
 
+def _beside_its_encoder(model: ModelSpec, batch: Batch, vision: Vision) -> ModelSpec:
+    """The model whose layers attend to all that its encoder makes for a sequence."""
+    encoder = model.encoder
+    return model.attending_to(prod(read_by(encoder, batch, vision))) if encoder else model
+
+
 def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingRun:
     plan, schedule = Plan(**values["plan"]), values["plan"]["schedule"]
     batch, real = batch_in_rows(values["batch"], plan)
     cluster = dict(values["cluster"])
     calibration = cluster.pop("calibration", None)
-    execution = Execution(**values["execution"])
+    execution, vision, tuning = (
+        Execution(**values["execution"]),
+        Vision(**values["vision"]),
+        Tuning(**values["tuning"]),
+    )
+    teacher = _teacher(tuning.teacher)
     run = TrainingRun(
         name=name,
-        model=_as_run(model, execution, values["tuning"]["task"]),
+        model=_as_run(_beside_its_encoder(model, batch, vision), execution, tuning.task),
         cluster=load_cluster(**cluster),
         plan=plan,
         batch=batch,
@@ -300,9 +311,9 @@ def _run(name: str, model: ModelSpec, values: Mapping[str, Values]) -> TrainingR
         execution=execution,
         adapters=Adapters(**values["adapters"]),
         offload=Offload(**values["offload"]),
-        tuning=(tuning := Tuning(**values["tuning"])),
-        vision=Vision(**values["vision"]),
-        teacher=_teacher(tuning.teacher),
+        tuning=tuning,
+        vision=vision,
+        teacher=teacher and _beside_its_encoder(teacher, batch, vision),
         order=read_order(Path(schedule)) if is_order_file(schedule) else None,
     )
     return calibrated_by(run, Path(calibration)) if calibration else run

@@ -15,7 +15,7 @@ from predict.rank.share import NARROW, WIDER, padded_vocabulary
 from predict.run.adapters import Adapters
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import framework_names, memory_profile
-from predict.run.lengths import PADDED
+from predict.run.lengths import PACKED, PADDED
 from predict.run.offload import DISK, GPU
 from predict.run.plan import AUTO, BEST, Plan
 from predict.run.stages import split_layers
@@ -490,11 +490,16 @@ SHORTEST = "shortest_tokens"
 
 @rule("vision.images")
 def images_need_a_tower(images: int, model: ModelSpec) -> Problems:
-    if images and model.tower is None:
+    if images and (model.tower is None or _reads_sequences(model)):
         yield (
             f"{images}, and the vision tower of {model.name} is not known; take a model whose config.json has a vision_config "
             "that is read, such as qwen2.5-vl-7b, or set it to 0"
         )
+
+
+def _reads_sequences(model: ModelSpec) -> bool:
+    """Whether it is an encoder–decoder, whose encoder reads a sequence with each of the decoder's."""
+    return model.encoder is not None and model.encoder.of_sequences
 
 
 @rule("vision.image_tokens")
@@ -513,10 +518,44 @@ def images_fit_into_the_sequence(
     images: int, image_tokens: int, seq_len: int, shortest_tokens: int, model: ModelSpec
 ) -> Problems:
     patches = model.tower.patches if model.tower else None
-    tokens = images * (image_tokens or patches.tokens) if patches else 0
+    tokens = images * (image_tokens or patches.tokens) if patches and not patches.attended else 0
     if tokens > shortest_tokens:
         cut = f", whose shortest has {shortest_tokens}" if shortest_tokens < seq_len else ""
         yield f"{images} become {tokens} tokens of a sequence of batch.seq_len {seq_len}{cut}; take fewer, or longer sequences"
+
+
+@rule("vision.images")
+def layers_that_attend_to_images_have_some(images: int, model: ModelSpec) -> Problems:
+    if model.encoder and not (images or _reads_sequences(model)):
+        yield f"{images}, and layers of {model.name} attend to images, without which they are left out; give 1 or more"
+
+
+@rule("batch.encoder_seq_len")
+def encoders_have_a_length(encoder_seq_len: int, model: ModelSpec) -> Problems:
+    if not (model.encoder and _reads_sequences(model)):
+        if encoder_seq_len:
+            yield f"{encoder_seq_len}, and {model.name} is no encoder–decoder; omit it"
+        return
+    fixed = model.encoder.tokens
+    if not (encoder_seq_len or fixed):
+        yield f"missing, and the encoder of {model.name} reads any number of tokens; give it, such as 512"
+    elif encoder_seq_len and fixed not in (0, encoder_seq_len):
+        yield f"{encoder_seq_len}, but the encoder of {model.name} always reads {fixed}; omit it"
+
+
+@rule("batch.padding")
+def rows_beside_an_encoder_are_single(padding: str, model: ModelSpec) -> Problems:
+    if padding == PACKED and _reads_sequences(model):
+        yield f"{PACKED}, and each row of {model.name} has one sequence of its encoder; set {PADDED}"
+
+
+@rule("plan.pp")
+def what_is_attended_to_is_on_one_stage(pp: int, model: ModelSpec) -> Problems:
+    if model.encoder and pp > 1:
+        yield (
+            f"{pp} stages, and layers of each attend to what the encoder of {model.name} makes on the first, whose way to the others is not "
+            "modelled; set it to 1, and plan.tp or plan.zero higher"
+        )
 
 
 @rule("execution.framework")
@@ -557,13 +596,15 @@ DIVIDING = (
     images_need_a_tower,
     images_have_a_size,
     images_fit_into_the_sequence,
+    layers_that_attend_to_images_have_some,
+    encoders_have_a_length,
 )
 """Rules that every model of a run keeps, a teacher's too: those of how a plan divides it, of its positions, and of images."""
 TEACHER_MODEL = "teacher_model"
 """Name of the teacher's model among the values of rules: no key of a config."""
 SHARED = (
     *("seq_len", SHORTEST, "tp", "sp", "cp", "cp_method", "ep", "etp", "framework"),
-    *("images", "image_tokens"),
+    *("images", "image_tokens", "encoder_seq_len"),
 )
 """Values of a run that its teacher has too, of those that these rules need."""
 

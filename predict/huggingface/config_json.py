@@ -51,19 +51,35 @@ def read_layers(family: Family, fields: Fields, given: Mapping[Any, Any]) -> Lay
     named, faults = _named_mixers(family, layers, given, window)
     dense, more = _indices(DENSE_LAYERS if family.pattern.dense_named else "", layers, given)
     full, unread = _indices(family.pattern.full_named, layers, given)
+    listed, unlisted = _listed_mixers(family, layers, given)
     typed, wrong = _named_feed_forwards(family, layers, given)
-    more += unread
+    more += [*unread, *unlisted]
     if faults or more or wrong:
         return LayerReading(kinds=(), window=0, faults=[*faults, *more, *wrong])
-    mixers = named or _mixers_of_pattern(family, fields, layers, window)
+    mixers = named or listed or _mixers_of_pattern(family, fields, layers, window)
     mixers = ["full" if index in full else mixer for index, mixer in enumerate(mixers)]
     sparse = typed or [family.pattern.sparse(index, fields) and index not in dense for index in range(layers)]
+    pattern = family.pattern
     kinds = tuple(
-        LayerKind(mixer=mixer, sparse=is_sparse, has_feed_forward=not family.pattern.alone(index, fields))
+        LayerKind(
+            mixer=mixer,
+            sparse=is_sparse,
+            has_feed_forward=not pattern.alone(index, fields),
+            gated=pattern.gates_mixer if mixer == pattern.mixer != "full" else pattern.gated(index, fields),
+        )
         for index, (mixer, is_sparse) in enumerate(zip(mixers, sparse, strict=True))
     )
     slides = any(kind.mixer in WINDOWED for kind in kinds)
     return LayerReading(kinds=() if set(kinds) == {DENSE} else kinds, window=window * slides, faults=[])
+
+
+def _listed_mixers(family: Family, layers: int, given: Mapping[Any, Any]) -> tuple[list[str], list[Fault]]:
+    """The mixer of each layer where those of the family's own mixer are listed, else none."""
+    key = family.pattern.mixer_named
+    if given.get(key) is None:
+        return [], []
+    own, faults = _indices(key, layers, given)
+    return [family.pattern.mixer if index in own else "full" for index in range(layers)], faults
 
 
 def _read_blocks(family: Family, fields: Fields, given: Mapping[Any, Any]) -> LayerReading:
@@ -407,14 +423,14 @@ def read_model(given: Mapping[Any, Any], *, name: str) -> ModelReading:
     if TEXT not in given:
         beside = _beside_text(given) if tower else ()
         reading = _read_decoder({key: given[key] for key in given if key not in beside}, family, name=name)
-        return _with_tower(reading, tower, given) if tower and VISION in given else reading
+        return _with_tower(reading, tower, given)
     faults, decoder = _text_decoder(given, family)
     if decoder is None:
         return ModelReading(values={}, faults=faults, spec=None)
     reading = _read_decoder(decoder, family, name=name)
     faults += [fault.under(TEXT) for fault in reading.faults]
     reading = ModelReading(values=reading.values, faults=faults, spec=None if faults else reading.spec)
-    return _with_tower(reading, tower, given) if tower and VISION in given else reading
+    return _with_tower(reading, tower, given)
 
 
 def _beside_text(given: Mapping[Any, Any]) -> tuple[str, ...]:
@@ -423,9 +439,14 @@ def _beside_text(given: Mapping[Any, Any]) -> tuple[str, ...]:
     return (*BESIDE_TEXT, *(tower.around() if tower else ()))
 
 
-def _with_tower(reading: ModelReading, tower: Tower, given: Mapping[Any, Any]) -> ModelReading:
-    """The reading of a text decoder with its vision tower, or with the tower's faults."""
-    keys = given[VISION]
+def _with_tower(reading: ModelReading, tower: Tower | None, given: Mapping[Any, Any]) -> ModelReading:
+    """The reading of a decoder with its vision tower or encoder, if it has one, or with the faults of that."""
+    if tower is None or (tower.section and tower.section not in given):
+        if reading.spec is None or not any(mixer.lacks_tokens for mixer in reading.spec.mixers):
+            return reading
+        missing = Fault(path=VISION, problem=f"missing, and layers of {given['model_type']} attend to images; add it")
+        return replace(reading, faults=[*reading.faults, missing], spec=None)
+    keys = given[tower.section] if tower.section else given
     if not isinstance(keys, Mapping):
         wrong = [
             Fault(path=VISION, problem=f"{shown(keys)} is not a mapping; give the vision tower's keys, or remove it")
@@ -433,13 +454,14 @@ def _with_tower(reading: ModelReading, tower: Tower, given: Mapping[Any, Any]) -
         return replace(reading, faults=[*reading.faults, *wrong], spec=None)
     around = {key.name: given[key.name] for key in tower.beside if key.name in given}
     beside, faults = check(around, list(tower.beside))
-    own = _read_decoder(_square(keys), tower.family, name="vision tower")
-    faults += [fault.under(VISION) for fault in own.faults]
+    own = _read_decoder(_square(keys), tower.family, name="vision tower" if tower.section else "encoder")
+    faults += [fault.under(tower.section) for fault in own.faults]
+    faults = [fault for fault in faults if fault not in reading.faults]  # of keys that encoder and decoder share
     if faults or own.spec is None or reading.spec is None:
         return replace(reading, faults=[*reading.faults, *faults], spec=None)
     patches = tower.patches({**own.values, **beside}, reading.spec.hidden)
     spec = replace(reading.spec, tower=replace(own.spec, patches=patches))
-    return replace(reading, spec=spec)
+    return replace(reading, spec=spec.attending_to(patches.tokens) if patches.attended else spec)
 
 
 def _square(keys: Mapping[Any, Any]) -> dict[Any, Any]:

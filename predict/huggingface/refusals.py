@@ -11,9 +11,7 @@ from predict.huggingface.families.family import FULL_ATTENTION, LAYER_TYPES, Fam
 from sampling.files.faults import Fault, shown
 
 UNMODELLED: Mapping[str, str] = {
-    "t5": "an encoder with a decoder",
     "bart": "an encoder with a decoder",
-    "whisper": "an encoder with a decoder",
     "vit": "a vision encoder without a decoder",
     "siglip_vision_model": "a vision encoder without a decoder",
     "clip": "a vision encoder without a decoder",
@@ -22,7 +20,6 @@ UNMODELLED: Mapping[str, str] = {
     "falcon_mamba": "state-space layers",
     "jamba": "state-space layers",
     "zamba2": "state-space layers",
-    "mllama": "cross-attention",
     "bloom": "positions by ALiBi",
     "mpt": "positions by ALiBi",
     "phi": "an output head with a bias",

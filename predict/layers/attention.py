@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from predict.layers.norms import keeps_its_input, norm_bytes, normed_input
 from predict.layers.part import Mixer
-from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
+from predict.layers.saved_tensors import FP32, INDEX, Saved, SavedTensors, Sizes
 from predict.layers.served import GroupedCall, LayerCache, ServerShare
 from predict.model.spec import LayerKind, ModelSpec
 from predict.rank.exchanges import entering, exchange_of_keys, leaving
@@ -48,6 +48,7 @@ class Attention(Mixer):
             head_dim=model.head_dim,
             query_gate=model.query_gate,
             qkv_bias=model.attention_bias,
+            key_bias=model.key_bias,
             output_bias=model.output_bias,
         )
 
@@ -83,7 +84,8 @@ class Attention(Mixer):
                     model.head_dim,
                     window=window,
                     chunk=model.window if kind.mixer == "chunked" else 0,
-                ),
+                )
+                + _biasing(rank, heads),
                 exchanges=exchange_of_keys(rank, heads * model.head_dim, 2 * kv_heads * model.head_dim),
             ),
             Module(name="proj", works=((rank.gemm(*products["proj"]), 1),), exchanges=leaving(rank)),
@@ -98,6 +100,7 @@ class Attention(Mixer):
         shape = Heads(heads=heads, kv_heads=kv_heads, head_dim=model.head_dim, queries=queries, keys=keys, values=keys)
         # the product of the gate and attention's output, and the gate's sigmoid unless the backward computes it again
         gate = queries * (1 if sizes.profile.compiled else 2) if model.query_gate else 0.0
+        by_head = 0 < model.rotary_dim < model.head_dim or model.queries_by_head
         return (
             *normed_input(sizes, "qkv", is_module=False, input_of=("qkv",)),
             SavedTensors(
@@ -108,8 +111,8 @@ class Attention(Mixer):
             ),
             SavedTensors(component="positions", kept=looked_up_rotary_bytes(sizes)),
             SavedTensors(component="rope", kept=rotary_bytes(sizes), in_forward=queries + keys),
-            *core_saved(sizes, shape),
-            projection(sizes, queries, gate=gate, partial_rotary=0 < model.rotary_dim < model.head_dim),
+            *core_saved(sizes, shape, storage=_biases_bytes(sizes, heads)),
+            projection(sizes, queries, gate=gate, by_head=by_head),
         )
 
     def cache(self, share: ServerShare) -> LayerCache:
@@ -153,6 +156,29 @@ class Attention(Mixer):
             causal=True,
             window=share.window,
         )
+
+
+BIASING_PASSES = 2
+"""Passes over the scores in which a number for each head and distance joins them: fused, they are read in forward, and in backward read,
+written as gradients and added up; by torch's operators they are read and written in forward, and added up in backward; their mean."""
+
+
+def _biasing(rank: RankShare, heads: int) -> Works:
+    """The adding of relative positions to all scores."""
+    if not rank.model.relative_buckets:
+        return ()
+    batch = rank.run.batch
+    scores = batch.micro * heads * batch.seq_len**2 // rank.plan.cp
+    return ((Stream(dtype=rank.dtype, size_bytes=BIASING_PASSES * rank.item_bytes * scores), 1),)
+
+
+def _biases_bytes(sizes: Sizes, heads: int) -> float:
+    """What a fused kernel keeps of relative positions: for each head one number for each pair of tokens, in an order of its own
+    (transformers, integrations/sdpa_attention.py, `create_position_bias_mask`)."""
+    rank = sizes.rank
+    if not sizes.model.relative_buckets or rank.execution.attention == "unfused":
+        return 0.0
+    return float(sizes.item * heads * rank.run.batch.seq_len**2 // rank.plan.cp)
 
 
 def normed_heads(model: ModelSpec, tokens: int, heads: int) -> tuple[int, int]:
@@ -286,20 +312,26 @@ def _unfused(rank: RankShare, heads: int, head_dim: int, value_dim: int) -> Work
     return tuple(
         (call, share / rank.plan.cp)
         for count, length, share in _sequences_seen(rank.run)
-        for call in _unfused_calls(rank, count * heads, length, head_dim, value_dim)
+        for call in unfused_calls(rank, count * heads, length, head_dim, value_dim, between=_between(rank))
     )
 
 
-def _unfused_calls(rank: RankShare, matrices: int, seq_len: int, head_dim: int, value_dim: int) -> tuple[Operator, ...]:
+Between = type[CausalSoftmax | MaskFill | Softmax]
+
+
+def unfused_calls(
+    rank: RankShare, matrices: int, seq_len: int, head_dim: int, value_dim: int, *, between: tuple[Between, ...]
+) -> tuple[Operator, ...]:
+    """Attention as two products of each of so many matrices of scores, with the kernels between them."""
     dtype, execution = rank.dtype, rank.execution
     scores = BatchedGemm(dtype=dtype, batch=matrices, m=seq_len, n=seq_len, k=head_dim, adds=True)
     values = BatchedGemm(dtype=dtype, batch=matrices, m=seq_len, n=value_dim, k=seq_len, adds=False)
-    softmax = tuple(kind(dtype=dtype, matrices=matrices, seq_len=seq_len) for kind in _between(rank))
+    softmax = tuple(kind(dtype=dtype, matrices=matrices, seq_len=seq_len) for kind in between)
     dropped = (Dropout(dtype=dtype, count=matrices * seq_len**2),) if execution.dropout else ()
     return (scores, *softmax, *dropped, values)
 
 
-def _between(rank: RankShare) -> tuple[type[CausalSoftmax | MaskFill | Softmax], ...]:
+def _between(rank: RankShare) -> tuple[Between, ...]:
     """The kernels between the two products."""
     if rank.model.bidirectional:
         return (Softmax,)
@@ -319,8 +351,11 @@ class Heads:
 
 
 def rotary_bytes(sizes: Sizes) -> float:
-    """Cosines and sines, 2·S·d·e bytes: one storage for all layers of a forward. A tower has those of each image in fp32."""
+    """Cosines and sines, 2·S·d·e bytes: one storage for all layers of a forward. A tower has those of each image in fp32. Relative
+    positions have the row of each pair of tokens."""
     rank = sizes.rank
+    if sizes.model.relative_buckets:
+        return float(INDEX * rank.run.batch.seq_len**2 // rank.plan.cp)
     if not sizes.model.rope or sizes.profile.static_rotary:
         return 0.0
     if sizes.model.patches:
@@ -340,11 +375,17 @@ def _rotary_width(sizes: Sizes) -> int:
 
 
 def core_saved(
-    sizes: Sizes, heads: Heads, *, storage: float = 0.0, if_recomputed: Mapping[str, float] | None = None
+    sizes: Sizes,
+    heads: Heads,
+    *,
+    storage: float = 0.0,
+    if_recomputed: Mapping[str, float] | None = None,
+    keys_seen: int = 0,
 ) -> Saved:
     """Queries, keys and values, and the statistics or scores of their softmax; the output is the projection's input.
 
-    `storage`: bytes that share the storage of the values. `if_recomputed`: what else drops queries, keys and values.
+    `storage`: bytes that are kept with the values. `if_recomputed`: what else drops queries, keys and values. `keys_seen`: keys of
+    another sequence than the queries'.
     """
     in_fp8 = DTYPE_BYTES[FP8] / sizes.item if sizes.rank.execution.fp8_attention else 1.0
     arguments = SavedTensors(
@@ -353,7 +394,7 @@ def core_saved(
         if_recomputed=if_recomputed or {},
     )
     if sizes.rank.execution.attention == "unfused":
-        return (arguments, _scores(sizes, heads))
+        return (arguments, _scores(sizes, heads, keys_seen or sizes.rank.run.batch.seq_len))
     # FlashAttention-2 accumulates the gradient of the queries in fp32 and, of grouped queries, a key's and value's for every head
     accumulated = FP32 * sizes.tokens * heads.heads * heads.head_dim
     repeated = (heads.heads // heads.kv_heads - 1) * (heads.keys + heads.values)
@@ -366,7 +407,7 @@ def core_saved(
     return (arguments, statistics)
 
 
-def _scores(sizes: Sizes, heads: Heads) -> SavedTensors:
+def _scores(sizes: Sizes, heads: Heads, keys_seen: int) -> SavedTensors:
     """Two products with softmax between: e bytes per score for it, with dropout a mask and its result, 2e + 1 in all
     (Korthikanti et al., arXiv 2205.05198, eq. 1: 5·a·s²·b); Hugging Face's rotary models keep an fp32 softmax and its cast.
 
@@ -374,12 +415,13 @@ def _scores(sizes: Sizes, heads: Heads) -> SavedTensors:
     """
     rank, item, model = sizes.rank, sizes.item, sizes.model
     batch, repeat = rank.run.batch, heads.heads // heads.kv_heads
-    scores = float(batch.micro * heads.heads * batch.seq_len**2) / rank.plan.cp
+    scores = float(batch.micro * heads.heads * batch.seq_len * keys_seen) / rank.plan.cp
     upcast = not sizes.fused_softmax and model.rope
     softmax = FP32 if upcast else item
     dropped = item + 1 if rank.execution.dropout else (item if upcast and item != FP32 else 0)
     cap = item if model.attention_cap else 0
-    mask = 0.0 if sizes.fused_softmax or model.rope or model.bidirectional else float(batch.seq_len**2)
+    masked = not (sizes.fused_softmax or model.rope or model.bidirectional or model.relative_buckets)
+    mask = float(batch.seq_len * keys_seen) if masked else 0.0
     return SavedTensors(
         component=CORE,
         kept=(repeat - 1) * (heads.keys + heads.values) + scores * (softmax + dropped + cap) + mask,
@@ -389,16 +431,16 @@ def _scores(sizes: Sizes, heads: Heads) -> SavedTensors:
     )
 
 
-def projection(sizes: Sizes, output: float, *, gate: float = 0.0, partial_rotary: bool) -> SavedTensors:
+def projection(sizes: Sizes, output: float, *, gate: float = 0.0, by_head: bool) -> SavedTensors:
     """Attention's output, `output` bytes, which is the projection's input; twice where it was copied, and an fp8 copy for fp8
     products.
 
-    torch's attention gives its output the layout of the queries, which is heads before tokens where they were concatenated of a
-    rotated and a plain part; the projection reads, and keeps, a copy then (counted on CPU, torch 2.13).
+    torch's attention gives its output the layout of the queries, which is heads before tokens (`by_head`) where they were concatenated of
+    a rotated and a plain part; the projection reads, and keeps, a copy then (counted on CPU, torch 2.13).
     """
     # compiled, a gate reads the output in place and only the product of both is kept
     in_place = sizes.profile.megatron or (sizes.profile.compiled and sizes.model.query_gate)
-    copied = partial_rotary and sizes.rank.execution.attention != "unfused" and not in_place
+    copied = by_head and sizes.rank.execution.attention != "unfused" and not in_place
     kept = output * (2 if copied else 1) + gate
     if sizes.narrow_inputs:
         kept += output / sizes.item * sizes.input_item

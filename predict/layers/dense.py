@@ -38,11 +38,19 @@ class Dense(FeedForward):
 
     def saved_tensors(self, sizes: Sizes) -> Saved:
         """Gated: T·e(H + 4F) bytes in torch's operators, T·e(H + 3F) where product and nonlinearity are one; otherwise T·e(H + 2F),
-        with F per rank (byte-equal, torch 2.13)."""
+        with F per rank, and T·e(H + F) of ReLU (byte-equal, torch 2.13)."""
         model = sizes.model
         return (
             *normed_input(sizes, "mlp", is_module=False, shares_input=model.parallel_residual, input_of=("up",)),
-            *activation(sizes, "mlp", sizes.tokens, model.ffn // sizes.tp, gated=model.gated, modules=("mlp",)),
+            *activation(
+                sizes,
+                "mlp",
+                sizes.tokens,
+                model.ffn // sizes.tp,
+                gated=model.gated,
+                modules=("mlp",),
+                keeps_result=model.relu,
+            ),
         )
 
     def token_calls(self, share: ServerShare, tokens: int) -> Iterator[GroupedCall]:
@@ -71,14 +79,17 @@ def activation(
     modules: tuple[str, ...],
     activation_module: str = "",
     weighted: bool = False,
+    keeps_result: bool = False,
 ) -> Saved:
     """The tensors between the products of an MLP.
 
     `modules` drop all of them when recomputed; `activation_module` drops what the nonlinearity brings: its result in torch, the
     second product's input in Megatron-Core. `weighted`: each row is multiplied by its weight before the second product, which one
-    kernel does with a gated nonlinearity alone (Megatron-Core, moe/experts.py).
+    kernel does with a gated nonlinearity alone (Megatron-Core, moe/experts.py). `keeps_result`: the nonlinearity's backward needs its
+    result in place of its input.
     """
-    inputs = sizes.item * rows * width * (2 if gated else 1)
+    made = sizes.item * rows * width * (2 if gated else 1)
+    inputs = 0.0 if keeps_result else made
     kept_between = not sizes.profile.fused_activation if gated else weighted
     result = sizes.item * rows * width if kept_between else 0.0
     output = sizes.input_item * rows * width
@@ -90,6 +101,6 @@ def activation(
         SavedTensors(component=component, kept=result, if_recomputed=all_dropped | dropped),
         # the gradient of a gated result becomes two, and the result itself is gone by then
         SavedTensors(
-            component=component, kept=output, if_recomputed=all_dropped | freed, in_backward=inputs, input_of=("down",)
+            component=component, kept=output, if_recomputed=all_dropped | freed, in_backward=made, input_of=("down",)
         ),
     )

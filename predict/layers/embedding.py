@@ -15,13 +15,13 @@ from sampling.operators.vocabulary import Embedding
 def embedding_modules(rank: RankShare) -> tuple[Module, ...]:
     """Its operators and exchanges in training."""
     model, group = rank.model, rank.groups.tp
-    if model.patches:
+    if not model.rows_looked_up:
         return patch_modules(rank)
     own = Embedding(
         dtype=rank.dtype,
         batch=rank.run.batch.micro,
         seq_len=rank.run.batch.seq_len // rank.plan.cp,
-        vocab=rank.vocabulary // rank.plan.tp,
+        vocab=rank.padded(model.rows_looked_up) // rank.plan.tp,
         hidden=model.hidden,
         tp=1,
         sp=False,
@@ -44,7 +44,7 @@ def embedding_modules(rank: RankShare) -> tuple[Module, ...]:
 def saved_by_embedding(sizes: Sizes) -> Saved:
     """Token indices, 8T bytes, and those of learnt positions, 8·S; the output is the first norm's input. Megatron-LM's embedding,
     split over tp, also keeps the mask of other ranks' tokens (tensor_parallel/layers.py); dropout keeps a byte per element."""
-    if sizes.model.patches:
+    if not sizes.model.rows_looked_up:
         return saved_by_patches(sizes)
     rank = sizes.rank
     kept = float(INDEX * sizes.tokens)

@@ -27,7 +27,7 @@ def saved_by_layer(sizes: Sizes, kind: LayerKind) -> Saved:
     saved = tuple(
         step
         for part in parts
-        for step in (*part.saved_tensors(sizes), *output_norm, *residual(sizes, last=part is parts[-1]))
+        for step in (*part.saved_tensors(sizes), *output_norm, *residual(sizes, kind, last=part is parts[-1]))
     )
     return saved_with_adapters(sizes, kind, (*saved_by_modulation(sizes, kind), *saved))
 

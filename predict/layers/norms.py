@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from predict.layers.saved_tensors import FP32, Saved, SavedTensors, Sizes
+from predict.model.spec import LayerKind
 
 NORM = "norm"
 """The component of what norms of the residual stream keep."""
@@ -87,11 +88,12 @@ def normed_input(
     return (norm(sizes, is_module=is_module, shares_input=shares_input), output)
 
 
-def residual(sizes: Sizes, *, last: bool) -> Saved:
+def residual(sizes: Sizes, kind: LayerKind, *, last: bool) -> Saved:
     """Dropout, whose mask takes a byte per element (torch's and Megatron's fused dropout), learnt factors, for whose gradient the branch
-    stays, and the addition, which keeps nothing. `last`: the second addition of the layer."""
+    stays, and the addition, which keeps nothing. `last`: the last addition of the layer."""
     mask = float(sizes.rows * sizes.hidden) if sizes.rank.execution.dropout else 0.0
-    unscaled = sizes.stream if sizes.model.layer_scale else 0.0
+    # a number that gates the branch has passed a tanh, whose result stays too
+    unscaled = (sizes.stream if sizes.model.scales_branches(kind) else 0.0) + sizes.item * kind.gated
     lost = last and not keeps_its_input(sizes)
     return (
         SavedTensors(component="dropout", kept=mask),

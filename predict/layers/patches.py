@@ -1,4 +1,5 @@
-"""The ends of a vision tower or a diffusion transformer: the product over pixels before its layers, and the projectors after them."""
+"""The ends of a vision tower, a diffusion transformer or an encoder: the product over pixels before its layers, and the projectors after
+them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ POOLING_PASSES = 3
 def patch_modules(rank: RankShare) -> tuple[Module, ...]:
     """The product over pixels, which have no gradient, positions, and a norm where the tower has one there."""
     model, patches = rank.model, _patches(rank)
-    product = rank.gemm(model.hidden, patches.pixels, m=_rows(rank) * patches.merged, dtype=rank.dtype)
+    product = rank.gemm(model.hidden, patches.pixels, m=_patch_rows(rank), dtype=rank.dtype)
     beside: Works = ()
     if patches.interpolates:
         weighed = INTERPOLATED * rank.item_bytes * rank.rows * model.hidden
@@ -40,7 +41,17 @@ def patch_modules(rank: RankShare) -> tuple[Module, ...]:
             (rank.gemm(each.outputs, each.inputs, m=rows, dtype=rank.dtype), 1) for own, rows in seen for each in own
         )
     products = Module(name="patches", works=((product, 1),), backward="weights")
+    beside = (*_stem_works(rank), *beside)
     return (products, Module(name="patches", works=beside)) if beside else (products,)
+
+
+def _stem_works(rank: RankShare) -> Works:
+    """The activation after the first convolution, the second one, and its activation."""
+    stem, rows, width = _patches(rank).stem, _rows(rank), rank.model.hidden
+    if stem is None:
+        return ()
+    first, second = (Gelu(dtype=rank.dtype, tokens=many, width=width) for many in (rows * stem.stride, rows))
+    return (first, 1), (rank.gemm(width, stem.second.inputs, m=rows, dtype=rank.dtype), 1), (second, 1)
 
 
 def projector_modules(rank: RankShare) -> tuple[Module, ...]:
@@ -67,9 +78,12 @@ def _projector(rank: RankShare, projector: Projector) -> Module:
 
 def saved_by_patches(sizes: Sizes) -> Saved:
     """The pixels, e·T·P bytes, the rows of interpolated positions with their weights, and the order of windows; what comes of them is the
-    first layer's input."""
+    first layer's input. Of two convolutions the frames, of which neighbours share all but their own place, the first one's result and its
+    activation, and the second one's result."""
     patches, rows = _patches(sizes.rank), _rows(sizes.rank)
-    pixels = sizes.item * rows * patches.merged * patches.pixels
+    pixels = sizes.item * _patch_rows(sizes.rank) * patches.pixels
+    if stem := patches.stem:
+        pixels = pixels // stem.kernel + sizes.item * rows * (2 * stem.stride + 1) * sizes.hidden
     positions = INTERPOLATED * (INDEX + FP32) * rows * patches.merged if patches.interpolates else 0
     return (
         SavedTensors(component="conditioning", kept=_condition_bytes(sizes)),
@@ -86,10 +100,12 @@ def saved_by_patches(sizes: Sizes) -> Saved:
 def saved_by_projector(sizes: Sizes) -> Saved:
     """The norm after the last layer, and of each projector R·e(I + 2W + L) bytes beside its own norm: what its first product reads,
     the input and the result of each activation, and what a product without one makes; R are tokens of the text. Pooling keeps the patches
-    that it reads."""
+    that it reads, and an output that layers attend to stays for all of them."""
     normed: Saved = (norm(sizes),) if sizes.model.final_norm else ()
     if sizes.model.modulation:
         normed += (SavedTensors(component="modulation", kept=sizes.stream),)
+    if sizes.model.patches and sizes.model.patches.attended and not sizes.model.patches.projectors:
+        normed += (SavedTensors(component="projector", kept=sizes.stream),)
     ordered = SavedTensors(component="projector", kept=float(_order_bytes(sizes)))
     steps = (_saved_by(sizes, each) for each in _patches(sizes.rank).projectors)
     return (*normed, *chain.from_iterable(steps), ordered)
@@ -115,10 +131,16 @@ def _saved_by(sizes: Sizes, projector: Projector) -> Saved:
     made = (*projector.matrices[: projector.linear], *projector.activated, *projector.activated)
     between = float(sum(item * rows * each.outputs for each in made))
     output = float(item * rows * projector.matrices[-1].outputs)
+    attended = output if _patches(sizes.rank).attended else 0.0
     return (
         SavedTensors(component="projector", kept=_norm_bytes(sizes, projector) if projector.norm else 0.0),
         SavedTensors(component="projector", kept=float(_pooled_bytes(sizes.rank, projector))),
-        SavedTensors(component="projector", kept=read + between, in_forward=output, in_backward=output + between),
+        SavedTensors(
+            component="projector",
+            kept=read + between + attended,
+            in_forward=output - attended,
+            in_backward=output + between,
+        ),
     )
 
 
@@ -142,3 +164,9 @@ def _rows(rank: RankShare) -> int:
     """Tokens of the text that a microbatch's images become."""
     batch = rank.run.batch
     return batch.micro * _patches(rank).tokens_of(batch.seq_len)
+
+
+def _patch_rows(rank: RankShare) -> int:
+    """Patches of a microbatch's images."""
+    batch = rank.run.batch
+    return batch.micro * _patches(rank).with_pixels(batch.seq_len)

@@ -316,7 +316,7 @@ def _optimizer_flops(run: TrainingRun, calls: Sequence[RankCalls]) -> float:
 
 
 def _tower_parts(run: TrainingRun) -> Iterator[PartOfStep]:
-    """The vision tower over the images of a step, and its projectors; what is not trained has no backward."""
+    """The vision tower over the images of a step, and its projectors, or the encoder; what is not trained has no backward."""
     tower, trained = run.tower, run.vision.trained
     if tower is None:
         return
@@ -328,6 +328,8 @@ def _tower_parts(run: TrainingRun) -> Iterator[PartOfStep]:
         ("vision_tower", layers, trained == ALL, again),
         ("vision_projector", projectors.forward, trained != NONE, 0.0),
     )
+    if not run.vision.images:
+        found = (("encoder", layers, True, again),)
     for name, forward, is_trained, repeated in found:
         yield PartOfStep(
             part=name,

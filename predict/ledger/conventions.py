@@ -151,6 +151,7 @@ Part = Literal[
     "head_and_loss",
     "vision_tower",
     "vision_projector",
+    "encoder",
 ]
 OF_MIXERS: Mapping[str, tuple[Part, Part]] = {
     "attention": ("attention_projections", "attention_core"),
@@ -200,7 +201,9 @@ def forward_parts(spec: ModelSpec, sequences: Sequences, *, mtp: bool) -> tuple[
     pixels = 0
     if spec.patches:
         merged = sum(spec.patches.tokens_of(length) * count for length, count in sequences.items())
-        pixels = 2 * merged * spec.patches.merged * spec.patches.pixels * spec.hidden
+        patches = sum(spec.patches.with_pixels(length) * count for length, count in sequences.items())
+        pixels = 2 * patches * spec.patches.pixels * spec.hidden
+        pixels += 2 * sum(spec.patches.stem_elements(length) * count for length, count in sequences.items())
         if spec.patches.conditioning:
             pixels += 2 * sum(sequences.values()) * spec.patches.conditioning.elements
         head = 2 * merged * spec.patches.output_elements

@@ -34,6 +34,7 @@ from predict.memory.state import (
 from predict.model.spec import LayerKind
 from predict.rank.groups import groups_of
 from predict.rank.share import RankShare
+from predict.run.adapters import NOTHING_TRAINED
 from predict.run.memory_profile import MemoryProfile
 from predict.run.training_run import TrainingRun
 from sampling.cells.matrices import Shape
@@ -257,7 +258,7 @@ class ChunkCounter:
     def _count(self, unit: Unit) -> UnitMemory:
         run, profile, groups = run_of_unit(self._run, unit), self._profile, self._groups
         rank = RankShare(run=run) if unit.of_tower else self._rank
-        is_frozen = unit.of_tower and run.adapters.are_trained
+        is_frozen = unit.of_tower and run.adapters == NOTHING_TRAINED
         activations = (_without_graph if is_frozen else unit_activations)(rank, profile, unit)
         state = state_of_unit(run, profile, unit, groups)
         return UnitMemory(

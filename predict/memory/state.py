@@ -47,8 +47,8 @@ class Unit:
     kind: LayerKind | None = None
     """The kind of a layer; None for the other roles."""
     recompute: str = "none"
-    of_tower: bool = False
-    """It is one of the vision tower's, whose head are the projectors."""
+    tower: str = ""
+    """`vision` for one of the vision tower's, whose head are the projectors; `encoder` for one of an encoder's."""
 
     @property
     def is_narrow(self) -> bool:
@@ -58,7 +58,12 @@ class Unit:
     @property
     def name(self) -> str:
         """The name that benchmarks and reports give it: embedding, full_dense, full_moe, head."""
-        return f"{'vision_' * self.of_tower}{self.kind.name if self.kind else self.role}"
+        return "_".join(filter(None, [self.tower, self.kind.name if self.kind else self.role]))
+
+    @property
+    def of_tower(self) -> bool:
+        """Whether it is none of the text's."""
+        return bool(self.tower)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +96,7 @@ def _chunk(run: TrainingRun, stage: Stage, of_kind: dict[LayerKind, Weights]) ->
 
 
 def tower_units(run: TrainingRun) -> list[Unit]:
-    """The vision tower and its projectors, in the order of their forward; none without images."""
+    """The vision tower and its projectors, or the encoder, in the order of their forward; none without images."""
     tower, projector = run.tower, run.projector
     if tower is None or projector is None:
         return []
@@ -100,7 +105,7 @@ def tower_units(run: TrainingRun) -> list[Unit]:
     if tower.plan.recompute == "full":
         layers[repeated:] = [replace(layer, recompute="none") for layer in layers[repeated:]]
     own = [embedding_unit(tower), *layers, _head(projector, shares_embedding=False)]
-    return [replace(unit, of_tower=True) for unit in own]
+    return [replace(unit, tower="vision" if run.vision.images else "encoder") for unit in own]
 
 
 def run_of_unit(run: TrainingRun, unit: Unit) -> TrainingRun:

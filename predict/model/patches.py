@@ -1,4 +1,5 @@
-"""Patches of images in place of a vocabulary: what a vision tower or a diffusion transformer reads, and what becomes of its output."""
+"""Patches of images in place of a vocabulary: what a vision tower or a diffusion transformer reads, and what becomes of its output. Of the
+encoder of an encoder–decoder they are frames of sound, or tokens of a table that the decoder has."""
 
 from __future__ import annotations
 
@@ -76,6 +77,18 @@ class Conditioning:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Stem:
+    """Two convolutions in place of a product over patches: of each frame and its neighbours, and of what that makes, at every `stride`-th
+    place (Radford et al., Whisper, arXiv 2212.04356, section 2.2). An activation follows each."""
+
+    second: Matrix
+    """Of the second one. The first is the product over `Patches.pixels`."""
+    kernel: int
+    """Neighbours that each of them sees, the frame's own place included."""
+    stride: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Patches:
     """A product over the pixels of each patch in place of an embedding, and projectors in place of a head."""
 
@@ -89,21 +102,36 @@ class Patches:
     """A patch's position are four rows of the table, weighed, since images have any size."""
     class_tokens: int = 0
     """Learnt tokens that join the patches of each image and become none of the text."""
+    kept_class_tokens: int = 0
+    """Learnt tokens that join them and become tokens of the text too."""
+    padding: int = 0
+    """Places that fill up the sequence of an image: they are computed, and become none of the text."""
+    gates: int = 0
+    """Learnt numbers that gate the positions."""
     merged: int
     """Patches that become one token of the text."""
     tokens: int = 0
     """Tokens of the text that an image becomes where all images have one size; 0 where the run says how many."""
+    of_sequences: bool = False
+    """It reads one sequence for each of the decoder's, in place of images."""
+    table: int = 0
+    """Rows of the decoder's embedding, which it looks up in place of multiplying pixels; 0 where it has pixels."""
+    stem: Stem | None = None
+    """Convolutions in which frames of sound become tokens."""
     conditioning: Conditioning | None = None
     """That of a diffusion transformer."""
     joins_text: bool = True
-    """Tokens that the projectors make take places among those of a text; without, they are the output."""
+    """Tokens that the projectors make take places among those of a text; without, they are the output, or are attended to."""
+    attended: bool = False
+    """Layers of the model around it attend to what it makes, which all of them share."""
     projectors: tuple[Projector, ...]
     """All of them read the same patches: Qwen3-VL has one for the embedding, and one for each of the text's first layers."""
 
     def input_parameters(self, hidden: int) -> int:
         """The product over pixels, the positions, the learnt tokens and the conditioning of a model `hidden` wide."""
         beside = self.conditioning.parameters(hidden) if self.conditioning else 0
-        return hidden * (self.pixels + self.bias + self.positions + self.class_tokens) + beside
+        beside += self.stem.second.parameters if self.stem else 0
+        return hidden * (self.pixels + self.bias + self.positions + self.class_tokens) + self.gates + beside
 
     @property
     def output_elements(self) -> int:
@@ -116,8 +144,17 @@ class Patches:
 
     def length(self, tokens: int) -> int:
         """Length of the sequence that the tower sees of an image that becomes so many tokens of the text."""
-        return tokens * self.merged + self.class_tokens
+        return tokens * self.merged + self.class_tokens + self.padding
 
     def tokens_of(self, length: int) -> int:
         """Tokens of the text that a sequence of the tower becomes."""
-        return (length - self.class_tokens) // self.merged
+        return (length - self.class_tokens - self.padding) // self.merged
+
+    def with_pixels(self, length: int) -> int:
+        """Patches, or frames, of a sequence of the tower, which alone have pixels."""
+        frames = self.stem.stride if self.stem else 1
+        return (self.tokens_of(length) * self.merged - self.kept_class_tokens) * frames
+
+    def stem_elements(self, length: int) -> int:
+        """Multiplications of the second convolution over a sequence of the tower."""
+        return self.tokens_of(length) * self.stem.second.elements if self.stem else 0

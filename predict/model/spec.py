@@ -35,13 +35,16 @@ class LayerKind:
     """False for a layer that is a mixer alone, as in Nemotron-H."""
     wide: bool = False
     """Its products run in the dtype of the activations, whatever the run's precision."""
+    gated: bool = False
+    """A learnt number for each part gates what it adds to the residual stream, as in Llama 3.2 Vision."""
 
     @property
     def name(self) -> str:
         """The name in benchmarks and reports: full_dense, full_moe, sliding_dense, full_dense_wide, mamba, …"""
         mixer = self.mixer if self.has_mixer else ""
         feed_forward = ("moe" if self.sparse else "dense") if self.has_feed_forward else ""
-        return "_".join(part for part in (mixer, feed_forward, "wide" if self.wide else "") if part)
+        traits = ("wide" if self.wide else "", "gated" if self.gated else "")
+        return "_".join(part for part in (mixer, feed_forward, *traits) if part)
 
     @property
     def has_mixer(self) -> bool:
@@ -142,6 +145,19 @@ class MixerShape(LayerShape):
     def reach(self, model: ModelSpec, kind: LayerKind) -> int:
         """Keys that a query sees at most in a layer of a kind; 0 for all."""
         return model.window if kind.mixer in WINDOWED else 0
+
+    def attending_to(self, tokens: int) -> MixerShape:
+        """The mixer beside a sequence of so many tokens, which only attention to another sequence sees."""
+        return self
+
+    @property
+    def lacks_tokens(self) -> bool:
+        """Whether it attends to another sequence whose length is not known."""
+        return False
+
+    def elements_beside(self, model: ModelSpec) -> int:
+        """Elements of the matrices that multiply each token of the sequence beside; 0 without one."""
+        return 0
 
     def index_width(self, model: ModelSpec) -> int:
         """Width of the scores by which each query picks the keys that it sees; 0 without a choice."""
@@ -268,10 +284,14 @@ class ModelSpec:
     """Neither: the order of tokens comes from recurrences alone, as in Nemotron-H."""
     attention_bias: bool
     """Bias on the query, key and value projections, and on the output's unless `qkv_bias_only`."""
+    key_bias: bool = True
+    """The key projection has a bias where the query's has; Whisper's has not."""
     qkv_bias_only: bool = False
     """The output projection has no bias although query, key and value do, as in Qwen2."""
     mlp_bias: bool
     """Bias on every matrix of the MLP."""
+    relu: bool = False
+    """The MLP's activation is ReLU, whose backward needs its result alone."""
     tied: bool
     """Output head shares the embedding's weight."""
     max_positions: int
@@ -294,6 +314,8 @@ class ModelSpec:
     """The rotary embedding scales what it turns, as YaRN asks for and as in GPT-OSS; fused kernels do not (Megatron-LM, rope_utils.py)."""
     norms_a_layer: int = 2
     """4 in Gemma 2 and 3, which norm the outputs of attention and MLP as well."""
+    relative_buckets: int = 0
+    """Rows of a table of a number for each head, which attention adds to its scores by the distance of query and key, as in T5."""
     rotary_dim: int = 0
     """Width of a head that is rotated; 0 for the whole head."""
     attention_cap: bool = False
@@ -306,6 +328,8 @@ class ModelSpec:
     """An encoder: each token sees later ones too, and the loss is that of masked tokens."""
     token_types: int = 0
     """Rows of a table of token types, as BERT adds to the embedding."""
+    further_rows: int = 0
+    """Rows of the embedding that the head has not: those of tokens that stand for images in Llama 3.2 Vision."""
     embedding_norm: bool = False
     """A norm follows the embedding."""
     final_norm: bool = True
@@ -331,12 +355,15 @@ class ModelSpec:
     modulation: str = ""
     """Each part of a layer is scaled, shifted and gated by vectors that a product of the sample's condition makes in each layer (product,
     as in DiT), or that are a table of the layer's own plus one product for all layers (table, as in Wan); empty for none."""
+    queries_by_head: bool = False
+    """Queries are laid out head by head before attention, whose output is copied to be projected, as in Whisper."""
     joint_qkv: bool = False
     """Query, key and value are one product in every framework, whose result the values keep as a whole."""
     patches: Patches | None = None
     """What it reads and writes in place of a vocabulary, where it is a vision tower."""
     tower: ModelSpec | None = None
-    """The vision tower whose output takes the place of some of its tokens; not in `parameters`."""
+    """The vision tower whose output takes the place of some of its tokens, or the encoder whose output its layers attend to; not in
+    `parameters`."""
 
     def __post_init__(self) -> None:
         if len(self.layer_kinds) not in (0, self.layers):
@@ -369,6 +396,20 @@ class ModelSpec:
             replace(kind, wide=place < first or place >= self.layers - last) for place, kind in enumerate(self.kinds())
         )
         return replace(self, layer_kinds=tuple(kinds))
+
+    def attending_to(self, tokens: int) -> ModelSpec:
+        """The model whose attention to another sequence sees so many tokens."""
+        return replace(self, mixers=tuple(mixer.attending_to(tokens) for mixer in self.mixers))
+
+    @property
+    def encoder(self) -> Patches | None:
+        """What the encoder reads and makes, to which layers attend; None without one."""
+        patches = self.tower.patches if self.tower else None
+        return patches if patches and patches.attended else None
+
+    def scales_branches(self, kind: LayerKind) -> bool:
+        """Whether learnt factors scale what the parts of a layer of a kind add to the residual stream."""
+        return self.layer_scale or kind.gated
 
     @property
     def learns_positions(self) -> bool:
@@ -427,7 +468,7 @@ class ModelSpec:
 
     def beside_parts_of(self, kind: LayerKind) -> int:
         """Norms of the residual stream in a layer of a kind, the factors of what joins it, and what makes those that modulate it."""
-        factors = kind.parts * self.layer_scale * self.hidden
+        factors = kind.parts * (self.layer_scale * self.hidden + kind.gated)
         made_of = self.hidden + 1 if self.modulation == "product" else 1
         vectors = VECTORS_A_PART * self.modulated_parts(kind) * self.hidden
         return self.norms_of(kind) * self.norm_parameters + factors + vectors * made_of
@@ -442,12 +483,17 @@ class ModelSpec:
 
     @property
     def embedding_parameters(self) -> int:
-        """Token embedding, and the learnt positions where the model has any; of a tower the product over pixels."""
+        """Token embedding, and the positions where the model learns any; of a tower the product over pixels."""
+        beside = self.embedding_norm * self.norm_parameters + self.relative_buckets * self.heads
         if self.patches:
-            return self.patches.input_parameters(self.hidden) + self.embedding_norm * self.norm_parameters
+            return self.patches.input_parameters(self.hidden) + beside
         positions = self.max_positions if self.learns_positions else 0
-        tables = (self.vocab + positions + self.token_types) * self.hidden
-        return tables + self.embedding_norm * self.norm_parameters
+        return (self.vocab + self.further_rows + positions + self.token_types) * self.hidden + beside
+
+    @property
+    def rows_looked_up(self) -> int:
+        """Rows of the table that embeds its tokens; 0 where pixels are multiplied instead."""
+        return self.patches.table if self.patches else self.vocab + self.further_rows
 
     @property
     def final_norm_parameters(self) -> int:
@@ -472,7 +518,7 @@ class ModelSpec:
 
     @property
     def parameters_with_tower(self) -> int:
-        """`parameters`, and those of the vision tower and its projectors."""
+        """`parameters`, and those of the vision tower and its projectors, or of the encoder."""
         return self.parameters + (self.tower.parameters if self.tower else 0)
 
     @property

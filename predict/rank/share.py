@@ -103,9 +103,12 @@ class RankShare:
 
     @cached_property
     def vocabulary(self) -> int:
-        """Rows of the vocabulary's tables over all ranks, which plain torch does not pad."""
-        vocab = self.model.vocab
-        return vocab if self.execution.whole_layers else padded_vocabulary(vocab, self.plan.tp)
+        """Rows of the output matrix over all ranks."""
+        return self.padded(self.model.vocab)
+
+    def padded(self, rows: int) -> int:
+        """Rows of a table of the vocabulary over all ranks, which plain torch does not pad."""
+        return rows if self.execution.whole_layers else padded_vocabulary(rows, self.plan.tp)
 
     def gemm(self, n: int, k: int, *, m: int = 0, dtype: str = "") -> Gemm:
         return Gemm(dtype=dtype or self.run.precision, m=m or self.tokens, n=n, k=k)
@@ -121,11 +124,11 @@ class RankShare:
     def norm(self, width: int = 0, *, rows: int = 0) -> Operator:
         return NORMS[self.model.norm](dtype=self.dtype, tokens=rows or self.rows, hidden=width or self.model.hidden)
 
-    def residual(self) -> tuple[tuple[Operator, float], ...]:
-        """The operators that add a branch to the residual stream."""
+    def residual(self, kind: LayerKind) -> tuple[tuple[Operator, float], ...]:
+        """The operators that add a branch of a layer to the residual stream."""
         add = ResidualAdd(dtype=self.dtype, tokens=self.rows, hidden=self.model.hidden)
         works: tuple[tuple[Operator, float], ...] = ((add, 1),)
-        if self.model.layer_scale:
+        if self.model.scales_branches(kind):
             branch = self.item_bytes * self.rows * self.model.hidden
             works += ((Stream(dtype=self.dtype, size_bytes=round(SCALING_PASSES * branch)), 1),)
         if self.execution.dropout:
@@ -184,7 +187,8 @@ def embedding_weights(model: ModelSpec, plan: Plan) -> Weights:
     if model.patches:
         return Weights(dense=model.embedding_parameters)
     positions = model.max_positions if model.learns_positions else 0
-    tables = (padded_vocabulary(model.vocab, plan.tp) // plan.tp + positions + model.token_types) * model.hidden
+    rows = padded_vocabulary(model.rows_looked_up, plan.tp) // plan.tp
+    tables = (rows + positions + model.token_types) * model.hidden + model.relative_buckets * model.heads // plan.tp
     return Weights(dense=tables + model.embedding_norm * model.norm_parameters)
 
 

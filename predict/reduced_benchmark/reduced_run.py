@@ -71,6 +71,7 @@ def with_plan(run: TrainingRun, plan: Plan) -> TrainingRun:
         global_=run.microbatches * run.batch.micro * plan.dp,
         micro=run.batch.micro,
         seq_len=run.batch.seq_len * plan.cp // run.plan.cp,
+        encoder_seq_len=run.batch.encoder_seq_len,
     )
     experts = run.model.experts and _with_ranks(run.model.experts, run.plan.ep, plan.ep)
     return replace(

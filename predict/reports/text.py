@@ -174,8 +174,12 @@ def run_text(run: TrainingRun) -> str:
     if run.plan.dp > 1:
         batch += f" on each of {run.plan.dp:,} replicas ({run.batch.global_:,} per step)"
     if tower := run.tower:
-        images, patches = run.vision.images, tower.batch.seq_len
-        batch += f", each with {counted(images, 'image')} of {patches:,} patches"
+        images, length = run.vision.images, tower.batch.seq_len
+        batch += (
+            f", each with {counted(images, 'image')} of {length:,} patches"
+            if images
+            else f", beside {length:,} of its encoder"
+        )
     return (
         f"{run.model.name}, {_adapters(run.adapters)}{_plan(run.plan)}, {run.plan.schedule}, {batch}, {run.precision}, "
         f"as {run.execution.framework} runs it"

@@ -67,7 +67,9 @@ def model_flops_per_token(model: ModelSpec, seq_len: int) -> float:
 def _pixel_flops(model: ModelSpec, length: int) -> float:
     """Forward and backward FLOPs of the product over the pixels of a sequence's patches, of which class tokens have none."""
     patches = model.patches
-    return 6.0 * patches.tokens_of(length) * patches.merged * patches.pixels * model.hidden if patches else 0.0
+    if patches is None:
+        return 0.0
+    return 6.0 * (patches.with_pixels(length) * patches.pixels * model.hidden + patches.stem_elements(length))
 
 
 def _projector_flops(model: ModelSpec, length: int) -> float:
@@ -89,7 +91,8 @@ FORWARD_SHARE = 1 / 3
 """Share of a matrix's FLOPs that its forward has, of those of forward and backward; verl divides by 3 too
 (verl/workers/engine_workers.py)."""
 FROZEN_SHARE = 2 / 3
-"""Share of a product's FLOPs that is left where its weight has no gradient: forward, and the gradient of its input."""
+"""Share of a product's FLOPs that is left where its weight has no gradient: forward, and the gradient of its input; or where its input has
+none: forward, and the gradient of its weight."""
 
 
 def model_flops_per_step(run: TrainingRun) -> float:
@@ -98,7 +101,8 @@ def model_flops_per_step(run: TrainingRun) -> float:
 
 
 def tower_flops_per_step(run: TrainingRun) -> float:
-    """FLOPs of the vision tower over a step's images: what is not trained runs forward alone."""
+    """FLOPs of the vision tower over a step's images, or of the encoder, and of keys and values that layers make of its output: what is not
+    trained runs forward alone, and takes no gradient; of frozen weights beside adapters those of their gradients are left out."""
     tower = run.tower
     if tower is None:
         return 0.0
@@ -107,7 +111,18 @@ def tower_flops_per_step(run: TrainingRun) -> float:
     projectors = images * _projector_flops(tower.model, length)
     of_projectors = 1.0 if run.vision.trained != NONE else FORWARD_SHARE
     of_tower = 1.0 if run.vision.trained == ALL else FORWARD_SHARE
-    return of_tower * (whole - projectors) + of_projectors * projectors
+    if tower.adapters.are_trained and run.vision.trained == ALL:
+        of_tower = FROZEN_SHARE
+    attended = images * _attended_flops(run.model, tower.model, length)
+    of_attended = 1.0 if run.vision.trained != NONE and not run.adapters.are_trained else FROZEN_SHARE
+    return of_tower * (whole - projectors) + of_projectors * projectors + of_attended * attended
+
+
+def _attended_flops(model: ModelSpec, tower: ModelSpec, length: int) -> float:
+    """Forward and backward FLOPs of the keys and values of a sequence of the tower in all layers that attend to it."""
+    made = tower.patches.tokens_of(length) if tower.patches else 0
+    each = sum(count * model.mixer(kind).elements_beside(model) for kind, count in Counter(model.kinds()).items())
+    return 6.0 * made * each if model.encoder else 0.0
 
 
 def _text_flops_per_step(run: TrainingRun) -> float:

@@ -119,6 +119,9 @@ class Batch:
     padding: Annotated[str, one_of(PADDED, PACKED, SORTED)] = PADDED
     """How sequences shorter than `seq_len` become rows: `max` pads each to `seq_len`, `sorted` to the longest of a microbatch of like
     lengths, `packed` puts several into a row of `seq_len`, each attending to itself alone."""
+    encoder_seq_len: Annotated[int, Key(minimum=0, maximum=MOST_TOKENS)] = 0
+    """Tokens that the encoder of an encoder–decoder reads with each sequence, whose own `seq_len` are the decoder's; 0 for the model's own
+    where it is fixed, such as the 1,500 of Whisper, and for all other models."""
 
     def microbatches(self, dp: int) -> int:
         return self.global_ // (self.micro * dp)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 from predict.kinds import TRAINING, LoadedRun
+from predict.model.patches import Patches
 from predict.model.spec import ModelSpec
 from predict.run.adapters import NOTHING_TRAINED, Adapters
 from predict.run.calibration_terms import Posterior
@@ -114,29 +115,35 @@ class TrainingRun(LoadedRun):
 
     @property
     def tower(self) -> TrainingRun | None:
-        """The vision tower's run over the images of the sequences, frozen where it is not trained; None without images.
+        """The vision tower's run over the images of the sequences, frozen where it is not trained, or the encoder's over its own; None
+        without any.
 
         Each image is a sequence. Tensor parallelism divides the tower where its heads and widths divide, and otherwise every rank has it
         whole; sequence and context parallelism do not (Megatron-LM, examples/multimodal). Its replicas and shards are over the text's
         groups of ranks. Its products stay wide.
         """
         tower, vision = self.model.tower, self.vision
-        if not vision.images or tower is None or tower.patches is None:
+        if tower is None or tower.patches is None:
+            return None
+        many, tokens = read_by(tower.patches, self.batch, vision)
+        if not many:
             return None
         divides = tower.heads % self.plan.tp == 0 and tower.ffn % self.plan.tp == 0
         is_narrow = self.precision == "fp8" or self.precision in BLOCK_SCALED_BYTES
-        images = Batch(
-            global_=self.batch.global_ * vision.images,
-            micro=self.batch.micro * vision.images,
-            seq_len=tower.patches.length(vision.image_tokens or tower.patches.tokens),
+        read = Batch(
+            global_=self.batch.global_ * many,
+            micro=self.batch.micro * many,
+            seq_len=tower.patches.length(tokens),
         )
+        # adapters are the encoder's too, and none of a vision tower's
+        of_all = self.adapters if tower.patches.of_sequences else Adapters()
         return replace(
             self if vision.trained == ALL else self.keeping_activations,
             model=tower.with_wide_ends(tower.layers * is_narrow, 0),
             plan=replace(self.plan, tp=self.plan.tp if divides else 1, sp=False, cp=1, ep=1, etp=1),
             spread=self.plan,
-            batch=images,
-            adapters=Adapters() if vision.trained == ALL else NOTHING_TRAINED,
+            batch=read,
+            adapters=of_all if vision.trained == ALL else NOTHING_TRAINED,
             tuning=Tuning(),
             vision=Vision(),
             teacher=None,
@@ -148,7 +155,7 @@ class TrainingRun(LoadedRun):
     def projector(self) -> TrainingRun | None:
         """The tower's run as its projectors have it, which may be trained alone."""
         tower = self.tower
-        return tower and (tower if self.vision.trained == NONE else replace(tower, adapters=Adapters()))
+        return tower and (tower if self.vision.trained in (ALL, NONE) else replace(tower, adapters=Adapters()))
 
     @property
     def sheds_gradients(self) -> bool:
@@ -158,6 +165,13 @@ class TrainingRun(LoadedRun):
     @property
     def microbatches(self) -> int:
         return self.batch.microbatches(self.plan.dp)
+
+
+def read_by(patches: Patches, batch: Batch, vision: Vision) -> tuple[int, int]:
+    """Images, or sequences of an encoder, beside each sequence, and the tokens that one becomes."""
+    if patches.of_sequences:
+        return 1, batch.encoder_seq_len or patches.tokens
+    return vision.images, vision.image_tokens or patches.tokens
 
 
 # One replica of a plan: the ranks that everything but data parallelism spreads over.
@@ -191,6 +205,8 @@ def one_replica(run: TrainingRun) -> Replica:
 
 
 SECTIONS = ("plan", "batch", "execution")
+OF_FEW_MODELS = ("encoder_seq_len",)
+"""Keys that only some models have, which are no setting of others."""
 
 
 def settings_of(run: TrainingRun) -> dict[str, Any]:
@@ -199,6 +215,7 @@ def settings_of(run: TrainingRun) -> dict[str, Any]:
         f"{section}.{name.rstrip('_')}": value
         for section in SECTIONS
         for name, value in asdict(getattr(run, section)).items()
+        if value or name not in OF_FEW_MODELS
     }
     cluster = run.cluster
     return {

@@ -99,8 +99,8 @@ def _units(cache: BlockCache, stage: Stage) -> list[tuple[LayerBlocks, int]]:
     return [*layers, *((blocks_of, 1) for blocks_of in _outer(cache, stage))]
 
 
-VISION = "vision_tower"
-"""Heading of the vision tower's work and its projectors'."""
+VISION, ENCODER = "vision_tower", "encoder"
+"""Headings of the work of a vision tower and its projectors, and of an encoder."""
 
 
 def _tower_units(run: TrainingRun) -> tuple[list[tuple[LayerBlocks, int]], list[tuple[LayerBlocks, int]]]:
@@ -110,8 +110,9 @@ def _tower_units(run: TrainingRun) -> tuple[list[tuple[LayerBlocks, int]], list[
         return [], []
     cache = block_cache(tower)
     layers = [(cache.layer(kind), many) for kind, many in Counter(tower.model.kinds()).items()]
-    before = [(blocks_of.under(VISION), many) for blocks_of, many in ((cache.embedding(), 1), *layers)]
-    after = [(block_cache(projector).head(shares_embedding=False).under(VISION), 1)]
+    heading = VISION if run.vision.images else ENCODER
+    before = [(blocks_of.under(heading), many) for blocks_of, many in ((cache.embedding(), 1), *layers)]
+    after = [(block_cache(projector).head(shares_embedding=False).under(heading), 1)]
     trained = run.vision.trained
     return (
         before * (trained != ALL) + after * (trained == NONE),

@@ -154,7 +154,7 @@ def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
     """Mixer and feed-forward, each between the norm before it and what adds it to the residual stream."""
     rank = rank.of_layer(kind)
     norm = Module(name="layernorm", works=((rank.norm(), 1),))
-    residual = Module(name="residual", works=rank.residual())
+    residual = Module(name="residual", works=rank.residual(kind))
     after = (norm,) if rank.model.norms_a_layer > 2 else ()
     modules = tuple(
         module for part in parts_of(rank.model, kind) for module in (norm, *part.modules(rank, kind), residual, *after)

@@ -63,9 +63,10 @@ def attention_matrices(
     head_dim: int,
     query_gate: bool = False,
     qkv_bias: bool = False,
+    key_bias: bool = True,
     output_bias: bool = False,
 ) -> tuple[Matrix, ...]:
-    """Query (twice as wide with a gate), key, value and output of attention."""
+    """Query (twice as wide with a gate), key, value and output of attention. `key_bias`: the key has a bias where the others have."""
     query = head_dim * (2 if query_gate else 1)
     into = (("q_proj", heads, query), ("k_proj", kv_heads, head_dim), ("v_proj", kv_heads, head_dim))
     width = heads * head_dim
@@ -78,7 +79,7 @@ def attention_matrices(
                 inputs=hidden,
                 split="outputs",
                 head=head,
-                bias=qkv_bias,
+                bias=qkv_bias and (key_bias or name != "k_proj"),
             )
             for name, count, head in into
         ),

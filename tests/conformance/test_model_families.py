@@ -30,10 +30,11 @@ SHIPPED = sorted(path.stem for path in MODELS.glob("*.json"))
 
 CONFIGS_READ = {name: json.loads((MODELS / f"{name}.json").read_text()) for name in SHIPPED} | TINY
 APART = (
-    *("bert", "modernbert", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"),
+    *("bert", "modernbert", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "mllama", "t5", "whisper"),
     *("DiTTransformer2DModel", "WanTransformer3DModel"),
 )
-"""Families with a test of their own: encoders, text decoders that transformers builds with their towers alone, and those of diffusers."""
+"""Families with a test of their own: encoders, decoders that transformers builds with their towers or encoders alone, and those of
+diffusers."""
 OF_EACH_FAMILY = list(
     {
         kind: name for name in SHIPPED if (kind := with_model_type(CONFIGS_READ[name])["model_type"]) not in APART
@@ -74,6 +75,7 @@ def test_configs_as_transformers_writes_them_mean_the_same(name: str) -> None:
 def test_every_family_has_a_config_here_or_a_test_of_its_own() -> None:
     tested = {with_model_type(config)["model_type"] for config in CONFIGS_READ.values()} | {
         "qwen3_5_moe_text",
+        "mllama_text_model",
         "qwen3_vl_moe_text",
     }
     assert tested <= {*FAMILIES, *AROUND_DECODERS}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from predict.huggingface.families.family import MOST_LAYERS, Family, LayerPattern, size, switch
+from predict.huggingface.families.family import MOST_LAYERS, Family, LayerPattern, first_of_two, size, switch
 from predict.model.patches import Conditioning, Patches, Projector, chain
 from predict.model.spec import CROSS
 from sampling.files.schema import LARGEST, Key, Scalar
@@ -47,10 +47,6 @@ def two_parts_a_block(fields: dict[str, Scalar]) -> None:
     layers = fields.get("layers")
     if isinstance(layers, int):
         fields["layers"] = 2 * layers
-
-
-def first_of_two(index: int, fields: Mapping[str, Any]) -> bool:
-    return index % 2 == 0
 
 
 def _dit_patches(fields: Mapping[str, Any]) -> Patches:

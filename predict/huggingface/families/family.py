@@ -54,6 +54,8 @@ class LayerPattern:
     """The name that its layers of full attention have among the types instead."""
     full_named: str = ""
     """The key that lists the layers of full attention; the others have `mixer`."""
+    mixer_named: str = ""
+    """The key that lists the layers that have `mixer`; the others are full attention."""
     sparse: Choice = lambda index, fields: False
     """Whether a layer is a mixture of experts."""
     dense_named: bool = False
@@ -62,6 +64,10 @@ class LayerPattern:
     """Names and letters of layers that are one part alone, which the config lists under one of BLOCK_TYPES."""
     alone: Choice = lambda index, fields: False
     """Whether a layer is a mixer alone."""
+    gated: Choice = lambda index, fields: False
+    """Whether learnt numbers gate what a layer of full attention adds to the residual stream."""
+    gates_mixer: bool = False
+    """They gate what layers that have `mixer` add."""
     sparse_typed: bool = False
     """The config may name each layer's feed-forward, which then decides instead of `sparse`."""
 
@@ -113,8 +119,7 @@ class Family:
             yield LAYER_TYPES
         if self.pattern.dense_named:
             yield DENSE_LAYERS
-        if self.pattern.full_named:
-            yield self.pattern.full_named
+        yield from filter(None, [self.pattern.full_named, self.pattern.mixer_named])
         if self.pattern.blocks:
             yield from BLOCK_TYPES
         yield from self.choices
@@ -128,10 +133,12 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tower:
-    """The vision tower of the models of one `model_type`."""
+    """The vision tower, or the encoder, of the models of one `model_type`."""
 
     family: Family
-    """Keys of `vision_config`."""
+    """Its keys."""
+    section: str = "vision_config"
+    """The section that holds them; empty where they stand beside the decoder's."""
     patches: Callable[[Mapping[str, Any], int], Patches]
     """What it reads and writes, by its fields and the width of the text."""
     beside: tuple[Key, ...] = ()
@@ -181,6 +188,10 @@ def never(index: int, fields: Mapping[str, Any]) -> bool:
 
 def always(index: int, fields: Mapping[str, Any]) -> bool:
     return True
+
+
+def first_of_two(index: int, fields: Mapping[str, Any]) -> bool:
+    return index % 2 == 0
 
 
 def last_of_interval(index: int, fields: Mapping[str, Any]) -> bool:

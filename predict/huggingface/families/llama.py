@@ -1,13 +1,15 @@
-"""Llama, and Llama 4, whose attention sees chunks, with mixtures of experts."""
+"""Llama; Llama 3.2 Vision, some of whose layers attend to images; and Llama 4, whose attention sees chunks, with mixtures of experts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from predict.huggingface.families.family import (
     ATTENTION_BIAS,
     LLAMA_BLOCK,
     LLAMA_LIKE,
+    NO_BIAS,
     Family,
     LayerPattern,
     last_of_interval,
@@ -15,6 +17,7 @@ from predict.huggingface.families.family import (
     size,
     switch,
 )
+from predict.model.spec import CROSS
 
 LLAMA4 = Family(
     keys={
@@ -39,7 +42,33 @@ LLAMA4 = Family(
     nested=True,
 )
 
+LISTED = frozenset(range(3, 40, 5))
+"""The layers that attend to images where a config lists none (transformers, configuration_mllama.py)."""
+
+
+def sees_text(index: int, fields: Mapping[str, Any]) -> bool:
+    return index not in LISTED
+
+
+MLLAMA = Family(
+    keys={**LLAMA_LIKE, "kv_heads": size("num_key_value_heads", default=8, nullable=True)},
+    fixed={
+        **LLAMA_BLOCK,
+        **NO_BIAS,
+        "further_rows": 8,
+        "cross.tokens": 0,
+        "cross.normed": False,
+        "cross.qk_norm": True,
+    },
+    pattern=LayerPattern(mixer=CROSS, full=sees_text, mixer_named="cross_attention_layers", gates_mixer=True),
+    neutral=frozenset({"dropout"}),
+    nested=True,
+)
+"""Text of Llama 3.2 Vision, whose layers that attend to images do so in place of attention to the text."""
+
 FAMILIES: Mapping[str, Family] = {
+    "mllama": MLLAMA,
+    "mllama_text_model": MLLAMA,
     "llama4": LLAMA4,
     "llama4_text": LLAMA4,
     "llama": Family(

@@ -1,4 +1,5 @@
-"""Vision towers: those of Qwen2-VL to Qwen3-VL, SigLIP of Gemma 3, InternVL's, Pixtral of Mistral Small and Ministral, and Llama 4's."""
+"""Vision towers: those of Qwen2-VL to Qwen3-VL, SigLIP of Gemma 3, InternVL's, Pixtral of Mistral Small and Ministral, and those of Llama 3.2
+Vision and Llama 4."""
 
 from __future__ import annotations
 
@@ -316,7 +317,82 @@ LLAMA4 = Tower(
     patches=_llama_patches,
 )
 
+# Llama 3.2 Vision: tiles of one size that attend to one another, with class tokens that stay; layers of the text attend to what comes of them.
+
+MULTIPLE = 8
+"""Patches of a tile are filled up to a multiple of this (transformers, modeling_mllama.py, `num_padding_patches`)."""
+ENDS_GATED = 3
+"""Numbers that gate positions: those of patches, and those of tiles before and after the first layers."""
+
+
+def with_global_layers(fields: dict[str, Scalar]) -> None:
+    """Layers and further, gated ones."""
+    layers, further = fields.get("layers"), fields.get("pattern.global")
+    if isinstance(layers, int) and isinstance(further, int):
+        fields["layers"] = layers + further
+
+
+def is_global(index: int, fields: Mapping[str, Any]) -> bool:
+    return index >= int(fields["layers"]) - int(fields["pattern.global"])
+
+
+def _mllama_patches(fields: Mapping[str, Any], text: int) -> Patches:
+    """Tables of positions: of patches, of patches by the tile's place in each shape of image, and two of tiles (transformers,
+    modeling_mllama.py)."""
+    of_tile, tiles = _patches_of_image(fields) + 1, int(fields["patches.tiles"])
+    places = (len(fields["patches.shapes"]) + 1) * tiles
+    states = 1 + len(fields["patches.states"])
+    return Patches(
+        pixels=_pixels(fields),
+        bias=False,
+        positions=of_tile * (1 + places) + 2 * places + 1,
+        kept_class_tokens=tiles,
+        padding=tiles * (-of_tile % MULTIPLE),
+        gates=ENDS_GATED,
+        merged=1,
+        tokens=tiles * of_tile,
+        joins_text=False,
+        attended=True,
+        projectors=(Projector(matrices=chain((states * int(fields["hidden"]), text), bias=True)),),
+    )
+
+
+MLLAMA = Tower(
+    family=Family(
+        keys={
+            **WHOLE_IMAGES,
+            "layers": size("num_hidden_layers", default=32, maximum=MOST_LAYERS),
+            "pattern.global": size("num_global_layers", default=8, minimum=0, maximum=MOST_LAYERS),
+            "hidden": size("hidden_size", default=1280),
+            "heads": size("attention_heads", default=16),
+            "ffn": size("intermediate_size", default=5120),
+            "patches.image": size("image_size", default=448),
+            "patches.side": size("patch_size", default=14),
+            "patches.tiles": size("max_num_tiles", default=4, maximum=1024),
+            "patches.states": Key(
+                name="intermediate_layers_indices",
+                kind="list",
+                element=Key(kind="integer", minimum=0),
+                default=(3, 7, 15, 23, 30),
+            ),
+            "patches.shapes": Key(
+                name="supported_aspect_ratios",
+                kind="list",
+                element=Key(kind="list", element=Key(kind="integer")),
+                default=((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (4, 1)),
+            ),
+        },
+        fixed={**TOWER_BLOCK, **LEARNT_POSITIONS, "attention_bias": False, "embedding_norm": True},
+        pattern=LayerPattern(gated=is_global),
+        adjust=with_global_layers,
+        # the width of its output is that of the states that it is made of
+        neutral=NEUTRAL | {"vision_output_dim"},
+    ),
+    patches=_mllama_patches,
+)
+
 TOWERS: Mapping[str, Tower] = {
+    "mllama": MLLAMA,
     "qwen2_vl": QWEN2_VL,
     "qwen2_5_vl": QWEN2_5_VL,
     "qwen3_vl": QWEN3_VL,

@@ -71,6 +71,7 @@ def test_a_rule_looks_at_keys_that_exist() -> None:
         "seq_len",
         "lengths",
         "padding",
+        "encoder_seq_len",
         "precision",
         "model",
         "hardware",

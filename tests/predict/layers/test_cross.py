@@ -39,6 +39,31 @@ DIT: dict[str, Any] = {
     "out_channels": 8,
     "num_embeds_ada_norm": 10,
 }
+LLAMA: dict[str, Any] = {
+    "model_type": "mllama",
+    "text_config": {
+        "model_type": "mllama_text_model",
+        "vocab_size": 96,
+        "hidden_size": WIDTH,
+        "intermediate_size": FFN,
+        "num_hidden_layers": 2,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": HEADS,
+        "cross_attention_layers": [1],
+        "pad_token_id": 0,
+    },
+    "vision_config": {
+        "hidden_size": 24,
+        "intermediate_size": 40,
+        "num_hidden_layers": 2,
+        "num_global_layers": 1,
+        "attention_heads": 2,
+        "image_size": 8,
+        "patch_size": 4,
+        "intermediate_layers_indices": [0],
+        "vision_output_dim": 48,
+    },
+}
 WAN: dict[str, Any] = {
     "_class_name": "WanTransformer3DModel",
     "num_layers": 2,
@@ -173,6 +198,36 @@ def test_a_block_has_the_flops_that_torch_counts(name: str, config: dict[str, An
     of_block = range(len(model.kinds()) // 2)
     priced = sum(flops(single(layer_of(run, layer).forward)) for layer in of_block)
     assert priced == counted
+
+
+def images_of_llama() -> tuple[TrainingRun, torch.Tensor, nn.Module]:
+    """A run over images, their tokens, and the layers of its text as transformers has them."""
+    pytest.importorskip("transformers", reason="transformers is not installed: nothing to compare with")
+    from transformers.models.mllama import configuration_mllama, modeling_mllama
+
+    run = run_of(LLAMA, vision={"images": 2})
+    config = configuration_mllama.MllamaTextConfig(**LLAMA["text_config"])
+    config._attn_implementation = "sdpa"
+    tokens = run.model.mixer(run.model.kinds()[1]).reach(run.model, run.model.kinds()[1])
+    images = torch.randn(BATCH, tokens, WIDTH, requires_grad=True)
+    return run, images, modeling_mllama.MllamaCrossAttentionDecoderLayer(config, 1)
+
+
+def test_a_layer_that_attends_to_images_is_that_of_transformers() -> None:
+    """Parameters, FLOPs of the book and of the calls, and the bytes kept, without the images that all layers share."""
+    run, images, layer = images_of_llama()
+    kind = run.model.kinds()[1]
+    assert kind.name == "cross_dense_gated"
+    assert run.model.layer_parameters_of(kind) == count(layer)
+    x = torch.randn(BATCH, TOKENS, WIDTH, requires_grad=True)
+    given: tuple[Any, ...] = (x, images, None, None, None)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        layer(*given)
+    parts = forward_parts(run.model, {TOKENS: BATCH}, mtp=False)
+    assert sum(part.forward for part in parts if part.layer == kind.name) == counter.get_total_flops()
+    assert flops(single(layer_of(run, 1).forward)) == counter.get_total_flops()
+    own = layer_activations(RankShare(run=run), kind, PROFILES["eager"], recompute="none").kept_without_rotary_bytes
+    assert own == saved_bytes(lambda: layer(*given), [layer]) - images.nbytes
 
 
 def test_a_step_has_the_flops_of_its_book() -> None:

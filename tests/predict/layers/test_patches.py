@@ -90,6 +90,22 @@ CONFIGS: dict[str, dict[str, Any]] = {
     ),
 }
 del CONFIGS["qwen2_vl"]["vision_config"]["intermediate_size"]
+CONFIGS["mllama"] = around(
+    "mllama",
+    "mllama_text_model",
+    {
+        **{name: value for name, value in WHOLE.items() if name != "num_attention_heads"},
+        "attention_heads": 2,
+        "num_global_layers": 1,
+        "intermediate_layers_indices": [0],
+        "vision_output_dim": 48,
+        "norm_eps": 1e-5,
+    },
+)
+CONFIGS["mllama"]["text_config"] |= {"num_hidden_layers": 3, "cross_attention_layers": [1], "pad_token_id": 0}
+del CONFIGS["mllama"]["text_config"]["head_dim"]
+TILES = 4
+"""Of an image of Llama 3.2 Vision."""
 
 
 def built(name: str, **settings: Any) -> Any:
@@ -138,12 +154,18 @@ def forward_of(name: str, dtype: torch.dtype, attention: str) -> tuple[Callable[
         pixels = torch.randn(IMAGES * SIDE**2, 3 * 2 * 16, dtype=dtype)
         grid = torch.tensor([[1, SIDE, SIDE]] * IMAGES)
         return lambda: inner.visual(pixels, grid_thw=grid).pooler_output, model
+    if name == "mllama":
+        tiles = torch.randn(IMAGES, 1, TILES, 3, 32, 32, dtype=dtype)
+        seen = {"aspect_ratio_ids": torch.ones(IMAGES, 1, dtype=torch.long)}
+        mask = torch.ones(IMAGES, 1, TILES, dtype=torch.long)
+        tower, projector = inner.vision_model, inner.multi_modal_projector
+        return lambda: projector(tower(tiles, aspect_ratio_mask=mask, **seen).last_hidden_state), model
     pixels = torch.randn(images_of(name), 3, 32, 32, dtype=dtype)
     sizes = {"image_sizes": torch.tensor([[32, 32]])} if name == "mistral3" else {}
     return lambda: inner.get_image_features(pixels, **sizes), model
 
 
-@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "internvl", "mistral3"])
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "internvl", "mistral3", "mllama"])
 def test_flops_are_those_that_torch_counts(name: str) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -152,7 +174,9 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
         forward()
     tower = tower_of(name, images=images_of(name))
     parts = forward_parts(tower.model, {tower.batch.seq_len: tower.batch.micro}, mtp=False)
-    assert sum(part.forward for part in parts) == counter.get_total_flops()
+    # transformers makes the mask of Llama 3.2 Vision's tiles by a product of the tiles that are there
+    mask = 2 * IMAGES * tower.batch.seq_len**2 if name == "mllama" else 0
+    assert sum(part.forward for part in parts) + mask == counter.get_total_flops()
 
 
 def kept_bytes(run: TrainingRun) -> float:
@@ -329,6 +353,14 @@ def test_heads_that_ranks_do_not_divide_are_whole_on_each() -> None:
             "tuning.teacher: llama3-8b breaks vision.images: 2, and the vision tower of llama3-8b is not known",
         ),
         (
+            {"model": "llama3.2-11b-vision", "vision": {"images": 0}},
+            "vision.images: 0, and layers of llama3.2-11b-vision attend to images",
+        ),
+        (
+            {"model": "llama3.2-11b-vision", "vision": {"images": 1}, "plan": {"pp": 2}},
+            "plan.pp: 2 stages, and layers of each attend to what the encoder of llama3.2-11b-vision makes on the first",
+        ),
+        (
             {"model": "gemma3-4b", "vision": {"trained": "none", "images": 0}},
             "vision.trained: none without vision.images",
         ),
@@ -346,7 +378,14 @@ JUNK: tuple[Any, ...] = (None, 0, -1, True, "x", [], [1], [None], {}, {"a": 1}, 
 def test_whatever_a_key_of_a_tower_holds_is_read_or_refused(name: str) -> None:
     config = CONFIGS[name]
     vision = config["vision_config"]
-    for key in {*vision, "deepstack_visual_indexes", "fullatt_block_indexes", "norm_type", 3}:
+    for key in {
+        *vision,
+        "deepstack_visual_indexes",
+        "fullatt_block_indexes",
+        "norm_type",
+        "supported_aspect_ratios",
+        3,
+    }:
         for value in JUNK:
             try:
                 assert load_model({**config, "vision_config": {**vision, key: value}}).parameters_with_tower > 0
@@ -391,6 +430,47 @@ def test_a_run_with_a_tower_is_itself_again_after_json() -> None:
 def test_a_run_with_a_teacher_is_itself_again_after_json() -> None:
     run = made("qwen3-30b-a3b", tuning={"task": "distill", "teacher": "deepseek-v3"})
     assert load_run(dump_run(run)) == run
+
+
+def test_layers_that_attend_to_images_see_all_of_a_sequence() -> None:
+    """Their keys and values are products over every token of every image, beside the tower's own."""
+    run = run_of("mllama")
+    assert run.model.mixer(run.model.kinds()[1]).reach(run.model, run.model.kinds()[1]) == IMAGES * TILES * (
+        SIDE**2 + 1
+    )
+    tower = tower_of("mllama")
+    parts = forward_parts(tower.model, {tower.batch.seq_len: tower.batch.global_}, mtp=False)
+    keys = 2 * IMAGES * TILES * (SIDE**2 + 1) * 2 * 32 * 16
+    assert tower_flops_per_step(run) == 3 * (sum(part.forward for part in parts) + keys)
+    frozen = tower_flops_per_step(run_of("mllama", trained="none"))
+    assert frozen == pytest.approx(sum(part.forward for part in parts) + 2 * keys)
+
+
+def test_images_of_layers_that_attend_to_them_take_no_places_of_the_text() -> None:
+    run = run_of("mllama", images=5)
+    assert run.batch.seq_len < 5 * TILES * SIDE**2
+    assert run.tower
+    assert run.tower.batch.seq_len == TILES * 72  # 65 of each tile, filled up to a multiple of 8
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"vision_config": None}, "vision_config: null is not a mapping"),
+        ({"text_config": {**TEXT, "cross_attention_layers": [2]}}, "cross_attention_layers: 2 is not a layer"),
+        ({"text_config": {**TEXT, "cross_attention_layers": 3}}, "cross_attention_layers: 3 is not a list"),
+    ],
+)
+def test_a_model_whose_images_cannot_be_read_is_refused(changed: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        load_model({**CONFIGS["mllama"], **changed})
+
+
+def test_a_text_whose_layers_attend_to_images_needs_them() -> None:
+    alone = {key: value for key, value in CONFIGS["mllama"].items() if key != "vision_config"}
+    for given in (alone, CONFIGS["mllama"]["text_config"]):
+        with pytest.raises(ConfigError, match="vision_config: missing, and layers of mllama"):
+            load_model(given)
 
 
 @pytest.mark.parametrize("name", ["internvl", "gemma3", "mistral3"])

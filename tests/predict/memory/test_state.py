@@ -14,7 +14,7 @@ from predict.rank.share import padded_vocabulary
 from predict.run.frameworks import memory_profile_of
 from predict.run.training_run import TrainingRun
 from sampling.files.places import CONFIGS
-from tests.predict.workload.parallel_runs import made, spec
+from tests.predict.workload.parallel_runs import beside, made, spec
 
 SHIPPED = sorted(path.stem for path in (CONFIGS / "models").glob("*.json"))
 LARGE_VOCABULARY = {"plan__tp": 8, "plan__sp": True, "plan__pp": 8}
@@ -33,15 +33,17 @@ def in_pipeline(run: TrainingRun) -> int:
 
 def padding(run: TrainingRun) -> int:
     """Rows that round the vocabulary up to a multiple of 128 · tp, in every table of it."""
-    rows = padded_vocabulary(run.model.vocab, run.plan.tp) - run.model.vocab
-    tables = 1 if run.model.tied and run.plan.pp == 1 else 2
-    return tables * rows * run.model.hidden
+    has_head = not (run.model.tied and run.plan.pp == 1)
+    tables = (run.model.rows_looked_up, *([run.model.vocab] * has_head))
+    return sum(padded_vocabulary(rows, run.plan.tp) - rows for rows in tables) * run.model.hidden
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_one_rank_holds_the_whole_model(name: str) -> None:
-    run = made(replace(spec(name), mtp_layers=0), batch__seq_len=128)
-    assert on_rank(run) - padding(run) == spec(name).parameters
+    model = spec(name)
+    run = made(replace(model, mtp_layers=0), batch__seq_len=128, **beside(model))
+    own = model.parameters_with_tower if model.encoder else model.parameters
+    assert on_rank(run) - padding(run) == own
 
 
 @pytest.mark.parametrize("name", ["llama3-70b", "mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b"])

@@ -150,9 +150,21 @@ ON_THEIR_CARDS = {
 
 
 WITH_TOWERS = {
+    "google-t5/t5-11b": 11_307_321_344,
+    "google-t5/t5-3b": 2_851_598_336,
+    "google-t5/t5-base": 222_903_552,
+    "google-t5/t5-large": 737_668_096,
+    "google-t5/t5-small": 60_506_624,
+    "google/flan-t5-base": 247_577_856,
+    "google/flan-t5-large": 783_150_080,
+    "google/flan-t5-small": 76_961_152,
+    "google/flan-t5-xl": 2_849_757_184,
+    "google/flan-t5-xxl": 11_135_332_352,
     "google/gemma-3-12b-it": 12_187_325_040,
     "google/gemma-3-27b-it": 27_432_406_640,
     "google/gemma-3-4b-it": 4_300_079_472,
+    "meta-llama/Llama-3.2-11B-Vision-Instruct": 10_670_220_835,
+    "meta-llama/Llama-3.2-90B-Vision-Instruct": 88_600_000_000,
     "mistralai/Mistral-Small-3.1-24B-Instruct-2503": 24_011_361_280,
     "OpenGVLab/InternVL3-14B": 15_100_000_000,
     "OpenGVLab/InternVL3-1B": 938_000_000,
@@ -164,6 +176,13 @@ WITH_TOWERS = {
     "OpenGVLab/InternVL3.5-38B": 38_400_000_000,
     "OpenGVLab/InternVL3.5-4B": 4_730_000_000,
     "OpenGVLab/InternVL3.5-8B": 8_530_000_000,
+    "openai/whisper-base": 72_593_920,
+    "openai/whisper-large-v2": 1_543_304_960,
+    "openai/whisper-large-v3": 1_543_490_560,
+    "openai/whisper-large-v3-turbo": 808_878_080,
+    "openai/whisper-medium": 763_857_920,
+    "openai/whisper-small": 241_734_912,
+    "openai/whisper-tiny": 37_760_640,
     "Qwen/Qwen2-VL-2B-Instruct": 2_208_985_600,
     "Qwen/Qwen2-VL-72B-Instruct": 73_405_560_320,
     "Qwen/Qwen2-VL-7B-Instruct": 8_291_375_616,
@@ -178,11 +197,11 @@ WITH_TOWERS = {
     "Qwen/Qwen3-VL-4B-Instruct": 4_437_815_808,
     "Qwen/Qwen3-VL-8B-Instruct": 8_767_123_696,
 }
-"""Repository → parameters with the vision tower and its projectors."""
+"""Repository → parameters with the vision tower and its projectors, or with the encoder."""
 
 
 @pytest.mark.parametrize("repository", WITH_TOWERS)
-def test_a_vision_language_model_has_the_parameters_of_its_card(repository: str) -> None:
+def test_a_model_with_a_tower_or_an_encoder_has_the_parameters_of_its_card(repository: str) -> None:
     path = shipped_model(repository)
     assert path is not None
     assert load_model(path).parameters_with_tower == pytest.approx(WITH_TOWERS[repository], rel=0.003)

@@ -61,6 +61,15 @@ def made(model: str | ModelSpec = "llama3-70b", layers: int = 0, **settings: Any
     return build("test", spec(model, layers) if isinstance(model, str) else model, sections)
 
 
+def beside(model: ModelSpec) -> dict[str, int]:
+    """What a model's encoder reads with each sequence, as settings of a run; none without an encoder."""
+    if not model.encoder:
+        return {}
+    if not model.encoder.of_sequences:
+        return {"vision__images": 1}
+    return {"batch__encoder_seq_len": model.encoder.tokens or 512}
+
+
 def estimated(run: TrainingRun) -> Prediction:
     return estimate(run)
 

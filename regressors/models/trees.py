@@ -43,7 +43,8 @@ class FlatTrees:
         rows = inputs.astype(np.float32)
         if self.trees * len(rows) >= MANY_WALKS and numba_is_there():
             arrays = (self.feature, self.threshold, self.left, self.value)
-            walked: Floats = compiled(_walk)(rows, self.trees, *arrays)
+            walked = np.zeros(len(rows))
+            compiled(_walk)(walked, rows, self.trees, *arrays)
             return self.offset + self.scale * walked
         # tree after tree, as _walk adds: `sum` adds in another order for one row than for many
         total: Floats = np.cumsum(self.of_members(inputs), axis=0, dtype=np.float64)[-1]
@@ -60,16 +61,14 @@ class FlatTrees:
         return self.value[node]
 
 
-def _walk(rows: Any, trees: int, feature: Any, threshold: Any, left: Any, value: Any) -> Any:
+def _walk(total: Any, rows: Any, trees: int, feature: Any, threshold: Any, left: Any, value: Any) -> None:
     """Σ leaf values [rows] for inputs [rows, features], tree by tree, so that a tree's nodes stay in the cache."""
-    total = np.zeros(len(rows))
     for tree in range(trees):
         for row in range(len(rows)):
             node = tree
             while left[node] != node:
                 node = left[node] + (rows[row, feature[node]] > threshold[node])
             total[row] += value[node]
-    return total
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -114,6 +115,7 @@ def _expanded(word: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(word)) or [word] if "*" in word else [word]
 
 
+@cache
 def _predict_commands() -> set[str]:
     (subcommands,) = (
         action.choices for action in predict_parser()._actions if isinstance(action, argparse._SubParsersAction)

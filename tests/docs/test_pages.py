@@ -10,6 +10,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,13 +74,19 @@ def _sources() -> Iterator[Path]:
 
 sys.path.append(str(ROOT / "docs"))  # as for a script that lies there
 HELP = ("-h", "--help")
-GENERATOR = runpy.run_path(str(ROOT / "docs" / "refresh_reference.py"))
+
+
+@cache
+def generated() -> dict[str, str]:
+    """File name → text of each page that the code makes."""
+    made: dict[str, str] = runpy.run_path(str(ROOT / "docs" / "refresh_reference.py"))["pages"]()
+    return made
 
 
 @pytest.mark.parametrize("name", ["config.md", "commands.md", "truth.md", "constants.md"])
 def test_a_generated_page_is_up_to_date(name: str) -> None:
     committed = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
-    assert GENERATOR["pages"]()[name] == committed, "run `make reference`"
+    assert generated()[name] == committed, "run `make reference`"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -96,7 +103,7 @@ def test_the_page_of_commands_has_every_option(command: Command) -> None:
 
 def test_the_names_listed_are_there() -> None:
     listed = (ROOT / "docs" / "reference" / "names.md").read_text(encoding="utf-8")
-    assert set(listed.splitlines()) <= set(GENERATOR["pages"]()["names.md"].splitlines()), "run `make reference`"
+    assert set(listed.splitlines()) <= set(generated()["names.md"].splitlines()), "run `make reference`"
 
 
 # The glossary and the help of `predict one-batch` name each entry of the ledger that is no operator.

@@ -78,7 +78,8 @@ def ends_in_places(form: Folded, program: Program, costs: Floats) -> tuple[Float
 def _recycled(form: Folded, program: Program) -> Recycled:
     last, copies = last_rows(program), last_copies(form, program)
     kept = np.concatenate([last, copies.ravel()])
-    place, count = compiled(_places)(program.previous, program.dependency, kept)
+    place, last_use, given_back = np.zeros((3, len(program.previous) + 1), np.int64)
+    count = compiled(_places)(place, last_use, given_back, program.previous, program.dependency, kept)
     return Recycled(
         places=int(count),
         previous=place[program.previous].astype(np.int32),
@@ -91,17 +92,22 @@ def _recycled(form: Folded, program: Program) -> Recycled:
     )
 
 
-def _places(previous: Indices, dependency: Indices, kept: Indices) -> tuple[Indices, int]:
-    """The place of each row, and how many there are; only worth it when compiled. A row's own place is taken before those that it
+def _places(
+    place: Indices,
+    last_use: Indices,
+    given_back: Indices,
+    previous: Indices,
+    dependency: Indices,
+    kept: Indices,
+) -> int:
+    """Fill in the place of each row; how many there are. Only worth it when compiled. A row's own place is taken before those that it
     is the last to wait for are given back, so that no action overwrites what it reads."""
-    rows = len(previous) + 1
-    last_use = np.zeros(rows, np.int64)
+    rows = len(place)
     for index in range(len(previous)):
         last_use[previous[index]] = last_use[dependency[index]] = index + 1
     last_use[0] = rows
     for row in kept:
         last_use[row] = rows
-    place, given_back = np.zeros(rows, np.int64), np.empty(rows, np.int64)
     count, waiting = 1, 0
     for index in range(len(previous)):
         if waiting:
@@ -117,7 +123,7 @@ def _places(previous: Indices, dependency: Indices, kept: Indices) -> tuple[Indi
         if needed != before and last_use[needed] == index + 1:
             given_back[waiting] = place[needed]
             waiting += 1
-    return place, count
+    return count
 
 
 def _run_in_places(

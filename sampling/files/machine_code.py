@@ -34,8 +34,9 @@ def compiled(
     for helper in helpers:
         # nothing calls it through C: a tenth of the compilation
         register_jitable(no_cfunc_wrapper=True)(helper)
-    # a loop that makes no arrays needs no reference counts, which a call that hands over forty arrays would spend most of its time on
-    made: Any = numba.njit(cache=True, nogil=True, _nrt=False)(loop)
+    # a loop that makes no arrays needs no reference counts, on which a call that hands over forty arrays would spend most of its time
+    options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+    made: Any = numba.njit(**options)(loop)
     if others:
         made._cache = _cache_by(loop, others)
     return cast("Callable[..., Any]", made)

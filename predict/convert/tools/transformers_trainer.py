@@ -103,10 +103,9 @@ def clipping(name: str) -> Read:
 
 def halves(given: Arguments) -> dict[str, Any]:
     """Precision by `bf16` and `fp16`; nothing where neither is given, since accelerate or DeepSpeed may say it."""
+    given.passed_over("bf16", "fp16")
     for name in ("bf16", "fp16"):
-        word = str(given.values.get(name, "")).lower()
-        given.passed_over(name)
-        if word in ("true", AUTO, "full"):
+        if str(given.values.get(name, "")).lower() in ("true", AUTO, "full"):
             return {"top": {"precision": name}, **({"execution": {"loss_scaling": True}} if name == "fp16" else {})}
     return {}
 
@@ -300,6 +299,8 @@ def _read_llama_factory(reading: Reading) -> Sections:
     plan["recompute"] = "none" if given.switch("disable_gradient_checkpointing") else "full"
     execution = {**sections.get("execution", {})}
     execution.pop("loaded_in_halves", None)
+    if given.switch("use_muon"):
+        execution["optimizer"] = "muon"
     if given.switch("pure_bf16"):
         execution |= {"master_weights": False, "gradient_dtype": "bf16"}
         sections["precision"] = "bf16"

@@ -19,6 +19,8 @@ ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "a
 TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config."
 ENGINES: Mapping[str, str] = {"vllm": "vllm-v1", "sglang": "sglang"}
 FRAMEWORKS: Mapping[str, str] = {"fsdp": "transformers", "fsdp2": "transformers", "megatron": "megatron-core"}
+USUAL_TOKENS = 16384
+"""`ppo_max_token_len_per_gpu` of verl's trainer/config/actor/actor.yaml."""
 ESTIMATORS = ("grpo", "gae", "reinforce_plus_plus", "rloo", "reinforce_plus_plus_baseline", "dapo")
 
 
@@ -166,14 +168,20 @@ def _batches(given: Arguments, rl: dict[str, Any], cluster: Mapping[str, Any]) -
         for key in path[:-1]:
             into = into.setdefault(key, {})
         into.setdefault(path[-1], total // world)
-    if not given.switch(f"{ACTOR}.use_dynamic_bsz"):
-        rl.pop("max_tokens", None)
-    if not given.switch(f"{ROLLOUT}.log_prob_use_dynamic_bsz", given.switch(f"{ACTOR}.use_dynamic_bsz")):
-        rl.get("passes", {}).pop("max_tokens", None)
-    elif "max_tokens" in rl.get("passes", {}):
-        rl["passes"].pop("micro", None)
+    updates_by_tokens = given.switch(f"{ACTOR}.use_dynamic_bsz")
+    passes_by_tokens = given.switch(f"{ROLLOUT}.log_prob_use_dynamic_bsz", updates_by_tokens)
+    _filled(rl, by_tokens=updates_by_tokens, usual=USUAL_TOKENS)
+    if "passes" in rl or passes_by_tokens > updates_by_tokens:
+        _filled(rl.setdefault("passes", {}), by_tokens=passes_by_tokens, usual=rl.get("max_tokens", USUAL_TOKENS))
     if "micro" not in rl and "max_tokens" not in rl:
         given.fault(f"{ACTOR}.ppo_micro_batch_size_per_gpu", "missing; verl needs it, or use_dynamic_bsz")
+
+
+def _filled(microbatch: dict[str, Any], *, by_tokens: bool, usual: int) -> None:
+    """Of microbatches that are filled by tokens verl does not read the sequences, and of others not the tokens."""
+    microbatch.pop("micro" if by_tokens else "max_tokens", None)
+    if by_tokens:
+        microbatch.setdefault("max_tokens", usual)
 
 
 def _passes(given: Arguments, rl: dict[str, Any]) -> None:
@@ -237,6 +245,7 @@ TOOLS = (
             {ROLLOUT}.skip* {ROLLOUT}.trace* {ROLLOUT}.profiler* {ROLLOUT}.over_sample* {ROLLOUT}.response* {ROLLOUT}.top*
             {ROLLOUT}.log_prob_micro_batch_size {ACTOR}.ppo_micro_batch_size {ROLLOUT}.cudagraph* {ROLLOUT}.max_parallel*
             algorithm.* reward* custom_reward* trainer.* ray* global_profiler* transfer* actor_rollout_ref.nccl* actor_rollout_ref.hybrid_engine
+            actor_rollout_ref.model.override_config.model_config.max_position_embeddings
             actor_rollout_ref.model.use_fused* actor_rollout_ref.model.trust* actor_rollout_ref.model.external* actor_rollout_ref.model.use_shm
             actor_rollout_ref.model.custom* actor_rollout_ref.model.fused_kernel* actor_rollout_ref.model.tokenizer* actor_rollout_ref.model.hf_*
             actor_rollout_ref.model.use_liger actor_rollout_ref.model.use_mbridge actor_rollout_ref.model.lora_alpha actor_rollout_ref.model.target*

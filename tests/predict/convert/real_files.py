@@ -243,6 +243,16 @@ FACTORY = (
     ),
     RealFile(
         tool="LLaMA-Factory",
+        source="hiyouga/LLaMA-Factory examples/extras/muon/qwen2_full_sft.yaml 1765d0e6, with a model of its shape",
+        name="qwen2_full_sft.yaml",
+        text=f"model_name_or_path: Qwen/Qwen2-1.5B-Instruct\nstage: sft\ndo_train: true\nfinetuning_type: full\nuse_muon: true\n\
+template: qwen\ncutoff_len: 2048\nbf16: true\nwarmup_ratio: 0.1\nper_device_train_batch_size: 1\n\
+gradient_accumulation_steps: 8\n{LF}",
+        settings=(*NODE, "model=qwen2.5-1.5b"),
+        reads={"execution.optimizer": "muon", "batch.global": 64, "plan.recompute": "full", "precision": "bf16"},
+    ),
+    RealFile(
+        tool="LLaMA-Factory",
         source="the same file alone",
         name="llama3_full_sft.yaml",
         text=LF_SFT,
@@ -393,6 +403,24 @@ fsdp_config:\n{AXOLOTL}",
             "precision": "bf16",
             "execution.master_weights": False,
             "execution.moment_dtype": "fp8",
+        },
+    ),
+    RealFile(
+        tool="Axolotl",
+        source="axolotl-ai-cloud/axolotl examples/llama-2/fft_optimized.yml 013495e1",
+        name="fft_optimized.yml",
+        text=f"base_model: NousResearch/Llama-2-7b-hf\nmodel_type: LlamaForCausalLM\nis_llama_derived_model: true\nload_in_4bit: false\n\
+sequence_len: 4096\nsample_packing: true\nadapter:\nlora_r:\ngradient_accumulation_steps: 1\nmicro_batch_size: 1\n\
+optimizer: adamw_bnb_8bit\nbf16: auto\nfp16: false\ntf32: false\ngradient_checkpointing: true\nflash_attention: true\n\
+flash_attn_cross_entropy: false\nflash_attn_rms_norm: true\nflash_attn_fuse_mlp: true\ndeepspeed:\nfsdp:\n{AXOLOTL}",
+        settings=NODE,
+        reads={
+            "model": "llama2-7b",
+            "plan": {"recompute": "full", "dp": 8},
+            "batch": {"micro": 1, "seq_len": 4096, "global": 8},
+            "precision": "bf16",
+            "execution.fuse_rms_norm": True,
+            "execution.elementwise": "fused",
         },
     ),
     RealFile(
@@ -928,6 +956,45 @@ REINFORCED = (
             "rl.rollout.tp": 2,
             "rl.rollout.memory_share": 0.6,
             "cluster.nodes": 2,
+        },
+    ),
+    RealFile(
+        tool="verl",
+        source="volcengine/verl examples/grpo_trainer/run_qwen3moe-30b_megatron_96gb.sh 6e7fdc2e, without its optimizer on the host",
+        name="run_qwen3moe-30b_megatron_96gb.sh",
+        text='NNODES=${NNODES:-1}\nmax_prompt_length=$((1024 * 2))\nmax_response_length=$((1024 * 8))\nuse_dynamic_bsz=True\n\
+actor_ppo_max_token_len=$(((max_prompt_length + max_response_length)))\noffload=True\nCOMMON_VPP=${COMMON_VPP:-null}\n\
+COMMON_EP=${COMMON_EP:-8}\nTRAIN_TP=${TRAIN_TP:-1}\nACTOR_VPP=${ACTOR_VPP:-$COMMON_VPP}\nACTOR_EP=${ACTOR_EP:-$COMMON_EP}\n\
+ACTOR_TP=${ACTOR_TP:-$TRAIN_TP}\n\
+python3 -m verl.trainer.main_ppo --config-path=./config --config-name=\'ppo_megatron_trainer\'\\\n    data.train_batch_size=512 \\\n\
+    data.max_prompt_length=${max_prompt_length} \\\n    data.max_response_length=${max_response_length} \\\n\
+    actor_rollout_ref.rollout.n=16 \\\n    algorithm.adv_estimator=grpo \\\n    algorithm.use_kl_in_reward=False \\\n\
+    actor_rollout_ref.model.path="Qwen/Qwen3-30B-A3B-Base" \\\n    actor_rollout_ref.actor.use_kl_loss=False \\\n\
+    +actor_rollout_ref.model.override_config.model_config.max_position_embeddings=$((max_prompt_length + max_response_length)) \\\n\
+    actor_rollout_ref.actor.use_dynamic_bsz=${use_dynamic_bsz} \\\n    actor_rollout_ref.actor.ppo_mini_batch_size=128 \\\n\
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 \\\n\
+    actor_rollout_ref.actor.ppo_max_token_len_per_gpu=${actor_ppo_max_token_len} \\\n\
+    actor_rollout_ref.actor.megatron.param_offload=${offload} \\\n    actor_rollout_ref.actor.megatron.grad_offload=${offload} \\\n\
+    actor_rollout_ref.actor.megatron.optimizer_offload=${offload} \\\n\
+    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=${ACTOR_TP} \\\n\
+    actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size=${ACTOR_VPP} \\\n\
+    actor_rollout_ref.actor.megatron.expert_model_parallel_size=${ACTOR_EP} \\\n\
+    +actor_rollout_ref.actor.megatron.override_transformer_config.moe_token_dispatcher_type="flex" \\\n\
+    +actor_rollout_ref.actor.megatron.override_transformer_config.moe_enable_deepep=True \\\n\
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2 \\\n    actor_rollout_ref.rollout.gpu_memory_utilization=0.7 \\\n\
+    actor_rollout_ref.rollout.tensor_model_parallel_size=4 \\\n    actor_rollout_ref.rollout.enforce_eager=True \\\n\
+    trainer.n_gpus_per_node=8 \\\n    trainer.nnodes="${NNODES}"\n',
+        settings=RL_DATA,
+        reads={
+            "model": "qwen3-30b-a3b",
+            "plan": {"ep": 8, "zero": 1, "dp": 8},
+            "rl.max_tokens": 10240,
+            "rl.micro": None,
+            "rl.passes": {"max_tokens": 10240},
+            "rl.prompts": 512,
+            "rl.mini_batch": 128,
+            "rl.offload": ["parameters", "optimizer"],
+            "execution.dispatch": "deepep",
         },
     ),
     RealFile(

@@ -56,14 +56,14 @@ def validation_table() -> str:
     for row in content["rows"]:
         predicted_ms, measured_ms = row["predicted_us"]["median"] / 1e3, row["measured_us"] / 1e3
         lines.append(
-            f"| {row['run']} | {row['plan']} | {predicted_ms:.0f} ms | {measured_ms:.0f} ms | {row['error']:+.1%} "
+            f"| {row['run']} | {row['plan']} | {predicted_ms:.0f} ms | {measured_ms:.0f} ms | {100 * row['error']:+.1f} % "
             f"| {'yes' if row['covered'] else 'no'} |"
         )
     summary = content["summary"]
     lines += [
         "",
-        f"{summary['runs']} runs: mean error {summary['mean_error']:.1%}, worst {summary['worst_error']:.1%}, bias "
-        f"{summary['bias']:+.1%}, intervals cover {summary['coverage']:.0%}.",
+        f"{summary['runs']} runs: mean error {100 * summary['mean_error']:.1f} %, worst {100 * summary['worst_error']:.1f} %, bias "
+        f"{100 * summary['bias']:+.1f} %, intervals cover {100 * summary['coverage']:.0f} %.",
     ]
     return "\n".join(lines)
 
@@ -110,7 +110,7 @@ def published_table() -> str:
         by_group.setdefault(" ".join(row["group"]), {})[row["split"]] = row
     for group, splits in by_group.items():
         if not group.startswith("own"):
-            cells = [f"{row['mape']:.1f} % ({row['coverage']:.0%})" for row in splits.values()]
+            cells = [f"{row['mape']:.1f} % ({100 * row['coverage']:.0f} %)" for row in splits.values()]
             raw = " / ".join(f"{row['raw_xgboost']:.1f}" for row in splits.values())
             lines.append(f"| {group} | {splits['random']['operators']} | {' | '.join(cells)} | {raw} % |")
     carried = {(row["source"], row["target"], row["family"], row["own_rows"]): row for row in content["transfer"]}
@@ -118,7 +118,7 @@ def published_table() -> str:
     for (source, target, family, own_rows), row in carried.items():
         if own_rows:
             alone = carried[source, target, family, 0]
-            cells = [f"{of['mape']:.1f} % ({of['coverage']:.0%})" for of in (alone, row)]
+            cells = [f"{of['mape']:.1f} % ({100 * of['coverage']:.0f} %)" for of in (alone, row)]
             lines.append(f"| {source} to {target}, {family} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -145,7 +145,7 @@ def schedules_table() -> str:
         if paper:
             source = f"[{source}](https://arxiv.org/abs/{paper[1]})"
         lines.append(
-            f"| `{name}` | {chunks} | {timeline.bubble_fraction:.1%} | {timeline.span_bubble_fraction:.1%} "
+            f"| `{name}` | {chunks} | {100 * timeline.bubble_fraction:.1f} % | {100 * timeline.span_bubble_fraction:.1f} % "
             f"| {peak:g} | {source} |"
         )
     return "\n".join(lines)
@@ -183,7 +183,7 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         if row["rows"]:
             figures = f"{row['mean_error_percent']:.1f} % | {row['median_error_percent']:.1f} % | {row['bias_percent']:+.1f} %"
-            lines.append(f"| {' '.join(row['key'])} | {row['rows']} | {figures} | {row['coverage']:.0%} |")
+            lines.append(f"| {' '.join(row['key'])} | {row['rows']} | {figures} | {100 * row['coverage']:.0f} % |")
     return lines
 
 

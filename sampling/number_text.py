@@ -77,19 +77,24 @@ def _is_nothing(text: str) -> bool:
 
 
 def percent(share: float) -> str:
-    """Percent to a tenth; a value that rounds to 0 has no sign."""
-    return with_minus(f"{round(share, 3) + 0.0:,.1%}")
+    """Percent to a tenth: 88.4 %; a value that rounds to 0 has no sign."""
+    return _percent(round(share, 3) + 0.0, ",.1f")
 
 
 def whole_percent(share: float) -> str:
-    """Percent without decimals, for chances, widths and shares whose tenths mean nothing: 87%."""
-    return with_minus(f"{round(share, 2) + 0.0:,.0%}")
+    """Percent without decimals, for chances, widths and shares whose tenths mean nothing: 87 %."""
+    return _percent(round(share, 2) + 0.0, ",.0f")
 
 
 def signed_percent(share: float, *, decimals: int = 1) -> str:
-    """A difference as a share of what it is a difference from: +3.1%, −12.0%; 0.0% where it rounds to nothing."""
+    """A difference as a share of what it is a difference from: +3.1 %, −12.0 %; 0.0 % where it rounds to nothing."""
     rounded = round(share, decimals + 2) + 0.0
-    return with_minus(f"{rounded:+,.{decimals}%}") if rounded else f"{0:.{decimals}%}"
+    return _percent(rounded, f"+,.{decimals}f") if rounded else _percent(0.0, f".{decimals}f")
+
+
+def _percent(share: float, form: str) -> str:
+    """The one spelling of percent, that of the SI: with a space before the sign."""
+    return with_minus(f"{100 * share:{form}} %")
 
 
 def signed(value: float, show: Show) -> str:

@@ -38,7 +38,6 @@ from predict.step.prediction import Prediction
 from predict.step.scheduling import Estimate
 from sampling.files.schema import Key
 from sampling.hardware.cluster import Cluster
-from sampling.number_text import whole_percent
 from sampling.units import GB, SECOND_US
 
 # Columns that the long tables of training and of RL steps share, their units, and the note on what times rest on.
@@ -54,7 +53,7 @@ buffer_gb flops_required t_compute t_memory t_comm t_step tokens_per_s tokens_pe
 
 def calibration_note(sources: Mapping[str, float], calibration: Posterior | None) -> str:
     """The sources of the times, in words: `83% measured, 17% analytic; calibrated on RUN and RUN, DATE`."""
-    shares = ", ".join(f"{whole_percent(share)} {name}" for name, share in sources.items() if share >= LEAST)
+    shares = ", ".join(f"{share:.0%} {name}" for name, share in sources.items() if share >= LEAST)
     if calibration is None:
         return f"{shares}; no calibration"
     dated = f", {calibration.date}" if calibration.date else ""

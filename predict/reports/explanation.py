@@ -106,7 +106,7 @@ def _terms(explanation: Explanation) -> Table:
     rest_us = explanation.unexplained_us
     table.add_row("unexplained", "", duration(rest_us), duration(rest_us), percent(rest_us / step_us), "", "")
     whole = explanation.predicted.step_us
-    table.add_row("step", duration(whole), duration(step_us), duration(step_us - whole), "100.0%", "", "")
+    table.add_row("step", duration(whole), duration(step_us), duration(step_us - whole), "100.0 %", "", "")
     if added_us := explanation.profiler_us:
         traced = duration(explanation.traced.step_us)
         table.add_row("profiler", "", duration(added_us), duration(added_us), percent(added_us / step_us), "", "")
@@ -209,7 +209,7 @@ def _table(replay: Replay) -> Table:
             *(_part(term, origin) for origin in COLUMNS),
         )
     whole = [duration(step_us * replay.share(origin)) for origin in COLUMNS]
-    table.add_row("step", duration(replay.modelled.median_us), duration(step_us), "100.0%", *whole)
+    table.add_row("step", duration(replay.modelled.median_us), duration(step_us), "100.0 %", *whole)
     return table
 
 

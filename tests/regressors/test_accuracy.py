@@ -187,8 +187,8 @@ def test_columns_that_no_row_fills_are_omitted_and_wrong_coverage_is_marked() ->
     rows = [scored("a", 2.0, 8.0, coverage=0.5), scored("b", 4.0, None, coverage=0.9)]
     quarantined = [quarantine_row(("own samples", "toy"), "a", 3, why="load of other processes")]
     text = as_markdown(as_json(rows, title="Toy", note="How.", date="2026-01-01", quarantined=quarantined))
-    assert "| own samples toy | a | random | 10 | roofline | 2.0 | 2.0 | 50% low | 8.0 |" in text
-    assert "| own samples toy | b | random | 10 | roofline | 4.0 | 4.0 | 90% |  |" in text
+    assert "| own samples toy | a | random | 10 | roofline | 2.0 | 2.0 | 50 % low | 8.0 |" in text
+    assert "| own samples toy | b | random | 10 | roofline | 4.0 | 4.0 | 90 % |  |" in text
     assert "An empty cell was not measured" in text
     assert "raw forest" not in text.split("## Means")[1]
     assert "| own samples toy | a | 3 | load of other processes |" in text

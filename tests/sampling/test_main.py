@@ -184,9 +184,9 @@ def test_what_is_left_says_whether_it_was_asked_for(named_left: int, optional_le
 
 def test_quarantined_rows_are_reported_by_reason_with_what_to_do() -> None:
     reasons = [
-        "noisy: the median is uncertain by 20%, limit 15%",
-        "other processes took 30% of the CPU, limit 10%",
-        "other processes took 12% of the CPU, limit 10%",
+        "noisy: the median is uncertain by 20 %, limit 15 %",
+        "other processes took 30 % of the CPU, limit 10 %",
+        "other processes took 12 % of the CPU, limit 10 %",
         "faster than the physical bound: 1 µs, at peak 2 µs",
     ]
     outcome = SessionOutcome(kept=9, quarantined=Counter(map(kind_of, reasons)), named_left=0, optional_left=0)

@@ -68,8 +68,8 @@ def test_an_interval_is_reported_in_one_unit_with_one_number_of_decimals(
 
 
 def test_what_rounds_to_nothing_has_no_sign_and_what_is_below_it_a_minus() -> None:
-    assert [signed_percent(share) for share in (0.031, -0.109, -0.0004)] == ["+3.1%", "−10.9%", "0.0%"]
-    assert (percent(-0.0001), percent(-0.12)) == ("0.0%", "−12.0%")
+    assert [signed_percent(share) for share in (0.031, -0.109, -0.0004)] == ["+3.1 %", "−10.9 %", "0.0 %"]
+    assert (percent(-0.0001), percent(-0.12)) == ("0.0 %", "−12.0 %")
     assert (size(-41.54 * GIB), size(0.05 * GIB), size(0.0)) == ("−41.54 GiB", "51.2 MiB", "0 MiB")
     assert [gib(each) for each in (-1e6, -GIB, 0.0)] == ["0.00", "−1.00", "0.00"]
     assert [signed(each, duration) for each in (1e-7, -1e-7, 153.2, -153.2)] == ["0 µs", "0 µs", "+153 µs", "−153 µs"]
@@ -89,7 +89,7 @@ def test_a_plain_number_has_no_exponent() -> None:
 
 
 def test_counts_shares_and_sizes_have_commas_and_one_form_each() -> None:
-    assert (count(8192.4), count(-3.0), whole_percent(0.876), whole_percent(-0.001)) == ("8,192", "−3", "88%", "0%")
+    assert (count(8192.4), count(-3.0), whole_percent(0.876), whole_percent(-0.001)) == ("8,192", "−3", "88 %", "0 %")
     assert (multiple(1.9), multiple(12.34), quantity(8.03e9), seconds(1.5)) == ("1.90 ×", "12.3 ×", "8.030G", "1.50 s")
     assert [quantity(each) for each in (999.97, 999_960.0, 999.96e9)] == ["1.000k", "1.000M", "1.000T"]
     assert [as_given(each) for each in (5.0, 1.00001, -1.0)] == ["5", "1.00001", "-1"]
@@ -105,6 +105,7 @@ NO_TEXT = {
     "predict/run/lengths.py": "a config's value",
     "predict/validation/rl_rows.py": "a config's value",
     "predict/plan_search/compare.py": "a config's value",
+    "predict/plan_search/training.py": "a column of a table for machines",
     "predict/serving/questions.py": "the name p99.9",
     "sampling/choosing/shapes.py": "the name of a distribution",
     "regressors/models/tuned_trees.py": "the name of a model",

@@ -82,7 +82,7 @@ def test_the_peak_until_w_is_reported_beside_the_account_of_zb_auto(command: Com
     """The order of zb-auto, read from a file, holds as much as is stated under its name."""
     path = tmp_path / "zb.csv"
     options = ["--pp", "8", "--microbatches", "32"]
-    assert "zb-auto counts 50% of an activation as let go at B" in command.text(
+    assert "zb-auto counts 50 % of an activation as let go at B" in command.text(
         "schedule", *options, "--schedule", "zb-auto", "--order", str(path)
     )
     found = {o["name"]: o for o in schedules(command, *options, "--schedule", f"zb-auto,{path}")}

@@ -39,8 +39,8 @@ def test_of_several_models_the_most_certain_is_named(tmp_path: Path, command: Co
     assert most_certain([elsewhere, formula]) is formula
     printed = " ".join(command.text("serving-step", str(CONFIG), "--decodes", "8x500", "--model", "all").split())
     assert "memory traffic (β3)" in printed
-    assert "rely on kernels: of the fitted models it has the narrowest interval, up to 4.7% above the step" in printed
-    assert "published 35.0%, assumed" in printed
+    assert "rely on kernels: of the fitted models it has the narrowest interval, up to 4.7 % above the step" in printed
+    assert "published 35.0 %, assumed" in printed
     step = ["serving-step", str(CONFIG), "--decodes", "8x500", "--coefficients", str(own)]
     for names in ([], ["--model", "all"]):
         assert "coefficients: my own" in command.text(*step, *names)

@@ -54,8 +54,8 @@ def test_a_noisy_run_moves_terms_less(tmp_path: Path, command: Command) -> None:
     assert quiet > 3 * spread > 0
     assert spread > beside > 0
     assert "noisy:" not in said
-    assert "noisy: its steps leave the time uncertain by 36% (standard deviation)" in spread_said
-    assert "noisy: its steps leave the time uncertain by 69%" in beside_said
+    assert "noisy: its steps leave the time uncertain by 36 % (standard deviation)" in spread_said
+    assert "noisy: its steps leave the time uncertain by 69 %" in beside_said
     given = [(one, MeasuredTime(step_us=us, source="a", noise=noise)) for us, noise in ((1e7, 0.0), (2e7, 0.5))]
     (repeats,), (alone,) = measured_runs(given), measured_runs(given[1:])
     assert (repeats.measured_us, repeats.noise, len(repeats.times)) == (1e7, 0.0, 2)
@@ -173,7 +173,7 @@ def test_a_run_that_contradicts_the_others_is_named() -> None:
     asked = measured([1.0, 1.0, 1.7])
     found = fit(asked)
     assert at_odds(found) == 2
-    with pytest.raises(UserError, match=r"run 2: measured \+\d\d% from what the other runs make of it"):
+    with pytest.raises(UserError, match=r"run 2: measured \+\d\d % from what the other runs make of it"):
         require_explained(asked, found)
     assert at_odds(fit(measured([1.05, 0.98, 1.1]))) is None
 

@@ -152,7 +152,7 @@ def test_products_in_fewer_bits_show_by_their_kernels(tmp_path: Path) -> None:
         for name, at, time_us in (("sm90_xmma_gemm_e4m3bf16_e4m3f32", 0.0, 60.0), ("nvjet_tst_64x64", 70.0, 40.0))
     ]
     found = infer_config(written(tmp_path / "trace.json", kernels))
-    assert "precision: kernels of 60% of the products' time are of 8 bits by their names" in found.uncertain
+    assert "precision: kernels of 60 % of the products' time are of 8 bits by their names" in found.uncertain
     assert found.document["plan"] == {"tp": 1, "pp": 1, "cp": 1, "dp": 1}
 
 

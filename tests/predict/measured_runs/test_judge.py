@@ -70,7 +70,7 @@ def test_a_slow_link_is_said_with_the_speed_that_explains_the_step(prediction: P
     slow = predict.estimate(with_values(prediction.run, {"execution.between_nodes_time": 15.0}), require_fit=False)
     found = judged(prediction, slow.median_us / prediction.median_us)
     link = next(each for each in found.causes if each.cause == "slow_link")
-    assert "Links between nodes at 6.7% of their speed" in link.text
+    assert "Links between nodes at 6.7 % of their speed" in link.text
     assert link.settings == {"execution.between_nodes_time": 1.0}
 
 

@@ -155,7 +155,7 @@ UNSTEADY: dict[str, tuple[Sequence[str], str]] = {
     "two runs at once": ([megatron(step, s) for step in range(1, 21) for s in (15.0, 8.0)], "out of order at 20 of 40"),
     "warm-up alone": (
         [megatron(step, s) for step, s in enumerate((90.0, 40.0, 22.0, 18.0, 15.0), 1)],
-        "its last 2 steps still get faster, by 17%",
+        "its last 2 steps still get faster, by 17 %",
     ),
     "nothing but NaN": ([of_nan(step, 15.0) for step in range(1, 21)], "in each of its last 10 steps the optimizer"),
     "another world size": (

@@ -70,7 +70,7 @@ def test_an_error_is_parted_into_pace_and_models() -> None:
     # predicted 100, measured 125 on a machine at 0.8 of its pace, so that the models are right
     pace = Pace(by_resource={"compute": 0.8}, of_step=0.8)
     assert pace.of_models(100 / 125 - 1) == pytest.approx(0.0)
-    assert "the pace makes −20.0%, other work 0.0% and the models 0.0%" in pace.parts_of(100 / 125 - 1)
+    assert "the pace makes −20.0 %, other work 0.0 % and the models 0.0 %" in pace.parts_of(100 / 125 - 1)
     assert "other work" not in str(pace)
 
 
@@ -78,7 +78,7 @@ def test_what_other_work_takes_from_a_step_is_a_part_of_its_own() -> None:
     # predicted 100, measured 150 at 0.8 of the pace, where other work makes a step 1.2 times as long
     pace = Pace(by_resource={"compute": 0.8}, of_step=0.8, disturbance=1.2)
     assert pace.of_models(100 / 150 - 1) == pytest.approx(0.0)
-    assert "the pace makes −20.0%, other work −16.7% and the models 0.0%" in pace.parts_of(100 / 150 - 1)
+    assert "the pace makes −20.0 %, other work −16.7 % and the models 0.0 %" in pace.parts_of(100 / 150 - 1)
     assert "other work makes a step 1.20 × as long" in str(pace)
 
 

@@ -44,7 +44,7 @@ def test_on_another_cpu_the_same_times_are_transferred_and_wider(
     there = one_batch(DEMO)
     assert there.sources["transferred"] == pytest.approx(1)
     assert on_another_cpu in there.provenance["notes"][0]
-    with pytest.raises(SamplesError, match=r"100% transferred.*make sample RUNS"):
+    with pytest.raises(SamplesError, match=r"100 % transferred.*make sample RUNS"):
         one_batch(DEMO, require_measured=True)
     monkeypatch.setattr(whose_rows, "cpu_name", lambda: there.provenance["samples"]["provenance"]["device"]["name"])
     here = one_batch(DEMO)
@@ -95,7 +95,7 @@ def few_own_rows(fitted_rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_few_own_rows_are_said_to_measure_less_than_the_shipped_ones(command: Command) -> None:
     text = " ".join(command.text("one-batch", DEMO).split())
     assert text.startswith(f"The rows of {OWN} measure ")
-    assert f"those of {SHIPPED}, taken on the same CPU, 100%: name those with --set cluster.profile={SHIPPED}" in text
+    assert f"those of {SHIPPED}, taken on the same CPU, 100 %: name those with --set cluster.profile={SHIPPED}" in text
     assert one_batch(DEMO, [f"cluster.profile={SHIPPED}"]).provenance["better_rows"] == []
 
 

@@ -60,11 +60,11 @@ def shown(*rows: ValidationRow) -> str:
 
 def test_noise_is_reported_beside_the_error() -> None:
     noisy = shown(row(noise=OTHERS))
-    assert re.search(r"−66\.7% .* NOISY", noisy)
+    assert re.search(r"−66\.7 % .* NOISY", noisy)
     assert "NOISY: other processes disturbed most steps of a; none could be dropped: repeat" in noisy
     assert "1 run: mean error" in noisy
     assert "dropped; " not in noisy and "0 noisy steps" not in noisy
-    assert "the steps of a differ widely (standard deviation above 20%)" in shown(row(noise=SPREAD))
+    assert "the steps of a differ widely (standard deviation above 20 %)" in shown(row(noise=SPREAD))
     quiet = shown(row())
     assert "NOISY" not in quiet and "0 noisy steps dropped" in quiet
 
@@ -126,7 +126,7 @@ def test_the_verdict_on_a_single_run_parts_its_error() -> None:
     paced = replace(row(), pace=Pace(by_resource={"compute": 0.5}, of_step=0.5))
     text = " ".join(shown(paced).split())
     assert "measured 300 µs, outside the 90 % interval" in text
-    assert "the pace makes −50.0%, other work 0.0% and the models −33.3%" in text
+    assert "the pace makes −50.0 %, other work 0.0 % and the models −33.3 %" in text
     assert "this machine now runs at 0.500 of the pace of its rows (compute 0.500)" in text
 
 

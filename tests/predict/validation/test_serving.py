@@ -197,7 +197,7 @@ def test_the_contract_of_the_command(
     show(serving_validation_text(content))
     printed = capsys.readouterr().out
     assert re.search(r"15 or more, less than 400 +within", printed)
-    assert re.search(r"Mixtral tp 2 +1 +10.0% +−10.0%", printed)
+    assert re.search(r"Mixtral tp 2 +1 +10.0 % +−10.0 %", printed)
     assert "cached (not judged) " in printed and "sound (not judged)" not in printed
     assert printed.count("no config") == 1 and re.search(r" 4  this +no config", printed)
     assert "is for the model formula" in command.refused(

@@ -52,7 +52,7 @@ def test_milliseconds_read_as_microseconds_and_the_reverse_quarantine_the_table(
     good = plausible(10, h100)
     for factor in (1e-3, 1e4):
         wrong = [Row(call=row.call, phase=row.phase, time_us=row.time_us * factor) for row in good]
-        assert all("its table is impossible: 100%" in reason for reason in judge(table(*wrong), h100))
+        assert all("its table is impossible: 100 %" in reason for reason in judge(table(*wrong), h100))
 
 
 def test_a_table_with_over_a_fifth_impossible_rows_is_no_evidence(h100: Cluster) -> None:

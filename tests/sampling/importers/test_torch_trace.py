@@ -129,7 +129,7 @@ def test_kernels_of_a_gpu_are_summed_into_calls(tmp_path: Path) -> None:
         (AllReduce(size_bytes=2_097_152, ranks=4, ranks_per_node=2), "forward"): 60.0,
     }
     assert (table.hardware, table.threads) == ("h100-sxm", 0)
-    assert table.remarks[0].startswith("2% of the kernels' time left out")
+    assert table.remarks[0].startswith("2 % of the kernels' time left out")
 
 
 def test_a_recomputed_forward_inside_a_checkpoints_backward_counts_as_a_forward(tmp_path: Path) -> None:

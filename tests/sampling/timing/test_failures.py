@@ -237,7 +237,7 @@ def test_a_call_larger_than_the_device_is_left_out() -> None:
     assert not fits(large, gpu)
     rows, notes = timed([large], gpu)
     assert not rows
-    assert "60% of the memory" in notes[0]
+    assert "60 % of the memory" in notes[0]
 
 
 def test_a_cpu_is_not_held_to_the_memory_of_a_device(two_ranks: Cluster) -> None:

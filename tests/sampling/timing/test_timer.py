@@ -152,8 +152,8 @@ def good_timing(**changes: float) -> Timing:
     [
         (good_timing(), ""),
         (good_timing(median_us=1e-3), "physical bound"),
-        (good_timing(median_error=0.5), "uncertain by 50%"),
-        (good_timing(other_load=0.3), "other processes took 30%"),
+        (good_timing(median_error=0.5), "uncertain by 50 %"),
+        (good_timing(other_load=0.3), "other processes took 30 %"),
         (good_timing(other_load=0.3, by_wall=False), ""),
     ],
 )

@@ -31,7 +31,7 @@ function duration(us) {
   const [size, unit] = [[3.6e9, "h"], [1e6, "s"], [1e3, "ms"]].find(([limit]) => Math.abs(us) >= 0.9995 * limit) || [1, "µs"];
   return figure(us / size) + " " + unit;
 }
-function percent(share, digits = 1) { return (100 * share).toFixed(digits).replace("-", "−") + "%"; }
+function percent(share, digits = 1) { return (100 * share).toFixed(digits).replace("-", "−") + " %"; }
 function signed(text, value) { return value > 0 ? "+" + text : text.replace("-", "−"); }
 function gib(bytes) { return (bytes / GIB).toFixed(Math.abs(bytes / GIB) < 10 ? 2 : 1).replace("-", "−"); }
 function worded(value) { return typeof value === "object" && value !== null ? JSON.stringify(value) : String(value); }

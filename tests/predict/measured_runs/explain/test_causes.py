@@ -88,9 +88,9 @@ def test_sentences_speak_of_the_device_and_tell_bandwidth(tmp_path: Path) -> Non
     slow = explained(tmp_path / "slow", CASES["all 1.5 times"][0]).verdict[0].text
     assert "power or thermal limit" in slow and "threads" not in slow
     link = explained(tmp_path / "link", CASES["delayed collective"][0]).verdict[0].text
-    assert "50.0% of the assumed speed" in link and "GB/s per rank" in link
+    assert "50.0 % of the assumed speed" in link and "GB/s per rank" in link
     alone = explained(tmp_path / "alone", CASES["one rank"][0])
-    assert "at least 50.0% of the assumed speed" in alone.verdict[0].text
+    assert "at least 50.0 % of the assumed speed" in alone.verdict[0].text
 
 
 def test_a_trace_without_products_is_refused(tmp_path: Path) -> None:

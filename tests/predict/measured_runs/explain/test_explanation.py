@@ -131,7 +131,7 @@ def test_on_a_device_a_long_pause_is_idle_unless_the_next_kernel_was_launched_la
             CONFIG,
             ["batch.seq_len=112"],
             False,
-            "0% of the time of its matrix products is of shapes that the config has",
+            "0 % of the time of its matrix products is of shapes that the config has",
         ),
         (
             "configs/runs/llama3-70b-64xh100.yml",

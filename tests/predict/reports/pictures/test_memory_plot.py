@@ -13,6 +13,7 @@ from predict.reports.pictures import memory_plot
 from predict.reports.pictures.memory_plot import save_memory_plot
 from predict.step.prediction import Prediction
 from sampling.files.places import CONFIGS
+from sampling.number_text import percent
 
 
 def picture(name: str, tmp_path: Path) -> tuple[str, Prediction]:
@@ -25,7 +26,7 @@ def picture(name: str, tmp_path: Path) -> tuple[str, Prediction]:
 def test_model_plan_and_bubble_stand_above_a_path_per_term_in_a_small_file(tmp_path: Path) -> None:
     svg, found = picture("deepseek-v3-1024xh100", tmp_path)
     assert "deepseek-v3, tp 2 + sp · pp 8 × 4 · dp 64" in svg
-    assert f"bubble {found.bubble_fraction:.1%}" in svg
+    assert f"bubble {percent(found.bubble_fraction)}" in svg
     assert len(svg) < 300_000
     areas = re.findall(r'<g id="rank (\d+) (\w+)">\s*<path [^>]*/>\s*</g>', svg)
     assert len(areas) == 8 * 8

@@ -129,7 +129,7 @@ def _rl_sections() -> list[str]:
 
 def _serving_sections() -> list[str]:
     """The keys of a serving config."""
-    from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME
+    from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ENGINE_VERSION
     from predict.serving.server import USUAL
     from sampling.files.schema import keys_of
 
@@ -138,7 +138,8 @@ def _serving_sections() -> list[str]:
         table = _keys_table(declared_by, name, {})
         if name == "engine":
             table = [line.replace("| required |", "| the engine's |") for line in table]
-            table[2:2] = _table([], [["`name`", f"`{USUAL}`", "the name of a file", ENGINE_NAME]])[-1:]
+            named = ["`name`", f"`{USUAL}`", "the name of a file", ENGINE_NAME]
+            table[2:2] = _table([], [named, ["`version`", "``", "text", ENGINE_VERSION]])[-2:]
         lines += ["", f"### {name}", "", meaning, "", *table]
         for key in (key for key in keys_of(declared_by) if key.of):
             lines += ["", f"### {name}.{key.name}", "", *_keys_table(key.of, f"{name}.{key.name}", {})]

@@ -169,6 +169,9 @@ class Mixture(Experts, FeedForward):
         rows = max(1, round(everywhere * self.topk / share.ep * share.expert_load))
         held = max(1, (self.count + share.redundant_experts) // share.ep)
         busy = max(1, round(experts_with_rows(held, rows, EVEN)))
+        if share.expert_alignment > 1:
+            # a graph does not know how many rows each expert gets, so that its kernels run over the most that there may be
+            busy, rows = held, rows + held * (share.expert_alignment - 1)
         width, products = self.sliced_ffn(share.expert_slices), share.expert_products
         for outputs, inputs in products_on_rank(self.expert_matrices(model), share.expert_slices).values():
             product = GroupedGemm(

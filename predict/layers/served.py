@@ -49,6 +49,9 @@ class ServerShare:
     """Copies of experts in addition to one of each."""
     expert_load: float
     """Tokens of the busiest GPU's experts over the mean."""
+    expert_alignment: int
+    """Rows to which the tokens of each expert are padded, with kernels that run over all experts; 1 for kernels that run over those with
+    tokens alone."""
     dispatch: str
     """How tokens reach experts of other replicas: allgather or deepep."""
     gpus_per_node: int

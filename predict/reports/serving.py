@@ -267,6 +267,11 @@ def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
         )
     elif outcome.may_grow:
         yield "NEAR SATURATION: with steps at the upper bound of their interval the queue grows"
+    if not latency.is_steady:
+        yield (
+            "NOT STEADY: the first conversations hardly end before the last ones begin, so that the server is never as busy as under this rate "
+            "for long; raise load.duration_s"
+        )
 
 
 def _fleet(outcome: LoadOutcome) -> Iterator[str]:
@@ -368,6 +373,8 @@ def _fleet_json(one: LoadOutcome) -> dict[str, Any]:
     if served.fleet:
         found["brought_shares"] = one.brought_shares
         found["fleet"] = picked(served.fleet, "busy up_s most_up started lost")
+    if served.traffic.talk is not None:
+        found["is_steady"] = one.latency.is_steady
     return found
 
 

@@ -342,7 +342,7 @@ def serving_validation_text(content: Mapping[str, Any]) -> RenderableType:
     if content["capacities"]:
         parts += ["", _capacities(content["capacities"])]
     if content["closed_loop"]["by_group"]:
-        parts += ["", _closed_loops(content["closed_loop"])]
+        parts += ["", _closed_loops(content["closed_loop"]), "", _engine_versions(content["closed_loop"])]
     return stacked(*parts, *refused("not predicted, or not judged", _without_figures(content)))
 
 
@@ -452,11 +452,20 @@ def _closed_loops(content: Mapping[str, Any]) -> Table:
         "closed loops: so many requests in flight",
         [*rows, {"name": "all judged", **content["summary"]}],
         {"measured": lambda row: row["name"]},
-        {
-            **counts({"rows": "rows"}),
-            **shares({"TPOT": "tpot", "bias": "tpot_bias", "covered": "coverage", "TTFT": "ttft"}),
-        },
+        {**counts({"rows": "rows"}), **shares(OF_LOOPS)},
     )
+
+
+def _engine_versions(content: Mapping[str, Any]) -> Table:
+    return table(
+        "closed loops by engine and version, each by figures to which none of its rows was fitted",
+        [{"name": name, **errors} for name, errors in content["by_version"].items()],
+        {"engine": lambda row: row["name"]},
+        {**counts({"rows": "rows"}), **shares({**OF_LOOPS, "bias of TTFT": "ttft_bias"})},
+    )
+
+
+OF_LOOPS = {"TPOT": "tpot", "bias": "tpot_bias", "covered": "coverage", "TTFT": "ttft"}
 
 
 # Published RL steps.

@@ -47,6 +47,7 @@ from predict.serving.server import (
     engine_fault,
     engine_names,
     engine_settings,
+    version_numbers,
     with_given,
 )
 from predict.serving.speculation import NAME as SPECULATION
@@ -279,11 +280,15 @@ def _section(document: Values, name: str, cls: type[Section], faults: list[Fault
 def _engine(document: Values, hardware: str | None, faults: list[Fault]) -> tuple[str, EngineSettings | None]:
     """The engine's name and settings; no settings where its keys have faults, or where the device is not known."""
     values = _mapping(document, "engine", faults)
-    name = values.pop("name", USUAL)
+    name, version = values.pop("name", USUAL), str(values.pop("version", ""))
+    if version and not version_numbers(version):
+        faults.append(
+            Fault(path="engine.version", problem=f"{shown(version)} is not a version; write for example 0.12.0")
+        )
     if unknown := engine_fault(name, "engine.name"):
         faults.append(unknown)
         return str(name), None
-    defaults = engine_settings(name, hardware_facts(hardware or USUAL_HARDWARE))
+    defaults = engine_settings(name, hardware_facts(hardware or USUAL_HARDWARE), version=version)
     good, wrong = check({**asdict(defaults), **values}, keys_of(EngineSettings), section="engine")
     faults += wrong
     return name, None if wrong or hardware is None else with_given(defaults, {key: good[key] for key in values})
@@ -299,7 +304,10 @@ def _mapping(document: Values, name: str, faults: list[Fault]) -> Values:
 
 DECLARED_SECTIONS: Mapping[str, tuple[type, str]] = {
     "placement": (ServerPlacement, "How the model is spread over its GPUs."),
-    "engine": (EngineSettings, "An engine of configs/engines by its `name`, and settings in place of its own."),
+    "engine": (
+        EngineSettings,
+        "An engine of configs/engines by its `name`, as its newest release starts or an earlier `version`, and settings in place of its own.",
+    ),
     SPECULATION: (Speculation, "Drafts of further tokens, which one step verifies."),
     "load": (Load, "The requests."),
     "fleet": (
@@ -310,6 +318,7 @@ DECLARED_SECTIONS: Mapping[str, tuple[type, str]] = {
 }
 """Section → the dataclass whose fields are its keys, and its meaning."""
 ENGINE_NAME = "An engine of configs/engines."
+ENGINE_VERSION = "Its version, such as 0.12.0, where defaults have changed since; the newest without one."
 
 
 def serving_schema() -> dict[str, Any]:
@@ -317,7 +326,9 @@ def serving_schema() -> dict[str, Any]:
     sections = {name: section_schema(*declared) for name, declared in DECLARED_SECTIONS.items()}
     engine = sections["engine"]
     name = {"description": ENGINE_NAME, "enum": list(engine_names()), "default": USUAL}
-    sections["engine"] = {**engine, "properties": {"name": name, **engine["properties"]}, "required": []}
+    version = {"description": ENGINE_VERSION, "type": "string", "default": ""}
+    own = {"name": name, "version": version, **engine["properties"]}
+    sections["engine"] = {**engine, "properties": own, "required": []}
     hardware = {"description": "a device of configs/hardware, or the path of a file like those", "type": "string"}
     properties = {
         "model": model_schema(),

@@ -11,6 +11,8 @@ The rules are vLLM V1's (github.com/vllm-project/vllm, vllm/v1/core/sched/schedu
   that others have too, and those of a preempted request's own until they are reused;
 - an asynchronous engine schedules a step while the one before it runs: what arrives in between waits for one more, and the
   place of a request that ended is free one step later;
+- an engine that looks for new requests every so many steps of decodes alone (SGLang's scheduler_recv_interval) sees those that came
+  since at its next look, or after a step with a prompt;
 - a decode with drafts takes a token of the step, and a place in the cache, for each of them too. Those accepted, and one more,
   join its answer; the places of the others are written again by the next step.
 """
@@ -60,6 +62,7 @@ from predict.serving.engine_state import (
     STEPS,
     SUMS,
     TOKENS,
+    UNSEEN,
     WAITING,
     WINDOW_PAIRS,
     WINDOW_READ,
@@ -273,12 +276,15 @@ def advance(
             sums[place] = 0.0
         numbers[BUDGET] = rules.most_tokens
         seen_until = before if rules.asynchronous else now
+        if numbers[UNSEEN] >= rules.recv_interval:
+            numbers[UNSEEN], state.clock[3] = 0, seen_until
+        looked = state.clock[3] if rules.recv_interval > 1 else seen_until
         # calls are left out where they would do nothing, since each hands over all arrays
         if not rules.asynchronous and numbers[ENDED] > 0:
             remove_ended(requests, rules, levels, state)
         given_back = take_back(requests, rules, levels, state, seen_until) if numbers[LENT] >= 0 else NEVER
         if continue_running(requests, rules, levels, state):
-            admit(requests, rules, levels, state, record, seen_until, now)
+            admit(requests, rules, levels, state, record, looked, now)
         if rules.asynchronous and numbers[ENDED] > 0:
             remove_ended(requests, rules, levels, state)
         if sums[CHUNKS] + sums[DECODES] == 0:
@@ -290,6 +296,7 @@ def advance(
                     break
                 now = wake
             before = now
+            numbers[UNSEEN] = rules.recv_interval
             continue
         time = step_us(sums, table)
         steps = int(record.totals[STEPS])
@@ -297,6 +304,7 @@ def advance(
         before = now
         now += time
         finish_step(requests, state, record, now)
+        numbers[UNSEEN] += rules.recv_interval if sums[CHUNKS] > 0 else 1
         full = numbers[RUNNING] == rules.most_running
         alike = steps >= len(record.trace) and sums[CHUNKS] == 0 and sums[DECODES] == numbers[RUNNING]
         # two steps at least, as far as this one's time shows: fewer are not worth looking for
@@ -304,6 +312,9 @@ def advance(
             turns = quiet_steps(requests, rules, state)
             if turns > 1:
                 before, now = repeat_decodes(requests, rules, table, state, record, before, now, turns, until)
+                # looks at which nobody came left no trace
+                since = numbers[UNSEEN] + int(record.totals[STEPS]) - steps - 1
+                numbers[UNSEEN] = (since - 1) % rules.recv_interval + 1
         if rules.coupled and numbers[ENDED] > 0:
             break
     state.clock[0], state.clock[1] = before, now

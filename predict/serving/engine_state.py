@@ -45,6 +45,8 @@ class Rules(NamedTuple):
     asynchronous: int
     whole_prompt: int
     """The table counts pairs over whole prompts."""
+    recv_interval: int
+    """Steps of decodes alone between two looks for new requests."""
     reserving: int
     """A request joins only with blocks for its whole answer; 0 or 1."""
     window: int
@@ -147,7 +149,7 @@ class State(NamedTuple):
     later: Any
     """The node after each; the first of a cache follows the node NUMBERS[ENDS], which closes the circle."""
     clock: Any
-    """Start and end of the last step, and when the engine can go on, µs."""
+    """Start and end of the last step, when the engine can go on, and its last look for new requests, µs."""
     numbers: Any
     """Counters, see RUNNING and on."""
     sums: Any
@@ -172,11 +174,11 @@ class Record(NamedTuple):
 
 
 RUNNING, WAITING, NEXT, LAST, FREE, UNUSED, FIRST_NODE, ENDS = range(8)
-DONE, ENDED, PREEMPTED, NEXT_CLOSED, BUDGET, PULLS, LENT, COUNTERS = range(8, 16)
+DONE, ENDED, PREEMPTED, NEXT_CLOSED, BUDGET, PULLS, LENT, UNSEEN, COUNTERS = range(8, 17)
 """Places in State.numbers: running and waiting requests, the first and the last of the queue or −1, free blocks, those of them that keep
 nothing, the node of the cache's first segment, the node that ends its order of reuse, requests done, of these in the last step,
 preemptions, the next of a closed loop, tokens left in the step, requests that wait for keys and values, the last of those that ended and
-hold theirs for another pool, or −1; and how many places."""
+hold theirs for another pool, or −1, steps since the last look for new requests; and how many places."""
 CHUNKS, TOKENS, PAIRS, READ, WINDOW_PAIRS, WINDOW_READ, DECODES, CONTEXT, SUMS = range(9)
 """Places in State.sums: chunks, their tokens, their query-key pairs, keys they read, both in sliding layers, decodes, keys these read."""
 RUNNING_US, BLOCKS_US, MOST_BLOCKS, BUSY_US, CHUNK_TOKENS, STEPS, PULLED = range(7)

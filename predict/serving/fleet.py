@@ -372,7 +372,8 @@ def _served(
     answers = pool_of == len(pools) - 1
     steps_us = float(busy_us[answers].sum())
     brought = totals[:, engine_state.PULLED :].sum(axis=0)
-    columns = {name: getattr(traffic, name)[order] for name in ("prompt", "output", "shared", "group")}
+    names = ("prompt", "output", "shared", "group", "talk")
+    columns = {name: column[order] for name in names if (column := getattr(traffic, name)) is not None}
     return Served(
         traffic=replace(traffic, arrival_us=arrival[order], chains=None, after=None, pause_us=None, **columns),
         start_us=start[:count][order],

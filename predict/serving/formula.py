@@ -85,7 +85,8 @@ def _weights_us(server: Server, tokens: Floats) -> Floats:
             continue
         expert_us = _expert_elements(server, model.experts) * server.expert_products.weight_bytes / bytes_per_us
         everywhere = tokens * server.placement.dp
-        read_us = distinct_experts(model.experts, everywhere) * expert_us / server.expert_ranks
+        read = distinct_experts(model.experts, everywhere) if server.expert_alignment == 1 else model.experts.count
+        read_us = read * expert_us / server.expert_ranks
         if model.experts.sliced_ffn(server.expert_ranks // server.ep) >= UNTUNED_WIDTH:
             read_us = read_us * MEMORY_SHARE / UNTUNED_SHARE + 2 * (UNTUNED_START_US - GROUPED_START_US)
         total += count * read_us

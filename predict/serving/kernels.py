@@ -22,14 +22,16 @@ from predict.prices.open import open_prices
 from predict.prices.price_list import Priced, Prices
 from predict.run.execution import Execution
 from predict.serving.batch import BatchSums, StepBatch, computed_tokens, pairs_within
-from predict.serving.server import EngineSettings, Server, served_mixers
+from predict.serving.server import EngineSettings, ServedMixer, Server, served_mixers
 from predict.serving.step_table import StepTable
 from regressors.features.arrays import Floats
 from sampling.arithmetic.operator import Operator
-from sampling.call import Counted, Request
+from sampling.call import Call, Counted, Request
 from sampling.collectives.kinds import AllGather, AllReduce, Collective, CustomAllReduce, SendRecv, TokenExchange
 from sampling.hardware.cluster import DTYPE_BYTES, Gpu
-from sampling.operators.gemm import Gemm
+from sampling.operators.experts import GroupedGemm
+from sampling.operators.gemm import FP8_BLOCK, Gemm
+from sampling.operators.indexer import Indexer
 from sampling.operators.memory_bound import RMSNorm
 from sampling.operators.vocabulary import RankedLogits, TokenDraw
 
@@ -104,13 +106,20 @@ def decode_attention(server: Server, decodes: int, keys: int, *, kept: Kept | No
 
 
 def prefill_attention(server: Server, tokens: int, *, kept: Kept | None = None) -> list[Counted]:
-    """The same of a prompt that is computed in one chunk."""
+    """The calls of a prompt that is computed in one chunk, or those alone whose pairs are of the `kept` part of a sequence."""
     return [
         Counted(call=call, phase="forward", count=each.layers)
         for each in served_mixers(server)
-        if kept in (None, each.mixer.cache(each.share).keeps)
         for call in each.mixer.prefill_calls(each.share, tokens)
+        if kept in (None, _pairs_of(each, call))
     ]
+
+
+def _pairs_of(each: ServedMixer, call: Call) -> Kept:
+    """The keys that each query of a prompt's call meets. An indexer scores all of them, and attention sees no more than it picks."""
+    keeps = each.mixer.cache(each.share).keeps
+    sees_few = keeps == "all" and each.mixer.keys_seen(each.share) and not isinstance(call, Indexer)
+    return "window" if sees_few else keeps
 
 
 def step_kernels(server: Server, batch: StepBatch) -> dict[Group, list[Counted]]:
@@ -198,12 +207,12 @@ class KernelFeatures:
     """Its products alone at the share of the peak that attention reaches, of the same shape: with drafts to verify they may take longer
     than the keys, which are read once for all tokens of a decode."""
     pair_us: float
-    """Time per query-key pair of a chunk, in layers that keep all keys."""
+    """Time per query-key pair of a chunk, where each query meets all keys before it."""
     read_us: float
     """Time per key that a chunk reads from the cache there."""
     window_pair_us: float
     window_read_us: float
-    """The same in sliding layers, of the pairs and keys within the window."""
+    """The same in layers whose queries see a window, or what an indexer picks: of the pairs and keys within that many."""
     prefill_token_us: float
     """Time per token of a chunk, in layers that keep a state."""
     exchange_us: Floats
@@ -392,24 +401,39 @@ def _between(sizes: Floats, rows: Floats, wanted: Floats) -> Floats:
 LAYER_US = 790.0
 """µs in which an engine's host runs through one layer, however few its tokens: 22 to 23 ms per token of Qwen2.5-Omni-7B's 28 layers with
 enforce_eager on A800, and 13 ms with graphs (vllm-project/vllm-omni, issue 7960)."""
-SPARSE_PROMPT_US = 1600.0
-"""The same of a layer with experts in a step with prompts, which routes and sorts their tokens: first tokens of short prompts at low
-concurrency in TensorRT-LLM and SGLang take 1.4 to 2.7 ms a layer (Qwen3-235B on H100, DeepSeek-V3 on H200 and B200 in
-serving_concurrency.csv)."""
+KERNELS_OF_LAYER = 9
+"""Kernels of such a layer as `launched_kernels` counts them; others take as much for each of theirs."""
+ROUTING_KERNELS = 5
+"""Kernels of a layer with experts beside those that are priced: the choice of experts, their tokens counted, sorted and gathered, and the
+sum of the results (vLLM, fused_moe.py: topk_softmax, moe_align_block_size and its sort, moe_sum; TensorRT-LLM's Cutlass experts have as many)."""
 
 
 def with_launches(table: StepTable, server: Server) -> StepTable:
     """The table with no step shorter than its launches, where the engine is eager, or eager with prompts. GPU and host work side by
     side."""
-    layers, drafting = server.model.layers, server.drafting
+    drafting = server.drafting
     if server.engine.enforce_eager:
-        written = server.speculation.drafts * drafting.model.layers if drafting else 0
-        return table.at_least((layers + written) * LAYER_US)
+        written = server.speculation.drafts * launches_us(drafting) if drafting else 0.0
+        return table.at_least(launches_us(server) + written)
     if server.engine.eager_prefill:
-        sparse = sum(kind.sparse for kind in server.model.kinds())
-        floor_us = sparse * SPARSE_PROMPT_US + (layers - sparse) * LAYER_US
-        return replace(table, mixed_us=np.maximum(table.mixed_us, floor_us))
+        return replace(table, mixed_us=np.maximum(table.mixed_us, launches_us(server)))
     return table
+
+
+def launches_us(server: Server) -> float:
+    """µs in which the host runs through all layers of a step."""
+    return LAYER_US / KERNELS_OF_LAYER * launched_kernels(server)
+
+
+def launched_kernels(server: Server) -> float:
+    """Kernels of all layers of a step of prompts. All-reduces are fused into the norms after them; products in fp8 by block have a kernel of
+    their own that finds the scales of their rows."""
+    found = token_kernels(server, PROMPT)
+    products = [*found["gemm"], *found["moe"]]
+    scaled = [one for one in products if isinstance(one.call, Gemm | GroupedGemm) and one.call.kernel == FP8_BLOCK]
+    counted = (*products, *scaled, *found["elementwise"], *prefill_attention(server, PROMPT))
+    routed = ROUTING_KERNELS * sum(kind.sparse for kind in server.model.kinds())
+    return routed + sum(one.count for one in counted)
 
 
 # The calls of a server's steps that are worth timing: those at which its kernels are priced.

@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 from predict.serving.coefficients import Client
 from predict.serving.simulate import Served
 from predict.serving.token_gaps import TokenGaps
+from predict.serving.traffic import Traffic
 from regressors.features.arrays import Floats
 from sampling.units import SECOND_US
 
 PERCENTILES = (50, 90, 99)
 WATCHED = 2 / 3
 """Share of the arrivals, the last ones, by which the growth of a queue is judged."""
+ENDED_BY_THEN = 0.95
+"""Share of the conversations that last no longer than it takes until about as many end as begin."""
 LEAST_ROUNDS = 2
 """Rounds of requests that an overloaded engine must have ended for its completions to be counted by rounds."""
 
@@ -46,6 +49,8 @@ class Latency:
     """Requests that wait to be scheduled, on average over the time in which those that count arrive: their rate times their mean wait."""
     queue_growth_per_s: float
     """Growth of their number per second, as a straight line through the last WATCHED of the arrivals."""
+    is_steady: bool
+    """Whether about as many conversations end as begin in some part of the load, which all of this is of; else it is of the whole load."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -67,8 +72,8 @@ class RequestTimes:
 
 
 def times_of(served: Served, client: Client, first_token_factor: float = 1.0) -> RequestTimes:
-    """The times of all requests; of a closed loop that is settled, those of the requests while it is full. The factor is on first
-    tokens."""
+    """The times of all requests; of a closed loop that is settled, those of the requests while it is full, and of conversations, those that
+    arrive while as many end as begin. The factor is on first tokens."""
     traffic = served.traffic
     judged = _judged_of(served)
     further = traffic.output[judged] - 1
@@ -102,6 +107,7 @@ def latency_of(served: Served, client: Client, first_token_factor: float = 1.0) 
         output_tokens_per_s=rate * float(served.traffic.output[_judged_of(served)].mean()),
         mean_waiting=_mean_waiting(served),
         queue_growth_per_s=_queue_growth_per_s(served),
+        is_steady=served.traffic.talk is None or _steady_us(served.traffic) is not None,
     )
 
 
@@ -125,10 +131,15 @@ def _completions_per_s(served: Served) -> float:
 
 
 def _counted_ends(served: Served) -> Floats:
-    """The times of the completions that throughput counts, in order. Of a closed loop, those while it is full; else all, between which the
-    rate below saturation is the rate of arrivals. Where the queue outlasts the arrivals, those before the last request starts:
-    without prompts to compute, the engine then drains faster than it can go on."""
-    ends: Floats = np.sort(served.last_us)[_judged_of(served)]
+    """The times of the completions that throughput counts, in order. Of a closed loop, those while it is full; of conversations, those while
+    as many end as begin; else all, between which the rate below saturation is the rate of arrivals. Where the queue outlasts the
+    arrivals, those before the last request starts: without prompts to compute, the engine then drains faster than it can go on."""
+    steady = _steady_us(served.traffic)
+    if steady:
+        ends: Floats = np.sort(served.last_us)
+        counted = ends[(ends >= steady[0]) & (ends <= steady[1])]
+        return counted if len(counted) > 1 else ends
+    ends = np.sort(served.last_us)[_judged_of(served)]
     if not _is_overloaded(served):
         return ends
     before = ends[ends <= served.start_us.max()]
@@ -144,9 +155,26 @@ def _is_overloaded(served: Served) -> bool:
     return bool(start - served.traffic.arrival_us[last] > served.last_us[last] - start)
 
 
-def _judged_of(served: Served) -> slice:
+def _judged_of(served: Served) -> slice | NDArray[np.bool_]:
     traffic = served.traffic
+    if steady := _steady_us(traffic):
+        judged: NDArray[np.bool_] = (traffic.arrival_us >= steady[0]) & (traffic.arrival_us <= steady[1])
+        return judged
     return _judged(len(traffic), traffic.in_flight) if traffic.is_settled else slice(None)
+
+
+def _steady_us(traffic: Traffic) -> tuple[float, float] | None:
+    """µs from which on about as many conversations end as begin, and up to which they begin; None for other requests, and where all begin
+    before many end."""
+    if traffic.talk is None:
+        return None
+    talks = int(traffic.talk.max()) + 1
+    begins, ends = np.full(talks, np.inf), np.zeros(talks)
+    np.minimum.at(begins, traffic.talk, traffic.arrival_us)
+    np.maximum.at(ends, traffic.talk, traffic.arrival_us)
+    since = float(begins.min() + np.quantile(ends - begins, ENDED_BY_THEN))
+    until = float(begins.max())
+    return (since, until) if np.any((traffic.arrival_us >= since) & (traffic.arrival_us <= until)) else None
 
 
 def _judged(requests: int, in_flight: int) -> slice:
@@ -182,6 +210,8 @@ def _queue_growth_per_s(served: Served) -> float:
     arrival = served.traffic.arrival_us
     started = np.searchsorted(np.sort(served.start_us), arrival, side="right")
     waiting = np.maximum(np.arange(len(arrival)) - started, 0)
+    if _steady_us(served.traffic):
+        arrival, waiting = arrival[_judged_of(served)], waiting[_judged_of(served)]
     later = slice(round((1 - WATCHED) * len(arrival)), None)
     times_s = arrival[later] / SECOND_US
     if len(times_s) < 2 or times_s[-1] == times_s[0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -60,9 +61,15 @@ class EngineSettings:
     """The host launches steps with tokens of prompts so: only those of decodes alone have graphs."""
     first_token_us: Annotated[float, Key(minimum=0, maximum=1e7)] = 0.0
     """µs that the engine's processes add to a first token, next to those that a client sees of vLLM's."""
+    recv_interval: Annotated[int, Key(minimum=1, maximum=10_000)] = 1
+    """Steps of decodes alone between two looks for new requests; a step with a prompt is followed by a look (SGLang's
+    scheduler_recv_interval)."""
     dispatch: Literal["allgather", "deepep"] = "allgather"
     """How tokens reach experts on other replicas' GPUs. allgather: every token to every GPU. deepep: copies to the GPUs of its experts
     alone, by DeepEP's low-latency kernels in small steps and by its normal ones in large ones."""
+    expert_alignment: Annotated[int, Key(minimum=1, maximum=1024)] = 1
+    """Rows to which the tokens of each expert in fp8 are padded by a kernel that runs over all experts, whichever the tokens choose: 128 for
+    DeepGEMM's contiguous layout; 1 for kernels that run over the experts with tokens alone."""
     two_batch_overlap: bool = False
     """A step is computed as two halves, each exchanging tokens behind the other's computing (SGLang's two-batch overlap, vLLM's DBO)."""
     sampling: Literal["greedy", "random", "sorted"] = "greedy"
@@ -186,6 +193,11 @@ class Server:
         return longest_request(self.model, self.engine)
 
     @property
+    def expert_alignment(self) -> int:
+        """Rows to which the tokens of each expert are padded; 1 where kernels run over the experts with tokens alone."""
+        return self.engine.expert_alignment if self.expert_products.dtype == "fp8" else 1
+
+    @property
     def window(self) -> int:
         """Keys that a query sees of sliding layers, or of those whose indexer picks them; 0 where every layer sees all."""
         return max((each.mixer.keys_seen(each.share) for each in served_mixers(self)), default=0)
@@ -215,6 +227,7 @@ class Server:
             ep=self.ep,
             redundant_experts=placed.redundant_experts,
             expert_load=placed.expert_load,
+            expert_alignment=self.expert_alignment,
             dispatch=self.engine.dispatch,
             gpus_per_node=self.cluster.gpus_per_node,
             products=self.products,
@@ -268,15 +281,22 @@ def cluster_of(hardware: str, ranks: int, profile: str) -> Cluster:
 
 FOLDER = CONFIGS / "engines"
 USUAL = "vllm-v1"
+VERSION = re.compile(r"v?(\d+(?:\.\d+)*)")
+"""The numbers of an engine's version."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OnDevices:
-    """Defaults in place of an engine's own on devices with so much memory."""
+    """Defaults in place of an engine's own on some devices, or of its earlier versions."""
 
-    from_gib: Annotated[float, Key(minimum=0)]
+    from_gib: Annotated[float, Key(minimum=0)] = 0.0
+    """GiB of memory of a device from which on they hold."""
     besides: tuple[str, ...] = ()
     """Parts of the names of devices that keep the others."""
+    architectures: tuple[str, ...] = ()
+    """Architectures of devices for which they hold; () for all."""
+    before: str = ""
+    """Version from which on they no longer hold, such as `0.14`; empty for those of all versions."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     offline: Mapping[str, Any] = field(default_factory=dict)
     """Those where a program generates a batch by itself, over these."""
@@ -286,9 +306,12 @@ class OnDevices:
             optional = [replace(key, required=False, default=None) for key in keys_of(EngineSettings)]
             yield from check(getattr(self, section), optional, section=section)[1]
 
-    def holds_for(self, gpu: Gpu | Hardware) -> bool:
+    def holds_for(self, gpu: Gpu | Hardware, version: str) -> bool:
+        """Whether they hold for a device and a version, the newest where it is empty."""
         named = any(part.lower() in gpu.name.lower() for part in self.besides)
-        return gpu.memory_gib >= self.from_gib and not named
+        of_architecture = not self.architectures or gpu.architecture in self.architectures
+        of_version = not self.before or () < version_numbers(version) < version_numbers(self.before)
+        return gpu.memory_gib >= self.from_gib and not named and of_architecture and of_version
 
     def over(self, usual: EngineSettings, *, offline: bool) -> EngineSettings:
         """The settings with these in place of others."""
@@ -304,7 +327,7 @@ class EngineFile:
     settings: EngineSettings
     """The engine's defaults."""
     on_devices: tuple[OnDevices, ...] = ()
-    """Those that depend on the device, by rising memory; later ones count over earlier ones."""
+    """Those that depend on the device, by rising memory, or on the version; later ones count over earlier ones."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The source of each setting."""
 
@@ -338,12 +361,18 @@ def with_given(usual: EngineSettings, given: Mapping[str, Any]) -> EngineSetting
     return replace(settings, max_num_seqs=min(settings.max_num_seqs, settings.max_num_batched_tokens))
 
 
-def engine_settings(name: str, gpu: Gpu | Hardware, *, offline: bool = False) -> EngineSettings:
-    """The defaults of an engine on a device, `offline` where a program generates a batch by itself and no server answers requests.
-    ConfigError for an unknown name, and for a file with faults."""
+def version_numbers(version: str) -> tuple[int, ...]:
+    """(0, 12, 0) of `0.12.0` and `v0.12.0rc1`; () for a text that does not begin with numbers, such as a nightly build's."""
+    found = VERSION.match(version)
+    return tuple(map(int, found[1].split("."))) if found else ()
+
+
+def engine_settings(name: str, gpu: Gpu | Hardware, *, offline: bool = False, version: str = "") -> EngineSettings:
+    """The defaults of an engine on a device, `offline` where a program generates a batch by itself and no server answers requests; those
+    of its newest version where none is given. ConfigError for an unknown name, and for a file with faults."""
     found = _engine_file(name)
     settings = found.settings
     for one in found.on_devices:
-        if one.holds_for(gpu):
+        if one.holds_for(gpu, version):
             settings = one.over(settings, offline=offline)
     return settings

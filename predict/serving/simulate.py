@@ -146,6 +146,7 @@ def rules_of(
         caching=int(engine.prefix_caching),
         asynchronous=int(engine.asynchronous),
         whole_prompt=int(table.whole_prompt),
+        recv_interval=engine.recv_interval,
         reserving=int(engine.never_preempts),
         window=table.window,
         drafts=table.speculation.drafts,
@@ -234,7 +235,7 @@ def state_of(
         kept=zeros(nodes[1]),
         earlier=as_form(order),
         later=as_form(order.copy()),
-        clock=as_form(np.zeros((*each, 3))),
+        clock=as_form(np.zeros((*each, 4))),
         numbers=as_form(numbers),
         sums=as_form(np.zeros((*each, engine_state.SUMS))),
     )

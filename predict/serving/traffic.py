@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import sqrt
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -65,6 +66,8 @@ class Traffic:
     """The next turn of each request's conversation, or −1. Turns that follow on others arrive at inf, and come after those that do not."""
     pause_us: Floats | None = None
     """µs from a request's last token to that turn."""
+    talk: Ints | None = None
+    """The conversation of each request, of an open loop of conversations."""
     in_flight: int = 0
     """Requests in flight of a closed loop, in which the others arrive as these end; 0 for an open one."""
     is_settled: bool = False
@@ -125,6 +128,13 @@ class Prefix:
     pause_s: Annotated[float, Key(minimum=0, maximum=1e5)] = 0.0
     """Seconds from the end of an answer to the next turn, on average, with exponential chance: a user's, or a tool's."""
 
+    @property
+    def paused_s(self) -> float:
+        """Seconds that about 19 of 20 conversations pause at most, all their pauses together: the 95th percentile of a sum of exponential
+        times, of one to hundreds, to 5 %."""
+        pauses = self.turns - 1
+        return self.pause_s * (pauses + 2 * sqrt(pauses))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
@@ -137,7 +147,8 @@ class Load:
     arrivals: Arrivals = "poisson"
     """poisson, or constant for even gaps."""
     duration_s: Annotated[float, Key(maximum=1e6)] = 600.0
-    """Seconds in which requests arrive; in a closed loop it decides nothing."""
+    """Seconds in which requests arrive; conversations begin before them too, for as long as their pauses take. In a closed loop it decides
+    nothing."""
     requests: Annotated[int, Key(minimum=0)] = 0
     """Requests of a closed loop, or of a file; 0 for 20 times those in flight, at least 200."""
     start: Literal["together", "staggered"] = "together"
@@ -186,11 +197,13 @@ def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
         given = "both load.rate and load.concurrency are" if load.rate else "neither load.rate nor load.concurrency is"
         raise UserError(f"load: {given} above 0; give one of them")
     draw = np.random.default_rng(seed)
+    if not load.concurrency:
+        # with a shorter start no moment would have as many last turns as first ones
+        load = replace(load, duration_s=load.duration_s + load.prefix.paused_s)
     count = _count(load)
     if count > MOST_REQUESTS:
-        raise UserError(
-            f"load: {count:,} requests are more than {MOST_REQUESTS:,}; give a shorter duration_s or a lower rate"
-        )
+        shorter = "shorter pauses, a shorter duration_s" if load.prefix.pause_s else "a shorter duration_s"
+        raise UserError(f"load: {count:,} requests are more than {MOST_REQUESTS:,}; give {shorter} or a lower rate")
     if load.prefix.groups or load.prefix.turns > 1:
         return _conversations(load, count, draw)
     prompt, output = (_lengths(load, of, count, draw) for of in ("prompt", "output"))
@@ -256,6 +269,7 @@ def _conversations(load: Load, count: int, draw: np.random.Generator) -> Traffic
         ),
         after=after.ravel() if turns > 1 else None,
         pause_us=draw.exponential(load.prefix.pause_s, turns * talks) * SECOND_US if turns > 1 else None,
+        talk=np.tile(np.arange(talks), turns) if turns > 1 and not in_flight else None,
         in_flight=in_flight,
     )
 

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 from predict.config.draft import UNKNOWN
 from predict.huggingface.config_json import load_model
+from predict.interval import Interval
 from predict.model.shipped import shipped_model
 from predict.serialise import picked
 from predict.serving.batch import Chunk, StepBatch
@@ -27,14 +29,17 @@ from sampling.errors import SamplesError, UserError
 from sampling.files.disk import is_missing
 from sampling.files.faults import shown
 from sampling.files.schema import Key, one_of
-from sampling.hardware.cluster import hardware_named
+from sampling.hardware.cluster import Gpu, hardware_named
 
 FILE = "serving_concurrency.csv"
 ENGINES = {"vllm": "vllm-v1", "trtllm": "tensorrt-llm", "sglang": "sglang"}
 """Engines of the table, by their names here."""
 TOKENS_OF_A_STEP = 8192
-"""max_num_batched_tokens at least, since the prompts of these loops are computed in full and their engines were set up for that; the flags
-are not published."""
+"""max_num_batched_tokens at least, since the prompts of these loops are computed in full and their engines were set up for that."""
+BESIDE_PROMPT = 1500
+"""Tokens of a step of TensorRT-LLM beyond one prompt and the requests in flight, as both sources of these loops set max_num_tokens for the
+load, so that prompts are computed nearly one by one (AIConfigurator, generator/rule_plugin/trtllm.rule; InferenceMAX leaves 64 or as many
+as an answer has, benchmarks/dsr1_fp8_h200_trt_slurm.sh and 70b_fp8_b200_trt_slurm.sh)."""
 OWN_FP8 = ("deepseek-ai", "Qwen", "MiniMaxAI", "moonshotai", "zhipuai")
 """Publishers of weights in fp8, which say nothing of keys and values."""
 ROUNDS = 10
@@ -45,6 +50,10 @@ RANGED = ((1024, 1024), (1024, 8192), (8192, 1024))
 `random-range-ratio`). In loops of equal lengths all requests stay in step, and each round starts with a burst of prompts."""
 RANGE = 0.8
 """The least of those lengths as a share of the largest."""
+FEW, MANY = 10, 30
+"""Steps between two looks of SGLang for new requests where InferenceMAX starts it on Blackwell: with fewer than SEVERAL in flight, and with
+so many (`--scheduler-recv-interval` of benchmarks/single_node/dsr1_fp8_b200.sh and qwen3.5_fp8_b200.sh; its scripts for Hopper have none)."""
+SEVERAL = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,8 +104,19 @@ class ClosedLoop:
         return max(1, round(self.concurrency / self.dp))
 
     @property
+    def is_ranged(self) -> bool:
+        """Whether it is one of InferenceMAX's."""
+        return (self.isl, self.osl) in RANGED
+
+    def recv_interval(self, gpu: Gpu) -> int:
+        """Steps of the engine between two looks for new requests."""
+        if self.backend != "sglang" or not self.is_ranged or gpu.architecture != "blackwell":
+            return 1
+        return FEW if self.concurrency < SEVERAL else MANY
+
+    @property
     def load(self) -> Load:
-        ranged = (self.isl, self.osl) in RANGED
+        ranged = self.is_ranged
         mean = (1 + RANGE) / 2 if ranged else 1.0
         return Load(
             concurrency=self.in_flight,
@@ -117,13 +137,15 @@ class ClosedLoop:
             raise SamplesError(f"backend: {shown(self.backend)} is not one of {', '.join(ENGINES)}")
         name = ENGINES[self.backend]
         cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.tp * self.dp, ANALYTIC)
-        usual = engine_settings(name, cluster.gpu)
+        usual = engine_settings(name, cluster.gpu, version=self.backend_version)
+        one_by_one = self.isl + self.in_flight + BESIDE_PROMPT
+        several = max(usual.max_num_batched_tokens, TOKENS_OF_A_STEP, self.in_flight)
         engine = replace(
             usual,
             max_num_seqs=max(usual.max_num_seqs, self.in_flight),
-            max_num_batched_tokens=max(usual.max_num_batched_tokens, TOKENS_OF_A_STEP, self.in_flight),
+            max_num_batched_tokens=several if usual.chunked_prefill else one_by_one,
             prefix_caching=False,
-            chunked_prefill=True,
+            recv_interval=self.recv_interval(cluster.gpu),
             enforce_eager=self.cuda_graphs == "off",
         )
         model = load_model(file)
@@ -165,6 +187,8 @@ class ComparedLoop:
     """The time to the first token; None where it was not measured."""
     bound_us: float
     """The speed of light of its mean step, if every prompt is computed in full."""
+    first_token_us: float = 0.0
+    """The part of the predicted time to the first token that is fitted to rows of this table: the engine's own."""
     left_out: str = ""
     """Why it is not judged."""
 
@@ -172,6 +196,13 @@ class ComparedLoop:
     def is_too_fast(self) -> bool:
         """Whether the measured step is faster than light for its work: then not all of that was done."""
         return self.tpot.measured < self.bound_us
+
+    def with_first_token(self, own_us: float) -> ComparedLoop:
+        """The same with another figure in place of the fitted one."""
+        assert self.ttft is not None
+        found, added_us = self.ttft.predicted, own_us - self.first_token_us
+        moved = Interval(median=found.median + added_us, low=found.low + added_us, high=found.high + added_us)
+        return replace(self, ttft=Compared(predicted=moved, measured=self.ttft.measured), first_token_us=own_us)
 
 
 def compared_loops(
@@ -209,6 +240,7 @@ def _compared(row: ClosedLoop, stepper: Stepper) -> ComparedLoop:
         tpot=beside("tpot", row.tpot_ms),
         ttft=beside("ttft", row.ttft_ms) if row.ttft_ms else None,
         bound_us=_bound_us(row, stepper),
+        first_token_us=stepper.client.first_token_us - stepper.coefficients.client.first_token_us,
     )
 
 
@@ -235,9 +267,32 @@ def closed_loop_json(compared: Sequence[ComparedLoop], refused: Sequence[Refused
     return {
         "summary": _errors(judged),
         "by_group": {name: {**_errors(group), "left_out": group[0].left_out} for name, group in sorted(groups.items())},
+        "by_version": _by_version(judged),
         "rows": [_row(one) for one in compared],
         "refused": [{"group": group, "rows": count, "why": why} for (group, why), count in reasons.items()],
     }
+
+
+def without_own_version(rows: Sequence[ComparedLoop]) -> list[ComparedLoop]:
+    """The rows with the figure that is fitted to them, an engine's own time of a first token, fitted anew to those of its other versions
+    alone: the median by which these are late. As they are where the figure is 0, or where there are no others."""
+    found = []
+    for row in rows:
+        late_us = [
+            one.ttft.measured - one.ttft.predicted.median + one.first_token_us
+            for one in rows
+            if one.ttft
+            and (one.row.backend, one.row.backend_version != row.row.backend_version) == (row.row.backend, True)
+        ]
+        found.append(row.with_first_token(median(late_us)) if row.first_token_us and row.ttft and late_us else row)
+    return found
+
+
+def _by_version(judged: Sequence[ComparedLoop]) -> dict[str, Any]:
+    """The errors of each version of an engine, by figures to which none of its rows was fitted, and of all of them."""
+    rows = without_own_version(judged)
+    groups = grouped(rows, lambda one: f"{one.row.backend} {one.row.backend_version or 'not stated'}")
+    return {name: _errors(group) for name, group in (*sorted(groups.items()), ("all", rows)) if group}
 
 
 def _errors(rows: Sequence[ComparedLoop]) -> dict[str, Any]:

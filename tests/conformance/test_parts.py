@@ -125,6 +125,7 @@ def on_server(model: ModelSpec, tp: int) -> ServerShare:
         shares_keys=True,
         redundant_experts=0,
         expert_load=1.0,
+        expert_alignment=1,
         dispatch="allgather",
     )
 

@@ -40,6 +40,13 @@ def test_whole_prompts_wait_for_a_step_of_their_own() -> None:
     assert steps(found, CHUNKS, TOKENS) == [(1, 40), (1, 40)]
 
 
+@pytest.mark.parametrize("interval, start", [(1, 7), (5, 10)])
+def test_new_requests_wait_for_the_next_look(interval: int, start: int) -> None:
+    # the first prompt takes 5 µs, after which the engine looks; 5 decodes later it does so again
+    found = served((0, 4, 12), (6.5, 4, 2), recv_interval=interval)
+    assert found.start_us.tolist() == [0, start]
+
+
 def test_places_are_filled_in_order_of_arrival() -> None:
     found = served((0, 4, 3), (0, 4, 1), (0, 4, 1), max_num_seqs=2)
     assert steps(found, CHUNKS, DECODES) == [(2, 0), (1, 1), (0, 1)]

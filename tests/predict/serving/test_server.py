@@ -10,9 +10,9 @@ import pytest
 from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import load_serving
-from predict.serving.kernels import GROUPS, LAYER_US, SPARSE_PROMPT_US, kernel_features
+from predict.serving.kernels import GROUPS, LAYER_US, kernel_features, launches_us
 from predict.serving.kv_cache import GIB, BlockPool, cache_room
-from predict.serving.server import engine_settings
+from predict.serving.server import EngineSettings, engine_settings
 from predict.serving.simulate import serve
 from predict.serving.stepper import Stepper, stepper
 from sampling.errors import ConfigError, InfeasibleError
@@ -167,6 +167,41 @@ def test_an_engine_starts_as_it_does_on_the_device(
     assert (found.max_num_seqs, found.max_num_batched_tokens) == starts
 
 
+def test_earlier_versions_of_an_engine_start_as_they_did() -> None:
+    """vLLM schedules beside its steps since 0.14, and runs DeepGEMM's experts on Hopper up to 0.14."""
+    starts = {
+        version: engine_settings("vllm-v1", hardware_facts("H200"), version=version)
+        for version in ("", "0.12.0", "v0.14.1", "0.19.0rc1", "nightly-5b8c30d")
+    }
+    assert {version: (one.asynchronous, one.expert_alignment) for version, one in starts.items()} == {
+        "": (True, 1),
+        "0.12.0": (False, 128),
+        "v0.14.1": (True, 128),
+        "0.19.0rc1": (True, 1),
+        "nightly-5b8c30d": (True, 1),
+    }
+    assert engine_settings("vllm-v1", hardware_facts("B200"), version="0.12.0").expert_alignment == 1
+    config = {"model": "llama3-8b", "hardware": "H200", "engine": {"version": "0.12"}, "load": {"rate": 1.0}}
+    assert not load_serving(config).server.engine.asynchronous
+    with pytest.raises(ConfigError, match=r"engine\.version: 'latest' is not a version"):
+        load_serving(config, ["engine.version=latest"])
+
+
+def test_experts_that_are_padded_cost_the_same_whatever_the_tokens_choose() -> None:
+    """Qwen3-30B-A3B in fp8: 128 experts of 128 rows each, for 8 decodes and for 64; in bf16 the kernels run over those with tokens."""
+    padded = engine(max_num_seqs=64, max_num_batched_tokens=4096, expert_alignment=128)
+    plain = replace(padded, expert_alignment=1)
+
+    def growth(settings: EngineSettings, precision: str) -> float:
+        one = stepper(server("qwen3-30b-a3b", settings=settings, precision=precision))
+        few, many = (one.ledger_us(StepBatch(decodes=(128,) * size))["moe"] for size in (8, 64))
+        return many / few
+
+    assert growth(padded, "fp8") == pytest.approx(1.0, abs=0.05)
+    assert growth(plain, "fp8") > 1.5
+    assert growth(padded, "bf16") == growth(plain, "bf16")
+
+
 def test_requests_at_once_follow_the_tokens_of_a_step_where_these_alone_are_given() -> None:
     config = {"model": "llama3-8b", "hardware": "H100", "load": {"rate": 1.0}}
     assert load_serving(config, ["engine.max_num_batched_tokens=512"]).server.engine.max_num_seqs == 512
@@ -178,8 +213,8 @@ def test_prompts_of_an_engine_without_graphs_for_them_take_their_launches() -> N
     eager = replace(usual, engine=replace(usual.engine, eager_prefill=True))
     prompt, decodes = StepBatch(chunks=(Chunk(tokens=16),)), StepBatch(decodes=(128,))
     assert stepper(eager).step_times([decodes]) == stepper(usual).step_times([decodes])
-    assert stepper(eager).step_times([prompt])[0].median_us > 48 * SPARSE_PROMPT_US
-    assert stepper(usual).step_times([prompt])[0].median_us < 48 * SPARSE_PROMPT_US / 2
+    assert stepper(eager).step_times([prompt])[0].median_us > launches_us(eager) > 48 * LAYER_US
+    assert stepper(usual).step_times([prompt])[0].median_us < launches_us(eager) / 2
 
 
 @pytest.mark.parametrize(

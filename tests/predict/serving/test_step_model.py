@@ -130,6 +130,21 @@ def test_the_mended_formula_limits_prompts_to_the_keys_that_an_indexer_picks_as_
     assert windows == {0, one.window} == {0, 2_048}
 
 
+def test_kernels_limit_prompts_to_the_keys_that_an_indexer_picks() -> None:
+    """DeepSeek-V3.2 over 8 GPUs: what 16,384 more keys add to 1,024 tokens of a prompt is their scores, which 64 heads compute in place of
+    the 16 that would attend to them: 1.6 times the FLOPs, not 2.6 times."""
+    attention = GROUPS.index("attention")
+
+    def growth_us(model: str) -> float:
+        one = server(model, tp=8)
+        batches = [StepBatch(chunks=(Chunk(tokens=1_024, context=context),)) for context in (16_384, 32_768)]
+        few, many = kernel_features(one)(sums_of(batches, one.window))[:, attention]
+        return float(many - few)
+
+    flops = 64 * 129 / (16 * (128 + 64 + 128))
+    assert growth_us("deepseek-v3.2") == pytest.approx(flops * growth_us("deepseek-v3"), rel=0.2)
+
+
 def test_the_mended_formula_computes_the_head_in_the_dtype_of_activations() -> None:
     """At fp8 the layers alone are faster: the head of each decode takes as long as at bf16. At fp32 its weights are twice as large."""
     batch = sums_of([StepBatch(decodes=(64,) * 8)], 0)

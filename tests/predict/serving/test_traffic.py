@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from predict.run.lengths import real_lengths, scaled_lengths
+from predict.serving.coefficients import Client
 from predict.serving.config import load_serving
+from predict.serving.latency import Latency, latency_of
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.stepper import stepper
-from predict.serving.traffic import Load, traffic_of
+from predict.serving.traffic import Load, Prefix, traffic_of
 from sampling.errors import ConfigError, UserError
-from tests.predict.serving.servers import CONFIG
+from tests.predict.serving.servers import CONFIG, fleet
 
 BY_MEAN = "lognormal:mean=600,p90=1200"
 
@@ -89,3 +91,25 @@ def test_lengths_and_prompts_without_end_are_cut_or_refused() -> None:
     assert real_lengths(f"constant:{'9' * 30}", 2, Path()) == real_lengths("lognormal:1e9,9", 2, Path())[1:] * 2
     with pytest.raises(UserError, match=r"load\.distinct_prompts: 1,000,000,000 are more than"):
         traffic_of(Load(rate=1, duration_s=10, prompt=10, output=10, distinct_prompts=10**9))
+
+
+def under_conversations(*, rate: float, duration_s: float, turns: int, pause_s: float) -> Latency:
+    """Conversations with an engine whose steps take next to no time."""
+    prefix = Prefix(turns=turns, pause_s=pause_s)
+    traffic = traffic_of(Load(rate=rate, duration_s=duration_s, prompt=2, output=2, prefix=prefix))
+    return latency_of(fleet(traffic, blocks=1000, max_num_seqs=64), Client())
+
+
+def test_conversations_are_answered_at_the_rate_that_is_stated() -> None:
+    """However long their pauses are beside the load: turns that follow on one another once arrived over as long again after it."""
+    for pause_s in (0.0, 5.0):
+        found = under_conversations(rate=30, duration_s=15, turns=4, pause_s=pause_s)
+        assert found.requests_per_s == pytest.approx(30, rel=0.1)
+        assert found.is_steady
+
+
+def test_a_load_whose_conversations_outlast_it_is_not_steady() -> None:
+    """Ten turns of an answer that takes a second, all of which begin within one."""
+    config = ["load.rate=10", "load.duration_s=1", "load.prompt=20", "load.output=150", "load.prefix.turns=10"]
+    run = load_serving(CONFIG, config)
+    assert not LoadedServer(run, stepper(run.server)).as_configured().latency.is_steady

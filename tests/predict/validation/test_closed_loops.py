@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from predict.interval import Interval
 from predict.serving.coefficients import Client, shipped_coefficients
 from predict.serving.kv_cache import BlockPool
 from predict.serving.latency import latency_of
 from predict.serving.simulate import serve
 from predict.serving.traffic import Load, traffic_of
-from predict.validation.closed_loops import ClosedLoop, closed_loop_json, compared_loops, read_closed_loops
+from predict.validation.closed_loops import (
+    ClosedLoop,
+    ComparedLoop,
+    closed_loop_json,
+    compared_loops,
+    read_closed_loops,
+    without_own_version,
+)
+from predict.validation.compared import Compared
 from sampling.errors import SamplesError
 from tests.predict.serving.servers import engine, unit_table
 
@@ -60,6 +70,52 @@ def test_a_row_becomes_a_server() -> None:
     assert (mixture.dp, mixture.in_flight, mixture.server().ep, mixture.kv_precision) == (4, 2, 8, "bf16")
     assert row(64, 64, 1.0, precision="fp8").server().placement.kv_precision == "fp8"
     assert not row(64, 64, 1.0).server().engine.prefix_caching
+
+
+@pytest.mark.parametrize(
+    ("gpu", "lengths", "concurrency", "interval"),
+    [
+        ("b200_sxm", (1024, 1024), 8, 10),
+        ("b200_sxm", (1024, 8192), 16, 30),
+        ("h200_sxm", (1024, 1024), 64, 1),
+        ("b200_sxm", (1000, 100), 64, 1),
+    ],
+)
+def test_engines_start_as_the_sources_of_the_rows_start_them(
+    gpu: str, lengths: tuple[int, int], concurrency: int, interval: int
+) -> None:
+    """SGLang looks for new requests every few steps in InferenceMAX's loops on Blackwell; TensorRT-LLM's steps have room for one prompt."""
+    one = replace(row(*lengths, 1.0, gpu=gpu, backend="sglang"), concurrency=concurrency)
+    assert one.server().engine.recv_interval == interval
+    settings = replace(one, backend="trtllm").server().engine
+    assert settings.max_num_batched_tokens == lengths[0] + concurrency + 1500
+    assert not settings.chunked_prefill
+
+
+def test_an_engine_starts_as_the_version_of_the_row_does() -> None:
+    versions = [row(64, 64, 1.0, gpu="h200_sxm", backend_version=version) for version in ("0.12.0", "0.19.0")]
+    assert [one.server().engine.expert_alignment for one in versions] == [128, 1]
+
+
+def test_a_version_is_judged_by_a_figure_that_the_others_have() -> None:
+    """Each row is a first token of 300 ms predicted with 100 of SGLang's own; those of 0.5.9 took 50 ms more, those of 0.5.6 150."""
+    found = [
+        ComparedLoop(
+            row=row(64, 64, 8.0, backend="sglang", backend_version=version),
+            tpot=Compared(predicted=Interval.exactly(8e3), measured=8e3),
+            ttft=Compared(predicted=Interval.exactly(300e3), measured=300e3 + late_us),
+            bound_us=0.0,
+            first_token_us=100e3,
+        )
+        for version, late_us in (("0.5.9", 50e3), ("0.5.9", 50e3), ("0.5.6", 150e3))
+    ]
+    alike = replace(found[0], row=row(64, 64, 8.0), first_token_us=0.0)
+    moved = without_own_version([*found, alike])
+    assert [one.first_token_us for one in moved] == [250e3, 250e3, 150e3, 0.0]
+    assert [one.ttft.predicted.median for one in moved if one.ttft] == [450e3, 450e3, 350e3, 300e3]
+    by_version = closed_loop_json(found, [])["by_version"]
+    assert by_version["sglang 0.5.9"]["ttft"] == pytest.approx(450 / 350 - 1)
+    assert by_version["all"]["rows"] == 3
 
 
 def test_faults_of_the_table_are_reported_at_once(tmp_path: Path) -> None:

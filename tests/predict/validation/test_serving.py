@@ -193,7 +193,11 @@ def test_the_contract_of_the_command(
     content["closed_loop"]["refused"] = [{"group": name, "rows": 2, "why": "no config"} for name in ("this", "that")]
     errors = {"rows": 1, "tpot": 0.1, "tpot_bias": 0.1, "coverage": 1.0, "ttft": None}
     groups = {"sound": errors | {"left_out": ""}, "cached": errors | {"left_out": "some were found in a cache"}}
-    content["closed_loop"] |= {"by_group": groups, "summary": errors}
+    content["closed_loop"] |= {
+        "by_group": groups,
+        "summary": errors,
+        "by_version": {"vllm 0.12": errors | {"ttft_bias": None}},
+    }
     show(serving_validation_text(content))
     printed = capsys.readouterr().out
     assert re.search(r"15 or more, less than 400 +within", printed)

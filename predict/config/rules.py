@@ -558,6 +558,13 @@ def what_is_attended_to_is_on_one_stage(pp: int, model: ModelSpec) -> Problems:
         )
 
 
+@rule("batch.seq_len")
+def sequences_have_patches(seq_len: int, model: ModelSpec) -> Problems:
+    text = model.patches.text_tokens if model.patches else 0
+    if text and seq_len <= text:
+        yield f"{seq_len}, of which {text} are the text of {model.name}; add the patches of its images, such as {text + 4096}"
+
+
 @rule("execution.framework")
 def whole_layers_read_no_patches(framework: str, model: ModelSpec) -> Problems:
     yield from _refused(framework, model.patches is not None, f"{model.name} reads patches")

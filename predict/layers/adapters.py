@@ -60,9 +60,12 @@ class Adapter:
     is_split: bool = True
     """Tensor parallelism divides the matrix; otherwise it sees the rows of its rank's share of the sequence alone."""
 
+    streams: int = 1
+    """Streams of tokens, each with an adapter of its own."""
+
     @property
     def copies(self) -> int:
-        return max(1, self.experts)
+        return max(1, self.experts) * self.streams
 
     @property
     def elements(self) -> int:
@@ -124,7 +127,8 @@ def adapters_of(run: TrainingRun, kind: LayerKind) -> tuple[Adapter, ...]:
     is B of one split by its inputs."""
     if not run.adapters.are_trained:
         return ()
-    return tuple(each for group in _groups_on_rank(run, kind) for each in _of_group(run.adapters, *group))
+    found = (each for group in _groups_on_rank(run, kind) for each in _of_group(run.adapters, *group))
+    return tuple(replace(each, streams=run.model.streams_of(kind)) for each in found)
 
 
 def _of_group(adapters: Adapters, part: Part, experts: int, matrices: tuple[Matrix, ...]) -> Iterator[Adapter]:

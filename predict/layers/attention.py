@@ -100,7 +100,8 @@ class Attention(Mixer):
         shape = Heads(heads=heads, kv_heads=kv_heads, head_dim=model.head_dim, queries=queries, keys=keys, values=keys)
         # the product of the gate and attention's output, and the gate's sigmoid unless the backward computes it again
         gate = queries * (1 if sizes.profile.compiled else 2) if model.query_gate else 0.0
-        by_head = 0 < model.rotary_dim < model.head_dim or model.queries_by_head
+        # a stream projects a copy of its part of the output
+        copied = 0 < model.rotary_dim < model.head_dim or model.queries_by_head or model.streams > 1
         return (
             *normed_input(sizes, "qkv", is_module=False, input_of=("qkv",)),
             SavedTensors(
@@ -112,7 +113,7 @@ class Attention(Mixer):
             SavedTensors(component="positions", kept=looked_up_rotary_bytes(sizes)),
             SavedTensors(component="rope", kept=rotary_bytes(sizes), in_forward=queries + keys),
             *core_saved(sizes, shape, storage=_biases_bytes(sizes, heads)),
-            projection(sizes, queries, gate=gate, by_head=by_head),
+            projection(sizes, queries, gate=gate, copied=copied),
         )
 
     def cache(self, share: ServerShare) -> LayerCache:
@@ -431,16 +432,16 @@ def _scores(sizes: Sizes, heads: Heads, keys_seen: int) -> SavedTensors:
     )
 
 
-def projection(sizes: Sizes, output: float, *, gate: float = 0.0, by_head: bool) -> SavedTensors:
-    """Attention's output, `output` bytes, which is the projection's input; twice where it was copied, and an fp8 copy for fp8
+def projection(sizes: Sizes, output: float, *, gate: float = 0.0, copied: bool) -> SavedTensors:
+    """Attention's output, `output` bytes, which is the projection's input; twice where it is `copied`, and an fp8 copy for fp8
     products.
 
-    torch's attention gives its output the layout of the queries, which is heads before tokens (`by_head`) where they were concatenated of
-    a rotated and a plain part; the projection reads, and keeps, a copy then (counted on CPU, torch 2.13).
+    torch's attention gives its output the layout of the queries, which is heads before tokens where they were concatenated of a rotated
+    and a plain part; the projection reads, and keeps, a copy then (counted on CPU, torch 2.13).
     """
     # compiled, a gate reads the output in place and only the product of both is kept
     in_place = sizes.profile.megatron or (sizes.profile.compiled and sizes.model.query_gate)
-    copied = by_head and sizes.rank.execution.attention != "unfused" and not in_place
+    copied = copied and sizes.rank.execution.attention != "unfused" and not in_place
     kept = output * (2 if copied else 1) + gate
     if sizes.narrow_inputs:
         kept += output / sizes.item * sizes.input_item

@@ -148,5 +148,5 @@ class CrossAttention(Mixer):
             *normed_input(sizes, "qkv", is_module=False, input_of=(QUERY,)),
             SavedTensors(component="qkv", kept=normed, in_forward=queries),
             *core_saved(sizes, shape, keys_seen=self.tokens),
-            projection(sizes, queries, by_head=model.queries_by_head),
+            projection(sizes, queries, copied=model.queries_by_head),
         )

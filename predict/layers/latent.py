@@ -281,7 +281,7 @@ class LatentAttention(Mixer):
                 storage=keys_with_values,
                 if_recomputed=up_projection if sizes.profile.frees_recomputed_outputs else {},
             ),
-            projection(sizes, values, by_head=True),
+            projection(sizes, values, copied=True),
         )
 
     def _saved_by_indexer(self, sizes: Sizes) -> Saved:

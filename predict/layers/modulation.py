@@ -46,15 +46,16 @@ def modulation_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
     works: Works = ((_passes(rank), parts),)
     if model.modulation == "product":
         vectors = VECTORS_A_PART * parts * model.hidden
-        works += ((rank.gemm(vectors, model.hidden, m=rank.run.batch.micro, dtype=rank.dtype), 1),)
+        product = rank.gemm(vectors, model.hidden, m=rank.run.batch.micro, dtype=rank.dtype)
+        works += ((product, model.streams_of(kind)),)
     return (Module(name="modulation", works=works),)
 
 
 def saved_by_modulation(sizes: Sizes, kind: LayerKind) -> Saved:
-    """2·e·T·H bytes a part, and vectors of each sample: four a part and, where a product makes them, its input."""
+    """2·e·T·H bytes a part, and vectors of each sample and stream: four a part and, where a product makes them, its input."""
     parts = sizes.model.modulated_parts(kind)
     if not parts:
         return ()
     vector = sizes.item * sizes.rank.run.batch.micro * sizes.hidden
-    vectors = KEPT_VECTORS * parts + (sizes.model.modulation == "product")
+    vectors = (KEPT_VECTORS * parts + (sizes.model.modulation == "product")) * sizes.model.streams_of(kind)
     return (SavedTensors(component="modulation", kept=KEPT_TENSORS * parts * sizes.stream + vectors * vector),)

@@ -226,7 +226,8 @@ def _layer_parts(spec: ModelSpec, kind: LayerKind, sequences: Sequences) -> Iter
     tokens = sum(length * count for length, count in sequences.items())
     mixer, feed_forward = spec.mixer(kind), spec.feed_forward(kind)
     if spec.modulation == "product":
-        yield "modulation", 2 * sum(sequences.values()) * VECTORS_A_PART * spec.modulated_parts(kind) * spec.hidden**2
+        vectors = VECTORS_A_PART * spec.modulated_parts(kind) * spec.streams_of(kind)
+        yield "modulation", 2 * sum(sequences.values()) * vectors * spec.hidden**2
     if kind.has_mixer:
         window = spec.window if kind.mixer == "sliding" else 0
         seen = in_chunks(sequences, spec.window) if kind.mixer == "chunked" else sequences

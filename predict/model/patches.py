@@ -106,6 +106,8 @@ class Patches:
     """Learnt tokens that join them and become tokens of the text too."""
     padding: int = 0
     """Places that fill up the sequence of an image: they are computed, and become none of the text."""
+    text_tokens: int = 0
+    """Tokens of a text that stand in the sequence beside the patches, as in Flux: they have no pixels, and nothing is made of them."""
     gates: int = 0
     """Learnt numbers that gate the positions."""
     merged: int
@@ -144,11 +146,15 @@ class Patches:
 
     def length(self, tokens: int) -> int:
         """Length of the sequence that the tower sees of an image that becomes so many tokens of the text."""
-        return tokens * self.merged + self.class_tokens + self.padding
+        return tokens * self.merged + self._without_patches
 
     def tokens_of(self, length: int) -> int:
         """Tokens of the text that a sequence of the tower becomes."""
-        return (length - self.class_tokens - self.padding) // self.merged
+        return max(0, length - self._without_patches) // self.merged
+
+    @property
+    def _without_patches(self) -> int:
+        return self.class_tokens + self.padding + self.text_tokens
 
     def with_pixels(self, length: int) -> int:
         """Patches, or frames, of a sequence of the tower, which alone have pixels."""

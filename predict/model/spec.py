@@ -357,6 +357,9 @@ class ModelSpec:
     as in DiT), or that are a table of the layer's own plus one product for all layers (table, as in Wan); empty for none."""
     queries_by_head: bool = False
     """Queries are laid out head by head before attention, whose output is copied to be projected, as in Whisper."""
+    streams: int = 1
+    """Streams of tokens, of an image and of a text, each with weights of its own in layers of attention and MLP, as in Flux; all of them
+    attend to one another."""
     joint_qkv: bool = False
     """Query, key and value are one product in every framework, whose result the values keep as a whole."""
     patches: Patches | None = None
@@ -464,18 +467,22 @@ class ModelSpec:
     def layer_parameters_of(self, kind: LayerKind) -> int:
         """One whole layer of a kind: mixer, feed-forward and norms."""
         parts = (self.mixer(kind), self.feed_forward(kind))
-        return sum(part.parameters(self) for part in parts) + self.beside_parts_of(kind)
+        return self.streams_of(kind) * sum(part.parameters(self) for part in parts) + self.beside_parts_of(kind)
 
     def beside_parts_of(self, kind: LayerKind) -> int:
         """Norms of the residual stream in a layer of a kind, the factors of what joins it, and what makes those that modulate it."""
         factors = kind.parts * (self.layer_scale * self.hidden + kind.gated)
         made_of = self.hidden + 1 if self.modulation == "product" else 1
-        vectors = VECTORS_A_PART * self.modulated_parts(kind) * self.hidden
+        vectors = VECTORS_A_PART * self.modulated_parts(kind) * self.streams_of(kind) * self.hidden
         return self.norms_of(kind) * self.norm_parameters + factors + vectors * made_of
 
     def modulated_parts(self, kind: LayerKind) -> int:
         """Parts of a layer that the sample's condition modulates; attention to the text is none."""
         return kind.parts - (kind.mixer == CROSS) if self.modulation else 0
+
+    def streams_of(self, kind: LayerKind) -> int:
+        """Streams of tokens with weights of their own in a layer of a kind."""
+        return self.streams if kind.parts > 1 else 1
 
     def norms_of(self, kind: LayerKind) -> int:
         """Norms of the residual stream in a layer of a kind."""

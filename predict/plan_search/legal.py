@@ -96,6 +96,7 @@ BROKEN: Mapping[str, str] = {
     "what_is_attended_to_is_on_one_stage": "several pipeline stages of a model whose layers attend to its encoder's output",
     "what_is_trained_of_a_tower_needs_images": "a choice of what is trained of a vision tower, without images",
     "plain_torch_reads_plain_images": f"the framework {WHOLE_LAYERS} has plain vision towers alone",
+    "sequences_have_patches": "a sequence that is no longer than the text in it",
     "whole_layers_read_no_patches": f"the framework {WHOLE_LAYERS} reads no patches",
     "whole_layers_train_alone": f"the framework {WHOLE_LAYERS} runs the pass that trains alone",
     "plain_torch_trains_plain_adapters": f"the framework {WHOLE_LAYERS} trains LoRA beside plain layers alone",

@@ -122,7 +122,7 @@ def gradient_sums(rank: RankShare, kind: LayerKind) -> Calls:
     execution, model = rank.execution, rank.model
     if execution.elementwise != "eager" and not execution.whole_layers:
         return ()
-    further = model.gated and not execution.joins_gate and not kind.sparse and kind.has_feed_forward
+    further = int(model.gated and not execution.joins_gate and not kind.sparse and kind.has_feed_forward)
     if execution.whole_layers and model.mixer(kind).IS_PLAIN and not model.joint_qkv:
         further += QUERY_KEY_VALUE - 1
     elements = (kind.parts * rank.rows + further * rank.tokens) * model.hidden

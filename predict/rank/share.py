@@ -171,10 +171,11 @@ def layer_weights(model: ModelSpec, plan: Plan, kind: LayerKind) -> Weights:
 def _layer_weights(model: ModelSpec, kind: LayerKind, tp: int, expert_ranks: int) -> Weights:
     mixer, feed_forward = model.mixer(kind), model.feed_forward(kind)
     matrices = (*mixer.matrices(model), *feed_forward.matrices(model))
+    streams = model.streams_of(kind)
     whole = model.beside_parts_of(kind)
-    whole += sum(matrix.replicated_parameters(tp) for matrix in matrices)
+    whole += streams * sum(matrix.replicated_parameters(tp) for matrix in matrices)
     split = mixer.other_parameters(model) + feed_forward.other_parameters(model)
-    split += sum(matrix.split_parameters(tp) for matrix in matrices)
+    split = streams * (split + sum(matrix.split_parameters(tp) for matrix in matrices))
     return Weights(dense=whole + split // tp, experts=feed_forward.routed_parameters(model) // expert_ranks)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain, starmap
 from typing import Literal, TypeVar
 
 from predict.layers.adapters import (
@@ -32,7 +33,7 @@ from predict.rank.exchanges import (
     sharded_forward,
     sharded_gradients,
 )
-from predict.rank.module import Exchange, Module, Work, gradient_sums, with_calls, work_of
+from predict.rank.module import Exchange, Module, Work, Works, gradient_sums, with_calls, work_of
 from predict.rank.share import RankShare, Weights, embedding_weights, head_weights
 from predict.run.execution import ATTENTION_KERNELS
 from predict.workload.whole_layers import layer_call
@@ -43,6 +44,7 @@ from sampling.collectives.kinds import AllGather
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.operators.attention import Attention
 from sampling.operators.experts import IN_GRAPH, PER_EXPERT, GroupedGemm
+from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.operators.routing import Permute, Router, Unpermute
 
@@ -159,7 +161,23 @@ def layer_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
     modules = tuple(
         module for part in parts_of(rank.model, kind) for module in (norm, *part.modules(rank, kind), residual, *after)
     )
-    return with_adapters(rank, kind, (*modulation_modules(rank, kind), *modules))
+    return with_adapters(rank, kind, (*modulation_modules(rank, kind), *in_streams(rank, kind, modules)))
+
+
+def in_streams(rank: RankShare, kind: LayerKind, modules: tuple[Module, ...]) -> tuple[Module, ...]:
+    """The modules of a layer whose streams have weights of their own: a product of all tokens is one of patches and one of their text."""
+    patches = rank.model.patches
+    if patches is None or rank.model.streams_of(kind) == 1:
+        return modules
+    text = rank.run.batch.micro * patches.text_tokens // rank.plan.cp
+    apart = (rank.tokens - text, text)
+
+    def products(call: Operator, many: float) -> Works:
+        if not (isinstance(call, Gemm) and call.m == rank.tokens):
+            return ((call, many),)
+        return tuple((replace(call, m=own), many) for own in apart)
+
+    return tuple(replace(each, works=tuple(chain.from_iterable(starmap(products, each.works)))) for each in modules)
 
 
 def layer_blocks(rank: RankShare, kind: LayerKind) -> LayerBlocks:

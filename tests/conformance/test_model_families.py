@@ -31,7 +31,7 @@ SHIPPED = sorted(path.stem for path in MODELS.glob("*.json"))
 CONFIGS_READ = {name: json.loads((MODELS / f"{name}.json").read_text()) for name in SHIPPED} | TINY
 APART = (
     *("bert", "modernbert", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "mllama", "t5", "whisper"),
-    *("DiTTransformer2DModel", "WanTransformer3DModel"),
+    *("DiTTransformer2DModel", "WanTransformer3DModel", "FluxTransformer2DModel"),
 )
 """Families with a test of their own: encoders, decoders that transformers builds with their towers or encoders alone, and those of
 diffusers."""
@@ -58,7 +58,7 @@ def test_kinds_add_up_to_the_whole(name: str) -> None:
     assert spec.parameters == ends + layers
     for kind in set(kinds):
         parts = spec.mixer(kind).parameters(spec) + spec.feed_forward(kind).parameters(spec)
-        assert spec.layer_parameters_of(kind) == parts + spec.beside_parts_of(kind)
+        assert spec.layer_parameters_of(kind) == spec.streams_of(kind) * parts + spec.beside_parts_of(kind)
     assert spec.active_parameters <= spec.parameters
 
 

@@ -59,10 +59,12 @@ def test_every_part_is_of_a_shipped_model_or_has_a_test_of_its_own() -> None:
 
 def test_the_parameters_of_a_layer_are_those_of_its_parts_and_norms(example: tuple[ModelSpec, LayerKind]) -> None:
     model, kind = example
-    own = [part.parameters(model) for part in parts_of(model, kind)]
+    own = [model.streams_of(kind) * part.parameters(model) for part in parts_of(model, kind)]
     assert min(own) > 0
-    # the vectors of a modulated part come from a table in the models here whose layers modulate
+    # the vectors of a modulated part are a table, or a product of the condition for each stream
     modulated = VECTORS_A_PART * model.modulated_parts(kind) * model.hidden
+    if model.modulation == "product":
+        modulated *= (model.hidden + 1) * model.streams_of(kind)
     gates = kind.gated * kind.parts
     assert (
         model.layer_parameters_of(kind) == sum(own) + model.norms_of(kind) * model.norm_parameters + modulated + gates

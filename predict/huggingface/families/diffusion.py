@@ -1,4 +1,4 @@
-"""Diffusion transformers by their class in diffusers: DiT, and Wan 2.1, which attends to a text."""
+"""Diffusion transformers by their class in diffusers: DiT, Wan 2.1, which attends to a text, and Flux, whose text is in its sequence."""
 
 from __future__ import annotations
 
@@ -87,7 +87,76 @@ def _wan_patches(fields: Mapping[str, Any]) -> Patches:
     )
 
 
+TEXT_TOKENS = 512
+"""Tokens of Flux's text (diffusers, pipelines/flux/pipeline_flux.py, `max_sequence_length`), which no config states."""
+
+
+def blocks_of_both_sorts(fields: dict[str, Scalar]) -> None:
+    """Blocks of two streams, and then those of one."""
+    width_of_heads(fields)
+    double, single = fields.get("layers"), fields.get("pattern.single")
+    if isinstance(double, int) and isinstance(single, int):
+        fields["layers"] = double + single
+    if "ffn" in fields:
+        fields["single.ffn"] = fields["ffn"]
+
+
+def in_two_streams(index: int, fields: Mapping[str, Any]) -> bool:
+    return index < int(fields["layers"]) - int(fields["pattern.single"])
+
+
+def in_one_stream(index: int, fields: Mapping[str, Any]) -> bool:
+    return not in_two_streams(index, fields)
+
+
+def _flux_patches(fields: Mapping[str, Any]) -> Patches:
+    """The ends of FluxTransformer2DModel (diffusers, models/transformers/transformer_flux.py)."""
+    hidden, channels = int(fields["hidden"]), int(fields["patches.channels"])
+    out = int(fields["patches.side"]) ** 2 * int(fields.get("patches.out") or channels)
+    times = chain((FREQUENCIES, hidden, hidden), bias=True) * (2 if fields["patches.guided"] else 1)
+    pooled = chain((int(fields["patches.pooled"]), hidden, hidden), bias=True)
+    return Patches(
+        pixels=channels,
+        bias=True,
+        merged=1,
+        text_tokens=TEXT_TOKENS,
+        conditioning=Conditioning(
+            matrices=(*times, *pooled, *chain((hidden, 2 * hidden), bias=True)),
+            text=chain((int(fields["patches.joint"]), hidden), bias=True),
+            tokens=TEXT_TOKENS,
+        ),
+        joins_text=False,
+        projectors=(Projector(matrices=chain((hidden, out), bias=True)),),
+    )
+
+
 FAMILIES: Mapping[str, Family] = {
+    "FluxTransformer2DModel": Family(
+        keys={
+            **SIZES,
+            "layers": size("num_layers", default=19, maximum=MOST_LAYERS),
+            "pattern.single": size("num_single_layers", default=38, minimum=0, maximum=MOST_LAYERS),
+            "heads": size("num_attention_heads", default=24),
+            "head_dim": size("attention_head_dim", default=128),
+            "patches.channels": size("in_channels", default=64),
+            "patches.side": size("patch_size", default=1),
+            "patches.joint": size("joint_attention_dim", default=4096),
+            "patches.pooled": size("pooled_projection_dim", default=768),
+            "patches.guided": switch("guidance_embeds", False),
+        },
+        fixed={
+            **BLOCK,
+            "rope": True,
+            "attention_bias": True,
+            "qk_norm": True,
+            "modulation": "product",
+            "streams": 2,
+        },
+        pattern=LayerPattern(mixer="single", full=in_two_streams, alone=in_one_stream),
+        adjust=blocks_of_both_sorts,
+        neutral=NEUTRAL | {"axes_dims_rope"},
+        patches=_flux_patches,
+    ),
     "DiTTransformer2DModel": Family(
         keys={
             **SIZES,

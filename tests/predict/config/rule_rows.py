@@ -308,6 +308,7 @@ ROWS = [
         {"vision__images": 16},
         "gemma3-4b",
     ),
+    row("sequences_have_patches", {"batch__seq_len": 512}, "batch.seq_len", {"batch__seq_len": 4608}, "flux.1-dev"),
     row("whole_layers_read_no_patches", TORCH, "execution.framework", {"execution__framework": "fsdp"}, "dit-l-2"),
     row(
         "plain_torch_reads_plain_images",

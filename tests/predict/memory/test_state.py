@@ -41,7 +41,7 @@ def padding(run: TrainingRun) -> int:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_one_rank_holds_the_whole_model(name: str) -> None:
     model = spec(name)
-    run = made(replace(model, mtp_layers=0), batch__seq_len=128, **beside(model))
+    run = made(replace(model, mtp_layers=0), **{"batch__seq_len": 128, **beside(model)})
     own = model.parameters_with_tower if model.encoder else model.parameters
     assert on_rank(run) - padding(run) == own
 

@@ -28,6 +28,8 @@ ON_THEIR_CARDS = {
     "baidu/ERNIE-4.5-21B-A3B-PT": 21_825_437_888,
     "baidu/ERNIE-4.5-300B-A47B-PT": 299_472_000_000,
     "ByteDance-Seed/Seed-OSS-36B-Instruct": 36_151_104_512,
+    "black-forest-labs/FLUX.1-dev": 11_901_408_320,
+    "black-forest-labs/FLUX.1-schnell": 11_891_178_560,
     "codellama/CodeLlama-34b-hf": 33_743_970_304,
     "codellama/CodeLlama-7b-hf": 6_738_546_688,
     "facebookresearch/DiT-L-2": 458_000_000,

@@ -62,7 +62,9 @@ def made(model: str | ModelSpec = "llama3-70b", layers: int = 0, **settings: Any
 
 
 def beside(model: ModelSpec) -> dict[str, int]:
-    """What a model's encoder reads with each sequence, as settings of a run; none without an encoder."""
+    """What a model needs beside its own tokens, as settings of a run: what its encoder reads, or room for the text in its sequence."""
+    if model.patches and model.patches.text_tokens:
+        return {"batch__seq_len": 4096}
     if not model.encoder:
         return {}
     if not model.encoder.of_sequences:

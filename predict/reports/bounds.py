@@ -66,7 +66,7 @@ def _operators(bounds: StepBounds) -> Table:
             "÷ bound": lambda each: significant(each.ratio) if each.ratio else "–",
             "above it": lambda each: duration(each.headroom_us) if each.bound_us else "–",
         },
-        {"limited by": lambda each: each.bottleneck if each.bound_us else "fits in the cache"},
+        {"limited by": lambda each: each.bottleneck if each.bound_us else "cache"},
     )
 
 

@@ -120,7 +120,7 @@ def _verdict(difference: Difference) -> str:
 
 
 def _more(speed: float) -> str:
-    """`8.3% more`, of tokens per second relative to others."""
+    """`8.3 % more`, of tokens per second relative to others."""
     if abs(speed - 1) < LEAST_SHARE:
         return "as many"
     return f"{percent(abs(speed - 1))} {'more' if speed > 1 else 'fewer'}"

@@ -3,10 +3,11 @@ keys that tell the rows apart."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
@@ -86,8 +87,9 @@ def _measured(console: Console, column: Column) -> Measurement:
 
 def _narrowed(console: Console, column: Column, longest: int) -> Column:
     """A column with the least and the most width that it may have: of figures whole ones under a heading in several lines, of names and
-    notes their words, of which longer ones are folded."""
+    notes their words, of which longer ones are folded, where they have underscores there."""
     if not _is_figure(column):
+        column = replace(column, _cells=[_at_underscores(cell, longest) for cell in column._cells])
         widths = _measured(console, column)
         return replace(column, overflow="fold", min_width=min(widths.minimum, longest), max_width=widths.maximum)
     heading = Text.from_markup(column.header) if isinstance(column.header, str) else Text(str(column.header))
@@ -96,3 +98,14 @@ def _narrowed(console: Console, column: Column, longest: int) -> Column:
     width = max([1, *figures, *words])
     lines = heading.wrap(console, width)
     return replace(column, header=Text("\n").join(lines), no_wrap=True, min_width=width, max_width=width)
+
+
+def _at_underscores(cell: RenderableType, longest: int) -> RenderableType:
+    """A name whose long words go on in another line after an underscore: `gradient_` above `accumulation`."""
+    if not isinstance(cell, str):
+        return cell
+    words = (
+        textwrap.wrap(word.replace("_", "_ "), longest + 1) if len(word) > longest else [word]
+        for word in cell.split(" ")
+    )
+    return " ".join("\n".join(line.replace("_ ", "_") for line in lines) for lines in words)

@@ -111,7 +111,7 @@ def _cluster(row: PlacedPlan) -> dict[str, Any]:
 
 
 def _around(step: Interval) -> str:
-    """`−11% +13%`."""
+    """`−11 % +13 %`."""
     return f"−{whole_percent(1 - step.low_us / step.median_us)} +{whole_percent(step.high_us / step.median_us - 1)}"
 
 

@@ -73,6 +73,12 @@ def test_words_of_usual_length_are_not_broken() -> None:
         assert word in text
 
 
+def test_a_long_name_goes_on_after_its_underscore() -> None:
+    made = table("", [("gradient_accumulation",)], {"": lambda row: row[0]}, {"figure": lambda row: "1,234,567 of 1"})
+    lines = [line.split() for line in printed(made, 32)]
+    assert lines[-2:] == [["gradient_", "1,234,567", "of", "1"], ["accumulation"]]
+
+
 DEMO = str(CONFIGS / "runs" / "demo.yml")
 
 

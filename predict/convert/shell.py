@@ -20,6 +20,8 @@ MOST_COMMANDS = 5_000
 DEEPEST = 12
 """Scripts inside scripts that are followed, and variables inside defaults."""
 SEPARATORS = (";;", "&&", "||", ";", "&", "|", "\n")
+VISIBLE_DEVICES, LAUNCH_BLOCKING = WATCHED = ("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING")
+"""Variables of the environment that decide how a command runs."""
 OPENING, CLOSING = ("if", "for", "while", "until", "case"), ("fi", "done", "done", "done", "esac")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[\w*\])?(\+?)=")
 FUNCTION = re.compile(r"(?:function\s+)?([A-Za-z_][\w-]*)\s*\(\s*\)|function\s+([A-Za-z_][\w-]*)")
@@ -60,6 +62,8 @@ class Script:
 
     commands: tuple[tuple[str, ...], ...]
     """The words of each command, in the order in which they are reached."""
+    environments: tuple[Mapping[str, Value], ...]
+    """Of each command, those of WATCHED that were set when it was reached."""
     files: Mapping[str, str]
     """Name → text of the files that here-documents write."""
     variables: Mapping[str, Value]
@@ -72,7 +76,12 @@ def read_shell(text: str) -> Script:
         for name in OF_SLURM.get(option, ()):
             reader.variables[name] = value.rpartition(":")[2]
     reader.run(text)
-    return Script(commands=tuple(reader.commands), files=reader.files, variables=reader.variables)
+    return Script(
+        commands=tuple(reader.commands),
+        environments=tuple(reader.environments),
+        files=reader.files,
+        variables=reader.variables,
+    )
 
 
 # Text into words and separators. A word keeps its quotes, which are taken off where it is expanded.
@@ -182,6 +191,7 @@ def _quoted_parts(word: str) -> Iterator[tuple[str, str]]:
 class _Reader:
     variables: dict[str, Value] = field(default_factory=dict)
     commands: list[tuple[str, ...]] = field(default_factory=list)
+    environments: list[Mapping[str, Value]] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     functions: dict[str, list[str]] = field(default_factory=dict)
     here: dict[str, str] = field(default_factory=dict)
@@ -315,6 +325,7 @@ class _Reader:
         body = next((self.here[word] for word in words if word in self.here), None)
         if body is None:
             self.commands.append(tuple(expanded))
+            self.environments.append({name: self.variables[name] for name in WATCHED if name in self.variables})
         elif expanded[0] in ("bash", "sh", "sbatch", "srun", "ssh"):
             self.run(body)
         elif target := _written_to(words):

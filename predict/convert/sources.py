@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.convert.megatron_script import read_mapping
-from predict.convert.shell import Script, arguments_of, read_shell
+from predict.convert.shell import LAUNCH_BLOCKING, VISIBLE_DEVICES, Script, arguments_of, read_shell
 from predict.convert.tool import Source, flat
 from predict.convert.tools import tool_of, tools
 from sampling.errors import ConfigError
@@ -62,14 +62,28 @@ def sources_of_text(text: str, name: str, *, is_python: bool = False) -> list[So
     if is_python:
         return list(_calls(text, name))
     script = read_shell(text)
-    found = [source for words in script.commands for source in _of_command(words, name)]
+    found = [
+        _under(environment, source, words)
+        for words, environment in zip(script.commands, script.environments, strict=True)
+        for source in _of_command(words, name)
+    ]
     if not any(tool_of(source) for source in found):
         found += _of_variables(script, name)
     for file, content in script.files.items():
         if (document := _parsed(file, content)) is not None:
             found.append(source_of_document(document, Path(file).name))
-    synchronous = script.variables.get(LAUNCH_BLOCKING) == "1"
-    return [replace(source, synchronous=synchronous) for source in found if tool_of(source)]
+    return [source for source in found if tool_of(source)]
+
+
+def _under(environment: Mapping[str, Any], source: Source, words: Sequence[str]) -> Source:
+    """A source with what the environment of its command decides; accelerate counts its processes by itself."""
+    devices = str(environment.get(VISIBLE_DEVICES, ""))
+    counts = LISTED.fullmatch(devices) and not any(word.endswith("accelerate") for word in words)
+    return replace(
+        source,
+        synchronous=environment.get(LAUNCH_BLOCKING) == "1",
+        visible=len(devices.split(",")) if counts else 0,
+    )
 
 
 def _parsed(file: str, content: str) -> Mapping[Any, Any] | None:
@@ -93,7 +107,8 @@ def _of_variables(script: Script, name: str) -> list[Source]:
 
 # Commands: wrappers, launchers, a program, and its arguments.
 
-LAUNCH_BLOCKING = "CUDA_LAUNCH_BLOCKING"
+LISTED = re.compile(r"\d+(,\d+)*")
+"""Devices that are named one by one."""
 BINARIES: Mapping[tuple[str, ...], int] = {
     ("vllm", "serve"): 1,
     ("sglang", "serve"): 0,
@@ -178,7 +193,17 @@ def _cluster(before: Sequence[str]) -> dict[str, int]:
     """Nodes and GPUs per node by the options of a launcher; what the environment decides is left out."""
     options = arguments_of(before)
     found = {own: int(options[name]) for name, own in LAUNCHERS.items() if str(options.get(name, "")).isdecimal()}
+    found |= _included(str(options.get("include", options.get("i", ""))).strip("\"'"))
     return {key: number for key, number in found.items() if number > 0}
+
+
+def _included(resources: str) -> dict[str, int]:
+    """Nodes and GPUs per node of DeepSpeed's `--include host:0,1@other:0,1` (deepspeed, launcher/runner.py); nothing where they differ."""
+    hosts = [host.partition(":")[2] for host in resources.split("@")]
+    counts = {len(slots.split(",")) for slots in hosts if LISTED.fullmatch(slots)}
+    if len(counts) != 1 or not all(map(LISTED.fullmatch, hosts)):
+        return {}
+    return {"nodes": len(hosts), "gpus_per_node": counts.pop()}
 
 
 def _values(words: Sequence[str], *, program: str = "") -> dict[str, Any]:

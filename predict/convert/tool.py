@@ -35,6 +35,8 @@ class Source:
     """Nodes and GPUs per node, as far as the launcher says them."""
     synchronous: bool = False
     """Whether CUDA_LAUNCH_BLOCKING has each launch wait for its kernel."""
+    visible: int = 0
+    """GPUs of a machine that CUDA_VISIBLE_DEVICES names; 0 where it names none."""
     form: str = "mapping"
     """command, python, or mapping for YAML, TOML and JSON."""
 
@@ -125,6 +127,8 @@ def read_with(tool: Tool, reading: Reading, accepted: Iterable[str] = ()) -> For
     sections = dict(tool.read(reading))
     if reading.source.cluster:
         sections["cluster"] = {**sections.get("cluster", {}), **reading.source.cluster}
+    if reading.source.visible and "plan" in sections:
+        sections["cluster"] = {"gpus_per_node": reading.source.visible, **sections.get("cluster", {})}
     if reading.source.synchronous and "execution" in sections:
         sections["execution"] = {**sections["execution"], "synchronous_launches": True}
     harmless: dict[str, Any] = {}

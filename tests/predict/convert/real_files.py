@@ -1216,6 +1216,28 @@ UNKNOWN = (
 )
 READ_WHOLE = (
     RealFile(
+        tool="Hugging Face TrainingArguments",
+        source="made up here after a training of LLaVA: DeepSpeed's launcher counts the GPUs",
+        name="finetune.sh",
+        text="deepspeed --include=localhost:0,1,2,3 --master_port 29501 train/train_mem.py --deepspeed scripts/ds_z3_config.json \\\n\
+    --model_name_or_path meta-llama/Meta-Llama-3-8B --per_device_train_batch_size 16 --gradient_accumulation_steps 2 \\\n\
+    --model_max_length 2048 --gradient_checkpointing True --bf16 True --output_dir out\n",
+        beside={"ds_z3_config.json": ZERO3},
+        settings=H100,
+        reads={"plan": {"zero": 3, "recompute": "full", "dp": 4}, "batch.global": 128, "cluster.gpus_per_node": 4},
+    ),
+    RealFile(
+        tool="LLaMA-Factory",
+        source="made up here after its README: the environment leaves one GPU",
+        name="train.sh",
+        text="CUDA_VISIBLE_DEVICES=0 llamafactory-cli train --stage sft --do_train --model_name_or_path meta-llama/Meta-Llama-3-8B \\\n\
+    --dataset alpaca_gpt4_en --template default --finetuning_type lora --lora_target q_proj,v_proj --output_dir out \\\n\
+    --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --cutoff_len 1024 --learning_rate 5e-5 --fp16\n\
+CUDA_VISIBLE_DEVICES=0,1 python evaluate.py\n",
+        settings=NODE,
+        reads={"cluster.gpus_per_node": 1, "batch.global": 16, "precision": "fp16"},
+    ),
+    RealFile(
         tool="Axolotl",
         source="axolotl-ai-cloud/axolotl examples/distributed-parallel/llama-3_1-8b-hsdp-tp.yaml 254e2bec, whose plugin's switch is on by itself",
         name="hsdp-tp.yaml",

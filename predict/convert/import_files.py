@@ -235,6 +235,7 @@ def _with_cluster(content: dict[str, Any], given: Mapping[str, Any], sources: Ma
         "precision": content.get("precision", given.get("precision")),
         "execution": _execution(content.get("execution", {}), cluster.get("hardware", ""), plan.get("zero", 0)),
         **{section: content[section] for section in ("adapters", "offload", "tuning") if section in content},
+        **({"vision": content["vision"]} if "vision" in content and given.get("vision.images") else {}),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from predict.convert.arguments import Arguments
+from predict.convert.images import vision_of
 from predict.convert.offload import offload_of
 from predict.convert.tool import Cost, Reading, Sections, Tool, model_named
 from sampling.files.faults import shown
@@ -51,8 +52,14 @@ def _read(reading: Reading) -> Sections:
         offload |= {"activation_share": 1.0, "overlap_activations": False}
         plan["recompute"] = "full"
     given.passed_over(*(name for name in given.values if name.startswith(f"{model}.ac_offloading")))
+    vision: dict[str, Any] = {}
+    if _given(given, f"{model}.vlm"):
+        # the projector is a part of the encoder there (prime-rl, trainer/model.py, `freeze_vision_encoder`)
+        vision = vision_of(given, f"{model}.vlm.freeze_vision_encoder")
+        given.passed_over(*(name for name in given.values if name.startswith(f"{model}.vlm")))
     return {
         **sections,
+        **vision,
         **({"offload": offload} if offload else {}),
         "cluster": _machines(given, "num_train"),
         "batch": _batch(given),
@@ -185,7 +192,7 @@ COSTS: dict[str, Cost | str] = {
     "*optim_cpu_offload": "an optimizer in the host's memory is not modelled",
     "*fsdp_cpu_offload": "weights in the host's memory are not modelled",
     "*ac_offloading*": Cost(why="activations in the host's memory are not modelled", neutral=("None",)),
-    "*model.vlm*": "vision towers are not modelled",
+    "*model.vlm*": "images of an RL step are not modelled",
     "*quantization*": "fp8 of prime-rl is not read",
     "*fp8*": "fp8 of prime-rl is not read",
     "*dtype*": "another dtype is not read",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from predict.convert.arguments import Arguments
+from predict.convert.images import vision_of
 from predict.convert.offload import offload_of
 from predict.convert.tool import (
     AUTO,
@@ -32,6 +33,7 @@ from predict.convert.tool import (
     written,
 )
 from predict.convert.tuning import CLASSES, HARMLESS_TUNING, WORDS, in_sequences, tuning_of
+from predict.run.vision import NONE
 from sampling.files.faults import shown
 
 FRAMEWORK, COMPILED, ZERO = "transformers", "fsdp-compile", "deepspeed"
@@ -299,12 +301,15 @@ def _read_llama_factory(reading: Reading) -> Sections:
     plan["recompute"] = "none" if given.switch("disable_gradient_checkpointing") else "full"
     execution = {**sections.get("execution", {})}
     execution.pop("loaded_in_halves", None)
+    vision = vision_of(given, "freeze_vision_tower", "freeze_multi_modal_projector")
+    if adapters and vision["vision"]["trained"] != NONE:
+        given.fault("freeze_vision_tower", "adapters of a vision tower are not modelled; set what is of it to true")
     if given.switch("use_muon"):
         execution["optimizer"] = "muon"
     if given.switch("pure_bf16"):
         execution |= {"master_weights": False, "gradient_dtype": "bf16"}
         sections["precision"] = "bf16"
-    return {**sections, "plan": plan, "execution": execution}
+    return {**sections, "plan": plan, "execution": execution, **vision}
 
 
 TOOLS = (

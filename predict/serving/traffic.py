@@ -285,8 +285,9 @@ def _require_within(shared: int, prompt: Ints) -> None:
 
 def cut_short(output: Ints, in_flight: int) -> Ints:
     """Answers of a closed loop whose first requests are at every stage of theirs, as those of a loop that has run for long: requests that
-    start together would all end together again and again. Those answers are cut short, so that a loop without others keeps them whole."""
-    done = np.arange(in_flight) / max(1, in_flight)
+    start together would all end together again and again, and those in the order of their stages as many at once as wait beside them.
+    Those answers are cut short, so that a loop without others keeps them whole."""
+    done = np.random.default_rng(SEED).permutation(in_flight) / max(1, in_flight)
     return np.concatenate((np.ceil(output[:in_flight] * (1 - done)).astype(np.int64), output[in_flight:]))
 
 

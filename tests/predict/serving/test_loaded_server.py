@@ -87,10 +87,19 @@ def test_the_drain_of_a_queue_is_no_throughput() -> None:
     assert short.latency.requests_per_s == pytest.approx(long.latency.requests_per_s, rel=0.01)
 
 
+def test_the_capacity_is_what_an_overloaded_server_answers() -> None:
+    """Requests that ended together, as many at once as wait beside them, once made the capacity 7 % less."""
+    one = loaded("engine.max_num_seqs=32", "load.prompt=600", "load.output=100", "load.duration_s=120", model="kernels")
+    capacity = one.capacity().median
+    (beyond,) = one.at_rates([1.15 * capacity])
+    assert beyond.grows
+    assert beyond.requests_per_s == pytest.approx(capacity, rel=0.01)
+
+
 def test_the_queue_is_the_rate_times_the_wait() -> None:
     """Little's law, in a closed loop and an open one; the requests that start a loop together do not count."""
     for load in (
-        ("load.rate=0", "load.concurrency=64", "load.start=staggered"),
+        ("load.rate=0", "load.concurrency=64", "load.requests=4000", "load.start=staggered"),
         ("load.rate=15", "load.duration_s=100"),
     ):
         outcome = loaded(*load).as_configured()

@@ -121,6 +121,11 @@ BINARIES: Mapping[tuple[str, ...], int] = {
     ("tune", "run"): 0,
 }
 """Program and sub-command → 1 where a word without a flag follows: a model, or a file."""
+IMAGES: Mapping[str, str] = {
+    "vllm-openai": "vllm.entrypoints.openai.api_server",
+    "vllm-openai-rocm": "vllm.entrypoints.openai.api_server",
+}
+"""Container image → the program that it starts, to which what follows its name is given."""
 LAUNCHERS: Mapping[str, str] = {
     "nnodes": "nodes",
     "num_nodes": "nodes",
@@ -169,6 +174,8 @@ def _program(words: Sequence[str]) -> tuple[int, str]:
     """The place and name of the program whose arguments follow."""
     for place, word in enumerate(words):
         stem = word.rpartition("/")[2]
+        if stem.partition(":")[0] in IMAGES:
+            return place, IMAGES[stem.partition(":")[0]]
         pair = (stem, words[place + 1] if place + 1 < len(words) else "")
         if pair in BINARIES:
             return place + 1, " ".join(pair)

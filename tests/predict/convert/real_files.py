@@ -1216,6 +1216,15 @@ UNKNOWN = (
 )
 READ_WHOLE = (
     RealFile(
+        tool="vLLM",
+        source="made up here after vLLM's documentation: its container image",
+        name="run.sh",
+        text="docker run --runtime nvidia --gpus all -v ~/.cache/huggingface:/root/.cache/huggingface -p 8000:8000 --ipc=host \\\n\
+    vllm/vllm-openai:latest --model meta-llama/Meta-Llama-3-8B --max_model_len 1024 --gpu_memory_utilization 0.7\n",
+        settings=SERVED,
+        reads={"model": "llama3-8b", "engine": {"name": "vllm-v1", "max_model_len": 1024, "memory_utilization": 0.7}},
+    ),
+    RealFile(
         tool="Hugging Face TrainingArguments",
         source="made up here after a training of LLaVA: DeepSpeed's launcher counts the GPUs",
         name="finetune.sh",

@@ -312,6 +312,7 @@ def _of_server(content: dict[str, Any], given: Mapping[str, Any], sources: Mappi
         "hardware": given["hardware"],
         "placement": {"tp": 1, "precision": "bf16", **placement},
         "engine": engine,
+        **({"speculation": content["speculation"]} if "speculation" in content else {}),
         "load": _of_section("load", given),
     }
 

@@ -11,9 +11,27 @@ from sampling.files.places import CONFIGS
 
 FOLDER = CONFIGS / "models"
 BEFORE = re.compile(r"^(.*/)?(meta-|nvidia-)?")
-BETWEEN = re.compile(r"-(hf|instruct|chat|it|base|pt|fp8|nvfp4|bf16|4k|8k|v0\.1|v1\.0|exp|\d{4})(?=-|$)")
+BETWEEN = re.compile(
+    r"-(hf|instruct|chat|it|base|pt|thinking|terminus|coder|math|fp8|nvfp4|mxfp4|bf16|awq|gptq|bnb|int[48]|w4a16|w8a16|w8a8|quantized\.w\w+|dynamic|[48]bit"
+    r"|4k|8k|v0\.1|v1\.0|exp|\d{4})(?=-|$)"
+)
 """Words that repositories of weights add to the name of a model, whose sizes stay the same: what it was tuned for, the format of its
 weights, its first version, a month."""
+OF_ONE_SHAPE: Mapping[str, str] = {
+    "qwen20.5b": "qwen2.5-0.5b",
+    "qwen21.5b": "qwen2.5-1.5b",
+    "qwen27b": "qwen2.5-7b",
+    "qwen272b": "qwen2.5-72b",
+    "deepseekr1": "deepseek-v3",
+    "deepseekv3.1": "deepseek-v3",
+    "deepseekr1distillqwen1.5b": "qwen2.5-1.5b",
+    "deepseekr1distillqwen7b": "qwen2.5-7b",
+    "deepseekr1distillqwen14b": "qwen2.5-14b",
+    "deepseekr1distillqwen32b": "qwen2.5-32b",
+    "deepseekr1distillllama8b": "llama3.1-8b",
+    "deepseekr1distillllama70b": "llama3.3-70b",
+}
+"""A model, by its letters and digits → the shipped one whose sizes are its own."""
 
 
 def shipped_models() -> list[str]:
@@ -23,7 +41,7 @@ def shipped_models() -> list[str]:
 def shipped_model(name: str) -> Path | None:
     """The file of the model that goes by this name, whatever its case and hyphens."""
     known, plain = _by_plain_name(FOLDER, FOLDER.stat().st_mtime_ns), _plain(name)
-    stem = known.get(plain) or known.get(plain.replace("llama3.1", "llama3"))
+    stem = known.get(plain) or known.get(plain.replace("llama3.1", "llama3")) or OF_ONE_SHAPE.get(plain)
     return FOLDER / f"{stem}.json" if stem else None
 
 
@@ -35,8 +53,8 @@ def _by_plain_name(folder: Path, changed_ns: int) -> Mapping[str, str]:
 
 def read_as(name: str) -> str:
     """Says which shipped model stands for a repository's, whoever's it is; empty for a shipped name, a path and an unknown name."""
-    path = shipped_model(name) if "/" in name else None
-    if path is None:
+    path = shipped_model(name)
+    if path is None or ("/" not in name and _plain(name) not in OF_ONE_SHAPE):
         return ""
     return f"{name} is read as the shipped {path.stem}, by its name alone; if its sizes differ, save its config.json and give the path"
 

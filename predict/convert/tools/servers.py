@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from predict.convert.arguments import Arguments
@@ -22,8 +24,11 @@ from predict.convert.tool import (
     read_table,
     switch,
 )
-from predict.serving.formats import MXFP4
-from sampling.operators.gemm import FP8_BLOCK
+from predict.model.shipped import shipped_model
+from predict.serving.formats import MXFP4, NVFP4, W4A16, W8A16
+from predict.serving.speculation import DRAFT, EAGLE, MTP, NGRAM
+from sampling.files.faults import shown
+from sampling.operators.gemm import FP8_BLOCK, INT8
 
 DTYPES: Mapping[str, Any] = {
     AUTO: "bf16",
@@ -34,7 +39,46 @@ DTYPES: Mapping[str, Any] = {
     "float32": "fp32",
 }
 CACHES: Mapping[str, Any] = {AUTO: "bf16", "bfloat16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
-QUANTIZED: Mapping[str, Any] = {"fp8": "fp8"}
+QUANTIZED: Mapping[str, Any] = {
+    "none": None,
+    "fp8": "fp8",
+    "fbgemm_fp8": "fp8",
+    "w8a8_fp8": "fp8",
+    "modelopt": "fp8",
+    "modelopt_fp8": "fp8",
+    "awq": W4A16,
+    "awq_marlin": W4A16,
+    "moe_wna16": W4A16,
+    "w8a8_int8": INT8,
+    "modelopt_fp4": NVFP4,
+    "mxfp4": MXFP4,
+    "gptq": None,
+    "gptq_marlin": None,
+    "compressed-tensors": None,
+}
+"""Method of quantisation → format of the weights; None where the checkpoint says it."""
+FORMATS: Mapping[str, re.Pattern[str]] = {
+    "fp8": re.compile("fp8"),
+    INT8: re.compile("w8a8"),
+    W8A16: re.compile("w8a16|int8|8bit"),
+    NVFP4: re.compile("nvfp4"),
+    MXFP4: re.compile("mxfp4"),
+    W4A16: re.compile("awq|gptq|int4|w4a16"),
+}
+"""Format of the weights → what the names of checkpoints in it hold; the first that is found counts."""
+DRAFTS: Mapping[str, str] = {
+    "ngram": NGRAM,
+    "[ngram]": NGRAM,
+    "eagle": EAGLE,
+    "eagle3": EAGLE,
+    "mtp": MTP,
+    "deepseek_mtp": MTP,
+    "glm4_moe_mtp": MTP,
+    "qwen3_next_mtp": MTP,
+    "draft_model": DRAFT,
+    "standalone": DRAFT,
+}
+"""Method of speculation, by vLLM and SGLang → kind of drafts. A model's own layer is `mtp` in vLLM, and `eagle` or `nextn` in SGLang."""
 EXCHANGES: Mapping[str, Any] = {
     "none": "allgather",
     "naive": "allgather",
@@ -56,6 +100,17 @@ PUBLISHED_IN: Mapping[str, Mapping[str, str]] = {
     "gpt-oss-120b": {"precision": MXFP4, "quantised": "experts"},
 }
 """Shipped model → what the `quantization_config` of its published config.json says, which engines follow where no option says otherwise."""
+SHORT: Mapping[str, str] = {"q": "quantization", "sc": "speculative_config"}
+"""Short names of vLLM's options."""
+OF_DRAFTS = (
+    "method",
+    "model",
+    "num_speculative_tokens",
+    "prompt_lookup_max",
+    "prompt_lookup_min",
+    "draft_tensor_parallel_size",
+)
+"""Keys of vLLM's speculative config that change nothing more here."""
 GRAPHS_OFF = re.compile(
     r"""cudagraph_mode['"]?\s*[:=]\s*['"]?NONE|\b(level|mode)['"]?\s*[:=]\s*['"]?(0|NONE)\b""", re.IGNORECASE
 )
@@ -76,6 +131,8 @@ def _negated(path: str, name: str) -> tuple[Read, Read]:
 VLLM = (
     count("placement.tp", "tensor_parallel_size", "tp"),
     count("placement.dp", "data_parallel_size", "dp"),
+    count("placement.pp", "pipeline_parallel_size", "pp"),
+    count("placement.redundant_experts", "num_redundant_experts"),
     switch("placement.expert_parallel", "enable_expert_parallel"),
     choice("engine.dispatch", "all2all_backend", EXCHANGES),
     switch("engine.two_batch_overlap", "enable_dbo"),
@@ -93,6 +150,7 @@ VLLM = (
 )
 SGLANG = (
     count("placement.tp", "tp_size", "tensor_parallel_size", "tp"),
+    count("placement.pp", "pp_size", "pipeline_parallel_size", "pp"),
     choice("placement.precision", "dtype", DTYPES),
     choice("placement.precision", "quantization", QUANTIZED),
     choice("placement.kv_precision", "kv_cache_dtype", CACHES),
@@ -122,14 +180,22 @@ def _with_numbers(given: Arguments, *names: str) -> None:
 def _read_vllm(reading: Reading) -> Sections:
     given = reading.given
     _with_numbers(given, "max_model_len", "max_num_batched_tokens")
+    short = {full: given.values[name] for name, full in SHORT.items() if name in given.values}
+    given.passed_over(*SHORT)
+    given = replace(
+        given, values={**short, **given.values, **_object(given, "eplb_config", ("num_redundant_experts",))}
+    )
     values = read_table(VLLM, given)
     values.setdefault("engine", {})["name"] = "vllm-v1"
+    if given.count("data_parallel_size_local") != values.get("placement", {}).get("dp"):
+        given.used.discard("data_parallel_size_local")
+    values |= _drafts_of_vllm(given)
     if GRAPHS_OFF.search(str(given.values.get("compilation_config", ""))):
         problem = (
             "compilation or CUDA graphs switched off are not read; give --set engine.enforce_eager=true and accept it"
         )
         given.fault("compilation_config", problem)
-    return _server(reading, values, ("model", "model_tag"))
+    return _server(replace(reading, given=given), values, ("model", "model_tag"))
 
 
 def _read_sglang(reading: Reading) -> Sections:
@@ -153,6 +219,7 @@ def _read_sglang(reading: Reading) -> Sections:
     if given.values.get("chunked_prefill_size") in (-1, "-1"):
         values["engine"] |= {"chunked_prefill": False}
         values["engine"].pop("max_num_batched_tokens", None)
+    values |= _drafts_of_sglang(given)
     return _server(reading, values, ("model_path", "model"))
 
 
@@ -163,21 +230,94 @@ def _first_count(given: Arguments, *names: str) -> tuple[int, str]:
 
 
 def _server(reading: Reading, values: dict[str, Any], names: tuple[str, ...]) -> Sections:
-    quantized = reading.given.values.get("quantization")
-    named = next(
-        (str(reading.given.values[name]) for name in names if reading.given.values.get(name) not in NO_VALUES), ""
-    )
-    if quantized in NO_VALUES and any(
-        word in named.lower() for word in ("awq", "gptq", "int4", "w4a16", "gguf", "nvfp4")
-    ):
-        reading.given.fault("model", f"{named}: weights in fewer bits than 8 are not modelled")
-    elif "fp8" in named.lower():
-        values.setdefault("placement", {})["precision"] = "fp8"
-    model = model_named(reading, *names)
+    given = reading.given
+    named = next((str(given.values[name]) for name in names if given.values.get(name) not in NO_VALUES), "")
     placement = values.setdefault("placement", {})
-    if quantized in NO_VALUES and placement.get("precision", "bf16") == "bf16":
+    if in_checkpoint := _format_of(given, named):
+        placement["precision"] = in_checkpoint
+    if placement.get("precision") == MXFP4:
+        placement["quantised"] = "experts"
+    model = model_named(reading, *names)
+    if given.values.get("quantization") in NO_VALUES and placement.get("precision", "bf16") == "bf16":
         placement |= PUBLISHED_IN.get(str(reading.chosen_model or model.get("model", "")), {})
     return {**in_sections(values), **model, "load": {}}
+
+
+def _format_of(given: Arguments, named: str) -> str | None:
+    """The format of the weights by the name of a checkpoint, where no option states it."""
+    method = given.values.get("quantization")
+    if "gguf" in named.lower():
+        given.fault("model", f"{named}: weights in GGUF are not modelled")
+    if method not in NO_VALUES and QUANTIZED.get(str(method), method) is not None:
+        return None
+    found = next((name for name, words in FORMATS.items() if words.search(named.lower())), None)
+    if found is None and method not in (*NO_VALUES, "none"):
+        given.fault("quantization", f"{method}: the checkpoint says its bits; give --set placement.precision=FORMAT")
+    return found
+
+
+def _object(given: Arguments, name: str, wanted: tuple[str, ...]) -> dict[str, Any]:
+    """The wanted values of an option that is a JSON object, and a fault for others."""
+    written = given.text(name, "")
+    if not written:
+        return {}
+    try:
+        found = json.loads(written)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        given.fault(name, f"{shown(written)} is no JSON object; correct it")
+        return {}
+    if not set(found) <= set(wanted):
+        given.used.discard(name)
+    return {key: value for key, value in found.items() if key in wanted}
+
+
+def _drafts_of_vllm(given: Arguments) -> dict[str, Any]:
+    """The section `speculation` by vLLM's `--speculative-config` (vllm, config/speculative.py)."""
+    written = _object(given, "speculative_config", OF_DRAFTS)
+    if not written:
+        return {}
+    draft = str(written.get("model") or "")
+    usual = EAGLE if "eagle" in draft.lower() else "draft_model"
+    return _drafts(
+        given, "speculative_config", str(written.get("method") or usual), written.get("num_speculative_tokens"), draft
+    )
+
+
+def _drafts_of_sglang(given: Arguments) -> dict[str, Any]:
+    """The section `speculation` by SGLang's options (sglang, srt/server_args.py), for drafts in a chain."""
+    word = given.text("speculative_algorithm", "").lower()
+    if not word:
+        return {}
+    if given.whole("speculative_eagle_topk", 1) != 1:
+        given.fault("speculative_eagle_topk", "a tree of drafts is not modelled; a chain (1) is")
+    given.passed_over("speculative_num_draft_tokens", "speculative_draft_model_path")
+    draft = given.values.get("speculative_draft_model_path")
+    own = word in ("eagle", "nextn") and draft in NO_VALUES
+    return _drafts(
+        given, "speculative_algorithm", MTP if own else word, given.count("speculative_num_steps"), str(draft or "")
+    )
+
+
+def _drafts(given: Arguments, name: str, method: str, tokens: Any, draft: str) -> dict[str, Any]:
+    kind = DRAFTS.get(method.lower())
+    if kind is None:
+        given.fault(name, f"{shown(method)}: speculation of this kind is not modelled; {', '.join(DRAFTS)} are")
+        return {}
+    if not str(tokens or "").isdecimal():
+        given.fault(name, "the draft tokens of a step are not stated; state them, or write the section speculation")
+        return {}
+    found: dict[str, Any] = {"kind": kind, "tokens": int(tokens)}
+    if kind == DRAFT:
+        path = shipped_model(draft)
+        if path is None:
+            given.fault(
+                name, f"{shown(draft)} is not a shipped model; write the section speculation, with its config.json"
+            )
+        else:
+            found["draft"] = path.stem
+    return {"speculation": found}
 
 
 HARMLESS = """
@@ -188,20 +328,18 @@ HARMLESS = """
     guided* structured* enable_request* skip_tokenizer* schedule_policy schedule_conservativeness show_time* stream_interval bench* no_enable_log*
     media* limit_mm* mm_* enable_sleep* max_log* aggregate* collect* rope_scaling rope_theta device is_embedding random* task runner
     enable_server_load* dp_* data_parallel_address data_parallel_rpc* data_parallel_backend enable_p2p* nccl* preferred* disable_custom* warmups
-    served* deepep_mode language_only max_prefill_tokens attn* async_scheduling ep_dispatch* uvicorn_log* reasoning*
+    enable_eplb served* deepep_mode language_only max_prefill_tokens attn* async_scheduling ep_dispatch* uvicorn_log* reasoning*
 """
 COSTS: Mapping[str, Cost | str] = {
-    "*speculative*": "speculation is not read from a command line; give the section speculation where it is offered",
-    "pipeline_parallel_size": Cost(why="servers in a pipeline are not modelled", neutral=(1, "1")),
-    "pp": Cost(why="servers in a pipeline are not modelled", neutral=(1, "1")),
-    "pp_size": Cost(why="servers in a pipeline are not modelled", neutral=(1, "1")),
+    "*speculative*": "is not read of speculation; write the section speculation",
+    "spec_*": "is not read of speculation; write the section speculation",
     "cpu_offload_gb": "weights in the host's memory are not modelled",
     "*offload*": "what lies in the host's memory is not modelled",
     "*lora*": "adapters are not modelled",
     "kv_transfer_config*": "prefill and decode apart are not modelled",
     "disaggregation*": "prefill and decode apart are not modelled",
     "num_scheduler_steps": Cost(why="several steps a schedule are of an older engine", neutral=(1, "1")),
-    "enable_eplb": "experts that move are not modelled",
+    "eplb_config*": "is not read but for num_redundant_experts",
     "data_parallel_size_local": "replicas over several machines are not read",
     "max_total_tokens": "a cache that is held smaller than the memory has room for is not modelled; give --set engine.memory_utilization=SHARE",
     "enable_torch_compile": "compiled engines of SGLang are not modelled",

@@ -135,8 +135,9 @@ TRAINERS = (
         name="sft.yaml",
         text=OLYMPIC,
         beside={"zero3.yaml": TRL[1].text.replace("'fp16'", "bf16").replace("  gradient_accumulation_steps: 1\n", "")},
-        settings=(*H100, "model=qwen2.5-7b"),
+        settings=H100,
         reads={
+            "model": "qwen2.5-7b",
             "plan": {"zero": 3, "recompute": "full", "dp": 8},
             "precision": "bf16",
             "batch": {"micro": 2, "seq_len": 32768, "global": 128},
@@ -147,11 +148,11 @@ TRAINERS = (
     ),
     RealFile(
         tool="Hugging Face TrainingArguments",
-        source="huggingface/open-r1 recipes/OlympicCoder-7B/sft/config_v00.00.yaml c72fda3a, whose model is not shipped",
+        source="huggingface/open-r1 recipes/OlympicCoder-7B/sft/config_v00.00.yaml c72fda3a, of a model that is not shipped",
         name="sft.yaml",
-        text=OLYMPIC,
+        text=OLYMPIC.replace("Qwen/Qwen2.5-Coder-7B-Instruct", "bigcode/starcoder2-7b"),
         settings=NODE,
-        refused=("model_name_or_path: 'Qwen/Qwen2.5-Coder-7B-Instruct' is not a shipped model", "--set model="),
+        refused=("model_name_or_path: 'bigcode/starcoder2-7b' is not a shipped model", "--set model="),
     ),
     RealFile(
         tool="Hugging Face TrainingArguments",
@@ -243,13 +244,19 @@ FACTORY = (
     ),
     RealFile(
         tool="LLaMA-Factory",
-        source="hiyouga/LLaMA-Factory examples/extras/muon/qwen2_full_sft.yaml 1765d0e6, with a model of its shape",
+        source="hiyouga/LLaMA-Factory examples/extras/muon/qwen2_full_sft.yaml 1765d0e6",
         name="qwen2_full_sft.yaml",
         text=f"model_name_or_path: Qwen/Qwen2-1.5B-Instruct\nstage: sft\ndo_train: true\nfinetuning_type: full\nuse_muon: true\n\
 template: qwen\ncutoff_len: 2048\nbf16: true\nwarmup_ratio: 0.1\nper_device_train_batch_size: 1\n\
 gradient_accumulation_steps: 8\n{LF}",
-        settings=(*NODE, "model=qwen2.5-1.5b"),
-        reads={"execution.optimizer": "muon", "batch.global": 64, "plan.recompute": "full", "precision": "bf16"},
+        settings=NODE,
+        reads={
+            "model": "qwen2.5-1.5b",
+            "execution.optimizer": "muon",
+            "batch.global": 64,
+            "plan.recompute": "full",
+            "precision": "bf16",
+        },
     ),
     RealFile(
         tool="LLaMA-Factory",
@@ -1017,7 +1024,7 @@ ray job submit --no-wait --runtime-env="${{RUNTIME_ENV}}" \\\n    --address "${{
     ),
     RealFile(
         tool="verl",
-        source="volcengine/verl examples/grpo_trainer/run_qwen2-7b.sh 03aefba4, with adv_estimator grpo and a model of its shape",
+        source="volcengine/verl examples/grpo_trainer/run_qwen2-7b.sh 03aefba4, with adv_estimator grpo",
         name="run_qwen2-7b.sh",
         text=f"python3 -m verl.trainer.main_ppo \\\n    data.train_batch_size=1024 data.val_batch_size=1312 \\\n    data.max_prompt_length=512 \\\n\
     data.max_response_length=512 \\\n    algorithm.adv_estimator=grpo \\\n    actor_rollout_ref.model.path=Qwen/Qwen2-7B-Instruct \\\n\
@@ -1026,8 +1033,9 @@ ray job submit --no-wait --runtime-env="${{RUNTIME_ENV}}" \\\n    --address "${{
     actor_rollout_ref.rollout.log_prob_micro_batch_size=128 \\\n    actor_rollout_ref.rollout.tensor_model_parallel_size=2 \\\n\
     actor_rollout_ref.rollout.name=vllm \\\n    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \\\n    actor_rollout_ref.rollout.n=5 \\\n\
     actor_rollout_ref.ref.fsdp_config.param_offload=True \\\n    trainer.n_gpus_per_node=8 trainer.nnodes=1 {VERL}\n",
-        settings=(*RL_DATA, "model=qwen2.5-7b"),
+        settings=RL_DATA,
         reads={
+            "model": "qwen2.5-7b",
             "plan": {"zero": 3, "recompute": "full", "dp": 8},
             "rl.prompts": 1024,
             "rl.micro": 16,
@@ -1160,7 +1168,12 @@ vllm serve "$MODEL_NAME" \\\n    --data-parallel-size "$DATA_PARALLEL_SIZE" \\\n
     --data-parallel-backend ray \\\n    --enforce-eager \\\n    --enable-expert-parallel \\\n    --enable-eplb \\\n\
     --num-redundant-experts "$REDUNDANT_EXPERTS" \\\n    --trust-remote-code --host 0.0.0.0\n',
         settings=SERVED,
-        refused=("enable_eplb: true: experts that move",),
+        reads={
+            "model": "deepseek-v2-lite",
+            "placement.dp": 4,
+            "placement.expert_parallel": True,
+            "engine.enforce_eager": True,
+        },
     ),
     RealFile(
         tool="SGLang",
@@ -1201,7 +1214,74 @@ vllm serve "$MODEL_NAME" \\\n    --data-parallel-size "$DATA_PARALLEL_SIZE" \\\n
         text="python -m sglang.launch_server \\\n  --model-path Qwen/Qwen3-30B-A3B \\\n  --speculative-algorithm DFLASH \\\n\
   --speculative-draft-model-path z-lab/Qwen3-Coder-30B-A3B-DFlash \\\n  --tp-size 1\n",
         settings=SERVED,
-        refused=("speculative_algorithm: 'DFLASH': speculation",),
+        refused=("speculative_algorithm: 'dflash': speculation of this kind",),
+    ),
+    RealFile(
+        tool="vLLM",
+        source="made up here: integers of four bits, two stages, and a draft model",
+        name="serve.sh",
+        text='vllm serve Qwen/Qwen2.5-72B-Instruct-AWQ --tensor-parallel-size 2 --quantization awq_marlin \\\n\
+  --speculative-config \'{"model": "Qwen/Qwen2.5-7B-Instruct", "num_speculative_tokens": 4}\'\n',
+        settings=SERVED,
+        reads={
+            "model": "qwen2.5-72b",
+            "placement": {"tp": 2, "precision": "w4a16"},
+            "speculation": {"kind": "draft", "tokens": 4, "draft": "qwen2.5-7b"},
+        },
+    ),
+    RealFile(
+        tool="vLLM",
+        source="made up here: stages of a pipeline, and a checkpoint whose name says its format",
+        name="serve.sh",
+        text="vllm serve RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w8a8 --quantization compressed-tensors -pp 2 -tp 4\n",
+        settings=SERVED,
+        reads={"model": "llama3.1-70b", "placement": {"tp": 4, "pp": 2, "precision": "w8a8"}},
+    ),
+    RealFile(
+        tool="vLLM",
+        source="made up here: copies of busy experts, and the model's own layer of drafts",
+        name="serve.sh",
+        text='vllm serve deepseek-ai/DeepSeek-R1 --data-parallel-size 16 --data-parallel-size-local 16 --enable-expert-parallel \\\n\
+  --enable-eplb --eplb-config \'{"num_redundant_experts": 32}\' \\\n\
+  --speculative-config \'{"method": "deepseek_mtp", "num_speculative_tokens": 1}\'\n',
+        settings=SERVED,
+        reads={
+            "model": "deepseek-v3",
+            "placement.redundant_experts": 32,
+            "placement.precision": "fp8_block",
+            "speculation": {"kind": "mtp", "tokens": 1},
+        },
+    ),
+    RealFile(
+        tool="SGLang",
+        source="made up here: the model's own layer drafts in a chain",
+        name="serve.sh",
+        text="python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1-0528 --tp 8 --speculative-algorithm EAGLE \\\n\
+  --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4\n",
+        settings=SERVED,
+        reads={"model": "deepseek-v3", "speculation": {"kind": "mtp", "tokens": 3}},
+    ),
+    RealFile(
+        tool="SGLang",
+        source="made up here: a tree of drafts",
+        name="serve.sh",
+        text="python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm EAGLE3 \\\n\
+  --speculative-draft-model-path some/EAGLE3-head --speculative-num-steps 3 --speculative-eagle-topk 4\n",
+        settings=SERVED,
+        refused=("speculative_eagle_topk: a tree of drafts is not modelled",),
+    ),
+    RealFile(
+        tool="vLLM",
+        source="made up here: a checkpoint whose format nothing says, and drafts of an unknown kind",
+        name="serve.sh",
+        text='vllm serve meta-llama/Llama-3.1-8B-Instruct -q compressed-tensors --eplb-config \'[1]\' \\\n\
+  --speculative-config \'{"method": "medusa", "num_speculative_tokens": 4}\'\n',
+        settings=SERVED,
+        refused=(
+            r"quantization: compressed-tensors: the checkpoint says its bits; give --set placement\.precision",
+            r"eplb_config: '\[1\]' is no JSON object",
+            "speculative_config: 'medusa': speculation of this kind is not modelled; ngram",
+        ),
     ),
 )
 UNKNOWN = (

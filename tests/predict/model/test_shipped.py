@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from predict.huggingface.config_json import load_model
-from predict.model.shipped import shipped_model, shipped_models
+from predict.model.shipped import read_as, shipped_model, shipped_models
 
 OWN = {
     *("demo-llama", "library-llama", "long-llama", "small-llama", "tiny-gpt", "tiny-llama", "uneven-llama"),
@@ -231,6 +231,13 @@ def test_every_shipped_model_has_a_card() -> None:
         ("nvidia/Llama-3.1-405B-Instruct-FP8", "llama3.1-405b"),
         ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"),
         ("mistralai/Mistral-7B-Instruct-v0.2", None),
+        ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama3.1-70b"),
+        ("unsloth/llama-3-8b-bnb-4bit", "llama3-8b"),
+        ("Qwen/Qwen2.5-Coder-32B-Instruct", "qwen2.5-32b"),
+        ("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8", "qwen3-coder-480b-a35b"),
+        ("Qwen/Qwen2-7B-Instruct", "qwen2.5-7b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama3.1-8b"),
+        ("deepseek-ai/deepseek-math-7b-base", None),
     ],
 )
 def test_what_it_was_tuned_for_does_not_matter_but_a_version_of_other_sizes_does(
@@ -238,3 +245,8 @@ def test_what_it_was_tuned_for_does_not_matter_but_a_version_of_other_sizes_does
 ) -> None:
     path = shipped_model(repository)
     assert (path.stem if path else None) == model
+
+
+def test_a_name_that_stands_for_a_model_of_its_shape_is_said() -> None:
+    assert read_as("qwen2-7b").startswith("qwen2-7b is read as the shipped qwen2.5-7b")
+    assert read_as("qwen2.5-7b") == read_as("./config.json") == ""

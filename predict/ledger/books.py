@@ -20,6 +20,7 @@ from predict.prices.published_constants import PublishedConstant
 from predict.run.model_flops import PALM_NO_LOOKUP, model_flops_per_step
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
+from regressors.bank.times import shares_of
 from sampling.errors import ConfigError, UserError
 
 CONVENTIONS = ("palm", PALM_NO_LOOKUP, "megatron", "verl", "exact", "hfu")
@@ -103,8 +104,7 @@ class CalibrationBook:
 
     @property
     def shares(self) -> dict[str, float]:
-        total_us = sum(self.by_source_us.values())
-        return {source: time_us / total_us for source, time_us in self.by_source_us.items()}
+        return shares_of(self.by_source_us)
 
 
 def calibration_book(prediction: Prediction, items: Iterable[StepItem], overheads_us: float) -> CalibrationBook:

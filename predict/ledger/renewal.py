@@ -8,7 +8,7 @@ interval for restart dumps, FGCS 22, 2006, equation 13). Nodes under repair are 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
@@ -102,18 +102,27 @@ class JobTimes:
 
     def attempt(self, rates: Hours) -> Hours:
         """Hours of one interval and its save that nothing interrupts, on the nodes that are left at each rate."""
-        return self.work / (1 - self.repairs.missing(rates)) / self.intervals + self.save
+        return self._attempts(rates, self.intervals)
+
+    def _attempts(self, rates: Hours, intervals: float | Hours) -> Hours:
+        return self.work / (1 - self.repairs.missing(rates)) / intervals + self.save
 
     def mean(self) -> float:
         """Expected hours of the job, over its rates (Daly, equation 13, and the waits for repairs); the exponents are bounded."""
+        return float(self.means(np.array([self.between]))[0])
+
+    def means(self, between: Hours) -> Hours:
+        """Expected hours of the job with each of several hours of work between saves."""
+        intervals = np.maximum(1.0, self.work / between)
         if not self.rate:
-            return self.work + self.intervals * self.save
-        rates = self.rates
-        attempt = np.minimum(MOST_EXPONENT, rates * self.attempt(rates))
+            return self.work + intervals * self.save
+        rates, intervals = self.rates, intervals[:, None]
+        attempt = np.minimum(MOST_EXPONENT, rates * self._attempts(rates, intervals))
         recovery = np.minimum(MOST_EXPONENT, rates * self.recover)
-        running = self.intervals * np.exp(recovery) * np.expm1(attempt) / rates
+        running = intervals * np.exp(recovery) * np.expm1(attempt) / rates
         waiting = rates * running * self.repairs.waited(rates) * self.repairs.wait_hours
-        return float((running + waiting).mean())
+        expected: Hours = (running + waiting).mean(axis=1)
+        return expected
 
 
 @cache
@@ -131,7 +140,7 @@ def best_between(times: JobTimes, *, least: float = 0.0) -> float:
         return times.work
     shortest = min(times.work, max(least, times.save / 10 or LEAST_INTERVAL_H))
     tried = np.geomspace(shortest, times.work, INTERVALS_TRIED)
-    return float(min(tried, key=lambda between: replace(times, between=between).mean()))
+    return float(tried[times.means(tried).argmin()])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -29,6 +29,7 @@ from predict.rl.phases import (
 )
 from predict.rl.section import COLOCATED
 from predict.rl.step import RlStep, rl_step
+from regressors.bank.times import shares_of
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import DTYPE_BYTES
 
@@ -118,8 +119,7 @@ class RlLedger:
     @property
     def sources(self) -> dict[str, float]:
         """Source → share of the time of all phases."""
-        total_us = sum(self.by_source_us.values())
-        return {source: time_us / total_us for source, time_us in self.by_source_us.items()}
+        return shares_of(self.by_source_us)
 
     @property
     def communication_us(self) -> dict[tuple[str, str], float]:

@@ -22,6 +22,7 @@ from predict.step.composition_error import width_beyond_calls
 from predict.workload.decompose import merged_requests, requests_of_runs
 from predict.workload.step_end import plain_weights_of
 from predict.workload.whole_layers import embedding_call, layer_call
+from regressors.bank.times import shares_of
 from regressors.features.arrays import Floats
 from sampling.call import Counted, Request
 from sampling.cells.head import NextToken
@@ -161,9 +162,7 @@ def _priced(rl: RlRun, calls: Calls) -> Sequence[Priced]:
 
 def _sources(priced: Sequence[Priced]) -> dict[str, float]:
     """Source → its share of the time of calls."""
-    by_source = add_up({one.time.source: one.total_us} for one in priced)
-    total = sum(by_source.values())
-    return {source: time_us / total for source, time_us in by_source.items()}
+    return shares_of(add_up({one.time.source: one.total_us} for one in priced))
 
 
 def _time(rl: RlRun, calls: Calls) -> Interval:

@@ -44,6 +44,7 @@ from predict.step.priced_rank import (
     with_windows,
 )
 from predict.workload.decompose import RankCalls, decompose
+from regressors.bank.times import shares_of
 from sampling.errors import UserError
 from sampling.number_text import duration
 
@@ -314,6 +315,4 @@ def step_sources(ranks: tuple[PricedRank, ...], order: Order) -> dict[str, float
     for priced, count in counted_blocks(ranks, order):
         for source, time_us in priced.by_source_us.items():
             by_source[source] += count * time_us
-    kept = {name: max(0.0, time_us) for name, time_us in by_source.items()}
-    total = sum(kept.values())
-    return {name: time_us / total for name, time_us in kept.items()}
+    return shares_of({name: max(0.0, time_us) for name, time_us in by_source.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,3 +25,9 @@ class Times:
     high_us: float
     source: Source
     state: State = "burst"
+
+
+def shares_of(by_source_us: Mapping[str, float]) -> dict[str, float]:
+    """Source → its share of the time of all, from the time of each."""
+    total_us = sum(by_source_us.values())
+    return {source: time_us / total_us for source, time_us in by_source_us.items()}

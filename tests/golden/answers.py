@@ -27,6 +27,7 @@ from unittest.mock import patch
 from tests.golden import faults
 from tests.golden.commands import (
     FIT_COMMANDS,
+    LONG_COMMANDS,
     OPTION_FAULTS,
     PICTURED,
     PICTURES,
@@ -58,8 +59,9 @@ CUT = re.compile(r"\d[\d.,]*…|(?<= )…(?= +\d)")
 FUZZED = 1000
 PIECES = 8
 """Parts into which the fuzz corpus is cut, for the processes to share."""
-OF_CONFIGS = ("runs-", "rl-", "serving-", "searches-")
-"""Starts of the names of groups that hold the commands of one shipped config."""
+LONG = "long"
+NOT_IN_TESTS = ("runs-", "rl-", "serving-", "searches-", LONG)
+"""Starts of the names of groups that hold the commands of one shipped config, or those that take long."""
 OF_EACH_KIND = (
     "runs-demo",
     "runs-llama3-70b-64xh100",
@@ -74,7 +76,7 @@ OF_EACH_KIND = (
     "searches-llama3-70b-64xh100",
 )
 """Groups of shipped configs that are compared with each run of the tests: one or more of each kind of config.
-The others have the same commands, and `make golden` compares them too."""
+The others have the same commands. `make golden` compares them too, and what takes long."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +115,7 @@ def groups() -> dict[str, tuple[str, ...]]:
     }
     helps = tuple(f"{name} --help" for name in SUBCOMMANDS)
     apart = {"fit": FIT_COMMANDS, "samples": SAMPLE_COMMANDS, "schedules": SCHEDULE_COMMANDS, "options": OPTION_FAULTS}
-    return {**lines, **pictures, **apart, "single": SINGLE_COMMANDS, "help": helps}
+    return {**lines, **pictures, **apart, "single": SINGLE_COMMANDS, LONG: LONG_COMMANDS, "help": helps}
 
 
 def answer(command_line: str) -> Answer:
@@ -197,12 +199,12 @@ def group_text(name: str) -> str:
 def names() -> list[str]:
     """Names of all groups, those that take longest first."""
     fuzzed = (f"fuzz-{piece}" for piece in range(PIECES))
-    return ["single", *fuzzed, *(each for each in groups() if each != "single"), "faults"]
+    return [LONG, "single", *fuzzed, *(each for each in groups() if each not in (LONG, "single")), "faults"]
 
 
 def names_of_tests() -> list[str]:
     """Names of the groups that the tests compare."""
-    return [name for name in names() if name in OF_EACH_KIND or not name.startswith(OF_CONFIGS)]
+    return [name for name in names() if name in OF_EACH_KIND or not name.startswith(NOT_IN_TESTS)]
 
 
 def kept_path(name: str) -> Path:

@@ -107,7 +107,6 @@ SINGLE_COMMANDS = (
     "memory configs/runs/llama3-70b-64xh100.yml --formula primus --json",
     "memory --model llama3-70b --gpus 64xh100",
     "search --model llama3-8b --gpus 16xh100 --jobs 1 --top 5",
-    "search --model llama3-8b --gpus 16xh100 --jobs 1 --top 5 --json --pareto {out}/front.csv",
     "search configs/serving/llama3-8b-h100.yml --set placement.tp=[1,2] --slo ttft_p90=1s --price 2.5/gpu-h",
     "speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch h100-sxm",
     "speed-of-light docs/examples/speed_of_light/transformer_layer.py --arch b200 --precision fp8 --json",
@@ -128,7 +127,6 @@ SINGLE_COMMANDS = (
     "validate serving --truth docs/examples/serving --model formula",
     "validate rl --truth data/published/runs.csv",
     "validate samples",
-    "calibrate --few-shot 3 --truth data/published/runs.csv",
     "calibrate configs/runs/llama3-70b-64xh100.yml --measured 14.9s --dry-run",
     "calibrate configs/runs/llama3-70b-64xh100.yml --measured 14.9s --dry-run --json",
     "history",
@@ -137,6 +135,11 @@ SINGLE_COMMANDS = (
     "schema --serving",
     "schema --truth",
 )
+LONG_COMMANDS = (
+    "search --model llama3-8b --gpus 16xh100 --jobs 1 --top 5 --json --pareto {out}/front.csv",
+    "calibrate --few-shot 3 --truth data/published/runs.csv",
+)
+"""Lines that take ten seconds and more."""
 SUBCOMMANDS = (
     *(
         "one-batch",

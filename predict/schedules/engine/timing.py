@@ -100,7 +100,7 @@ def _places(
     dependency: Indices,
     kept: Indices,
 ) -> int:
-    """Fill in the place of each row; how many there are. Only worth it when compiled. A row's own place is taken before those that it
+    """Number of places, and the place of each row filled in; only worth it when compiled. A row's own place is taken before those that it
     is the last to wait for are given back, so that no action overwrites what it reads."""
     rows = len(place)
     for index in range(len(previous)):

@@ -128,6 +128,7 @@ def swept_row(
         reason = str(error)
         for path in settings:
             reason = reason.replace(f"{SET}: {path}", with_option(option, path))
+            reason = reason.replace(f"{SET} {path}=", f"{option} {path}=".strip())
         return SweptRow(settings=settings, prediction=None, reason=reason, fits=not isinstance(error, InfeasibleError))
     misfit = of.misfit(prediction)
     return SweptRow(settings=settings, prediction=prediction, reason=misfit, fits=not misfit)

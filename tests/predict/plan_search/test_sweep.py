@@ -37,6 +37,7 @@ def test_a_combination_that_cannot_run_keeps_its_reason(sweep: Sweep) -> None:
     alone = [row for row in sweep.rows if row.settings["plan.tp"] == 1]
     assert len(alone) == 2
     assert all(row.prediction is None and "plan.sp: true needs plan.tp above 1" in row.reason for row in alone)
+    assert all("with --vary plan.tp=1: " in row.reason and "--set" not in row.reason for row in alone)
     rows = long_table(sweep, commit="here")
     assert [row["reason"] != "" for row in rows] == [True, True, False, False, False, False]
     assert rows[0]["t_step"] is None

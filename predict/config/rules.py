@@ -185,6 +185,14 @@ def targets_are_matrices(targets: str, model: ModelSpec) -> Problems:
         yield f"{', '.join(wrong)} names no matrix of {model.name} that can have an adapter; give any of {', '.join(known)}"
 
 
+@rule("adapters.at_once")
+def each_adapter_has_sequences(at_once: int, kind: str, global_: int) -> Problems:
+    if at_once > 1 and kind == "none":
+        yield f"{at_once}, and adapters.kind none trains every weight; set adapters.kind to lora, or remove it"
+    elif at_once > global_:
+        yield f"{at_once} adapters, and a step has {global_} sequences (batch.global); set {global_} or less"
+
+
 @rule("adapters.base")
 def a_base_in_few_bits_is_frozen(base: str, kind: str, precision: str) -> Problems:
     if base and kind == "none":
@@ -781,13 +789,18 @@ def all_layers_are_recomputed(recompute_method: str, recompute: str, framework: 
 
 
 @rule("adapters.kind")
-def plain_torch_trains_plain_adapters(kind: str, base: str, joint: bool, model: ModelSpec, framework: str) -> Problems:
+def plain_torch_trains_plain_adapters(
+    kind: str, base: str, joint: bool, at_once: int, model: ModelSpec, framework: str
+) -> Problems:
     yield from _refused(framework, kind == "dora", f"{kind} asks for trained norms of weights")
     yield from _refused(
         framework, bool(kind != "none" and base), f"{kind} with base {base} asks for weights in few bits"
     )
     yield from _refused(
         framework, kind != "none" and joint, f"{kind} with joint true asks for adapters of fused products"
+    )
+    yield from _refused(
+        framework, kind != "none" and at_once > 1, f"{kind} with at_once {at_once} asks for several adapters"
     )
     mixed = any(each.mixer not in ("full", NO_MIXER) for each in model.layer_kinds)
     yield from _refused(

@@ -60,12 +60,12 @@ class Adapter:
     is_split: bool = True
     """Tensor parallelism divides the matrix; otherwise it sees the rows of its rank's share of the sequence alone."""
 
-    streams: int = 1
-    """Streams of tokens, each with an adapter of its own."""
+    sharing: int = 1
+    """Adapters of the matrix that share its tokens: of streams with weights of their own, and those that are trained at once."""
 
     @property
     def copies(self) -> int:
-        return max(1, self.experts) * self.streams
+        return max(1, self.experts) * self.sharing
 
     @property
     def elements(self) -> int:
@@ -128,7 +128,7 @@ def adapters_of(run: TrainingRun, kind: LayerKind) -> tuple[Adapter, ...]:
     if not run.adapters.are_trained:
         return ()
     found = (each for group in _groups_on_rank(run, kind) for each in _of_group(run.adapters, *group))
-    return tuple(replace(each, streams=run.model.streams_of(kind)) for each in found)
+    return tuple(replace(each, sharing=run.model.streams_of(kind) * run.adapters.at_once) for each in found)
 
 
 def _of_group(adapters: Adapters, part: Part, experts: int, matrices: tuple[Matrix, ...]) -> Iterator[Adapter]:
@@ -275,18 +275,29 @@ def frozen(run: TrainingRun, modules: tuple[Module, ...], *, needs_input: bool =
 
 
 def _works(rank: RankShare, adapter: Adapter) -> Works:
-    """The products x·Aᵀ and ·Bᵀ, and the sum with the product's own result, both scaled by DoRA."""
+    """The products x·Aᵀ and ·Bᵀ, and the sum with the product's own result, both scaled by DoRA. Adapters that share the tokens have
+    products of their own, those of a microbatch's sequences."""
     rows = adapter.rows(rank)
     shapes = ((adapter.rank, adapter.inputs), (adapter.outputs, adapter.rank))
-    products: tuple[Operator, ...] = tuple(
-        GroupedGemm(dtype=rank.dtype, groups=adapter.experts, rows=rows, n=n, k=k, distribution="balanced")
+    seen = max(1, min(adapter.sharing, rows, _most_seen(rank, adapter)))
+    products: tuple[tuple[Operator, float], ...] = tuple(
+        (
+            GroupedGemm(dtype=rank.dtype, groups=seen * adapter.experts, rows=rows, n=n, k=k, distribution="balanced"),
+            1.0,
+        )
         if adapter.experts
-        else Gemm(dtype=rank.dtype, m=rows, n=n, k=k)
+        else (Gemm(dtype=rank.dtype, m=rows // seen, n=n, k=k), rows / (rows // seen))
         for n, k in shapes
     )
     passes = JOINING_PASSES + _is_dora(rank.run) * MAGNITUDE_PASSES
     joining = Stream(dtype=rank.dtype, size_bytes=passes * rank.item_bytes * rows * adapter.outputs)
-    return (*((product, 1.0) for product in products), (joining, 1.0))
+    return (*products, (joining, 1.0))
+
+
+def _most_seen(rank: RankShare, adapter: Adapter) -> int:
+    """Adapters of a matrix that a microbatch has sequences of: of those trained at once no more than it has sequences."""
+    at_once = rank.run.adapters.at_once
+    return adapter.sharing // at_once * min(at_once, rank.run.batch.micro)
 
 
 def _norm_works(rank: RankShare, adapter: Adapter) -> Works:

@@ -74,6 +74,7 @@ BROKEN: Mapping[str, str] = {
     "layers_are_recomputed_whole": f"the framework {WHOLE_LAYERS} recomputes whole layers alone",
     "all_layers_are_recomputed": f"the framework {WHOLE_LAYERS} recomputes all layers or none",
     "targets_are_matrices": "a target of the adapters is no matrix of the model",
+    "each_adapter_has_sequences": "several adapters at once without adapters, or of fewer sequences",
     "a_base_in_few_bits_is_frozen": "a base in few bits without adapters, or under products in few bits",
     "shards_are_of_zero_3": "shards of weights lie on the host, and no weights are sharded",
     "what_follows_the_optimizer_has_a_share": "a key of an offloaded optimizer, and none is offloaded",

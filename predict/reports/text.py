@@ -190,7 +190,8 @@ def _adapters(adapters: Adapters) -> str:
     if not adapters.are_trained:
         return ""
     base = f" of an {adapters.base} base" if adapters.base else ""
-    return f"{adapters.kind} of rank {adapters.rank} on {', '.join(adapters.names)}{base}, "
+    many = f"{adapters.at_once} × " if adapters.at_once > 1 else ""
+    return f"{many}{adapters.kind} of rank {adapters.rank} on {', '.join(adapters.names)}{base}, "
 
 
 def _plan(plan: Plan) -> str:

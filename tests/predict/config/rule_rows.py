@@ -213,6 +213,12 @@ ROWS = [
         {"adapters__targets": "q_proj,v_proj"},
     ),
     row(
+        "each_adapter_has_sequences",
+        {"adapters__kind": "none", "adapters__at_once": 4},
+        "adapters.at_once",
+        {"adapters__kind": "lora"},
+    ),
+    row(
         "a_base_in_few_bits_is_frozen",
         {"adapters__kind": "none", "adapters__base": "nf4"},
         "adapters.base",
@@ -373,7 +379,12 @@ ROWS = [
             "adapters.kind",
             {"execution__framework": "fsdp"},
         )
-        for special in ({"adapters__kind": "dora"}, {"adapters__base": "nf4"}, {"adapters__joint": True})
+        for special in (
+            {"adapters__kind": "dora"},
+            {"adapters__base": "nf4"},
+            {"adapters__joint": True},
+            {"adapters__at_once": 2},
+        )
     ),
     row(
         "other_layers_are_of_one_process",

@@ -38,7 +38,7 @@ from sampling.operators.memory_bound import Stream
 from tests.predict.layers.saved_bytes import BF16, FP32, saved_bytes
 from tests.predict.layers.test_saved_tensors import llama, llama_layer, run_of
 from tests.predict.memory.counted_layers import PROFILES
-from tests.predict.workload.parallel_runs import collectives, counted, estimated, made, ranks, spec
+from tests.predict.workload.parallel_runs import collectives, counted, estimated, flops, made, ranks, spec
 
 LORA: dict[str, Any] = {"adapters__kind": "lora", "adapters__rank": 16}
 HIDDEN, FFN, KV = 8192, 28672, 1024
@@ -115,6 +115,41 @@ def test_a_larger_rank_takes_longer() -> None:
         for rank in (8, 64, 256)
     ]
     assert steps == sorted(steps)
+
+
+def test_adapters_at_once_share_the_tokens_and_have_weights_of_their_own() -> None:
+    """As many FLOPs and kept bytes as one, in more and smaller products, and the state of each."""
+    batch = {"global": 8, "micro": 4, "seq_len": 512}
+    one, four = (
+        made("llama3-8b", batch=batch, adapters={"kind": "lora", "targets": "q_proj,v_proj", "at_once": many})
+        for many in (1, 4)
+    )
+    kind = one.model.kinds()[0]
+    assert trained_in_layer(four, kind).total == 4 * trained_in_layer(one, kind).total
+    (alone,), (together,) = (ranks(run) for run in (one, four))
+    for half in ("forward", "backward"):
+        blocks = [getattr(rank.chunks[0], half) for rank in (alone, together)]
+        assert flops(blocks[0]) == pytest.approx(flops(blocks[1]))
+    products = {
+        call.call.m
+        for call, _ in counted(together.chunks[0].forward)
+        if isinstance(call.call, Gemm) and call.call.n == 16
+    }
+    assert products == {512}
+    states = [memory_of(run).worst for run in (one, four)]
+    assert states[1].optimizer == 4 * states[0].optimizer
+    assert states[1].activations == states[0].activations
+    assert estimated(one).step_time.median_us < estimated(four).step_time.median_us
+
+
+def test_a_microbatch_has_no_more_adapters_than_sequences() -> None:
+    batch = {"global": 8, "micro": 2, "seq_len": 512}
+    run = made("llama3-8b", batch=batch, adapters={"kind": "lora", "targets": "q_proj", "at_once": 8})
+    (rank,) = ranks(run)
+    calls = [call.call for call, _ in counted(rank.chunks[0].forward)]
+    assert {call.m for call in calls if isinstance(call, Gemm) and call.n == 16} == {512}
+    with pytest.raises(ConfigError, match=r"adapters.at_once: 9 adapters, and a step has 8 sequences"):
+        made("llama3-8b", batch=batch, adapters={"kind": "lora", "at_once": 9})
 
 
 def test_nothing_is_trained_beside_all_weights() -> None:

@@ -39,12 +39,13 @@ MATRIX = "is a matrix of several runs; write the overrides of one of them"
 def _read(reading: Reading) -> Sections:
     given = reading.given
     values: dict[str, Any] = {}
-    theirs: dict[str, str] = {}
+    theirs: dict[str, list[str]] = {}
     for path, value in given.values.items():
         name = _argument(path)
         if name in OPPOSITES:
             name, value = OPPOSITES[name], str(value).lower() != "true"  # noqa: PLW2901
-        values[name], theirs[name] = value, path
+        values[name] = value
+        theirs.setdefault(name, []).append(path)
     precision = _precision(values)
     reduces_fp32 = values.get("grad_reduce_in_fp32")
     if reduces_fp32 is not None:
@@ -61,7 +62,7 @@ def _read(reading: Reading) -> Sections:
     sections = dict(megatron_lm.read_arguments(inner, framework="nemo"))
     _ask(given, values, sections, precision)
     left = inner.given.left_over
-    given.passed_over(*(path for name, path in theirs.items() if name not in left))
+    given.passed_over(*(path for name, paths in theirs.items() if name not in left for path in paths))
     given.passed_over(*(path for path in given.values if path.endswith(("grad_reduce_in_fp32", "mixed_precision"))))
     if any(path.startswith("perf_matrix") for path in given.values):
         given.fault("perf_matrix", MATRIX)
@@ -124,6 +125,7 @@ TOOLS = (
             "peft*": "adapters on frozen weights are not modelled; only full training is",
             "*use_transformer_engine_op_fuser": "Transformer Engine's fused operators are not modelled",
             "perf_matrix*": MATRIX,
+            "recipe": "sets in its Python what the overrides do not; state them all",
         },
     ),
 )

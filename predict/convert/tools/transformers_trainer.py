@@ -67,6 +67,8 @@ ATTENTION: Mapping[str, Any] = {
 """Names of attention kernels, of which scaled_dot_product_attention's is FlashAttention-2."""
 LIGER = {"fuse_rms_norm": True, "elementwise": "fused", "fuse_loss": True}
 """Liger's kernels: norms, rotary embedding, gated activation and the loss with the head's product."""
+ROLLOUTS = "num_generations"
+GRPO = "TRL's GRPO is a step of RL, which is not read from its file; write an RL config, as those of configs/rl, for `predict rl-step`"
 SHARDING: Mapping[str, int] = {
     "full_shard": 3,
     "shard_grad_op": 2,
@@ -221,6 +223,10 @@ COSTS: Mapping[str, Cost | str] = {
 
 
 def _read(reading: Reading) -> Sections:
+    if ROLLOUTS in reading.given.values:
+        reading.given.fault(ROLLOUTS, GRPO)
+        reading.given.passed_over(*reading.given.values)
+        return {}
     return in_sequences(_sections(reading))
 
 

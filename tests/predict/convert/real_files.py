@@ -156,6 +156,16 @@ TRAINERS = (
     ),
     RealFile(
         tool="Hugging Face TrainingArguments",
+        source="huggingface/open-r1 recipes/Qwen2.5-1.5B-Instruct/grpo/config_demo.yaml 1b6fcacd",
+        name="grpo.yaml",
+        text="model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct\ntorch_dtype: bfloat16\nnum_processes: 7\nbf16: true\nuse_vllm: true\n\
+vllm_device: auto\nvllm_gpu_memory_utilization: 0.7\ngradient_accumulation_steps: 16\nmax_prompt_length: 512\n\
+max_completion_length: 1024\nnum_generations: 7\nper_device_train_batch_size: 16\n",
+        settings=NODE,
+        refused=("^[^\n]*num_generations: TRL's GRPO is a step of RL[^\n]*$",),
+    ),
+    RealFile(
+        tool="Hugging Face TrainingArguments",
         source="made up here: a call of TrainingArguments",
         name="train.py",
         text='MODEL = "meta-llama/Meta-Llama-3-8B"\nmodel = AutoModelForCausalLM.from_pretrained(MODEL, torch_dtype=torch.bfloat16)\n\
@@ -1284,6 +1294,35 @@ vllm serve "$MODEL_NAME" \\\n    --data-parallel-size "$DATA_PARALLEL_SIZE" \\\n
         ),
     ),
 )
+RECIPE = (
+    "uv run --no-sync python scripts/training/run_recipe.py --recipe gpt_oss_20b_pretrain_config model.seq_length=4096 \\\n\
+  train.global_batch_size=128 train.micro_batch_size=1 dataset.sequence_length=4096 model.tensor_model_parallel_size=2 \\\n\
+  model.pipeline_model_parallel_size=4 model.expert_model_parallel_size=4 model.sequence_parallel=True \\\n\
+  model.context_parallel_size=1 mixed_precision=bf16_mixed\n"
+)
+RECIPES = (
+    RealFile(
+        tool="Megatron-Bridge",
+        source="NVIDIA-NeMo/Megatron-Bridge examples/models/gpt_oss/slurm_pretrain.sh 13538f88, the first of its plans",
+        name="pretrain.sh",
+        text=RECIPE,
+        settings=(*H100, "cluster.nodes=4", "model=gpt-oss-20b"),
+        refused=("recipe: 'gpt_oss_20b_pretrain_config': sets in its Python what the overrides do not",),
+    ),
+    RealFile(
+        tool="Megatron-Bridge",
+        source="the same, with what its recipe sets left out",
+        name="pretrain.sh",
+        text=RECIPE,
+        settings=(*H100, "cluster.nodes=4", "model=gpt-oss-20b"),
+        accept=("recipe",),
+        reads={
+            "plan": {"tp": 2, "pp": 4, "ep": 4, "sp": True, "zero": 1, "dp": 4},
+            "batch": {"global": 128, "micro": 1, "seq_len": 4096},
+            "precision": "bf16",
+        },
+    ),
+)
 UNKNOWN = (
     RealFile(
         tool="no tool",
@@ -1446,6 +1485,7 @@ REAL_FILES = (
     *MEGATRON,
     *REINFORCED,
     *SERVERS,
+    *RECIPES,
     *UNKNOWN,
     *READ_WHOLE,
 )

@@ -1,7 +1,7 @@
 """Modulation of a layer by its sample's condition: adaLN-Zero of DiT (Peebles and Xie, arXiv 2212.09748), and Wan's tables.
 
-Bytes are those of plain torch in one dtype. Wan's own code computes norm, scale, shift and gate in fp32 in a run of 16 bits, and keeps
-copies in fp32 that are not counted here.
+Wan's code computes norm, scale, shift and gate in fp32 in a run of 16 bits, and keeps copies in fp32 (diffusers,
+models/transformers/transformer_wan.py, WanTransformerBlock: `norm1(x.float())`, `x.float() + out.float() * gate`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ EAGER_PASSES = 8.5
 forward; in backward the gradients of both and of the three vectors 11; their mean."""
 FUSED_PASSES = 2.0
 """Where norm and addition take them: the sums that are the vectors' gradients read what the norm and the branch made; assumed."""
-KEPT_TENSORS = 2
-"""Tensors like the stream that a part keeps: what is scaled, and what is gated."""
 KEPT_VECTORS = VECTORS_A_PART + 1
 """Vectors of each sample that a part keeps: the three, and 1 + scale."""
 
@@ -34,7 +32,8 @@ def scaling(rank: RankShare) -> Stream:
 
 def _passes(rank: RankShare, share: float = 1.0) -> Stream:
     passes = EAGER_PASSES if rank.execution.elementwise == "eager" else FUSED_PASSES
-    stream = rank.item_bytes * rank.rows * rank.model.hidden
+    item_bytes = rank.modulated_item_bytes if rank.execution.elementwise == "eager" else rank.item_bytes
+    stream = item_bytes * rank.rows * rank.model.hidden
     return Stream(dtype=rank.dtype, size_bytes=round(share * passes * stream))
 
 
@@ -52,10 +51,14 @@ def modulation_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
 
 
 def saved_by_modulation(sizes: Sizes, kind: LayerKind) -> Saved:
-    """2·e·T·H bytes a part, and vectors of each sample and stream: four a part and, where a product makes them, its input."""
+    """What is scaled and what is gated, 2·e·T·H bytes a part, and vectors of each sample and stream: four a part and, where a product makes them, its input. In fp32 what is
+    scaled, the vectors, and an MLP's result, of which a copy is gated; attention's is gated as it is."""
     parts = sizes.model.modulated_parts(kind)
     if not parts:
         return ()
-    vector = sizes.item * sizes.rank.run.batch.micro * sizes.hidden
+    wide = sizes.rank.modulated_item_bytes
+    vector = wide * sizes.rank.run.batch.micro * sizes.hidden
     vectors = (KEPT_VECTORS * parts + (sizes.model.modulation == "product")) * sizes.model.streams_of(kind)
-    return (SavedTensors(component="modulation", kept=KEPT_TENSORS * parts * sizes.stream + vectors * vector),)
+    scaled = wide * sizes.rows * sizes.hidden
+    gated = scaled if kind.has_feed_forward else sizes.stream
+    return (SavedTensors(component="modulation", kept=parts * (scaled + gated) + vectors * vector),)

@@ -18,7 +18,7 @@ def norm_bytes(sizes: Sizes, rows: float, width: int, *, norm: str = "") -> floa
     The result that the scale multiplies is for the scale's own gradient, which a frozen one has not.
     """
     if (norm or sizes.model.norm) == "layer":
-        return rows * (sizes.item * width + 2 * FP32)
+        return rows * (sizes.rank.modulated_item_bytes * width + 2 * FP32)
     if sizes.fused_norm:
         return rows * (sizes.item * width + FP32)
     is_trained = not sizes.rank.run.adapters.are_trained
@@ -35,7 +35,9 @@ def _zero_centred(sizes: Sizes) -> bool:
 
 def keeps_its_input(sizes: Sizes) -> bool:
     """Whether a norm keeps its input tensor itself, rather than an fp32 copy of it."""
-    return sizes.model.norm == "layer" or sizes.fused_norm or sizes.item == FP32
+    if sizes.model.modulates_in_fp32 or not (sizes.model.norm == "layer" or sizes.fused_norm):
+        return sizes.item == FP32
+    return True
 
 
 def norm(sizes: Sizes, *, is_module: bool = True, shares_input: bool = False) -> SavedTensors:

@@ -357,6 +357,8 @@ class ModelSpec:
     as in DiT), or that are a table of the layer's own plus one product for all layers (table, as in Wan); empty for none."""
     queries_by_head: bool = False
     """Queries are laid out head by head before attention, whose output is copied to be projected, as in Whisper."""
+    modulates_in_fp32: bool = False
+    """Norms of the residual stream, scales, shifts and gates are computed in fp32 whatever the run's dtype, as in Wan."""
     streams: int = 1
     """Streams of tokens, of an image and of a text, each with weights of its own in layers of attention and MLP, as in Flux; all of them
     attend to one another."""

@@ -122,7 +122,13 @@ class RankShare:
         return tuple((self.gemm(*shape), many) for shape, many in shapes.items())
 
     def norm(self, width: int = 0, *, rows: int = 0) -> Operator:
-        return NORMS[self.model.norm](dtype=self.dtype, tokens=rows or self.rows, hidden=width or self.model.hidden)
+        dtype = "fp32" if self.model.modulates_in_fp32 else self.dtype
+        return NORMS[self.model.norm](dtype=dtype, tokens=rows or self.rows, hidden=width or self.model.hidden)
+
+    @property
+    def modulated_item_bytes(self) -> int:
+        """Bytes per element of what norms of the residual stream read and what is scaled, shifted and gated."""
+        return DTYPE_BYTES["fp32"] if self.model.modulates_in_fp32 else self.item_bytes
 
     def residual(self, kind: LayerKind) -> tuple[tuple[Operator, float], ...]:
         """The operators that add a branch of a layer to the residual stream."""

@@ -192,6 +192,7 @@ FAMILIES: Mapping[str, Family] = {
             "qk_norm": True,
             "qk_norm_all_heads": True,
             "modulation": "table",
+            "modulates_in_fp32": True,
         },
         pattern=LayerPattern(mixer=CROSS, full=first_of_two, alone=first_of_two),
         adjust=two_parts_a_block,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,7 +116,7 @@ class DitBlock(nn.Module):
 
 
 class WanBlock(nn.Module):
-    """Wan2.1, wan/modules/model.py, WanAttentionBlock, without its rotary embedding."""
+    """diffusers, models/transformers/transformer_wan.py, WanTransformerBlock, without its rotary embedding. The table is in fp32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,10 +126,11 @@ class WanBlock(nn.Module):
 
     def forward(self, x: torch.Tensor, condition: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         shift, scale, gate, shift2, scale2, gate2 = (self.table + condition).chunk(6, dim=1)
-        seen = self.norm1(x) * (1 + scale) + shift
-        x = x + gate * self.own(seen, seen)
-        x = x + self.cross(self.norm3(x), text)
-        return x + gate2 * self.mlp(self.norm2(x) * (1 + scale2) + shift2)
+        seen = (self.norm1(x.float()) * (1 + scale) + shift).type_as(x)
+        x = (x.float() + gate * self.own(seen, seen)).type_as(x)
+        x = x + self.cross(self.norm3(x.float()).type_as(x), text)
+        inner = self.mlp((self.norm2(x.float()) * (1 + scale2) + shift2).type_as(x))
+        return (x.float() + gate2 * inner.float()).type_as(x)
 
 
 class Ends(nn.Module):
@@ -183,6 +185,20 @@ BLOCKS = pytest.mark.parametrize(("name", "config"), [("dit", DIT), ("wan", WAN)
 def test_a_block_keeps_every_byte_that_torch_saves(name: str, config: dict[str, Any]) -> None:
     block, given, shared = block_of(name)
     assert kept(load_model(config), run_of(config)) == saved_bytes(lambda: block(*given), [block]) - shared
+
+
+def test_a_block_in_16_bits_keeps_what_is_computed_in_fp32() -> None:
+    """But for norms of queries and keys, which are another kernel's in 16 bits."""
+    block = WanBlock().to(torch.bfloat16)
+    block.norm3, block.table = block.norm3.float(), nn.Parameter(block.table.float())
+    x, text = (torch.randn(BATCH, length, WIDTH, dtype=torch.bfloat16, requires_grad=True) for length in (TOKENS, TEXT))
+    condition = torch.randn(BATCH, 6, WIDTH, requires_grad=True)
+    block.own.norms = block.cross.norms = nn.ModuleList([nn.Identity()] * 2)
+    model = replace(load_model(WAN), qk_norm=False, qk_norm_all_heads=False)
+    run = made(model, precision="bf16", batch={"global": BATCH, "micro": BATCH, "seq_len": TOKENS})
+    assert kept(model, run) == saved_bytes(lambda: block(x, condition, text), [block]) - text.nbytes
+    one_dtype = replace(model, modulates_in_fp32=False)
+    assert kept(one_dtype, replace(run, model=one_dtype)) < kept(model, run)
 
 
 @BLOCKS

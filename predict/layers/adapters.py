@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -178,7 +177,7 @@ def trained_in_tower(run: TrainingRun) -> Weights:
     if tower is None or projector is None:
         return Weights()
     found = trained_in_embedding(tower, embedding_weights(tower.model, tower.plan))
-    for kind, many in Counter(tower.model.kinds()).items():
+    for kind, many in tower.model.kind_counts().items():
         found += trained_in_layer(tower, kind) * many
     return found + trained_in_head(projector, output_weights(tower.model, tower.plan, shares_embedding=False))
 

@@ -208,7 +208,7 @@ def forward_parts(spec: ModelSpec, sequences: Sequences, *, mtp: bool) -> tuple[
             pixels += 2 * sum(sequences.values()) * spec.patches.conditioning.elements
         head = 2 * merged * spec.patches.output_elements
     found = [PartFlops(part="embedding", layer="", layers=1, forward=pixels)]
-    for kind, layers in Counter(spec.kinds()).items():
+    for kind, layers in spec.kind_counts().items():
         found += [
             PartFlops(part=part, layer=kind.name, layers=layers, forward=layers * flops)
             for part, flops in _layer_parts(spec, kind, sequences)

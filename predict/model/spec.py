@@ -6,7 +6,9 @@ The parts themselves are in `predict/layers`, one file each; `predict/huggingfac
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 from predict.model.patches import Patches
@@ -393,6 +395,10 @@ class ModelSpec:
         """The kind of each layer, first to last."""
         return self.layer_kinds or (DENSE,) * self.layers
 
+    def kind_counts(self) -> Mapping[LayerKind, int]:
+        """The number of layers of each kind, in the order of the first of each."""
+        return _kind_counts(self)
+
     def with_wide_ends(self, first: int, last: int) -> ModelSpec:
         """The model whose first and last layers are wide."""
         if not (first or last):
@@ -522,7 +528,7 @@ class ModelSpec:
     @property
     def parameters(self) -> int:
         """Trainable parameters of the model, shared ones once, without multi-token prediction and a vision tower."""
-        layers = sum(count * self.layer_parameters_of(kind) for kind, count in Counter(self.kinds()).items())
+        layers = sum(count * self.layer_parameters_of(kind) for kind, count in self.kind_counts().items())
         return self.embedding_parameters + layers + self.final_norm_parameters + self.head_parameters
 
     @property
@@ -533,7 +539,7 @@ class ModelSpec:
     @property
     def active_parameters(self) -> int:
         """`parameters` without the routed experts that one token is not sent to."""
-        kinds = Counter(self.kinds())
+        kinds = self.kind_counts()
         return self.parameters - sum(
             count * self.feed_forward(kind).idle_parameters(self) for kind, count in kinds.items()
         )
@@ -545,3 +551,8 @@ class ModelSpec:
 
 
 _NO_MIXER, _NO_FEED_FORWARD = NoMixer(), NoFeedForward()
+
+
+@lru_cache(maxsize=256)
+def _kind_counts(model: ModelSpec) -> Mapping[LayerKind, int]:
+    return Counter(model.kinds())

@@ -44,7 +44,7 @@ class _TokenFlops:
 @lru_cache(maxsize=64)
 def _token_flops(model: ModelSpec) -> _TokenFlops:
     """Counted once for a model: the thousands of lengths that a rollout leaves would each count all layers."""
-    kinds = Counter(model.kinds())
+    kinds = model.kind_counts()
     matrices = sum(count * _matrix_elements(model, kind) for kind, count in kinds.items())
     matrices += (model.vocab + model.head_transform * model.hidden) * model.hidden
     recurrences = sum(count * model.mixer(kind).recurrence_flops(model) for kind, count in kinds.items())
@@ -121,7 +121,7 @@ def tower_flops_per_step(run: TrainingRun) -> float:
 def _attended_flops(model: ModelSpec, tower: ModelSpec, length: int) -> float:
     """Forward and backward FLOPs of the keys and values of a sequence of the tower in all layers that attend to it."""
     made = tower.patches.tokens_of(length) if tower.patches else 0
-    each = sum(count * model.mixer(kind).elements_beside(model) for kind, count in Counter(model.kinds()).items())
+    each = sum(count * model.mixer(kind).elements_beside(model) for kind, count in model.kind_counts().items())
     return 6.0 * made * each if model.encoder else 0.0
 
 

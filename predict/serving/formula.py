@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +68,7 @@ def _flops_per_token(server: Server) -> float:
             elements += model.experts.topk * _expert_elements(server, model.experts)
         return elements
 
-    return 2 / server.tp * sum(count * of(kind) for kind, count in Counter(model.kinds()).items())
+    return 2 / server.tp * sum(count * of(kind) for kind, count in model.kind_counts().items())
 
 
 def _weights_us(server: Server, tokens: Floats) -> Floats:
@@ -77,7 +76,7 @@ def _weights_us(server: Server, tokens: Floats) -> Floats:
     kernels without tiles tuned for them lose."""
     model, total = server.model, np.zeros_like(tokens)
     bytes_per_us = server.cluster.gpu.bytes_per_us()
-    for kind, count in Counter(model.kinds()).items():
+    for kind, count in model.kind_counts().items():
         matrices = (*model.mixer(kind).matrices(model), *model.feed_forward(kind).matrices(model))
         elements = sum(matrix.on_rank(server.tp).elements for matrix in matrices)
         total += count * elements * server.products.weight_bytes / bytes_per_us

@@ -6,7 +6,6 @@ Kernels are priced at a few sizes by the price list that training uses, and inte
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -42,7 +41,7 @@ def token_kernels(server: Server, tokens: int) -> dict[Group, list[Counted]]:
     """The kernels whose work depends on the number of tokens alone, all layers together; the head is apart."""
     found: dict[Group, list[Counted]] = {"gemm": [], "moe": [], "all_reduce": [], "elementwise": []}
     parts = [(each.layers, each.mixer.token_calls(each.share, tokens)) for each in served_mixers(server)]
-    parts += [(layers, _layer(server, kind, tokens)) for kind, layers in Counter(server.model.kinds()).items()]
+    parts += [(layers, _layer(server, kind, tokens)) for kind, layers in server.model.kind_counts().items()]
     for layers, calls in parts:
         for group, call, count in calls:
             found[group].append(Counted(call=call, phase="forward", count=layers * count))
@@ -61,7 +60,7 @@ def token_exchange(server: Server, tokens: int) -> list[Counted]:
     """Those of `token_kernels` in which tokens travel to experts on other GPUs and back."""
     return [
         Counted(call=call, phase="forward", count=layers)
-        for kind, layers in Counter(server.model.kinds()).items()
+        for kind, layers in server.model.kind_counts().items()
         if (feed_forward := feed_forward_of(server.model, kind))
         for call in feed_forward.served_exchange(server.share(), tokens)
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -137,7 +136,7 @@ def weight_bytes(server: Server) -> float:
     model, tp = server.model, server.tp
     layers = 0.0
     weight, expert_weight = server.products.weight_bytes, server.expert_products.weight_bytes
-    for kind, count in Counter(model.kinds()).items():
+    for kind, count in model.kind_counts().items():
         parts = (model.mixer(kind), model.feed_forward(kind))
         size = weight * sum(matrix.on_rank(tp).elements for part in parts for matrix in part.matrices(model))
         if kind.sparse and model.experts:

@@ -252,15 +252,17 @@ class ServedMixer:
 
 def served_mixers(server: Server) -> tuple[ServedMixer, ...]:
     """The mixers of a server's layers, layers of equal ones together."""
-    model = server.model
-    kinds = {kind.mixer: kind for kind in model.kinds()}
+    model, counts = server.model, Counter[str]()
+    kinds = {kind.mixer: kind for kind in model.kind_counts()}
+    for kind, layers in model.kind_counts().items():
+        counts[kind.mixer] += layers
     return tuple(
         ServedMixer(
             mixer=mixer,
             share=server.share(model.window if name == SLIDING else 0),
             layers=count,
         )
-        for name, count in Counter(kind.mixer for kind in model.kinds()).items()
+        for name, count in counts.items()
         if (mixer := mixer_of(model, kinds[name]))
     )
 

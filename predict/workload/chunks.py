@@ -109,7 +109,7 @@ def _tower_units(run: TrainingRun) -> tuple[list[tuple[LayerBlocks, int]], list[
     if tower is None or projector is None:
         return [], []
     cache = block_cache(tower)
-    layers = [(cache.layer(kind), many) for kind, many in Counter(tower.model.kinds()).items()]
+    layers = [(cache.layer(kind), many) for kind, many in tower.model.kind_counts().items()]
     heading = VISION if run.vision.images else ENCODER
     before = [(blocks_of.under(heading), many) for blocks_of, many in ((cache.embedding(), 1), *layers)]
     after = [(block_cache(projector).head(shares_embedding=False).under(heading), 1)]
@@ -144,7 +144,7 @@ def _without_gradient(cache: BlockCache, stage: Stage) -> Blocks:
         found += [(heading, of.forward, passes * many) for heading, passes in own.items() for of, many in units]
     if teacher := run.taught_by:
         taught = block_cache(teacher)
-        found += [(TEACHER, taught.layer(kind).forward, many) for kind, many in Counter(teacher.model.kinds()).items()]
+        found += [(TEACHER, taught.layer(kind).forward, many) for kind, many in teacher.model.kind_counts().items()]
         ends = (taught.embedding(), taught.head(shares_embedding=teacher.model.tied))
         found += [(TEACHER, of_end.forward, 1.0) for of_end in ends]
         found += [(TEACHER, of.forward, many) for of, many in _tower_forwards(teacher, stage)]

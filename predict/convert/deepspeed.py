@@ -163,7 +163,7 @@ def _write_dtypes(run: TrainingRun, statement: Statement) -> None:
 
 
 def _read_dtypes(given: Arguments) -> dict[str, Any]:
-    dtype = next((name for name in HALVES if given.switch(f"{name}.enabled")), "fp32")
+    dtype = next(iter([name for name in HALVES if given.switch(f"{name}.enabled")]), "fp32")  # each is read
     accumulated = given.text(ACCUMULATED, "fp32" if dtype == "bf16" else dtype)
     scaling = {"execution.loss_scaling": True} if dtype == "fp16" else {}
     return {"precision": dtype, "execution.gradient_dtype": accumulated, **scaling}

@@ -261,7 +261,7 @@ def _calls(text: str, name: str) -> Iterator[Source]:
     for call in calls:
         if found := CALLED.search(ast.unparse(call.func)):
             given = {keyword.arg: _value(keyword.value, constants) for keyword in call.keywords if keyword.arg}
-            yield Source(values={**shared, **given}, name=name, program=found[0], form="python")
+            yield Source(values=flat({**shared, **given}), name=name, program=found[0], form="python")
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:

@@ -359,6 +359,11 @@ TOOLS = (
             *WRITTEN,
         ),
         harmless=HARMLESS + HARMLESS_TUNING,
-        costs=COSTS,
+        costs={
+            **COSTS,
+            "quantization_method": Cost(
+                why="weights of another library than bitsandbytes are not modelled", neutral=("bnb", "bitsandbytes")
+            ),
+        },
     ),
 )

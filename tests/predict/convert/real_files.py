@@ -1335,6 +1335,39 @@ UNKNOWN = (
 )
 READ_WHOLE = (
     RealFile(
+        tool="LLaMA-Factory",
+        source="hiyouga/LLaMA-Factory examples/train_qlora/llama3_lora_sft_otfq.yaml, its data and output left out",
+        name="llama3_lora_sft_otfq.yaml",
+        text="model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct\nquantization_bit: 4\nquantization_method: bnb\ntrust_remote_code: true\n\
+stage: sft\ndo_train: true\nfinetuning_type: lora\nlora_rank: 8\nlora_target: all\ntemplate: llama3\ncutoff_len: 2048\n\
+per_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nlearning_rate: 1.0e-4\nbf16: true\n",
+        settings=NODE,
+        reads={
+            "adapters": {"kind": "lora", "rank": 8, "targets": "all", "base": "nf4", "double_quantised": True},
+            "batch.global": 64,
+        },
+    ),
+    RealFile(
+        tool="DeepSpeed",
+        source="made up here: both halves are stated, one of them off",
+        name="zero2.json",
+        text='{"bf16": {"enabled": true}, "fp16": {"enabled": false}, "zero_optimization": {"stage": 2, "overlap_comm": true}, \
+"gradient_accumulation_steps": 4, "train_micro_batch_size_per_gpu": 2}',
+        settings=(*NODE, "model=llama3-8b", "batch.seq_len=2048"),
+        reads={"precision": "bf16", "plan.zero": 2, "batch.global": 64},
+    ),
+    RealFile(
+        tool="Hugging Face TrainingArguments",
+        source="made up here: FSDP's settings as a dictionary of a call",
+        name="train.py",
+        text='model = AutoModelForCausalLM.from_pretrained("meta-llama/Meta-Llama-3-8B", torch_dtype=torch.bfloat16)\n\
+args = SFTConfig(output_dir="out", per_device_train_batch_size=2, gradient_accumulation_steps=4, bf16=True, max_length=4096, packing=True,\n\
+    fsdp="full_shard auto_wrap", fsdp_config={"fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer", "activation_checkpointing": True},\n\
+    gradient_checkpointing_kwargs={"use_reentrant": False}, use_liger_kernel=True)\n',
+        settings=NODE,
+        reads={"plan": {"zero": 3, "recompute": "full", "dp": 8}, "execution.fuse_loss": True, "batch.global": 64},
+    ),
+    RealFile(
         tool="vLLM",
         source="made up here after vLLM's documentation: its container image",
         name="run.sh",

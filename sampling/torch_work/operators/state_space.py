@@ -13,9 +13,10 @@ from sampling.torch_work.workload import AutogradWorkload, Copy, autograd_worklo
 @builds(CausalConv)
 def causal_conv(call: CausalConv, device: torch.device) -> AutogradWorkload:
     def apply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        # the product before it leaves [batch, seq, channels], as the recurrence takes its result
+        # the product before it leaves [batch, seq, channels], and so does the recurrence its gradient, whose parts are joined along channels:
+        # a layout that the backward of silu does not expect
         convolved = functional.conv1d(x.transpose(1, 2), weight, bias, padding=call.width - 1, groups=call.channels)
-        return functional.silu(convolved[..., : call.seq_len]).transpose(1, 2)
+        return functional.silu(convolved[..., : call.seq_len]).transpose(1, 2).contiguous()
 
     return autograd_workload(
         device,

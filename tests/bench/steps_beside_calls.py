@@ -2,14 +2,14 @@
 
 Step and calls run in one process on one thread, in turns, and are timed by its CPU time, so that other work on the machine, which takes
 the core from both alike, does not stand between them. What is left is what the calls miss of a step, or count too much. Printed are, by run, both
-times and their error, then the calls' time by operator. About two minutes for the configs of `configs/runs/this-machine-kinds`.
+times and their error, then the calls' time by operator. About two minutes of a quiet core for the configs of `configs/runs/this-machine-kinds`.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
@@ -21,12 +21,13 @@ from predict.measurement.requirements import require_measurable
 from predict.measurement.training import build_training
 from predict.run.training_run import TrainingRun
 from predict.workload.decompose import decompose
-from sampling.call import Call, Phase
+from sampling.arithmetic.operator import Operator
+from sampling.call import Phase
 from sampling.torch_work.build import build
 
 CONFIGS = Path("configs/runs/this-machine-kinds")
 ROUNDS, STEPS_A_ROUND, CALLS_A_ROUND = 5, 2, 3
-Counts = Counter[tuple[Call, Phase]]
+Counts = dict[tuple[Operator, Phase], float]
 
 
 def cpu_ms(work: Callable[[], object]) -> float:
@@ -39,12 +40,14 @@ def calls_of_step(run: TrainingRun) -> Counts:
     """How often a step of one process runs each call, by its operators where its layers were priced whole too."""
     (rank,) = decompose(run)
     (chunk,) = rank.chunks
-    counts: Counts = Counter()
+    counts: Counts = defaultdict(float)
     for repeated in (*chunk.forward, *chunk.backward):
         for one in repeated.block.calls:
-            counts[one.call, one.phase] += repeated.count * one.count * run.microbatches  # type: ignore[assignment]
+            assert isinstance(one.call, Operator)
+            counts[one.call, one.phase] += repeated.count * one.count * run.microbatches
     for one in rank.end.optimizer:
-        counts[one.call, one.phase] += one.count  # type: ignore[assignment]
+        assert isinstance(one.call, Operator)
+        counts[one.call, one.phase] += one.count
     return counts
 
 
@@ -54,7 +57,7 @@ def timed_in_turns(run: TrainingRun) -> tuple[float, dict[str, float]]:
     training, counts = build_training(run), calls_of_step(run)
     workloads = {call: build(call, torch.device("cpu")) for call, _ in counts}
     steps: list[float] = []
-    times: dict[tuple[Call, Phase], list[float]] = defaultdict(list)
+    times: dict[tuple[Operator, Phase], list[float]] = defaultdict(list)
     training.step()
     for _ in range(ROUNDS):
         steps += [cpu_ms(training.step) for _ in range(STEPS_A_ROUND)]

@@ -10,7 +10,7 @@ from predict.config.document import Config
 from predict.ledger.communication import CommunicationBook, communication_book
 from predict.ledger.compute import ComputeBook, StepItem, compute_book, step_items
 from predict.ledger.constants_in_use import constants_in_use
-from predict.ledger.conventions import megatron_of, palm_of
+from predict.ledger.conventions import megatron_of, palm_of, without_encoder
 from predict.ledger.peak_shares import PeakShare, peak_shares
 from predict.ledger.schedule import ScheduleBook, schedule_book
 from predict.ledger.verl_flops import verl, verl_peak_flops_per_us
@@ -43,9 +43,11 @@ class ConventionMfu:
 def mfu_by_convention(prediction: Prediction, book: ComputeBook) -> dict[str, ConventionMfu]:
     run = prediction.run
     flops: dict[str, Callable[[], float]] = {
-        "palm": lambda: _over_sequences(run, lambda length: palm_of(run.model, [length])),
+        "palm": lambda: _over_sequences(run, lambda length: palm_of(without_encoder(run.model, "PaLM"), [length])),
         PALM_NO_LOOKUP: lambda: model_flops_per_step(run),
-        "megatron": lambda: _over_sequences(run, lambda length: megatron_of(run.model, [length])),
+        "megatron": lambda: _over_sequences(
+            run, lambda length: megatron_of(without_encoder(run.model, "Megatron"), [length])
+        ),
         "verl": lambda: _verl(run),
         "exact": lambda: book.required_flops,
         "hfu": lambda: book.required_flops + book.recompute_flops,
@@ -162,9 +164,10 @@ class Ledger:
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Trainable parameters, and those that one token meets; without multi-token prediction."""
+        """Trainable parameters with those of an encoder, and those that one token of the decoder meets; without multi-token prediction."""
         model = self.prediction.run.model
-        return {"total": model.parameters, "active": model.active_parameters}
+        total = model.parameters_with_tower if model.encoder else model.parameters
+        return {"total": total, "active": model.active_parameters}
 
 
 def step_ledger(config: Config, overrides: Sequence[str] = ()) -> Ledger:

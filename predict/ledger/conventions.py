@@ -54,10 +54,18 @@ def require_batch(lengths: Sequence[int]) -> None:
 
 def read_spec(config: Mapping[str, Any], lengths: Sequence[int], *, convention: str) -> ModelSpec:
     """The model's shape, for a convention that counts full, sliding and linear layers. Raises ConfigError for an unsound batch,
-    wherever `load_model` does, and as `require_counted` does."""
+    wherever `load_model` does, and as `require_counted` and `without_encoder` do."""
     require_batch(lengths)
-    spec = load_model(config)
+    spec = without_encoder(load_model(config), convention)
     require_counted(spec, convention)
+    return spec
+
+
+def without_encoder(spec: ModelSpec, convention: str) -> ModelSpec:
+    """The model, for a convention that takes the lengths of one kind of sequences; ConfigError for an encoder–decoder, which has two."""
+    if spec.encoder and spec.encoder.of_sequences:
+        problem = f"{shown(spec.name)} has an encoder, whose sequences the {convention} convention does not count"
+        raise config_error([Fault(path="model_type", problem=problem)], {"": "model"})
     return spec
 
 

@@ -12,6 +12,7 @@ import torch
 from predict import estimate
 from predict.huggingface.config_json import load_model
 from predict.layers.run_json import dump_run, load_run
+from predict.ledger.books import mfu_by_convention
 from predict.ledger.compute import compute_book
 from predict.ledger.conventions import forward_parts
 from predict.memory.activations import unit_activations
@@ -169,6 +170,9 @@ def test_a_step_takes_its_encoder_too(name: str) -> None:
     book = compute_book(run, prediction.calls, ())
     encoder = next(part for part in book.parts if part.part == "encoder")
     assert encoder.required_flops == 3 * flops(tuple(own))
+    figures = mfu_by_convention(prediction, book)
+    assert figures["exact"].flops == book.required_flops
+    assert all("has an encoder" in figures[name].refusal for name in ("palm", "megatron"))
     assert 0 < tower_flops_per_step(run) < model_flops_per_step(run)
     assert f"beside {SOURCE} of its encoder" in run_text(run)
     state = memory_of(run).worst

@@ -1335,6 +1335,15 @@ UNKNOWN = (
 )
 READ_WHOLE = (
     RealFile(
+        tool="torchtitan",
+        source="made up here after its run_train.sh: a launch that changes one key of a file",
+        name="run.sh",
+        text="#SBATCH -N 16\nsrun torchrun --nnodes=$SLURM_JOB_NUM_NODES --nproc_per_node=4 ./torchtitan/train.py \\\n\
+    --job.config_file ./llama3_8b.toml --training.local_batch_size 2\n",
+        settings=H100,
+        refused=(r"job\.config_file: names './llama3_8b.toml', which has the model",),
+    ),
+    RealFile(
         tool="LLaMA-Factory",
         source="hiyouga/LLaMA-Factory examples/train_qlora/llama3_lora_sft_otfq.yaml, its data and output left out",
         name="llama3_lora_sft_otfq.yaml",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ MOST_NAMED = 3
 
 
 def read_foreign(
-    path: Path, *, chosen_model: Any = None, accepted: Sequence[str] = (), beside: Iterable[str] = ()
+    path: Path, *, chosen_model: Any = None, accepted: Sequence[str] = (), beside: Collection[str] = ()
 ) -> list[ForeignFile]:
     """Read a file by what it holds; `chosen_model` is the model that the user names in place of the file's, `accepted` the keys that
     may be left out though they matter, and `beside` the names of the other files of the run."""
@@ -58,7 +58,12 @@ def read_foreign(
     except NotReadableError as error:
         return [_faulty(str(error))]
     names = frozenset((*beside, *(source.name for source in sources)))
-    return [_read(source, chosen_model, accepted, names) for source in sources]
+    return [_read(source, chosen_model, accepted, names) for source in sources if not _names_alone(source, beside)]
+
+
+def _names_alone(source: Source, beside: Collection[str]) -> bool:
+    """Whether a command, such as `llamafactory-cli train sft.yaml`, does no more than name a file that is read by itself."""
+    return set(source.values) == {"model_tag"} and Path(str(source.values["model_tag"])).name in beside
 
 
 def _read(source: Source, chosen_model: Any, accepted: Sequence[str], beside: frozenset[str]) -> ForeignFile:

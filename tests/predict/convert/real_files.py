@@ -1335,6 +1335,15 @@ UNKNOWN = (
 )
 READ_WHOLE = (
     RealFile(
+        tool="LLaMA-Factory",
+        source="hiyouga/LLaMA-Factory README: a launch of a file, with the files that it names",
+        name="run.sh",
+        text="FORCE_TORCHRUN=1 NNODES=2 NODE_RANK=0 llamafactory-cli train examples/train_full/llama3_full_sft.yaml\n",
+        beside={"llama3_full_sft.yaml": LF_SFT, "ds_z3_config.json": ZERO3},
+        settings=(*H100, "cluster.nodes=2"),
+        reads={"plan": {"zero": 3, "recompute": "full", "dp": 16}, "batch.global": 32, "precision": "bf16"},
+    ),
+    RealFile(
         tool="torchtitan",
         source="made up here after its run_train.sh: a launch that changes one key of a file",
         name="run.sh",

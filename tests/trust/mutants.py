@@ -1,7 +1,8 @@
 """Changes of one operator, constant or condition of the code, which its tests must notice: `python -m tests.trust.mutants`.
 
-Each test of a room is run once to see which functions it calls. A mutant of a function is tried with the tests that call it, the
-quickest first, in a fork that imports the changed module in place of the sound one: no file is written, no interpreter started.
+Tests of a room are run once to see which functions they call. A mutant of a function is tried with the tests that call it, those that the
+room names first before others and the quickest of them first, in a fork that imports the changed module in place of the sound one: no file is
+written, no interpreter started.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from cProfile import Profile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -125,6 +126,7 @@ UNNOTICEABLE: Mapping[str, str] = {
     "predict/step/priced_block.py: if len(self._known) > MOST_KNOWN → if not len(self._known) > MOST_KNOWN": "speed: what is kept",
     "predict/step/priced_block.py: _kept.insert(0, made) → _kept.insert(1, made)": "speed: which list is forgotten first",
     "predict/step/priced_block.py: 16 → 17": "speed: how many lists are kept",
+    "predict/ledger/constants_in_use.py: False → True": "a step with a forward of attention has its backward",
     "predict/ledger/renewal.py: through < 1 → through <= 1": "attempts that surely come through fail no times either way",
 }
 """Changes after which every answer is the same, by file and change, with the reason: they count as survivors and are not run."""
@@ -375,6 +377,16 @@ class _Reports:
         self.reports.append(report)
 
 
+@cache
+def _reached(tests: str) -> Mapping[str, Reached]:
+    """What tests of a room reach; those after them are run once a mutant survives these."""
+    found = reach([tests])
+    print(
+        f"{tests}: {len(found)} tests of {sum(each.cpu_s for each in found.values()):.0f} s of a processor", flush=True
+    )
+    return found
+
+
 def covering(mutant: Mutant, reached: Mapping[str, Reached]) -> dict[str, float]:
     """The tests that may notice a mutant, and their time: those that call its function, the quickest first, then others of their
     files, which may have found what those had computed. What runs as the file is imported may show in any test."""
@@ -392,13 +404,15 @@ def survives(mutant: Mutant, tests: Mapping[str, float]) -> bool:
     """Whether no test, given with its time, fails with the mutant in its place, or hangs."""
     if not tests:
         return True
+    names = list(tests)
     cpu_s = START_S + TIMES_AS_LONG * sum(tests.values())
-    code = in_fork(lambda: _code_with(mutant, list(tests)), cpu_s=cpu_s)
+    code, failed = in_fork(lambda: _tried_with(mutant, names), cpu_s=cpu_s) or (None, [])
     if code in NO_ANSWER:
         raise SystemExit(f"pytest ends with {code} on the tests of {mutant}: {' '.join(tests)}")
     if code == pytest.ExitCode.OK:
         return True
-    _require_sound(tuple(tests), cpu_s)
+    run = names.index(failed[0]) + 1 if failed else len(names)
+    _require_sound(tuple(names[:run]), cpu_s)
     return False
 
 
@@ -410,17 +424,24 @@ def _require_sound(tests: tuple[str, ...], cpu_s: float) -> None:
         raise SystemExit(f"pytest ends with {code} without a mutant on: {' '.join(tests)}")
 
 
-def _code_with(mutant: Mutant, tests: Sequence[str]) -> int:
+def _tried_with(mutant: Mutant, tests: Sequence[str]) -> tuple[int, list[str]]:
+    """The exit code of pytest with a mutant, and the test that failed."""
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, _Mutated(mutant))
-    return pytest_code(tests, _Chosen(tests))
+    chosen = _Chosen(tests)
+    return pytest_code(tests, chosen), chosen.failed
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Chosen:
-    """Runs these tests in this order."""
+    """Runs these tests in this order, and notes those that fail."""
 
     tests: Sequence[str]
+    failed: list[str] = field(default_factory=list)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -463,24 +484,21 @@ def main() -> None:
     waiting = list(_in_turn(options.room or list(ROOMS), options.seed, options.cases))
     # those that survived are tried once more, after the new ones
     waiting.sort(key=lambda each: str(each[1]) in tried.get(each[0], {}))
-    reached: dict[str, dict[str, Reached]] = {}
     for name, mutant in waiting:
         of_room = tried.setdefault(name, {})
         if of_room.get(str(mutant)) is False:
             continue
         if time.monotonic() > until:
             break
-        if not _word(str(mutant)) and name not in reached:
-            reached[name] = reach(ROOMS[name].tests)
-            cpu_s = sum(each.cpu_s for each in reached[name].values())
-            print(f"{name}: {len(reached[name])} tests of {cpu_s:.0f} s of a processor", flush=True)
-        of_room[str(mutant)] = bool(_word(str(mutant))) or survives(mutant, covering(mutant, reached[name]))
+        of_room[str(mutant)] = bool(_word(str(mutant))) or all(
+            survives(mutant, covering(mutant, _reached(tests))) for tests in ROOMS[name].tests
+        )
         print(f"{name}: {'SURVIVES' if of_room[str(mutant)] else 'noticed'}: {mutant}", flush=True)
         write_counts(options.resume, tried)
     rows = []
     for name, each in tried.items():
         left = [mutant for mutant, alive in each.items() if alive]
-        share = f"{1 - len(left) / len(each):.0%}" if each else "–"
+        share = f"{100 - 100 * len(left) / len(each):.0f} %" if each else "–"
         listed = "; ".join(f"`{mutant}`: {_word(mutant) or 'not noticed'}" for mutant in left)
         rows.append([name, len(each), len(each) - len(left), share, listed or "–"])
     note = f"Seed {options.seed}."

@@ -163,6 +163,10 @@ def test_linear_layers_are_counted_in_each_convention() -> None:
     assert verl(DELTA_NET, LENGTHS) == 6 * (weights + ends) * 8 + 6 * squares + 15 * state * 8 * 3
     recurrence = 3 * 2 * 4**2 * 4
     assert conventions.megatron(DELTA_NET, LENGTHS) == 6 * (weights + 256 + recurrence) * 8 + 6 * squares
+    # with every fourth layer full, one of multi-token prediction after four is linear
+    further = conventions.megatron(DELTA_NET | {"mtp_num_hidden_layers": 1}, LENGTHS)
+    joining = 3 * 8 + 2 * 8**2
+    assert further - conventions.megatron(DELTA_NET, LENGTHS) == 6 * 8 * (384 + 304 + 2 * 4**2 * 4 + 256 + joining)
     padded, chunk = 2 * 64, 2 * 64 * (2 * 2 + 4) + 6 * 2 * 4 + 64 * (2 + 4)
     forward = 2 * 8 * (weights + 256) + 4 * 21 * 8 + 3 * 2 * padded * chunk
     assert conventions.exact(DELTA_NET, LENGTHS) == 3 * forward

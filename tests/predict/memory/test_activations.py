@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from predict.layers.latent import LatentAttention
 from predict.layers.routing import busiest_rank
+from predict.memory.activations import Activations, _without_waiting
 from predict.model.spec import DENSE, LayerKind
 from predict.rank.share import padded_vocabulary
 from predict.run.frameworks import memory_profile_of
@@ -26,6 +27,13 @@ from tests.predict.memory.counted_layers import (
     role_activations,
 )
 from tests.predict.workload.parallel_runs import made, spec
+
+
+def test_what_waits_on_the_host_is_back_while_its_layer_works() -> None:
+    here = Activations(components={"mlp": 8.0, "norm": 4.0}, forward_working_bytes=3.0, backward_working_bytes=5.0)
+    away = _without_waiting(here, 0.25)
+    assert away.components == {"mlp": 6.0, "norm": 3.0}
+    assert (away.forward_working_bytes, away.backward_working_bytes) == (3 + 3, 5 + 3)
 
 
 @pytest.mark.parametrize("profile", PROFILES)

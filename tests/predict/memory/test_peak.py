@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from predict.memory.activations import ChunkCounter, ChunkMemory, Instant, UnitMemory
 from predict.memory.estimate import MemoryModel, memory_of
-from predict.memory.peak import IN_CLOSED_FORM, peak_in_closed_form, peak_of_order
+from predict.memory.peak import IN_CLOSED_FORM, Trace, _with_pairs, peak_in_closed_form, peak_of_order
 from predict.memory.state import ChunkUnits, chunks_of_ranks
 from predict.run.frameworks import memory_profile_of
 from predict.run.training_run import TrainingRun
 from predict.schedules import registry
-from predict.schedules.engine.order import Order
+from predict.schedules.engine.order import BW, F, Order
 from sampling.errors import ConfigError
 from tests.predict.workload.parallel_runs import estimated, made
 
@@ -234,6 +234,21 @@ def test_timed_and_untimed_estimates_agree() -> None:
             assert one.peak == pytest.approx(other.peak)
             assert one.when.action == other.when.action
             assert one.when.start_us is not None
+
+
+def test_a_forward_and_the_backward_beside_it_hold_what_both_need() -> None:
+    row = np.array([(F, 1, 0, 1), (BW, 0, 0, 0), (BW, 1, 0, 0)], dtype=np.int32)
+    alone = Trace(
+        activations=np.array([10.0, 7.0, 5.0]),
+        working=np.array([1.0, 2.0, 4.0]),
+        gradients=np.array([0.0, 3.0, 3.0]),
+        activations_after=np.zeros(3),
+        gradients_after=np.zeros(3),
+    )
+    both = _with_pairs(row, alone)
+    assert both.activations.tolist() == [10, 10, 5]
+    assert both.working.tolist() == [3, 3, 4]
+    assert both.gradients.tolist() == [3, 3, 3]
 
 
 def test_best_needs_times() -> None:

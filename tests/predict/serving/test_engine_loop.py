@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predict.serving.kv_cache import BlockPool
-from predict.serving.simulate import Served, serve
+from predict.serving.simulate import Served, saturated_per_s, serve
+from predict.serving.traffic import Load
 from sampling.errors import InfeasibleError, UserError
 from tests.predict.serving.servers import engine, requests, unit_table
 
@@ -127,6 +129,17 @@ def test_the_longest_prompt_and_the_longest_answer_of_different_requests_are_not
 def test_lengths_below_1_are_refused() -> None:
     with pytest.raises(UserError, match="prompt: request 1 has -3 tokens"):
         requests((0, 4, 1), (0, -3, 1))
+
+
+def test_the_rate_of_a_full_engine_is_that_of_its_whole_rounds() -> None:
+    # of 8 places 16 requests are in flight; six rounds of 8 end, of which the first and the last do not count
+    pace_us = np.full(72, 50.0)
+    pace_us[16 + 8 - 4 : 16 + 40 + 4] = 10.0
+    # a late end is felt by the quarter of the eight neighbouring ends that it delays
+    pace_us[26] = 50.0
+    ended = cast(Served, SimpleNamespace(last_us=np.cumsum(pace_us)[::-1]))
+    load = Load(rate=1.0, duration_s=2, prompt=20, output=4)
+    assert saturated_per_s(lambda traffic: ended, 8, load) == pytest.approx(1e6 * 32 / (320 + 40 - 40 / 4))
 
 
 LOADS = st.lists(st.tuples(st.floats(0, 300), st.integers(1, 80), st.integers(1, 40)), min_size=1, max_size=25)

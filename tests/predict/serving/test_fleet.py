@@ -68,6 +68,12 @@ def test_what_was_evicted_comes_back_from_the_host() -> None:
     assert there.fleet.brought_tokens["host"] == 32
 
 
+def test_of_what_comes_back_the_block_of_the_last_token_is_computed_anew() -> None:
+    host = Ways(names=("prefill", "host"), token_us=(0.0, 0.25), start_us=(0.0, 0.0), capacity=(0, 8), overlap=0.0)
+    found = fleet(chained((0, 32, 1, (0,)), (100, 60, 1, ()), (200, 32, 1, (0,)), sizes=(32,)), blocks=4, ways=host)
+    assert found.last_us[2] == 200 + 16 * 0.25 + 17
+
+
 def test_a_turn_follows_on_the_answer_before_it_and_finds_all_that_was_said() -> None:
     load = Load(rate=1.0, duration_s=2, prompt=20, output=4, prefix=Prefix(turns=2, pause_s=0.0))
     traffic = traffic_of(load)

@@ -11,7 +11,7 @@ from predict.serving.batch import Chunk, StepBatch, sums_of
 from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.kernels import GROUPS, LAYER_US, kernel_features, launches_us
-from predict.serving.kv_cache import GIB, BlockPool, cache_room
+from predict.serving.kv_cache import GIB, BlockPool, cache_room, kept_bytes
 from predict.serving.server import EngineSettings, engine_settings
 from predict.serving.simulate import serve
 from predict.serving.stepper import Stepper, stepper
@@ -30,6 +30,11 @@ def test_an_eager_engine_waits_for_its_launches() -> None:
     assert stepper(eager).step_times([large])[0].median_us == stepper(graphs).step_times([large])[0].median_us
     long = sums_of([StepBatch(decodes=(200_000,) * 64)], 0)
     assert stepper(eager).table.times_us(long) == pytest.approx(stepper(graphs).table.times_us(long), rel=1e-9)
+
+
+def test_memory_that_is_reserved_holds_no_blocks() -> None:
+    few, many = (cache_room(server(settings=engine(reserved_gib=each))).blocks for each in (6.0, 2.0))
+    assert many - few == pytest.approx(4 * GIB / (16 * kept_bytes(server()).token), abs=1)
 
 
 def test_all_reduces_between_nodes_are_those_of_the_network() -> None:

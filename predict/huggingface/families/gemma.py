@@ -1,4 +1,4 @@
-"""Gemma 2 and 3."""
+"""Gemma 1 to 3."""
 
 from __future__ import annotations
 
@@ -54,6 +54,20 @@ GEMMA3 = Family(
 )
 
 FAMILIES: Mapping[str, Family] = {
+    "gemma": Family(
+        keys={
+            **LLAMA_LIKE,
+            "heads": size("num_attention_heads", default=16),
+            "kv_heads": size("num_key_value_heads", default=16),
+            "head_dim": size("head_dim", default=256),
+            # the first configs have it under `hidden_act`, as `gelu`
+            "activation": activation("hidden_act", PLAIN_ACTIVATIONS, "gelu_pytorch_tanh"),
+            "tied": switch("tie_word_embeddings", True),
+            "attention_bias": ATTENTION_BIAS,
+        },
+        fixed={**LLAMA_BLOCK, "mlp_bias": False},
+        neutral=frozenset({"hidden_activation", "use_bidirectional_attention"}),
+    ),
     "gemma2": Family(
         keys=GEMMA,
         fixed={**GEMMA_BLOCK, "pattern.interval": 2},

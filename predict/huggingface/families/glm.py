@@ -1,4 +1,4 @@
-"""GLM-4.5 and its successors with mixtures of experts; GLM-4.7 Flash, whose attention is DeepSeek's."""
+"""GLM-4; GLM-4.5 and its successors with mixtures of experts; GLM-4.7 Flash, whose attention is DeepSeek's."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ from predict.huggingface.families.family import (
 )
 
 FAMILIES: Mapping[str, Family] = {
+    "glm4": Family(
+        keys={
+            **LLAMA_LIKE,
+            "kv_heads": size("num_key_value_heads", default=2, nullable=True),
+            "head_dim": size("head_dim", default=128, nullable=True),
+            "attention_bias": switch("attention_bias", True),
+        },
+        fixed={**LLAMA_BLOCK, "qkv_bias_only": True, "mlp_bias": False, "norms_a_layer": 4},
+        rotary=Number(names=("partial_rotary_factor",), default=0.5),
+    ),
     "glm4_moe_lite": DEEPSEEK_FAMILY,
     "glm4_moe": Family(
         keys={

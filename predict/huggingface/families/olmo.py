@@ -1,4 +1,4 @@
-"""OLMo 2 and 3."""
+"""OLMo 2 and 3, and OLMoE."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from predict.huggingface.families.family import (
     LLAMA_LIKE,
     Family,
     LayerPattern,
+    always,
     last_of_interval,
     size,
 )
@@ -31,6 +32,16 @@ OLMO_BLOCK: Mapping[str, Scalar] = {
 }
 
 FAMILIES: Mapping[str, Family] = {
+    "olmoe": Family(
+        keys={
+            **OLMO,
+            "experts.count": size("num_experts", default=64),
+            "experts.topk": size("num_experts_per_tok", default=8),
+        },
+        fixed=OLMO_BLOCK,
+        pattern=LayerPattern(sparse=always),
+        neutral=frozenset({"clip_qkv", "norm_topk_prob"}),
+    ),
     "olmo2": Family(keys=OLMO, fixed=OLMO_BLOCK),
     "olmo3": Family(
         keys={**OLMO, "pattern.window": size("sliding_window", default=4096, nullable=True, minimum=0)},

@@ -21,7 +21,7 @@ def test_the_key_of_a_wrong_value_is_blamed(name: str, changes: dict[str, Any], 
     [
         ("qwen4", ["did you mean 'qwen3"]),
         ("mamba2", ["state-space layers would be needed"]),
-        ("t5", ["an encoder with a decoder would be needed"]),
+        ("bart", ["an encoder with a decoder would be needed"]),
         ("phi", ["an output head with a bias", "did you mean 'phi3'"]),
     ],
 )

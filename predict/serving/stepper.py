@@ -35,8 +35,8 @@ BOUND: tuple[Group, ...] = ("gemm", "moe", "attention")
 
 
 # Log half-widths at 90 % that servers add to the shipped coefficients' own, which rest on vLLM's stages of dense models and of mixtures of
-# up to 16 experts, each on the GPUs of one node in slices. Read off the 577 closed loops of serving_concurrency.csv, all at once: with them
-# 95 % of TPOT is inside; MLA's and the network's are set, with few rows each.
+# up to 16 experts, each on the GPUs of one node in slices. Read off 577 closed loops of serving_concurrency.csv, all at once: with them
+# 94 % of TPOT of 788 is inside; MLA's and the network's are set, with few rows each.
 
 ANOTHER_ENGINE = 0.18
 MANY_EXPERTS = 0.2

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
+
+import numpy as np
 
 from predict.config.draft import UNKNOWN
 from predict.huggingface.config_json import load_model
@@ -16,6 +17,7 @@ from predict.model.shipped import shipped_model
 from predict.serialise import picked
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Coefficients
+from predict.serving.formats import MXFP4, NVFP4, W4A16
 from predict.serving.latency import latency_of
 from predict.serving.server import PRECISIONS, Server, ServerPlacement, cluster_of, engine_settings
 from predict.serving.simulate import serve
@@ -32,6 +34,8 @@ from sampling.files.schema import Key, one_of
 from sampling.hardware.cluster import Gpu, hardware_named
 
 FILE = "serving_concurrency.csv"
+FORMATS = {**{name: name for name in PRECISIONS}, "fp4": NVFP4, "int4": W4A16}
+"""Formats of weights of the table, by their names here."""
 ENGINES = {"vllm": "vllm-v1", "trtllm": "tensorrt-llm", "sglang": "sglang"}
 """Engines of the table, by their names here."""
 TOKENS_OF_A_STEP = 8192
@@ -40,6 +44,8 @@ BESIDE_PROMPT = 1500
 """Tokens of a step of TensorRT-LLM beyond one prompt and the requests in flight, as both sources of these loops set max_num_tokens for the
 load, so that prompts are computed nearly one by one (AIConfigurator, generator/rule_plugin/trtllm.rule; InferenceMAX leaves 64 or as many
 as an answer has, benchmarks/dsr1_fp8_h200_trt_slurm.sh and 70b_fp8_b200_trt_slurm.sh)."""
+OWN_MXFP4 = "openai"
+"""Publisher of weights in four bits whose scales are MXFP4's, of the experts alone (`quantization_config` of gpt-oss)."""
 OWN_FP8 = ("deepseek-ai", "Qwen", "MiniMaxAI", "moonshotai", "zhipuai")
 """Publishers of weights in fp8, which say nothing of keys and values."""
 ROUNDS = 10
@@ -93,10 +99,18 @@ class ClosedLoop:
 
     @property
     def kv_precision(self) -> str:
-        """Dtype of the cache, which no row states: where weights in fp8 are not the publisher's own they are ModelOpt's, whose checkpoints
-        have keys and values in fp8 as well (`kv_cache_quant_algo` of their hf_quant_config.json)."""
-        own = self.model.partition("/")[0] in OWN_FP8
-        return "bf16" if self.precision != "fp8" or own else "fp8"
+        """Dtype of the cache, which no row states: where weights in fp8 are not the publisher's own they are ModelOpt's, as those in four bits
+        are, whose checkpoints have keys and values in fp8 as well (`kv_cache_quant_algo` of their hf_quant_config.json)."""
+        own_fp8 = self.precision == "fp8" and self.publisher in OWN_FP8
+        return "fp8" if self.precision in ("fp8", "fp4") and not own_fp8 else "bf16"
+
+    @property
+    def publisher(self) -> str:
+        return self.model.partition("/")[0]
+
+    @property
+    def is_mxfp4(self) -> bool:
+        return self.precision == "fp4" and self.publisher == OWN_MXFP4
 
     @property
     def in_flight(self) -> int:
@@ -131,8 +145,8 @@ class ClosedLoop:
         file = shipped_model(self.model)
         if file is None:
             raise SamplesError(f"model: {shown(self.model)} is not among configs/models; add its config.json there")
-        if self.precision not in PRECISIONS:
-            raise SamplesError(f"precision: {shown(self.precision)} is not one of {', '.join(PRECISIONS)}")
+        if self.precision not in FORMATS:
+            raise SamplesError(f"precision: {shown(self.precision)} is not one of {', '.join(FORMATS)}")
         if self.backend not in ENGINES:
             raise SamplesError(f"backend: {shown(self.backend)} is not one of {', '.join(ENGINES)}")
         name = ENGINES[self.backend]
@@ -153,7 +167,8 @@ class ClosedLoop:
             tp=self.tp,
             dp=self.dp,
             expert_parallel=model.experts is not None and self.moe_ep > 1,
-            precision=self.precision,
+            precision=MXFP4 if self.is_mxfp4 else FORMATS[self.precision],
+            quantised="experts" if self.is_mxfp4 else "layers",
             kv_precision=self.kv_precision,
         )
         return Server(model=model, cluster=cluster, placement=placement, engine_name=name, engine=engine)
@@ -199,7 +214,8 @@ class ComparedLoop:
 
     def with_first_token(self, own_us: float) -> ComparedLoop:
         """The same with another figure in place of the fitted one."""
-        assert self.ttft is not None
+        if self.ttft is None:
+            return self
         found, added_us = self.ttft.predicted, own_us - self.first_token_us
         moved = Interval(median=found.median + added_us, low=found.low + added_us, high=found.high + added_us)
         return replace(self, ttft=Compared(predicted=moved, measured=self.ttft.measured), first_token_us=own_us)
@@ -275,17 +291,29 @@ def closed_loop_json(compared: Sequence[ComparedLoop], refused: Sequence[Refused
 
 def without_own_version(rows: Sequence[ComparedLoop]) -> list[ComparedLoop]:
     """The rows with the figure that is fitted to them, an engine's own time of a first token, fitted anew to those of its other versions
-    alone: the median by which these are late. As they are where the figure is 0, or where there are no others."""
+    alone. As they are where the figure is 0, or where there are no others."""
     found = []
     for row in rows:
-        late_us = [
-            one.ttft.measured - one.ttft.predicted.median + one.first_token_us
+        others = [
+            one
+            for one in rows
+            if one.row.backend == row.row.backend and one.row.backend_version != row.row.backend_version and one.ttft
+        ]
+        found.append(row.with_first_token(fitted_first_token_us(others)) if row.first_token_us and others else row)
+    return found
+
+
+def fitted_first_token_us(rows: Sequence[ComparedLoop]) -> float:
+    """The time of a first token beside steps, launches and queues with which the mean size of the errors of these rows is least: the median
+    of what is left of each, weighed by the inverse of its measured time."""
+    left_us, weights = np.transpose(
+        sorted(
+            (one.ttft.measured - one.ttft.predicted.median + one.first_token_us, 1 / one.ttft.measured)
             for one in rows
             if one.ttft
-            and (one.row.backend, one.row.backend_version != row.row.backend_version) == (row.row.backend, True)
-        ]
-        found.append(row.with_first_token(median(late_us)) if row.first_token_us and row.ttft and late_us else row)
-    return found
+        )
+    )
+    return float(left_us[np.searchsorted(weights.cumsum(), weights.sum() / 2)])
 
 
 def _by_version(judged: Sequence[ComparedLoop]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from predict.validation.closed_loops import (
     ComparedLoop,
     closed_loop_json,
     compared_loops,
+    fitted_first_token_us,
     read_closed_loops,
     without_own_version,
 )
@@ -44,13 +45,13 @@ def test_a_group_that_is_faster_than_light_is_reported_and_not_judged() -> None:
     # 7 GB of weights take 2.1 ms at 3.35 TB/s
     sound, too_fast = row(64, 64, 8.0), row(4000, 100, 1.5, precision="fp8")
     compared, refused = compared_loops(
-        [sound, too_fast, row(64, 64, 4.0, precision="fp8"), row(64, 64, 8.0, precision="fp4")],
+        [sound, too_fast, row(64, 64, 4.0, precision="fp8"), row(64, 64, 8.0, precision="fp6")],
         shipped_coefficients("formula"),
         lambda *_: None,
     )
     assert [bool(one.left_out) for one in compared] == [False, True, True]
     assert [one.is_too_fast for one in compared] == [False, True, False]
-    assert "'fp4' is not one of" in refused[0].why
+    assert "'fp6' is not one of" in refused[0].why
     content = closed_loop_json(compared, refused)
     assert content["summary"]["rows"] == 1
     assert content["summary"]["tpot"] == pytest.approx(abs(compared[0].tpot.predicted.median / 8000 - 1))
@@ -69,6 +70,11 @@ def test_a_row_becomes_a_server() -> None:
     mixture = row(64, 64, 1.0, model="Qwen/Qwen3-235B-A22B-FP8", precision="fp8", tp=2, moe_tp=1, moe_ep=8)
     assert (mixture.dp, mixture.in_flight, mixture.server().ep, mixture.kv_precision) == (4, 2, 8, "bf16")
     assert row(64, 64, 1.0, precision="fp8").server().placement.kv_precision == "fp8"
+    four_bits = [
+        row(64, 64, 1.0, gpu="b200_sxm", model=model, precision="fp4").server().placement
+        for model in (LLAMA["model"], "openai/gpt-oss-120b")
+    ]
+    assert [(one.precision, one.quantised) for one in four_bits] == [("nvfp4", "layers"), ("mxfp4", "experts")]
     assert not row(64, 64, 1.0).server().engine.prefix_caching
 
 
@@ -109,6 +115,8 @@ def test_a_version_is_judged_by_a_figure_that_the_others_have() -> None:
         )
         for version, late_us in (("0.5.9", 50e3), ("0.5.9", 50e3), ("0.5.6", 150e3))
     ]
+    # 150 and 250 ms are left: the weight of one that took 350 ms is the larger one
+    assert fitted_first_token_us([found[0], found[2]]) == 150e3
     alike = replace(found[0], row=row(64, 64, 8.0), first_token_us=0.0)
     moved = without_own_version([*found, alike])
     assert [one.first_token_us for one in moved] == [250e3, 250e3, 150e3, 0.0]

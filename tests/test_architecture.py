@@ -96,15 +96,21 @@ def test_only_measuring_imports_torch_to_predict() -> None:
     assert users == {"bounds", "measurement"}
 
 
+@cache
+def parsed(package: str) -> list[tuple[Path, list[str], ast.Module]]:
+    """The files of a package, by their paths here, with their lines and syntax."""
+    texts = {path.relative_to(ROOT): path.read_text() for path in sorted((ROOT / package).rglob("*.py"))}
+    return [(path, text.splitlines(), ast.parse(text)) for path, text in texts.items()]
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_line_of_a_docstring_is_longer_than_an_editor_shows(package: str) -> None:
     """Of fields and constants too; ruff's own limit is off, since it would hold messages to it."""
     long = []
-    for path in sorted((ROOT / package).rglob("*.py")):
-        lines = path.read_text().splitlines()
+    for path, lines, tree in parsed(package):
         long += [
-            f"{path.relative_to(ROOT)}:{number}"
-            for node in ast.walk(ast.parse("\n".join(lines)))
+            f"{path}:{number}"
+            for node in ast.walk(tree)
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
             for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
             if len(lines[number - 1]) > LONGEST_LINE
@@ -116,9 +122,9 @@ def test_no_line_of_a_docstring_is_longer_than_an_editor_shows(package: str) -> 
 def test_a_docstring_begins_with_what_a_thing_is_or_does(package: str) -> None:
     """Of modules, classes and functions; those of fields may say how a value is chosen."""
     begun = [
-        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        f"{path}: {text.splitlines()[0]}"
+        for path, _, tree in parsed(package)
+        for node in ast.walk(tree)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node))
         if text.split()[0] in NO_BEGINNINGS
     ]

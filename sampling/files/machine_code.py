@@ -69,13 +69,13 @@ def _cache_by(loop: Callable[..., Any], modules: Sequence[ModuleType]) -> Any:
     return made(loop)
 
 
-PATIENCE = 2**19
-"""Turns of loops that Python runs before numba is imported: about 0.15 s, where the import and the first loaded loop take 1 to 1.5 s."""
-PATIENCE_AGAIN = 2**18
-"""Turns over orders that were timed before, 0.08 s: a process that times a large order so often usually times it many times more, each
-about eighty times faster when compiled."""
-LONG = 2**21
-"""Turns of a single loop that pay for it at once."""
+PATIENCE = 2**21
+"""Turns of loops that Python runs before numba is imported: about 0.6 s, where the import and the first loaded loop take 1 to 1.5 s."""
+PATIENCE_AGAIN = 2**20
+"""Turns over orders that were timed before, 0.3 s: a process that times large orders so often usually times them many times more, each
+about eighty times faster when compiled. A thousand plans of a search that are estimated once do not come so far."""
+LONG = 2**22
+"""Turns of a single loop that pay for it at once: 1.2 s."""
 TURNS_OF_AN_ENGINE = 20
 """Turns of a loop of few lines that take as long in Python, 0.3 µs each, as one of an engine: 6 to 13 µs."""
 COMPILING = 2**21

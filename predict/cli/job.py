@@ -38,7 +38,7 @@ EXAMPLES = """\
 examples:
   predict job configs/runs/llama3-70b-64xh100.yml --tokens 2T --price 2.5/gpu-h
   predict job configs/runs/llama3-70b-64xh100.yml --tokens 2T --with gpu_hours_a_failure=20000 --with save=sync
-  predict job configs/runs/llama3-70b-64xh100.yml --tokens 2T --offers docs/examples/offers.yml --deadline 60
+  predict job configs/runs/llama3-70b-64xh100.yml --tokens 2T --offers docs/examples/offers.yml --deadline 190
   predict job configs/runs/llama3-70b-64xh100.yml --tokens 2T --phase '50B batch.global=64' --phase '40B batch.seq_len=16384'
 """
 WIDTH, KEY_WIDTH = 110, 26

@@ -42,8 +42,8 @@ TOKENS_OF_A_STEP = 8192
 """max_num_batched_tokens at least, since the prompts of these loops are computed in full and their engines were set up for that."""
 BESIDE_PROMPT = 1500
 """Tokens of a step of TensorRT-LLM beyond one prompt and the requests in flight, as both sources of these loops set max_num_tokens for the
-load, so that prompts are computed nearly one by one (AIConfigurator, generator/rule_plugin/trtllm.rule; InferenceMAX leaves 64 or as many
-as an answer has, benchmarks/dsr1_fp8_h200_trt_slurm.sh and 70b_fp8_b200_trt_slurm.sh)."""
+load, so that prompts are computed nearly one by one (AIConfigurator, generator/rule_plugin/trtllm.rule; the scripts dsr1_fp8_h200_trt_slurm and
+70b_fp8_b200_trt_slurm of InferenceMAX leave 64 or as many as an answer has)."""
 OWN_MXFP4 = "openai"
 """Publisher of weights in four bits whose scales are MXFP4's, of the experts alone (`quantization_config` of gpt-oss)."""
 OWN_FP8 = ("deepseek-ai", "Qwen", "MiniMaxAI", "moonshotai", "zhipuai")
@@ -58,7 +58,7 @@ RANGE = 0.8
 """The least of those lengths as a share of the largest."""
 FEW, MANY = 10, 30
 """Steps between two looks of SGLang for new requests where InferenceMAX starts it on Blackwell: with fewer than SEVERAL in flight, and with
-so many (`--scheduler-recv-interval` of benchmarks/single_node/dsr1_fp8_b200.sh and qwen3.5_fp8_b200.sh; its scripts for Hopper have none)."""
+so many (`--scheduler-recv-interval` of its scripts dsr1_fp8_b200 and qwen3.5_fp8_b200; those for Hopper have none)."""
 SEVERAL = 16
 
 

@@ -140,6 +140,7 @@ ADAPTER_KNOBS = [
         base={**LORA, "adapters__base": "nf4"},
         model=DENSE,
     ),
+    Knob(key="adapters__at_once", before=1, after=4, grows=True, base={**LORA, "batch__micro": 4}, model=DENSE),
     Knob(key="adapters__joint", before=False, after=True, grows=False, base=LORA, model=DENSE),
 ]
 

@@ -37,6 +37,7 @@ UNTURNED: Mapping[str, str] = {
     "cluster__cores": "of a CPU alone (test_config_hardware)",
     "cluster__power_limit_w": "turned in tests/predict/step/test_power.py",
     "cluster__calibration": "a file, whose terms are turned in tests/predict/measured_runs",
+    "batch__encoder_seq_len": "of encoder–decoders alone: turned in tests/predict/huggingface/families/test_encoder_decoder.py",
     "adapters__alpha": "the scale of an update, which changes no time",
     "tuning__teacher": "of one task, which needs it: turned with it in tests/predict/run/test_tuning.py",
     "plan__memory_limit": "turned in test_a_memory_limit_refuses_what_holds_more",

@@ -11,7 +11,7 @@ from predict.layers.embedding import saved_by_embedding
 from predict.layers.head import saved_by_head, saved_by_joining
 from predict.layers.layer import REPEATED, ROTARY_TABLES, kept_by_layer, saved_by_layer
 from predict.layers.norms import NORM, keeps_its_input
-from predict.layers.part import parts_of
+from predict.layers.part import mixer_of
 from predict.layers.saved_tensors import (
     Saved,
     Sizes,
@@ -107,7 +107,9 @@ def _in_graphs(sizes: Sizes, kind: LayerKind, recomputed: Sequence[str]) -> floa
     make_graphed_callables: static_input_surface)."""
     if sizes.rank.execution.cuda_graphs != "layers":
         return 0.0
-    mixer, _ = parts_of(sizes.model, kind)
+    mixer = mixer_of(sizes.model, kind)
+    if mixer is None:
+        return 0.0
     kept = kept_by_component(mixer.saved_tensors(sizes), recomputed)
     return sum(size for component, size in kept.items() if component not in (NORM, ROTARY_TABLES))
 

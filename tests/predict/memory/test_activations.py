@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from predict.layers.latent import LatentAttention
 from predict.layers.routing import busiest_rank
-from predict.memory.activations import Activations, _without_waiting
+from predict.memory.activations import Activations, _without_waiting, layer_activations
 from predict.model.spec import DENSE, LayerKind
 from predict.rank.share import padded_vocabulary
 from predict.run.frameworks import memory_profile_of
@@ -292,3 +292,15 @@ def test_a_norm_of_each_branch_keeps_two_inputs_more() -> None:
     model = spec("gemma3-27b")
     assert model.norms_a_layer == 4
     assert layer(model, DENSE, "fsdp2").components["norm"] == 4 * TOKENS * (2 * model.hidden + 4)
+
+
+def test_a_layer_that_is_one_part_alone_may_be_a_graph() -> None:
+    """Its mixer's tensors are in the graph's pool; a feed-forward alone has none there."""
+    for name, kinds in (("nemotron-h-8b", {"mamba", "dense"}), ("wan2.1-t2v-1.3b", {"full"})):
+        model = spec(name)
+        rank = rank_of(model, execution={"cuda_graphs": "layers"})
+        alone = {kind.name: kind for kind in model.kinds() if kind.parts == 1}
+        assert kinds <= alone.keys()
+        for kind in alone.values():
+            found = layer_activations(rank, kind, PROFILES["eager"], recompute="none").in_graphs_bytes
+            assert (found > 0) == kind.has_mixer

@@ -126,6 +126,15 @@ def load_partly_unknown(config: Config, overrides: Sequence[str] = ()) -> tuple[
     return _with_placeholders(config, overrides, lambda unknown: [])
 
 
+def model_of(config: Config, overrides: Sequence[str] = ()) -> ModelSpec:
+    """The model of a config, whether or not its other settings make a run of it; ConfigError with every fault of single keys."""
+    draft, _ = without_unknown(read_draft(config, overrides))
+    spec = read_sections(draft).model.spec
+    if draft.faults or spec is None:
+        raise draft.error()
+    return spec
+
+
 def unknown_keys(config: Config, overrides: Sequence[str] = ()) -> tuple[str, ...]:
     """The keys that are `unknown` in a config; ConfigError where it is not a mapping."""
     return without_unknown(read_draft(config, overrides))[1]

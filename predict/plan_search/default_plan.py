@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
-from predict.config.load import load
+from predict.config.load import load, model_of
 from predict.config.overrides import parse_overrides
 from predict.memory.estimate import MemoryEstimate, memory_of
 from predict.model.spec import ModelSpec
@@ -152,7 +152,7 @@ def _spec(model: str, gpus: Gpus, overrides: Sequence[str]) -> ModelSpec:
     """The model; ConfigError for a name or key of it that is wrong."""
     of_model = [text for text in overrides if text.startswith("model")]
     alone = _document(model, replace(gpus, count=1), plan={}, batch={"global": 1, "micro": 1, "seq_len": 1})
-    return load(alone, of_model).model
+    return model_of(alone, of_model)
 
 
 def _first_fitting(

@@ -144,3 +144,19 @@ def test_where_nothing_fits_the_error_names_gpus_that_do(model: str, gpus: str) 
     assert fewer.count > parse_gpus(gpus).count
     with pytest.raises(InfeasibleError):
         default_config(model, f"{(fewer.nodes - 1) * fewer.node or fewer.count // 2}x{fewer.hardware}")
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides"),
+    [("llama3.2-11b-vision", ["vision.images=1"]), ("flan-t5-xl", ["batch.encoder_seq_len=512"]), ("flux.1-dev", [])],
+)
+def test_what_a_model_reads_beside_its_tokens_is_a_setting(model: str, overrides: list[str]) -> None:
+    config = default_config(model, "8xh100", overrides=overrides)
+    run = load(config, overrides)
+    assert run.plan.pp == 1
+    assert (run.tower is None) == (model == "flux.1-dev")
+
+
+def test_a_model_that_lacks_what_it_reads_is_refused_once() -> None:
+    with pytest.raises(ConfigError, match=r"batch.encoder_seq_len: missing, and the encoder of flan-t5-xl"):
+        default_config("flan-t5-xl", "8xh100")

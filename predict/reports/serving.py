@@ -53,7 +53,8 @@ def objectives_facts(server: LoadedServer, found: ObjectivesRate) -> Iterator[st
         if at_least != servers:
             slower = f"; {at_least} at the lower bound" if at_least else "; at the lower bound no number of them does"
         taken = f"{counted(servers, 'such server')}, {counted(servers * gpus, 'GPU')}"
-        yield fact("", f"{plain(rate)} requests/s take {taken}{slower}")
+        spare = f"; {servers + 1} of them, {counted((servers + 1) * gpus, 'GPU')}, even where one fails"
+        yield fact("", f"{plain(rate)} requests/s take {taken}{slower}{spare}")
 
 
 def cost_facts(cost: TokenCost | None) -> Iterator[str]:

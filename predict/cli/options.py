@@ -83,8 +83,8 @@ FIT = "make a change that `predict memory` lists where there is one, or take a d
 
 
 def check_fit(options: argparse.Namespace, misfits: Iterable[str], *, said: bool = False) -> None:
-    """InfeasibleError, with --check, for the first of the plans whose expected peak is above the memory; '' stands for another. `said` where
-    the answer on stdout says why already."""
+    """InfeasibleError, with --check, for the first of the plans whose expected peak is above the memory; '' stands for another. `said`
+    where the answer on stdout says why already."""
     misfit = next((why for why in misfits if why), "")
     if options.check and misfit:
         if said:

@@ -1,4 +1,5 @@
-"""What other tools' files say of a vision tower: whether it and its projectors are trained. How many images a sequence has, only the data know."""
+"""A vision tower as other tools' files have it: whether it and its projectors are trained. How many images a sequence has, only the
+data know."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ def _write_compile(run: TrainingRun, statement: Statement) -> None:
 
 
 def _read_compile(given: Arguments) -> dict[str, Any]:
-    """What is compiled: the blocks, which make the framework, and the loss (torchtitan, config, `Compile.components`)."""
+    """Reads what is compiled: the blocks, which make the framework, and the loss (torchtitan, config, `Compile.components`)."""
     parts = given.value("compile.components", ["model", "loss"])
     if not given.switch("compile.enable"):
         return {"execution.framework": EAGER}

@@ -174,7 +174,7 @@ def _biasing(rank: RankShare, heads: int) -> Works:
 
 
 def _biases_bytes(sizes: Sizes, heads: int) -> float:
-    """What a fused kernel keeps of relative positions: for each head one number for each pair of tokens, in an order of its own
+    """Relative positions as a fused kernel keeps them: for each head one number for each pair of tokens, in an order of its own
     (transformers, integrations/sdpa_attention.py, `create_position_bias_mask`)."""
     rank = sizes.rank
     if not sizes.model.relative_buckets or rank.execution.attention == "unfused":

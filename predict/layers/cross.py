@@ -114,7 +114,8 @@ class CrossAttention(Mixer):
         )
 
     def _core(self, rank: RankShare, heads: int, kv_heads: int) -> Works:
-        """The calls of square blocks that do the same products, and how often: as many queries as keys, each block a sequence of its own."""
+        """The calls of square blocks that do the same products, and how often: as many queries as keys, each block a sequence of its
+        own."""
         blocks = max(1, round(rank.tokens / self.tokens))
         share, width = rank.tokens / (blocks * self.tokens), rank.model.head_dim
         if rank.execution.attention == "unfused":

@@ -51,8 +51,11 @@ def modulation_modules(rank: RankShare, kind: LayerKind) -> tuple[Module, ...]:
 
 
 def saved_by_modulation(sizes: Sizes, kind: LayerKind) -> Saved:
-    """What is scaled and what is gated, 2·e·T·H bytes a part, and vectors of each sample and stream: four a part and, where a product makes them, its input. In fp32 what is
-    scaled, the vectors, and an MLP's result, of which a copy is gated; attention's is gated as it is."""
+    """Tensors that are scaled and gated, 2·e·T·H bytes a part, and vectors of each sample and stream: four a part, and their input where
+    a product makes them.
+
+    In fp32 are the scaled tensors, the vectors, and an MLP's result, of which a copy is gated. Attention's result is gated as it is.
+    """
     parts = sizes.model.modulated_parts(kind)
     if not parts:
         return ()

@@ -1,4 +1,5 @@
-"""Attention and an MLP side by side in one part, as in Flux's single-stream blocks: they read one norm, and one product joins their outputs.
+"""Attention and an MLP side by side in one part, as in Flux's single-stream blocks: they read one norm, and one product joins their
+outputs.
 
 Of diffusers, models/transformers/transformer_flux.py, FluxSingleTransformerBlock.
 """

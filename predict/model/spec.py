@@ -414,7 +414,7 @@ class ModelSpec:
 
     @property
     def encoder(self) -> Patches | None:
-        """What the encoder reads and makes, to which layers attend; None without one."""
+        """The encoder's input and output, to which layers attend; None without one."""
         patches = self.tower.patches if self.tower else None
         return patches if patches and patches.attended else None
 

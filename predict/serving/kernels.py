@@ -403,8 +403,9 @@ enforce_eager on A800, and 13 ms with graphs (vllm-project/vllm-omni, issue 7960
 KERNELS_OF_LAYER = 9
 """Kernels of such a layer as `launched_kernels` counts them; others take as much for each of theirs."""
 ROUTING_KERNELS = 5
-"""Kernels of a layer with experts beside those that are priced: the choice of experts, their tokens counted, sorted and gathered, and the
-sum of the results (vLLM, fused_moe.py: topk_softmax, moe_align_block_size and its sort, moe_sum; TensorRT-LLM's Cutlass experts have as many)."""
+"""Kernels of a layer with experts beside those that are priced: the choice of experts, their tokens counted, sorted and gathered, and
+the sum of the results (vLLM, fused_moe.py: topk_softmax, moe_align_block_size and its sort, moe_sum; TensorRT-LLM's Cutlass experts
+have as many)."""
 
 
 def with_launches(table: StepTable, server: Server) -> StepTable:
@@ -425,8 +426,8 @@ def launches_us(server: Server) -> float:
 
 
 def launched_kernels(server: Server) -> float:
-    """Kernels of all layers of a step of prompts. All-reduces are fused into the norms after them; products in fp8 by block have a kernel of
-    their own that finds the scales of their rows."""
+    """Kernels of all layers of a step of prompts. All-reduces are fused into the norms after them; products in fp8 by block have a
+    kernel of their own that finds the scales of their rows."""
     found = token_kernels(server, PROMPT)
     products = [*found["gemm"], *found["moe"]]
     scaled = [one for one in products if isinstance(one.call, Gemm | GroupedGemm) and one.call.kernel == FP8_BLOCK]

@@ -131,9 +131,9 @@ def _completions_per_s(served: Served) -> float:
 
 
 def _counted_ends(served: Served) -> Floats:
-    """The times of the completions that throughput counts, in order. Of a closed loop, those while it is full; of conversations, those while
-    as many end as begin; else all, between which the rate below saturation is the rate of arrivals. Where the queue outlasts the
-    arrivals, those before the last request starts: without prompts to compute, the engine then drains faster than it can go on."""
+    """The times of the completions that throughput counts, in order. Of a closed loop, those while it is full; of conversations, those
+    while as many end as begin; else all, between which the rate below saturation is the rate of arrivals. Where the queue outlasts
+    the arrivals, those before the last request starts: without prompts to compute, the engine then drains faster than it can go on."""
     steady = _steady_us(served.traffic)
     if steady:
         ends: Floats = np.sort(served.last_us)

@@ -68,8 +68,8 @@ class EngineSettings:
     """How tokens reach experts on other replicas' GPUs. allgather: every token to every GPU. deepep: copies to the GPUs of its experts
     alone, by DeepEP's low-latency kernels in small steps and by its normal ones in large ones."""
     expert_alignment: Annotated[int, Key(minimum=1, maximum=1024)] = 1
-    """Rows to which the tokens of each expert in fp8 are padded by a kernel that runs over all experts, whichever the tokens choose: 128 for
-    DeepGEMM's contiguous layout; 1 for kernels that run over the experts with tokens alone."""
+    """Rows to which the tokens of each expert in fp8 are padded by a kernel that runs over all experts, whichever the tokens choose: 128
+    for DeepGEMM's contiguous layout; 1 for kernels that run over the experts with tokens alone."""
     two_batch_overlap: bool = False
     """A step is computed as two halves, each exchanging tokens behind the other's computing (SGLang's two-batch overlap, vLLM's DBO)."""
     sampling: Literal["greedy", "random", "sorted"] = "greedy"

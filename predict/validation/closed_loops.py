@@ -41,9 +41,9 @@ ENGINES = {"vllm": "vllm-v1", "trtllm": "tensorrt-llm", "sglang": "sglang"}
 TOKENS_OF_A_STEP = 8192
 """max_num_batched_tokens at least, since the prompts of these loops are computed in full and their engines were set up for that."""
 BESIDE_PROMPT = 1500
-"""Tokens of a step of TensorRT-LLM beyond one prompt and the requests in flight, as both sources of these loops set max_num_tokens for the
-load, so that prompts are computed nearly one by one (AIConfigurator, generator/rule_plugin/trtllm.rule; the scripts dsr1_fp8_h200_trt_slurm and
-70b_fp8_b200_trt_slurm of InferenceMAX leave 64 or as many as an answer has)."""
+"""Tokens of a step of TensorRT-LLM beyond one prompt and the requests in flight, as both sources of these loops set max_num_tokens for
+the load, so that prompts are computed nearly one by one (AIConfigurator, generator/rule_plugin/trtllm.rule; the scripts
+dsr1_fp8_h200_trt_slurm and 70b_fp8_b200_trt_slurm of InferenceMAX leave 64 or as many as an answer has)."""
 OWN_MXFP4 = "openai"
 """Publisher of weights in four bits whose scales are MXFP4's, of the experts alone (`quantization_config` of gpt-oss)."""
 OWN_FP8 = ("deepseek-ai", "Qwen", "MiniMaxAI", "moonshotai", "zhipuai")
@@ -99,8 +99,8 @@ class ClosedLoop:
 
     @property
     def kv_precision(self) -> str:
-        """Dtype of the cache, which no row states: where weights in fp8 are not the publisher's own they are ModelOpt's, as those in four bits
-        are, whose checkpoints have keys and values in fp8 as well (`kv_cache_quant_algo` of their hf_quant_config.json)."""
+        """Dtype of the cache, which no row states: where weights in fp8 are not the publisher's own they are ModelOpt's, as those in
+        four bits are, whose checkpoints have keys and values in fp8 as well (`kv_cache_quant_algo` of their hf_quant_config.json)."""
         own_fp8 = self.precision == "fp8" and self.publisher in OWN_FP8
         return "fp8" if self.precision in ("fp8", "fp4") and not own_fp8 else "bf16"
 

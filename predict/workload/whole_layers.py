@@ -209,7 +209,7 @@ def plain_head(run: TrainingRun, *, shares_embedding: bool) -> PlainWeights:
 
 
 def plain_tower(run: TrainingRun) -> PlainWeights:
-    """What is trained of the vision tower and its projectors."""
+    """The part of the vision tower and its projectors that is trained."""
     tower, projector, found = run.tower, run.projector, PlainWeights()
     if tower is None or projector is None:
         return found

@@ -178,7 +178,7 @@ def _batches(given: Arguments, rl: dict[str, Any], cluster: Mapping[str, Any]) -
 
 
 def _filled(microbatch: dict[str, Any], *, by_tokens: bool, usual: int) -> None:
-    """Of microbatches that are filled by tokens verl does not read the sequences, and of others not the tokens."""
+    """Leaves out what verl does not read: the sequences of microbatches that are filled by tokens, the tokens of others."""
     microbatch.pop("micro" if by_tokens else "max_tokens", None)
     if by_tokens:
         microbatch.setdefault("max_tokens", usual)

@@ -1,5 +1,5 @@
-"""Vision towers: those of Qwen2-VL to Qwen3-VL, SigLIP of Gemma 3, InternVL's, Pixtral of Mistral Small and Ministral, and those of Llama 3.2
-Vision and Llama 4."""
+"""Vision towers: those of Qwen2-VL to Qwen3-VL, SigLIP of Gemma 3, InternVL's, Pixtral of Mistral Small and Ministral, and those of
+Llama 3.2 Vision and Llama 4."""
 
 from __future__ import annotations
 

@@ -163,7 +163,8 @@ def _write_dtypes(run: TrainingRun, statement: Statement) -> None:
 
 
 def _read_dtypes(given: Arguments) -> dict[str, Any]:
-    dtype = next(iter([name for name in HALVES if given.switch(f"{name}.enabled")]), "fp32")  # each is read
+    is_on = {name: given.switch(f"{name}.enabled") for name in HALVES}
+    dtype = next((name for name in HALVES if is_on[name]), "fp32")
     accumulated = given.text(ACCUMULATED, "fp32" if dtype == "bf16" else dtype)
     scaling = {"execution.loss_scaling": True} if dtype == "fp16" else {}
     return {"precision": dtype, "execution.gradient_dtype": accumulated, **scaling}

@@ -24,7 +24,7 @@ from predict.convert.sources import (
     text_of,
 )
 from predict.convert.spelling import Dialect
-from predict.convert.tool import ForeignFile, Reading, Source, read_with
+from predict.convert.tool import ForeignFile, Reading, Source, as_launched, read_with
 from predict.convert.tools import tool_of
 from predict.kinds import KINDS, RL, SERVING, TRAINING, kind_of
 from predict.rl.config import load_rl
@@ -58,11 +58,20 @@ def read_foreign(
     except NotReadableError as error:
         return [_faulty(str(error))]
     names = frozenset((*beside, *(source.name for source in sources)))
-    return [_read(source, chosen_model, accepted, names) for source in sources if not _names_alone(source, beside)]
+    return [
+        ForeignFile(sections=as_launched(source, TRAINED))
+        if _names_alone(source, beside)
+        else _read(source, chosen_model, accepted, names)
+        for source in sources
+    ]
+
+
+TRAINED: Mapping[str, Any] = {"plan": {}, "execution": {}}
+"""Sections of a training run of which nothing is read."""
 
 
 def _names_alone(source: Source, beside: Collection[str]) -> bool:
-    """Whether a command, such as `llamafactory-cli train sft.yaml`, does no more than name a file that is read by itself."""
+    """Whether a command, such as `llamafactory-cli train sft.yaml`, names a file that is read by itself, and has no arguments beside."""
     return set(source.values) == {"model_tag"} and Path(str(source.values["model_tag"])).name in beside
 
 

@@ -12,6 +12,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 LONGEST_VALUE = 20_000
@@ -20,7 +21,10 @@ MOST_COMMANDS = 5_000
 DEEPEST = 12
 """Scripts inside scripts that are followed, and variables inside defaults."""
 SEPARATORS = (";;", "&&", "||", ";", "&", "|", "\n")
-VISIBLE_DEVICES, LAUNCH_BLOCKING = WATCHED = ("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING")
+VISIBLE_DEVICES, LAUNCH_BLOCKING = "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING"
+NODES, PROCESSES, FORCE_TORCHRUN = "NNODES", "NPROC_PER_NODE", "FORCE_TORCHRUN"
+"""Those by which `llamafactory-cli train` starts torchrun (LLaMA-Factory, launcher.py)."""
+WATCHED = (VISIBLE_DEVICES, LAUNCH_BLOCKING, NODES, PROCESSES, FORCE_TORCHRUN)
 """Variables of the environment that decide how a command runs."""
 OPENING, CLOSING = ("if", "for", "while", "until", "case"), ("fi", "done", "done", "done", "esac")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[\w*\])?(\+?)=")
@@ -63,7 +67,7 @@ class Script:
     commands: tuple[tuple[str, ...], ...]
     """The words of each command, in the order in which they are reached."""
     environments: tuple[Mapping[str, Value], ...]
-    """Of each command, those of WATCHED that were set when it was reached."""
+    """Of each command, those of WATCHED that its environment has: exported before it, or assigned in front of it."""
     files: Mapping[str, str]
     """Name → text of the files that here-documents write."""
     variables: Mapping[str, Value]
@@ -190,6 +194,8 @@ def _quoted_parts(word: str) -> Iterator[tuple[str, str]]:
 @dataclass(slots=True)
 class _Reader:
     variables: dict[str, Value] = field(default_factory=dict)
+    exported: frozenset[str] = frozenset()
+    """Names of the variables that commands have in their environment."""
     commands: list[tuple[str, ...]] = field(default_factory=list)
     environments: list[Mapping[str, Value]] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
@@ -299,16 +305,35 @@ class _Reader:
         return end
 
     def _command(self, words: list[str]) -> None:
-        while words and (
-            words[0] in PREFIXES or (words[0].startswith("-") and len(words) > 1 and ASSIGNED.match(words[1]))
-        ):
-            words = words[1:]
-        while words and ASSIGNED.match(words[0]):
-            self._assign(words[0])
-            words = words[1:]
-        expanded = [each for word in words if not _is_redirection(word) for each in self._expand(word)]
+        if words[0] in PREFIXES:
+            self._declare(words)
+            return
+        assigned = list(takewhile(ASSIGNED.match, words))
+        rest = words[len(assigned) :]
+        expanded = [each for word in rest if not _is_redirection(word) for each in self._expand(word)]
+        names = {_assigned_name(word) for word in assigned}
+        before, exported = {name: self.variables[name] for name in names if name in self.variables}, self.exported
+        for word in assigned:
+            self._assign(word)
         if not expanded:
             return
+        self.exported |= names
+        self._run_command(rest, expanded)
+        # what stands in front of a command is set for it alone
+        self.exported -= names - exported
+        self.variables = {name: value for name, value in self.variables.items() if name not in names} | before
+
+    def _declare(self, words: list[str]) -> None:
+        """Assign what `export` and its like do; only what is exported, or declared with -x, is in a command's environment."""
+        while words and (words[0] in PREFIXES or words[0].startswith("-")):
+            exports = words[0] in ("export", "-x")
+            words = words[1:]
+        if exports:
+            self.exported |= {_assigned_name(word) for word in words}
+        for word in filter(ASSIGNED.match, words):
+            self._assign(word)
+
+    def _run_command(self, words: list[str], expanded: list[str]) -> None:
         if (body := self.functions.get(expanded[0])) is not None and self.depth < DEEPEST:
             self.depth += 1
             self._run(body)
@@ -325,7 +350,9 @@ class _Reader:
         body = next((self.here[word] for word in words if word in self.here), None)
         if body is None:
             self.commands.append(tuple(expanded))
-            self.environments.append({name: self.variables[name] for name in WATCHED if name in self.variables})
+            self.environments.append(
+                {name: self.variables[name] for name in WATCHED if name in self.variables and name in self.exported}
+            )
         elif expanded[0] in ("bash", "sh", "sbatch", "srun", "ssh"):
             self.run(body)
         elif target := _written_to(words):
@@ -501,6 +528,12 @@ def _outcome(test: list[str]) -> bool | None:
 
 def _is_number(text: str) -> bool:
     return bool(re.fullmatch(r"-?\d+", text))
+
+
+def _assigned_name(word: str) -> str:
+    """The variable that a word such as `A+=1` assigns; the word itself where it only names one."""
+    found = ASSIGNED.match(word)
+    return found[1] if found else word
 
 
 def _is_redirection(word: str) -> bool:

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from predict.convert.megatron_script import read_mapping
-from predict.convert.shell import LAUNCH_BLOCKING, VISIBLE_DEVICES, Script, arguments_of, read_shell
+from predict.convert.shell import (
+    FORCE_TORCHRUN,
+    LAUNCH_BLOCKING,
+    NODES,
+    PROCESSES,
+    VISIBLE_DEVICES,
+    Script,
+    arguments_of,
+    read_shell,
+)
 from predict.convert.tool import Source, flat
 from predict.convert.tools import tool_of, tools
 from sampling.errors import ConfigError
@@ -77,13 +86,24 @@ def sources_of_text(text: str, name: str, *, is_python: bool = False) -> list[So
 
 def _under(environment: Mapping[str, Any], source: Source, words: Sequence[str]) -> Source:
     """A source with what the environment of its command decides; accelerate counts its processes by itself."""
+    of_environment = _of_torchrun(environment) if source.program.startswith("llamafactory-cli") else {}
     devices = str(environment.get(VISIBLE_DEVICES, ""))
     counts = LISTED.fullmatch(devices) and not any(word.endswith("accelerate") for word in words)
     return replace(
         source,
+        cluster={**of_environment, **source.cluster},
         synchronous=environment.get(LAUNCH_BLOCKING) == "1",
         visible=len(devices.split(",")) if counts else 0,
     )
+
+
+def _of_torchrun(environment: Mapping[str, Any]) -> dict[str, int]:
+    """Nodes and GPUs per node of the torchrun that LLaMA-Factory starts where it sees several devices, or is told to."""
+    forced = str(environment.get(FORCE_TORCHRUN, "")).lower() in ("true", "y", "1")
+    if str(environment.get(VISIBLE_DEVICES, "")).isdecimal() and not forced:
+        return {"nodes": 1, "gpus_per_node": 1}
+    found = {"nodes": str(environment.get(NODES, "")), "gpus_per_node": str(environment.get(PROCESSES, ""))}
+    return {key: int(number) for key, number in found.items() if number.isdecimal() and int(number)}
 
 
 def _parsed(file: str, content: str) -> Mapping[Any, Any] | None:

@@ -124,13 +124,7 @@ class ForeignFile:
 def read_with(tool: Tool, reading: Reading, accepted: Iterable[str] = ()) -> ForeignFile:
     """The source as the tool's table reads it. What is left is harmless, accepted by the user, or a fault."""
     given = reading.given
-    sections = dict(tool.read(reading))
-    if reading.source.cluster:
-        sections["cluster"] = {**sections.get("cluster", {}), **reading.source.cluster}
-    if reading.source.visible and "plan" in sections:
-        sections["cluster"] = {"gpus_per_node": reading.source.visible, **sections.get("cluster", {})}
-    if reading.source.synchronous and "execution" in sections:
-        sections["execution"] = {**sections["execution"], "synchronous_launches": True}
+    sections = as_launched(reading.source, tool.read(reading))
     harmless: dict[str, Any] = {}
     taken: dict[str, Any] = {}
     faults = [fault for fault in given.faults if not _accepts(accepted, fault.path)]
@@ -153,6 +147,18 @@ def read_with(tool: Tool, reading: Reading, accepted: Iterable[str] = ()) -> For
         tool=tool,
         form=reading.source.form,
     )
+
+
+def as_launched(source: Source, read: Sections) -> dict[str, Any]:
+    """The sections that were read of a source, with what its launcher and its environment say of cluster and launches."""
+    sections = dict(read)
+    if source.cluster:
+        sections["cluster"] = {**sections.get("cluster", {}), **source.cluster}
+    if source.visible and "plan" in sections:
+        sections["cluster"] = {"gpus_per_node": source.visible, **sections.get("cluster", {})}
+    if source.synchronous and "execution" in sections:
+        sections["execution"] = {**sections["execution"], "synchronous_launches": True}
+    return sections
 
 
 def _accepts(accepted: Iterable[str], name: str) -> bool:

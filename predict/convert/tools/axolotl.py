@@ -159,8 +159,9 @@ def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
     listed = plugins if isinstance(plugins, list) else [plugins]
     usual = {"cut_cross_entropy": any(str(each).endswith(CUT_CROSS_ENTROPY) for each in listed)}
     for name, fused in KERNELS.items():
-        is_given = given.values.get(name) not in NO_VALUES
-        if given.values.get(name) not in OFF and given.switch(name) if is_given else usual.get(name):
+        value = given.values.get(name)
+        is_on = usual.get(name, False) if value in NO_VALUES else value not in OFF and given.switch(name)
+        if is_on:
             execution.update(fused)
         given.passed_over(name)
 

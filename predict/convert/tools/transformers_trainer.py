@@ -309,7 +309,10 @@ def _read_llama_factory(reading: Reading) -> Sections:
     execution.pop("loaded_in_halves", None)
     vision = vision_of(given, "freeze_vision_tower", "freeze_multi_modal_projector")
     if adapters and vision["vision"]["trained"] != NONE:
-        given.fault("freeze_vision_tower", "adapters of a vision tower are not modelled; set what is of it to true")
+        given.fault(
+            "freeze_vision_tower",
+            "adapters of a vision tower are not modelled; set freeze_vision_tower and freeze_multi_modal_projector to true",
+        )
     if given.switch("use_muon"):
         execution["optimizer"] = "muon"
     if given.switch("pure_bf16"):

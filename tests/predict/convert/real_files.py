@@ -1340,8 +1340,32 @@ READ_WHOLE = (
         name="run.sh",
         text="FORCE_TORCHRUN=1 NNODES=2 NODE_RANK=0 llamafactory-cli train examples/train_full/llama3_full_sft.yaml\n",
         beside={"llama3_full_sft.yaml": LF_SFT, "ds_z3_config.json": ZERO3},
-        settings=(*H100, "cluster.nodes=2"),
+        settings=H100,
         reads={"plan": {"zero": 3, "recompute": "full", "dp": 16}, "batch.global": 32, "precision": "bf16"},
+    ),
+    RealFile(
+        tool="LLaMA-Factory",
+        source="made up here after its README: the environment of a launch of a file decides the GPUs",
+        name="run.sh",
+        text="CUDA_VISIBLE_DEVICES=0 python eval.py\n\
+CUDA_VISIBLE_DEVICES=0,1 CUDA_LAUNCH_BLOCKING=1 llamafactory-cli train llama3_full_sft.yaml\n",
+        beside={"llama3_full_sft.yaml": LF_SFT, "ds_z3_config.json": ZERO3},
+        settings=NODE,
+        reads={
+            "plan.dp": 2,
+            "batch.global": 4,
+            "cluster.gpus_per_node": 2,
+            "execution.synchronous_launches": True,
+        },
+    ),
+    RealFile(
+        tool="LLaMA-Factory",
+        source="made up here after its README: torchrun's sizes by the environment",
+        name="run.sh",
+        text="NNODES=2 NPROC_PER_NODE=4 llamafactory-cli train llama3_full_sft.yaml\n",
+        beside={"llama3_full_sft.yaml": LF_SFT, "ds_z3_config.json": ZERO3},
+        settings=H100,
+        reads={"plan.dp": 8, "batch.global": 16, "cluster.nodes": 2, "cluster.gpus_per_node": 4},
     ),
     RealFile(
         tool="torchtitan",

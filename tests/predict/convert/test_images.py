@@ -63,7 +63,8 @@ def test_prime_rl_freezes_encoder_and_projector_together(switch: str, expected: 
         ),
         (
             "finetuning_type: lora\nfreeze_multi_modal_projector: false\n",
-            "freeze_vision_tower: adapters of a vision tower are not modelled",
+            "freeze_vision_tower: adapters of a vision tower are not modelled; "
+            "set freeze_vision_tower and freeze_multi_modal_projector to true",
         ),
         ("finetuning_type: full\nfreeze_language_model: true\n", "freeze_language_model: true: frozen weights"),
     ],

@@ -26,6 +26,7 @@ from predict.convert.shell import arguments_of, read_shell
         ("sbatch <<EOF\nrun.py --a 1\nEOF", "--a 1"),
         ("M=/models/Qwen3-8B\nrun.py --m ${M##*/} --n 'a b'", "--m Qwen3-8B --n a b"),
         ("run.py --freq ([0]*3+[1]*58) --end", "--freq ([0]*3+[1]*58) --end"),
+        ("X=4\nX=2 other.py\nrun.py --x $X", "--x 4"),
         ("run.py --x $1 \\\n  --y 2 # --z 3", "--x $1 --y 2"),
     ],
 )
@@ -38,6 +39,26 @@ def test_here_documents_are_files() -> None:
     script = read_shell('S=3\nJ="./ds.json"\ncat <<EOT > $J\n{"stage": $S}\nEOT\nrun.py --ds $J')
     assert script.files == {"ds.json": '{"stage": 3}'}
     assert script.commands == (("run.py", "--ds", "./ds.json"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "environment"),
+    [
+        ("NNODES=2 run.py", {"NNODES": "2"}),
+        ("NNODES=2 other.py; run.py", {}),
+        ("export NNODES=4\nNNODES=2 other.py\nrun.py", {"NNODES": "4"}),
+        ("NNODES=2\nrun.py", {}),
+        ("NNODES=2\nexport NNODES\nrun.py", {"NNODES": "2"}),
+        ("declare -x NNODES=2; run.py", {"NNODES": "2"}),
+        ("f() {\n run.py\n}\nNNODES=2 f", {"NNODES": "2"}),
+        ("NNODES=2 bash -c 'run.py'", {"NNODES": "2"}),
+    ],
+)
+def test_an_assignment_before_a_command_is_its_own_and_an_exported_one_all_have(
+    text: str, environment: dict[str, str]
+) -> None:
+    script = read_shell(text)
+    assert script.environments[script.commands.index(("run.py",))] == environment
 
 
 def test_words_are_arguments() -> None:

@@ -62,6 +62,9 @@ class Adapter:
     sharing: int = 1
     """Adapters of the matrix that share its tokens: of streams with weights of their own, and those that are trained at once."""
 
+    tokens_beside: int = 0
+    """Tokens of another sequence that it sees in place of the model's own; 0 for those."""
+
     @property
     def copies(self) -> int:
         return max(1, self.experts) * self.sharing
@@ -79,6 +82,8 @@ class Adapter:
         """Tokens of a microbatch that it sees."""
         if self.experts and rank.model.experts:
             return max(self.experts, expert_rows(rank, rank.model.experts))
+        if self.tokens_beside:
+            return rank.run.batch.micro * self.tokens_beside
         return rank.tokens if self.is_split else rank.rows
 
 
@@ -127,7 +132,8 @@ def adapters_of(run: TrainingRun, kind: LayerKind) -> tuple[Adapter, ...]:
     if not run.adapters.are_trained:
         return ()
     found = (each for group in _groups_on_rank(run, kind) for each in _of_group(run.adapters, *group))
-    return tuple(replace(each, sharing=run.model.streams_of(kind) * run.adapters.at_once) for each in found)
+    sharing, mixer = run.model.streams_of(kind) * run.adapters.at_once, run.model.mixer(kind)
+    return tuple(replace(each, sharing=sharing, tokens_beside=mixer.tokens_beside(each.product)) for each in found)
 
 
 def _of_group(adapters: Adapters, part: Part, experts: int, matrices: tuple[Matrix, ...]) -> Iterator[Adapter]:
@@ -246,10 +252,11 @@ def with_adapters(rank: RankShare, kind: LayerKind, modules: tuple[Module, ...])
 
 def before_inputs_gradients(rank: RankShare, kind: LayerKind) -> Calls:
     """Work of the gradients of products' inputs beside the products: the base brought to their dtype once more, and the sum of the
-    gradients that come through the base and through each adapter."""
+    gradients that come through the base and through each adapter, but of what a frozen encoder made."""
     sums = (
         Stream(dtype=rank.dtype, size_bytes=JOINING_PASSES * rank.item_bytes * each.rows(rank) * each.inputs)
         for each in adapters_of(rank.run, kind)
+        if not (each.tokens_beside and rank.run.attends_to_frozen)
     )
     return tuple(Counted(call=call, phase="forward") for call in (*_widened(rank, kind), *sums))
 

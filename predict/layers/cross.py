@@ -22,7 +22,6 @@ from predict.model.spec import CROSS, LayerKind, ModelSpec
 from predict.rank.exchanges import entering, leaving
 from predict.rank.module import Module, Works
 from predict.rank.share import RankShare
-from predict.run.vision import NONE
 from sampling.cells.matrices import Matrix, attention_matrices, products_on_rank
 from sampling.operators.attention import Attention as AttentionCall
 from sampling.operators.memory_bound import RMSNorm, Softmax
@@ -65,6 +64,9 @@ class CrossAttention(Mixer):
     def elements_beside(self, model: ModelSpec) -> int:
         return sum(each.elements for each in self.matrices(model) if each.product == KEYS)
 
+    def tokens_beside(self, product: str) -> int:
+        return self.tokens if product == KEYS else 0
+
     def attending_to(self, tokens: int) -> CrossAttention:
         return replace(self, tokens=tokens)
 
@@ -105,8 +107,8 @@ class CrossAttention(Mixer):
             Module(
                 name="qkv",
                 works=((rank.gemm(*products[KEYS], m=beside), 1),),
-                # a frozen encoder takes no gradient of what it made
-                backward="weights" if model.encoder and rank.run.vision.trained == NONE else "whole",
+                exchanges=() if rank.run.attends_to_frozen else entering(rank, beside=beside),
+                backward="weights" if rank.run.attends_to_frozen else "whole",
             ),
             *((Module(name="qkv", works=normed),) if normed else ()),
             Module(name=CORE, works=self._core(rank, heads, kv_heads)),

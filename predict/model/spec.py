@@ -161,6 +161,10 @@ class MixerShape(LayerShape):
         """Elements of the matrices that multiply each token of the sequence beside; 0 without one."""
         return 0
 
+    def tokens_beside(self, product: str) -> int:
+        """Tokens of the sequence beside that a product multiplies; 0 for a product of the model's own tokens."""
+        return 0
+
     def index_width(self, model: ModelSpec) -> int:
         """Width of the scores by which each query picks the keys that it sees; 0 without a choice."""
         return 0

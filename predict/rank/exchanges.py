@@ -24,20 +24,22 @@ PIPELINED_MOST = 0.55
 with and without asynchronous tensor parallelism on H100)."""
 
 
-def entering(rank: RankShare, width: int = 0, *, readers: int = 1) -> tuple[Exchange, ...]:
-    """The exchange before `readers` column-parallel products of the same tokens, `width` wide (default: the hidden width).
+def entering(rank: RankShare, width: int = 0, *, readers: int = 1, beside: int = 0) -> tuple[Exchange, ...]:
+    """The exchange before `readers` column-parallel products of the same tokens, `width` wide (default: the hidden width): the
+    microbatch's own, or the `beside` tokens of another sequence, which every rank has whole.
 
     Without sequence parallelism each of them reduces its own gradient of the tokens; with it they share the gathered tokens.
     """
-    group, size = rank.groups.tp, rank.item_bytes * rank.tokens * (width or rank.model.hidden)
+    group, size = rank.groups.tp, rank.item_bytes * (beside or rank.tokens) * (width or rank.model.hidden)
     if group.ranks == 1:
         return ()
+    is_scattered = rank.plan.sp and not beside
     again = group.all_gather(size) if rank.execution.gather_again else ()
     return (
         Exchange(
             heading=TP,
-            forward=group.all_gather(size) if rank.plan.sp else (),
-            backward=(*group.reduce_scatter(size), *again) if rank.plan.sp else group.all_reduce(size) * readers,
+            forward=group.all_gather(size) if is_scattered else (),
+            backward=(*group.reduce_scatter(size), *again) if is_scattered else group.all_reduce(size) * readers,
             forward_share=_share(rank, "pipelined"),
             backward_share=_share(rank, "pipelined", "backward"),
             most=_most(rank),

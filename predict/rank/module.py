@@ -58,9 +58,10 @@ class Module:
 
     def frozen(self, *, needs_input: bool) -> Module:
         """The module with weights that are not trained; its exchanges in backward are those of gradients that it does not have where
-        nothing needs the gradient of its input."""
-        exchanges = self.exchanges if needs_input else tuple(replace(one, backward=()) for one in self.exchanges)
-        return replace(self, backward="input" if needs_input else "none", exchanges=exchanges)
+        nothing needs the gradient of its input. One whose input takes no gradient anyway has no backward."""
+        if needs_input and self.backward in ("whole", "input"):
+            return replace(self, backward="input")
+        return replace(self, backward="none", exchanges=tuple(replace(one, backward=()) for one in self.exchanges))
 
     def is_among(self, names: Sequence[str]) -> bool:
         return self.name in names or (bool(self.part_of) and self.part_of in names)

@@ -114,7 +114,8 @@ def tower_flops_per_step(run: TrainingRun) -> float:
     if tower.adapters.are_trained and run.vision.trained == ALL:
         of_tower = FROZEN_SHARE
     attended = images * _attended_flops(run.model, tower.model, length)
-    of_attended = 1.0 if run.vision.trained != NONE and not run.adapters.are_trained else FROZEN_SHARE
+    # forward, the gradient of what the tower made, and that of the weights that make keys and values of it
+    of_attended = FORWARD_SHARE * (1 + (run.vision.trained != NONE) + (not run.adapters.are_trained))
     return of_tower * (whole - projectors) + of_projectors * projectors + of_attended * attended
 
 

@@ -152,6 +152,11 @@ class TrainingRun(LoadedRun):
         )
 
     @property
+    def attends_to_frozen(self) -> bool:
+        """Whether layers attend to what a frozen tower or encoder makes, which takes no gradient of it."""
+        return self.model.encoder is not None and self.vision.trained == NONE
+
+    @property
     def projector(self) -> TrainingRun | None:
         """The tower's run as its projectors have it, which may be trained alone."""
         tower = self.tower

@@ -23,9 +23,10 @@ from predict.workload.chunks import VISION
 from predict.workload.decompose import decompose
 from sampling.collectives.kinds import AllGather
 from sampling.errors import ConfigError
+from sampling.operators.gemm import Gemm
 from tests.predict.layers.saved_bytes import BF16, FP32, saved_bytes
 from tests.predict.memory.counted_layers import PROFILES
-from tests.predict.workload.parallel_runs import flops, made
+from tests.predict.workload.parallel_runs import collectives, counted, flops, made
 
 TEXT: dict[str, Any] = {
     "hidden_size": 32,
@@ -444,6 +445,30 @@ def test_layers_that_attend_to_images_see_all_of_a_sequence() -> None:
     assert tower_flops_per_step(run) == 3 * (sum(part.forward for part in parts) + keys)
     frozen = tower_flops_per_step(run_of("mllama", trained="none"))
     assert frozen == pytest.approx(sum(part.forward for part in parts) + 2 * keys)
+    beside_adapters = tower_flops_per_step(run_of("mllama", trained="none", adapters={"kind": "lora"}))
+    assert beside_adapters == pytest.approx(sum(part.forward for part in parts) + keys)
+
+
+@pytest.mark.parametrize(("trained", "phases"), [("none", {"backward_weight"}), ("all", {"backward"})])
+def test_what_a_frozen_tower_makes_takes_no_gradient(trained: str, phases: set[str]) -> None:
+    """Nor does a layer that attends to it reduce one over tensor ranks; beside adapters its keys and values have no backward."""
+    of_tower = IMAGES * TILES * (SIDE**2 + 1)
+
+    def phases_of_keys(run: TrainingRun) -> set[str]:
+        (rank,) = decompose(run)
+        calls = [call for call, _ in counted(rank.chunks[0].backward)]
+        return {
+            call.phase
+            for call in calls
+            if isinstance(call.call, Gemm) and (call.call.m, call.call.n, call.call.k) == (of_tower, 32, 32)
+        }
+
+    assert phases_of_keys(run_of("mllama", trained=trained)) == phases
+    beside = phases_of_keys(run_of("mllama", trained=trained, adapters={"kind": "lora", "rank": 4}))
+    assert beside == (set() if trained == "none" else {"backward_input"})
+    (rank,) = decompose(run_of("mllama", trained=trained, plan={"tp": 2}))
+    reduced = [size for _, size, _ in collectives(rank.chunks[0].backward, "tp")]
+    assert (2 * of_tower * 32 in reduced) == (trained == "all")
 
 
 def test_images_of_layers_that_attend_to_them_take_no_places_of_the_text() -> None:

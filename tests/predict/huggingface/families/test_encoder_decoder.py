@@ -18,7 +18,7 @@ from predict.ledger.conventions import forward_parts
 from predict.memory.activations import unit_activations
 from predict.memory.estimate import memory_of
 from predict.memory.state import layer_unit, run_of_unit, tower_units
-from predict.rank.share import RankShare
+from predict.rank.share import RankShare, layer_weights
 from predict.reports.text import run_text
 from predict.run.model_flops import model_flops_per_step, tower_flops_per_step
 from predict.run.training_run import TrainingRun, settings_of
@@ -29,7 +29,7 @@ from predict.workload.decompose import decompose
 from sampling.errors import ConfigError
 from tests.predict.layers.saved_bytes import saved_bytes
 from tests.predict.memory.counted_layers import PROFILES
-from tests.predict.workload.parallel_runs import flops, made
+from tests.predict.workload.parallel_runs import collectives, flops, made
 
 BATCH, TOKENS, SOURCE, WIDTH, HEADS = 2, 24, 40, 32, 4
 T5: dict[str, Any] = {
@@ -196,11 +196,32 @@ def test_adapters_are_those_of_encoder_and_decoder() -> None:
     assert state.parameters - whole.parameters == 4 * matrices * 4 * (WIDTH + HEADS * 12)
 
 
-@pytest.mark.parametrize("tp", [1, 2, 4])
-def test_tensor_ranks_divide_encoder_and_decoder(tp: int) -> None:
-    run = run_of("whisper", plan={"tp": tp})
+def test_adapters_of_keys_see_what_those_see() -> None:
+    """In attention to the encoder's output all of its tokens, and in the decoder's own the decoder's."""
+    adapters = {"kind": "lora", "rank": 4, "targets": "k_proj"}
+    (whole,), (adapted,) = (decompose(run_of("t5", **settings)) for settings in ({}, {"adapters": adapters}))
+    seen = 2 * BATCH * SOURCE + 3 * BATCH * SOURCE + 3 * BATCH * TOKENS
+    more = flops(adapted.chunks[0].forward) - flops(whole.chunks[0].forward)
+    assert more == 2 * seen * 4 * (WIDTH + HEADS * 12)
+
+
+@pytest.mark.parametrize(("tp", "sp"), [(1, False), (2, False), (4, False), (4, True)])
+def test_tensor_ranks_divide_encoder_and_decoder(tp: int, sp: bool) -> None:
+    """Keys and values of the encoder's output are column-parallel too: each layer reduces its gradient (Megatron-Core,
+    `linear_kv` of cross attention)."""
+    run = run_of("whisper", plan={"tp": tp, "sp": sp})
     assert run.tower
     assert run.tower.plan.tp == tp
+    for each in (run, run.tower):
+        kind = each.model.kinds()[-1]
+        matrices = [*each.model.mixer(kind).matrices(each.model), *each.model.feed_forward(kind).matrices(each.model)]
+        left_out = each.model.layer_parameters_of(kind) - layer_weights(each.model, each.plan, kind).total
+        assert left_out >= sum(matrix.elements for matrix in matrices) * (tp - 1) / tp
+    (rank,) = decompose(run)
+    made_of_sound = 4 * BATCH * SOURCE * WIDTH
+    reduced = [times for name, size, times in collectives(rank.chunks[0].backward, "tp") if size == made_of_sound]
+    of_encoder = 2 * run.tower.model.layers
+    assert sum(reduced) == (3 + of_encoder if tp > 1 else 0)
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,9 @@ IMAGES: Mapping[str, str] = {
     "vllm-openai-rocm": "vllm.entrypoints.openai.api_server",
 }
 """Container image → the program that it starts, to which what follows its name is given."""
+IMAGE_VERSION = "image_version"
+"""Name of the value that is the version of a container image."""
+TAGGED = re.compile(r":v?(\d+(?:\.\d+)+)$")
 LAUNCHERS: Mapping[str, str] = {
     "nnodes": "nodes",
     "num_nodes": "nodes",
@@ -187,6 +190,8 @@ def _of_command(words: Sequence[str], name: str) -> Iterator[Source]:
     values = _values(after, program=program)
     if takes_word and after and not after[0].startswith("-"):
         values = {"model_tag": after[0], **values}
+    if program in IMAGES.values() and (tag := TAGGED.search(words[place])):
+        values = {IMAGE_VERSION: tag[1], **values}
     yield Source(values=values, name=name, program=program, cluster=cluster, form="command")
 
 

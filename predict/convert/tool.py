@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from predict.convert.arguments import Arguments
-from predict.model.shipped import read_as, shipped_model, shipped_models
+from predict.model.shipped import in_fewer_bits, read_as, shipped_model, shipped_models
 from sampling.files.faults import Fault, did_you_mean, shown
 
 NO_VALUES: tuple[Any, ...] = (None, "", "null", "None", "none", [], {}, ())
@@ -268,8 +268,9 @@ def flat(document: Mapping[Any, Any]) -> dict[str, Any]:
     return values
 
 
-def model_named(reading: Reading, *names: str) -> dict[str, Any]:
-    """The `model` section by the name of a Hugging Face repository or its local copy."""
+def model_named(reading: Reading, *names: str, reads_format: bool = False) -> dict[str, Any]:
+    """The `model` section by the name of a Hugging Face repository or its local copy; a fault where the name says that its weights have
+    fewer bits, unless the caller `reads_format`."""
     given = reading.given
     given.passed_over(*names)
     name = next((name for name in names if given.values.get(name) not in NO_VALUES), None)
@@ -285,6 +286,9 @@ def model_named(reading: Reading, *names: str) -> dict[str, Any]:
             "give --set model=NAME, or --set model=FILE with its config.json",
         )
         return {}
+    if not reads_format and in_fewer_bits(written):
+        problem = f"{shown(written)} has weights in fewer bits; give --set model={path.stem}, and adapters.base where they stay so"
+        given.fault(name, problem)
     if note := read_as(written.rstrip("/")):
         given.notes.append(f"{name}: {note}")
     return {"model": path.stem}

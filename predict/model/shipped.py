@@ -11,9 +11,10 @@ from sampling.files.places import CONFIGS
 
 FOLDER = CONFIGS / "models"
 BEFORE = re.compile(r"^(.*/)?(meta-|nvidia-)?")
+FEWER_BITS = r"fp4|nvfp4|mxfp4|awq|gptq|bnb|int[48]|w4a16|w8a16|w8a8|quantized\.w\w+|[48]bit"
 BETWEEN = re.compile(
-    r"-(hf|instruct|chat|it|base|pt|thinking|terminus|coder|math|fp8|nvfp4|mxfp4|bf16|awq|gptq|bnb|int[48]|w4a16|w8a16|w8a8|quantized\.w\w+|dynamic|[48]bit"
-    r"|4k|8k|v0\.1|v1\.0|exp|\d{4})(?=-|$)"
+    r"-(hf|instruct|chat|it|base|pt|thinking|terminus|coder|math|fp8|bf16|dynamic|4k|8k|v0\.1|v1\.0|exp|\d{4}"
+    rf"|{FEWER_BITS})(?=-|$)"
 )
 """Words that repositories of weights add to the name of a model, whose sizes stay the same: what it was tuned for, the format of its
 weights, its first version, a month."""
@@ -49,6 +50,11 @@ def shipped_model(name: str) -> Path | None:
 def _by_plain_name(folder: Path, changed_ns: int) -> Mapping[str, str]:
     """The shipped models of the folder, listed again when a file comes or goes: every config that is read names one."""
     return {_plain(path.stem): path.stem for path in sorted(folder.glob("*.json"))}
+
+
+def in_fewer_bits(name: str) -> bool:
+    """Whether a repository's name says that its weights have fewer bits than those that are trained."""
+    return re.search(rf"-({FEWER_BITS})(?=-|/|$)", name.lower().replace("_", "-")) is not None
 
 
 def read_as(name: str) -> str:

@@ -280,7 +280,10 @@ def _section(document: Values, name: str, cls: type[Section], faults: list[Fault
 def _engine(document: Values, hardware: str | None, faults: list[Fault]) -> tuple[str, EngineSettings | None]:
     """The engine's name and settings; no settings where its keys have faults, or where the device is not known."""
     values = _mapping(document, "engine", faults)
-    name, version = values.pop("name", USUAL), str(values.pop("version", ""))
+    name, written = values.pop("name", USUAL), values.pop("version", "")
+    version = str(written)
+    if isinstance(written, float) and len(version.partition(".")[2]) == 1:
+        faults.append(Fault(path="engine.version", problem=f"{version} may be {version}0 as well; write it in quotes"))
     if version and not version_numbers(version):
         faults.append(
             Fault(path="engine.version", problem=f"{shown(version)} is not a version; write for example 0.12.0")

@@ -230,6 +230,9 @@ def placement_faults(model: ModelSpec, placement: ServerPlacement) -> list[Fault
             redundant = f" and {placement.redundant_experts} redundant ones" if placement.redundant_experts else ""
             problem = f"the {model.experts.count} experts{redundant} of {model.name} do not divide among tp · dp = {ranks} GPUs; change tp or dp"
             faults.append(Fault(path="placement.expert_parallel", problem=problem))
+    if placement.quantised == "experts" and model.experts is None:
+        problem = f"experts, but {model.name} has none; remove it, or take a mixture of experts"
+        faults.append(Fault(path="placement.quantised", problem=problem))
     for key in ("redundant_experts", "expert_load"):
         if getattr(placement, key) != getattr(ServerPlacement(), key) and not placement.expert_parallel:
             problem = "changes nothing without placement.expert_parallel; set it to true, or remove this"

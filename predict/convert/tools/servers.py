@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from predict.convert.arguments import Arguments
+from predict.convert.sources import IMAGE_VERSION
 from predict.convert.tool import (
     AUTO,
     NO_VALUES,
@@ -61,7 +62,7 @@ FORMATS: Mapping[str, re.Pattern[str]] = {
     "fp8": re.compile("fp8"),
     INT8: re.compile("w8a8"),
     W8A16: re.compile("w8a16|int8|8bit"),
-    NVFP4: re.compile("nvfp4"),
+    NVFP4: re.compile("(?<!mx)fp4"),
     MXFP4: re.compile("mxfp4"),
     W4A16: re.compile("awq|gptq|int4|w4a16"),
 }
@@ -72,13 +73,14 @@ DRAFTS: Mapping[str, str] = {
     "eagle": EAGLE,
     "eagle3": EAGLE,
     "mtp": MTP,
+    "nextn": MTP,
     "deepseek_mtp": MTP,
     "glm4_moe_mtp": MTP,
     "qwen3_next_mtp": MTP,
     "draft_model": DRAFT,
     "standalone": DRAFT,
 }
-"""Method of speculation, by vLLM and SGLang → kind of drafts. A model's own layer is `mtp` in vLLM, and `eagle` or `nextn` in SGLang."""
+"""Method of speculation, by vLLM and SGLang → kind of drafts. A model's own layer is `mtp` in vLLM, and `nextn`, or `eagle` without a draft, in SGLang."""
 EXCHANGES: Mapping[str, Any] = {
     "none": "allgather",
     "naive": "allgather",
@@ -91,15 +93,15 @@ EXCHANGES: Mapping[str, Any] = {
 
 
 IN_BLOCKS: Mapping[str, str] = {"precision": FP8_BLOCK}
-PUBLISHED_IN: Mapping[str, Mapping[str, str]] = {
-    "deepseek-v3": IN_BLOCKS,
-    "deepseek-v3.2": IN_BLOCKS,
-    "kimi-k2": IN_BLOCKS,
-    "minimax-m2": IN_BLOCKS,
-    "gpt-oss-20b": {"precision": MXFP4, "quantised": "experts"},
-    "gpt-oss-120b": {"precision": MXFP4, "quantised": "experts"},
+EXPERTS_IN_MXFP4: Mapping[str, str] = {"precision": MXFP4, "quantised": "experts"}
+PUBLISHED_IN: Mapping[re.Pattern[str], Mapping[str, str]] = {
+    re.compile(r"deepseek-(v3|r1)(?!.*distill)"): IN_BLOCKS,
+    re.compile("kimi-k2-thinking"): {"precision": W4A16, "quantised": "experts"},
+    re.compile("kimi-k2|minimax-m2"): IN_BLOCKS,
+    re.compile("gpt-oss"): EXPERTS_IN_MXFP4,
 }
-"""Shipped model → what the `quantization_config` of its published config.json says, which engines follow where no option says otherwise."""
+"""Name of a checkpoint → what the `quantization_config` of its config.json says, which engines follow where no option says otherwise;
+the first that is found counts."""
 SHORT: Mapping[str, str] = {"q": "quantization", "sc": "speculative_config"}
 """Short names of vLLM's options."""
 OF_DRAFTS = (
@@ -136,6 +138,7 @@ VLLM = (
     switch("placement.expert_parallel", "enable_expert_parallel"),
     choice("engine.dispatch", "all2all_backend", EXCHANGES),
     switch("engine.two_batch_overlap", "enable_dbo"),
+    Read(path="engine.version", value=lambda given: given.text(IMAGE_VERSION, "") or None),
     choice("placement.precision", "dtype", DTYPES),
     choice("placement.precision", "quantization", QUANTIZED),
     choice("placement.kv_precision", "kv_cache_dtype", CACHES),
@@ -162,6 +165,7 @@ SGLANG = (
     switch("engine.enforce_eager", "disable_cuda_graph"),
     switch("engine.prefix_caching", "disable_radix_cache", on=False, off=True),
     switch("engine.asynchronous", "disable_overlap_schedule", on=False, off=True),
+    count("engine.recv_interval", "scheduler_recv_interval"),
     choice("engine.dispatch", "moe_a2a_backend", EXCHANGES),
     switch("engine.two_batch_overlap", "enable_two_batch_overlap"),
     count("placement.redundant_experts", "ep_num_redundant_experts"),
@@ -190,7 +194,10 @@ def _read_vllm(reading: Reading) -> Sections:
     if given.count("data_parallel_size_local") != values.get("placement", {}).get("dp"):
         given.used.discard("data_parallel_size_local")
     values |= _drafts_of_vllm(given)
-    if GRAPHS_OFF.search(str(given.values.get("compilation_config", ""))):
+    stated = " ".join(
+        f"{name}={value}" for name, value in given.values.items() if name.startswith("compilation_config")
+    )
+    if GRAPHS_OFF.search(stated):
         problem = (
             "compilation or CUDA graphs switched off are not read; give --set engine.enforce_eager=true and accept it"
         )
@@ -235,12 +242,20 @@ def _server(reading: Reading, values: dict[str, Any], names: tuple[str, ...]) ->
     placement = values.setdefault("placement", {})
     if in_checkpoint := _format_of(given, named):
         placement["precision"] = in_checkpoint
-    if placement.get("precision") == MXFP4:
-        placement["quantised"] = "experts"
-    model = model_named(reading, *names)
-    if given.values.get("quantization") in NO_VALUES and placement.get("precision", "bf16") == "bf16":
-        placement |= PUBLISHED_IN.get(str(reading.chosen_model or model.get("model", "")), {})
+    model = model_named(reading, *names, reads_format=True)
+    published = _published_in(named or str(reading.chosen_model or ""))
+    if (given.values.get("quantization") in NO_VALUES and placement.get("precision", "bf16") == "bf16") or (
+        placement.get("precision") == MXFP4 and published is EXPERTS_IN_MXFP4
+    ):
+        placement |= published
     return {**in_sections(values), **model, "load": {}}
+
+
+def _published_in(checkpoint: str) -> Mapping[str, str]:
+    stem = checkpoint.rstrip("/").rpartition("/")[2].lower().replace("_", "-")
+    if "bf16" in stem:
+        return {}
+    return next((found for name, found in PUBLISHED_IN.items() if name.search(stem)), {})
 
 
 def _format_of(given: Arguments, named: str) -> str | None:
@@ -248,6 +263,9 @@ def _format_of(given: Arguments, named: str) -> str | None:
     method = given.values.get("quantization")
     if "gguf" in named.lower():
         given.fault("model", f"{named}: weights in GGUF are not modelled")
+    elif re.search(r"bnb|\b4bit", named.lower()) or method == "bitsandbytes":
+        given.fault("model", f"{named}: bitsandbytes' weights in 4 bits are not modelled in servers")
+        return None
     if method not in NO_VALUES and QUANTIZED.get(str(method), method) is not None:
         return None
     found = next((name for name, words in FORMATS.items() if words.search(named.lower())), None)
@@ -294,7 +312,7 @@ def _drafts_of_sglang(given: Arguments) -> dict[str, Any]:
         given.fault("speculative_eagle_topk", "a tree of drafts is not modelled; a chain (1) is")
     given.passed_over("speculative_num_draft_tokens", "speculative_draft_model_path")
     draft = given.values.get("speculative_draft_model_path")
-    own = word in ("eagle", "nextn") and draft in NO_VALUES
+    own = word == "eagle" and draft in NO_VALUES
     return _drafts(
         given, "speculative_algorithm", MTP if own else word, given.count("speculative_num_steps"), str(draft or "")
     )

@@ -75,6 +75,8 @@ def test_the_busiest_gpu_decides_and_copies_take_memory() -> None:
     [
         ([DEEPEP], "engine.dispatch: deepep sends tokens to whole experts of other replicas"),
         (["engine.two_batch_overlap=true"], "engine.two_batch_overlap: true, but no tokens travel"),
+        (["model=llama3-8b", "placement.quantised=experts"], "placement.quantised: experts, but llama3-8b has none"),
+        (["engine.version=0.20"], "engine.version: 0.2 may be 0.20 as well; write it in quotes"),
         (["placement.expert_load=1.5"], "placement.expert_load: changes nothing without placement.expert_parallel"),
         (
             [*WIDE, "placement.dp=72", "placement.redundant_experts=16"],

@@ -78,6 +78,11 @@ class Adapter:
         """Norms of each output's weights, which DoRA trains."""
         return self.outputs * self.copies
 
+    def seen(self, rank: RankShare) -> int:
+        """Adapters that share the matrix's tokens and have some in a microbatch: of those trained at once no more than it has sequences."""
+        at_once, batch = rank.run.adapters.at_once, rank.run.batch
+        return max(1, min(self.sharing // at_once * min(at_once, batch.micro), self.rows(rank)))
+
     def rows(self, rank: RankShare) -> int:
         """Tokens of a microbatch that it sees."""
         if self.experts and rank.model.experts:
@@ -285,7 +290,7 @@ def _works(rank: RankShare, adapter: Adapter) -> Works:
     products of their own, those of a microbatch's sequences."""
     rows = adapter.rows(rank)
     shapes = ((adapter.rank, adapter.inputs), (adapter.outputs, adapter.rank))
-    seen = max(1, min(adapter.sharing, rows, _most_seen(rank, adapter)))
+    seen = adapter.seen(rank)
     products: tuple[tuple[Operator, float], ...] = tuple(
         (
             GroupedGemm(dtype=rank.dtype, groups=seen * adapter.experts, rows=rows, n=n, k=k, distribution="balanced"),
@@ -300,20 +305,16 @@ def _works(rank: RankShare, adapter: Adapter) -> Works:
     return (*products, (joining, 1.0))
 
 
-def _most_seen(rank: RankShare, adapter: Adapter) -> int:
-    """Adapters of a matrix that a microbatch has sequences of: of those trained at once no more than it has sequences."""
-    at_once = rank.run.adapters.at_once
-    return adapter.sharing // at_once * min(at_once, rank.run.batch.micro)
-
-
 def _norm_works(rank: RankShare, adapter: Adapter) -> Works:
-    """The norms of W + B·A, of every copy: W brought from few bits to the dtype of products, the product and the passes over the sum."""
+    """The norms of W + B·A, of every copy that a microbatch sees: W brought from few bits to the dtype of products, the product and the
+    passes over the sum."""
+    copies = max(1, adapter.experts) * adapter.seen(rank)
     update = Gemm(dtype=rank.dtype, m=adapter.outputs, n=adapter.inputs, k=adapter.rank)
-    weight, stored = adapter.copies * adapter.outputs * adapter.inputs, rank.run.adapters.stored
+    weight, stored = copies * adapter.outputs * adapter.inputs, rank.run.adapters.stored
     widened: Works = ((Dequantise(dtype=rank.dtype, stored=stored, count=weight), 1.0),) if stored else ()
     return (
         *widened,
-        (update, float(adapter.copies)),
+        (update, float(copies)),
         (Stream(dtype=rank.dtype, size_bytes=DORA_PASSES * rank.item_bytes * weight), 1.0),
     )
 

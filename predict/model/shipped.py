@@ -25,7 +25,6 @@ OF_ONE_SHAPE: Mapping[str, str] = {
     "qwen272b": "qwen2.5-72b",
     "deepseekr1": "deepseek-v3",
     "deepseekv3.1": "deepseek-v3",
-    "deepseekr1distillqwen1.5b": "qwen2.5-1.5b",
     "deepseekr1distillqwen7b": "qwen2.5-7b",
     "deepseekr1distillqwen14b": "qwen2.5-14b",
     "deepseekr1distillqwen32b": "qwen2.5-32b",

@@ -7,6 +7,7 @@ which the first is attention alone. Encoder and decoder stand in one `config.jso
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from predict.huggingface.families.family import (
@@ -78,6 +79,18 @@ T5_DECODER = Family(
     choices=T5_CHOICES,
     neutral=T5_NEUTRAL,
 )
+MT5: Mapping[str, Key] = {
+    "layers": size("num_layers", default=8, maximum=MOST_LAYERS),
+    "heads": size("num_heads", default=6),
+    "ffn": size("d_ff", default=1024),
+}
+MT5_VOCABULARY = 250112
+MT5_CHOICES = {"feed_forward_proj": {**T5_CHOICES["feed_forward_proj"], None: {"gated": True}}}
+MT5_DECODER = replace(
+    T5_DECODER,
+    keys={**T5_DECODER.keys, **MT5, "vocab": size("vocab_size", default=MT5_VOCABULARY)},
+    choices=MT5_CHOICES,
+)
 
 
 def _t5_patches(fields: Mapping[str, Any], text: int) -> Patches:
@@ -103,6 +116,14 @@ T5_ENCODER = Tower(
     ),
     patches=_t5_patches,
     section="",
+)
+MT5_ENCODER = replace(
+    T5_ENCODER,
+    family=replace(
+        T5_ENCODER.family,
+        keys={**T5_ENCODER.family.keys, **MT5, "patches.table": size("vocab_size", default=MT5_VOCABULARY)},
+        choices=MT5_CHOICES,
+    ),
 )
 
 
@@ -189,5 +210,5 @@ WHISPER_ENCODER = Tower(
     section="",
 )
 
-FAMILIES: Mapping[str, Family] = {"t5": T5_DECODER, "mt5": T5_DECODER, "whisper": WHISPER_DECODER}
-TOWERS: Mapping[str, Tower] = {"t5": T5_ENCODER, "mt5": T5_ENCODER, "whisper": WHISPER_ENCODER}
+FAMILIES: Mapping[str, Family] = {"t5": T5_DECODER, "mt5": MT5_DECODER, "whisper": WHISPER_DECODER}
+TOWERS: Mapping[str, Tower] = {"t5": T5_ENCODER, "mt5": MT5_ENCODER, "whisper": WHISPER_ENCODER}

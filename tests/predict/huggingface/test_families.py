@@ -185,6 +185,23 @@ def test_each_family_says_which_layers_differ() -> None:
     assert [kind.mixer for kind in kinds["gpt_oss"]] == ["sliding", "full", "sliding", "full", "sliding"]
 
 
+@pytest.mark.parametrize("pattern", ["LLG", 3, None])
+def test_a_pattern_of_exaone_is_a_number_or_a_letter_for_each_layer(pattern: str | int | None) -> None:
+    """`LLLG` in the config.json of EXAONE-4.0-32B, which lists the types too."""
+    given = {**TINY["exaone4"], "sliding_window": 16, "sliding_window_pattern": pattern}
+    full = {2} if pattern else {3}
+    by_pattern = load_model(given)
+    assert [index for index, kind in enumerate(by_pattern.kinds()) if kind == DENSE] == [*full]
+    types = ["full_attention" if index in full else "sliding_attention" for index in range(5)]
+    assert load_model({**given, "layer_types": types}) == by_pattern
+
+
+@pytest.mark.parametrize("pattern", ["LLGL", "", "3L", 0, 1.5, True, [3]])
+def test_another_pattern_of_exaone_is_refused(pattern: Any) -> None:
+    with pytest.raises(ConfigError, match="sliding_window_pattern: "):
+        load_model({**TINY["exaone4"], "sliding_window": 16, "sliding_window_pattern": pattern})
+
+
 def test_the_kinds_are_those_of_transformers() -> None:
     for name in ("qwen2-window", "qwen2_moe-mixed", "qwen3_next", "qwen3_5_text", "gemma2", "gemma3", "gpt_oss"):
         types = transformers_config(TINY[name]).layer_types

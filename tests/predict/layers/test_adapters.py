@@ -403,6 +403,15 @@ def test_dora_reads_every_weight_once_more_and_scales_both_results() -> None:
     assert streams[0] - streams[1] == 3 * 2 * HIDDEN * HIDDEN + 13 * 2 * 4096 * HIDDEN
 
 
+@pytest.mark.parametrize(("at_once", "seen"), [(1, 1), (2, 2), (8, 2)])
+def test_dora_takes_the_norms_of_the_adapters_that_a_microbatch_sees(at_once: int, seen: int) -> None:
+    adapters = {"kind": "dora", "rank": 16, "targets": "q_proj", "at_once": at_once}
+    run = made("llama3-8b", batch={"global": 8, "micro": 2, "seq_len": 512}, adapters=adapters)
+    norms = Gemm(dtype="bf16", m=4096, n=4096, k=16)
+    forward = layer_blocks(RankShare(run=run), LayerKind()).forward
+    assert sum(each.count for each in forward.calls if each.call == norms) == seen
+
+
 def test_norms_of_a_base_in_few_bits_widen_it_once_more() -> None:
     widened = [
         sum(each.call.count * each.count for each in blocks.forward.calls if isinstance(each.call, Dequantise))

@@ -100,6 +100,16 @@ def test_parameters_are_those_that_transformers_counts(name: str) -> None:
     assert load_model(CONFIGS[name]).parameters_with_tower == counted
 
 
+@pytest.mark.parametrize("name", ["t5", "mt5"])
+def test_keys_that_are_left_out_have_the_defaults_of_transformers(name: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: nothing to compare with")
+    with torch.device("meta"):
+        module = transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(name))
+    counted = sum({id(each): each.numel() for each in module.parameters()}.values())
+    model = load_model({"model_type": name})
+    assert (model.parameters_with_tower, model.heads) == (counted, module.config.num_heads)
+
+
 def test_an_untied_head_is_a_matrix_of_its_own() -> None:
     """As the weights of T5 1.1 and Flan-T5 have it, which transformers 5 ties."""
     tied, own = (load_model({**T5, "tie_word_embeddings": tie}).parameters for tie in (True, False))

@@ -17,6 +17,7 @@ from typing import Any
 from predict.reports.pictures.schedule_plot import save_plot
 from predict.schedules import registry
 from predict.schedules.engine.timing import ChunkTimes, simulate
+from sampling.number_text import percent, signed_percent, whole_percent
 from sampling.store.profiles import SHIPPED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,14 +57,14 @@ def validation_table() -> str:
     for row in content["rows"]:
         predicted_ms, measured_ms = row["predicted_us"]["median"] / 1e3, row["measured_us"] / 1e3
         lines.append(
-            f"| {row['run']} | {row['plan']} | {predicted_ms:.0f} ms | {measured_ms:.0f} ms | {100 * row['error']:+.1f} % "
+            f"| {row['run']} | {row['plan']} | {predicted_ms:.0f} ms | {measured_ms:.0f} ms | {signed_percent(row['error'])} "
             f"| {'yes' if row['covered'] else 'no'} |"
         )
     summary = content["summary"]
     lines += [
         "",
-        f"{summary['runs']} runs: mean error {100 * summary['mean_error']:.1f} %, worst {100 * summary['worst_error']:.1f} %, bias "
-        f"{100 * summary['bias']:+.1f} %, intervals cover {100 * summary['coverage']:.0f} %.",
+        f"{summary['runs']} runs: mean error {percent(summary['mean_error'])}, worst {percent(summary['worst_error'])}, bias "
+        f"{signed_percent(summary['bias'])}, intervals cover {whole_percent(summary['coverage'])}.",
     ]
     return "\n".join(lines)
 
@@ -85,7 +86,7 @@ def accuracy_table() -> str:
     lines = ["| held out | this project's choice | tuned trees alone | ratio |", "|---|--:|--:|--:|"]
     for split, title in SPLITS.items():
         chosen, raw = means(split, [*compared])
-        lines.append(f"| {title} | {chosen:.1f} % | {raw:.1f} % | {raw / chosen:.1f} × |")
+        lines.append(f"| {title} | {percent(chosen / 100)} | {percent(raw / 100)} | {raw / chosen:.1f} × |")
     lines += [
         "",
         "| operator | rows | random | unseen shape | largest | tuned trees, largest |",
@@ -95,7 +96,7 @@ def accuracy_table() -> str:
         names = [name for name in compared if name.split()[0] == call]
         rows = sum(compared[name]["shape"]["rows"] for name in names)
         errors = [*(means(split, names)[0] for split in SPLITS), means("extrapolation", names)[1]]
-        lines.append(f"| {call} | {rows} | " + " | ".join(f"{error:.1f} %" for error in errors) + " |")
+        lines.append(f"| {call} | {rows} | " + " | ".join(percent(error / 100) for error in errors) + " |")
     return "\n".join(lines)
 
 
@@ -110,7 +111,7 @@ def published_table() -> str:
         by_group.setdefault(" ".join(row["group"]), {})[row["split"]] = row
     for group, splits in by_group.items():
         if not group.startswith("own"):
-            cells = [f"{row['mape']:.1f} % ({100 * row['coverage']:.0f} %)" for row in splits.values()]
+            cells = [f"{percent(row['mape'] / 100)} ({whole_percent(row['coverage'])})" for row in splits.values()]
             raw = " / ".join(f"{row['raw_xgboost']:.1f}" for row in splits.values())
             lines.append(f"| {group} | {splits['random']['operators']} | {' | '.join(cells)} | {raw} % |")
     carried = {(row["source"], row["target"], row["family"], row["own_rows"]): row for row in content["transfer"]}
@@ -118,7 +119,7 @@ def published_table() -> str:
     for (source, target, family, own_rows), row in carried.items():
         if own_rows:
             alone = carried[source, target, family, 0]
-            cells = [f"{of['mape']:.1f} % ({100 * of['coverage']:.0f} %)" for of in (alone, row)]
+            cells = [f"{percent(of['mape'] / 100)} ({whole_percent(of['coverage'])})" for of in (alone, row)]
             lines.append(f"| {source} to {target}, {family} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -145,7 +146,7 @@ def schedules_table() -> str:
         if paper:
             source = f"[{source}](https://arxiv.org/abs/{paper[1]})"
         lines.append(
-            f"| `{name}` | {chunks} | {100 * timeline.bubble_fraction:.1f} % | {100 * timeline.span_bubble_fraction:.1f} % "
+            f"| `{name}` | {chunks} | {percent(timeline.bubble_fraction)} | {percent(timeline.span_bubble_fraction)} "
             f"| {peak:g} | {source} |"
         )
     return "\n".join(lines)
@@ -182,8 +183,9 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = ["| runs | configurations | mean | median | bias | in the 90 % interval |", "|---|--:|--:|--:|--:|--:|"]
     for row in rows:
         if row["rows"]:
-            figures = f"{row['mean_error_percent']:.1f} % | {row['median_error_percent']:.1f} % | {row['bias_percent']:+.1f} %"
-            lines.append(f"| {' '.join(row['key'])} | {row['rows']} | {figures} | {100 * row['coverage']:.0f} % |")
+            mean, median, bias = (row[f"{name}_percent"] / 100 for name in ("mean_error", "median_error", "bias"))
+            figures = f"{percent(mean)} | {percent(median)} | {signed_percent(bias)} | {whole_percent(row['coverage'])}"
+            lines.append(f"| {' '.join(row['key'])} | {row['rows']} | {figures} |")
     return lines
 
 
@@ -198,6 +200,10 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
 }
 
 
+def _filled(page: str, pattern: re.Pattern[str], content: str) -> str:
+    return pattern.sub(lambda match: f"{match[1]}{content}\n{match[2]}", page)
+
+
 def main() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
     texts = {page: page.read_text() for page in pages}
@@ -206,10 +212,7 @@ def main() -> None:
         holders = [page for page, text in texts.items() for _ in pattern.findall(text)]
         if len(holders) != 1:
             raise SystemExit(f"{len(holders)} blocks are named {name!r}; keep exactly one, closed by <!-- end -->")
-        content = block()
-        texts[holders[0]] = pattern.sub(
-            lambda match, content=content: f"{match[1]}{content}\n{match[2]}", texts[holders[0]]
-        )
+        texts[holders[0]] = _filled(texts[holders[0]], pattern, block())
     for page, text in texts.items():
         page.write_text(text)
     draw_schedules()

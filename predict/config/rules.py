@@ -16,7 +16,7 @@ from predict.run.adapters import Adapters
 from predict.run.execution import WHOLE_LAYERS, Execution
 from predict.run.frameworks import framework_names, memory_profile
 from predict.run.lengths import PACKED, PADDED
-from predict.run.offload import DISK, GPU
+from predict.run.offload import DISK, GPU, Offload
 from predict.run.plan import AUTO, BEST, Plan
 from predict.run.stages import split_layers
 from predict.run.training_run import SHARDED_GRADIENTS
@@ -477,8 +477,9 @@ def cp_needs_fused_attention(cp: int, attention: str) -> Problems:
 
 
 @rule("plan.zero")
-def zero_needs_replicas(zero: int, dp: int, cp: int) -> Problems:
-    if zero and dp * cp == 1:
+def zero_needs_replicas(zero: int, dp: int, cp: int, gradients_on_host: bool, shards_on: str) -> Problems:
+    offload = Offload(gradients_on_host=gradients_on_host, shards_on=shards_on)
+    if zero and dp * cp == 1 and not offload.takes_shards:
         yield f"{zero} needs plan.dp above 1; set plan.zero to 0, or plan.dp to 2 or more"
 
 

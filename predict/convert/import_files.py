@@ -30,6 +30,7 @@ from predict.kinds import KINDS, RL, SERVING, TRAINING, kind_of
 from predict.rl.config import load_rl
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
+from predict.run.offload import GPU, Offload
 from predict.run.plan import Plan
 from predict.serving.config import load_serving
 from sampling.errors import Checks, UserError
@@ -233,7 +234,7 @@ def _with_cluster(content: dict[str, Any], given: Mapping[str, Any], sources: Ma
         world = cluster["nodes"] * cluster["gpus_per_node"]
         plan.setdefault("dp", max(1, world // of_replica))
     dp = plan.get("dp", 1)
-    _unshard_alone(plan)
+    _unshard_alone(plan, {**content.get("offload", {}), **_of_section("offload", given)})
     instances = plan.pop("instances", 1)
     if instances > 1:
         plan["shard"] = dp * plan.get("cp", 1) // instances
@@ -253,9 +254,12 @@ def _with_cluster(content: dict[str, Any], given: Mapping[str, Any], sources: Ma
     }
 
 
-def _unshard_alone(plan: dict[str, Any]) -> None:
-    """Tools shard over one rank without a word, and hold the whole state there."""
-    if plan.get("zero") and plan.get("dp", 0) * plan.get("cp", 1) == 1:
+def _unshard_alone(plan: dict[str, Any], offload: Mapping[str, Any]) -> None:
+    """Tools shard over one rank without a word, and hold the whole state there, but for what they offload of it."""
+    away = Offload(
+        gradients_on_host=bool(offload.get("gradients_on_host")), shards_on=str(offload.get("shards_on", GPU))
+    )
+    if plan.get("zero") and plan.get("dp", 0) * plan.get("cp", 1) == 1 and not away.takes_shards:
         plan["zero"] = 0
 
 
@@ -292,7 +296,7 @@ def _of_rl(content: dict[str, Any], given: Mapping[str, Any], sources: Mapping[s
         cluster = _sized(cluster, 0, sources)
         inside = plan.get("tp", 1) * plan.get("pp", 1) * plan.get("cp", 1)
         plan.setdefault("dp", max(1, cluster["nodes"] * cluster["gpus_per_node"] // inside))
-    _unshard_alone(plan)
+    _unshard_alone(plan, {})
     return {
         "model": content.get("model", given.get("model")),
         "cluster": given["cluster"] if named else cluster,

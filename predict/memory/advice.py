@@ -312,8 +312,8 @@ def _on_fewer_and_more_nodes(run: TrainingRun) -> Iterator[TrainingRun]:
         nodes = math.ceil(gpus / run.cluster.gpus_per_node)
         if dp % replica.dp or gpus % nodes:
             continue
-        # a single rank has nobody to shard its state with
-        zero = plan.zero if dp * plan.cp > 1 else 0
+        # a single rank has nobody to shard its state with, but for a host that takes it
+        zero = plan.zero if dp * plan.cp > 1 or run.offload.takes_shards else 0
         settings = {"plan.dp": dp, "plan.zero": zero, "cluster.nodes": nodes, "cluster.gpus_per_node": gpus // nodes}
         try:
             yield changed(run, settings)

@@ -358,8 +358,9 @@ def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups:
         return narrow_weight_bytes(run) * _sharded_elements(unit.weights, groups)
     scaled_whole = run.precision == "fp8" and run.execution.fp8_recipe in ("", "tensorwise")
     in_fp8 = profile.fp8_gather and scaled_whole and unit.is_narrow
-    held = _sharded_elements(base_of_unit(run, unit) + trained_of_unit(run, unit), groups)
-    few = _sharded_elements(quantised_of_unit(run, unit), groups)
+    from_host = run.offload.shards_on != GPU
+    held = _sharded_elements(base_of_unit(run, unit) + trained_of_unit(run, unit), groups, on_host=from_host)
+    few = _sharded_elements(quantised_of_unit(run, unit), groups, on_host=from_host)
     item = DTYPE_BYTES["fp8"] if in_fp8 else weight_bytes(run)
     return float(item * held - (item - stored_bytes(run)) * few)
 
@@ -370,8 +371,10 @@ def _stays_gathered(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> boo
     return run.plan.zero >= 3 and profile.megatron_core and unit.role != "layer"
 
 
-def _sharded_elements(weights: Weights, groups: Groups) -> int:
-    """Elements that a rank keeps only a shard of."""
+def _sharded_elements(weights: Weights, groups: Groups, *, on_host: bool = False) -> int:
+    """Elements of which a rank keeps only a shard, or nothing where that lies on the host."""
+    if on_host:
+        return weights.total
     return weights.dense * (groups.shard.ranks > 1) + weights.experts * (groups.expert_shard.ranks > 1)
 
 
@@ -382,7 +385,8 @@ def unreduced_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups
         return 0.0
     sent = DTYPE_BYTES[run.execution.reduced_dtype]
     made = 0 if profile.dummy_gradients and run.execution.fuse_gradients else weight_bytes(run)
-    return float((made + sent) * _sharded_elements(trained_of_unit(run, unit), groups))
+    whole = _sharded_elements(trained_of_unit(run, unit), groups, on_host=run.sheds_gradients)
+    return float((made + sent) * whole)
 
 
 def head_gradient_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> float:

@@ -215,7 +215,7 @@ def with_companions(run: TrainingRun, path: str, value: Any) -> dict[str, Any]:
     if section == "plan" and key in INSIDE_A_REPLICA:
         degrees = {name: getattr(run.plan, name) for name in INSIDE_A_REPLICA} | {key: value}
         found["plan.dp"] = dp = run.cluster.world_size // math.prod(degrees.values())
-        if run.plan.zero and dp * degrees["cp"] == 1:
+        if run.plan.zero and dp * degrees["cp"] == 1 and not run.offload.takes_shards:
             found["plan.zero"] = 0
     return {
         each: chosen

@@ -33,6 +33,11 @@ class Offload:
     """Activations are copied while the GPU computes; otherwise it waits for each copy."""
 
     @property
+    def takes_shards(self) -> bool:
+        """Whether what ZeRO shards goes to the host: gradients as they are reduced, or weights. One rank's shards are whole, and leave too."""
+        return self.gradients_on_host or self.shards_on != GPU
+
+    @property
     def any(self) -> bool:
         """Whether anything lies on the host."""
         return bool(self.optimizer_share or self.activation_share) or self.shards_on != GPU

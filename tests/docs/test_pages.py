@@ -35,6 +35,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert dead == []
 
 
+@pytest.mark.parametrize("name", ["published", "validation table", "accuracy table", "published accuracy"])
+def test_tables_are_as_they_are_made_and_their_numbers_have_minus_signs(name: str) -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "refresh_tables.py"))["BLOCKS"][name]()
+    assert f"<!-- {name} -->\n{made}\n<!-- end -->" in (ROOT / "docs/explanation/accuracy.md").read_text()
+    assert not re.search(r"(?<![\w.-])-\d", made)
+
+
 def test_the_readme_is_read_in_the_first_ten_minutes() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= LONGEST_README_BYTES
 

@@ -82,6 +82,24 @@ def test_deepspeed_json_alone_needs_what_it_does_not_say(tmp_path: Path) -> None
     assert content["cluster"] == {"hardware": "h100-sxm", "nodes": 1, "gpus_per_node": 8}
 
 
+@pytest.mark.parametrize(
+    ("stage", "offloaded", "zero"),
+    [
+        (2, '"offload_optimizer": {"device": "cpu"}', 2),
+        (3, '"offload_param": {"device": "cpu"}', 3),
+        (1, '"offload_optimizer": {"device": "cpu"}', 0),
+    ],
+)
+def test_one_gpu_keeps_the_sharding_by_which_its_state_leaves(
+    stage: int, offloaded: str, zero: int, tmp_path: Path
+) -> None:
+    text = f'{{"zero_optimization": {{"stage": {stage}, {offloaded}}}, "bf16": {{"enabled": true}}}}'
+    settings = ("model=llama3-8b", "cluster.nodes=1", "cluster.gpus_per_node=1", "cluster.hardware=h100-sxm")
+    batch = ("batch.micro=1", "batch.seq_len=2048", "batch.global=4")
+    content = imported(tmp_path, text, *settings, *batch, name="ds.json")
+    assert content["plan"].get("zero", 0) == zero
+
+
 def test_two_files_of_one_run_must_agree(tmp_path: Path) -> None:
     (tmp_path / "args.sh").write_text(f"x.py --deepspeed {SIZES} --micro-batch-size 1 --seq-length 2048 --bf16")
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}}')

@@ -63,6 +63,21 @@ def test_an_offloaded_optimizer_leaves_the_gpu_and_lies_on_the_host() -> None:
     assert plain.host_bytes == 0
 
 
+@pytest.mark.parametrize("settings", [{}, {"plan__zero": 3, "offload__shards_on": "host"}], ids=["ZeRO-2", "ZeRO-3"])
+def test_one_rank_s_shards_are_whole_and_leave(settings: dict[str, Any]) -> None:
+    alone = run_of(**{**ZERO_OFFLOAD, "plan__dp": 1, "batch__micro": 1, **settings})
+    few = memory_of(alone)
+    parameters, weights = updated(alone)[1], (2 if settings else 0)
+    assert updated(alone)[0] == 0
+    assert few.host_bytes == (3 * 4 + 2 + weights) * parameters
+    assert few.worst.optimizer == 0
+    assert few.worst.gradients == 0
+    assert few.worst.parameters == (0 if settings else 2 * parameters)
+    # what leaves is on the GPU, unit by unit, while it is used: as much as where many ranks gather and reduce it
+    many = memory_of(run_of(**{**ZERO_OFFLOAD, "batch__micro": 1, **settings}))
+    assert few.worst.working == many.worst.working
+
+
 def test_the_update_waits_for_copies_unless_they_overlap() -> None:
     steps = {
         overlap: estimated(run_of(**ZERO_OFFLOAD, offload__overlap_optimizer=overlap)).step_time.median_us

@@ -499,16 +499,11 @@ SHORTEST = "shortest_tokens"
 
 @rule("vision.images")
 def images_need_a_tower(images: int, model: ModelSpec) -> Problems:
-    if images and (model.tower is None or _reads_sequences(model)):
+    if images and (model.tower is None or model.is_encoder_decoder):
         yield (
             f"{images}, and the vision tower of {model.name} is not known; take a model whose config.json has a vision_config "
             "that is read, such as qwen2.5-vl-7b, or set it to 0"
         )
-
-
-def _reads_sequences(model: ModelSpec) -> bool:
-    """Whether it is an encoder–decoder, whose encoder reads a sequence with each of the decoder's."""
-    return model.encoder is not None and model.encoder.of_sequences
 
 
 @rule("vision.image_tokens")
@@ -535,13 +530,13 @@ def images_fit_into_the_sequence(
 
 @rule("vision.images")
 def layers_that_attend_to_images_have_some(images: int, model: ModelSpec) -> Problems:
-    if model.encoder and not (images or _reads_sequences(model)):
+    if model.encoder and not (images or model.is_encoder_decoder):
         yield f"{images}, and layers of {model.name} attend to images, without which they are left out; give 1 or more"
 
 
 @rule("batch.encoder_seq_len")
 def encoders_have_a_length(encoder_seq_len: int, model: ModelSpec) -> Problems:
-    if not (model.encoder and _reads_sequences(model)):
+    if not (model.encoder and model.is_encoder_decoder):
         if encoder_seq_len:
             yield f"{encoder_seq_len}, and {model.name} is no encoder–decoder; omit it"
         return
@@ -554,7 +549,7 @@ def encoders_have_a_length(encoder_seq_len: int, model: ModelSpec) -> Problems:
 
 @rule("batch.padding")
 def rows_beside_an_encoder_are_single(padding: str, model: ModelSpec) -> Problems:
-    if padding == PACKED and _reads_sequences(model):
+    if padding == PACKED and model.is_encoder_decoder:
         yield f"{PACKED}, and each row of {model.name} has one sequence of its encoder; set {PADDED}"
 
 

@@ -328,8 +328,8 @@ def _tower_parts(run: TrainingRun) -> Iterator[PartOfStep]:
         ("vision_tower", layers, trained == ALL, again),
         ("vision_projector", projectors.forward, trained != NONE, 0.0),
     )
-    if not run.vision.images:
-        found = (("encoder", layers, True, again),)
+    if run.model.is_encoder_decoder:
+        found = (("encoder", layers, trained == ALL, again),)
     for name, forward, is_trained, repeated in found:
         yield PartOfStep(
             part=name,

@@ -63,7 +63,7 @@ def read_spec(config: Mapping[str, Any], lengths: Sequence[int], *, convention: 
 
 def without_encoder(spec: ModelSpec, convention: str) -> ModelSpec:
     """The model, for a convention that takes the lengths of one kind of sequences; ConfigError for an encoder–decoder, which has two."""
-    if spec.encoder and spec.encoder.of_sequences:
+    if spec.is_encoder_decoder:
         problem = f"{shown(spec.name)} has an encoder, whose sequences the {convention} convention does not count"
         raise config_error([Fault(path="model_type", problem=problem)], {"": "model"})
     return spec

@@ -105,7 +105,7 @@ def tower_units(run: TrainingRun) -> list[Unit]:
     if tower.plan.recompute == "full":
         layers[repeated:] = [replace(layer, recompute="none") for layer in layers[repeated:]]
     own = [embedding_unit(tower), *layers, _head(projector, shares_embedding=False)]
-    return [replace(unit, tower="vision" if run.vision.images else "encoder") for unit in own]
+    return [replace(unit, tower="encoder" if run.model.is_encoder_decoder else "vision") for unit in own]
 
 
 def run_of_unit(run: TrainingRun, unit: Unit) -> TrainingRun:

@@ -422,6 +422,11 @@ class ModelSpec:
         patches = self.tower.patches if self.tower else None
         return patches if patches and patches.attended else None
 
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether its encoder reads a sequence beside each of its own, rather than images."""
+        return self.encoder is not None and self.encoder.of_sequences
+
     def scales_branches(self, kind: LayerKind) -> bool:
         """Whether learnt factors scale what the parts of a layer of a kind add to the residual stream."""
         return self.layer_scale or kind.gated

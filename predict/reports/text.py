@@ -176,9 +176,9 @@ def run_text(run: TrainingRun) -> str:
     if tower := run.tower:
         images, length = run.vision.images, tower.batch.seq_len
         batch += (
-            f", each with {counted(images, 'image')} of {length:,} patches"
-            if images
-            else f", beside {length:,} of its encoder"
+            f", beside {length:,} of its encoder"
+            if run.model.is_encoder_decoder
+            else f", each with {counted(images, 'image')} of {length:,} patches"
         )
     return (
         f"{run.model.name}, {_adapters(run.adapters)}{_plan(run.plan)}, {run.plan.schedule}, {batch}, {run.precision}, "

@@ -136,7 +136,7 @@ class TrainingRun(LoadedRun):
             seq_len=tower.patches.length(tokens),
         )
         # adapters are the encoder's too, and none of a vision tower's
-        of_all = self.adapters if tower.patches.of_sequences else Adapters()
+        of_all = self.adapters if self.model.is_encoder_decoder else Adapters()
         return replace(
             self if vision.trained == ALL else self.keeping_activations,
             model=tower.with_wide_ends(tower.layers * is_narrow, 0),

@@ -110,7 +110,7 @@ def _tower_units(run: TrainingRun) -> tuple[list[tuple[LayerBlocks, int]], list[
         return [], []
     cache = block_cache(tower)
     layers = [(cache.layer(kind), many) for kind, many in tower.model.kind_counts().items()]
-    heading = VISION if run.vision.images else ENCODER
+    heading = ENCODER if run.model.is_encoder_decoder else VISION
     before = [(blocks_of.under(heading), many) for blocks_of, many in ((cache.embedding(), 1), *layers)]
     after = [(block_cache(projector).head(shares_embedding=False).under(heading), 1)]
     trained = run.vision.trained

@@ -209,7 +209,7 @@ def test_every_shipped_model_is_counted_or_refused_by_name(name: str) -> None:
     config = _shipped(name)
     spec = load_model(config)
     for count in (conventions.palm, conventions.megatron, conventions.exact, conventions.hfu):
-        if spec.encoder and spec.encoder.of_sequences:
+        if spec.is_encoder_decoder:
             with pytest.raises(ConfigError, match="has an encoder, whose sequences the"):
                 count(config, [64])
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from predict.rank.share import RankShare, layer_weights
 from predict.reports.text import run_text
 from predict.run.model_flops import model_flops_per_step, tower_flops_per_step
 from predict.run.training_run import TrainingRun, settings_of
+from predict.run.vision import Vision
 from predict.serving.rules import placement_faults
 from predict.serving.server import ServerPlacement
 from predict.workload.chunks import ENCODER
@@ -180,6 +182,8 @@ def test_a_step_takes_its_encoder_too(name: str) -> None:
     book = compute_book(run, prediction.calls, ())
     encoder = next(part for part in book.parts if part.part == "encoder")
     assert encoder.required_flops == 3 * flops(tuple(own))
+    frozen = compute_book(replace(run, vision=Vision(trained="none")), prediction.calls, ())
+    assert next(part for part in frozen.parts if part.part == "encoder").required_flops == flops(tuple(own))
     figures = mfu_by_convention(prediction, book)
     assert figures["exact"].flops == book.required_flops
     assert all("has an encoder" in figures[name].refusal for name in ("palm", "megatron"))
@@ -293,7 +297,8 @@ JUNK: tuple[Any, ...] = (None, 0, -1, True, "x", [], [1], [None], {}, {"a": 1}, 
 
 @pytest.mark.parametrize("name", ["t5", "whisper"])
 def test_whatever_a_key_holds_is_read_or_refused(name: str) -> None:
-    for key in {*CONFIGS[name], "feed_forward_proj", "text_config", 3}:
+    keys: list[Any] = [*CONFIGS[name], "feed_forward_proj", "text_config", 3]
+    for key in keys:
         for value in JUNK:
             try:
                 assert load_model({**CONFIGS[name], key: value}).parameters_with_tower > 0

@@ -37,8 +37,7 @@ def compiled(
     # a loop that makes no arrays needs no reference counts, on which a call that hands over forty arrays would spend most of its time
     options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
     made: Any = numba.njit(**options)(loop)
-    if others:
-        made._cache = _cache_by(loop, others)
+    made._cache = _cache_by(loop, others)
     return cast("Callable[..., Any]", made)
 
 
@@ -55,7 +54,7 @@ def _as_list(values: Any) -> Any:
 
 
 def _cache_by(loop: Callable[..., Any], modules: Sequence[ModuleType]) -> Any:
-    """numba's cache of the loop, by the content of modules too."""
+    """numba's cache of the loop, by the content of modules too, and of this one, whose options numba's own key lacks."""
     from numba.core.caching import FunctionCache
 
     files = (__file__, *(str(each.__file__) for each in modules))

@@ -170,7 +170,7 @@ def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
             yield node, "op", ast.And() if isinstance(node.op, ast.Or) else ast.Or()
         elif isinstance(node, ast.If | ast.IfExp):
             yield node, "test", ast.UnaryOp(op=ast.Not(), operand=node.test)
-        elif isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
             yield node, "value", _other(node.value)
         elif isinstance(node, ast.Name) and node.id in CALLED:
             yield node, "id", CALLED[node.id]

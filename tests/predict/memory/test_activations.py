@@ -141,7 +141,7 @@ def test_recomputation_by_operators_keeps_attention_and_every_second_product() -
 
 
 def test_a_compiled_framework_that_runs_eagerly_has_another_profile() -> None:
-    torchtitan = {"execution__framework": "torchtitan"}
+    torchtitan: dict[str, Any] = {"execution__framework": "torchtitan"}
     assert memory_profile_of(made("llama3-8b", **torchtitan)).name == "fsdp2-compile"
     assert memory_profile_of(made("llama3-8b", execution__elementwise="eager", **torchtitan)).name == "fsdp2"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -42,6 +43,38 @@ def test_the_arrays_of_a_compiled_loop_are_of_one_kind() -> None:
         made = machine_code.form_of(machine_code=True)(values)
         assert made.flags.writeable and made.flags.c_contiguous and made.dtype == np.int64
         assert machine_code.form_of(machine_code=False)(values) == list(values)
+
+
+def test_machine_code_is_kept_until_the_options_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    loop = _written(tmp_path, "def loop(values):\n    values[0] = 1\n")
+    assert _loads(loop) == 0
+    assert _loads(loop) == 1
+    other = tmp_path / "machine_code.py"
+    other.write_text(Path(machine_code.__file__).read_text() + "# another option\n")
+    monkeypatch.setattr(machine_code, "__file__", str(other))
+    assert _loads(loop) == 0
+
+
+def test_numba_takes_its_private_option_that_counts_no_references(tmp_path: Path) -> None:
+    numba = pytest.importorskip("numba")
+    loop = _written(tmp_path, "import numpy as np\ndef loop(values):\n    values[0] = np.zeros(3).sum()\n")
+    with pytest.raises(numba.TypingError, match="Only accept returning of array passed into the function"):
+        machine_code.compiled(loop)(np.zeros(1))
+
+
+def _loads(loop: Callable[..., Any]) -> int:
+    """The number of times that kept machine code of a loop is loaded for a call."""
+    machine_code.compiled.cache_clear()
+    made: Any = machine_code.compiled(loop)
+    made(np.zeros(1))
+    return sum(made.stats.cache_hits.values())
+
+
+def _written(folder: Path, text: str) -> Callable[..., Any]:
+    """The loop of a module with this text, beside whose file numba keeps machine code."""
+    (folder / "written.py").write_text(text)
+    return cast("Callable[..., Any]", runpy.run_path(str(folder / "written.py"))["loop"])
 
 
 def _loop_of(file: Path) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ import pytest
 
 from predict.layers.layer import waiting_on_host
 from predict.memory.estimate import memory_of
+from predict.plan_search.training import with_companions
 from predict.prices.kernels import operator_us
 from predict.rank.blocks import Blocks
 from predict.rank.share import RankShare
@@ -76,6 +77,12 @@ def test_one_rank_s_shards_are_whole_and_leave(settings: dict[str, Any]) -> None
     # what leaves is on the GPU, unit by unit, while it is used: as much as where many ranks gather and reduce it
     many = memory_of(run_of(**{**ZERO_OFFLOAD, "batch__micro": 1, **settings}))
     assert few.worst.working == many.worst.working
+
+
+def test_a_plan_of_one_replica_keeps_the_shards_that_a_host_takes() -> None:
+    two = {"plan__dp": 2, "plan__tp": 1}
+    assert with_companions(run_of(**two), "plan.tp", 2)["plan.zero"] == 0
+    assert "plan.zero" not in with_companions(run_of(**two, **ZERO_OFFLOAD), "plan.tp", 2)
 
 
 def test_the_update_waits_for_copies_unless_they_overlap() -> None:

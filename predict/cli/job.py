@@ -164,7 +164,7 @@ def _answer_offers(options: argparse.Namespace, settings: JobSettings) -> None:
     else:
         show(offers_text(found, options.deadline))
     if problem := no_offer(found[0], options.deadline):
-        raise CheckedError(f"--offers: {problem}")
+        raise CheckedError(f"--offers: {problem if options.json else 'none of them will do'}")
 
 
 def _phase(options: argparse.Namespace, text: str) -> tuple[float, TrainingRun]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from math import gcd
 from typing import Any
 
 from predict.huggingface.families.family import MOST_LAYERS
@@ -420,23 +421,36 @@ def degrees_make_the_world(dp: int, tp: int, pp: int, cp: int, nodes: int, gpus_
 
 
 @rule("plan.tp")
-def tp_divides_heads(tp: int, heads: int) -> Problems:
+def tp_divides_heads(tp: int, heads: int, kv_heads: int, ffn: int, framework: str) -> Problems:
     if heads % tp:
-        yield f"{tp} does not divide the {heads} attention heads; set one of {divisors(heads)}"
+        advice = _tensor_degrees(heads, kv_heads, ffn, framework)
+        yield f"{tp} does not divide the {heads} attention heads; set one of {advice}"
 
 
 @rule("plan.tp")
-def tp_divides_kv_heads(tp: int, kv_heads: int, heads: int, framework: str) -> Problems:
-    copied = tp % kv_heads == 0 and framework != WHOLE_LAYERS  # the ranks keep copies of a head
-    if kv_heads % tp and kv_heads != heads and not copied:
+def tp_divides_kv_heads(tp: int, kv_heads: int, heads: int, ffn: int, framework: str) -> Problems:
+    if kv_heads != heads and not _spreads(kv_heads, tp, framework):
         also = f" (framework {WHOLE_LAYERS} copies no heads)" if kv_heads < tp else ""
-        yield f"{tp} does not divide the {kv_heads} key and value heads{also}; set one of {divisors(kv_heads)}"
+        advice = _tensor_degrees(heads, kv_heads, ffn, framework)
+        yield f"{tp} does not divide the {kv_heads} key and value heads{also}; set one of {advice}"
 
 
 @rule("plan.tp")
-def tp_divides_ffn(tp: int, ffn: int) -> Problems:
+def tp_divides_ffn(tp: int, heads: int, kv_heads: int, ffn: int, framework: str) -> Problems:
     if ffn % tp:
-        yield f"{tp} does not divide the MLP's width {ffn}; set one of {divisors(ffn)}"
+        advice = _tensor_degrees(heads, kv_heads, ffn, framework)
+        yield f"{tp} does not divide the MLP's width {ffn}; set one of {advice}"
+
+
+def _spreads(kv_heads: int, tp: int, framework: str) -> bool:
+    """Whether key and value heads spread over the ranks: whole ones, or copies of a head."""
+    return kv_heads % tp == 0 or (tp % kv_heads == 0 and framework != WHOLE_LAYERS)
+
+
+def _tensor_degrees(heads: int, kv_heads: int, ffn: int, framework: str) -> str:
+    """The smallest degrees that heads, key and value heads and the MLP allow alike, in words."""
+    both = gcd(heads, ffn)
+    return divisors(both, where=lambda tp: kv_heads == heads or _spreads(kv_heads, tp, framework))
 
 
 @rule("model.vocab_size")
@@ -557,8 +571,8 @@ def rows_beside_an_encoder_are_single(padding: str, model: ModelSpec) -> Problem
 def what_is_attended_to_is_on_one_stage(pp: int, model: ModelSpec) -> Problems:
     if model.encoder and pp > 1:
         yield (
-            f"{pp} stages, and layers of each attend to what the encoder of {model.name} makes on the first, whose way to the others is not "
-            "modelled; set it to 1, and plan.tp or plan.zero higher"
+            f"{pp} stages: layers on each of them read what the encoder of {model.name} makes on the first, and sending it on is not modelled; "
+            "set it to 1, and plan.tp or plan.zero higher"
         )
 
 
@@ -843,7 +857,7 @@ def other_layers_are_of_one_process(
         "reads images": images > 0,
     }
     for what, is_so in other.items():
-        spread = f"{tp} (plan.pp {pp}, plan.dp {dp}) spreads {model.name}, which {what}"
+        spread = f"{tp} (plan.pp {pp}, plan.dp {dp}) spreads {model.name} over several ranks while it {what}"
         yield from _refused(framework, is_so and tp * pp * dp > 1, spread)
 
 

@@ -16,6 +16,7 @@ from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.run.tuning import Tuning
 from predict.run.vision import Vision
+from sampling.errors import UserError
 from sampling.files.faults import Fault, shown
 
 T = TypeVar("T")
@@ -137,17 +138,32 @@ class Statement:
 
     def not_expressed(self, run: TrainingRun, framework: str) -> tuple[str, ...]:
         """A line for each setting of the run that no argument says, of those that differ from the defaults of the run and of
-        its framework; `framework` is the one that the tool itself stands for."""
+        its framework; `framework` is the one that the tool itself stands for. UserError where the arguments would train other layers, or
+        others of their weights."""
         unknown = {
             path: f"{path}: {shown(value)}: {self.tool} has no argument for it"
             for path, value in _settings_beyond_defaults(run)
             if path not in self.said
         }
+        if others := [
+            path for path in unknown if path in OTHER_RUN or path.removeprefix("model.") in _own_layers(run.model)
+        ]:
+            problem = f"{self.tool} has no argument for {', '.join(others)} of {run.name}, and would train something else without"
+            raise UserError(f"--to: {problem}; take a run that it can express")
         own = run.execution.framework
         if own != framework:
             why = f"predicted as {own} runs it; the kernels and overlap of {self.tool} may differ"
             self.cannot("execution.framework", own, why)
         return tuple((unknown | self.reasons).values())
+
+
+OTHER_RUN = ("model.encoder", "model.bidirectional", "adapters.kind", "tuning.task")
+"""Settings without which a run has other layers, or trains others of its weights."""
+
+
+def _own_layers(model: ModelSpec) -> list[str]:
+    """Names of the mixers that are no plain attention."""
+    return [mixer.NAME for mixer in model.mixers if not mixer.IS_PLAIN]
 
 
 def _settings_beyond_defaults(run: TrainingRun) -> Iterator[tuple[str, Any]]:

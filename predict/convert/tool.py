@@ -360,6 +360,9 @@ def adapters_of(
 ) -> dict[str, Any]:
     """The section `adapters` by the names of a tool's keys; empty where every weight is trained."""
     word = given.values.get(kind)
+    if given.values.get("lora_dropout") not in (*OFF, "0.0"):
+        note = "the time and memory of dropout before adapters are not modelled, and left out"
+        given.notes.append(f"lora_dropout: {shown(given.values['lora_dropout'])}: {note}")
     word = word.lower() if isinstance(word, str) else word
     own = [name for name in given.values if name.startswith(("lora_", "peft_"))]
     given.passed_over(kind, *own)
@@ -372,7 +375,8 @@ def adapters_of(
         return {}
     for name in (*own, *WHOLE):
         if name.endswith(WHOLE) and given.values.get(name) not in OFF:
-            given.fault(name, f"{shown(given.values[name])}: weights trained whole beside adapters are not modelled")
+            problem = f"{shown(given.values[name])}: weights trained whole beside adapters are not modelled"
+            given.fault(name, f"{problem}; {ACCEPT} {name} reads the rest without it")
     if word not in ("lora", "dora", "qlora", "true", True):
         given.fault(kind, f"{shown(word)} is not modelled; lora, dora, qlora and full fine-tuning are")
     is_dora = word == "dora" or (dora in given.values and given.switch(dora))

@@ -279,7 +279,7 @@ def _likely(prediction: Prediction, measured: MeasuredStep, one: _Tried, chance:
         probability=chance,
         settings={path: value_of(run, path) for path in suspect.wrong},
         wrong={} if suspect.sized else suspect.wrong,
-        advice=suspect.advice or "the config has it otherwise: look at what the run really uses",
+        advice=suspect.advice or "the config already says so: check what the run really uses",
     )
 
 

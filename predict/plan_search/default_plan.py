@@ -115,7 +115,7 @@ def default_config(model: str, gpus: str, *, batch: int | None = None, overrides
 
     enough = _enough(wanted, fits)
     fix = f"give {enough}" if enough else "take a device with more memory"
-    need = f", where the smallest plan of its rule needs {_in_words(smallest)}" if smallest else ""
+    need = f": even the plan that needs least takes {_in_words(smallest)}" if smallest else ""
     raise InfeasibleError(f"{OPTION}: {spec.name} does not fit on {wanted}{need}; {fix}")
 
 
@@ -181,10 +181,10 @@ def _first_fitting(
 
 
 def _in_words(memory: MemoryEstimate) -> str:
-    """`158.7 GiB per GPU by its full estimate, 168.8 with a probability of 95 %, of 79.6`."""
+    """`158.7 GiB of each GPU's 79.6 GiB, and with a probability of 95 % no more than 168.8 GiB`."""
     sizes = (memory.point_bytes, memory.upper_bytes, memory.capacity_bytes)
     peak, upper, capacity = (gib(size) for size in sizes)
-    return f"{peak} GiB per GPU by its full estimate, {upper} with a probability of 95 %, of {capacity}"
+    return f"{peak} GiB of each GPU's {capacity} GiB, and with a probability of 95 % no more than {upper} GiB"
 
 
 def _memory(run: TrainingRun) -> MemoryEstimate:

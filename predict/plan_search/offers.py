@@ -28,7 +28,9 @@ class Offer:
     """The cluster as a run config has it: a name, the path of a file, or its keys; default: that of the config."""
     settings: Annotated[Mapping[str, Any], Key(meaning="key path → value")] = field(default_factory=dict)
     """Further keys of the config on these machines, such as `plan.tp: 4`."""
-    price: Text
+    price: Annotated[
+        str, Key(minimum=1, takes_number=True, meaning="write for example 2.5/gpu-h, $2.5/gpu-h or 20/node-h")
+    ]
     """What a GPU or node costs, as 2.5/gpu-h."""
     spot_hours_a_loss: Annotated[float | None, Key(minimum=0, maximum=1e12)] = None
     """Node-hours between losses of a node on a spot market; 0 for reserved nodes; default: that of the job's settings."""

@@ -14,7 +14,7 @@ from predict.reports.text import chance, escape, fact, first_lines_of, head, int
 from predict.run.model_flops import mfu
 from predict.serialise import as_json, each_picked, picked, version_of
 from predict.validation.nearest import NearRun
-from sampling.files.faults import as_written
+from sampling.files.faults import as_written, counted
 from sampling.number_text import duration, percent, signed_percent
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def judgement_json(judgement: Judgement) -> dict[str, Any]:
 
 def _published(near: NearRun) -> str:
     by = f", {near.framework}" if near.framework else ""
-    return f"{percent(near.mfu)} MFU: {near.model} in {near.precision} on {near.gpus:,}, sequences of {near.seq_len:,}{by} ({near.row_id})"
+    return f"{percent(near.mfu)} MFU: {near.model} in {near.precision} on {counted(near.gpus, 'GPU')}, sequences of {near.seq_len:,}{by} ({near.row_id})"
 
 
 def _causes(causes: Sequence[Cause], step_us: float) -> Iterator[str]:

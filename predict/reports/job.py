@@ -151,9 +151,9 @@ def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> Ren
 def no_offer(first: OfferedJob, deadline_days: float | None) -> str:
     """Why not even the first of the offers, the best, is one to take; '' where it is."""
     if not first.prediction.feasible:
-        return "none is expected to fit: take more machines, or machines with more memory, or a plan that shards more"
+        return "no offer is expected to fit in memory: take more machines, or machines with more memory, or a plan that shards more"
     if not first.in_time and deadline_days is not None:
-        return f"none that is expected to fit {_done(deadline_days)}, in 95 % of the draws: take more machines, or faster ones, or more days"
+        return f"no offer that fits in memory {_done(deadline_days)} in 95 % of the draws: take more machines, or faster ones, or more days"
     return ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -25,6 +26,12 @@ class NarrowTable(Table):
     keys = 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if isinstance(self.title, Text) and self.title.cell_len > options.max_width:
+            yield Text(self.title.plain, style=self.title.style)  # over the table, where it may be wrapped
+            untitled = copy(self)
+            untitled.title = None
+            yield from untitled.__rich_console__(console, options)
+            return
         if sum(_measured(console, column).maximum + GAP for column in self.columns) <= options.max_width:
             yield from super().__rich_console__(console, options)
             return

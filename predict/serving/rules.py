@@ -310,10 +310,11 @@ def drafts_of(
     if draft is not None:
         placed = placement if draft.model.experts else placement.without_experts
         key = "draft" if speculation.draft else "kind"
-        wrong += [
-            Fault(path=key, problem=f"{draft.model.name} cannot write drafts here: {fault.problem}")
-            for fault in placement_faults(draft.model, placed)
-        ]
+        if placement.pp == 1:  # with stages, the fault above says it all
+            wrong += [
+                Fault(path=key, problem=f"{draft.model.name} cannot write drafts here: {fault.problem}")
+                for fault in placement_faults(draft.model, placed)
+            ]
         if speculation.draft and draft.model.vocab < model.vocab:
             problem = f"{draft.model.name} knows {draft.model.vocab:,} tokens of the {model.vocab:,} of {model.name}; take a draft model of its family"
             wrong.append(Fault(path=key, problem=problem))

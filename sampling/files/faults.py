@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,9 +127,9 @@ def near_multiples(value: int, factor: int) -> str:
     return f"{below} or {below + factor}" if below else str(factor)
 
 
-def divisors(number: int, *, most: int = 12) -> str:
-    """The smallest divisors of a number, in words; sought among the first thousand integers."""
-    found = [divisor for divisor in range(1, min(number, 1000) + 1) if number % divisor == 0]
+def divisors(number: int, *, most: int = 12, where: Callable[[int], bool] = lambda divisor: True) -> str:
+    """The smallest divisors of a number, in words, `where` a condition holds; sought among the first thousand integers."""
+    found = [each for each in range(1, min(number, 1000) + 1) if number % each == 0 and where(each)]
     return ", ".join(map(str, found[:most]))
 
 

@@ -49,6 +49,12 @@ def test_a_sound_run_is_normal(case: Case, tmp_path: Path) -> None:
     assert (judged.verdict, judged.causes) == ("normal", ())
 
 
+def test_advice_and_published_runs_read_as_sentences(command: Command) -> None:
+    said = command.text("diagnose", str(CONFIGS / "runs" / "llama3-70b-64xh100.yml"), "--log", "20s")
+    assert " GPUs, sequences of " in said
+    assert "the config already says so: check what the run really uses" in " ".join(said.split())
+
+
 def test_the_json_has_the_keys_that_programs_read(command: Command) -> None:
     found = command.json("diagnose", str(CONFIGS / "runs" / "demo.yml"), "--log", "735ms")
     assert found.keys() >= KEYS

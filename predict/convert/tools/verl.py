@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from predict.convert.arguments import Arguments
-from predict.convert.tool import NO_VALUES, OFF, Cost, Reading, Sections, Tool, model_named
+from predict.convert.tool import ACCEPT, NO_VALUES, OFF, Cost, Reading, Sections, Tool, model_named
 from predict.convert.tools import megatron_lm
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
@@ -44,6 +44,7 @@ def _read(reading: Reading) -> Sections:
         _fsdp(given, plan)
     _batches(given, rl, found.get("cluster", {}))
     _passes(given, rl)
+    _pass_of_reference(given, rl)
     _rollout(given, rl)
     _offload(given, rl, trainer)
     _critic(given, rl)
@@ -192,6 +193,19 @@ def _passes(given: Arguments, rl: dict[str, Any]) -> None:
     rl["algorithm"] = own.get(estimator, "grpo")
     in_reward = given.switch("algorithm.use_kl_in_reward")
     rl["reference"] = bool(rl.get("reference")) or in_reward
+
+
+def _pass_of_reference(given: Arguments, rl: Mapping[str, Any]) -> None:
+    """A fault where the reference has other microbatches than the actor in its pass, since an RL config has one size for both."""
+    if not rl["reference"]:
+        return
+    by_tokens = given.switch(f"{REF}.log_prob_use_dynamic_bsz", given.switch(f"{ACTOR}.use_dynamic_bsz"))
+    key, name = ("max_tokens", "max_token_len") if by_tokens else ("micro", "micro_batch_size")
+    stated = f"{REF}.log_prob_{name}_per_gpu"
+    own, taken = given.count(stated), rl.get("passes", {}).get(key) or rl.get(key)
+    if own and taken and own != taken:
+        problem = f"{own}, and the reference's pass has the {taken} of the actor's ({ROLLOUT}.log_prob_{name}_per_gpu); other microbatches"
+        given.fault(stated, f"{problem} for it are not modelled; give both the same, or {ACCEPT} {stated} for {taken}")
 
 
 def _rollout(given: Arguments, rl: dict[str, Any]) -> None:

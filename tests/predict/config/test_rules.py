@@ -118,3 +118,12 @@ def test_every_fault_of_a_plan_is_reported_at_once() -> None:
         made(LITTLE, plan__dp=8, plan__ep=2, plan__shard=3, execution__fp8_recipe="rowwise", plan__layout="16,16")
     reported = [line.split(": ")[1] for line in str(raised.value).splitlines()]
     assert sorted(reported) == ["execution.fp8_recipe", "plan.ep", "plan.layout", "plan.shard"]
+
+
+def test_degrees_that_are_advised_suit_all_that_is_divided() -> None:
+    """Heads, key and value heads and the MLP's width, which each alone allow more."""
+    with pytest.raises(ConfigError) as refused:
+        made(DENSE, plan__tp=3)
+    advice = [line.partition("set one of ")[2] for line in str(refused.value).splitlines() if "plan.tp: 3" in line]
+    assert len(advice) > 1
+    assert len(set(advice)) == 1

@@ -41,8 +41,13 @@ def test_llama_factory_freezes_tower_and_projector_unless_it_is_told_otherwise(
     text = LLAMA_FACTORY + "finetuning_type: full\n" + switches
     found, notes = trained(tmp_path / "sft.yaml", text, IMAGES)
     assert found == expected
-    assert any("vision.images=N" in note for note in notes) == bool(switches)
+    assert any(note.startswith("freeze_") and "vision.images=N" in note for note in notes) == bool(switches)
     assert trained(tmp_path / "sft.yaml", text, [])[0] == "as usual"
+
+
+def test_images_that_only_the_data_know_are_said_to_be_left_out(tmp_path: Path) -> None:
+    _, notes = trained(tmp_path / "sft.yaml", LLAMA_FACTORY + "finetuning_type: full\n", [])
+    assert any(note.startswith("image_max_pixels: images are left out") and "vision.images=N" in note for note in notes)
 
 
 @pytest.mark.parametrize(("switch", "expected"), [("", "none"), ("freeze_vision_encoder = false\n", "all")])

@@ -198,3 +198,38 @@ def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None
 def test_files_of_another_kind(name: str, text: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=problem):
         imported(tmp_path, text, name=name)
+
+
+VERL = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 data.max_prompt_length=512 \\
+  data.max_response_length=1024 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.actor.ppo_mini_batch_size=32 \\
+  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.rollout.n=8 \\
+  actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32 trainer.n_gpus_per_node=8 trainer.nnodes=1 \\
+  actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu="""
+OF_DATA = ("rl.prompt=constant:200", "rl.response=lognormal:mean=700,p90=900")
+
+
+def test_a_reference_has_the_microbatches_of_the_actors_pass(tmp_path: Path) -> None:
+    """An RL config has one size of both passes."""
+    with pytest.raises(
+        ConfigError, match=r"ref.log_prob_micro_batch_size_per_gpu: 4, and the reference's pass has the 32 of"
+    ):
+        imported(tmp_path, f"{VERL}4", *OF_DATA)
+    accepted = predict.import_config(
+        [tmp_path / "run.sh"], [*H100, *OF_DATA], accept=["actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"]
+    )
+    assert dict(accepted.document.content)["rl"]["passes"]["micro"] == 32
+    assert imported(tmp_path, f"{VERL}32", *OF_DATA)["rl"]["passes"]["micro"] == 32
+
+
+def test_what_adapters_leave_out_is_said(tmp_path: Path) -> None:
+    text = "base_model: meta-llama/Meta-Llama-3-8B\nadapter: lora\nlora_dropout: 0.05\nmicro_batch_size: 1\nsequence_len: 2048\nbf16: true\n"
+    (tmp_path / "lora.yml").write_text(text)
+    gpus = [*H100, "cluster.nodes=1", "cluster.gpus_per_node=8"]
+    assert any(
+        note.startswith("lora_dropout: 0.05") for note in predict.import_config([tmp_path / "lora.yml"], gpus).notes
+    )
+    (tmp_path / "lora.yml").write_text(f"{text}lora_modules_to_save: [embed_tokens]\n")
+    with pytest.raises(
+        ConfigError, match="beside adapters are not modelled; --accept lora_modules_to_save reads the rest"
+    ):
+        predict.import_config([tmp_path / "lora.yml"], gpus)

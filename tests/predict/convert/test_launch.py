@@ -270,3 +270,20 @@ def test_a_tool_knows_each_key_and_value(name: str, tool: str) -> None:
             section, _, key = path.rpartition(".")
             assert key in known[section].split(), path
             assert path not in words or value in words[path].split(), f"{path}: {value}"
+
+
+T5 = {"model": "t5-large", "batch__encoder_seq_len": 512, "batch__seq_len": 512}
+
+
+@pytest.mark.parametrize(
+    ("tool", "settings", "named"),
+    [
+        *((tool, {"model": "llama3-8b", "adapters__kind": "lora"}, "adapters.kind") for tool in TOOLS),
+        *(
+            (tool, T5, "model.cross") for tool in TOOLS if tool != "torchtitan"
+        ),  # which takes a model of its own by name
+    ],
+)
+def test_a_tool_that_would_train_something_else_gets_no_script(tool: str, settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(UserError, match=rf"--to: .* has no argument for .*{named}"):
+        arguments_of(made(**settings), tool)

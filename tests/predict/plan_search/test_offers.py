@@ -44,8 +44,8 @@ def test_the_command_names_the_cheapest(tmp_path: Path, command: Command) -> Non
     asked = ("job", str(RUN), "--tokens", "500B", "--offers", str(path))
     assert "here is the cheapest" in command.text(*asked)
     late = command.run(*asked, "--deadline", "1", code=4)
-    assert "none that is expected to fit is done within 1 day, in" in late.out
-    assert "error: --offers: none that is expected to fit" in late.err
+    assert "no offer that fits in memory is done within 1 day in" in late.out
+    assert "error: --offers: none of them will do" in late.err
     assert [one["offer"]["name"] for one in command.json(*asked)["offers"]] == ["here", "dearer", "dear"]
 
 
@@ -57,7 +57,7 @@ def test_an_offer_whose_memory_does_not_fit_is_never_the_cheapest(tmp_path: Path
     assert " OOM " in said and " FITS " in said
     assert "is done within 2 days" in command.run(*asked, "--deadline", "2", code=4).out
     path.write_text(f"offers: [{small}]")
-    assert "none is expected to fit: take more machines" in command.run(*asked, code=4).out
+    assert "no offer is expected to fit in memory: take more machines" in command.run(*asked, code=4).out
 
 
 def test_a_reserved_offer_is_stated_under_a_spot_market_of_all(tmp_path: Path) -> None:
@@ -100,3 +100,10 @@ def test_options_that_do_not_go_together_are_refused(command: Command) -> None:
         *asked, "--offers", str(EXAMPLE), "--price", "2/gpu-h"
     )
     assert "-1 is not a number of days" in command.refused(*asked, "--offers", str(EXAMPLE), "--deadline", "-1")
+
+
+@pytest.mark.parametrize("price", ["", ", price: 2.5"])
+def test_a_price_without_its_unit_is_shown_one(price: str, tmp_path: Path) -> None:
+    (path := tmp_path / "offers.yml").write_text(f"offers: [{{name: here{price}}}]")
+    with pytest.raises(ConfigError, match=r"price: .*write for example 2\.5/gpu-h"):
+        read_offers(path)

@@ -37,6 +37,13 @@ def test_names_are_folded_and_figures_stay_whole(columns: int) -> None:
     assert max(map(len, printed.splitlines())) <= columns
 
 
+def test_a_title_that_is_wider_than_the_terminal_is_wrapped() -> None:
+    made = table("where the step goes, mean over pipeline ranks", ROWS, {"name": lambda row: row[0]}, {})
+    assert "".join(f"{line.strip()} " for line in printed(made, 24)).startswith(
+        "where the step goes, mean over pipeline ranks "
+    )
+
+
 def printed(made: Table, columns: int) -> list[str]:
     from rich.console import Console
 

@@ -113,6 +113,12 @@ def test_a_layer_of_multi_token_prediction_is_the_models_own() -> None:
     assert 1.3 < gains[0].median < 1.85
 
 
+def test_drafts_beside_pipeline_stages_are_one_fault() -> None:
+    with pytest.raises(ConfigError, match="whose stages do not write drafts") as refused:
+        load_serving(CONFIG, ["model=llama3.1-70b", "placement.pp=2", "placement.tp=4", "speculation.kind=eagle"])
+    assert "cannot write drafts" not in str(refused.value)
+
+
 def test_a_log_gives_the_acceptance_by_position(tmp_path: Path) -> None:
     line = "INFO metrics.py:96] SpecDecoding metrics: Mean acceptance length: {}, Per-position acceptance rate: {}, Avg Draft acceptance rate: 50.0%\n"
     log = tmp_path / "engine.log"

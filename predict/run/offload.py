@@ -34,7 +34,8 @@ class Offload:
 
     @property
     def takes_shards(self) -> bool:
-        """Whether what ZeRO shards goes to the host: gradients as they are reduced, or weights. One rank's shards are whole, and leave too."""
+        """Whether what ZeRO shards goes to the host: gradients as they are reduced, or weights. One rank's shards are whole, and leave
+        too."""
         return self.gradients_on_host or self.shards_on != GPU
 
     @property

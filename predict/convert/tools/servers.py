@@ -80,7 +80,8 @@ DRAFTS: Mapping[str, str] = {
     "draft_model": DRAFT,
     "standalone": DRAFT,
 }
-"""Method of speculation, by vLLM and SGLang → kind of drafts. A model's own layer is `mtp` in vLLM, and `nextn`, or `eagle` without a draft, in SGLang."""
+"""Method of speculation, by vLLM and SGLang → kind of drafts. A model's own layer is `mtp` in vLLM, and `nextn`, or `eagle` without a
+draft, in SGLang."""
 EXCHANGES: Mapping[str, Any] = {
     "none": "allgather",
     "naive": "allgather",

@@ -109,7 +109,9 @@ def answer_text(answer: ServerAnswer) -> RenderableType:
     most = server.engine.max_num_seqs
     sequences = room.sequences(run.load.mean_prompt + run.load.output, server.engine.block_size)
     loads = (
-        [_several(answer)] if others else [*_one(first), *(line for cost in answer.costs for line in cost_facts(cost))]
+        [_several(answer)]
+        if others
+        else [*_one(server, first), *(line for cost in answer.costs for line in cost_facts(cost))]
     )
     return stacked(
         *noted(notes_on_step(stepper, batch)),
@@ -143,7 +145,7 @@ def _drafts(stepper: Stepper, batch: StepBatch) -> Iterator[str]:
     until = f"from {gains.loses_from} requests on they cost more than they bring" * (gains.loses_from is not None)
     yield fact(
         "",
-        f"a token takes 1/{significant(one)} of its time without them at {first} request{'s' * (first > 1)} at once, 1/{significant(most)} at {last}"
+        f"tokens come {significant(one)}× as fast as without them at {counted(first, 'request')} at once, {significant(most)}× at {last}"
         + (f"; {until}" if until else ""),
     )
 
@@ -230,7 +232,7 @@ def file_text(load: Load) -> str:
     return f"{counted(load.requests, 'request')} of {escape(Path(load.file).name)}"
 
 
-def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
+def _one(server: LoadedServer, outcome: LoadOutcome) -> Iterator[RenderableType]:
     latency, served, each = outcome.latency, outcome.served, outcome.per_replica
     spreads = [(title, getattr(latency, name), _bounds(outcome, name)) for name, title in TITLES.items()]
     several = outcome.replicas > 1
@@ -259,7 +261,7 @@ def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
     yield fact("cache", f"{percent(outcome.kv_share)} in use on average, {percent(most)} at most")
     if served.found_tokens:
         yield fact("prompts", f"{percent(outcome.hit_share)} of their tokens were in the cache")
-    yield from _fleet(outcome)
+    yield from _fleet(server, outcome)
     yield fact("queue", f"{significant(each.mean_waiting)} requests wait on average")
     if outcome.grows:
         yield (
@@ -275,19 +277,21 @@ def _one(outcome: LoadOutcome) -> Iterator[RenderableType]:
         )
 
 
-def _fleet(outcome: LoadOutcome) -> Iterator[str]:
-    """Engines beyond one, and the places from which keys and values were brought."""
+def _fleet(server: LoadedServer, outcome: LoadOutcome) -> Iterator[str]:
+    """The places from which keys and values were brought, and engines beyond one."""
     fleet = outcome.served.fleet
     if fleet is None:
         return
     for name, share in outcome.brought_shares.items():
         if share:
             yield fact("", f"keys and values of {percent(share)} of the prompts' tokens came {BROUGHT[name]}")
+    if server.run.fleet.is_alone:
+        return
     names = ("prompts", "answers") if len(fleet.busy) > 1 else ("replicas",)
     busy = ", ".join(f"{name} {whole_percent(share)}" for name, share in zip(names, fleet.busy, strict=True))
     yield fact(
         "fleet",
-        f"busy {busy} of the time; {fleet.most_up} replicas at most, {significant(fleet.up_s / 3600)} hours of one",
+        f"in steps {busy} of the time; {counted(fleet.most_up, 'replica')} at most, {significant(fleet.up_s / 3600)} hours of one",
     )
     if fleet.started or fleet.lost:
         yield fact(

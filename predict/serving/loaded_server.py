@@ -10,6 +10,7 @@ import numpy as np
 
 from predict.interval import Interval
 from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.bisection import bisected
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
 from predict.serving.fleet import Pool, serve_fleet, ways_of
@@ -29,6 +30,9 @@ LEAST_GROWN = 5.0
 """Requests by which a queue must have grown: in a load of few requests, a burst looks like a large share."""
 SEARCHED = 1000
 """Requests that a rate is judged by in a search, at least: a p99 rests on ten of them."""
+CONVERSED_S, MOST_CONVERSED = 600.0, 20_000
+"""Seconds of conversations that a rate is judged by in a search, at least, as far as they have no more requests: a burst after which the
+caches find less, so that the queue grows from then on, comes after minutes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,9 +125,12 @@ class LoadOutcome:
         return self.load.rate if arrives else self.streams * latency.requests_per_s
 
     def _grows(self, latency: Latency) -> bool:
-        growth, load = latency.queue_growth_per_s, self.load
-        grown = growth * load.duration_s * WATCHED
-        return not load.concurrency and growth > GROWING * load.rate / self.streams and grown >= LEAST_GROWN
+        return not self.load.concurrency and _outgrows(latency.queue_growth_per_s, self.load, self.streams)
+
+
+def _outgrows(growth_per_s: float, load: Load, streams: int) -> bool:
+    """Whether the queue of one of so many streams of a load takes up more than GROWING of its arrivals, and has grown by LEAST_GROWN."""
+    return growth_per_s > GROWING * load.rate / streams and growth_per_s * load.duration_s * WATCHED >= LEAST_GROWN
 
 
 BUSY = 0.85
@@ -272,6 +279,9 @@ class LoadedServer:
 
     def capacity(self) -> Interval:
         """Requests per second of all replicas beyond which the queue grows, with interval; faster steps carry more."""
+        if self.run.load.prefix.turns > 1:
+            high, middle, low = (self._most_that_settles(tables) for tables in self.tables)
+            return capacity_interval(min(low, middle), middle, max(middle, high))
         load = self._share(self.run.load)
         each = self.pools[-1]
         places = places_of(self.engine, each.blocks, load) * (each.engines if self.is_fleet else 1)
@@ -282,9 +292,34 @@ class LoadedServer:
         )
         return capacity_interval(low, middle, high)
 
+    def _most_that_settles(self, tables: Tables) -> float:
+        """The highest rate of conversations at which the queue does not grow. A loop with so many in flight does not tell: those that pause
+        leave the engines idle, and so many more that none is idle find less in the caches than those of a rate."""
+
+        def settles(rate: float) -> bool:
+            load = at_rate(self.run.load, rate)
+            requests = self._requests(load, self._judged(rate))
+            latency = latency_of(self.serve(requests, tables), self.client)
+            # where hardly any conversation ends before the last one begins, a queue no longer grows but is long
+            waits = latency.mean_waiting > max(LEAST_GROWN, GROWING * len(requests))
+            return not waits and not _outgrows(latency.queue_growth_per_s, load, self.shares)
+
+        most = 1.0
+        while settles(most):
+            most *= 2
+        while not settles(most / 2):
+            most /= 2
+        return bisected(settles, most / 2, most).holds
+
+    def _judged(self, rate: float) -> int:
+        """Requests that a rate is judged by in a search, at least."""
+        if self.run.load.prefix.turns == 1:
+            return SEARCHED
+        return round(min(max(SEARCHED, CONVERSED_S * rate), MOST_CONVERSED))
+
     def times_at(self, rate: float, tables: Tables | None = None) -> RequestTimes:
         """The times of SEARCHED requests or more of the config's load at a rate, with the steps of other tables than the middle ones."""
-        requests = self._requests(at_rate(self.run.load, rate), SEARCHED)
+        requests = self._requests(at_rate(self.run.load, rate), self._judged(rate))
         return times_of(self.serve(requests, tables or self.tables[1]), self.client)
 
     @property

@@ -15,6 +15,7 @@ from predict.interval import Interval
 from predict.ledger.training_cost import Price, parse_price
 from predict.run.durations import duration_us
 from predict.serving.batch import Chunk, StepBatch, sums_of
+from predict.serving.bisection import HALVINGS, Bracket, bisected
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import load_serving
 from predict.serving.latency import RequestTimes, times_of
@@ -168,20 +169,10 @@ SLOWER = 3.0
 """Mean TTFT over the mean TTFT of a low rate, at which the published formula calls a server saturated."""
 LOW, BEYOND = 0.05, 1.5
 """Shares of the capacity between which first tokens become slow: a low rate, and a queue that surely grows."""
-HALVINGS = 8
-"""Halvings of a bracket, which leave 0.4 % of it."""
 OF_SLOW_TOKENS, OF_OBJECTIVES = HALVINGS + 1, 3 * (HALVINGS + 2)
 """Simulations that each search reports, at most."""
 Simulated = Callable[[], None]
 """Called after each simulation."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bracket:
-    """The highest rate that was found to hold, and the lowest that was not; equal where everything up to it holds."""
-
-    holds: float
-    fails: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,14 +197,6 @@ class ObjectivesRate:
         """Servers like this one that carry a rate, and those that do so even at the lower bound; None where none do there."""
         at_least = ceil(rate / self.rate.low) if self.rate.low else None
         return ceil(rate / self.rate.median), at_least
-
-
-def bisected(holds: Callable[[float], bool], least: float, most: float) -> Bracket:
-    """The edge between a rate that holds and one that does not; neither end is tried."""
-    for _ in range(HALVINGS):
-        middle = (least + most) / 2
-        least, most = (middle, most) if holds(middle) else (least, middle)
-    return Bracket(holds=least, fails=most)
 
 
 def rate_of_slow_first_tokens(server: LoadedServer, capacity: float, report: Simulated = lambda: None) -> float:

@@ -79,6 +79,9 @@ def prefix_faults(load: Mapping[str, Any]) -> Iterator[Fault]:
         if prefix.get(one) and not prefix.get(other):
             problem = f"changes nothing without load.prefix.{other}; give it, or remove this"
             yield Fault(path=f"load.prefix.{one}", problem=problem)
+    if prefix.get("pause_s") and prefix.get("turns") in (None, 1):
+        problem = "changes nothing without load.prefix.turns above 1; give it, or remove this"
+        yield Fault(path="load.prefix.pause_s", problem=problem)
     for key in OF_PROMPTS:
         if load.get(key) and any(prefix.get(each) not in (None, 0, 1) for each in ("groups", "turns")):
             yield _apart(key, "load.prefix, which says what prompts have in common")

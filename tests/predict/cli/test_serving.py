@@ -111,3 +111,9 @@ def test_batches_of_pipeline_stages_are_no_replicas(command: Command) -> None:
     assert load["replicas"] == 1
     assert load["per_replica"]["requests_per_s"] == load["requests_per_s"]
     assert "per replica" not in command.text("serving", str(CONFIG), *settings)
+
+
+def test_one_engine_of_conversations_is_no_fleet(command: Command) -> None:
+    talks = ["serving", str(CONFIG), "--set", "load.prefix.turns=2", "--set", "load.duration_s=5", "--model", "formula"]
+    assert "replica" not in command.text(*talks)
+    assert "2 replicas at most" in command.text(*talks, "--set", "fleet.replicas=2")

@@ -92,6 +92,7 @@ def test_scaled_rotary_embeddings_have_more_positions(scaling: dict[str, Any] | 
         (["fleet.prefill_replicas=1", "fleet.most_replicas=4", "fleet.target_requests=9"], "are not scaled yet"),
         (["fleet.failures_s=[-1]"], r"fleet\.failures_s"),
         (["load.prefix.shared=100"], r"load\.prefix\.shared: changes nothing without load\.prefix\.groups"),
+        (["load.prefix.pause_s=30"], r"load\.prefix\.pause_s: changes nothing without load\.prefix\.turns above 1"),
         (
             ["load.prefix.turns=3", "load.shared_tokens=20"],
             r"load\.shared_tokens: cannot be combined with load\.prefix",

@@ -9,18 +9,19 @@ import pytest
 
 from predict.interval import Interval
 from predict.ledger.training_cost import parse_price
+from predict.serving.bisection import bisected
 from predict.serving.latency import RequestTimes
 from predict.serving.loaded_server import LoadedServer
 from predict.serving.questions import (
     Questions,
     ServiceObjective,
     answer,
-    bisected,
     cost_at_rate,
     cost_of_load,
     met_share,
     parse_objectives,
     rate_of_objectives,
+    rate_of_slow_first_tokens,
 )
 from predict.serving.token_gaps import TokenGaps
 from sampling.errors import InfeasibleError, UserError
@@ -37,6 +38,17 @@ def server() -> LoadedServer:
 @pytest.fixture(scope="module")
 def capacity(server: LoadedServer) -> Interval:
     return server.capacity()
+
+
+def test_conversations_that_pause_leave_their_places_to_others() -> None:
+    """The capacity is a rate, whatever its conversations wait for; a loop of so many of them once idled while they paused."""
+    talks = ("load.prompt=4000", "load.output=20", "load.prefix.turns=2", "load.prefix.pause_s=99")
+    one = loaded(*talks, "load.duration_s=120")
+    capacity = one.capacity()
+    below, above = one.at_rates([0.9 * capacity.median, 1.3 * capacity.median])
+    assert (below.grows, above.grows) == (False, True)
+    assert capacity.low < capacity.median < capacity.high
+    assert rate_of_slow_first_tokens(one, capacity.median) <= capacity.median
 
 
 def times(ttft: list[float], tpot: list[float]) -> RequestTimes:

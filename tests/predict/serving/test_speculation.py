@@ -201,6 +201,7 @@ def test_the_answer_says_what_drafts_are_worth(command: Command) -> None:
     keys = [part for each in (*SHORT, *SPECULATED) for part in ("--set", each)]
     text = command.text("serving", str(CONFIG), *keys)
     assert "3 of eagle a step and request, 2.53 tokens a step on average, by what is usual of the kind" in text
+    assert "× as fast as without them at 1 request at once" in text
     found = command.json("serving", str(CONFIG), *keys)["speculation"]
     assert found["usual_acceptance"] and found["tokens"] == 3
     assert found["speedups"][0]["low"] < found["speedups"][0]["median"] < found["speedups"][0]["high"]

@@ -106,8 +106,7 @@ def answer_text(answer: ServerAnswer) -> RenderableType:
     """One load in full, or a line for each of several; then the capacity, the objectives and the cost where they were asked for."""
     server, (first, *others) = answer.server, answer.outcomes
     run, room, stepper, batch = server.run, server.room, server.stepper, first.mean_batch
-    most = server.engine.max_num_seqs
-    sequences = room.sequences(run.load.mean_prompt + run.load.output, server.engine.block_size)
+    most = run.server.engine.max_num_seqs
     loads = (
         [_several(answer)]
         if others
@@ -119,7 +118,7 @@ def answer_text(answer: ServerAnswer) -> RenderableType:
         "",
         fact(
             "room",
-            f"{room.blocks:,} blocks of {server.engine.block_size} tokens per GPU, room for {sequences:,} requests (the engine runs {most:,} at once); weights "
+            f"{room.blocks:,} blocks of {server.engine.block_size} tokens per GPU, room for {server.held:,} requests (the engine runs {most:,} at once); weights "
             f"{size(room.weights)} of {size(room.memory)}",
         ),
         *_drafts(stepper, batch),
@@ -257,8 +256,7 @@ def _one(server: LoadedServer, outcome: LoadOutcome) -> Iterator[RenderableType]
         "steps",
         f"{served.steps:,}, {significant(served.mean_requests)} requests in each on average, {counted(served.preemptions, 'preemption')}",
     )
-    most = served.most_blocks / outcome.room.blocks
-    yield fact("cache", f"{percent(outcome.kv_share)} in use on average, {percent(most)} at most")
+    yield fact("cache", f"{percent(outcome.kv_share)} in use on average, {percent(outcome.most_kv_share)} at most")
     if served.found_tokens:
         yield fact("prompts", f"{percent(outcome.hit_share)} of their tokens were in the cache")
     yield from _fleet(server, outcome)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,15 +49,20 @@ class CacheRoom:
     reserved: float
     """Bytes for activations, graphs and the communication library."""
     block: float
-    """One block of keys and values."""
+    """One block of keys and values in the layers of the GPU."""
     pool: BlockPool
+    """The blocks of the engine, for all batches under way."""
 
     @property
     def blocks(self) -> int:
         return self.pool.blocks
 
+    def share(self, batches: int) -> BlockPool:
+        """The blocks of one of so many batches under way."""
+        return replace(self.pool, blocks=self.blocks // batches)
+
     def sequences(self, tokens: int, block_size: int) -> int:
-        """Requests of so many tokens that fit at once."""
+        """Requests of so many tokens that fit at once, of all batches."""
         return self.blocks // int(self.pool.needed(np.array(tokens), block_size))
 
 
@@ -70,9 +75,9 @@ def cache_room(server: Server) -> CacheRoom:
     of_free = engine.memory_share_of == "free"
     memory = used + engine.memory_utilization * (whole - used) if of_free else engine.memory_utilization * whole
     kept = kept_bytes(server)
-    block = engine.block_size * kept.token
     # a stage's GPU holds its layers of the blocks of all batches under way
-    blocks = int((memory - used) / (block / stages)) // stages
+    block = engine.block_size * kept.token / stages
+    blocks = int((memory - used) / block)
     if blocks < 1:
         raise InfeasibleError(
             f"key-value cache: of {size(min(memory, whole))} that the engine may take of each {gpu.name}, weights need "
@@ -83,7 +88,7 @@ def cache_room(server: Server) -> CacheRoom:
         blocks=blocks,
         window=server.model.window,
         window_share=kept.window_token / kept.token,
-        state_blocks=kept.sequence / block,
+        state_blocks=kept.sequence / (engine.block_size * kept.token),
     )
     return CacheRoom(memory=memory, weights=weights, reserved=reserved, block=block, pool=pool)
 

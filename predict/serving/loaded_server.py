@@ -14,7 +14,7 @@ from predict.serving.bisection import bisected
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
 from predict.serving.fleet import Pool, serve_fleet, ways_of
-from predict.serving.kv_cache import CacheRoom
+from predict.serving.kv_cache import BlockPool
 from predict.serving.latency import WATCHED, Latency, RequestTimes, latency_of, times_of
 from predict.serving.requests import at_rate_of, played_again
 from predict.serving.server import EngineSettings
@@ -54,7 +54,8 @@ class LoadOutcome:
     low: Latency
     high: Latency
     served: Served
-    room: CacheRoom
+    blocks: int
+    """Blocks of the cache that the stream has."""
     streams: int
     """Streams of batches among which the load is divided: each replica of attention has one for each of its pipeline stages."""
     replicas: int
@@ -69,7 +70,12 @@ class LoadOutcome:
     @property
     def kv_share(self) -> float:
         """Share of the cache's blocks in use, on average over the time of steps."""
-        return self.served.mean_blocks / self.room.blocks
+        return self.served.mean_blocks / self.blocks
+
+    @property
+    def most_kv_share(self) -> float:
+        """The largest share of them at any time."""
+        return self.served.most_blocks / self.blocks
 
     @property
     def hit_share(self) -> float:
@@ -173,7 +179,7 @@ def prompts_per_s(stepper: Stepper, prompt: int) -> float:
 def answers_per_s(stepper: Stepper, prompt: int, output: int, tpot_us: float) -> float:
     """Answers that a replica makes in a second with as many requests at once as its cache holds and as keep the time per token."""
     engine = stepper.server.engine
-    held = stepper.room.sequences(prompt + output, engine.block_size)
+    held = stepper.room.sequences(prompt + output, engine.block_size) // stepper.server.batches
     sizes = np.unique(np.geomspace(1, max(1, min(held, engine.max_num_seqs)), SIZES).astype(int))
     batches = [StepBatch(decodes=(prompt + output // 2,) * int(size)) for size in sizes]
     times_us = stepper.table.times_us(sums_of(batches, stepper.server.window))
@@ -197,9 +203,9 @@ class LoadedServer:
 
     @property
     def engine(self) -> EngineSettings:
+        """The engine as one of its batches under way sees it, with its share of the places."""
         engine = self.run.server.engine
-        # batches of pipeline stages share the places of their engine
-        places = -(-engine.max_num_seqs // self.run.server.placement.pp)
+        places = engine.max_num_seqs // self.run.server.batches
         return replace(engine, asynchronous=self._asynchronous, max_num_seqs=places)
 
     @property
@@ -218,21 +224,33 @@ class LoadedServer:
     @property
     def shares(self) -> int:
         """Streams of batches of which one is simulated for all; a fleet's are simulated one by one."""
-        return 1 if self.is_fleet else self.run.server.placement.streams
+        return 1 if self.is_fleet else self._streams
+
+    @property
+    def _streams(self) -> int:
+        """Those of one replica of the server."""
+        server = self.run.server
+        return server.placement.dp * server.batches
+
+    @property
+    def _blocks(self) -> BlockPool:
+        """The blocks of one of them."""
+        return self.room.share(self.run.server.batches)
 
     @property
     def pools(self) -> tuple[Pool, ...]:
         """The engines: those that compute prompts first where they are apart. Each replica of attention is one."""
-        fleet, each = self.run.fleet, self.run.server.placement.streams
-        answers = Pool(engines=each * max(fleet.replicas, fleet.most_replicas), blocks=self.room.pool)
+        fleet, each = self.run.fleet, self._streams
+        answers = Pool(engines=each * max(fleet.replicas, fleet.most_replicas), blocks=self._blocks)
         if self.prefill is None:
             return (answers,)
-        return Pool(engines=each * fleet.prefill_replicas, blocks=self.prefill.room.pool), answers
+        blocks = self.prefill.room.share(self.prefill.server.batches)
+        return Pool(engines=each * fleet.prefill_replicas, blocks=blocks), answers
 
     def serve(self, traffic: Traffic, tables: Tables) -> Served:
         """The traffic, served with these steps."""
         if not self.is_fleet:
-            return serve(self.engine, self.room.pool, tables[0], traffic)
+            return serve(self.engine, self._blocks, tables[0], traffic)
         run = self.run
         ways = ways_of(run.server, run.prefill, run.tiers, run.fleet.layerwise)
         return serve_fleet(self.engine, self.pools, tables, traffic, run.fleet, ways)
@@ -244,9 +262,13 @@ class LoadedServer:
     @property
     def at_once(self) -> int:
         """Requests of the load's mean lengths that run at once on one replica: as many as its cache holds, and the engine takes."""
+        return min(self.held, self.run.server.engine.max_num_seqs)
+
+    @property
+    def held(self) -> int:
+        """Requests of the load's mean lengths that the cache of one replica holds."""
         load = self.run.load
-        held = self.room.sequences(load.mean_prompt + load.output, self.engine.block_size)
-        return min(held, self.engine.max_num_seqs)
+        return self.room.sequences(load.mean_prompt + load.output, self.engine.block_size)
 
     @property
     def client(self) -> Client:
@@ -267,7 +289,7 @@ class LoadedServer:
             low=latency_of(low, self.client, factors.low),
             high=latency_of(high, self.client, factors.high),
             served=middle,
-            room=self.room,
+            blocks=self._blocks.blocks,
             streams=self.shares,
             replicas=1 if self.is_fleet else self.run.server.placement.dp,
         )

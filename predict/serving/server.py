@@ -120,7 +120,7 @@ class ServerPlacement:
 
     @property
     def streams(self) -> int:
-        """Batches that are served side by side, each with its share of the requests: of replicas of attention, and of pipeline stages."""
+        """Batches that may be served side by side, each with its share of the requests: of replicas of attention, and of pipeline stages."""
         return self.dp * self.pp
 
 
@@ -139,6 +139,12 @@ class Server:
     """The model that writes the drafts; None where none does."""
     joined: int = 0
     """Hidden states that a first product joins into one, where the model writes drafts from those of another."""
+
+    @property
+    def batches(self) -> int:
+        """Batches under way in one engine, which share its places and blocks: one in each pipeline stage, and none without a request. vLLM's
+        scheduler counts the requests of all of them as running."""
+        return min(self.placement.pp, self.engine.max_num_seqs)
 
     @property
     def title(self) -> str:

@@ -58,7 +58,7 @@ def server(
     assert path is not None
     return Server(
         model=load_model(path),
-        cluster=load_cluster(hardware=hardware, nodes=1, gpus_per_node=placed.tp * placed.dp, profile="analytic"),
+        cluster=load_cluster(hardware=hardware, nodes=1, gpus_per_node=placed.gpus, profile="analytic"),
         placement=placed,
         engine_name="vllm-v1",
         engine=settings or engine(max_num_seqs=128, max_num_batched_tokens=2048),

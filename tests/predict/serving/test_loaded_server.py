@@ -211,13 +211,31 @@ def test_pipeline_stages_halve_the_weights_and_keep_as_many_batches_under_way() 
     """A step runs through all layers, so a token takes as long and what stages send; two batches at once carry up to twice as much."""
     one, two = (loaded(f"placement.pp={stages}", model="kernels") for stages in (1, 2))
     assert two.room.weights < 0.6 * one.room.weights
-    assert 2 * two.room.blocks > 2 * one.room.blocks
+    assert two.room.blocks > 2 * one.room.blocks
     alone = StepBatch(decodes=(500,) * 8)
     (whole,), (piped,) = (each.stepper.step_times([alone]) for each in (one, two))
     assert whole.median_us < piped.median_us < 1.1 * whole.median_us
     assert 1.3 < two.capacity().median / one.capacity().median < 2.0
     with pytest.raises(ConfigError, match=r"placement.pp: 5 does not divide the 32 layers of llama3-8b"):
         loaded("placement.pp=5")
+
+
+@pytest.mark.parametrize(("places", "batches"), [(1, 1), (3, 2), (64, 2)])
+def test_batches_of_pipeline_stages_share_the_places_and_blocks_of_their_engine(places: int, batches: int) -> None:
+    """vLLM's max_num_seqs bounds the requests of all batches under way together."""
+    one = loaded("placement.pp=2", f"engine.max_num_seqs={places}", "load.rate=0", "load.concurrency=8")
+    assert batches * one.engine.max_num_seqs == places // batches * batches
+    outcome = one.as_configured()
+    assert outcome.streams * outcome.served.mean_requests <= places
+    assert (outcome.streams, one.at_once) == (batches, places)
+    assert outcome.blocks == one.room.blocks // batches
+
+
+def test_pipeline_and_tensor_parallel_gpus_hold_as_many_tokens() -> None:
+    """As many GPUs keep as many bytes of each token, whichever way its layers are divided among them."""
+    piped, sliced = (cache_room(server("llama3-70b", tp=tp, pp=4 // tp, precision="w4a16")) for tp in (2, 4))
+    assert piped.block == sliced.block
+    assert piped.blocks == pytest.approx(sliced.blocks, rel=0.02)
 
 
 def test_first_tokens_of_a_burst_are_less_certain() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from predict import launch_arguments
-from predict.cli.options import add_config, add_json, log, print_json, require_folder, write_file
+from predict.cli.options import add_config, add_json, loaded, log, print_json, require_folder, write_file
+from predict.model.shipped import notes_on_name
 from predict.serialise import version_of
 
 EXAMPLES = """\
@@ -32,8 +32,13 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from predict.convert.launch import arguments_of
+
     require_folder("--output", options.output)
-    written = launch_arguments(options.config, options.to, options.overrides)
+    run = loaded(options)
+    written = arguments_of(run, options.to)
+    for note in notes_on_name(run.model_given_as):
+        log(note)
     if options.output is not None:
         for name, text in written.files.items():
             write_file("--output", options.output / name, text)

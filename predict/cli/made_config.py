@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predict.cli.options import add_settings, given, log, refuse, require_positive, require_writable, write_file
-from predict.model.shipped import read_as
 from predict.plan_search.default_plan import RULE
 from sampling.errors import Checks, UserError
 
@@ -52,7 +51,7 @@ def make_config(options: argparse.Namespace) -> Document | None:
     log(
         "plan: the smallest tp · pp that fits in memory (--help has the whole rule, --save-config FILE writes the config)"
     )
-    log_what_was_taken(options.model, made)
+    log_part_of_node(made)
     if options.save_config:
         write_file("--save-config", options.save_config, made.with_settings(options.overrides).as_yaml())
         log(f"wrote {options.save_config}")
@@ -60,11 +59,8 @@ def make_config(options: argparse.Namespace) -> Document | None:
     return made
 
 
-def log_what_was_taken(model: str, made: Document) -> None:
-    """Log which shipped model stands for a repository's name, and that a made config takes a part of the usual node, whose links are
-    those of the whole."""
-    if note := read_as(model):
-        log(f"model: {note}")
+def log_part_of_node(made: Document) -> None:
+    """Log that a made config takes a part of the usual node, whose links are those of the whole."""
     cluster = made.content["cluster"]
     if whole := cluster.get("node_size"):
         part = cluster["gpus_per_node"]

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from predict import estimate
-from predict.cli.made_config import log_what_was_taken
+from predict.cli.made_config import log_part_of_node
 from predict.cli.options import (
     add_coefficients,
     add_data,
@@ -34,6 +34,7 @@ from predict.config.document import Config
 from predict.convert.launch import TOOLS, launch_files
 from predict.kinds import KINDS, TRAINING, EnumeratedKind, ServerOptions, kind, kind_of, refuse_server_options
 from predict.ledger.training_cost import require_paid
+from predict.model.shipped import notes_on_name
 from predict.plan_search.answer import Answer
 from predict.plan_search.first_answer import FirstAnswer
 from predict.plan_search.options import BACKENDS, OBJECTIVES, SearchOptions, not_of_plans
@@ -184,6 +185,9 @@ def run(options: argparse.Namespace) -> None:
     if isinstance(answer, Answer):
         answer = _with_results(options, answer)
     if options.json:
+        if isinstance(answer, Answer):
+            for note in notes_on_name(answer.plans[0].prediction.run.model_given_as):
+                log(note)
         print_json(answer_json(answer, why=options.why))
     else:
         show(answer_text(answer, why=options.why))
@@ -261,7 +265,7 @@ def _run_config(options: argparse.Namespace) -> Config:
     from predict.plan_search.default_plan import open_config
 
     made = open_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
-    log_what_was_taken(options.model, made)
+    log_part_of_node(made)
     return made
 
 

@@ -231,7 +231,8 @@ def made_run(draft: Draft, sections: Sections) -> TrainingRun:
         raise draft.error(crowded)
     run = _run(draft.path.stem, sections.model.spec, {**sections.values, "cluster": cluster})
     require_packable(run, draft.sources)
-    return replace(run, model_keys=sections.model.keys)
+    named = draft.document.get("model")
+    return replace(run, model_keys=sections.model.keys, model_given_as=named if isinstance(named, str) else "")
 
 
 def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingRun:

@@ -56,6 +56,11 @@ def in_fewer_bits(name: str) -> bool:
     return re.search(rf"-({FEWER_BITS})(?=-|/|$)", name.lower().replace("_", "-")) is not None
 
 
+def notes_on_name(name: str) -> list[str]:
+    """The note on a model's name in a config that a shipped model stands for it; none where nothing is to be said."""
+    return [f"model: {note}"] if (note := read_as(name)) else []
+
+
 def read_as(name: str) -> str:
     """Says which shipped model stands for a repository's, whoever's it is; empty for a shipped name, a path and an unknown name."""
     path = shipped_model(name)

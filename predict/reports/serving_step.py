@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from predict.model.shipped import notes_on_name
 from predict.reports.text import escape, fact, head, noted, notes_on_prices, stacked, step_fact, table
 from predict.serialise import each_picked, versioned
 from predict.serving.batch import StepBatch
@@ -141,10 +142,11 @@ def _model_json(one: Stepper, batch: StepBatch) -> dict[str, Any]:
 
 
 def notes_on_step(stepper: Stepper, batch: StepBatch) -> list[str]:
-    """Notes on the rows and on the coefficients that a batch's step rests on."""
+    """Notes on the model's name, and on the rows and the coefficients that a batch's step rests on."""
     server = stepper.server
     widened = widened_note(server.placement.precision, server.cluster.gpu)
-    return [*_notes_on_rows(stepper, batch), *_notes_on_coefficients(stepper), *([widened] if widened else [])]
+    named = notes_on_name(server.model_given_as)
+    return [*named, *_notes_on_rows(stepper, batch), *_notes_on_coefficients(stepper), *([widened] if widened else [])]
 
 
 def _notes_on_coefficients(stepper: Stepper) -> list[str]:

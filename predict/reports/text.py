@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from predict.interval import Interval
+from predict.model.shipped import notes_on_name
 from predict.run.adapters import Adapters
 from predict.run.execution import Execution
 from predict.run.frameworks import refused_by_runtime
@@ -230,11 +231,13 @@ def first_lines(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> 
 
 
 def first_notes(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> list[str]:
-    """Notes that belong before the first figure: rows that are missing or of another device, terms that were fitted, and a plan that its
-    framework does not run."""
+    """Notes that belong before the first figure: a model that stands for the one that is named, rows that are missing or of another device,
+    terms that were fitted, and a plan that its framework does not run."""
     refusal = refused_by_runtime(run.execution.framework, run.plan, run.microbatches)
     refused = [f"predicted, but {run.execution.framework} does not run it: {refusal}"] if refusal else []
-    return refused + notes_on_prices(run.cluster, run.execution, provenance, analytic=analytic)
+    named = map(_sentence, notes_on_name(run.model_given_as))
+    on_prices = notes_on_prices(run.cluster, run.execution, provenance, analytic=analytic)
+    return list(dict.fromkeys([*refused, *named, *on_prices]))
 
 
 def notes_on_prices(cluster: Cluster, execution: Execution, provenance: Provenance, *, analytic: bool) -> list[str]:

@@ -69,6 +69,8 @@ class TrainingRun(LoadedRun):
     whole run, which `plan` spreads too."""
     model_keys: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """The keys of the model's `config.json` as given, for conventions that read them; none where the run has only a shape."""
+    model_given_as: str = field(default="", repr=False, compare=False)
+    """The name or path of the model as the config gives it; empty for its keys."""
 
     @property
     def schedule(self) -> Schedule:

@@ -191,6 +191,7 @@ def _run(document: Values, of_model: Sequence[str], path: Path, faults: list[Fau
         engine=engine,
         speculation=speculation,
         draft=draft,
+        model_given_as=document["model"] if isinstance(document["model"], str) else "",
     )
     of_node = hardware_facts(hardware).gpus_per_node
     return ServingRun(name=path.stem, server=server, gpus_per_node=of_node, load=load, fleet=fleet, tiers=tiers)

@@ -139,6 +139,8 @@ class Server:
     """The model that writes the drafts; None where none does."""
     joined: int = 0
     """Hidden states that a first product joins into one, where the model writes drafts from those of another."""
+    model_given_as: str = field(default="", repr=False, compare=False)
+    """The name or path of the model as the config gives it; empty for its keys."""
 
     @property
     def batches(self) -> int:

@@ -291,6 +291,10 @@ def _fleet(server: LoadedServer, outcome: LoadOutcome) -> Iterator[str]:
         "fleet",
         f"in steps {busy} of the time; {counted(fleet.most_up, 'replica')} at most, {significant(fleet.up_s / 3600)} hours of one",
     )
+    if carried := server.carried_by_pools(outcome):
+        rate = outcome.requests_per_s
+        shares = [f"{percent(rate / most)} of the {plain(most)} requests/s" for most in carried]
+        yield fact("", "prompts at {}, answers at {} that their pools carry in full steps".format(*shares))
     if fleet.started or fleet.lost:
         yield fact(
             "",
@@ -344,7 +348,7 @@ def _queue(one: LoadOutcome) -> str:
 def answer_json(answer: ServerAnswer) -> dict[str, Any]:
     """The content of `predict serving --json`."""
     server, kept = answer.server, answer.kept
-    loads = [_load_json(one) for one in answer.outcomes]
+    loads = [_load_json(server, one) for one in answer.outcomes]
     for load, cost in zip(loads, answer.costs, strict=False):
         load["cost"] = picked(cost, COST)
     for load, share, goodput in zip(loads, answer.met_shares, answer.goodputs_per_s, strict=False):
@@ -369,19 +373,21 @@ def answer_json(answer: ServerAnswer) -> dict[str, Any]:
     return versioned("serving", found)
 
 
-def _fleet_json(one: LoadOutcome) -> dict[str, Any]:
+def _fleet_json(server: LoadedServer, one: LoadOutcome) -> dict[str, Any]:
     """Shares of the prompts' tokens that were found and brought, and the work of replicas; nothing where requests share none."""
     served = one.served
     found: dict[str, Any] = {"prompt_hit_share": one.hit_share} if served.found_tokens or served.fleet else {}
     if served.fleet:
         found["brought_shares"] = one.brought_shares
         found["fleet"] = picked(served.fleet, "busy up_s most_up started lost")
+    if carried := server.carried_by_pools(one):
+        found["fleet"]["carried_rps"] = carried
     if served.traffic.talk is not None:
         found["is_steady"] = one.latency.is_steady
     return found
 
 
-def _load_json(one: LoadOutcome) -> dict[str, Any]:
+def _load_json(server: LoadedServer, one: LoadOutcome) -> dict[str, Any]:
     load = one.load
     return (
         picked(load, "rate_rps=rate concurrency")
@@ -394,7 +400,7 @@ def _load_json(one: LoadOutcome) -> dict[str, Any]:
             one,
             "overloaded=grows may_be_overloaded=may_grow cache_share=kv_share preemptions=served.preemptions steps=served.steps",
         )
-        | _fleet_json(one)
+        | _fleet_json(server, one)
     )
 
 

@@ -255,6 +255,19 @@ class LoadedServer:
         ways = ways_of(run.server, run.prefill, run.tiers, run.fleet.layerwise)
         return serve_fleet(self.engine, self.pools, tables, traffic, run.fleet, ways)
 
+    def carried_by_pools(self, outcome: LoadOutcome) -> tuple[float, ...]:
+        """Requests per second of a load that each pool carries with steps that are all full, prompts first; () where no pool is apart.
+        A step with one request takes nearly as long as a full one, so that the time in steps says little of what a pool has left."""
+        if self.prefill is None:
+            return ()
+        of_prompts, of_answers = self.pools
+        load, served = self.run.load, outcome.served
+        computed = max(1, round(served.chunk_tokens / len(served.traffic)))
+        return (
+            of_prompts.engines * prompts_per_s(self.prefill, computed),
+            of_answers.engines * answers_per_s(self.stepper, load.mean_prompt, load.output, inf),
+        )
+
     @property
     def _asynchronous(self) -> bool:
         return self.run.server.engine.asynchronous and self.stepper.coefficients.asynchronous

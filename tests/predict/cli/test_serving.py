@@ -117,3 +117,13 @@ def test_one_engine_of_conversations_is_no_fleet(command: Command) -> None:
     talks = ["serving", str(CONFIG), "--set", "load.prefix.turns=2", "--set", "load.duration_s=5", "--model", "formula"]
     assert "replica" not in command.text(*talks)
     assert "2 replicas at most" in command.text(*talks, "--set", "fleet.replicas=2")
+
+
+def test_pools_apart_are_judged_by_their_capacity_and_not_by_the_time_in_steps(command: Command) -> None:
+    """Few answers at once keep a pool in steps for most of the time, and use little of it."""
+    apart = [*SHORT, "load.rate=4", "load.output=250", "fleet.prefill_replicas=1"]
+    settings = [part for each in apart for part in ("--set", each)]
+    (load,) = command.json("serving", str(CONFIG), *settings, "--model", "formula")["loads"]
+    (_, answers), (_, busy) = load["fleet"]["carried_rps"], load["fleet"]["busy"]
+    assert load["requests_per_s"] / answers < 0.4 < busy
+    assert "that their pools carry in full steps" in command.text("serving", str(CONFIG), *settings)

@@ -48,6 +48,11 @@ class Rule:
     """Names of the values: keys of the sections, fields of the model, and `model` for all of it."""
     check: Callable[..., Problems]
 
+    @property
+    def advised_by(self) -> tuple[str, ...]:
+        """Names of further values, which only its advice looks at: its keyword parameters, each with a default for one that is not sound."""
+        return tuple(getattr(self.check, "__kwdefaults__", None) or ())
+
 
 RULES: list[Rule] = []
 
@@ -67,7 +72,8 @@ def broken_rules(values: Mapping[str, Any]) -> Iterator[Fault]:
     """A fault for each rule that the values break; rules that lack a value are passed over."""
     for each in RULES:
         if all(need in values for need in each.needs):
-            for problem in each.check(*(values[need] for need in each.needs)):
+            advising = {name: values[name] for name in each.advised_by if name in values}
+            for problem in each.check(*(values[need] for need in each.needs), **advising):
                 yield Fault(path=each.path, problem=problem, needs=each.needs)
 
 
@@ -421,14 +427,14 @@ def degrees_make_the_world(dp: int, tp: int, pp: int, cp: int, nodes: int, gpus_
 
 
 @rule("plan.tp")
-def tp_divides_heads(tp: int, heads: int, kv_heads: int, ffn: int, framework: str) -> Problems:
+def tp_divides_heads(tp: int, heads: int, *, kv_heads: int = 0, ffn: int = 0, framework: str = "") -> Problems:
     if heads % tp:
         advice = _tensor_degrees(heads, kv_heads, ffn, framework)
         yield f"{tp} does not divide the {heads} attention heads; set one of {advice}"
 
 
 @rule("plan.tp")
-def tp_divides_kv_heads(tp: int, kv_heads: int, heads: int, ffn: int, framework: str) -> Problems:
+def tp_divides_kv_heads(tp: int, kv_heads: int, heads: int, framework: str, *, ffn: int = 0) -> Problems:
     if kv_heads != heads and not _spreads(kv_heads, tp, framework):
         also = f" (framework {WHOLE_LAYERS} copies no heads)" if kv_heads < tp else ""
         advice = _tensor_degrees(heads, kv_heads, ffn, framework)
@@ -436,7 +442,7 @@ def tp_divides_kv_heads(tp: int, kv_heads: int, heads: int, ffn: int, framework:
 
 
 @rule("plan.tp")
-def tp_divides_ffn(tp: int, heads: int, kv_heads: int, ffn: int, framework: str) -> Problems:
+def tp_divides_ffn(tp: int, ffn: int, *, heads: int = 0, kv_heads: int = 0, framework: str = "") -> Problems:
     if ffn % tp:
         advice = _tensor_degrees(heads, kv_heads, ffn, framework)
         yield f"{tp} does not divide the MLP's width {ffn}; set one of {advice}"
@@ -448,9 +454,9 @@ def _spreads(kv_heads: int, tp: int, framework: str) -> bool:
 
 
 def _tensor_degrees(heads: int, kv_heads: int, ffn: int, framework: str) -> str:
-    """The smallest degrees that heads, key and value heads and the MLP allow alike, in words."""
-    both = gcd(heads, ffn)
-    return divisors(both, where=lambda tp: kv_heads == heads or _spreads(kv_heads, tp, framework))
+    """The smallest degrees that heads, key and value heads and the MLP allow alike, in words; 0 stands for a number that is not known."""
+    divide_with_heads = kv_heads in (0, heads)
+    return divisors(gcd(heads, ffn), where=lambda tp: divide_with_heads or _spreads(kv_heads, tp, framework))
 
 
 @rule("model.vocab_size")

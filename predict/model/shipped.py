@@ -41,7 +41,12 @@ def shipped_models() -> list[str]:
 def shipped_model(name: str) -> Path | None:
     """The file of the model that goes by this name, whatever its case and hyphens."""
     known, plain = _by_plain_name(FOLDER, FOLDER.stat().st_mtime_ns), _plain(name)
-    stem = known.get(plain) or known.get(plain.replace("llama3.1", "llama3")) or OF_ONE_SHAPE.get(plain)
+    stem = (
+        known.get(plain)
+        or known.get(plain.replace("llama3.1", "llama3"))
+        or OF_ONE_SHAPE.get(plain)
+        or OF_ONE_SHAPE.get(f"deepseek{plain}")
+    )
     return FOLDER / f"{stem}.json" if stem else None
 
 

@@ -238,6 +238,7 @@ def test_every_shipped_model_has_a_card() -> None:
         ("Qwen/Qwen2-7B-Instruct", "qwen2.5-7b"),
         ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama3.1-8b"),
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", None),  # its head is a matrix of its own
+        ("R1-Distill-Qwen-7B", "qwen2.5-7b"),
         ("deepseek-ai/deepseek-math-7b-base", None),
     ],
 )

@@ -342,7 +342,8 @@ def count_step(rules: Rules, state: State, record: Record, now: float, time: flo
     totals[MOST_BLOCKS] = max(totals[MOST_BLOCKS], used)
     totals[BUSY_US] += time
     totals[CHUNK_TOKENS] += sums[TOKENS]
-    record.gaps[gap_bin(time)] += sums[DECODES]
+    if rules.watched_since <= now <= rules.watched_until:
+        record.gaps[gap_bin(time)] += sums[DECODES]
 
 
 def quiet_steps(requests: Requests, rules: Rules, state: State) -> int:
@@ -388,7 +389,8 @@ def repeat_decodes(
         sums[CONTEXT] += decodes
         before = now
         time = step_us(sums, table)
-        record.gaps[gap_bin(time)] += decodes
+        if rules.watched_since <= now <= rules.watched_until:
+            record.gaps[gap_bin(time)] += decodes
         now += time
         turns += 1
     used = rules.blocks - numbers[FREE]

@@ -63,6 +63,10 @@ class Rules(NamedTuple):
     """The loop returns after each step in which a request ends, since another engine may have to learn of it; 0 or 1."""
     drafts: int
     """Draft tokens that each decode verifies; 0 for none."""
+    watched_since: float
+    """µs from which on times between tokens count."""
+    watched_until: float
+    """µs up to which they do."""
     accepted: Any
     """Draft tokens that a decode accepts, one element per decode; each request goes through them from a place of its own."""
 

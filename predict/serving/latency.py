@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 from predict.serving.coefficients import Client
 from predict.serving.simulate import Served
 from predict.serving.token_gaps import TokenGaps
-from predict.serving.traffic import Traffic
+from predict.serving.traffic import ENDED_BY_THEN, Traffic
 from regressors.features.arrays import Floats
 from sampling.units import SECOND_US
 
 PERCENTILES = (50, 90, 99)
 WATCHED = 2 / 3
 """Share of the arrivals, the last ones, by which the growth of a queue is judged."""
-ENDED_BY_THEN = 0.95
-"""Share of the conversations that last no longer than it takes until about as many end as begin."""
 LEAST_ROUNDS = 2
 """Rounds of requests that an overloaded engine must have ended for its completions to be counted by rounds."""
 
@@ -63,7 +61,7 @@ class RequestTimes:
     """0 for a request with one output token, which has none."""
     has_tpot: NDArray[np.bool_]
     gaps: TokenGaps
-    """Times between the tokens of all answers."""
+    """Times between the tokens of all answers; of conversations, those made while as many end as begin."""
 
     def counted(self, figure: str) -> Floats:
         """The values of `e2e`, `ttft` or `tpot` over the requests that have one; zeros where none has."""

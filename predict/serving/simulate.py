@@ -136,7 +136,10 @@ def rules_of(
         "overlap": 0.0,
         "coupled": 0,
     }
+    since, until = traffic.talks_overlap_us or (-1.0, engine_state.NEVER)
     return engine_state.Rules(
+        watched_since=since,
+        watched_until=until,
         most_running=engine.max_num_seqs,
         most_tokens=engine.max_num_batched_tokens,
         blocks=blocks,

@@ -18,6 +18,8 @@ from sampling.units import SECOND_US
 
 Arrivals = Literal["poisson", "constant"]
 Lengths = Annotated[str, Key(pattern=OPTIONAL_PATTERN, meaning=FORMS)]
+ENDED_BY_THEN = 0.95
+"""Share of the conversations that last no longer than it takes until about as many end as begin."""
 SEED = 20
 """Seed of the draws, so that equal traffic gives equal results."""
 
@@ -103,6 +105,17 @@ class Traffic:
         ends[group] = self.shared[known]
         first = np.concatenate(([0], np.cumsum(known)))
         return Chains(first=first, segment=group, begins=np.zeros_like(ends), ends=ends)
+
+    @property
+    def talks_overlap_us(self) -> tuple[float, float] | None:
+        """µs from which on about as many conversations end as begin, as far as their pauses say, and up to which they begin; None for other
+        requests, and where all begin before many end."""
+        if self.talk is None or self.pause_us is None or self.after is None:
+            return None
+        begins = self.arrival_us[np.isfinite(self.arrival_us)]
+        paused = np.bincount(self.talk, weights=self.pause_us * (self.after >= 0))
+        since, until = float(begins.min() + np.quantile(paused, ENDED_BY_THEN)), float(begins.max())
+        return (since, until) if since < until else None
 
     @property
     def span_s(self) -> float:

@@ -43,3 +43,11 @@ def test_the_mean_gap_is_the_time_per_token_and_objectives_bound_it() -> None:
     times = server.times_at(4.0)
     tight, loose = parse_objectives(["itl_p99=1us", "itl_mean=10s"])
     assert not tight.holds(times) and loose.holds(times)
+
+
+def test_gaps_of_conversations_are_of_the_part_that_counts() -> None:
+    """While the first conversations begin, prompts are short and tokens fast."""
+    talks = ("load.rate=6", "load.output=100", "load.prefix.turns=4", "load.prefix.pause_s=20")
+    latency = loaded(*talks, "load.duration_s=40").as_configured().latency
+    assert latency.is_steady
+    assert latency.itl.mean_us == pytest.approx(latency.tpot.mean_us, rel=0.03)

@@ -50,4 +50,4 @@ def test_gaps_of_conversations_are_of_the_part_that_counts() -> None:
     talks = ("load.rate=6", "load.output=100", "load.prefix.turns=4", "load.prefix.pause_s=20")
     latency = loaded(*talks, "load.duration_s=40").as_configured().latency
     assert latency.is_steady
-    assert latency.itl.mean_us == pytest.approx(latency.tpot.mean_us, rel=0.03)
+    assert latency.itl.mean_us == pytest.approx(latency.tpot.mean_us, rel=0.01)

@@ -50,7 +50,8 @@ class Rule:
 
     @property
     def advised_by(self) -> tuple[str, ...]:
-        """Names of further values, which only its advice looks at: its keyword parameters, each with a default for one that is not sound."""
+        """Names of further values, which only its advice looks at: its keyword parameters, each with a default for one that is not
+        sound."""
         return tuple(getattr(self.check, "__kwdefaults__", None) or ())
 
 

@@ -120,7 +120,8 @@ class ServerPlacement:
 
     @property
     def streams(self) -> int:
-        """Batches that may be served side by side, each with its share of the requests: of replicas of attention, and of pipeline stages."""
+        """Batches that may be served side by side, each with its share of the requests: of replicas of attention, and of pipeline
+        stages."""
         return self.dp * self.pp
 
 
@@ -144,8 +145,8 @@ class Server:
 
     @property
     def batches(self) -> int:
-        """Batches under way in one engine, which share its places and blocks: one in each pipeline stage, and none without a request. vLLM's
-        scheduler counts the requests of all of them as running."""
+        """Batches under way in one engine, which share its places and blocks: one in each pipeline stage, and none without a request.
+        vLLM's scheduler counts the requests of all of them as running."""
         return min(self.placement.pp, self.engine.max_num_seqs)
 
     @property

@@ -19,7 +19,7 @@ FILES = {
         "predict/layers/lightning.py",
         "predict/huggingface/families/minimax.py",
     },
-    "model_family": {"predict/huggingface/families/granite.py"},
+    "model_family": {"predict/huggingface/families/helium.py"},
     "schedule": {"predict/schedules/families/eager_1f1b.py"},
     "importer": {"sampling/importers/hipblaslt_bench.py"},
     "log_format": {"predict/measured_runs/logs/nanogpt.py"},
@@ -114,9 +114,9 @@ def test_a_framework_with_a_memory_profile_keeps_its_activations_that_way(projec
 
 
 def test_a_run_of_a_family_is_predicted(project_copy: Path) -> None:
-    config = (project_copy / RUN).read_text().replace("model: llama3-70b", "model: ../models/granite-3.1-8b.json")
-    (project_copy / "configs/runs/granite.yml").write_text(config)
-    one_batch = ("predict", "one-batch", "configs/runs/granite.yml")
+    config = (project_copy / RUN).read_text().replace("model: llama3-70b", "model: ../models/helium-1-preview-2b.json")
+    (project_copy / "configs/runs/helium.yml").write_text(config)
+    one_batch = ("predict", "one-batch", "configs/runs/helium.yml")
     (predicted,) = json_of(one_batch, project=project_copy, example="model_family")
     assert predicted["step_time_us"]["median"] > 0
 

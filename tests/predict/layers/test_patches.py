@@ -359,7 +359,7 @@ def test_heads_that_ranks_do_not_divide_are_whole_on_each() -> None:
         ),
         (
             {"model": "llama3.2-11b-vision", "vision": {"images": 1}, "plan": {"pp": 2}},
-            "plan.pp: 2 stages, and layers of each attend to what the encoder of llama3.2-11b-vision makes on the first",
+            "plan.pp: 2 stages: layers on each of them read what the encoder of llama3.2-11b-vision makes on the first",
         ),
         (
             {"model": "gemma3-4b", "vision": {"trained": "none", "images": 0}},

@@ -184,7 +184,7 @@ def test_a_damaged_line_is_set_aside_with_a_note(
     assert fold_journal(tmp_path) == 2
     assert stored(tmp_path) == [GEMM, later]
     assert (tmp_path / "journal.damaged.jsonl").read_bytes() == line + b"\n"
-    assert "1 damaged lines, the first of them line 2" in capsys.readouterr().err
+    assert "1 damaged line, the first of them line 2" in capsys.readouterr().err
     assert fold_journal(tmp_path) == 0
 
 

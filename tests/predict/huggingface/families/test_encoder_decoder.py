@@ -262,9 +262,7 @@ def test_lengths_that_do_not_fit_are_refused(model: str, settings: dict[str, Any
 
 
 def test_encoder_and_decoder_are_on_one_stage_and_see_no_images() -> None:
-    with pytest.raises(
-        ConfigError, match=re.escape("plan.pp: 2 stages, and layers of each attend to what the encoder")
-    ):
+    with pytest.raises(ConfigError, match=re.escape("plan.pp: 2 stages: layers on each of them read what the encoder")):
         run_of("t5", plan={"pp": 2})
     with pytest.raises(ConfigError, match=re.escape("vision.images: 1, and the vision tower of t5 is not")):
         run_of("t5", vision={"images": 1})

@@ -76,7 +76,8 @@ def cache_room(server: Server) -> CacheRoom:
     memory = used + engine.memory_utilization * (whole - used) if of_free else engine.memory_utilization * whole
     kept = kept_bytes(server)
     # a stage's GPU holds its layers of the blocks of all batches under way
-    block = engine.block_size * kept.token / stages
+    of_all_layers = engine.block_size * kept.token
+    block = of_all_layers / stages if stages > 1 else of_all_layers  # whole bytes stay whole
     blocks = int((memory - used) / block)
     if blocks < 1:
         raise InfeasibleError(
@@ -88,7 +89,7 @@ def cache_room(server: Server) -> CacheRoom:
         blocks=blocks,
         window=server.model.window,
         window_share=kept.window_token / kept.token,
-        state_blocks=kept.sequence / (engine.block_size * kept.token),
+        state_blocks=kept.sequence / of_all_layers,
     )
     return CacheRoom(memory=memory, weights=weights, reserved=reserved, block=block, pool=pool)
 

@@ -31,7 +31,7 @@ OF_ONE_SHAPE: Mapping[str, str] = {
     "deepseekr1distillllama8b": "llama3.1-8b",
     "deepseekr1distillllama70b": "llama3.3-70b",
 }
-"""A model, by its letters and digits → the shipped one whose sizes are its own."""
+"""A model, by its letters and digits → the shipped one whose sizes are its own, by the config.json that its publisher gives."""
 
 
 def shipped_models() -> list[str]:

@@ -34,7 +34,7 @@ ENCODER: Mapping[str, Scalar] = {"vocab": 0, "tied": True, "bidirectional": True
 
 
 def two_layers_a_block(fields: dict[str, Scalar]) -> None:
-    """As many blocks as the decoder has of its own, or the encoder has, each of two layers."""
+    """Makes two layers of each block: those of the decoder where the config states its number, else as many as the encoder has."""
     blocks = fields.get("pattern.decoder", fields.get("layers"))
     if isinstance(blocks, int):
         fields["layers"] = 2 * blocks

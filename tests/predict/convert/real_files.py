@@ -1470,7 +1470,7 @@ args = SFTConfig(output_dir="out", per_device_train_batch_size=2, gradient_accum
         tool="vLLM",
         source="made up here after vLLM's documentation: its container image",
         name="run.sh",
-        text="docker run --runtime nvidia --gpus all -v ~/.cache/huggingface:/root/.cache/huggingface -p 8000:8000 --ipc=host \\\n\
+        text="docker run --runtime nvidia --gpus all -v ~/models:/models -p 8000:8000 --ipc=host \\\n\
     vllm/vllm-openai:latest --model meta-llama/Meta-Llama-3-8B --max_model_len 1024 --gpu_memory_utilization 0.7\n",
         settings=SERVED,
         reads={"model": "llama3-8b", "engine": {"name": "vllm-v1", "max_model_len": 1024, "memory_utilization": 0.7}},
@@ -1556,7 +1556,7 @@ python3 -m verl.trainer.main_ppo --config-path=config --config-name=\'ppo_megatr
         source="THUDM/slime scripts/run-llama3.1-8B.sh c14d5398, whose launches wait for their kernels",
         name="run-llama3.1-8B.sh",
         text="export CUDA_LAUNCH_BLOCKING=1\nray job submit --address=http://127.0.0.1:8265 -- python3 train.py --actor-num-nodes 1 \\\n\
- --actor-num-gpus-per-node 4 --colocate --hf-checkpoint /root/Llama-3.1-8B-Instruct --num-rollout 3000 --rollout-batch-size 64 \\\n\
+ --actor-num-gpus-per-node 4 --colocate --hf-checkpoint /models/Llama-3.1-8B-Instruct --num-rollout 3000 --rollout-batch-size 64 \\\n\
  --n-samples-per-prompt 8 --rollout-max-prompt-len 256 --rollout-max-response-len 1792 --global-batch-size 512 \\\n\
  --tensor-model-parallel-size 2 --sequence-parallel --use-dynamic-batch-size --max-tokens-per-gpu 9216 --rollout-num-gpus-per-engine 1\n",
         settings=RL_DATA,

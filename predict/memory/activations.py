@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from predict.layers.adapters import frozen_saved
 from predict.layers.embedding import saved_by_embedding
@@ -28,7 +28,9 @@ from predict.memory.state import (
     head_gradient_bytes,
     linear_shapes,
     run_of_unit,
+    sent_bytes,
     state_of_unit,
+    transposed_bytes,
     unreduced_bytes,
 )
 from predict.model.spec import LayerKind
@@ -202,6 +204,9 @@ class UnitMemory:
     backward_working: float
     gathered: float
     unreduced: float
+    sent: float
+    """Whole gradients as they are reduced."""
+    elements: int
     gradients: float
     """Gradients that its first backward allocates."""
 
@@ -221,7 +226,7 @@ class ChunkCounter:
 
     def chunk(self, chunk: ChunkUnits) -> ChunkMemory:
         units = self.units(chunk)
-        forward, backward, first = _peaks(units)
+        forward, backward, first = _peaks(units, self._in_transfer(chunk))
         return ChunkMemory(
             kept=sum(unit.kept for unit in units),
             forward=forward,
@@ -230,6 +235,14 @@ class ChunkCounter:
             gradients=sum(unit.gradients for unit in units),
             in_graphs=sum(unit.activations.in_graphs_bytes for unit in units),
         )
+
+    def _in_transfer(self, chunk: ChunkUnits) -> float:
+        """Elements whose gradients are held whole at once while they are reduced, without those of the unit that is computed."""
+        least = self._profile.elements_in_transfer
+        layers = [unit.weights.total for unit in chunk.units if unit.role == "layer"]
+        if not least or self._run.plan.zero < 3 or not layers:
+            return float(least)
+        return max(least, 2 * sum(layers) / len(layers))
 
     def units(self, chunk: ChunkUnits) -> list[UnitMemory]:
         """The units of a chunk; only the first layer keeps the rotary tables that all of them use, of the tower's and of the text's."""
@@ -269,30 +282,65 @@ class ChunkCounter:
             activations=activations,
             kept=activations.kept_bytes,
             # the backward of the loss, or of the product before it
-            backward_working=max(activations.backward_working_bytes, head_gradient_bytes(run, profile, unit)),
+            backward_working=max(activations.backward_working_bytes, head_gradient_bytes(run, profile, unit))
+            + transposed_bytes(run, unit, groups),
             gathered=gathered_bytes(run, profile, unit, groups),
             unreduced=unreduced_bytes(run, profile, unit, groups),
+            sent=sent_bytes(run, unit, groups),
+            elements=unit.weights.total,
             gradients=0.0 if profile.gradient_buffers else state.gradients,
         )
 
 
-def _peaks(units: Sequence[UnitMemory]) -> tuple[Instant, Instant, Instant]:
-    """The peaks of forward, backward and first backward. While one unit is computed, FSDP gathers the next one."""
+def _peaks(units: Sequence[UnitMemory], in_transfer: float) -> tuple[Instant, Instant, Instant]:
+    """The peaks of forward, backward and first backward. While one unit is computed, FSDP gathers the next one, and further ones until
+    half of `in_transfer` elements are on their way, and gradients of units before it are reduced."""
     forwards, backwards, firsts = [], [], []
     made = sum(unit.gradients for unit in units)
     kept = 0.0
-    next_gathered = [later.gathered for _, later in pairwise(units)] + [0.0] * bool(units)
-    previous_gathered = [0.0] * bool(units) + [earlier.gathered for earlier, _ in pairwise(units)]
-    for unit, ahead, behind in zip(units, next_gathered, previous_gathered, strict=True):
+    next_gathered = _gathered_ahead(units, in_transfer / 2)
+    previous_gathered = _gathered_ahead(units[::-1], in_transfer / 2)[::-1]
+    reduced = _being_reduced(units, in_transfer)
+    for unit, ahead, behind, earlier in zip(units, next_gathered, previous_gathered, reduced, strict=True):
         kept += unit.kept
         working = unit.activations.forward_working_bytes + unit.gathered + ahead
         forwards.append(Instant(activations=kept, working=working))
-        working = unit.backward_working + unit.gathered + behind + unit.unreduced
+        working = unit.backward_working + unit.gathered + behind + unit.unreduced + earlier
         backwards.append(Instant(activations=kept, working=working))
         # gradients of this unit and of the later ones, whose backwards came before
         firsts.append(Instant(activations=kept, working=working, gradients=made))
         made -= unit.gradients
     return _largest(forwards), _largest(backwards), _largest(firsts)
+
+
+def _gathered_ahead(units: Sequence[UnitMemory], elements: float) -> list[float]:
+    """Bytes that are gathered for the units after each: the next one, and further ones until they have so many elements."""
+    if not any(unit.gathered for unit in units):
+        return [0.0] * len(units)
+    found = []
+    for place in range(1, len(units) + 1):
+        size, on_their_way = 0.0, 0
+        for later in units[place:]:
+            size, on_their_way = size + later.gathered, on_their_way + later.elements
+            if on_their_way >= elements:
+                break
+        found.append(size)
+    return found
+
+
+def _being_reduced(units: Sequence[UnitMemory], elements: float) -> list[float]:
+    """Bytes of whole gradients that wait, while each unit's backward runs, for the end of their reduction: when a unit's is sent, the oldest
+    are freed until those left have so many elements (Megatron-FSDP, param_and_grad_buffer.py, wait_for_previous_grad_reduce)."""
+    if not elements or not any(unit.sent for unit in units):
+        return [0.0] * len(units)
+    found: list[float] = []
+    waiting: deque[UnitMemory] = deque()
+    for unit in reversed(units):
+        found.append(sum(each.sent for each in waiting))
+        while sum(each.elements for each in waiting) > elements:
+            waiting.popleft()
+        waiting.append(unit)
+    return found[::-1]
 
 
 def _largest(instants: Sequence[Instant]) -> Instant:

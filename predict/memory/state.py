@@ -226,6 +226,12 @@ def narrow_weight_bytes(run: TrainingRun) -> float:
     return copies * narrow_item_bytes(run)
 
 
+def _fp8_shard_bytes(run: TrainingRun) -> float:
+    """Bytes per weight in fp8 alone of which Megatron's FSDP keeps shards: MXFP8's rows and columns, of other scalings the rows, whose
+    transpose is made while they are gathered for a backward (mixed_precision.py, fp8_need_transpose_data)."""
+    return narrow_weight_bytes(run) if run.execution.fp8_recipe == "mxfp8" else narrow_item_bytes(run)
+
+
 def takes_gradients_as_they_are(run: TrainingRun, profile: MemoryProfile) -> bool:
     """Whether the optimizer reads 16-bit gradients and keeps leaner masters. Of fp8 weights, those with delayed scaling alone; weights of
     products in four bits are bf16 ones (Megatron-Core, optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8)."""
@@ -267,7 +273,7 @@ def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: 
     weights, copies = float(item), 0.0
     in_fp8_alone = is_layers and is_primary_fp8(run)
     if in_fp8_alone:
-        weights = narrow_weight_bytes(run)
+        weights = _fp8_shard_bytes(run) if run.plan.zero >= 3 else narrow_weight_bytes(run)
     elif is_layers and run.precision in NARROW and profile.narrow_weight_copies:
         copies = narrow_weight_bytes(run)
     if not run.execution.master_weights:
@@ -355,7 +361,8 @@ def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups:
     if run.plan.zero < 3 or _stays_gathered(run, profile, unit):
         return 0.0
     if unit.is_narrow and is_primary_fp8(run):
-        return narrow_weight_bytes(run) * _sharded_elements(unit.weights, groups)
+        # rows for the forward; for the backward MXFP8's columns, or the rows again (`transposed_bytes`)
+        return narrow_item_bytes(run) * _sharded_elements(unit.weights, groups)
     scaled_whole = run.precision == "fp8" and run.execution.fp8_recipe in ("", "tensorwise")
     in_fp8 = profile.fp8_gather and scaled_whole and unit.is_narrow
     from_host = run.offload.shards_on != GPU
@@ -363,6 +370,13 @@ def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups:
     few = _sharded_elements(quantised_of_unit(run, unit), groups, on_host=from_host)
     item = DTYPE_BYTES["fp8"] if in_fp8 else weight_bytes(run)
     return float(item * held - (item - stored_bytes(run)) * few)
+
+
+def transposed_bytes(run: TrainingRun, unit: Unit, groups: Groups) -> float:
+    """Transposes of gathered fp8 weights, which exist while a unit's backward runs (megatron_fsdp.py, fp8_create_transpose_cache)."""
+    if run.plan.zero < 3 or not (unit.is_narrow and is_primary_fp8(run)):
+        return 0.0
+    return (narrow_weight_bytes(run) - _fp8_shard_bytes(run)) * _sharded_elements(unit.weights, groups)
 
 
 def _stays_gathered(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> bool:
@@ -381,12 +395,19 @@ def _sharded_elements(weights: Weights, groups: Groups, *, on_host: bool = False
 def unreduced_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> float:
     """The whole gradients of a unit before ZeRO-2 or 3 scatters them: as its backward makes them and as they are sent, or only
     as they are sent, where the product itself adds to that buffer."""
-    if run.plan.zero < 2:
-        return 0.0
-    sent = DTYPE_BYTES[run.execution.reduced_dtype]
     made = 0 if profile.dummy_gradients and run.execution.fuse_gradients else weight_bytes(run)
-    whole = _sharded_elements(trained_of_unit(run, unit), groups, on_host=run.sheds_gradients)
-    return float((made + sent) * whole)
+    return made * _reduced_elements(run, unit, groups) + sent_bytes(run, unit, groups)
+
+
+def sent_bytes(run: TrainingRun, unit: Unit, groups: Groups) -> float:
+    """Those gradients as they are sent."""
+    return float(DTYPE_BYTES[run.execution.reduced_dtype] * _reduced_elements(run, unit, groups))
+
+
+def _reduced_elements(run: TrainingRun, unit: Unit, groups: Groups) -> int:
+    if run.plan.zero < 2:
+        return 0
+    return _sharded_elements(trained_of_unit(run, unit), groups, on_host=run.sheds_gradients)
 
 
 def head_gradient_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> float:

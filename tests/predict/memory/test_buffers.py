@@ -144,3 +144,14 @@ def test_layers_are_gathered_in_fp8_where_a_tensor_has_one_scale(recipe: str, it
     embedding, layer = model.units[0][0].units[:2]
     assert model.counter.unit(layer).gathered == item * layer.weights.total
     assert model.counter.unit(embedding).gathered == 2 * embedding.weights.total
+
+
+def test_megatrons_fsdp_makes_transposes_of_gathered_rows_for_a_backward_alone() -> None:
+    settings = {"plan__zero": 3, "plan__dp": 8, "precision": "fp8", "execution__fp8_weights": "primary"}
+    hopper, blackwell = (
+        MemoryModel(made("llama3-8b", **settings, cluster__hardware=gpu)) for gpu in ("h100-sxm", "b200")
+    )
+    layer = hopper.units[0][0].units[1]
+    assert hopper.counter.unit(layer).gathered == layer.weights.total == blackwell.counter.unit(layer).gathered
+    transposed = hopper.counter.unit(layer).backward_working - blackwell.counter.unit(layer).backward_working
+    assert transposed == layer.weights.total

@@ -109,6 +109,7 @@ def test_experts_shard_over_their_own_group() -> None:
     assert state.optimizer == pytest.approx(12 * (weights.dense / 16 + weights.experts / 2))
 
 
+FP8_SHARDS = {"precision": "fp8", "execution__fp8_weights": "primary", "plan__dp": 8, "plan__zero": 3}
 BYTES: list[tuple[dict[str, Any], tuple[float, int, int, float]]] = [
     ({}, (2, 4, 12, 0)),
     ({"execution__gradient_dtype": "bf16"}, (2, 2, 12, 0)),
@@ -123,6 +124,8 @@ BYTES: list[tuple[dict[str, Any], tuple[float, int, int, float]]] = [
     ({"precision": "nvfp4", "cluster__hardware": "b200", "execution__framework": "torchtitan"}, (2, 4, 12, 0)),
     ({"precision": "fp8", "execution__fp8_weights": "primary"}, (2, 4, 12, 0)),
     ({"precision": "fp8", "execution__fp8_weights": "primary", "cluster__hardware": "b200"}, (1, 4, 12, 0)),
+    (FP8_SHARDS, (1, 4, 12, 0)),
+    (FP8_SHARDS | {"cluster__hardware": "b200", "execution__fp8_recipe": "mxfp8"}, (2 * 33 / 32, 4, 12, 0)),
     (
         {
             "precision": "fp8",

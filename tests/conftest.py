@@ -17,7 +17,6 @@ from sampling.files.places import SHIPPED_DATA
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.store import profiles
 from sampling.store.profiles import OWN, SHIPPED, is_fitted, read_manifest
-from tests.laws.project_copy import project_with_examples
 from tests.oracles.shared import SHARED
 from tests.warm.python import warm_interpreter
 
@@ -73,17 +72,6 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def starts_warm(warm_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The processes that a test has started, and ranks among them, start with torch imported."""
     monkeypatch.setattr(sys, "executable", str(warm_python))
-
-
-@pytest.fixture(scope="session")
-def copied_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return project_with_examples(tmp_path_factory.mktemp("project"))
-
-
-@pytest.fixture
-def project_copy(copied_project: Path, starts_warm: None) -> Path:
-    """The project with every example of `docs/extend.md`; its modules start warm."""
-    return copied_project
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -86,11 +86,10 @@ def unknown_keys(values: Mapping[Any, Any], schema: Mapping[str, Any]) -> list[s
     return found
 
 
-def test_the_interval_holds_its_median_and_is_the_same_each_time(kind: str) -> None:
+def test_the_interval_holds_its_median(kind: str) -> None:
     for path in shipped(kind):
-        first, again = (OF_KIND[kind].time(path, []) for _ in range(2))
-        assert first == again
-        assert 0 < first.low < first.median < first.high
+        found = OF_KIND[kind].time(path, [])
+        assert 0 < found.low < found.median < found.high
 
 
 def test_a_setting_is_the_same_in_the_file_and_beside_it(kind: str, tmp_path: Path) -> None:

@@ -8,9 +8,12 @@ import random
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from sampling.files.places import CONFIGS
 
 Config = dict[str, Any]
+Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 MODELS = (
     "demo-llama",
     "llama3-8b",

@@ -34,8 +34,9 @@ class Counts:
     def cases(self) -> int:
         return self.answered + self.refused + self.tracebacks + self.hangs
 
-    def judge(self, name: str, work: Callable[[], Iterable[str]], *, says: str = "") -> None:
-        """Run a case: `work` gives what is nonsense in its answer, or is refused with a message that `says` where."""
+    def judge(self, name: str, work: Callable[[], Iterable[str]], *, says: str = "") -> UserError | None:
+        """The refusal of a case, if any: `work` gives what is nonsense in its answer, or is refused with a message that `says` where."""
+        refusal = None
         signal.signal(signal.SIGALRM, _hang)
         signal.setitimer(signal.ITIMER_REAL, MOST_S)
         try:
@@ -43,7 +44,7 @@ class Counts:
             self.answered += 1
         except UserError as error:
             self.refused += 1
-            wrong = _wrong_refusal(error, says)
+            refusal, wrong = error, _wrong_refusal(error, says)
         except HangError:
             self.hangs += 1
             self.faults.append(f"{name}: hangs")
@@ -56,6 +57,7 @@ class Counts:
             signal.setitimer(signal.ITIMER_REAL, 0)
         self.nonsense += bool(wrong)
         self.faults += [f"{name}: {each}" for each in wrong]
+        return refusal
 
     def __str__(self) -> str:
         return (

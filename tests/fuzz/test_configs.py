@@ -1,4 +1,4 @@
-"""A thousand run configs: each is refused in words, or answered by a step that some machine could take."""
+"""A thousand run configs: each is refused in words, or answered by a step that some machine could take, and as kept."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from predict import estimate, load
 from predict.schedules.engine.order import CHUNK, KIND, KINDS
 from predict.step.prediction import Prediction
-from tests.fuzz.configs import drawn
 from tests.fuzz.judgement import Counts
+from tests.golden.answers import FUZZED, PIECES, differences, fuzz_text, predicted, shipped_machine
 
-CASES = 1000
 NEAR = 1e-6
 BUCKETS = {"F": "forward", "B": "backward_input", "W": "backward_weight", "BW": "backward"}
-Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def nonsense(found: Prediction) -> Iterator[str]:
@@ -73,16 +69,29 @@ def counted_sources(found: Prediction) -> dict[str, float]:
     return {name: time_us / sum(kept.values()) for name, time_us in kept.items()}
 
 
-def test_a_generated_config_is_refused_or_answered_with_sense(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_a_generated_config_is_refused_or_answered_with_sense_and_as_kept(
+    piece: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counts, path = Counts(), tmp_path / "run.yml"
-    for case in range(CASES):
-        config, odd = drawn(case)
-        path.write_text(yaml.dump(config, Dumper=Dumper))
-        counts.judge(f"case {case} {str(odd)[:300]}", lambda: nonsense(estimate(load(path))))
+    counts = Counts()
+
+    def judged(name: str, path: Path) -> Prediction:
+        found: list[Prediction] = []
+
+        def work() -> Iterator[str]:
+            found.append(predicted(name, path))
+            return nonsense(found[0])
+
+        refusal = counts.judge(name[:300], work)
+        assert found or refusal, counts.faults
+        if refusal:
+            raise refusal
+        return found[0]
+
+    with shipped_machine():
+        now = fuzz_text(piece, judged)
     with capsys.disabled():
         print(f"\ngenerated configs: {counts}")
     assert counts.faults == []
-    assert counts.cases == CASES
-    assert counts.answered > CASES // 10
+    assert counts.answered > FUZZED // PIECES // 10
+    assert differences(f"fuzz-{piece}", now) == []

@@ -16,12 +16,13 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from tests.golden import faults
@@ -40,6 +41,9 @@ from tests.golden.commands import (
     SINGLE_COMMANDS,
     SUBCOMMANDS,
 )
+
+if TYPE_CHECKING:
+    from predict.step.prediction import Prediction
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = Path(__file__).with_name("answers")
@@ -60,8 +64,8 @@ FUZZED = 1000
 PIECES = 8
 """Parts into which the fuzz corpus is cut, for the processes to share."""
 LONG = "long"
-NOT_IN_TESTS = ("runs-", "rl-", "serving-", "searches-", LONG)
-"""Starts of the names of groups that hold the commands of one shipped config, or those that take long."""
+NOT_IN_TESTS = ("runs-", "rl-", "serving-", "searches-", "fuzz-", LONG)
+"""Starts of the names of groups that hold the commands of one shipped config, those that `tests/fuzz` compares, or what takes long."""
 OF_EACH_KIND = (
     "runs-demo",
     "runs-llama3-70b-64xh100",
@@ -165,25 +169,32 @@ def _without_seconds(line: re.Match[str]) -> str:
     return re.sub(r"\b\d+(?:[.,]\d+)? ?(?:ms|s|min|h)\b|[\d,]+ (?:plans )?(?=per second)", "{seconds}", line[0])
 
 
-def fuzz_answers(piece: int) -> dict[str, str]:
-    """Case of the fuzz corpus of run configs → its message, or its step time."""
+def predicted(name: str, path: Path) -> Prediction:
+    """The step of a case of the fuzz corpus."""
+    from predict import estimate, load
+
+    return estimate(load(path))
+
+
+def fuzz_text(piece: int, answered: Callable[[str, Path], Prediction] = predicted) -> str:
+    """The message, or the step time, of each case in a part of the fuzz corpus of run configs."""
     import yaml
 
-    from predict import UserError, estimate, load
-    from tests.fuzz.configs import drawn
+    from predict import UserError
+    from tests.fuzz.configs import Dumper, drawn
 
-    answers = {}
+    text = ""
     for case in range(piece, FUZZED, PIECES):
-        config, _ = drawn(case)
+        config, odd = drawn(case)
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / "run.yml"
-            path.write_text(yaml.dump(config))
+            path.write_text(yaml.dump(config, Dumper=Dumper))
             try:
-                said = f"{estimate(load(path)).step_time.median_us:.6g} us"
+                said = f"{answered(f'case {case} {odd}', path).step_time.median_us:.6g} us"
             except UserError as error:
                 said = f"{type(error).__name__}: {error}"
-            answers[f"{case:04}"] = normal(said, place)
-    return answers
+            text += f"$ fuzz {case:04}\n{normal(said, place)}\n\n"
+    return text
 
 
 def group_text(name: str) -> str:
@@ -191,8 +202,7 @@ def group_text(name: str) -> str:
     if name == "faults":
         return "".join(f"$ {row}\n{normal(said, KEPT.name)}\n\n" for row, said in faults.fault_answers().items())
     if name.startswith("fuzz-"):
-        answers = fuzz_answers(int(name.removeprefix("fuzz-")))
-        return "".join(f"$ fuzz {case}\n{said}\n\n" for case, said in answers.items())
+        return fuzz_text(int(name.removeprefix("fuzz-")))
     return "".join(f"$ predict {each}\n{answer(each).text()}\n\n" for each in groups()[name])
 
 

@@ -64,10 +64,3 @@ def run_modules(project: Path, *commands: tuple[str, ...]) -> list[str]:
     assert done.returncode == 0, done.stdout + done.stderr
     outputs: list[str] = json.loads(done.stdout)
     return outputs
-
-
-def with_own_tests(project: Path, example: str, *commands: tuple[str, ...]) -> list[str]:
-    """The standard output of each command; the example's own tests come after them, in the same process."""
-    tests = [path for path in python_files(example) if path.startswith("tests/")]
-    *outputs, _ = run_modules(project, *commands, ("pytest", "-p", "no:cacheprovider", *tests))
-    return outputs

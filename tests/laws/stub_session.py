@@ -19,7 +19,7 @@ from pathlib import Path
 from sampling.ranks import launch as launch_module
 from sampling.ranks.launch import LAUNCHER, die_with_launcher, launch
 
-# each process imports what it needs itself, so that twenty sessions start in seconds
+# each process imports what it needs itself, so that sessions start in a moment
 
 MOST_ROWS = 100_000
 

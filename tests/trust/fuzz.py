@@ -18,11 +18,11 @@ import yaml
 
 from predict import estimate, load
 from tests.fuzz import judgement
-from tests.fuzz.configs import drawn
+from tests.fuzz.configs import Dumper, drawn
 from tests.fuzz.files import BANK, Kind, damaged, kinds, use_bank
 from tests.fuzz.judgement import Counts
 from tests.fuzz.kinds import KINDS
-from tests.fuzz.test_configs import Dumper, nonsense
+from tests.fuzz.test_configs import nonsense
 from tests.trust.table import command, counts_so_far, show, write_counts
 
 MOST_S = 20.0

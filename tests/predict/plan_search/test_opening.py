@@ -149,7 +149,7 @@ def test_auto_recomputes_as_little_as_fits() -> None:
 
 
 def test_auto_goes_with_the_schedule_best() -> None:
-    chosen = predict.estimate(run_of(layout=AUTO, schedule="best", vpp=2))
+    chosen = predict.estimate(run_of(layout=AUTO, schedule="best", vpp=2, pp=2, dp=4))
     assert chosen.run.plan.layout
     assert chosen.run.plan.schedule != "best"
 

@@ -30,9 +30,13 @@ from predict.run.model_flops import tokens_per_step
 from tests.predict.plan_search.spaces import DENSE, MIXED, in_full, question
 
 SPACES = [
-    *((model, 1, content) for model, content in itertools.product(("llama3-8b", "gpt2"), DENSE)),
-    *((model, 2, content) for model, content in itertools.product(("qwen3-30b-a3b", "deepseek-v2-lite"), MIXED)),
+    *((model, 1, content) for model, content in zip(itertools.cycle(("llama3-8b", "gpt2")), DENSE, strict=False)),
+    *(
+        (model, 2, content)
+        for model, content in zip(itertools.cycle(("qwen3-30b-a3b", "deepseek-v2-lite")), MIXED, strict=False)
+    ),
 ]
+"""One model after the other, each with another space."""
 TOP = 5
 MOST_PRICED = 24
 """Legal plans of a space that are priced one by one; of larger spaces, some at random."""

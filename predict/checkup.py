@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import math
 import os
 import platform
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from sampling.errors import SamplesError, UserError
 from sampling.extras import EXTRAS
 from sampling.files.places import CONFIGS, SHIPPED_DATA, fitting_command, own_data
 from sampling.hardware.this_device import cpu_name, detect_hardware, identify
-from sampling.number_text import plain
+from sampling.number_text import plain, whole_percent
 from sampling.store import profiles as manifest
 from sampling.store.profiles import IMPORTED, OWN, SHIPPED, home_of, known_profiles, profile_in_use
 
@@ -174,6 +175,8 @@ def _version(package: str) -> str:
 
 FEW = 0.1
 """Share of the shipped rows of the same CPU below which own rows are few: most operators then have none or a handful."""
+UNSTEADY = math.log(1.25)
+"""Half-width of the pace from which an interval is mostly the machine's own: the other parts of a sampled step's make 8 to 12 %."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,7 +208,20 @@ class Checkup:
 
     @property
     def advice(self) -> str:
-        """Advice that would make predictions on this machine better; '' if nothing is known to."""
+        """What would make predictions on this machine better, a line each; '' if nothing is known to."""
+        return "\n".join(filter(None, (self._advice_on_rows(), *self._advice_on_pace())))
+
+    def _advice_on_pace(self) -> Iterator[str]:
+        for each in self.profiles:
+            half_width = each.pace_half_width or 0.0
+            if each.kind == "own" and each.device == self.cpu and half_width > UNSTEADY:
+                option = "" if each.name == OWN else f" PROFILE={each.name}"
+                yield (
+                    f"The pace of this machine moved by ±{whole_percent(math.expm1(half_width))} while {each.name} was sampled, which widens every "
+                    f"interval: run `make sample{option} RUNS=…` again when the machine is quiet; rows of a poor pace are taken again first"
+                )
+
+    def _advice_on_rows(self) -> str:
         by_name = {profile.name: profile for profile in self.profiles}
         if self.runs_here_use != OWN:
             own = [

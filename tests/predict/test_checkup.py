@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,15 @@ def test_a_fitted_profile_of_ones_own_is_named_beside_the_one_that_stands_in(
 ) -> None:
     monkeypatch.setattr("predict.checkup.cpu_name", lambda: read_manifest(own / "samples" / "mine").device["name"])
     assert "or name mine, of this CPU too, with --set cluster.profile=NAME" in doctor().advice
+
+
+@pytest.mark.parametrize("moved, is_told", [(0.1, False), (0.4, True)])
+def test_a_profile_sampled_while_the_machines_pace_moved_is_to_be_sampled_again(
+    own: Path, moved: float, *, is_told: bool
+) -> None:
+    found = doctor()
+    mine = next(each for each in found.profiles if each.name == "mine")
+    paced = replace(mine, pace_half_width=math.log1p(moved))
+    advice = replace(found, profiles=(paced,), cpu=mine.device).advice
+    assert ("moved by ±40 % while mine was sampled" in advice) is is_told
+    assert ("make sample PROFILE=mine RUNS=" in advice) is is_told

@@ -20,6 +20,7 @@ from predict.rank.share import (
     weight_bytes,
 )
 from predict.run.adapters import Adapters, Part, is_meant
+from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
@@ -82,6 +83,10 @@ class Adapter:
         """Adapters that share the matrix's tokens and have some in a microbatch: of those trained at once no more than it has sequences."""
         at_once, batch = rank.run.adapters.at_once, rank.run.batch
         return max(1, min(self.sharing // at_once * min(at_once, batch.micro), self.rows(rank)))
+
+    def copies_seen(self, rank: RankShare) -> int:
+        """Matrices, of experts and adapters, that a microbatch sees."""
+        return max(1, self.experts) * self.seen(rank)
 
     def rows(self, rank: RankShare) -> int:
         """Tokens of a microbatch that it sees."""
@@ -191,6 +196,27 @@ def trained_in_tower(run: TrainingRun) -> Weights:
     for kind, many in tower.model.kind_counts().items():
         found += trained_in_layer(tower, kind) * many
     return found + trained_in_head(projector, output_weights(tower.model, tower.plan, shares_embedding=False))
+
+
+def trained_parameters(run: TrainingRun) -> int:
+    """Weights of the whole model, and of the tower or encoder that the run holds, that are trained, adapters among them."""
+    whole = replace(run, plan=Plan())
+    of_tower = trained_in_tower(whole).total
+    if not run.adapters.are_trained:
+        return run.model.parameters + of_tower
+    of_layers = (many * trained_in_layer(whole, kind).total for kind, many in run.model.kind_counts().items())
+    return of_tower + sum(of_layers)
+
+
+def frozen_parameters(run: TrainingRun) -> int:
+    """Those that stay as they are."""
+    of_text = run.model.parameters if run.adapters.are_trained else 0
+    tower, projector = run.tower, run.projector
+    if tower is None or projector is None:
+        return of_text
+    ends = output_weights(tower.model, Plan(), shares_embedding=False).total
+    layers = tower.model.parameters - ends
+    return of_text + layers * tower.adapters.are_trained + ends * projector.adapters.are_trained
 
 
 def gathered_in_layer(run: TrainingRun, kind: LayerKind) -> Weights:
@@ -308,7 +334,7 @@ def _works(rank: RankShare, adapter: Adapter) -> Works:
 def _norm_works(rank: RankShare, adapter: Adapter) -> Works:
     """The norms of W + B·A, of every copy that a microbatch sees: W brought from few bits to the dtype of products, the product and the
     passes over the sum."""
-    copies = max(1, adapter.experts) * adapter.seen(rank)
+    copies = adapter.copies_seen(rank)
     update = Gemm(dtype=rank.dtype, m=adapter.outputs, n=adapter.inputs, k=adapter.rank)
     weight, stored = copies * adapter.outputs * adapter.inputs, rank.run.adapters.stored
     widened: Works = ((Dequantise(dtype=rank.dtype, stored=stored, count=weight), 1.0),) if stored else ()
@@ -350,14 +376,15 @@ def saved_with_adapters(sizes: Sizes, kind: LayerKind, saved: Saved) -> Saved:
 def _saved_by_magnitudes(sizes: Sizes, found: Sequence[Adapter]) -> Saved:
     """The results of each product and of its update, T·outputs each, from which the gradient of DoRA's magnitudes comes, and the numbers
     that scale them (byte-equal, torch 2.13); the sum of one weight, while its norms are taken."""
-    item, matrices = sizes.item, SUMMED + bool(sizes.rank.run.adapters.stored)
-    results = sum(each.rows(sizes.rank) * each.outputs for each in found)
+    item, rank, matrices = sizes.item, sizes.rank, SUMMED + bool(sizes.rank.run.adapters.stored)
+    results = sum(each.rows(rank) * each.outputs for each in found)
+    scales = SCALES * sum(each.outputs * each.copies_seen(rank) for each in found)
     summed = max((matrices * each.outputs * each.inputs for each in found), default=0)
-    scaled = max((SCALED * each.rows(sizes.rank) * each.outputs for each in found), default=0)
+    scaled = max((SCALED * each.rows(rank) * each.outputs for each in found), default=0)
     return (
         SavedTensors(
             component="adapters",
-            kept=float(item * (2 * results + SCALES * sum(each.magnitudes for each in found))),
+            kept=float(item * (2 * results + scales)),
             in_forward=float(item * max(summed, scaled)),
             in_backward=float(item * scaled),
         ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from predict import estimate, load
 from predict.config.document import Config
+from predict.layers.adapters import frozen_parameters, trained_parameters
 from predict.ledger.communication import CommunicationBook, communication_book
 from predict.ledger.compute import ComputeBook, StepItem, compute_book, step_items
 from predict.ledger.constants_in_use import constants_in_use
@@ -164,10 +165,16 @@ class Ledger:
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Trainable parameters with those of an encoder, and those that one token of the decoder meets; without multi-token prediction."""
-        model = self.prediction.run.model
-        total = model.parameters_with_tower if model.encoder else model.parameters
-        return {"total": total, "active": model.active_parameters}
+        """Parameters that the run holds, those of a vision tower or an encoder and adapters among them; that one token of the text, or of the
+        decoder, meets; of the tower or encoder alone, 0 without one; and those that are trained. Without multi-token prediction."""
+        run = self.prediction.run
+        trained = trained_parameters(run)
+        return {
+            "total": trained + frozen_parameters(run),
+            "active": run.model.active_parameters,
+            "tower": run.tower.model.parameters if run.tower else 0,
+            "trained": trained,
+        }
 
 
 def step_ledger(config: Config, overrides: Sequence[str] = ()) -> Ledger:

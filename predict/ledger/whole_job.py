@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from predict.interval import Interval, together
-from predict.layers.adapters import trained_in_layer, trained_in_tower
+from predict.layers.adapters import frozen_parameters, trained_parameters
 from predict.ledger.job_energy import JobEnergy, job_energy, site_of
 from predict.ledger.job_settings import ASYNC, IN_MEMORY, SHRINK, SYNC, JobSettings, job_settings
 from predict.ledger.renewal import Hours, JobTimes, Repairs, best_between, draw_failures, young
@@ -20,7 +20,6 @@ from predict.ledger.training_cost import HOURS_PER_DAY, TrainingCost, WholeTrain
 from predict.memory.state import bytes_per_parameter
 from predict.rank.share import weight_bytes
 from predict.run.frameworks import memory_profile_of
-from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun, one_replica
 from predict.step.prediction import Prediction
 from sampling.errors import Checks, UserError
@@ -248,28 +247,12 @@ def _all_phases(parts: Sequence[TrainingCost]) -> TrainingCost:
 def checkpoint_bytes(run: TrainingRun) -> float:
     """Weights that are trained, of the whole model, and their optimizer state; gradients are not saved."""
     each = bytes_per_parameter(run, memory_profile_of(run))
-    return float(_trained_parameters(run)) * (weight_bytes(run) + each.optimizer)
-
-
-def _trained_parameters(run: TrainingRun) -> int:
-    whole = replace(run, plan=Plan())
-    of_tower = trained_in_tower(whole).total
-    if not run.adapters.are_trained:
-        return run.model.parameters + of_tower
-    return of_tower + sum(trained_in_layer(whole, kind).total for kind in run.model.kinds())
-
-
-def _frozen_parameters(run: TrainingRun) -> int:
-    """Weights of the whole model, and of the vision tower that its images run, that stay as they are."""
-    text = run.model.parameters if run.adapters.are_trained else 0
-    if run.tower is None:
-        return text
-    return text + run.tower.model.parameters - trained_in_tower(replace(run, plan=Plan())).total
+    return float(trained_parameters(run)) * (weight_bytes(run) + each.optimizer)
 
 
 def loaded_bytes(run: TrainingRun) -> float:
     """A checkpoint, and the weights that are not trained, which are loaded and not saved: those that adapters adapt, a frozen tower's."""
-    return checkpoint_bytes(run) + float(_frozen_parameters(run)) * weight_bytes(run)
+    return checkpoint_bytes(run) + float(frozen_parameters(run)) * weight_bytes(run)
 
 
 def _times(run: TrainingRun, plain: TrainingCost, given: JobSettings) -> JobTimes:

@@ -11,7 +11,7 @@ from predict.bounds.device import Models, Roofline
 from predict.bounds.element_counts import Layer
 from predict.bounds.kernels import Kernel
 from predict.bounds.step import StepBounds
-from predict.reports.text import escape, fact, head, run_text, stacked, table
+from predict.reports.text import escape, fact, head, run_text, stacked, table, uneven_counts
 from predict.serialise import each_picked, picked, versioned
 from sampling.files.faults import counted
 from sampling.number_text import count, duration, multiple, percent, plain, significant, size
@@ -46,6 +46,7 @@ def step_text(bounds: StepBounds) -> RenderableType:
         fact("headroom", f"most in {escape(most.name)} {most.phase}: {duration(most.headroom_us)} above its bound"),
         "",
         _operators(bounds),
+        *uneven_counts((each.count for each in bounds.operators), run.plan.pp),
         "",
         _models(bounds),
         "",

@@ -11,8 +11,8 @@ from predict.ledger.job_settings import JobSettings
 from predict.ledger.whole_job import WholeJob
 from predict.plan_search.offers import OfferedJob
 from predict.reports.memory import headlines, likelihood, misfit
-from predict.reports.money import figure, money_text, power_text, span_text, tokens_text
-from predict.reports.text import escape, fact, first_lines_of, head, run_text, stacked, table
+from predict.reports.money import amount_text, figure, money_text, power_text, span_text, tokens_text
+from predict.reports.text import Columns, escape, fact, first_lines_of, head, run_text, stacked, table
 from predict.serialise import as_json, versioned
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted
@@ -126,7 +126,8 @@ def _hours(hours: float) -> str:
 
 
 def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> RenderableType:
-    """The job on each offer, and which one is the cheapest."""
+    """The job on each offer, and which one is the cheapest. A million tokens cost as much more or less as the whole."""
+    in_time: Columns[OfferedJob] = {"in time": lambda one: "yes" if one.in_time else "no"}
     return stacked(
         no_offer(found[0], deadline_days) or _best_offer(found[0], deadline_days),
         "",
@@ -140,9 +141,9 @@ def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> Ren
             {
                 "days": lambda one: span_text(one.job.days),
                 "cost": lambda one: _money(one, one.job.cost),
-                "a million tokens": lambda one: _money(one, one.job.cost_per_million_tokens),
+                "1M tokens": lambda one: _of_a_million(one.job),
                 "fits": lambda one: one.prediction.memory.verdict,
-                "in time": lambda one: "yes" if one.in_time else "no",
+                **(in_time if deadline_days is not None else {}),
             },
         ),
     )
@@ -174,6 +175,11 @@ def _days(days: float) -> str:
 
 def _money(one: OfferedJob, amount: Interval | None) -> str:
     return money_text(amount, one.job.plain.currency) if amount else ""
+
+
+def _of_a_million(job: WholeJob) -> str:
+    cost = job.cost_per_million_tokens
+    return amount_text(cost.median, job.plain.currency) if cost else ""
 
 
 def offers_json(found: Sequence[OfferedJob]) -> dict[str, Any]:

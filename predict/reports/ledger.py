@@ -15,7 +15,18 @@ from predict.ledger.compute import ComputeBook, OperatorTime, PartOfStep
 from predict.ledger.peak_shares import PeakShare
 from predict.ledger.schedule import ScheduleBook
 from predict.reports.memory import memory_json, summary
-from predict.reports.text import account_table, escape, fact, first_lines_of, head, run_text, stacked, step_fact, table
+from predict.reports.text import (
+    account_table,
+    escape,
+    fact,
+    first_lines_of,
+    head,
+    run_text,
+    stacked,
+    step_fact,
+    table,
+    uneven_counts,
+)
 from predict.serialise import as_json, each_picked, picked, versioned
 from predict.workload.layer import ACCUMULATION, FUSED_SHARE
 from sampling.files.faults import counted
@@ -49,7 +60,6 @@ def ledger_text(ledger: Ledger) -> RenderableType:
     """The account of the step, MFU by convention, then book by book."""
     prediction = ledger.prediction
     step_us, run = prediction.median_us, prediction.run
-    parameters = {name: quantity(count).replace("G", "B") for name, count in ledger.parameters.items()}
     account = [
         (name.replace("_", " "), time_us)
         for name, time_us in ledger.account_us.items()
@@ -60,7 +70,7 @@ def ledger_text(ledger: Ledger) -> RenderableType:
         head(run.name, run_text(run)),
         "",
         step_fact(prediction.step_time),
-        fact("parameters", f"{parameters['total']}, of which a token meets {parameters['active']}"),
+        fact("parameters", _parameters(ledger)),
         fact("tokens", f"{ledger.compute.tokens:,} per step, {count(prediction.tokens_per_second)} per second"),
         "",
         account_table("  the step on the mean pipeline rank", account, step_us),
@@ -70,17 +80,36 @@ def ledger_text(ledger: Ledger) -> RenderableType:
         "",
         _parts(ledger.compute),
         "",
-        _operators(ledger.compute, step_us),
+        *_operators(ledger.compute, step_us, run.plan.pp),
         *_accumulation(ledger),
         "",
         *_peak_shares(ledger.peak_shares),
         *_memory(ledger.memory),
         "",
-        *_communication(ledger.communication, step_us),
+        *_communication(ledger.communication, step_us, run.plan.pp),
         "",
         *_schedule(ledger.schedule),
         "",
         *_calibration(ledger.calibration),
+    )
+
+
+def _parameters(ledger: Ledger) -> str:
+    """`8.292B, of which a token meets 7.616B · vision tower 676.6M · trained 7.616B`."""
+    held, model = ledger.parameters, ledger.prediction.run.model
+    shown = {name: quantity(many).replace("G", "B") for name, many in held.items()}
+    tower = "encoder" if model.is_encoder_decoder else "vision tower"
+    unheld = 0 if held["tower"] else model.parameters_with_tower - model.parameters
+    parts = {
+        f"{tower} {shown['tower']}": held["tower"],
+        f"{tower} of {quantity(unheld)} not held, as vision.images is 0": unheld,
+        f"trained {shown['trained']}": held["trained"] < held["total"],
+    }
+    return " · ".join(
+        [
+            f"{shown['total']}, of which a token meets {shown['active']}",
+            *(text for text, stated in parts.items() if stated),
+        ]
     )
 
 
@@ -137,14 +166,14 @@ def _parts(book: ComputeBook) -> Table:
     return made
 
 
-def _operators(book: ComputeBook, step_us: float) -> Table:
+def _operators(book: ComputeBook, step_us: float, pp: int) -> list[RenderableType]:
     """The operators by the time above their bound, most first: where the headroom is."""
     wasteful = sorted(book.operators, key=lambda each: (each.bound_us or 0.0) - each.total_us)
-    more = len(wasteful) - MOST_OPERATORS
+    shown, more = wasteful[:MOST_OPERATORS], len(wasteful) - MOST_OPERATORS
     rest = f"; {more} more in --json" if more > 0 else ""
-    return table(
+    made = table(
         f"  operators per GPU and step, most time above the bound first{rest}",
-        wasteful[:MOST_OPERATORS],
+        shown,
         {
             "": lambda each: each.heading,
             "phase": lambda each: ("recompute" if each.again else each.phase or "").replace("_", " "),
@@ -158,6 +187,8 @@ def _operators(book: ComputeBook, step_us: float) -> Table:
             "÷ bound": lambda each: "" if each.over_bound is None else significant(each.over_bound),
         },
     )
+    remarks = uneven_counts((each.count for each in shown if each.call), pp)
+    return [made, *(f"  {each}" for each in remarks)]
 
 
 def _accumulation(ledger: Ledger) -> list[str]:
@@ -205,12 +236,13 @@ def _memory(book: MemoryBook) -> list[RenderableType]:
     return [terms, f"  {summary(estimate)}"]
 
 
-def _communication(book: CommunicationBook, step_us: float) -> list[RenderableType]:
+def _communication(book: CommunicationBook, step_us: float, pp: int) -> list[RenderableType]:
     if not book.messages:
         return ["[bold]  communication[/]: none"]
+    shown = book.messages[:MOST_MESSAGES]
     made = table(
         "  communication per GPU and step; alone less exposed is hidden",
-        book.messages[:MOST_MESSAGES],
+        shown,
         {
             "": lambda each: each.heading,
             "message": lambda each: each.kind,
@@ -230,7 +262,9 @@ def _communication(book: CommunicationBook, step_us: float) -> list[RenderableTy
     totals = (duration(book.total_us), duration(book.exposed_us), percent(book.exposed_us / step_us))
     made.add_row("in all", *[""] * 7, *totals)
     more = len(book.messages) - MOST_MESSAGES
-    return [made, *([f"  and {counted(more, 'more kind')} of message: --json has them"] if more > 0 else [])]
+    further = [f"  and {counted(more, 'more kind')} of message: --json has them"] if more > 0 else []
+    remarks = uneven_counts((each.count for each in shown), pp)
+    return [made, *further, *(f"  {each}" for each in remarks)]
 
 
 def _schedule(book: ScheduleBook) -> list[RenderableType]:

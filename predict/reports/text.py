@@ -156,6 +156,25 @@ def account_table(
     )
 
 
+WHOLE = 1e-6
+"""Distance from a whole number that is rounding."""
+
+
+def uneven_counts(counts: Iterable[float], ranks: int) -> list[str]:
+    """A remark on counts of calls that are not whole, where there are any, on the mean of so many pipeline ranks."""
+    uneven = [each for each in counts if not _is_whole(each)]
+    if not uneven:
+        return []
+    reasons = [f"the mean of {ranks} pipeline ranks"] if ranks > 1 else []
+    if not all(_is_whole(each * ranks) for each in uneven):
+        reasons.append("a call of which the GPU does a part")
+    return [f"a count that is not whole: {', or '.join(reasons)}"]
+
+
+def _is_whole(value: float) -> bool:
+    return abs(value - round(value)) < WHOLE
+
+
 MUTE = (0, False, "", None)
 """Values of a field that say nothing."""
 

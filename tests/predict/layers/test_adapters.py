@@ -117,6 +117,19 @@ def test_a_larger_rank_takes_longer() -> None:
     assert steps == sorted(steps)
 
 
+def test_dora_keeps_the_scales_of_adapters_that_a_microbatch_sees() -> None:
+    """Of a hundred at once, those of its one sequence."""
+    batch, dora = {"global": 100, "micro": 1, "seq_len": 512}, {"kind": "dora", "targets": "q_proj"}
+
+    def kept(many: int) -> float:
+        run = made("llama3-8b", batch=batch, adapters={**dora, "at_once": many})
+        return layer_activations(
+            RankShare(run=run), run.model.kinds()[0], PROFILES["eager"], recompute="none"
+        ).kept_bytes
+
+    assert kept(100) == kept(1)
+
+
 def test_adapters_at_once_share_the_tokens_and_have_weights_of_their_own() -> None:
     """As many FLOPs and kept bytes as one, in more and smaller products, and the state of each."""
     batch = {"global": 8, "micro": 4, "seq_len": 512}

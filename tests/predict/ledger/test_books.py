@@ -45,6 +45,23 @@ def ledger(request: pytest.FixtureRequest) -> Ledger:
     return _ledger(*request.param)
 
 
+def test_parameters_are_those_of_the_tower_and_of_adapters_too() -> None:
+    """Of Qwen2.5-VL-7B as its card counts them: 8.29 billion."""
+    images, lora = "qwen2.5-vl-7b-8xh100.yml", ("adapters.kind=lora", "adapters.targets=q_proj", "adapters.rank=4")
+    whole, frozen, alone = (
+        _ledger(images, *settings).parameters
+        for settings in (
+            ("vision.trained=all",),
+            ("vision.trained=none", *lora),
+            ("vision.images=0", "vision.trained=all"),
+        )
+    )
+    assert whole["total"] == whole["trained"] == pytest.approx(8.292e9, rel=1e-4)
+    assert whole["active"] == alone["total"] == whole["total"] - whole["tower"]
+    of_adapters = 28 * 4 * 2 * 3584
+    assert (frozen["total"] - whole["total"], frozen["trained"], alone["tower"]) == (of_adapters, of_adapters, 0)
+
+
 def test_the_books_add_up_to_the_step(ledger: Ledger) -> None:
     assert sum(ledger.account_us.values()) == pytest.approx(ledger.prediction.median_us, rel=REL)
 

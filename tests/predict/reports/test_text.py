@@ -16,7 +16,7 @@ from predict.reports.memory import memory_text
 from predict.reports.pictures.memory_plot import save_memory_plot
 from predict.reports.pictures.schedule_plot import save_plot
 from predict.reports.prediction import prediction_text
-from predict.reports.text import fact, last_lines, stacked
+from predict.reports.text import fact, last_lines, stacked, uneven_counts
 from sampling.files.places import CONFIGS
 
 
@@ -33,6 +33,14 @@ def test_a_source_that_brought_no_row_is_not_named() -> None:
     ]
     (line,) = last_lines(imported(measured, ratios | {"rows": 2}), analytic=False)
     assert "imported from tables, ratio from another device for GPU" in line
+
+
+def test_a_count_that_is_not_whole_says_of_what_it_is_a_mean() -> None:
+    assert uneven_counts([8, 16.0], 4) == []
+    assert uneven_counts([8, 2.5], 2) == ["a count that is not whole: the mean of 2 pipeline ranks"]
+    assert uneven_counts([1 / 3], 1) == ["a count that is not whole: a call of which the GPU does a part"]
+    (both,) = uneven_counts([2.5, 1 / 3], 2)
+    assert "the mean of 2 pipeline ranks, or a call of which" in both
 
 
 # What does not fit a narrow terminal.

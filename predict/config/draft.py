@@ -22,7 +22,7 @@ from predict.model.shipped import shipped_model, shipped_models
 from predict.model.spec import ModelSpec
 from predict.run.adapters import Adapters
 from predict.run.execution import WHOLE_LAYERS, Execution
-from predict.run.frameworks import ON_GPUS, framework_names, framework_settings
+from predict.run.frameworks import ON_GPUS, framework_names, framework_settings, of_model
 from predict.run.offload import Offload
 from predict.run.plan import BEST, Batch, Plan
 from predict.run.training_run import TrainingRun
@@ -185,8 +185,8 @@ class Draft:
         self.faults.extend(lacking)
         return values
 
-    def execution(self, hardware: str | None) -> Values:
-        """The framework's settings, and those of the run over them."""
+    def execution(self, hardware: str | None, model: ModelSpec | None) -> Values:
+        """The framework's settings for a model, and those of the run over them."""
         facts = hardware_facts(hardware) if hardware else None
         given = self.document.get("execution")
         own = dict(given) if isinstance(given, dict) else {}
@@ -195,7 +195,7 @@ class Draft:
         if isinstance(given, dict) or given is None:
             architecture = facts.architecture if facts else ""
             settings = framework_settings(framework, architecture) if framework in framework_names() else {}
-            self.document["execution"] = {**settings, "framework": framework, **own}
+            self.document["execution"] = {**of_model(settings, model), "framework": framework, **own}
         return self.section("execution")
 
     def precision(self) -> Values:

@@ -39,7 +39,7 @@ from predict.model.spec import ModelSpec
 from predict.run.adapters import Adapters
 from predict.run.calibration_file import calibrated_by
 from predict.run.execution import Execution
-from predict.run.frameworks import ON_GPUS, framework_names, framework_settings, selective_is_of_operators
+from predict.run.frameworks import ON_GPUS, framework_names, framework_settings, of_model, selective_is_of_operators
 from predict.run.lengths import PACKED, RealSequences, laid_out, real_lengths
 from predict.run.offload import Offload
 from predict.run.plan import BEST, Batch, Plan
@@ -179,7 +179,7 @@ def read_sections(draft: Draft) -> Sections:
     model = draft.model()
     values = {section: draft.section(section) for section in SECTIONS if section != "execution"}
     values["cluster"] = _with_profile(draft.with_own_paths(values["cluster"]))
-    values["execution"] = draft.execution(values["cluster"].get("hardware"))
+    values["execution"] = draft.execution(values["cluster"].get("hardware"), model.spec)
     values["plan"] = _with_recomputation_meant(values["plan"], values["execution"].get("framework", ON_GPUS))
     values["precision"] = draft.precision()
     values["batch"] = with_real_lengths(values["batch"], draft.path.parent, draft.faults)
@@ -240,7 +240,8 @@ def build(name: str, model: ModelSpec, sections: Mapping[str, Any]) -> TrainingR
     execution, hardware = sections.get("execution", {}), sections.get("cluster", {}).get("hardware")
     framework = execution.get("framework", ON_GPUS)
     architecture = hardware_facts(hardware).architecture if hardware else ""
-    settings = {**framework_settings(framework, architecture), **execution, "framework": framework}
+    usual = of_model(framework_settings(framework, architecture), model)
+    settings = {**usual, **execution, "framework": framework}
     faults: list[Fault] = []
     values: dict[str, Values] = {}
     for section, keys in (*SECTIONS.items(), ("precision", [PRECISION])):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import gcd
 from typing import Any
@@ -14,7 +14,7 @@ from predict.layers.routing import is_number
 from predict.model.spec import NO_MIXER, ModelSpec
 from predict.rank.share import NARROW, WIDER, padded_vocabulary
 from predict.run.adapters import Adapters
-from predict.run.execution import WHOLE_LAYERS, Execution
+from predict.run.execution import ADDING, ADDING_NOTHING, WHOLE_LAYERS, Execution
 from predict.run.frameworks import framework_names, memory_profile
 from predict.run.lengths import PACKED, PADDED
 from predict.run.offload import DISK, GPU, Offload
@@ -328,6 +328,12 @@ def hardware_runs_the_kernel(attention: str, hardware: str) -> Problems:
         yield f"{attention} runs on {' and '.join(RUNS_ON[attention])}, not on {architecture}; set best, or another kernel"
 
 
+@rule("execution.attention")
+def the_kernel_adds_positions(attention: str, model: ModelSpec) -> Problems:
+    if model.relative_buckets and attention in ADDING_NOTHING:
+        yield f"{attention} does not add relative positions to the scores, which {model.name} has; set {ADDING}, or unfused"
+
+
 FP8_KERNELS = ("best", "cudnn", "fa3")
 
 
@@ -600,8 +606,8 @@ def plain_torch_reads_plain_images(images: int, model: ModelSpec, framework: str
     tower = model.tower
     if not images or tower is None or tower.patches is None:
         return
-    further = tower.patches.interpolates or len(tower.patches.projectors) > 1 or tower.layer_scale
-    special = bool(further or _has_special_layers(tower))
+    further = tower.patches.interpolates or len(tower.patches.projectors) > 1
+    special = bool(further or _has_special_layers(tower, ("full", "chunked")))
     yield from _refused(
         framework, special, f"{images} asks for the vision tower of {model.name}, which is no plain one"
     )
@@ -839,9 +845,9 @@ def layers_are_plain(model: ModelSpec, framework: str) -> Problems:
     yield from _refused(framework, _has_special_layers(model), f"{model.name} has layers other than plain dense ones")
 
 
-def _has_special_layers(model: ModelSpec) -> bool:
+def _has_special_layers(model: ModelSpec, plain: Sequence[str] = PLAIN_TORCH) -> bool:
     return bool(
-        any(kind.sparse or kind.wide or kind.mixer not in (*PLAIN_TORCH, NO_MIXER) for kind in model.layer_kinds)
+        any(kind.sparse or kind.wide or kind.mixer not in (*plain, NO_MIXER) for kind in model.layer_kinds)
         or not model.attention.IS_PLAIN
         or model.qk_norm
         or model.query_gate

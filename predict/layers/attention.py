@@ -232,7 +232,9 @@ def core_calls(
         causal=not rank.model.bidirectional,
         window=_window(window, batch.seq_len),
         value_dim=value_dim,
-        kernel=execution.attention_kernel_on(rank.run.cluster.gpu.architecture),
+        kernel=execution.attention_kernel_on(
+            rank.run.cluster.gpu.architecture, adds_positions=bool(rank.model.relative_buckets)
+        ),
     )
     calls = attended(rank.run, attention, window=window)
     if chunk:

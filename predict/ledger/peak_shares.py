@@ -60,10 +60,13 @@ def _share(run: TrainingRun, heading: str, dtype: str, members: list[OperatorTim
         reached=sum(each.flops for each in members)
         / (gpu.peak_flops_per_us(dtype) * sum(each.total_us for each in members)),
         backward=_backward(members),
-        kernel=kernel_in_words(execution.attention_kernel_on(gpu.architecture), gpu.architecture)
-        if heading == "attention"
-        else "",
+        kernel=_kernel(run) if heading == "attention" else "",
     )
+
+
+def _kernel(run: TrainingRun) -> str:
+    architecture, adds_positions = run.cluster.gpu.architecture, bool(run.model.relative_buckets)
+    return kernel_in_words(run.execution.attention_kernel_on(architecture, adds_positions=adds_positions), architecture)
 
 
 def _stated(heading: str, dtype: str, gpu: Gpu, execution: Execution) -> float | None:

@@ -61,6 +61,7 @@ BROKEN: Mapping[str, str] = {
     "load_is_of_the_experts": "the load is not that of the model's experts",
     "hardware_has_the_precision": "the device does not compute in this precision",
     "hardware_runs_the_kernel": "the kernel of attention is not written for this device",
+    "the_kernel_adds_positions": "a kernel of attention that adds no relative positions, which the model has",
     "attention_runs_in_fp8": "attention in fp8 with a kernel, a precision or a device that has none",
     "wide_layers_are_of_narrow_runs": "layers that stay in 16 bits at another precision than fp8 or four bits, or more than there are",
     "recipe_needs_fp8": "a recipe of fp8 at another precision",

@@ -28,6 +28,11 @@ CUDNN_IN_TORCH, CUDNN_FIRST_ON = "2025-08", ("hopper", "blackwell")
 """Month of torch 2.8, from which scaled_dot_product_attention takes cuDNN's kernel first, and the architectures where it does: compute
 capabilities 9.0 and 10.0, later 10.3 too (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention).
 FlashAttention-2 is its first before and elsewhere."""
+ADDING_NOTHING = ("fa1", "fa2", "fa3", "fa4")
+"""Kernels that take no numbers for each head and pair of tokens (github.com/Dao-AILab/flash-attention, issue 332), and that transformers
+refuses for T5 (modeling_t5.py, `_supports_flash_attn`)."""
+ADDING = "sdpa"
+"""What transformers runs for T5 in their place, from 2026-07 on."""
 IN_TURN = "in_turn"
 NATURAL = "natural"
 UNTOUCHED = "untouched"
@@ -197,11 +202,13 @@ class Execution:
         """Dtype in which gradients cross the network."""
         return self.reduction_dtype or self.gradient_dtype
 
-    def attention_kernel_on(self, architecture: str) -> str:
-        """The kernel of attention by its own name on GPUs of an architecture; empty for the device's best."""
+    def attention_kernel_on(self, architecture: str, *, adds_positions: bool = False) -> str:
+        """The kernel of attention by its own name on GPUs of an architecture; empty for the device's best. Of torch's, the memory-efficient
+        one alone takes numbers that are added to the scores and trained (transformers, integrations/sdpa_attention.py,
+        `create_position_bias_mask`)."""
         has_cudnn_first = architecture in CUDNN_FIRST_ON and not "" < self.stack < CUDNN_IN_TORCH
-        named = {"best": "", "sdpa": "cudnn" if has_cudnn_first else "fa2"}
-        return named.get(self.attention, self.attention)
+        of_torch = "efficient" if adds_positions else "cudnn" if has_cudnn_first else "fa2"
+        return {"best": "", "sdpa": of_torch}.get(self.attention, self.attention)
 
     @property
     def beside_work_us(self) -> float:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, TypeAlias
 
-from predict.run.execution import WHOLE_LAYERS, Execution
+from predict.model.spec import ModelSpec
+from predict.run.execution import ADDING, ADDING_NOTHING, WHOLE_LAYERS, Execution
 from predict.run.memory_profile import MemoryProfile
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
@@ -132,6 +133,12 @@ def framework_settings(name: str, architecture: str = "") -> Mapping[str, Any]:
     for file in reversed(_files(name)):
         settings |= {**file.execution, **file.by_architecture.get(architecture, {})}
     return settings
+
+
+def of_model(settings: Mapping[str, Any], model: ModelSpec | None) -> Mapping[str, Any]:
+    """A framework's settings for a model: its relative positions need a kernel of attention that adds them."""
+    adds_none = model is not None and model.relative_buckets and settings.get("attention") in ADDING_NOTHING
+    return {**settings, "attention": ADDING} if adds_none else settings
 
 
 def _like(file: FrameworkFile) -> str:

@@ -72,6 +72,7 @@ IN_WORDS = {
     "flex": "FlexAttention",
     "cudnn": "cuDNN",
     "triton": "FlashAttention in Triton",
+    "efficient": "torch's memory-efficient one",
     "unfused": "two products with softmax between them",
 }
 

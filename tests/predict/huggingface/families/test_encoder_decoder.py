@@ -29,6 +29,7 @@ from predict.serving.server import ServerPlacement
 from predict.workload.chunks import ENCODER
 from predict.workload.decompose import decompose
 from sampling.errors import ConfigError
+from sampling.operators.attention import Attention
 from tests.predict.layers.saved_bytes import saved_bytes
 from tests.predict.memory.counted_layers import PROFILES
 from tests.predict.workload.parallel_runs import collectives, flops, made
@@ -191,6 +192,22 @@ def test_a_step_takes_its_encoder_too(name: str) -> None:
     assert f"beside {SOURCE} of its encoder" in run_text(run)
     state = memory_of(run).worst
     assert state.parameters == 4 * (run.model.parameters + run.tower.model.parameters if run.tower else 0)
+
+
+def test_relative_positions_need_a_kernel_that_adds_them() -> None:
+    """transformers runs T5 by scaled_dot_product_attention, whose memory-efficient kernel alone takes numbers that are trained."""
+
+    def kernels(**execution: Any) -> set[str]:
+        run = run_of("t5", execution={"framework": "fsdp", **execution})
+        (rank,) = decompose(run)
+        calls = (one.call for each in rank.chunks[0].forward for one in each.block.calls)
+        return {call.kernel for call in calls if isinstance(call, Attention) and call.seq_len == TOKENS}
+
+    assert kernels() == kernels(attention="sdpa") == {"efficient"}
+    assert kernels(attention="unfused") == set()
+    with pytest.raises(ConfigError, match=r"execution\.attention: fa2 does not add relative positions to the scores"):
+        kernels(attention="fa2")
+    assert run_of("whisper", execution={"framework": "fsdp"}).execution.attention == "fa2"
 
 
 def test_longer_sources_take_longer_and_keep_more() -> None:

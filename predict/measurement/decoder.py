@@ -23,16 +23,18 @@ from predict.run.training_run import TrainingRun
 
 ROPE_BASE = 10_000.0  # Su et al. 2021, "RoFormer", section 3.3
 INIT_STD = 0.02  # Radford et al. 2019 (GPT-2)
+LAYER_SCALE = 0.1  # InternViT-300M's layer_scale_init_value
 NORM_EPS = 1e-5  # torch's LayerNorm default, and Llama 2's
 RopeTables = tuple[Tensor, Tensor]
 
 
 class Attention(nn.Module):
-    """Grouped-query attention over [batch, seq, hidden], causal but for encoders; a tensor-parallel rank holds a share of the heads."""
+    """Grouped-query attention over [batch, seq, hidden], causal but for encoders, whose tokens may see those of their own chunk alone; a
+    tensor-parallel rank holds a share of the heads."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, *, chunk: int = 0) -> None:
         super().__init__()
-        self.head_dim = spec.head_dim
+        self.head_dim, self.chunk = spec.head_dim, chunk
         self.causal = not spec.bidirectional
         query, key_value = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
         self.widths = [query, key_value, key_value]
@@ -51,7 +53,10 @@ class Attention(nn.Module):
             query, key = self.q_norm(query), self.k_norm(key)
         if rope is not None:
             query, key = rotate(query, rope), rotate(key, rope)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal, enable_gqa=True)
+        if self.chunk:
+            mixed = in_chunks(query, key, value, self.chunk)
+        else:
+            mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal, enable_gqa=True)
         output: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
         return output
 
@@ -64,6 +69,30 @@ class Attention(nn.Module):
         """[batch, seq, heads · head_dim] → [batch, heads, seq, head_dim]."""
         batch, seq, _ = projected.shape
         return projected.view(batch, seq, -1, self.head_dim).transpose(1, 2)
+
+
+def in_chunks(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
+    """Attention of [batch, heads, seq, head_dim] in which each token sees those of its own chunk; the last one may be shorter."""
+    whole, found = query.shape[2] // chunk * chunk, []
+    for part, size in ((slice(whole), chunk), (slice(whole, None), query.shape[2] - whole)):
+        if query[:, :, part].numel():
+            folded = (
+                each[:, :, part].unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1) for each in (query, key, value)
+            )
+            mixed = F.scaled_dot_product_attention(*folded, enable_gqa=True)
+            found.append(mixed.unflatten(0, (len(query), -1)).transpose(1, 2).flatten(2, 3))
+    return torch.cat(found, dim=2)
+
+
+class Scale(nn.Module):
+    """A learnt factor for each output of a part of a layer (Touvron et al., arXiv 2103.17239, section 2: LayerScale)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((width,), LAYER_SCALE))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
 
 
 class Mlp(nn.Module):
@@ -87,25 +116,27 @@ class Block(nn.Module):
 
     def __init__(self, spec: ModelSpec, kind: LayerKind = DENSE) -> None:
         super().__init__()
-        self.norms_last = spec.bidirectional and not spec.final_norm
+        self.norms_last = spec.bidirectional and not (spec.final_norm or spec.patches)
         mixer = spec.mixer(kind)
         self.attention_norm = make_norm(spec) if kind.has_mixer else None
         self.attention: nn.Module | None = None
         if kind.has_mixer:
-            self.attention = MambaMixer(spec, mixer) if isinstance(mixer, Mamba) else Attention(spec)
+            chunk = spec.window if kind.mixer == "chunked" else 0
+            self.attention = MambaMixer(spec, mixer) if isinstance(mixer, Mamba) else Attention(spec, chunk=chunk)
         self.mlp_norm = make_norm(spec) if kind.has_feed_forward else None
         self.mlp: nn.Module | None = None
         if kind.has_feed_forward:
             self.mlp = Mixture(spec.hidden, spec.experts) if kind.sparse and spec.experts else Mlp(spec)
+        self.scales = nn.ModuleList(Scale(spec.hidden) if spec.layer_scale else nn.Identity() for _ in range(2))
 
     def forward(self, x: Tensor, rope: RopeTables | None) -> Tensor:
         if self.attention is not None and self.attention_norm is not None:
             if self.norms_last:
                 x = self.attention_norm(x + self.attention(x, rope))
             else:
-                x = x + self.attention(self.attention_norm(x), rope)
+                x = x + self.scales[0](self.attention(self.attention_norm(x), rope))
         if self.mlp is not None and self.mlp_norm is not None:
-            x = self.mlp_norm(x + self.mlp(x)) if self.norms_last else x + self.mlp(self.mlp_norm(x))
+            x = self.mlp_norm(x + self.mlp(x)) if self.norms_last else x + self.scales[1](self.mlp(self.mlp_norm(x)))
         return x
 
 

@@ -25,7 +25,8 @@ from predict.run.training_run import TrainingRun
 
 class Tower(nn.Module):
     """Patches [images, length, pixels] to tokens of the text [images, tokens, width of the text] (Dosovitskiy et al., arXiv
-    2010.11929, then a projector over merged patches). The tokens of classes come first, and are left out at the end."""
+    2010.11929, then a projector over merged patches). The tokens of classes come first, and are left out at the end; merged patches are in
+    the order of windows between."""
 
     def __init__(self, spec: ModelSpec, *, length: int, dtype: torch.dtype, recompute: bool) -> None:
         super().__init__()
@@ -40,6 +41,8 @@ class Tower(nn.Module):
         self.projector = Projection(patches.projectors[0], patches.merged)
         self.apply(initialise).to(dtype)
         self.rope_tables = rope_tables(length, spec.head_dim, dtype) if spec.rope else None
+        # the order of windows, which only the images' sides decide; any takes as long
+        self.order = torch.arange(length // patches.merged).flip(0) if spec.window else None
 
     def forward(self, pixels: Tensor) -> Tensor:
         x = self.into(pixels)
@@ -49,11 +52,13 @@ class Tower(nn.Module):
             x = x + self.positions
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
+        if self.order is not None:
+            x = x.unflatten(1, (len(self.order), -1))[:, self.order].flatten(1, 2)
         x = run_layers(self.layers, x, self.rope_tables, recompute=self.recompute)
         if self.norm is not None:
             x = self.norm(x)
         tokens: Tensor = self.projector(x[:, self.classes :])
-        return tokens
+        return tokens if self.order is None else tokens[:, self.order.argsort()]
 
 
 class Projection(nn.Module):

@@ -167,8 +167,8 @@ def plain_layers(run: TrainingRun, kinds: Iterable[LayerKind]) -> PlainWeights:
         biased = sum(1 + matrix.bias for part in parts for matrix in part.matrices(model))
         if model.joint_qkv and model.mixer(kind).IS_PLAIN:
             biased -= (QUERY_KEY_VALUE - 1) * (1 + model.attention_bias)
-        norms = model.norms_of(kind) * model.norm_parameters // model.hidden
-        found += PlainWeights(elements=layer_weights(model, run.plan, kind).total, tensors=biased + norms)
+        beside = model.norms_of(kind) * model.norm_parameters // model.hidden + model.layer_scale * kind.parts
+        found += PlainWeights(elements=layer_weights(model, run.plan, kind).total, tensors=biased + beside)
     return found
 
 

@@ -58,6 +58,36 @@ QWEN = {
         "patch_size": 2,
     },
 }
+QWEN_OF_WINDOWS = {
+    "model_type": "qwen2_5_vl",
+    **TEXT,
+    "vision_config": {
+        "model_type": "qwen2_5_vl",
+        "depth": 2,
+        "hidden_size": 24,
+        "intermediate_size": 40,
+        "out_hidden_size": 32,
+        "num_heads": 4,
+        "patch_size": 2,
+        "window_size": 4,
+        "fullatt_block_indexes": [1],
+    },
+}
+INTERN = {
+    "model_type": "internvl",
+    "text_config": {"model_type": "qwen2", **TEXT},
+    "image_seq_length": 4,
+    "vision_config": {
+        "model_type": "internvl_vision",
+        "hidden_size": 24,
+        "intermediate_size": 40,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "attention_bias": True,
+        "image_size": 16,
+        "patch_size": 4,
+    },
+}
 IMAGES = Vision(images=2, image_tokens=3)
 LORA = Adapters(kind="lora", rank=3)
 SEQ_LEN = 16
@@ -76,6 +106,8 @@ RUNS = {
     "hybrid": of(NEMOTRON),
     "images": of(PIXTRAL, vision=IMAGES),
     "images, fused product": of(QWEN, vision=IMAGES),
+    "images, windows": of(QWEN_OF_WINDOWS, vision=IMAGES),
+    "images, class tokens and scales": of(INTERN, vision=Vision(images=2)),
     "images, projector": of(QWEN, vision=replace(IMAGES, trained="projector")),
     "images, frozen tower": of(PIXTRAL, vision=replace(IMAGES, trained="none")),
     "images, adapters": of(PIXTRAL, vision=IMAGES, adapters=LORA),

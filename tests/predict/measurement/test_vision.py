@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention as attend
 
-from predict.measurement.decoder import random_batch
+from predict.measurement.decoder import in_chunks, random_batch
 from predict.measurement.training import build_training
 from predict.measurement.vision import WithImages, random_pixels
 from predict.run.training_run import TrainingRun
-from tests.laws.test_real_steps import IMAGES, PIXTRAL, QWEN, of
+from tests.laws.test_real_steps import IMAGES, INTERN, PIXTRAL, QWEN, QWEN_OF_WINDOWS, of
 
 
 def built(run: TrainingRun) -> WithImages:
@@ -20,9 +21,18 @@ def built(run: TrainingRun) -> WithImages:
     return module
 
 
-@pytest.mark.parametrize("config", [PIXTRAL, QWEN], ids=["pixtral", "qwen2-vl"])
+def test_tokens_of_a_chunk_see_it_alone() -> None:
+    """And of a last one that is shorter those that are left."""
+    query, key, value = torch.randn(3, 2, 4, 10, 8)
+    own = [attend(*(each[:, :, part] for each in (query, key, value))) for part in map(slice, (0, 4, 8), (4, 8, 10))]
+    assert torch.allclose(in_chunks(query, key, value, 4), torch.cat(own, dim=2), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "config", [PIXTRAL, QWEN, QWEN_OF_WINDOWS, INTERN], ids=["pixtral", "qwen2-vl", "qwen2.5-vl", "internvl"]
+)
 def test_a_tower_has_the_weights_of_the_model(config: dict[str, object]) -> None:
-    run = of(config, vision=IMAGES)
+    run = of(config, vision=replace(IMAGES, image_tokens=0 if config is INTERN else IMAGES.image_tokens))
     assert sum(weight.numel() for weight in built(run).parameters()) == run.model.parameters_with_tower
 
 

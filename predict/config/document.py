@@ -38,14 +38,10 @@ class Document:
     def with_settings(self, texts: Sequence[str]) -> Document:
         """The same with settings such as `plan.tp=2` in their sections; those inside a model that is named by its file have no
         place, and are left out."""
-        content, sources = dict(self.content), dict(self.sources)
+        content, sources = copy.deepcopy(dict(self.content)), dict(self.sources)
         for setting in parse_overrides(texts)[0]:
             sources[setting.path] = OPTION
-            section = content.get(setting.section, {})
-            if not setting.key:
-                content[setting.section] = setting.value
-            elif isinstance(section, Mapping):
-                content[setting.section] = {**section, setting.key: setting.value}
+            put(content, setting.path, setting.value, over=True)
         return replace(self, content=content, sources=sources)
 
     def as_yaml(self) -> str:

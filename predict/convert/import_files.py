@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from predict.convert.sources import (
     text_of,
 )
 from predict.convert.spelling import Dialect
-from predict.convert.tool import ForeignFile, Reading, Source, as_launched, read_with
+from predict.convert.tool import SAMPLES, ForeignFile, Reading, Source, as_launched, read_with
 from predict.convert.tools import tool_of
 from predict.kinds import KINDS, RL, SERVING, TRAINING, kind_of
 from predict.rl.config import load_rl
+from predict.rl.section import COLOCATED
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
 from predict.run.offload import GPU, Offload
@@ -41,30 +42,59 @@ MOST_NAMED = 3
 """Keys of an unknown file that an error names."""
 
 
-def read_foreign(
-    path: Path, *, chosen_model: Any = None, accepted: Sequence[str] = (), beside: Collection[str] = ()
-) -> list[ForeignFile]:
-    """Read a file by what it holds; `chosen_model` is the model that the user names in place of the file's, `accepted` the keys that
-    may be left out though they matter, and `beside` the names of the other files of the run."""
-    try:
-        document = document_of(path)
-        if document is None:
-            sources = sources_of_text(text_of(path), path.stem, is_python=path.suffix.lower() == PYTHON)
-            if not sources:
-                return [_faulty(f"it launches nothing that is read; give files of {known_tools()}")]
-        elif problem := _not_foreign(document):
-            return [_faulty(problem)]
-        else:
-            sources = [source_of_document(document, path.stem)]
-    except NotReadableError as error:
-        return [_faulty(str(error))]
-    names = frozenset((*beside, *(source.name for source in sources)))
-    return [
-        ForeignFile(sections=as_launched(source, TRAINED))
-        if _names_alone(source, beside)
-        else _read(source, chosen_model, accepted, names)
-        for source in sources
-    ]
+def read_foreign(paths: Sequence[Path], *, chosen_model: Any, accepted: Sequence[str]) -> dict[str, list[ForeignFile]]:
+    """Read each file by what it holds; `chosen_model` is the model that the user names in place of the files', `accepted` the keys that
+    may be left out though they matter."""
+    read: dict[str, list[ForeignFile]] = {}
+    sources: dict[str, list[Source]] = {}
+    for path in paths:
+        try:
+            sources[str(path)] = _sources_of(path)
+        except NotReadableError as error:
+            read[str(path)] = [_faulty(str(error))]
+    files = {source.file: source for found in sources.values() for source in found if source.file}
+    beside, taken = {*files, *(path.name for path in paths)}, set()
+    for found in sources.values():
+        for place, source in enumerate(found):
+            if file := _arguments_file(source, files):
+                found[place] = replace(source, values=_over(file, source))
+                taken.add(file.file)
+    for path, found in sources.items():
+        read[path] = [
+            ForeignFile(sections=as_launched(source, TRAINED))
+            if _names_alone(source, beside)
+            else _read(source, chosen_model, accepted, frozenset(beside))
+            for source in found
+            if source.file not in taken
+        ]
+    return {str(path): read[str(path)] for path in paths}
+
+
+def _sources_of(path: Path) -> list[Source]:
+    """The sources in a file; NotReadableError where there are none."""
+    document = document_of(path)
+    if document is None:
+        found = sources_of_text(text_of(path), path.stem, is_python=path.suffix.lower() == PYTHON)
+        if not found:
+            raise NotReadableError(f"it launches nothing that is read; give files of {known_tools()}")
+        return found
+    if problem := _not_foreign(document):
+        raise NotReadableError(problem)
+    return [replace(source_of_document(document, path.stem), file=path.name)]
+
+
+def _arguments_file(source: Source, files: Mapping[str, Source]) -> Source | None:
+    """The file of further arguments that a command names; None where none of the files is one."""
+    tool = tool_of(source)
+    named = source.values.get(tool.arguments_file) if tool and source.form == "command" else None
+    return files.get(named.rpartition("/")[2]) if isinstance(named, str) else None
+
+
+def _over(file: Source, command: Source) -> dict[str, Any]:
+    """The values of a file of arguments, and over them those of the command that names it."""
+    tool = tool_of(command)
+    own = tool.as_in_file(command).values if tool else command.values
+    return {**{name.replace("-", "_"): value for name, value in file.values.items()}, **own}
 
 
 TRAINED: Mapping[str, Any] = {"plan": {}, "execution": {}}
@@ -81,7 +111,8 @@ def _read(source: Source, chosen_model: Any, accepted: Sequence[str], beside: fr
     if tool is None:
         named = ", ".join([*list(source.values)[:MOST_NAMED], *(["…"] if len(source.values) > MOST_NAMED else [])])
         return _faulty(f"no tool that is read has its keys ({named}); give files of {known_tools()}")
-    reading = Reading(given=Arguments(values=source.values), source=source, chosen_model=chosen_model, beside=beside)
+    values = tool.as_in_file(source).values
+    reading = Reading(given=Arguments(values=values), source=source, chosen_model=chosen_model, beside=beside)
     return read_with(tool, reading, accepted)
 
 
@@ -157,10 +188,7 @@ def import_config(
     """
     paths = [Path(file) for file in files]
     given = {setting.path: setting.value for setting in parse_overrides(overrides)[0]}
-    beside = {path.name for path in paths}
-    by_file = {
-        str(path): read_foreign(path, chosen_model=given.get("model"), accepted=accept, beside=beside) for path in paths
-    }
+    by_file = read_foreign(paths, chosen_model=given.get("model"), accepted=accept)
     read = [each for found in by_file.values() for each in found]
     sources = {"": ", ".join(map(str, paths))}
     content, clashes = _merged(read)
@@ -173,16 +201,26 @@ def import_config(
                 if faults:
                     raise config_error(faults, {"": named})
     kind = kind_of(content)
+    stated = {**content.get("cluster", {}), **_of_section("cluster", given)}
     content = COMPLETED[kind](content, given, sources)
     document = Document(name=paths[0].stem.partition(".")[0], content=content, sources=sources).with_settings(overrides)
     LOADED[kind](document)
     return ImportedConfig(
         document=document,
-        notes=tuple(dict.fromkeys(note for each in read for note in each.notes)),
+        notes=tuple(dict.fromkeys([*(note for each in read for note in each.notes), *_assumed_nodes(content, stated)])),
         not_read={name: shown(value) for each in read for name, value in each.not_read.items()},
         accepted={name: shown(value) for each in read for name, value in each.accepted.items()},
         dialects=tuple(Dialect(tool=each.tool, form=each.form) for each in read if each.tool),
     )
+
+
+def _assumed_nodes(content: Mapping[str, Any], stated: Mapping[str, Any]) -> list[str]:
+    """A note on GPUs per node that no file states."""
+    cluster = content.get("cluster")
+    if not isinstance(cluster, Mapping) or "gpus_per_node" in stated:
+        return []
+    taken = f"{cluster['gpus_per_node']} are taken, as {cluster['hardware']} usually has"
+    return [f"cluster.gpus_per_node: no file says it; {taken}; --set cluster.gpus_per_node=N changes it"]
 
 
 def _merged(read: Iterable[ForeignFile]) -> tuple[dict[str, Any], list[Fault]]:
@@ -234,13 +272,8 @@ def _with_cluster(content: dict[str, Any], given: Mapping[str, Any], sources: Ma
         world = cluster["nodes"] * cluster["gpus_per_node"]
         plan.setdefault("dp", max(1, world // of_replica))
     dp = plan.get("dp", 1)
+    _settle_shards(plan, dp, cluster.get("gpus_per_node", 0) if not named else 0)
     _unshard_alone(plan, {**content.get("offload", {}), **_of_section("offload", given)})
-    instances = plan.pop("instances", 1)
-    if instances > 1:
-        plan["shard"] = dp * plan.get("cp", 1) // instances
-    if plan.get("shard") == "node":  # hybrid sharding keeps a copy on each machine
-        per_node = cluster.get("gpus_per_node", 0) if not named else 0
-        plan["shard"] = 0 if per_node >= dp else per_node
     _settle_batch(batch, dp, sources, given)
     return {
         "model": content.get("model", given.get("model")),
@@ -252,6 +285,15 @@ def _with_cluster(content: dict[str, Any], given: Mapping[str, Any], sources: Ma
         **{section: content[section] for section in ("adapters", "offload", "tuning") if section in content},
         **({"vision": content["vision"]} if "vision" in content and given.get("vision.images") else {}),
     }
+
+
+def _settle_shards(plan: dict[str, Any], dp: int, per_node: int) -> None:
+    """The ranks that share a state, of a tool that counts its copies, or has one on each node."""
+    instances = plan.pop("instances", 1)
+    if instances > 1:
+        plan["shard"] = dp * plan.get("cp", 1) // instances
+    if plan.get("shard") == "node":
+        plan["shard"] = 0 if per_node >= dp else per_node
 
 
 def _unshard_alone(plan: dict[str, Any], offload: Mapping[str, Any]) -> None:
@@ -288,6 +330,8 @@ def _of_rl(content: dict[str, Any], given: Mapping[str, Any], sources: Mapping[s
     missing = [] if named or "hardware" in cluster else [_missing("cluster.hardware", "h100")]
     missing += [] if "model" in content or "model" in given else [_missing("model", "qwen3-8b")]
     missing += [_missing(f"rl.{key}", example) for key, example in OF_DATA.items() if key not in rl]
+    if rl.get("placement", COLOCATED) != COLOCATED and not ("rollout.gpus" in rl or rl["rollout"].get("gpus")):
+        missing.append(_missing("rl.rollout.gpus", "8"))
     if missing:
         raise config_error(missing, sources)
     plan = {**content.get("plan", {}), **_of_section("plan", given)}
@@ -296,7 +340,11 @@ def _of_rl(content: dict[str, Any], given: Mapping[str, Any], sources: Mapping[s
         cluster = _sized(cluster, 0, sources)
         inside = plan.get("tp", 1) * plan.get("pp", 1) * plan.get("cp", 1)
         plan.setdefault("dp", max(1, cluster["nodes"] * cluster["gpus_per_node"] // inside))
-    _unshard_alone(plan, {})
+    _settle_shards(plan, plan.get("dp", 1), cluster.get("gpus_per_node", 0) if not named else 0)
+    _unshard_alone(plan, {**content.get("offload", {}), **_of_section("offload", given)})
+    steps = content["rl"].pop(SAMPLES, None)
+    if steps:
+        content["rl"] |= _steps_of_samples(steps, content["rl"], plan.get("dp", 1), sources)
     return {
         "model": content.get("model", given.get("model")),
         "cluster": given["cluster"] if named else cluster,
@@ -304,7 +352,25 @@ def _of_rl(content: dict[str, Any], given: Mapping[str, Any], sources: Mapping[s
         "precision": content.get("precision", given.get("precision", "bf16")),
         "execution": _execution(content.get("execution", {}), cluster.get("hardware", ""), plan.get("zero", 0)),
         "rl": content["rl"],
+        **{section: content[section] for section in ("adapters", "offload") if section in content},
     }
+
+
+def _steps_of_samples(
+    given: Mapping[str, int], rl: Mapping[str, Any], dp: int, sources: Mapping[str, str]
+) -> dict[str, Any]:
+    """The prompts of a step and of its optimizer steps by `SAMPLES`; ConfigError where they are no whole ones."""
+    of_replicas, n = rl["micro"] * dp, rl["n"]
+    of_update = of_replicas * given["accumulation"]
+    generated = given["generated"] or of_replicas * given["rounds"]
+    if generated % n or of_update % n or generated % of_update:
+        problem = (
+            f"{n} to each prompt, of which {dp} replicas generate {generated} at once and train on {of_update} in an optimizer step, make no "
+            "whole prompts, or no whole steps; correct them, or give the number of GPUs that they are for"
+        )
+        raise config_error([Fault(path="rl.n", problem=problem)], sources)
+    mini_batch = {"mini_batch": of_update // n} if generated > of_update else {}
+    return {"prompts": generated // n, **mini_batch}
 
 
 OF_DATA: Mapping[str, str] = {

@@ -80,7 +80,7 @@ def sources_of_text(text: str, name: str, *, is_python: bool = False) -> list[So
         found += _of_variables(script, name)
     for file, content in script.files.items():
         if (document := _parsed(file, content)) is not None:
-            found.append(source_of_document(document, Path(file).name))
+            found.append(replace(source_of_document(document, Path(file).name), file=Path(file).name))
     return [source for source in found if tool_of(source)]
 
 
@@ -138,6 +138,7 @@ BINARIES: Mapping[tuple[str, ...], int] = {
     ("trl", "dpo"): 0,
     ("trl", "kto"): 0,
     ("trl", "reward"): 0,
+    ("trl", "grpo"): 0,
     ("tune", "run"): 0,
 }
 """Program and sub-command → 1 where a word without a flag follows: a model, or a file."""
@@ -247,7 +248,7 @@ def _values(words: Sequence[str], *, program: str = "") -> dict[str, Any]:
 
 # Python: the constants of a call of TrainingArguments or of one of TRL's configs.
 
-CALLED = re.compile(r"(TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|Reward)Config)$")
+CALLED = re.compile(r"(TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO)Config)$")
 ADAPTED = re.compile(r"LoraConfig$|get_peft_model$|BitsAndBytesConfig$")
 OF_PEFT = {"r": "lora_r", "target_modules": "lora_target_modules", "use_dora": "use_dora"}
 """Argument of peft's LoraConfig → TRL's name of it."""

@@ -20,6 +20,9 @@ OFF = (*NO_VALUES, False, "false", "False", 0, "0")
 AUTO = "auto"
 """A value that the tool takes from elsewhere."""
 ACCEPT = "--accept"
+SAMPLES = "samples"
+"""Key of `rl` for what a tool counts in responses of each replica, until the number of replicas is known: microbatches of an optimizer step
+(accumulation), and those that are generated at once (rounds), or all responses that are (generated)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +42,8 @@ class Source:
     """GPUs of a machine that CUDA_VISIBLE_DEVICES names; 0 where it names none."""
     form: str = "mapping"
     """command, python, or mapping for YAML, TOML and JSON."""
+    file: str = ""
+    """Name of the file of a mapping."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +89,10 @@ class Tool:
     """Pattern of keys that change time or memory in a way that is not modelled → why; a text is neutral when it is off."""
     switches: frozenset[str] = frozenset()
     """Arguments of its command line that take no value."""
+    arguments_file: str = ""
+    """Argument of its command line that names a file of further arguments, over which those of the command line hold."""
+    nested: Mapping[str, str] = field(default_factory=dict)
+    """Pattern of arguments of its command line → the section of its file in which they stand."""
     table: tuple[Read, ...] = ()
     """Keys that are read and written one by one, for naming a change in the tool's words."""
     writes: str = ""
@@ -98,6 +107,16 @@ class Tool:
         keys = source.values
         lists = (mark.split() for mark in self.marks)
         return max((len(names) for names in lists if all(_has(keys, name) for name in names)), default=0)
+
+    def as_in_file(self, source: Source) -> Source:
+        """A source of the tool, a command with its arguments by their paths in a file."""
+        if source.form != "command" or not self.nested:
+            return source
+        return replace(source, values={self._path(name): value for name, value in source.values.items()})
+
+    def _path(self, name: str) -> str:
+        sections = () if "." in name else self.nested.items()
+        return next((f"{above}.{name}" for pattern, above in sections if fnmatchcase(name, pattern)), name)
 
 
 def _has(values: Mapping[str, Any], name: str) -> bool:
@@ -124,6 +143,8 @@ class ForeignFile:
 def read_with(tool: Tool, reading: Reading, accepted: Iterable[str] = ()) -> ForeignFile:
     """The source as the tool's table reads it. What is left is harmless, accepted by the user, or a fault."""
     given = reading.given
+    if tool.arguments_file:
+        needs_file(reading, tool.arguments_file, "further arguments")
     sections = as_launched(reading.source, tool.read(reading))
     harmless: dict[str, Any] = {}
     taken: dict[str, Any] = {}
@@ -175,6 +196,18 @@ def _why_it_matters(tool: Tool, name: str, value: Any) -> str:
     if tool.all_known or value in NO_VALUES or any(fnmatchcase(name, pattern) for pattern in tool.harmless.split()):
         return ""
     return f"is not a key of {tool.name} that is known here, and may change time or memory"
+
+
+def needs_file(reading: Reading, name: str, decides: str) -> bool:
+    """Whether a key names a file, which has to be given too."""
+    value = reading.given.values.get(name)
+    if not isinstance(value, str) or value in NO_VALUES:
+        return False
+    reading.given.passed_over(name)
+    file = value.rpartition("/")[2]
+    if file not in reading.beside:
+        reading.given.fault(name, f"names {shown(value)}, which decides {decides}; give that file as well")
+    return True
 
 
 # Readers of single keys, from which the tables are made.

@@ -6,17 +6,31 @@ Names: accelerate, commands/config/config_args.py and commands/launch.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from predict.convert.arguments import Arguments
 from predict.convert.offload import offload_of
-from predict.convert.tool import Cost, Reading, Sections, Tool, count, in_sections, read_table, written
-from predict.convert.tools.transformers_trainer import COMPILED, FRAMEWORK, ZERO, fsdp_of, needs_file
+from predict.convert.tool import Cost, Reading, Sections, Tool, count, in_sections, needs_file, read_table, written
+from predict.convert.tools.transformers_trainer import COMPILED, FRAMEWORK, ZERO, fsdp_of
 from sampling.files.faults import shown
 
 PRECISIONS: Mapping[str, str | None] = {"no": None, "fp32": None, "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 """Words of mixed_precision; without it the dtype is that in which the script loads the model."""
 KINDS = ("fsdp", "deepspeed", "multi_gpu", "no")
+CHOSEN: Mapping[str, str] = {"use_deepspeed": "deepspeed", "use_fsdp": "fsdp", "multi_gpu": "multi_gpu"}
+"""Switch of the command line → the kind that it chooses, whatever the file has."""
+OF_DEEPSPEED = (
+    *("zero_stage", "zero3_*", "offload_*", "gradient_accumulation_steps", "gradient_clipping"),
+    *(
+        "deepspeed_config_file",
+        "deepspeed_hostfile",
+        "deepspeed_*filter",
+        "deepspeed_*launcher",
+        "deepspeed_moe_layer*",
+    ),
+)
+"""Options of the command line that stand in the file's `deepspeed_config` (commands/launch.py, `deepspeed_args`)."""
 TABLE = (
     count("batch.accumulation", "deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps"),
     count("plan.tp", "parallelism_config.parallelism_config_tp_size"),
@@ -53,9 +67,12 @@ def _cluster(given: Arguments) -> dict[str, int]:
 
 def _read(reading: Reading) -> Sections:
     given = reading.given
-    values = read_table(TABLE, given)
     kind = given.text("distributed_type", "no").lower()
-    kind = "deepspeed" if _is_on(given, "use_deepspeed") else "fsdp" if _is_on(given, "use_fsdp") else kind
+    kind = next((chosen for name, chosen in CHOSEN.items() if _is_on(given, name)), kind)
+    others = tuple(f"{other}_config." for other in ("fsdp", "deepspeed") if other != kind)
+    given.passed_over(*CHOSEN, *(name for name in given.values if name.startswith(others)))
+    given = replace(given, values={name: value for name, value in given.values.items() if not name.startswith(others)})
+    values = read_table(TABLE, given)
     if kind not in KINDS:
         given.fault("distributed_type", f"{shown(kind)} is not read; {', '.join(word.upper() for word in KINDS)} are")
     precision = given.text("mixed_precision", "no").lower()
@@ -85,11 +102,7 @@ def _deepspeed(reading: Reading, plan: dict[str, Any], execution: dict[str, Any]
     given = reading.given
     if needs_file(reading, "deepspeed_config.deepspeed_config_file", "sharding, offload and the batch"):
         return
-    stage = (
-        given.count("deepspeed_config.zero_stage")
-        if "deepspeed_config.zero_stage" in given.values
-        else given.count("zero_stage")
-    )
+    stage = given.count("deepspeed_config.zero_stage")
     plan["zero"] = 2 if stage is None else stage  # launch.py: the default of zero_stage
     execution["overlap_gradients"] = plan["zero"] == 3  # DeepSpeed's own default, which accelerate leaves
     clipping = given.values.get("deepspeed_config.gradient_clipping")
@@ -129,8 +142,8 @@ TOOLS = (
             fsdp_config.*prefetch fsdp_config.*limit_all_gathers fsdp_config.*version fsdp_config.*min_num* deepspeed_config.zero3_* deepspeed_config.*launcher
             deepspeed_config.*hostfile deepspeed_config.*filter deepspeed_config.*moe_layer* deepspeed_config.seq_parallel_comm*
             parallelism_config.*variable parallelism_config.*implementation parallelism_config.*seq_length* mpirun_config* ipex_config*
-            config_file multi_gpu module no_python num_cpu_threads* dynamo_config.* dynamo_mode log_dir max_restarts monitor_interval
-            role tee quiet zero3_* fp8_config* deepspeed_hostfile
+            module no_python num_cpu_threads* dynamo_config.* log_dir max_restarts monitor_interval
+            role tee quiet fp8_config*
         """,
         costs={
             "*offload*": Cost(
@@ -140,6 +153,13 @@ TOOLS = (
             "use_cpu": "training on a CPU is not read",
             "megatron_lm_config*": "Megatron-LM under accelerate is not read; give its own arguments",
         },
-        switches=frozenset({"use_deepspeed", "use_fsdp", "multi_gpu"}),
+        switches=frozenset(CHOSEN),
+        arguments_file="config_file",
+        nested={
+            "fsdp_*": "fsdp_config",
+            "parallelism_config_*": "parallelism_config",
+            "dynamo_*": "dynamo_config",
+            **dict.fromkeys(OF_DEEPSPEED, "deepspeed_config"),
+        },
     ),
 )

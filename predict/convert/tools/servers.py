@@ -203,7 +203,7 @@ def _read_vllm(reading: Reading) -> Sections:
             "compilation or CUDA graphs switched off are not read; give --set engine.enforce_eager=true and accept it"
         )
         given.fault("compilation_config", problem)
-    return _server(replace(reading, given=given), values, ("model", "model_tag"))
+    return _server(replace(reading, given=given), values, ("model_tag", "model"))
 
 
 def _read_sglang(reading: Reading) -> Sections:
@@ -372,6 +372,7 @@ TOOLS = (
     Tool(
         name="vLLM",
         programs=r"^vllm serve$|vllm\.entrypoints\.(openai\.)?api_server",
+        arguments_file="config",
         read=_read_vllm,
         harmless=HARMLESS,
         costs=COSTS,
@@ -395,6 +396,7 @@ TOOLS = (
     Tool(
         name="SGLang",
         programs=r"sglang\.launch_server|^sglang serve$",
+        arguments_file="config",
         read=_read_sglang,
         harmless=HARMLESS,
         costs=COSTS,

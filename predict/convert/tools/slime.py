@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from predict.convert.arguments import Arguments
+from predict.convert.offload import offload_of
 from predict.convert.tool import Cost, Reading, Sections, Tool, model_named
 from predict.convert.tools import megatron_lm
 
@@ -46,7 +47,7 @@ def _read(reading: Reading) -> Sections:
         given=replace(given, values={"bf16": True, **outside}),
         chosen_model=reading.chosen_model or named.get("model"),
     )
-    sections = dict(megatron_lm.read_arguments(inner))
+    sections = {**megatron_lm.read_arguments(inner), **offload_of(given)}
     given.passed_over("hf_checkpoint", "bf16")
     actor = {
         "nodes": given.count("actor_num_nodes") or 1,

@@ -15,7 +15,6 @@ from predict.convert.images import vision_of
 from predict.convert.offload import offload_of
 from predict.convert.tool import (
     AUTO,
-    NO_VALUES,
     OFF,
     BaseKeys,
     Cost,
@@ -28,6 +27,7 @@ from predict.convert.tool import (
     count,
     in_sections,
     model_named,
+    needs_file,
     read_table,
     switch,
     written,
@@ -67,8 +67,6 @@ ATTENTION: Mapping[str, Any] = {
 """Names of attention kernels, of which scaled_dot_product_attention's is FlashAttention-2."""
 LIGER = {"fuse_rms_norm": True, "elementwise": "fused", "fuse_loss": True}
 """Liger's kernels: norms, rotary embedding, gated activation and the loss with the head's product."""
-ROLLOUTS = "num_generations"
-GRPO = "TRL's GRPO is a step of RL, which is not read from its file; write an RL config, as those of configs/rl, for `predict rl-step`"
 SHARDING: Mapping[str, int] = {
     "full_shard": 3,
     "shard_grad_op": 2,
@@ -112,18 +110,6 @@ def halves(given: Arguments) -> dict[str, Any]:
         if str(given.values.get(name, "")).lower() in ("true", AUTO, "full"):
             return {"top": {"precision": name}, **({"execution": {"loss_scaling": True}} if name == "fp16" else {})}
     return {}
-
-
-def needs_file(reading: Reading, name: str, decides: str) -> bool:
-    """Whether a key names a file, which has to be given too."""
-    value = reading.given.values.get(name)
-    if not isinstance(value, str) or value in NO_VALUES:
-        return False
-    reading.given.passed_over(name)
-    file = value.rpartition("/")[2]
-    if file not in reading.beside:
-        reading.given.fault(name, f"names {shown(value)}, which decides {decides}; give that file as well")
-    return True
 
 
 def fsdp_of(given: Arguments, prefix: str, words: list[str]) -> dict[str, Any]:
@@ -193,6 +179,12 @@ HARMLESS = """
     fsdp_config.*fsdp_version fsdp_config.version fsdp_config.min_num* fsdp_config.*backward_prefetch* disable_shuffling
     moe_aux_loss_coef rope_scaling use_dft_loss pref_* fp8_config*
 """
+SWITCHES = frozenset(
+    [
+        *("bf16", "fp16", "tf32", "gradient_checkpointing", "do_train", "do_eval", "overwrite_output_dir", "packing"),
+        *("use_peft", "torch_compile"),
+    ]
+)
 COSTS: Mapping[str, Cost | str] = {
     "*offload*": "what lies in the host's memory, and how long it takes to move, is not modelled",
     "*galore*": "GaLore's projections are not modelled",
@@ -223,14 +215,10 @@ COSTS: Mapping[str, Cost | str] = {
 
 
 def _read(reading: Reading) -> Sections:
-    if ROLLOUTS in reading.given.values:
-        reading.given.fault(ROLLOUTS, GRPO)
-        reading.given.passed_over(*reading.given.values)
-        return {}
-    return in_sequences(_sections(reading))
+    return in_sequences(sections_of(reading))
 
 
-def _sections(reading: Reading) -> dict[str, Any]:
+def sections_of(reading: Reading) -> dict[str, Any]:
     """The sections by TrainingArguments, whose batch counts samples: pairs as one."""
     given = reading.given
     values = read_table(TABLE, given)
@@ -301,7 +289,7 @@ def _read_llama_factory(reading: Reading) -> Sections:
     if given.values.get("pref_loss") in ("orpo", "simpo") and stage == "dpo":
         stage = given.text("pref_loss", "")
     tuning = tuning_of(given, "stage", "" if stage in ("sft", "pt") else stage)
-    sections = in_sequences({**_sections(reading), **tuning, **({"adapters": adapters} if adapters else {})})
+    sections = in_sequences({**sections_of(reading), **tuning, **({"adapters": adapters} if adapters else {})})
     plan = dict(sections.get("plan", {}))
     # checkpointing is on unless it is switched off, and does not need TrainingArguments' own switch (model_args.py)
     plan["recompute"] = "none" if given.switch("disable_gradient_checkpointing") else "full"
@@ -333,20 +321,9 @@ TOOLS = (
         table=(*TABLE, *WRITTEN),
         harmless=HARMLESS + HARMLESS_TUNING,
         costs=COSTS,
-        switches=frozenset(
-            [
-                "bf16",
-                "fp16",
-                "tf32",
-                "gradient_checkpointing",
-                "do_train",
-                "do_eval",
-                "overwrite_output_dir",
-                "packing",
-                "use_peft",
-                "torch_compile",
-            ]
-        ),
+        switches=SWITCHES,
+        programs=r"^trl (sft|dpo|kto|reward)$",
+        arguments_file="config",
     ),
     Tool(
         name="LLaMA-Factory",

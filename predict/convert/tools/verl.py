@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from predict.convert.arguments import Arguments
+from predict.convert.offload import offload_of
 from predict.convert.tool import ACCEPT, NO_VALUES, OFF, Cost, Reading, Sections, Tool, model_named
 from predict.convert.tools import megatron_lm
 from predict.huggingface.config_json import load_model
@@ -17,6 +18,8 @@ from sampling.files.faults import shown
 
 ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 TRANSFORMER = f"{ACTOR}.megatron.override_transformer_config."
+OPTIMIZER = f"{ACTOR}.optim.override_optimizer_config."
+"""Starts of keys that Megatron-LM's own arguments follow."""
 ENGINES: Mapping[str, str] = {"vllm": "vllm-v1", "sglang": "sglang"}
 FRAMEWORKS: Mapping[str, str] = {"fsdp": "transformers", "fsdp2": "transformers", "megatron": "megatron-core"}
 USUAL_TOKENS = 16384
@@ -39,7 +42,7 @@ def _read(reading: Reading) -> Sections:
         given.fault("actor_rollout_ref.model.lora_rank", "adapters of RL steps are not modelled; set it to 0")
     rl = found.setdefault("rl", {})
     if trainer == "megatron":
-        _megatron(reading, given, plan, execution)
+        found |= _megatron(reading, given, plan, execution)
     else:
         _fsdp(given, plan)
     _batches(given, rl, found.get("cluster", {}))
@@ -82,11 +85,9 @@ def _framework(given: Arguments) -> str:
     return named or ("megatron" if is_megatron else "fsdp")
 
 
-def _megatron(reading: Reading, given: Arguments, plan: dict[str, Any], execution: dict[str, Any]) -> None:
-    """Settings of the transformer, by Megatron's names."""
-    own = {
-        name.removeprefix(TRANSFORMER): value for name, value in given.values.items() if name.startswith(TRANSFORMER)
-    }
+def _megatron(reading: Reading, given: Arguments, plan: dict[str, Any], execution: dict[str, Any]) -> Sections:
+    """Settings of the transformer and the optimizer, by Megatron's names; returned is what they have the host hold."""
+    own = {_own(name): value for name, value in given.values.items() if _own(name) != name}
     virtual = given.values.get(f"{ACTOR}.megatron.virtual_pipeline_model_parallel_size")
     given.passed_over(f"{ACTOR}.megatron.virtual_pipeline_model_parallel_size")
     if virtual not in NO_VALUES:
@@ -113,18 +114,27 @@ def _megatron(reading: Reading, given: Arguments, plan: dict[str, Any], executio
     mixture = _has_experts(given, reading.chosen_model)
     plan |= {key: value for key, value in read["plan"].items() if key not in plan and (key != "etp" or mixture)}
     plan["zero"] = 1
-    kept = ("overlap_ep", "dispatch", "fuse_permute", "expert_products")
+    kept = ("overlap_ep", "dispatch", "fuse_permute", "expert_products", "master_dtype", "moment_dtype")
     stated = {
+        "master_dtype": "use_precision_aware_optimizer",
+        "moment_dtype": "exp_avg_dtype",
         "dispatch": "moe_token_dispatcher_type",
         "fuse_permute": "moe_permute_fusion",
         "overlap_ep": "moe_shared_expert_overlap",
     }
     execution |= {key: read["execution"][key] for key in kept if stated.get(key) in own and key in read["execution"]}
-    given.passed_over(*(name for name in given.values if name.startswith(TRANSFORMER) and _is_read(name, inner.given)))
+    offload = offload_of(inner.given)
+    given.passed_over(*(name for name in given.values if _own(name) != name and _is_read(_own(name), inner.given)))
     checkpointing = given.values.get("actor_rollout_ref.model.enable_gradient_checkpointing")
     given.passed_over("actor_rollout_ref.model.enable_gradient_checkpointing")
     if "recompute" not in plan and checkpointing not in OFF:
         plan["recompute"] = "none"  # of FSDP's trainer alone; Megatron's recomputes by the override
+    return offload
+
+
+def _own(name: str) -> str:
+    """Megatron-LM's name of a key that overrides one of its arguments; another key as it is."""
+    return name.removeprefix(TRANSFORMER).removeprefix(OPTIMIZER)
 
 
 def _has_experts(given: Arguments, chosen_model: Any) -> bool:
@@ -133,8 +143,7 @@ def _has_experts(given: Arguments, chosen_model: Any) -> bool:
     return path is not None and load_model(path).experts is not None
 
 
-def _is_read(name: str, inner: Arguments) -> bool:
-    own = name.removeprefix(TRANSFORMER)
+def _is_read(own: str, inner: Arguments) -> bool:
     return own not in inner.left_over or own.endswith("pipeline_stage")
 
 
@@ -275,7 +284,6 @@ TOOLS = (
             "*optimizer_cpu_offload": "an optimizer that steps in the host's memory is not modelled",
             "*optimizer_offload_fraction": "an optimizer that steps in the host's memory is not modelled",
             "*overlap_cpu_optimizer*": "an optimizer that steps in the host's memory is not modelled",
-            "*use_precision_aware_optimizer": "16-bit states of the optimizer are not read from verl",
             "actor_rollout_ref.model.enable_activation_offload": "activations in the host's memory are not modelled",
             "*fsdp_config.offload_policy": "FSDP2's offloading during the step is not modelled",
             "reward_model.enable": "a model that scores is not read; give --set rl.reward.model=NAME",

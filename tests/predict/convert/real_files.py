@@ -155,14 +155,14 @@ TRAINERS = (
         refused=("model_name_or_path: 'bigcode/starcoder2-7b' is not a shipped model", "--set model="),
     ),
     RealFile(
-        tool="Hugging Face TrainingArguments",
+        tool="TRL's GRPO",
         source="huggingface/open-r1 recipes/Qwen2.5-1.5B-Instruct/grpo/config_demo.yaml 1b6fcacd",
         name="grpo.yaml",
         text="model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct\ntorch_dtype: bfloat16\nnum_processes: 7\nbf16: true\nuse_vllm: true\n\
 vllm_device: auto\nvllm_gpu_memory_utilization: 0.7\ngradient_accumulation_steps: 16\nmax_prompt_length: 512\n\
 max_completion_length: 1024\nnum_generations: 7\nper_device_train_batch_size: 16\n",
         settings=NODE,
-        refused=("^[^\n]*num_generations: TRL's GRPO is a step of RL[^\n]*$",),
+        refused=("vllm_device: 'auto': is of an older TRL", "vllm_mode: missing", "num_processes"),
     ),
     RealFile(
         tool="Hugging Face TrainingArguments",
@@ -1102,8 +1102,15 @@ ray start --head --node-ip-address ${MASTER_ADDR} --num-gpus 4\nRUNTIME_ENV_JSON
  --optimizer-cpu-offload\n --overlap-cpu-optimizer-d2h-h2d\n --use-precision-aware-optimizer\n --rollout-num-gpus-per-engine 8\n\
  --sglang-mem-fraction-static 0.7\n --sglang-cuda-graph-bs 1 2 4 8 $(seq 16 8 256)\n)\nray job submit -- python3 train.py --actor-num-nodes 1\
  --actor-num-gpus-per-node 8 --colocate ${A[@]}\n",
-        settings=RL_DATA,
-        refused=("optimizer_cpu_offload: true: an optimizer in the host's memory", "overlap_cpu_optimizer_d2h_h2d"),
+        settings=(*RL_DATA, "rl.prompt_max=1024"),
+        reads={
+            "model": "qwen3-30b-a3b",
+            "plan.ep": 8,
+            "offload": {"optimizer_share": 1.0, "overlap_optimizer": True},
+            "execution.master_dtype": "remainder",
+            "rl.prompts": 8,
+            "rl.max_tokens": 20480,
+        },
     ),
     RealFile(
         tool="prime-rl",

@@ -13,6 +13,7 @@ from sampling.files.places import CONFIGS
 
 EXAMPLES = CONFIGS.parent / "docs" / "examples" / "other_tools"
 H100 = ["cluster.hardware=h100-sxm"]
+NODE = [*H100, "cluster.nodes=1", "cluster.gpus_per_node=8"]
 SIZES = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention \
 --num-query-groups 8 --swiglu --normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights \
 --position-embedding-type rope --vocab-size 128256"
@@ -137,7 +138,7 @@ def test_the_angles_and_the_epsilon_are_kept(
     arguments: str, model: Any, notes: tuple[str, ...], not_read: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "run.sh").write_text(f"{SIZES} --micro-batch-size 1 --seq-length 4096 {arguments}")
-    read = predict.import_config([tmp_path / "run.sh"], [*H100, "cluster.nodes=1"])
+    read = predict.import_config([tmp_path / "run.sh"], NODE)
     found = read.document.content["model"]
     assert (found if isinstance(found, str) else (found["rope_theta"], found["rms_norm_eps"])) == model
     assert (read.notes, read.not_read) == (notes, not_read)
@@ -171,7 +172,7 @@ def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None
     ):
         sizes = sizes.replace(size, larger)
     (tmp_path / "run.sh").write_text(sizes)
-    read = predict.import_config([tmp_path / "run.sh"], [*H100, "cluster.nodes=1"])
+    read = predict.import_config([tmp_path / "run.sh"], NODE)
     assert read.notes == ("vocab_size: not given; taken from llama3.1-405b, the shipped model with the other sizes",)
     text = (EXAMPLES / "pretrain.sh").read_text().replace(" --vocab-size 128256", "")
     with pytest.raises(ConfigError, match=r"vocab_size: missing, and llama2-70b and llama3-70b and llama3\.1-70b and"):
@@ -233,3 +234,130 @@ def test_what_adapters_leave_out_is_said(tmp_path: Path) -> None:
         ConfigError, match="beside adapters are not modelled; --accept lora_modules_to_save reads the rest"
     ):
         predict.import_config([tmp_path / "lora.yml"], gpus)
+
+
+FSDP = """compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+num_machines: 1
+num_processes: 8
+mixed_precision: bf16
+fsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_activation_checkpointing: true}
+"""
+LAUNCHED = "accelerate launch --config_file conf/fsdp.yaml --num_processes 4 {} sft.py --per_device_train_batch_size 2 \
+--gradient_accumulation_steps 2 --model_name_or_path meta-llama/Meta-Llama-3-8B --learning_rate 1e-5 --bf16 True --max_length 2048"
+
+
+def read_together(tmp_path: Path, files: dict[str, str], *settings: str) -> Any:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return predict.import_config([tmp_path / name for name in files], [*H100, *settings])
+
+
+def test_options_of_accelerate_launch_hold_over_the_file_that_they_name(tmp_path: Path) -> None:
+    def plan(*options: str) -> tuple[Any, ...]:
+        files = {"run.sh": LAUNCHED.format(" ".join(options)), "fsdp.yaml": FSDP}
+        content = read_together(tmp_path, files).document.content
+        return (
+            content["plan"].get("zero", 0),
+            content["plan"].get("recompute", "none"),
+            content["cluster"]["gpus_per_node"],
+        )
+
+    assert plan() == (3, "full", 4)
+    assert plan("--fsdp_sharding_strategy", "SHARD_GRAD_OP", "--num_processes", "2") == (2, "full", 2)
+    assert plan("--multi_gpu", "--fsdp_activation_checkpointing", "false") == (0, "none", 4)
+    assert plan("--use_deepspeed", "--zero_stage", "3")[0] == 3
+
+
+def test_a_file_of_arguments_that_is_not_there_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"config_file: names 'conf/fsdp\.yaml', which decides .*; give that file as well"
+    ):
+        imported(tmp_path, LAUNCHED.format(""))
+
+
+def test_a_server_reads_its_file_of_arguments(tmp_path: Path) -> None:
+    files = {
+        "serve.sh": "vllm serve Qwen/Qwen2.5-7B --config conf/vllm.yaml --max-num-seqs 64",
+        "vllm.yaml": "tensor-parallel-size: 2\nmax-num-seqs: 256\nno-enable-prefix-caching: true\nport: 8000\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    load = ["hardware=h100-sxm", "load.rate=4", "load.prompt=500", "load.output=200"]
+    content = predict.import_config([tmp_path / name for name in files], load).document.content
+    assert (content["model"], content["placement"]["tp"]) == ("qwen2.5-7b", 2)
+    assert content["engine"] == {"max_num_seqs": 64, "prefix_caching": False, "name": "vllm-v1"}
+
+
+def test_an_assumed_number_of_gpus_is_noted(tmp_path: Path) -> None:
+    text = LAUNCHED.format("").replace("accelerate launch --config_file conf/fsdp.yaml --num_processes 4", "python")
+    read = read_together(tmp_path, {"run.sh": text}, "cluster.nodes=1")
+    assert any(note.startswith("cluster.gpus_per_node: no file says it; 8 are taken") for note in read.notes)
+    read = read_together(tmp_path, {"run.sh": text}, "cluster.nodes=1", "cluster.gpus_per_node=4")
+    assert not any("gpus_per_node" in note for note in read.notes)
+
+
+GRPO = """model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct
+bf16: true
+use_vllm: true
+vllm_mode: {mode}
+gradient_accumulation_steps: 4
+per_device_train_batch_size: 8
+num_generations: 16
+max_prompt_length: 512
+max_completion_length: 1024
+beta: 0.04
+vllm_gpu_memory_utilization: 0.4
+{more}"""
+OF_STEP = (
+    "cluster.nodes=1",
+    "cluster.gpus_per_node=8",
+    "rl.prompt=constant:200",
+    "rl.response=lognormal:mean=700,p90=900",
+)
+
+
+def test_trls_grpo_is_a_step_of_rl(tmp_path: Path) -> None:
+    """8 samples · 4 microbatches · 8 replicas are 16 prompts of an optimizer step; engines run as many as a rank brings."""
+
+    def step(mode: str, more: str = "", *settings: str) -> dict[str, Any]:
+        return dict(imported(tmp_path, GRPO.format(mode=mode, more=more), *OF_STEP, *settings, name="grpo.yaml")["rl"])
+
+    found = step("colocate")
+    assert (found["prompts"], found["n"], found["micro"], found.get("mini_batch")) == (16, 16, 8, None)
+    assert (found["prompt_max"], found["response_max"], found["reference"], found["padding"]) == (
+        512,
+        1024,
+        True,
+        "kept",
+    )
+    assert found["rollout"] == {"engine": "vllm-v1", "tp": 1, "memory_share": 0.4, "max_num_seqs": 32}
+    several = step("colocate", "steps_per_generation: 8\nnum_iterations: 2\n")
+    assert (several["prompts"], several["mini_batch"], several["epochs"]) == (32, 16, 2)
+    assert step("colocate", "generation_batch_size: 512\n")["prompts"] == 32
+    with pytest.raises(ConfigError, match=r"rl\.rollout\.gpus: no file says it"):
+        step("server")
+    assert step("server", "", "rl.rollout.gpus=4")["placement"] == "async"
+    with pytest.raises(ConfigError, match=r"rl\.n: 16 to each prompt, of which 8 replicas generate 72 at once"):
+        step("colocate", "generation_batch_size: 72\n")
+    with pytest.raises(ConfigError, match="vllm_mode: missing, and its usual value depends on TRL's version"):
+        step("")
+
+
+def test_an_rl_step_takes_an_optimizer_on_the_host(tmp_path: Path) -> None:
+    """As verl's scripts of large mixtures have it, by Megatron's names."""
+    prefix = "+actor_rollout_ref.actor.optim.override_optimizer_config."
+    text = (
+        f"{VERL}32 actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 {prefix}optimizer_cpu_offload=True "
+        f"{prefix}optimizer_offload_fraction=0.5 {prefix}overlap_cpu_optimizer_d2h_h2d=True {prefix}use_precision_aware_optimizer=True"
+    )
+    read = read_together(tmp_path, {"run.sh": text}, *OF_DATA)
+    content = read.document.content
+    assert content["offload"] == {"optimizer_share": 0.5, "overlap_optimizer": True}
+    assert content["execution"]["master_dtype"] == "remainder"
+    of_gpu, half = (
+        predict.rl_step(read.document, [f"offload.optimizer_share={share}", f"offload.overlap_optimizer={share > 0}"])
+        for share in (0.0, 0.5)
+    )
+    assert half.memory.updating.terms["optimizer"] == pytest.approx(of_gpu.memory.updating.terms["optimizer"] / 2)
+    assert half.time.median_us > of_gpu.time.median_us

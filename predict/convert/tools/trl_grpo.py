@@ -1,0 +1,104 @@
+"""TRL's GRPO, as YAML, JSON, a command line or a call of `GRPOConfig`: TrainingArguments with those of rollouts (trl,
+trainer/grpo_config.py and grpo_trainer.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from predict.convert.arguments import Arguments
+from predict.convert.tool import OFF, SAMPLES, Reading, Sections, Tool
+from predict.convert.tools.transformers_trainer import COSTS, HARMLESS, SWITCHES, sections_of
+from predict.rl.section import ASYNC, COLOCATED
+
+PLACEMENTS = {"colocate": COLOCATED, "server": ASYNC}
+"""Mode of vLLM → placement: a server generates on GPUs of its own, while the trainer waits."""
+USUAL_MICRO, USUAL_RESPONSES, USUAL_LONGEST = 8, 8, 256
+
+
+def _read(reading: Reading) -> Sections:
+    given = reading.given
+    sections = sections_of(reading)
+    batch = sections.pop("batch", {})
+    usual = {"execution": sections.pop("usual")["execution"], "plan": {"recompute": "full"}}
+    sections.pop("tuning", None)
+    return {**sections, "rl": _rl(given, batch.get("micro", USUAL_MICRO), batch["accumulation"]), "usual": usual}
+
+
+def _rl(given: Arguments, micro: int, accumulation: int) -> dict[str, Any]:
+    """The section `rl`. Samples are padded, all of a generation to its longest."""
+    rounds, epochs = given.count("steps_per_generation") or accumulation, given.count("num_iterations") or 1
+    rl: dict[str, Any] = {
+        "algorithm": "grpo",
+        "n": given.count("num_generations") or USUAL_RESPONSES,
+        "micro": micro,
+        "epochs": epochs,
+        "padding": "kept",
+        "response_max": given.count("max_completion_length") or USUAL_LONGEST,
+        "reference": given.number("beta", 0.0) != 0,
+        SAMPLES: {
+            "accumulation": accumulation,
+            "rounds": rounds,
+            "generated": given.count("generation_batch_size") or 0,
+        },
+    }
+    # without a correction of vLLM's numerics, only samples of earlier weights need their log-probabilities
+    corrects = given.switch("vllm_importance_sampling_correction", True)
+    rl["old_log_prob"] = corrects or bool(accumulation % (rounds * epochs))
+    if longest := given.count("max_prompt_length"):
+        rl["prompt_max"] = longest
+    return rl | _engines(given, micro * rounds)
+
+
+def _engines(given: Arguments, responses: int) -> dict[str, Any]:
+    """The placement and the engines, each of whose GPUs brings the responses of a trainer's rank."""
+    if given.values.get("use_vllm") in OFF or not given.switch("use_vllm"):
+        given.fault("use_vllm", "generation by transformers is not modelled; that by vLLM is")
+    mode = given.text("vllm_mode", "")
+    if mode not in PLACEMENTS:
+        problem = f"{mode} is unknown" if mode else "missing, and its usual value depends on TRL's version"
+        given.fault("vllm_mode", f"{problem}; write {' or '.join(PLACEMENTS)}")
+    rollout: dict[str, Any] = {"engine": "vllm-v1"}
+    tp, share = given.count("vllm_tensor_parallel_size") or 1, given.number("vllm_gpu_memory_utilization", 0.3)
+    if mode != "server":
+        rollout |= {"tp": tp, "memory_share": share, "max_num_seqs": responses * tp}
+        if not given.switch("vllm_enable_sleep_mode"):
+            given.notes.append(
+                "vllm_enable_sleep_mode: off, with which the engine's weights and cache stay during the update too; its memory is predicted as "
+                "of engines that sleep"
+            )
+    else:
+        given.notes.append(
+            "vllm_mode: the server's own arguments are not in this file; --set rl.rollout.KEY=VALUE gives them"
+        )
+        given.passed_over("vllm_enable_sleep_mode")
+    return {"placement": PLACEMENTS.get(mode, COLOCATED), "rollout": rollout}
+
+
+TOOLS = (
+    Tool(
+        name="TRL's GRPO",
+        marks=(
+            "num_generations per_device_train_batch_size",
+            "num_generations max_completion_length",
+            "num_generations gradient_accumulation_steps learning_rate",
+            "num_generations model_name_or_path learning_rate",
+        ),
+        programs=r"^(GRPOConfig|trl grpo)$",
+        read=_read,
+        harmless=f"""
+            {HARMLESS} reward_* scale_rewards epsilon* delta temperature top_* min_p repetition_penalty loss_type mask_truncated* sync_ref_model
+            ref_model_* num_completions* log_unique* importance_sampling_level shuffle_dataset num_generations_eval generation_kwargs* sapo_*
+            multi_objective* vllm_server_* vllm_group_port vllm_max_model_len* vllm_structured* vllm_guided* vllm_importance* vllm_model_impl
+            off_policy* use_bias* disable_dropout ds3_gather* cache_implementation use_transformers_paged system_prompt dtype
+        """,
+        costs={
+            **COSTS,
+            "cast_lm_head_to_fp32": "a head in fp32 is not modelled",
+            "use_liger_loss": "the loss of GRPO in one kernel is not modelled",
+            "max_tool_calling*": "conversations of several turns with tools are not modelled",
+            "vllm_device": "is of an older TRL, which generated on one of the node's GPUs; write vllm_mode",
+        },
+        switches=SWITCHES | {"use_vllm", "vllm_enable_sleep_mode"},
+        arguments_file="config",
+    ),
+)

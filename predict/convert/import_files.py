@@ -59,8 +59,8 @@ def read_foreign(paths: Sequence[Path], *, chosen_model: Any, accepted: Sequence
             if file := _arguments_file(source, files):
                 found[place] = replace(source, values=_over(file, source))
                 taken.add(file.file)
-    for path, found in sources.items():
-        read[path] = [
+    for name, found in sources.items():
+        read[name] = [
             ForeignFile(sections=as_launched(source, TRAINED))
             if _names_alone(source, beside)
             else _read(source, chosen_model, accepted, frozenset(beside))

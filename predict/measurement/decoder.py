@@ -73,14 +73,16 @@ class Attention(nn.Module):
 
 def in_chunks(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> Tensor:
     """Attention of [batch, heads, seq, head_dim] in which each token sees those of its own chunk; the last one may be shorter."""
-    whole, found = query.shape[2] // chunk * chunk, []
-    for part, size in ((slice(whole), chunk), (slice(whole, None), query.shape[2] - whole)):
+    batch, heads, length, width = query.shape
+    whole, found = length // chunk * chunk, []
+    for part, size in ((slice(whole), chunk), (slice(whole, None), length - whole)):
         if query[:, :, part].numel():
-            folded = (
-                each[:, :, part].unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1) for each in (query, key, value)
+            q, k, v = (
+                each[:, :, part].reshape(batch, each.shape[1], -1, size, width).transpose(1, 2).flatten(0, 1)
+                for each in (query, key, value)
             )
-            mixed = F.scaled_dot_product_attention(*folded, enable_gqa=True)
-            found.append(mixed.unflatten(0, (len(query), -1)).transpose(1, 2).flatten(2, 3))
+            mixed = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+            found.append(mixed.reshape(batch, -1, heads, size, width).transpose(1, 2).flatten(2, 3))
     return torch.cat(found, dim=2)
 
 

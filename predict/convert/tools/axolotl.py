@@ -20,6 +20,7 @@ from predict.convert.tool import (
     count,
     in_sections,
     model_named,
+    needs_file,
     read_table,
     written,
 )
@@ -33,7 +34,6 @@ from predict.convert.tools.transformers_trainer import (
     fsdp_of,
     halves,
     moments,
-    needs_file,
     optimizer,
 )
 from predict.convert.tuning import HARMLESS_TUNING, in_sequences, tuning_of

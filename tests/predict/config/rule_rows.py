@@ -321,7 +321,7 @@ ROWS = [
         {**TORCH, "vision__images": 1},
         "vision.images",
         {"execution__framework": "fsdp"},
-        "internvl3-1b",
+        "internvl3-38b",
     ),
     row(
         "what_is_trained_of_a_tower_needs_images",
@@ -349,6 +349,13 @@ ROWS = [
         {"batch__encoder_seq_len": 0},
         "batch.encoder_seq_len",
         {"batch__encoder_seq_len": 512},
+        "t5-base",
+    ),
+    row(
+        "the_kernel_adds_positions",
+        {"batch__encoder_seq_len": 512, "execution__attention": "fa2"},
+        "execution.attention",
+        {"execution__attention": "sdpa"},
         "t5-base",
     ),
     row(

@@ -316,7 +316,7 @@ def _generation_faults(rl: RlRun) -> Iterator[str]:
 
 def require_servable(run: ServingRun) -> None:
     """Raise one UserError that lists everything that keeps the config from being served for real here."""
-    _refuse(f"{run.name} cannot be served for real", list(_server_faults(run.server)))
+    _refuse(f"{run.name} cannot be served for real", [*_server_faults(run.server), *_fleet_faults(run)])
 
 
 def _server_faults(server: Server) -> Iterator[str]:
@@ -343,6 +343,21 @@ def _server_faults(server: Server) -> Iterator[str]:
         yield f"model: {model.name} has biases or norms of queries, which it does not run; take another model"
     if not model.max_positions:
         yield f"model: {model.name} does not say its max_position_embeddings; give it"
+
+
+def _fleet_faults(run: ServingRun) -> Iterator[str]:
+    fleet = run.fleet
+    engines = fleet.replicas, fleet.prefill_replicas
+    if fleet.gpus or engines not in ((1, 0), (1, 1)) or fleet.prefill_tp > 1 or fleet.most_replicas or fleet.failures_s:
+        yield "fleet: it runs one engine all the time, or one for prompts and one for answers; use replicas: 1 and prefill_replicas: 0 or 1"
+    if run.tiers.used:
+        yield f"tiers: {', '.join(run.tiers.used)}; it has no memory behind its cache, use none"
+    if run.load.prefix.turns > 1:
+        yield f"load.prefix.turns: {run.load.prefix.turns}; it knows no conversations, use 1"
+    if fleet.prefill_replicas and fleet.layerwise:
+        yield "fleet.layerwise: true; it sends the keys and values of a prompt once that is computed, use false"
+    if fleet.prefill_replicas and run.load.concurrency:
+        yield f"load.concurrency: {run.load.concurrency}; its two pools serve open loops alone, use load.rate"
 
 
 def _has_plain_layers(model: ModelSpec) -> bool:

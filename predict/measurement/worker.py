@@ -22,7 +22,7 @@ BODIES = {
     "one-gpu": "predict.measurement.one_gpu",
     "memory": "predict.measurement.count_bytes",
     "pace": "predict.measurement.reference_calls",
-    "serving": "predict.measurement.serving.engine",
+    "serving": "predict.measurement.serving.job",
     "rl": "predict.measurement.grpo",
 }
 """Kind of job → the module whose `body` takes its arguments and returns the report, None on ranks that have nothing to report."""

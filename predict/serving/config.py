@@ -58,7 +58,7 @@ from sampling.files.disk import is_missing
 from sampling.files.documents import read_json
 from sampling.files.faults import Fault, config_error, shown
 from sampling.files.schema import build, check, keys_of, unknown_keys
-from sampling.hardware.cluster import Cluster, hardware_beside, hardware_facts, known_hardware, load_cluster
+from sampling.hardware.cluster import Cluster, Link, hardware_beside, hardware_facts, known_hardware, load_cluster
 from sampling.store.profiles import (
     default_profile,
     home_of,
@@ -113,6 +113,12 @@ class ServingRun(LoadedRun):
         decode = self.server.placement.gpus * max(self.fleet.replicas, self.fleet.most_replicas)
         prefill = self.prefill
         return decode + (prefill.placement.gpus * self.fleet.prefill_replicas if prefill else 0)
+
+    @property
+    def between_pools(self) -> Link:
+        """The link over which a GPU of one pool sends to the other: that of a node where it holds both."""
+        cluster = self.server.cluster
+        return cluster.link_in_node(self.gpus) if self.gpus <= cluster.whole_node else cluster.inter_node
 
     @property
     def engine_name(self) -> str:

@@ -27,6 +27,7 @@ from predict.serving.traffic import SEED, Traffic
 from regressors.features.arrays import Ints
 from sampling.files.machine_code import compiled, form_of, pays_to_compile
 from sampling.files.schema import Key
+from sampling.hardware.cluster import Link
 from sampling.units import GIB, SECOND_US
 
 Router = Literal["round_robin", "least_load", "power_of_two", "prefix"]
@@ -115,10 +116,9 @@ class Ways:
     """Share of a transfer between pools that may hide behind the computing of prompts."""
 
 
-def ways_of(server: Server, prefill: Server | None, tiers: TierSettings, layerwise: bool) -> Ways:
-    """The ways to a server's cache. Each GPU of a pool sends, or gets, its own share of the keys and values over its own network card."""
+def ways_of(server: Server, prefill: Server | None, tiers: TierSettings, layerwise: bool, link: Link) -> Ways:
+    """The ways to a server's cache. Each GPU of a pool sends, or gets, its own share of the keys and values over its own `link`."""
     own = kept_bytes(server).token
-    link = server.cluster.inter_node
     largest = max(own, kept_bytes(prefill).token) if prefill else own
     whole = own * server.tp
     block = whole * server.engine.block_size

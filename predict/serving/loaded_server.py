@@ -252,7 +252,7 @@ class LoadedServer:
         if not self.is_fleet:
             return serve(self.engine, self._blocks, tables[0], traffic)
         run = self.run
-        ways = ways_of(run.server, run.prefill, run.tiers, run.fleet.layerwise)
+        ways = ways_of(run.server, run.prefill, run.tiers, run.fleet.layerwise, run.between_pools)
         return serve_fleet(self.engine, self.pools, tables, traffic, run.fleet, ways)
 
     def carried_by_pools(self, outcome: LoadOutcome) -> tuple[float, ...]:

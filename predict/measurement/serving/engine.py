@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
-from predict.measurement.reference_calls import ReferenceTimes
 from predict.measurement.serving.model import ServedModel
 from predict.measurement.serving.scheduler import Request, Scheduler, Turn
-from predict.serving.config import load_serving
-from predict.serving.kv_cache import cache_room
 from predict.serving.server import EngineSettings
-from predict.serving.traffic import Traffic, traffic_of
-from sampling.torch_work.build import torch_dtype
+from predict.serving.traffic import Traffic
 from sampling.units import SECOND_US
 
 SCHEDULER_TIMES = Path("/proc/thread-self/schedstat")
@@ -68,9 +64,8 @@ class TimedStep:
 
 @dataclass(kw_only=True, slots=True)
 class RequestTimes:
-    """The times of each request in µs from the start of the load."""
+    """The times of each request in µs from the start of the load, but for its arrival."""
 
-    arrival_us: list[float]
     start_us: list[float]
     first_us: list[float]
     last_us: list[float]
@@ -82,17 +77,60 @@ class RequestTimes:
     """Drafts that each decode with some accepted."""
 
 
-class NextTokens(Protocol):
+class Model(Protocol):
     """A model that is served."""
 
     def next_tokens(self, turns: Sequence[Turn]) -> list[list[int]]:
         """The next token after each turn, and after each of its drafts, chunks before decodes."""
 
+    def keep(self, blocks: Sequence[int], kept: bytes) -> None:
+        """Put keys and values of leading tokens, as another server computed them, into blocks of the cache."""
+
+
+class Source(Protocol):
+    """Where requests come from, in µs of the clock of the server that serves them."""
+
+    def come(self, now_us: float) -> Iterator[Request]:
+        """The requests that have come since."""
+
+    def next_us(self, now_us: float) -> float:
+        """The time at which the next one comes, or may come."""
+
+    def end(self, request: Request, now_us: float) -> None:
+        """Learn that a request has ended; its blocks keep what they hold until the next step."""
+
+
+class Arrivals:
+    """The requests of a load, at their own times or, in a closed loop, as others end."""
+
+    def __init__(self, traffic: Traffic, prompts: Sequence[Sequence[int]]) -> None:
+        self.traffic, self.prompts = traffic, prompts
+        self.known, self.arrived = traffic.in_flight or len(traffic), 0
+        self.arrival_us = [float(each) if i < self.known else -1.0 for i, each in enumerate(traffic.arrival_us)]
+
+    def come(self, now_us: float) -> Iterator[Request]:
+        while self.arrived < self.known and self.arrival_us[self.arrived] <= now_us:
+            yield Request(
+                index=self.arrived,
+                tokens=list(self.prompts[self.arrived]),
+                prompt=int(self.traffic.prompt[self.arrived]),
+                output=int(self.traffic.output[self.arrived]),
+            )
+            self.arrived += 1
+
+    def next_us(self, now_us: float) -> float:
+        return self.arrival_us[self.arrived]
+
+    def end(self, request: Request, now_us: float) -> None:
+        if self.known < len(self.traffic):
+            self.arrival_us[self.known] = now_us
+            self.known += 1
+
 
 class RealServer:
     """A model behind a scheduler, whose times `clock` measures."""
 
-    def __init__(self, model: NextTokens, scheduler: Scheduler, clock: Clock) -> None:
+    def __init__(self, model: Model, scheduler: Scheduler, clock: Clock) -> None:
         self.model, self.scheduler, self.clock = model, scheduler, clock
         self.accepted: list[int] = []
         """Drafts that each decode with some accepted."""
@@ -104,6 +142,9 @@ class RealServer:
         turns = sorted(planned, key=lambda turn: turn.decode)  # chunks first, each kind in its order
         chunks = tuple((turn.tokens, turn.context) for turn in turns if not turn.decode)
         decodes = tuple(turn.context for turn in turns if turn.decode)
+        for request in (turn.request for turn in turns if turn.request.kept):
+            self.model.keep(request.blocks, request.kept)
+            request.kept = b""
         following = self.model.next_tokens(turns)
         for turn, tokens in zip(turns, following, strict=True):
             self.accepted += [turn.accepted(tokens)] if turn.drafts else []
@@ -111,48 +152,31 @@ class RealServer:
         end_us = self.clock.now_s() * SECOND_US
         return TimedStep(chunks=chunks, decodes=decodes, start_us=start_us, end_us=end_us), turns, ended
 
-    def serve(self, traffic: Traffic, prompts: Sequence[Sequence[int]]) -> RequestTimes:
-        """Serve requests as they arrive, or so many at once in a closed loop."""
-        count = len(traffic)
-        known = traffic.in_flight or count
-        arrival = [float(each) if place < known else -1.0 for place, each in enumerate(traffic.arrival_us)]
-        times = RequestTimes(
-            arrival_us=arrival, start_us=[-1.0] * count, first_us=[-1.0] * count, last_us=[-1.0] * count
-        )
-        zero_us, waited_s, preempted = self.clock.now_s() * SECOND_US, self.clock.waited_s, self.scheduler.preemptions
-        arrived = done = 0
+    def serve(self, source: Source, count: int) -> RequestTimes:
+        """Serve so many requests as they come, from the start of the clock; without their arrivals, which `source` knows."""
+        times = RequestTimes(start_us=[-1.0] * count, first_us=[-1.0] * count, last_us=[-1.0] * count)
+        done = 0
         while done < count:
-            now_us = self.clock.now_s() * SECOND_US - zero_us
-            while arrived < known and arrival[arrived] <= now_us:
-                request = Request(
-                    index=arrived,
-                    tokens=list(prompts[arrived]),
-                    prompt=int(traffic.prompt[arrived]),
-                    output=int(traffic.output[arrived]),
-                )
+            now_us = self.clock.now_s() * SECOND_US
+            for request in source.come(now_us):
                 self.scheduler.add(request)
-                arrived += 1
             if not self.scheduler.running and not self.scheduler.waiting:
-                self.clock.sleep((arrival[arrived] - now_us) / SECOND_US)
+                self.clock.sleep((source.next_us(now_us) - now_us) / SECOND_US)
                 continue
             step, turns, ended = self.step()
             times.steps.append(step)
-            start_us = step.start_us - zero_us
-            now_us = step.end_us - zero_us
             for turn in turns:
                 index = turn.request.index
                 if times.start_us[index] < 0:
-                    times.start_us[index] = start_us
+                    times.start_us[index] = step.start_us
                 if times.first_us[index] < 0 and len(turn.request.tokens) > turn.request.prompt:
-                    times.first_us[index] = now_us
+                    times.first_us[index] = step.end_us
             for request in ended:
-                times.last_us[request.index] = now_us
+                times.last_us[request.index] = step.end_us
+                source.end(request, step.end_us)
                 done += 1
-                if traffic.in_flight and known < count:
-                    arrival[known] = now_us
-                    known += 1
-        times.preemptions = self.scheduler.preemptions - preempted
-        times.waited_s = self.clock.waited_s - waited_s
+        times.preemptions = self.scheduler.preemptions
+        times.waited_s = self.clock.waited_s
         times.accepted = self.accepted
         return times
 
@@ -234,37 +258,3 @@ def _request(index: int, prompt: int, output: int) -> Request:
 
 def _tokens(index: int, count: int) -> list[int]:
     return [(7 * index + place) % 251 for place in range(count)]
-
-
-def body(config: str, overrides: Sequence[str], job: str) -> dict[str, Any]:
-    """The times of a config's server, as plain data.
-
-    The job `steps` times batches of its own choice; `load` serves the requests of the config after one round of such steps, which show
-    the machine's pace at the time.
-    """
-    serving = load_serving(config, overrides)
-    server = serving.server
-    blocks = cache_room(server).blocks
-    model = ServedModel(
-        server.model,
-        blocks=blocks,
-        block=server.engine.block_size,
-        positions=server.model.max_positions + server.speculation.drafts,
-        dtype=torch_dtype(server.placement.precision),
-    )
-    with torch.inference_mode():
-        warm_up(model, server.engine, blocks)
-        if job == "steps":
-            return {"steps": [asdict(step) for step in sampled_steps(model, server.engine, blocks)]}
-        before = sampled_steps(model, server.engine, blocks, visits=1)
-        reference = ReferenceTimes(server.cluster)
-        reference.read()
-        traffic = serving.traffic or traffic_of(serving.load)
-        scheduler = Scheduler(server.engine, blocks, server.speculation.drafts)
-        served = RealServer(model, scheduler, Clock()).serve(traffic, prompts_of(traffic, server.model.vocab))
-        reference.read()
-    return {
-        **asdict(served),
-        "before": [asdict(step) for step in before],
-        "references": asdict(reference.summary()),
-    }

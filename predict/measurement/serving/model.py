@@ -135,6 +135,35 @@ class ServedModel:
         found = iter(logits.argmax(dim=-1).tolist())
         return [[next(found) for _ in range(1 + len(turn.drafts))] for turn in turns]
 
+    def kept(self, blocks: Sequence[int], tokens: int) -> bytes:
+        """Keys and values of the first tokens in these blocks, layer by layer."""
+        return (
+            torch.stack([each[self._slots(blocks, tokens)] for each in self._caches])
+            .view(torch.uint8)
+            .numpy()
+            .tobytes()
+        )
+
+    def keep(self, blocks: Sequence[int], kept: bytes) -> None:
+        """Put what `kept` gave into blocks of the cache."""
+        caches = self._caches
+        found = torch.frombuffer(bytearray(kept), dtype=self.embedding.dtype).view(
+            len(caches), -1, *caches[0].shape[1:]
+        )
+        slots = self._slots(blocks, found.shape[1])
+        for cache, tokens in zip(caches, found, strict=True):
+            cache[slots] = tokens
+
+    @property
+    def _caches(self) -> list[Tensor]:
+        """Keys and values of each layer, [tokens, kv_heads, d]."""
+        return [cache.flatten(0, 1) for layer in self.layers for cache in (layer.keys, layer.values)]
+
+    def _slots(self, blocks: Sequence[int], tokens: int) -> Tensor:
+        """The places of the first tokens in the cache."""
+        places = [blocks[place // self.block] * self.block + place % self.block for place in range(tokens)]
+        return torch.tensor(places, dtype=torch.long)
+
     def _attention(self, layer: Layer, x: Tensor, plan: StepPlan, rope: tuple[Tensor, Tensor]) -> Tensor:
         spec = self.spec
         query, key, value = (

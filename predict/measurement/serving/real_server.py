@@ -1,7 +1,9 @@
-"""A serving config run for real on this machine: its requests served by a small engine in torch, in a process of its own."""
+"""A serving config run for real on this machine: its requests served by a small engine in torch, in a process of its own,
+or in one for prompts and one for answers."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +24,7 @@ from predict.serving.latency import Latency, latency_of
 from predict.serving.simulate import Served
 from predict.serving.token_gaps import TokenGaps
 from predict.serving.traffic import traffic_of
+from sampling.files.disk import scratch_folder
 from sampling.store.pace import Resource
 
 TIMEOUT_S = 900.0
@@ -37,7 +40,7 @@ class ServedLoad:
     steps: int
     preemptions: int
     waited_s: float
-    """Seconds in which other processes had the core, which no time contains."""
+    """Seconds in which other processes had the core, which no time contains, but with two pools."""
     before: Sequence[TimedBatch]
     """Steps of chosen batches just before the load, which show the machine's pace at the time."""
     accepted_shares: Sequence[float]
@@ -111,11 +114,16 @@ def _timed_batches(steps: Sequence[Any]) -> list[TimedBatch]:
 
 
 def _run(run: ServingRun, config: Path | str, overrides: Sequence[str], job: str) -> Any:
-    return run_in_processes(
-        "serving",
-        {"config": str(config), "overrides": list(overrides), "job": job},
-        name=run.name,
-        processes=1,
-        threads=run.server.cluster.threads,
-        timeout_s=TIMEOUT_S,
-    )
+    apart = job == "load" and run.prefill is not None
+    with scratch_folder("pools") as folder:
+        pipe = folder / "kept" if apart else None
+        if pipe:
+            os.mkfifo(pipe)
+        return run_in_processes(
+            "serving",
+            {"config": str(config), "overrides": list(overrides), "job": job, "pipe": str(pipe or "")},
+            name=run.name,
+            processes=1 + apart,
+            threads=run.server.cluster.threads,
+            timeout_s=TIMEOUT_S,
+        )

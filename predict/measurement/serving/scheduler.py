@@ -33,6 +33,8 @@ class Request:
     blocks: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     """The keys of its whole blocks."""
+    kept: bytes = b""
+    """Keys and values of its whole prompt, as another server computed them, until they are in its blocks."""
 
     @property
     def done(self) -> bool:
@@ -236,8 +238,8 @@ class Scheduler:
         turns = []
         while self.waiting and budget > 0 and len(self.running) < self.settings.max_num_seqs:
             request = self.waiting[0]
-            known = self._known(request)
-            found = len(known) * self.cache.block
+            known = [] if request.kept else self._known(request)
+            found = request.prompt if request.kept else len(known) * self.cache.block
             tokens = min(len(request.tokens) - found, budget)
             if found + tokens < len(request.tokens) and not self.settings.chunked_prefill:
                 break

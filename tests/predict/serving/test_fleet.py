@@ -116,10 +116,11 @@ def test_an_autoscaler_starts_engines_for_bursts_lets_them_drain_and_takes_one_b
 
 def test_each_gpu_of_a_pool_sends_its_own_share() -> None:
     wide, narrow = server(tp=4), server(tp=1)
-    alike, from_narrow = (ways_of(wide, each, TierSettings(), False).token_us[0] for each in (wide, narrow))
+    link = wide.cluster.inter_node
+    alike, from_narrow = (ways_of(wide, each, TierSettings(), False, link).token_us[0] for each in (wide, narrow))
     assert from_narrow == pytest.approx(4 * alike)
-    assert alike == kept_bytes(wide).token / wide.cluster.inter_node.bytes_per_us()
-    host = ways_of(wide, None, TierSettings(host_gib=10), False)
+    assert alike == kept_bytes(wide).token / link.bytes_per_us()
+    host = ways_of(wide, None, TierSettings(host_gib=10), False, link)
     assert host.capacity[1] == int(10 * GIB / (4 * kept_bytes(wide).token * wide.engine.block_size))
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +14,8 @@ import torch
 from predict.huggingface.config_json import load_model
 from predict.measurement.serving.engine import Clock, RealServer, prompts_of
 from predict.measurement.serving.model import ServedModel
-from predict.measurement.serving.scheduler import Request, Scheduler
+from predict.measurement.serving.pools import make_answers, make_prompts
+from predict.measurement.serving.scheduler import Request, Scheduler, Turn
 from predict.model.shipped import shipped_model
 from tests.predict.serving.servers import engine, requests
 
@@ -56,3 +61,31 @@ def test_batches_generate_what_each_request_does_alone(blocks: int, changes: dic
     assert together == alone
     assert (preempted > 0) == preempts
     assert len({*map(tuple, alone)}) == len(alone)
+
+
+def test_answers_to_prompts_of_another_server_are_those_of_one(tmp_path: Path) -> None:
+    traffic = requests((0, 40, 9), (0, 33, 9), (0, 1, 5), (0, 41, 12))
+    prompts = prompts_of(traffic, 8192)
+    made: dict[int, list[int]] = {}
+
+    class Kept(Scheduler):
+        def finish(self, turns: Sequence[Turn], next_tokens: Sequence[Sequence[int]]) -> list[Request]:
+            ended = super().finish(turns, next_tokens)
+            made.update({one.index: one.tokens for one in ended})
+            return ended
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    other = threading.Thread(
+        target=make_prompts, args=(tiny(), Scheduler(engine(), BLOCKS), traffic, prompts, str(pipe)), daemon=True
+    )
+    other.start()
+    times = make_answers(tiny(), Kept(engine(), BLOCKS), traffic, prompts, str(pipe))
+    other.join()
+    for index, (prompt, output) in enumerate(zip(prompts, traffic.output.tolist(), strict=True)):
+        assert made[index] == [*prompt, *generated([prompt], [output], BLOCKS)[0][0]]
+    assert all(
+        start < first < last for start, first, last in zip(times.start_us, times.first_us, times.last_us, strict=True)
+    )
+    # the pool for answers computes the last token of each prompt again, as a decode
+    assert sum(tokens for step in times.steps for tokens, _ in step.chunks) == traffic.prompt.sum()

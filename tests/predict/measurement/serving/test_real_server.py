@@ -19,6 +19,7 @@ from tests.predict.serving.step_batches import batches
 
 OWN = CONFIGS / "serving" / "this-machine"
 SMALL = ["model=tiny-llama", "load.concurrency=3", "load.requests=5", "load.prompt=20", "load.output=4"]
+SMALL_POOLS = ["model=tiny-llama", "load.rate=50", "load.duration_s=0.2", "load.prompt=20", "load.output=4"]
 
 
 def test_all_that_keeps_a_config_from_being_served_is_listed() -> None:
@@ -35,6 +36,14 @@ def test_all_that_keeps_a_config_from_being_served_is_listed() -> None:
         assert fault in str(refused.value)
 
 
+def test_a_fleet_that_is_not_served_is_refused() -> None:
+    settings = ["fleet.replicas=2", "fleet.layerwise=true", "load.concurrency=4", "tiers.host_gib=1"]
+    with pytest.raises(UserError) as refused:
+        require_servable(load_serving(OWN / "two-pools.yml", settings))
+    for fault in ("fleet: it runs one", "fleet.layerwise: true", "load.concurrency: 4", "tiers: host"):
+        assert fault in str(refused.value)
+
+
 def test_every_load_shipped_for_this_machine_is_of_one_server() -> None:
     runs = [load_serving(path) for path in sorted(OWN.glob("*.yml"))]
     assert len(runs) >= 6
@@ -44,10 +53,10 @@ def test_every_load_shipped_for_this_machine_is_of_one_server() -> None:
 
 
 @pytest.mark.usefixtures("starts_warm")
-def test_a_small_load_is_served() -> None:
-    config = OWN / "closed-loop.yml"
-    found = serve_for_real(load_serving(config, SMALL), config, SMALL)
-    assert found.requests == 5
+@pytest.mark.parametrize(("name", "overrides"), [("closed-loop", SMALL), ("two-pools", SMALL_POOLS)])
+def test_a_small_load_is_served(name: str, overrides: list[str]) -> None:
+    config = OWN / f"{name}.yml"
+    found = serve_for_real(load_serving(config, overrides), config, overrides)
     latency = found.latency
     assert latency.e2e.mean_us == pytest.approx(latency.ttft.mean_us + 3 * latency.tpot.mean_us)
     assert 0 < latency.ttft.mean_us < latency.e2e.mean_us

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predict.measurement.serving.engine import RealServer, RequestTimes, prompts_of
+from predict.measurement.serving.engine import Arrivals, RealServer, RequestTimes, prompts_of
 from predict.measurement.serving.scheduler import Scheduler, Turn, ngram_drafts
 from predict.serving.kv_cache import BlockPool
 from predict.serving.server import EngineSettings
@@ -57,7 +57,9 @@ class Model:
 def really_served(settings_of: EngineSettings, blocks: int, traffic: Traffic) -> RequestTimes:
     clock = Stopped()
     scheduler = Scheduler(settings_of, blocks)
-    found = RealServer(Model(clock, scheduler), scheduler, clock).serve(traffic, prompts_of(traffic, 10_000))  # type: ignore[arg-type]
+    found = RealServer(Model(clock, scheduler), scheduler, clock).serve(  # type: ignore[arg-type]
+        Arrivals(traffic, prompts_of(traffic, 10_000)), len(traffic)
+    )
     assert scheduler.cache.free == blocks
     return found
 
@@ -100,7 +102,8 @@ def test_drafts_take_the_same_turns_and_blocks(each: list[tuple[float, int, int]
     clock, traffic, settings_of = Stopped(), requests(*each), engine(prefix_caching=False)
     scheduler = Scheduler(settings_of, blocks, drafts=3)
     model = Drafting(clock, scheduler, accepts=accepts)
-    real = RealServer(model, scheduler, clock).serve(traffic, prompts_of(traffic, 10_000))  # type: ignore[arg-type]
+    arrivals = Arrivals(traffic, prompts_of(traffic, 10_000))
+    real = RealServer(model, scheduler, clock).serve(arrivals, len(traffic))  # type: ignore[arg-type]
     speculation = Speculation(kind="ngram", tokens=3, acceptance=float(accepts))
     table = replace(unit_table(8, 80), speculation=speculation)
     simulated = serve(settings_of, BlockPool(blocks=blocks), table, traffic, traced=len(real.steps))

@@ -17,7 +17,7 @@ from predict.reports.money import amount_text
 from predict.rl.books import RlLedger
 from predict.rl.step import RlStep
 from predict.serialise import as_json, picked
-from predict.serving.questions import ServerAnswer, binding_text
+from predict.serving.questions import ServerAnswer, ServersForLoad, binding_text
 from predict.step.prediction import Prediction
 from sampling.number_text import count, duration, durations, gib, percent, plain, significant, size, whole_percent
 
@@ -247,11 +247,25 @@ def _rates(rate: Interval) -> str:
     return f"{significant(rate.low)} to {significant(rate.high)}"
 
 
+def _for_load(found: ServerAnswer) -> ServersForLoad:
+    assert found.kept is not None
+    return found.kept.servers_for(found.server.run.load.rate)
+
+
+def _with_spare(servers: int | None) -> str:
+    """`2 + 1`: servers for the load, and one that may fail."""
+    return f"{servers} + 1" if servers else ""
+
+
 KEPT: Columns[Any] = (
     Column(key="slo_rps", heading="keeps", value=lambda found: found.kept.rate, write=_rate),
     Column(heading="90 %", value=lambda found: found.kept.rate, write=_rates),
     Column(heading="limit", value=lambda found: ", ".join(one.title for one in found.kept.binding) or "queue"),
     Column(key="slo_binding", value=lambda found: binding_text(found.kept)),
+    Column(key="servers_for_load", value=lambda found: _for_load(found).least),
+    Column(key="servers_for_load_at_low", value=lambda found: _for_load(found).at_low),
+    Column(key="servers_for_load_with_spare", value=lambda found: _for_load(found).with_spare),
+    Column(heading="for load", value=lambda found: _for_load(found).least, write=_with_spare),
 )
 """Columns of the rate that keeps the objectives."""
 

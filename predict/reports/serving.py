@@ -47,13 +47,17 @@ def objectives_facts(server: LoadedServer, found: ObjectivesRate) -> Iterator[st
     yield fact("", f"hold up to {rate_text(found.rate)}, {per_gpu} per GPU; above it {binding_text(found)}")
     met = f"{percent(found.met_share)} of the requests keep every limit by themselves"
     yield fact("", f"goodput there {plain(found.goodput_per_s)} requests/s: {met}")
-    if rate:
-        servers, at_least = found.servers_for(rate)
+    servers = found.servers_for(rate)
+    if servers.least and servers.with_spare:
         slower = ""
-        if at_least != servers:
-            slower = f"; {at_least} at the lower bound" if at_least else "; at the lower bound no number of them does"
-        taken = f"{counted(servers, 'such server')}, {counted(servers * gpus, 'GPU')}"
-        spare = f"; {servers + 1} of them, {counted((servers + 1) * gpus, 'GPU')}, even where one fails"
+        if servers.at_low != servers.least:
+            slower = (
+                f"; {servers.at_low} at the lower bound"
+                if servers.at_low
+                else "; at the lower bound no number of them does"
+            )
+        taken = f"{counted(servers.least, 'such server')}, {counted(servers.least * gpus, 'GPU')}"
+        spare = f"; {servers.with_spare} of them, {counted(servers.with_spare * gpus, 'GPU')}, even where one fails"
         yield fact("", f"{plain(rate)} requests/s take {taken}{slower}{spare}")
 
 
@@ -77,19 +81,19 @@ def gpus_of(server: LoadedServer) -> int:
 COST = "currency gpu_hour output input_alone output_alone"
 """The JSON of a cost: money per million tokens; null for a bound that is infinite."""
 
+FOR_LOAD = "servers_for_load=least servers_for_load_at_low=at_low servers_for_load_with_spare=with_spare"
+"""The JSON of the numbers of servers for a load."""
+
 
 def objectives_json(server: LoadedServer, found: ObjectivesRate) -> dict[str, Any]:
     """Rates in requests per second of all replicas."""
-    rate = server.run.load.rate
-    servers, at_least = found.servers_for(rate) if rate else (None, None)
     return {
         "objectives": {one.name: one.limit_us for one in found.objectives},
         "rate_rps": as_json(found.rate),
         "binding": [one.name for one in found.binding] or ["queue"],
         **picked(found, "goodput_rps=goodput_per_s met_share"),
         "gpus_per_server": gpus_of(server),
-        "servers_for_load": servers,
-        "servers_for_load_at_low": at_least,
+        **picked(found.servers_for(server.run.load.rate), FOR_LOAD),
     }
 
 

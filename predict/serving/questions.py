@@ -176,6 +176,21 @@ Simulated = Callable[[], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ServersForLoad:
+    """Numbers of equal servers that carry a rate."""
+
+    least: int | None = None
+    """None for a load without a rate."""
+    at_low: int | None = None
+    """Those that do so even at the lower bound; None where no number of them does."""
+
+    @property
+    def with_spare(self) -> int | None:
+        """Those that do so even where one fails."""
+        return None if self.least is None else self.least + 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectivesRate:
     """The highest rate of all replicas at which every objective holds and the queue does not grow."""
 
@@ -193,10 +208,12 @@ class ObjectivesRate:
         """Requests per second that meet every limit."""
         return self.rate.median * self.met_share
 
-    def servers_for(self, rate: float) -> tuple[int, int | None]:
-        """Servers like this one that carry a rate, and those that do so even at the lower bound; None where none do there."""
-        at_least = ceil(rate / self.rate.low) if self.rate.low else None
-        return ceil(rate / self.rate.median), at_least
+    def servers_for(self, rate: float) -> ServersForLoad:
+        """Servers like this one that carry a rate; none for a load without one."""
+        if not rate:
+            return ServersForLoad()
+        at_low = ceil(rate / self.rate.low) if self.rate.low else None
+        return ServersForLoad(least=ceil(rate / self.rate.median), at_low=at_low)
 
 
 def rate_of_slow_first_tokens(server: LoadedServer, capacity: float, report: Simulated = lambda: None) -> float:

@@ -13,6 +13,8 @@ The rules are vLLM V1's (github.com/vllm-project/vllm, vllm/v1/core/sched/schedu
   place of a request that ended is free one step later;
 - an engine that looks for new requests every so many steps of decodes alone (SGLang's scheduler_recv_interval) sees those that came
   since at its next look, or after a step with a prompt;
+- an engine that gathers prompts (TensorRT-LLM's batch_wait_timeout_iters) lets them wait beside decodes for so many steps, or until they have
+  enough tokens for one;
 - a decode with drafts takes a token of the step, and a place in the cache, for each of them too. Those accepted, and one more,
   join its answer; the places of the others are written again by the next step.
 """
@@ -47,6 +49,7 @@ from predict.serving.engine_state import (
     DONE,
     ENDED,
     FREE,
+    GATHERED,
     LAST,
     LENT,
     MOST_BLOCKS,
@@ -230,6 +233,21 @@ def next_request(requests: Requests, state: State, seen_until: float) -> int:
     return -1
 
 
+def gathers(requests: Requests, rules: Rules, state: State, seen_until: float) -> bool:
+    """Whether waiting prompts are left for a later step, beside the decodes of this one."""
+    numbers, tokens = state.numbers, state.sums[DECODES]
+    if rules.gather_steps == 0 or tokens == 0 or numbers[RUNNING] >= rules.most_running:
+        return False
+    first = i = next_request(requests, state, seen_until)
+    while i >= 0 and requests.arrival[i] <= seen_until and tokens < rules.gather_tokens:
+        tokens += requests.prompt[i]
+        i = state.following[i]
+    waits = first >= 0 and tokens < rules.gather_tokens and numbers[GATHERED] < rules.gather_steps
+    if first >= 0:
+        numbers[GATHERED] = numbers[GATHERED] + 1 if waits else 0
+    return bool(waits)
+
+
 def enqueue(state: State, i: int) -> None:
     """Put a request at the end of the engine's queue."""
     numbers = state.numbers
@@ -283,7 +301,7 @@ def advance(
         if not rules.asynchronous and numbers[ENDED] > 0:
             remove_ended(requests, rules, levels, state)
         given_back = take_back(requests, rules, levels, state, seen_until) if numbers[LENT] >= 0 else NEVER
-        if continue_running(requests, rules, levels, state):
+        if continue_running(requests, rules, levels, state) and not gathers(requests, rules, state, looked):
             admit(requests, rules, levels, state, record, looked, now)
         if rules.asynchronous and numbers[ENDED] > 0:
             remove_ended(requests, rules, levels, state)
@@ -498,6 +516,7 @@ HELPERS = (
         run,
         join_pulled,
         next_request,
+        gathers,
         enqueue,
         count_chunk,
     ),

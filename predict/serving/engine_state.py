@@ -47,6 +47,10 @@ class Rules(NamedTuple):
     """The table counts pairs over whole prompts."""
     recv_interval: int
     """Steps of decodes alone between two looks for new requests."""
+    gather_steps: int
+    """Steps for which prompts wait beside decodes for more of them; 0 for none."""
+    gather_tokens: float
+    """Tokens of prompts and decodes with which they wait no longer."""
     reserving: int
     """A request joins only with blocks for its whole answer; 0 or 1."""
     window: int
@@ -178,11 +182,12 @@ class Record(NamedTuple):
 
 
 RUNNING, WAITING, NEXT, LAST, FREE, UNUSED, FIRST_NODE, ENDS = range(8)
-DONE, ENDED, PREEMPTED, NEXT_CLOSED, BUDGET, PULLS, LENT, UNSEEN, COUNTERS = range(8, 17)
+DONE, ENDED, PREEMPTED, NEXT_CLOSED, BUDGET, PULLS, LENT, UNSEEN, GATHERED, COUNTERS = range(8, 18)
 """Places in State.numbers: running and waiting requests, the first and the last of the queue or −1, free blocks, those of them that keep
 nothing, the node of the cache's first segment, the node that ends its order of reuse, requests done, of these in the last step,
 preemptions, the next of a closed loop, tokens left in the step, requests that wait for keys and values, the last of those that ended and
-hold theirs for another pool, or −1, steps since the last look for new requests; and how many places."""
+hold theirs for another pool, or −1, steps since the last look for new requests, steps for which prompts have waited for more of them; and how
+many places."""
 CHUNKS, TOKENS, PAIRS, READ, WINDOW_PAIRS, WINDOW_READ, DECODES, CONTEXT, SUMS = range(9)
 """Places in State.sums: chunks, their tokens, their query-key pairs, keys they read, both in sliding layers, decodes, keys these read."""
 RUNNING_US, BLOCKS_US, MOST_BLOCKS, BUSY_US, CHUNK_TOKENS, STEPS, PULLED = range(7)

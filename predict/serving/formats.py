@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -166,3 +167,28 @@ def _cache(given: Mapping[Any, Any]) -> str:
     if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8:
         return "fp8" if scheme.get("type", "float") == "float" else "int8"
     return {"FP8": "fp8", "NVFP4": "fp4"}.get(str(given.get("kv_cache_quant_algo", "")).upper(), "")
+
+
+# What checkpoints were published in, for those who name one and do not have its config.json.
+
+IN_BLOCKS: Final[Mapping[str, str]] = {"precision": FP8_BLOCK}
+PUBLISHED_IN: Mapping[str, Mapping[str, str]] = {
+    r"deepseek-(v3|r1)(?!.*distill)": IN_BLOCKS,
+    r"kimi-k2(-thinking|\.5)": {"precision": W4A16, "quantised": "experts"},
+    "kimi-k2|minimax-m2": IN_BLOCKS,
+    r"^qwen/qwen3[^/]*-fp8$": IN_BLOCKS,
+    "gpt-oss": {"precision": MXFP4, "quantised": "experts"},
+}
+"""Name of a checkpoint → the keys of a placement that the `quantization_config` of its config.json stands for, which engines follow where
+no option says otherwise; the first that is found counts."""
+KINDS: Mapping[str, tuple[str, ...]] = {FP8_BLOCK: ("fp8",), W4A16: (W4A16, "int4"), MXFP4: (MXFP4, "fp4")}
+"""Format → how names and options of its kind say it."""
+
+
+def published_in(checkpoint: str, said: str = "") -> Mapping[str, str]:
+    """The keys of a placement that a checkpoint was published with; none for one that is not known, or not of the kind that was `said`."""
+    whole = checkpoint.rstrip("/").lower().replace("_", "-")
+    if "bf16" in whole.rpartition("/")[2]:
+        return {}
+    found = next((keys for name, keys in PUBLISHED_IN.items() if re.search(f"({name})[^/]*$", whole)), {})
+    return found if not said or said in KINDS[found.get("precision", FP8_BLOCK)] else {}

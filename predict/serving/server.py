@@ -21,6 +21,7 @@ from sampling.files.places import CONFIGS
 from sampling.files.schema import Key, check, keys_of, one_of, read
 from sampling.hardware.cluster import Cluster, Gpu, hardware_facts, load_cluster
 from sampling.hardware.hardware_file import Hardware
+from sampling.operators.gemm import FP8_BLOCK
 
 SLIDING = "sliding"
 PRECISIONS = PLAIN
@@ -64,11 +65,15 @@ class EngineSettings:
     recv_interval: Annotated[int, Key(minimum=1, maximum=10_000)] = 1
     """Steps of decodes alone between two looks for new requests; a step with a prompt is followed by a look (SGLang's
     scheduler_recv_interval)."""
+    batch_wait_steps: Annotated[int, Key(minimum=0, maximum=10_000)] = 0
+    """Steps for which prompts wait beside decodes for more of them (TensorRT-LLM's batch_wait_timeout_iters); 0 for none."""
+    batch_wait_share: Annotated[float, Key(minimum=0, maximum=1)] = 0.0
+    """Tokens of prompts and decodes with which they wait no longer, as a share of a step's (TensorRT-LLM's batch_wait_max_tokens_ratio)."""
     dispatch: Literal["allgather", "deepep"] = "allgather"
     """How tokens reach experts on other replicas' GPUs. allgather: every token to every GPU. deepep: copies to the GPUs of its experts
     alone, by DeepEP's low-latency kernels in small steps and by its normal ones in large ones."""
     expert_alignment: Annotated[int, Key(minimum=1, maximum=1024)] = 1
-    """Rows to which the tokens of each expert in fp8 are padded by a kernel that runs over all experts, whichever the tokens choose: 128
+    """Rows to which the tokens of each expert in fp8 by block are padded by a kernel that runs over all experts, whichever they choose: 128
     for DeepGEMM's contiguous layout; 1 for kernels that run over the experts with tokens alone."""
     two_batch_overlap: bool = False
     """A step is computed as two halves, each exchanging tokens behind the other's computing (SGLang's two-batch overlap, vLLM's DBO)."""
@@ -203,8 +208,8 @@ class Server:
 
     @property
     def expert_alignment(self) -> int:
-        """Rows to which the tokens of each expert are padded; 1 where kernels run over the experts with tokens alone."""
-        return self.engine.expert_alignment if self.expert_products.dtype == "fp8" else 1
+        """Rows to which the tokens of each expert in fp8 by block are padded; 1 where kernels run over the experts with tokens alone."""
+        return self.engine.expert_alignment if self.expert_products.kernel == FP8_BLOCK else 1
 
     @property
     def window(self) -> int:

@@ -150,6 +150,8 @@ def rules_of(
         asynchronous=int(engine.asynchronous),
         whole_prompt=int(table.whole_prompt),
         recv_interval=engine.recv_interval,
+        gather_steps=engine.batch_wait_steps,
+        gather_tokens=engine.batch_wait_share * engine.max_num_batched_tokens,
         reserving=int(engine.never_preempts),
         window=table.window,
         drafts=table.speculation.drafts,

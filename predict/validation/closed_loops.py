@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from predict.model.shipped import shipped_model
 from predict.serialise import picked
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Coefficients
-from predict.serving.formats import MXFP4, NVFP4, W4A16
+from predict.serving.formats import NVFP4, W4A16, published_in
 from predict.serving.latency import latency_of
 from predict.serving.server import PRECISIONS, Server, ServerPlacement, cluster_of, engine_settings
 from predict.serving.simulate import serve
@@ -44,10 +44,11 @@ BESIDE_PROMPT = 1500
 """Tokens of a step of TensorRT-LLM beyond one prompt and the requests in flight, as both sources of these loops set max_num_tokens for
 the load, so that prompts are computed nearly one by one (AIConfigurator, generator/rule_plugin/trtllm.rule; the scripts
 dsr1_fp8_h200_trt_slurm and 70b_fp8_b200_trt_slurm of InferenceMAX leave 64 or as many as an answer has)."""
-OWN_MXFP4 = "openai"
-"""Publisher of weights in four bits whose scales are MXFP4's, of the experts alone (`quantization_config` of gpt-oss)."""
-OWN_FP8 = ("deepseek-ai", "Qwen", "MiniMaxAI", "moonshotai", "zhipuai")
-"""Publishers of weights in fp8, which say nothing of keys and values."""
+DENSE_TOKENS = 16_384
+"""The same of a dense model in InferenceMAX's loops (its scripts 70b_fp8_b200_trt and 70b_fp4_b200_trt)."""
+GATHERING: Mapping[str, Any] = {"batch_wait_steps": 20, "batch_wait_share": 0.9}
+"""How those scripts let prompts wait for more of them where prompts and answers are as long, on fewer than EIGHT GPUs."""
+EIGHT = 8
 ROUNDS = 10
 """Requests that are simulated for each in flight, those that the loop starts with included: as many as InferenceMAX sends
 (`--num-prompts` of its benchmark scripts, ten times the concurrency)."""
@@ -98,19 +99,15 @@ class ClosedLoop:
         return self.attention_dp or max(1, self.moe_tp * self.moe_ep // self.tp)
 
     @property
-    def kv_precision(self) -> str:
-        """Dtype of the cache, which no row states: where weights in fp8 are not the publisher's own they are ModelOpt's, as those in
-        four bits are, whose checkpoints have keys and values in fp8 as well (`kv_cache_quant_algo` of their hf_quant_config.json)."""
-        own_fp8 = self.precision == "fp8" and self.publisher in OWN_FP8
-        return "fp8" if self.precision in ("fp8", "fp4") and not own_fp8 else "bf16"
-
-    @property
-    def publisher(self) -> str:
-        return self.model.partition("/")[0]
-
-    @property
-    def is_mxfp4(self) -> bool:
-        return self.precision == "fp4" and self.publisher == OWN_MXFP4
+    def formats(self) -> Mapping[str, str]:
+        """Keys of the placement that no row states. Weights in fp8 or four bits that are not as the model was published are ModelOpt's, whose
+        checkpoints have keys and values in fp8 as well (`kv_cache_quant_algo` of their hf_quant_config.json)."""
+        if published := published_in(f"{self.model}-{self.precision}", self.precision):
+            # what fp8 by block costs is known of vLLM's kernels; those of other engines take about as long as with one scale (docs/log.md)
+            own = published if self.backend == "vllm" or self.precision != "fp8" else {"precision": "fp8"}
+            return {**own, "kv_precision": "bf16"}
+        few = self.precision in ("fp8", "fp4")
+        return {"precision": FORMATS[self.precision], "kv_precision": "fp8" if few else "bf16"}
 
     @property
     def in_flight(self) -> int:
@@ -152,24 +149,24 @@ class ClosedLoop:
         name = ENGINES[self.backend]
         cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.tp * self.dp, ANALYTIC)
         usual = engine_settings(name, cluster.gpu, version=self.backend_version)
-        one_by_one = self.isl + self.in_flight + BESIDE_PROMPT
+        model = load_model(file)
+        of_dense = self.backend == "trtllm" and self.is_ranged and model.experts is None
+        one_prompt = DENSE_TOKENS if of_dense else self.isl + self.in_flight + BESIDE_PROMPT
         several = max(usual.max_num_batched_tokens, TOKENS_OF_A_STEP, self.in_flight)
         engine = replace(
             usual,
             max_num_seqs=max(usual.max_num_seqs, self.in_flight),
-            max_num_batched_tokens=several if usual.chunked_prefill else one_by_one,
+            max_num_batched_tokens=several if usual.chunked_prefill else one_prompt,
             prefix_caching=False,
             recv_interval=self.recv_interval(cluster.gpu),
             enforce_eager=self.cuda_graphs == "off",
+            **(GATHERING if of_dense and self.isl == self.osl and self.tp < EIGHT else {}),
         )
-        model = load_model(file)
         placement = ServerPlacement(
             tp=self.tp,
             dp=self.dp,
             expert_parallel=model.experts is not None and self.moe_ep > 1,
-            precision=MXFP4 if self.is_mxfp4 else FORMATS[self.precision],
-            quantised="experts" if self.is_mxfp4 else "layers",
-            kv_precision=self.kv_precision,
+            **self.formats,  # type: ignore[arg-type]
         )
         return Server(model=model, cluster=cluster, placement=placement, engine_name=name, engine=engine)
 

@@ -26,10 +26,10 @@ from predict.convert.tool import (
     switch,
 )
 from predict.model.shipped import shipped_model
-from predict.serving.formats import MXFP4, NVFP4, W4A16, W8A16
+from predict.serving.formats import MXFP4, NVFP4, W4A16, W8A16, published_in
 from predict.serving.speculation import DRAFT, EAGLE, MTP, NGRAM
 from sampling.files.faults import shown
-from sampling.operators.gemm import FP8_BLOCK, INT8
+from sampling.operators.gemm import INT8
 
 DTYPES: Mapping[str, Any] = {
     AUTO: "bf16",
@@ -93,16 +93,6 @@ EXCHANGES: Mapping[str, Any] = {
 """How vLLM and SGLang name the exchange of tokens with experts on other GPUs."""
 
 
-IN_BLOCKS: Mapping[str, str] = {"precision": FP8_BLOCK}
-EXPERTS_IN_MXFP4: Mapping[str, str] = {"precision": MXFP4, "quantised": "experts"}
-PUBLISHED_IN: Mapping[re.Pattern[str], Mapping[str, str]] = {
-    re.compile(r"deepseek-(v3|r1)(?!.*distill)"): IN_BLOCKS,
-    re.compile("kimi-k2-thinking"): {"precision": W4A16, "quantised": "experts"},
-    re.compile("kimi-k2|minimax-m2"): IN_BLOCKS,
-    re.compile("gpt-oss"): EXPERTS_IN_MXFP4,
-}
-"""Name of a checkpoint → what the `quantization_config` of its config.json says, which engines follow where no option says otherwise;
-the first that is found counts."""
 SHORT: Mapping[str, str] = {"q": "quantization", "sc": "speculative_config"}
 """Short names of vLLM's options."""
 OF_DRAFTS = (
@@ -244,19 +234,10 @@ def _server(reading: Reading, values: dict[str, Any], names: tuple[str, ...]) ->
     if in_checkpoint := _format_of(given, named):
         placement["precision"] = in_checkpoint
     model = model_named(reading, *names, reads_format=True)
-    published = _published_in(named or str(reading.chosen_model or ""))
-    if (given.values.get("quantization") in NO_VALUES and placement.get("precision", "bf16") == "bf16") or (
-        placement.get("precision") == MXFP4 and published is EXPERTS_IN_MXFP4
-    ):
-        placement |= published
+    said = placement.get("precision", "bf16")
+    if said != "bf16" or given.values.get("quantization") in NO_VALUES:
+        placement |= published_in(named or str(reading.chosen_model or ""), "" if said == "bf16" else said)
     return {**in_sections(values), **model, "load": {}}
-
-
-def _published_in(checkpoint: str) -> Mapping[str, str]:
-    stem = checkpoint.rstrip("/").rpartition("/")[2].lower().replace("_", "-")
-    if "bf16" in stem:
-        return {}
-    return next((found for name, found in PUBLISHED_IN.items() if name.search(stem)), {})
 
 
 def _format_of(given: Arguments, named: str) -> str | None:

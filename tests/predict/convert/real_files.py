@@ -1306,7 +1306,7 @@ vllm serve "$MODEL_NAME" \\\n    --data-parallel-size "$DATA_PARALLEL_SIZE" \\\n
         name="serve.sh",
         text="docker run vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-30B-A3B-FP8\n",
         settings=SERVED,
-        reads={"engine.version": "0.11.0", "placement.precision": "fp8"},
+        reads={"engine.version": "0.11.0", "placement.precision": "fp8_block"},
     ),
     RealFile(
         tool="vLLM",

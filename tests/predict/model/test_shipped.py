@@ -109,6 +109,7 @@ ON_THEIR_CARDS = {
     "mistralai/Mixtral-8x22B-v0.1": 140_620_634_112,
     "mistralai/Mixtral-8x7B-v0.1": 46_702_792_704,
     "moonshotai/Kimi-K2-Instruct": 1_026_408_235_864,
+    "moonshotai/Kimi-K2.5": 1_026_408_235_864,  # the decoder of Kimi-K2
     "moonshotai/Moonlight-16B-A3B": 15_960_111_936,
     "nvidia/Nemotron-H-8B-Base-8K": 8_100_000_000,
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": 31_577_937_344,
@@ -141,6 +142,7 @@ ON_THEIR_CARDS = {
     "Qwen/Qwen3-Coder-480B-A35B-Instruct": 480_154_875_392,
     "Qwen/Qwen3-Next-80B-A3B-Instruct": 79_674_391_296,
     "Qwen/Qwen3.5-35B-A3B": 34_660_610_688,
+    "Qwen/Qwen3.5-397B-A17B": 397_000_000_000 - 456_000_000,  # its name, less the tower of its config.json
     "Qwen/QwQ-32B": 32_763_876_352,
     "TinyLlama/TinyLlama-1.1B-Chat-v1.0": 1_100_048_384,
     "zai-org/GLM-4.5": 352_797_829_120,
@@ -230,6 +232,7 @@ def test_every_shipped_model_has_a_card() -> None:
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
         ("nvidia/Llama-3.1-405B-Instruct-FP8", "llama3.1-405b"),
         ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"),
+        ("MiniMaxAI/MiniMax-M2.5", "minimax-m2"),
         ("mistralai/Mistral-7B-Instruct-v0.2", None),
         ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama3.1-70b"),
         ("unsloth/llama-3-8b-bnb-4bit", "llama3-8b"),

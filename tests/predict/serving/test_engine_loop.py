@@ -49,6 +49,14 @@ def test_new_requests_wait_for_the_next_look(interval: int, start: int) -> None:
     assert found.start_us.tolist() == [0, start]
 
 
+@pytest.mark.parametrize("others, start", [((), 11), (((7.5, 40, 1),), 8)])
+def test_prompts_are_gathered_beside_decodes(others: tuple[tuple[float, int, int], ...], start: int) -> None:
+    # the first prompt takes 5 µs; the second waits for 4 steps of 1 µs, or for 32 of the 64 tokens of a step
+    found = served((0, 4, 12), (6.5, 4, 2), *others, batch_wait_steps=4, batch_wait_share=0.5)
+    assert found.start_us.tolist()[1] == start
+    assert served((0, 4, 1), (6.5, 4, 2), batch_wait_steps=4, batch_wait_share=0.5).start_us.tolist() == [0, 6.5]
+
+
 def test_places_are_filled_in_order_of_arrival() -> None:
     found = served((0, 4, 3), (0, 4, 1), (0, 4, 1), max_num_seqs=2)
     assert steps(found, CHUNKS, DECODES) == [(2, 0), (1, 1), (0, 1)]

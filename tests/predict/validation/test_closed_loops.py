@@ -68,7 +68,14 @@ def test_rows_are_judged_by_the_interval_that_users_get() -> None:
 
 def test_a_row_becomes_a_server() -> None:
     mixture = row(64, 64, 1.0, model="Qwen/Qwen3-235B-A22B-FP8", precision="fp8", tp=2, moe_tp=1, moe_ep=8)
-    assert (mixture.dp, mixture.in_flight, mixture.server().ep, mixture.kv_precision) == (4, 2, 8, "bf16")
+    assert (mixture.dp, mixture.in_flight, mixture.server().ep) == (4, 2, 8)
+    published = [
+        row(64, 64, 1.0, model=model, precision="fp8", tp=8).server().placement
+        for model in ("Qwen/Qwen3-235B-A22B-FP8", "deepseek-ai/DeepSeek-V3", "nvidia/Qwen3-32B")
+    ]
+    assert [(one.precision, one.kv_precision) for one in published] == [("fp8_block", "bf16")] * 2 + [("fp8", "fp8")]
+    others = row(64, 64, 1.0, model="deepseek-ai/DeepSeek-V3", precision="fp8", backend="sglang").formats
+    assert others == {"precision": "fp8", "kv_precision": "bf16"}
     assert row(64, 64, 1.0, precision="fp8").server().placement.kv_precision == "fp8"
     four_bits = [
         row(64, 64, 1.0, gpu="b200_sxm", model=model, precision="fp4").server().placement
@@ -93,9 +100,19 @@ def test_engines_start_as_the_sources_of_the_rows_start_them(
     """SGLang looks for new requests every few steps in InferenceMAX's loops on Blackwell; TensorRT-LLM's steps have room for one prompt."""
     one = replace(row(*lengths, 1.0, gpu=gpu, backend="sglang"), concurrency=concurrency)
     assert one.server().engine.recv_interval == interval
-    settings = replace(one, backend="trtllm").server().engine
+    settings = replace(one, model="deepseek-ai/DeepSeek-V3", backend="trtllm").server().engine
     assert settings.max_num_batched_tokens == lengths[0] + concurrency + 1500
     assert not settings.chunked_prefill
+
+
+@pytest.mark.parametrize(
+    ("lengths", "tp", "steps"), [((1024, 1024), 4, 20), ((1024, 1024), 8, 0), ((1024, 8192), 4, 0)]
+)
+def test_prompts_of_dense_models_are_gathered_where_their_scripts_do_so(
+    lengths: tuple[int, int], tp: int, steps: int
+) -> None:
+    settings = row(*lengths, 1.0, gpu="b200_sxm", backend="trtllm", tp=tp).server().engine
+    assert (settings.batch_wait_steps, settings.max_num_batched_tokens) == (steps, 16_384)
 
 
 def test_an_engine_starts_as_the_version_of_the_row_does() -> None:

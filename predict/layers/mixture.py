@@ -351,7 +351,7 @@ def _exchanges(rank: RankShare, experts: Mixture, own_rows: int, busiest: float)
     size = rank.item_bytes * round(own_rows * experts.topk * busiest) * experts.width_of(rank.model)
     there, back = _dispatch(rank, experts, own_rows * busiest)
     gathered, summed = etp.all_gather(size * etp.ranks), etp.reduce_scatter(size * etp.ranks)
-    share, hidden_by = _hiding(rank)
+    share, most, hidden_by = _hiding(rank)
     found = []
     if there:
         found.append(
@@ -362,6 +362,7 @@ def _exchanges(rank: RankShare, experts: Mixture, own_rows: int, busiest: float)
                 forward_share=share,
                 backward_share=share,
                 hidden_by=hidden_by,
+                most=most,
             )
         )
     if gathered:
@@ -388,13 +389,16 @@ def _dispatch(rank: RankShare, experts: Mixture, tokens: float) -> tuple[Calls, 
     return calls, calls
 
 
-def _hiding(rank: RankShare) -> tuple[float, tuple[str, ...]]:
+def _hiding(rank: RankShare) -> tuple[float, float, tuple[str, ...]]:
+    """The share of the hiding modules' time that hides the exchange, the share of the exchange that can be hidden, and these modules."""
     if rank.execution.overlap_ep == "shared_expert":
-        return 1.0, (SHARED,)
+        return 1.0, 1.0, (SHARED,)
     if rank.execution.overlap_ep == "microbatch":
-        # another microbatch's attention and experts, which take as long as this one's
-        return SHARE_BESIDE_MICROBATCH, ("qkv", "core_attn", "proj", "mla_up_proj", "moe", "moe_act", SHARED)
-    return 0.0, ()
+        # another microbatch's attention and experts, which take as long as this one's; the first forwards and last backwards have none
+        accompanied = 1 - 1 / rank.run.passes_per_lone_one
+        by = ("qkv", "core_attn", "proj", "mla_up_proj", "moe", "moe_act", SHARED)
+        return SHARE_BESIDE_MICROBATCH * accompanied, accompanied, by
+    return 0.0, 1.0, ()
 
 
 def _shared(rank: RankShare, experts: Mixture) -> tuple[Module, ...]:

@@ -173,6 +173,17 @@ class TrainingRun(LoadedRun):
     def microbatches(self) -> int:
         return self.batch.microbatches(self.plan.dp)
 
+    @property
+    def passes_per_lone_one(self) -> int:
+        """Forwards of a step for each that runs before any backward is there to run beside it; backwards at the end alike.
+
+        A step is as long as m + (p - 1) / v forwards and backwards of a stage, of which p of each have no other beside them: until the last
+        stage has its first backward, and after it has its last forward (Megatron-Core, combined_1f1b.py: without a pipeline the first
+        forward and the last backward run alone). Rounded, so that plans of one shape of layers share them.
+        """
+        plan = self.plan
+        return max(1, round((self.microbatches + (plan.pp - 1) / plan.vpp) / plan.pp))
+
 
 def read_by(patches: Patches, batch: Batch, vision: Vision) -> tuple[int, int]:
     """Images, or sequences of an encoder, beside each sequence, and the tokens that one becomes."""

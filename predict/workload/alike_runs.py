@@ -143,9 +143,10 @@ def block_cache(run: TrainingRun) -> BlockCache:
 
 
 def as_layers_see(run: TrainingRun) -> TrainingRun:
-    """The run with one microbatch, and without what its layers do not depend on: its blocks are made from this one, so that they
-    cannot depend on it."""
+    """The run without what its layers do not depend on: its blocks are made from this one, so that they cannot depend on it. It has one
+    microbatch; where microbatches hide each other's exchange, as many as give one stage the whole run's share of lone passes."""
     unseen = OF_PIPELINES if run.plan.zero >= SHARDED_LAYERS else {**OF_PIPELINES, **OF_REPLICAS}
     seen, spread = replace(run.plan, **unseen), run.spread and replace(run.spread, **unseen)
-    batch = replace(run.batch, global_=run.batch.micro * seen.dp)
+    microbatches = run.passes_per_lone_one if run.execution.overlap_ep == "microbatch" else 1
+    batch = replace(run.batch, global_=microbatches * run.batch.micro * seen.dp)
     return replace(run, name="", plan=seen, spread=spread, batch=batch, order=None)

@@ -372,6 +372,30 @@ OVERLAPS: list[tuple[str, dict[str, Any], str, Any, Any]] = [
 ]
 
 
+def test_the_first_forward_and_the_last_backward_have_no_microbatch_that_hides_their_exchange() -> None:
+    def saved_us(microbatches: int) -> float:
+        settings: dict[str, Any] = {"plan__dp": 8, "plan__ep": 8, "batch__global": 8 * microbatches}
+        alone, beside = (
+            estimated(made("qwen3-30b-a3b", 8, **settings, execution__overlap_ep=each)).step_time.median_us
+            for each in ("none", "microbatch")
+        )
+        return alone - beside
+
+    assert saved_us(1) == pytest.approx(0, abs=1e-6)
+    assert saved_us(2) > 0
+    # with the longer last backward, more of the gradients' reduction is hidden
+    assert saved_us(5) == pytest.approx(4 * saved_us(2), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("microbatches", "pp", "vpp", "passes"), [(5, 1, 1, 5), (16, 4, 1, 5), (16, 4, 2, 4), (2, 4, 1, 1)]
+)
+def test_a_pipeline_fills_and_drains_without_pairs(microbatches: int, pp: int, vpp: int, passes: int) -> None:
+    schedule = "interleaved-1f1b" if vpp > 1 else "1f1b"
+    run = made(plan__pp=pp, plan__vpp=vpp, plan__schedule=schedule, batch__global=microbatches)
+    assert run.passes_per_lone_one == passes
+
+
 @pytest.mark.parametrize(("model", "settings", "key", "off", "on"), OVERLAPS, ids=str)
 def test_overlap_is_faster_and_saves_no_more_than_the_communication(
     model: str, settings: dict[str, Any], key: str, off: Any, on: Any

@@ -29,6 +29,8 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     (DENSE, {"plan__dp": 4, "plan__zero": 1, "execution__fuse_gradients": False}),
     (MOE, {"plan__dp": 8, "plan__ep": 8}),
     (MOE, {"plan__dp": 8, "plan__ep": 4, "plan__zero": 3}),
+    (MOE, {"plan__pp": 2, "plan__dp": 4, "plan__ep": 4, "execution__overlap_ep": "microbatch"}),
+    (MOE, {"plan__dp": 4, "plan__ep": 4, "plan__zero": 3, "execution__overlap_ep": "microbatch"}),
     (
         MOE,
         {"plan__pp": 2, "plan__dp": 4, "plan__tp": 2, "plan__sp": True, "plan__etp": 2, "plan__ep": 2, "plan__zero": 1},

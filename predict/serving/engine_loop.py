@@ -326,7 +326,8 @@ def advance(
         full = numbers[RUNNING] == rules.most_running
         alike = steps >= len(record.trace) and sums[CHUNKS] == 0 and sums[DECODES] == numbers[RUNNING]
         # two steps at least, as far as this one's time shows: fewer are not worth looking for
-        if alike and (full or next_request(requests, state, before + time if rules.asynchronous else now + time) < 0):
+        seen = (before if rules.asynchronous else now) + time
+        if alike and (full or next_request(requests, state, seen) < 0):
             turns = quiet_steps(requests, rules, state)
             if turns > 1:
                 before, now = repeat_decodes(requests, rules, table, state, record, before, now, turns, until)

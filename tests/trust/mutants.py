@@ -116,6 +116,8 @@ UNNOTICEABLE: Mapping[str, str] = {
     "predict/schedules/engine/folding.py: 0 → 1": "sizes of what is put in where no copies are missing",
     "predict/serving/fleet_routing.py: fleet.ready[r] < fleet.ready[first] → fleet.ready[r] <= fleet.ready[first]": "engines that are ready "
     "at once are alike",
+    "predict/serving/engine_loop.py: next_request(requests, state, seen) < 0 → next_request(requests, state, seen) < 1": "a request that waits "
+    "ends repeated steps itself",
     "predict/schedules/engine/folding.py: (0, 0) → (0, 1)": "no stretch either way",
     "predict/memory/peak.py: 2 * len(KINDS) → 3 * len(KINDS)": "rows that nothing reads",
     "predict/memory/peak.py: chunk.max() + 1 → chunk.max() + 2": "a chunk that has no actions",

@@ -16,6 +16,7 @@ from predict.ledger.renewal import JobTimes, best_between
 from predict.ledger.whole_job import Phase, checkpoint_bytes, loaded_bytes
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
+from sampling.units import GB
 from tests.predict.workload.parallel_runs import estimated, made
 
 NEVER: dict[str, Any] = {"gpu_hours_a_failure": 0}
@@ -181,6 +182,13 @@ def test_a_job_that_cannot_come_forward_is_refused_by_the_setting_that_is_to_bla
 ) -> None:
     with pytest.raises(UserError, match=fault):
         job(predicted(), "100B", settings=given)
+
+
+def test_saves_that_take_all_the_time_between_them_come_through() -> None:
+    seconds = 64  # a power of two, so that the division is exact
+    storage = checkpoint_bytes(predicted().run) / GB / seconds
+    found = job(predicted(), "100B", settings={**OFTEN, "save_min": seconds / 60, "storage_gb_per_s": storage})
+    assert found.save_s == pytest.approx(60 * found.save_min)
 
 
 def test_a_job_of_one_replica_does_not_shrink() -> None:

@@ -36,6 +36,14 @@ def test_the_prefix_aware_router_sends_a_prompt_where_it_is_known() -> None:
     assert found.found_tokens == 32
 
 
+def test_a_prompt_that_is_known_whole_adds_nothing_to_its_engines_queue() -> None:
+    # one request at a time. When the last comes, both engines hold three blocks: the first waits with a prompt that it knows, so that the
+    # loads are equal, and the first of equal engines is chosen
+    traffic = chained((0, 32, 14, (0,)), (1, 40, 8, ()), (35, 32, 1, (0,)), (36, 10, 1, ()), sizes=(32,))
+    found = fleet(traffic, engines=2, router="prefix", max_num_seqs=1)
+    assert found.start_us.tolist() == [0, 1, 46, 46 + 1 + 16]
+
+
 def test_a_prompt_computed_apart_goes_on_once_its_keys_and_values_have_come() -> None:
     found = fleet(requests((0, 20, 3)), prefill=1)
     # 21 µs of prompt; 19 tokens at 0.5 µs and 2 µs more; the last token of the prompt and the others are decodes

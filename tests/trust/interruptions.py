@@ -24,7 +24,11 @@ from typing import Any
 
 from predict.measured_runs.records import records
 from regressors.bank.bank import Bank
+from sampling.call import Request
+from sampling.choosing.calls_file import calls_file_content
 from sampling.files.places import SHIPPED_DATA
+from sampling.hardware.cluster import hardware_facts
+from sampling.operators.memory_bound import Gelu
 from sampling.store.tables import iterate_samples, read_samples
 from tests.trust.table import command, counts_so_far, show, write_counts
 
@@ -96,6 +100,16 @@ def _data(folder: Path) -> None:
     (folder / "data").mkdir()
 
 
+def _few_calls(folder: Path) -> None:
+    """Four calls of one operator, as `predict calls` writes them."""
+    _data(folder)
+    calls = [
+        Request(call=Gelu(dtype="fp32", tokens=64 * place, width=512), phases=("forward",)) for place in range(1, 5)
+    ]
+    content = calls_file_content({1: calls}, hardware_facts("cpu").name)
+    (folder / "calls.json").write_text(json.dumps(content))
+
+
 def _rows(folder: Path) -> int:
     place = folder / "data" / "samples" / "mine"
     if not (place / "manifest.json").exists():
@@ -128,14 +142,16 @@ TRIALS = (
     Trial(
         name="sample",
         arguments=lambda folder: python(
-            "sampling", "--profile", "mine", "--data", folder / "data", "--budget", 4, "--models", 1
+            "sampling", "--profile", "mine", "--data", folder / "data", "--calls", folder / "calls.json", "--visits", 1
         ),
-        prepare=_data,
+        prepare=_few_calls,
         finished=_rows,
     ),
     Trial(
         name="train-regressors",
-        arguments=lambda folder: python("regressors", "--profile", "small", "--data", folder / "data", "--jobs", 1),
+        arguments=lambda folder: python(
+            "regressors", "--profile", "small", "--data", folder / "data", "--jobs", 1, "--model", "roofline"
+        ),
         prepare=_small_samples,
         finished=_models,
     ),
@@ -335,7 +351,7 @@ def _after(trial: Trial, folder: Path, most: int) -> Iterator[str]:
     except Exception as error:
         yield f"after it ran once more, what is left cannot be read: {error}"
         return
-    if now < kept or (trial.name != "sample" and now < most):
+    if now < max(kept, most):
         yield f"{kept} were finished, {now} are there, of {most}"
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from predict import load
-from predict.config.overrides import flag
+from predict.config.overrides import OPTION, flag, parse_overrides
 from predict.reports.text import show
 from predict.run.calibration_file import calibrated_by
 from predict.run.training_run import TrainingRun
 from sampling.errors import CheckedError, Checks, InfeasibleError, UserError, naming
 from sampling.files.disk import require_place, write_atomically
 from sampling.files.disk import require_suffix as require_ending
+from sampling.files.faults import shown
 from sampling.files.places import OWN_DATA_IN_WORDS
 
 if TYPE_CHECKING:
@@ -48,15 +49,27 @@ def add_data(command: argparse.ArgumentParser, *, made: bool = False) -> None:
     )
 
 
+class _Setting(argparse.Action):
+    """The option --set; of a key that is given twice the last value counts, as where one's own follow those of a script, and stderr says so."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: object, value: Any, *_: object) -> None:
+        before: list[str] = getattr(namespace, self.dest)
+        known = {setting.path: setting.value for setting in parse_overrides(before)[0]}
+        for setting in parse_overrides([value])[0]:
+            if (first := known.get(setting.path, setting.value)) != setting.value:
+                log(f"{OPTION} {setting.path}: {shown(setting.value)} replaces {shown(first)}, given before")
+        setattr(namespace, self.dest, [*before, value])
+
+
 def add_overrides(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--set",
+        OPTION,
         dest="overrides",
-        action="append",
+        action=_Setting,
         default=[],
         metavar="KEY=VALUE",
         help="override a key, as in --set plan.tp=2, where dp takes the ranks that are left unless it is set too; a path counts from "
-        "CONFIG's folder, and an order file from the working directory; may be repeated",
+        "CONFIG's folder, and an order file from the working directory; may be repeated, and of one key the last counts",
     )
 
 

@@ -15,6 +15,7 @@ from predict.reports.rl_step import notes_on_steps
 from predict.reports.serving_step import notes_on_answers
 from predict.reports.text import chance, figures_table, first_lines_of
 from predict.serialise import as_json, picked, version_of
+from predict.validation.compared import grouped
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, signed_percent, significant, whole_percent
 
@@ -111,12 +112,19 @@ def _table(title: str, found: Sensitivities, changes: Sequence[Sensitivity]) -> 
     table = figures_table(title, ("", "change"), (*columns, *(["fits"] if judged else [])))
     now = {key: measure.value(found.prediction) for key, measure in measures.items()}
     shown = [each for each in changes if any(abs(each.values[key] / now[key] - 1) >= NOTHING for key in measures)]
-    for each in shown:
+    for alike in grouped(shown, _effect).values():
+        each = alike[0]
         figures = [_figure(key, each.values[key], digits=4) for key in measures]
         fits = [chance(each.fits_probability)] if judged and each.fits_probability is not None else []
-        table.add_row(each.name, each.change, *figures, signed_percent(each.gain, decimals=2), *fits)
+        names, said = (", ".join(dict.fromkeys(map(attrgetter(of), alike))) for of in ("name", "change"))
+        table.add_row(names, said, *figures, signed_percent(each.gain, decimals=2), *fits)
     left = len(changes) - len(shown)
     return [table, *([f"  {counted(left, 'other')} {'changes' if left == 1 else 'change'} nothing"] if left else [])]
+
+
+def _effect(change: Sensitivity) -> tuple[object, ...]:
+    """Every figure of a change: those that agree in all, such as two dtypes of as many bytes, share a line."""
+    return change.fits_probability, *(f"{value:.9g}" for value in change.values.values())
 
 
 def sensitivity_json(found: Sensitivities) -> dict[str, Any]:

@@ -149,7 +149,9 @@ def against_real_steps(
     kept = rounds_kept(cases, rounds=rounds, steps_per_round=steps)
     before = f"; {len(kept.measured)} of them kept from before" if kept.measured else ""
     wait = _wait([prediction for _, prediction in fitting], rounds=rounds)
-    report(f"{rounds * len(cases)} measurements, {wait} in all{before}")
+    report(
+        f"{rounds * len(cases)} measurements, {wait} in all: {rounds} of each run, and up to {REPEATS} more of one that is noisy{before}"
+    )
     try:
         measured = measure_interleaved(cases, rounds=rounds, steps_per_round=steps, progress=report, kept=kept)
     except BaseException:

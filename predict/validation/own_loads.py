@@ -111,6 +111,7 @@ def validate_loads(
     predicted = [LoadedServer(run, stepper).as_configured() for run in runs]
     for run, outcome in zip(runs, predicted, strict=True):
         report(f"predicted {run.name}: {_means(outcome.latency)}")
+    report(f"{rounds * len(runs)} measurements, {rounds} of each load")
     served = in_turns(
         list(zip(runs, configs, strict=True)),
         rounds,

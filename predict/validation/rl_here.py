@@ -45,6 +45,7 @@ def validate_rl_here(
     predicted = [rl_step(config, overrides) for config in configs]
     for step in predicted:
         require_measurable_rl(step.rl)
+    report(f"{rounds * len(configs)} measurements, {rounds} of each run")
     measured = in_turns(
         configs,
         rounds,

@@ -122,3 +122,11 @@ def test_the_smallest_cluster_of_the_answer_is_not_one_that_does_not_fit(command
 
 def test_names_in_the_headline_are_text() -> None:
     assert headlines(["[red]x[/] needs more", ""]) == ["[bold red]\\[red]x\\[/] needs more[/]"]
+
+
+def test_of_a_key_that_is_set_twice_the_last_value_counts_and_stderr_says_so(command: Command) -> None:
+    eight, sixteen = ("--set", "batch.global=8"), ("--set", "batch.global=16")
+    twice = command.run("one-batch", DEMO, *eight, *sixteen)
+    assert "--set batch.global: 16 replaces 8, given before" in twice.err
+    assert twice.out == command.text("one-batch", DEMO, *sixteen)
+    assert "replaces" not in command.notes("one-batch", DEMO, *eight, *eight)

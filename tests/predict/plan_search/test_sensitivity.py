@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 import predict
 from predict.plan_search.sensitivity import Sensitivities
+from predict.reports.sensitivity import sensitivity_text
 from sampling.files.places import CONFIGS
 
 RUNS = CONFIGS / "runs"
@@ -38,6 +40,17 @@ def test_better_figures_never_cost_and_are_ranked(found: Sensitivities) -> None:
     assert all(each.gain >= -1e-9 for each in found.figures)
     assert found.figures[0].name == "peak_tflops.bf16"
     assert sum(each.gain for each in found.figures) < 0.3, "each is 10 %, and what is compute is not memory as well"
+
+
+def test_changes_of_one_effect_share_a_line(found: Sensitivities) -> None:
+    first, *others = found.settings
+    twin, alike = replace(first, change="none → another"), replace(first, name="plan.other")
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(sensitivity_text(replace(found, settings=(first, twin, alike, *others))))
+    (line,) = (line for line in captured.get().splitlines() if first.name in line and first.change in line)
+    assert f"{first.name}, plan.other" in line
+    assert f"{first.change}, none → another" in line
 
 
 def test_values_that_the_run_cannot_have_are_left_out(found: Sensitivities) -> None:

@@ -94,7 +94,9 @@ def test_an_interrupted_validation_goes_on_where_it_was(
 
     monkeypatch.setattr(real_step, "measure", measure)
     printed = command.refused("validate", DEMO, "--rounds", "3", code=130)
-    assert re.search(r"3 measurements, [0-9,]+ to [0-9,]+ s in all", printed)
+    assert re.search(
+        r"3 measurements, [0-9,]+ to [0-9,]+ s in all: 3 of each run, and up to 2 more of one that is noisy", printed
+    )
     assert "s left" in printed
     assert "kept so far: 1 of 3 measurements" in printed
     assert len([*(tmp_path / "published").iterdir()]) == 1

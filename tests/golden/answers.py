@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from tests.golden import faults
@@ -225,9 +225,23 @@ def kept_text(name: str) -> str:
     return lzma.decompress(kept_path(name).read_bytes()).decode() if kept_path(name).exists() else ""
 
 
+def once(work: Callable[..., Any]) -> Callable[..., Any]:
+    """`work`, which is not done again for what it was asked before: as text and as JSON a command states the same."""
+    known: dict[str, Any] = {}
+
+    def answered(*given: Any, **options: Any) -> Any:
+        asked = repr((given, options))
+        if asked not in known:
+            known[asked] = work(*given, **options)
+        return known[asked]
+
+    return answered
+
+
 @contextlib.contextmanager
 def shipped_machine() -> Iterator[None]:
     """Commands find the CPU and cores of the shipped samples, no data but the shipped, and a terminal of 120 columns."""
+    import predict
     from sampling.hardware import this_device as cpu_name
 
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(ROOT):
@@ -238,6 +252,7 @@ def shipped_machine() -> Iterator[None]:
             patch.dict(os.environ, environment),
             patch.object(os, "cpu_count", lambda: CORES),
             patch.object(cpu_name, "CPUINFO", cpuinfo),
+            patch.object(predict, "sensitivity", once(predict.sensitivity)),
         ):
             yield
 

@@ -133,6 +133,13 @@ def read_config(config: Config) -> Incoming:
     )
 
 
+def value_at(content: Any, path: str) -> Any:
+    """The value at a dotted path; None where there is none."""
+    for name in path.split("."):
+        content = content.get(name) if isinstance(content, Mapping) else None
+    return content
+
+
 def put(document: dict[Any, Any], path: str, value: Any, *, over: bool, given_as: str = "") -> list[Fault]:
     """Put a value at a dotted path; one that is there is replaced with `over`, and otherwise a fault where it differs."""
     *sections, key = path.split(".")

@@ -14,7 +14,7 @@ from typing import Any
 
 from predict.config.aliases import ALIASES, names_for, resolve
 from predict.config.choices import search_takes
-from predict.config.document import Config, read_config
+from predict.config.document import Config, read_config, value_at
 from predict.config.overrides import OPTION, Override, as_settings, parse_overrides
 from predict.huggingface.config_json import ModelReading, override, own_key, read_model, with_model_type
 from predict.kinds import RL, SERVING, require_kind
@@ -229,7 +229,7 @@ class Draft:
         if source_of(fault.path, self.sources) == OPTION:
             return fault
         set_before = [path for path, source in self.sources.items() if source == OPTION]
-        values = {path: value for path in set_before if (value := _value_at(self.document, path)) is not None}
+        values = {path: value for path in set_before if (value := value_at(self.document, path)) is not None}
         values |= {setting.path: setting.value for setting in self.settings}
         looked_at = {path: value for path, value in values.items() if _is_needed(path, fault.needs)}
         return replace(fault, given_with=" ".join(f"{OPTION} {setting}" for setting in as_settings(looked_at)))
@@ -279,13 +279,6 @@ class Draft:
         return (
             f"; paths in {OPTION} count from the config's folder, {self.path.parent}: write {OPTION} {section}={right}"
         )
-
-
-def _value_at(document: Mapping[Any, Any], path: str) -> Any:
-    """The value of a section or of a key in it; None where there is none."""
-    section, _, key = path.partition(".")
-    given = document.get(section)
-    return given if not key else given.get(key) if isinstance(given, Mapping) else None
 
 
 OF_MODEL = frozenset(field.name for field in fields(ModelSpec)) | {"model"}

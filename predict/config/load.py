@@ -32,7 +32,8 @@ from predict.config.draft import (
     without_unknown,
 )
 from predict.config.replicas import are_left, replicas_left, with_replicas_left
-from predict.config.rules import SHORTEST, TEACHER_MODEL, broken_rules, values_of_model
+from predict.config.rules import broken_rules
+from predict.config.rules.rule import SHORTEST, TEACHER_MODEL, values_of_model
 from predict.huggingface.config_json import ModelReading, load_model
 from predict.kinds import as_loaded
 from predict.model.spec import ModelSpec

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from predict.config.aliases import ALIASES, CP_METHODS
-from predict.config.rules import SPLITTING
+from predict.config.rules.pipeline import SPLITTING
 from predict.convert.arguments import (
     Arguments,
     Setting,

@@ -12,7 +12,8 @@ from dataclasses import dataclass, fields, replace
 from itertools import combinations, islice, product
 from typing import Any
 
-from predict.config.rules import SHORTEST, TEACHER_MODEL, broken_rules, values_of_model
+from predict.config.rules import broken_rules
+from predict.config.rules.rule import SHORTEST, TEACHER_MODEL, values_of_model
 from predict.memory.estimate import MemoryEstimate, Verdict, memory_of
 from predict.memory.state import takes_gradients_as_they_are
 from predict.rank.share import is_primary_fp8

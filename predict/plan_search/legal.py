@@ -14,107 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predict.config.rules import RULES, Problems, Rule
+from predict.config.rules import RULES
+from predict.config.rules.rule import Problems, Rule
 from predict.model.spec import ModelSpec
 from predict.plan_search.axes import Axis, Question
-from predict.run.execution import WHOLE_LAYERS
 from predict.run.training_run import TrainingRun
 from predict.step.scheduling import with_schedule
 from regressors.features.arrays import Ints
 from sampling.errors import UserError
-
-# Reasons why a search leaves plans out: what is wrong with a plan that breaks a rule of a config, in a reader's words.
-
-BROKEN: Mapping[str, str] = {
-    "replicas_divide_the_batch": "the batch does not divide into microbatches on every replica",
-    "tp_divides_the_sequence": "the sequence does not divide by tp",
-    "cp_divides_the_sequence": "the sequence does not divide by cp",
-    "tp_and_cp_divide_the_sequence": "the sequence does not divide by tp · cp",
-    "positions_suffice": "the sequence is longer than the model's positions",
-    "padding_needs_lengths": "a way of padding for sequences that are all as long as a row",
-    "ep_needs_experts": "ep is above 1 for a model without experts",
-    "ep_divides_experts": "the experts do not divide by ep",
-    "etp_divides_expert_width": "an expert's width does not divide by etp",
-    "experts_fold_into_a_stage": "the ranks of a pipeline stage do not divide by ep · etp",
-    "mixtures_need_sp": "a mixture under tensor parallelism lacks sequence parallelism",
-    "degrees_make_the_world": "tp · pp · cp · dp is not the number of GPUs",
-    "tp_divides_heads": "the heads do not divide by tp",
-    "tp_divides_kv_heads": "the key and value heads do not divide by tp",
-    "tp_divides_ffn": "the width of the MLP does not divide by tp",
-    "tp_divides_vocabulary": "the vocabulary does not divide by tp",
-    "sp_needs_tp": "sequence parallelism without tensor parallelism",
-    "cp_divides_heads": "the heads do not divide by tp · cp",
-    "cp_needs_fused_attention": "context parallelism without fused attention",
-    "zero_needs_replicas": "the state is sharded, but there is one replica alone",
-    "shards_divide_replicas": "the replicas do not divide by shard",
-    "schedule_recomputes": "the schedule does not support this recomputation",
-    "vpp_needs_pp": "vpp is above 1 without a pipeline",
-    "every_rank_has_a_layer": "a pipeline rank would have no layer",
-    "every_stage_has_a_layer": "a chunk of the pipeline would have no layer",
-    "layers_fit_the_stages": "the layout does not fit the layers and the stages",
-    "schedule_runs": "the schedule does not run pp, vpp and this number of microbatches",
-    "norms_over_all_heads_stay_whole": "tp splits norms over all heads, whose exchange is not modelled",
-    "block_is_full_recomputation": "block recomputation without full recomputation",
-    "layers_are_of_blocks": "a number of recomputed layers without block recomputation",
-    "layers_are_split_in_one_way": "the layers are split in two ways at once",
-    "shared_experts_hide_the_exchange": "the model lacks the experts that would hide the exchange",
-    "load_is_of_the_experts": "the load is not that of the model's experts",
-    "hardware_has_the_precision": "the device does not compute in this precision",
-    "hardware_runs_the_kernel": "the kernel of attention is not written for this device",
-    "the_kernel_adds_positions": "a kernel of attention that adds no relative positions, which the model has",
-    "attention_runs_in_fp8": "attention in fp8 with a kernel, a precision or a device that has none",
-    "wide_layers_are_of_narrow_runs": "layers that stay in 16 bits at another precision than fp8 or four bits, or more than there are",
-    "recipe_needs_fp8": "a recipe of fp8 at another precision",
-    "fp8_weights_need_fp8": "a way to hold fp8 weights at another precision, or without Transformer Engine",
-    "leaner_masters_are_of_bf16_weights": "lean master weights at another precision, or without Transformer Engine",
-    "cores_are_of_a_cpu": "cores are given for a GPU",
-    "every_rank_has_a_core": "the machine has fewer cores than ranks",
-    "profile_is_a_name": "the profile is not a plain name",
-    "no_context_parallelism": f"the framework {WHOLE_LAYERS} does not model context parallelism",
-    "only_the_optimizer_is_sharded": f"the framework {WHOLE_LAYERS} does not model sharded gradients",
-    "layers_are_recomputed_whole": f"the framework {WHOLE_LAYERS} recomputes whole layers alone",
-    "all_layers_are_recomputed": f"the framework {WHOLE_LAYERS} recomputes all layers or none",
-    "targets_are_matrices": "a target of the adapters is no matrix of the model",
-    "each_adapter_has_sequences": "several adapters at once without adapters, or of fewer sequences",
-    "a_base_in_few_bits_is_frozen": "a base in few bits without adapters, or under products in few bits",
-    "shards_are_of_zero_3": "shards of weights lie on the host, and no weights are sharded",
-    "what_follows_the_optimizer_has_a_share": "a key of an offloaded optimizer, and none is offloaded",
-    "gradients_that_leave_are_sharded": "gradients lie on the host, and are not sharded",
-    "hosts_run_no_muon": "Muon, which no host runs",
-    "whole_blocks_stay": "activations lie on the host under block recomputation",
-    "tensors_of_graphs_stay": "activations of layers that are CUDA graphs lie on the host",
-    "nothing_is_offloaded": f"a CPU, or the framework {WHOLE_LAYERS}, offloads nothing",
-    "distillation_has_a_teacher": "distillation without a teacher, or a teacher of another task",
-    "a_teacher_is_on_one_stage": "a teacher on several pipeline stages",
-    "the_plan_divides_the_teacher": "the plan does not divide the teacher, or its positions are fewer than the sequence's",
-    "a_reward_model_is_on_one_stage": "a reward model on several pipeline stages",
-    "answers_are_of_decoders": "the task judges what a model writes, and an encoder writes nothing",
-    "images_need_a_tower": "images for a model whose vision tower is not known",
-    "images_have_a_size": "images of no size, or of another than the model's",
-    "images_fit_into_the_sequence": "images that become more tokens than the sequence has",
-    "layers_that_attend_to_images_have_some": "no images for a model whose layers attend to them",
-    "encoders_have_a_length": "an encoder without a length, or a length that it has not",
-    "rows_beside_an_encoder_are_single": "rows of several sequences beside one of an encoder",
-    "what_is_attended_to_is_on_one_stage": "several pipeline stages of a model whose layers attend to its encoder's output",
-    "what_is_trained_of_a_tower_needs_images": "a choice of what is trained of a vision tower, without images",
-    "plain_torch_reads_plain_images": f"the framework {WHOLE_LAYERS} has plain vision towers alone",
-    "sequences_have_patches": "a sequence that is no longer than the text in it",
-    "whole_layers_read_no_patches": f"the framework {WHOLE_LAYERS} reads no patches",
-    "whole_layers_train_alone": f"the framework {WHOLE_LAYERS} runs the pass that trains alone",
-    "plain_torch_trains_plain_adapters": f"the framework {WHOLE_LAYERS} trains LoRA beside plain layers alone",
-    "layers_have_one_dtype": f"the framework {WHOLE_LAYERS} does not model this precision",
-    "layers_are_plain": f"the framework {WHOLE_LAYERS} models plain dense layers alone",
-    "other_layers_are_of_one_process": f"the framework {WHOLE_LAYERS} runs other layers than plain dense ones, adapters and images on one process alone",
-    "no_setting_is_changed": f"the framework {WHOLE_LAYERS} runs layers as they are, and a setting would change nothing",
-}
-"""What is wrong, by the name of the rule's function: of every rule of a config, which a test asks for."""
-
-
-def reason_of(rule: Rule) -> str:
-    """The key path that a broken rule blames, and what is wrong there; the rules of equal plans are named by it."""
-    name = rule.check.__name__
-    return f"{rule.path}: {BROKEN.get(name, name)}"
-
 
 # Plans that are the same as another one of the space: a key differs that says nothing there.
 
@@ -189,8 +96,8 @@ def _rule(silence: Silence, axis: Axis, stand_in: Any) -> Rule:
         if own != stand_in and silence.holds(*needed):
             yield f"{own}; {stand_in} stands for both"
 
-    check.__name__ = f"the same plan as another one, since {silence.because}"
-    return Rule(path=axis.path, needs=(axis.name, *silence.needs), check=check)
+    reason = f"the same plan as another one, since {silence.because}"
+    return Rule(path=axis.path, reason=reason, needs=(axis.name, *silence.needs), check=check)
 
 
 # Distinct rows of columns of small whole numbers, found by counting where that is faster than sorting.
@@ -319,7 +226,7 @@ def legal_plans(question: Question) -> Space:
             dropped = int(len(rows) - kept.sum())
             if dropped:
                 found = LeftOut(count=dropped * each, example=example)
-                reason = reason_of(rule)
+                reason = f"{rule.path}: {rule.reason}"
                 left_out[reason] = left_out[reason] + found if reason in left_out else found
                 rows = rows[kept]
     return Space(question=question, plans=math.prod(sizes), rows=rows, left_out=left_out)

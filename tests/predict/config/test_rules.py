@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from predict.config.rules import RULES, SHORTEST, TEACHER_MODEL
+from predict.config.rules import RULES
+from predict.config.rules.rule import SHORTEST, TEACHER_MODEL
 from predict.model.spec import ModelSpec
 from predict.run.adapters import Adapters
 from predict.run.execution import Execution

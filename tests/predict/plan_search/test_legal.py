@@ -1,4 +1,4 @@
-"""The reasons of plans that a search leaves out are a reader's words, each of a rule that exists."""
+"""A schedule that refuses every plan of a search is named."""
 
 from __future__ import annotations
 
@@ -6,16 +6,7 @@ import pytest
 
 import predict
 from predict.config.document import Document
-from predict.config.rules import RULES
-from predict.plan_search.legal import BROKEN, reason_of
 from sampling.errors import InfeasibleError
-
-
-def test_a_reason_says_what_is_wrong_with_the_plan() -> None:
-    reasons = {rule.check.__name__: reason_of(rule) for rule in RULES}
-    assert set(reasons) == set(BROKEN)
-    assert reasons["degrees_make_the_world"] == "plan.dp: tp · pp · cp · dp is not the number of GPUs"
-    assert reasons["schedule_runs"].startswith("plan.schedule: the schedule does not run")
 
 
 def test_a_schedule_that_refuses_every_plan_is_named() -> None:

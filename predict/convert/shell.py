@@ -10,24 +10,37 @@ import ast
 import fnmatch
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
+
+from predict.convert.shell_words import (
+    ASSIGNED,
+    OPENING,
+    SEPARATORS,
+    arms_of_case,
+    arms_of_if,
+    assigned_name,
+    end_of_block,
+    end_of_variable,
+    is_function,
+    is_redirection,
+    parts_of_variable,
+    quoted_parts,
+    words_of,
+    written_to,
+)
 
 LONGEST_VALUE = 20_000
 """Characters of a variable's value, beyond which it is left as it is written."""
 MOST_COMMANDS = 5_000
 DEEPEST = 12
 """Scripts inside scripts that are followed, and variables inside defaults."""
-SEPARATORS = (";;", "&&", "||", ";", "&", "|", "\n")
 VISIBLE_DEVICES, LAUNCH_BLOCKING = "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING"
 NODES, PROCESSES, FORCE_TORCHRUN = "NNODES", "NPROC_PER_NODE", "FORCE_TORCHRUN"
 """Those by which `llamafactory-cli train` starts torchrun (LLaMA-Factory, launcher.py)."""
 WATCHED = (VISIBLE_DEVICES, LAUNCH_BLOCKING, NODES, PROCESSES, FORCE_TORCHRUN)
 """Variables of the environment that decide how a command runs."""
-OPENING, CLOSING = ("if", "for", "while", "until", "case"), ("fi", "done", "done", "done", "esac")
-ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[\w*\])?(\+?)=")
 FUNCTION = re.compile(r"(?:function\s+)?([A-Za-z_][\w-]*)\s*\(\s*\)|function\s+([A-Za-z_][\w-]*)")
 HERE = re.compile(r"<<(-?)\s*(['\"]?)(\w+)\2")
 PREFIXES = ("export", "local", "readonly", "declare", "typeset")
@@ -88,109 +101,6 @@ def read_shell(text: str) -> Script:
     )
 
 
-# Text into words and separators. A word keeps its quotes, which are taken off where it is expanded.
-
-
-def _words(text: str) -> Iterator[str]:
-    """Words and separators; comments and joined lines are gone."""
-    place, start = 0, -1
-    text = re.sub(r"\\\r?\n", " ", text)
-    while place < len(text):
-        character = text[place]
-        if start < 0 and character == "#":
-            place = _end_of_line(text, place)
-        elif character in " \t\r":
-            if start >= 0:
-                yield text[start:place]
-            place, start = place + 1, -1
-        elif separator := next((each for each in SEPARATORS if text.startswith(each, place)), ""):
-            if start >= 0 and text[start:place].endswith((">", "<")) and separator == "&":
-                place += 1  # 2>&1
-                continue
-            if start >= 0:
-                yield text[start:place]
-            yield separator
-            place, start = place + len(separator), -1
-        else:
-            start = place if start < 0 else start
-            place = _after(text, place)
-    if start >= 0:
-        yield text[start:]
-
-
-def _end_of_line(text: str, place: int) -> int:
-    end = text.find("\n", place)
-    return len(text) if end < 0 else end
-
-
-def _after(text: str, place: int) -> int:
-    """The place after a character, or after a whole quotation, substitution or array."""
-    character = text[place]
-    if character == "'":
-        return _closing(text, place + 1, "'")
-    if character in '"`':
-        return _closing_quote(text, place + 1, character)
-    if text.startswith(("$(", "<(", ">(", "${"), place):
-        return _closing_bracket(text, place + 1)
-    if character == "(" and place and text[place - 1] == "=":
-        return _closing_bracket(text, place)
-    return place + (2 if character == "\\" else 1)
-
-
-def _closing(text: str, place: int, mark: str) -> int:
-    end = text.find(mark, place)
-    return len(text) if end < 0 else end + 1
-
-
-def _closing_quote(text: str, place: int, mark: str) -> int:
-    while place < len(text) and text[place] != mark:
-        place = _after(text, place) if text[place] in "\\$" else place + 1
-    return place + 1
-
-
-def _closing_bracket(text: str, place: int) -> int:
-    opening = text[place]
-    closing = {"(": ")", "{": "}"}[opening]
-    depth = 0
-    while place < len(text):
-        if text[place] == opening:
-            depth += 1
-        elif text[place] == closing:
-            depth -= 1
-            if not depth:
-                return place + 1
-        elif text[place] == "#" and text[place - 1].isspace():
-            place = _end_of_line(text, place)
-            continue
-        elif text[place] in "\\'\"":
-            place = _after(text, place)
-            continue
-        place += 1
-    return len(text)
-
-
-def _quoted_parts(word: str) -> Iterator[tuple[str, str]]:
-    """The parts of a word: the quotes around each, and its text."""
-    place = plain = 0
-    while place < len(word):
-        character = word[place]
-        if character in "'\"":
-            if plain < place:
-                yield "", word[plain:place]
-            end = _after(word, place)
-            yield character, word[place + 1 : end - 1]
-            place = plain = end
-        elif character == "\\" and place + 1 < len(word):
-            if plain < place:
-                yield "", word[plain:place]
-            yield "'", word[place + 1]
-            place = plain = place + 2
-        else:
-            place = _after(word, place)
-    if plain < len(word):
-        yield "", word[plain:]
-
-
 @dataclass(slots=True)
 class _Reader:
     variables: dict[str, Value] = field(default_factory=dict)
@@ -206,7 +116,7 @@ class _Reader:
     def run(self, text: str) -> None:
         if self.depth < DEEPEST:
             self.depth += 1
-            self._run(list(_words(self._without_here_documents(text))))
+            self._run(list(words_of(self._without_here_documents(text))))
             self.depth -= 1
 
     # Statements.
@@ -218,10 +128,10 @@ class _Reader:
             if word in SEPARATORS or word in ("then", "do", "fi", "done", "esac", "!", "}", "{", "time"):
                 place += 1
             elif word in OPENING:
-                end = _end_of_block(words, place)
+                end = end_of_block(words, place)
                 self._block(word, words[place + 1 : end])
                 place = end + 1
-            elif _is_function(words, place):
+            elif is_function(words, place):
                 place = self._define(words, place)
             else:
                 end = next((at for at in range(place, len(words)) if words[at] in SEPARATORS), len(words))
@@ -230,7 +140,7 @@ class _Reader:
 
     def _block(self, kind: str, inside: list[str]) -> None:
         if kind == "if":
-            self._branches(_arms(inside))
+            self._branches(arms_of_if(inside))
         elif kind == "case":
             self._case(inside)
         elif "do" in inside:
@@ -271,7 +181,7 @@ class _Reader:
 
     def _case(self, inside: list[str]) -> None:
         subject = "".join(self._expand(inside[0])) if inside else ""
-        arms = _case_arms(inside[2:] if "in" in inside[:2] else inside)
+        arms = arms_of_case(inside[2:] if "in" in inside[:2] else inside)
         if "$" in subject:
             self._each_apart([body for _, body in arms] + [[]])
             return
@@ -310,8 +220,8 @@ class _Reader:
             return
         assigned = list(takewhile(ASSIGNED.match, words))
         rest = words[len(assigned) :]
-        expanded = [each for word in rest if not _is_redirection(word) for each in self._expand(word)]
-        names = {_assigned_name(word) for word in assigned}
+        expanded = [each for word in rest if not is_redirection(word) for each in self._expand(word)]
+        names = {assigned_name(word) for word in assigned}
         before, exported = {name: self.variables[name] for name in names if name in self.variables}, self.exported
         for word in assigned:
             self._assign(word)
@@ -329,7 +239,7 @@ class _Reader:
             exports = words[0] in ("export", "-x")
             words = words[1:]
         if exports:
-            self.exported |= {_assigned_name(word) for word in words}
+            self.exported |= {assigned_name(word) for word in words}
         for word in filter(ASSIGNED.match, words):
             self._assign(word)
 
@@ -355,7 +265,7 @@ class _Reader:
             )
         elif expanded[0] in ("bash", "sh", "sbatch", "srun", "ssh"):
             self.run(body)
-        elif target := _written_to(words):
+        elif target := written_to(words):
             self.files["".join(self._expand(target)).rpartition("/")[2]] = "".join(self._text(body, DEEPEST))
 
     def _without_here_documents(self, text: str) -> str:
@@ -385,7 +295,7 @@ class _Reader:
         if place:
             self.variables.pop(name, None)
         elif text.startswith("("):
-            items = [each for part in _words(text[1:-1]) if part not in SEPARATORS for each in self._expand(part)]
+            items = [each for part in words_of(text[1:-1]) if part not in SEPARATORS for each in self._expand(part)]
             before = self.variables.get(name, [])
             self.variables[name] = [*([before] if isinstance(before, str) else before), *items] if adds else items
         else:
@@ -398,7 +308,7 @@ class _Reader:
     def _expand(self, word: str, *, splits: bool = True) -> list[str]:
         """The words that a word becomes, without its quotes."""
         words, open_ = [""], False
-        for quotes, text in _quoted_parts(word):
+        for quotes, text in quoted_parts(word):
             if quotes == "'":
                 words[-1] += text
                 open_ = True
@@ -424,7 +334,7 @@ class _Reader:
                 values[-1] += text[place]
                 place += 1
                 continue
-            end = _end_of_variable(text, place)
+            end = end_of_variable(text, place)
             found = self._variable(text[place:end], depth)
             values[-1] += found[0] if found else ""
             values += found[1:]
@@ -437,7 +347,7 @@ class _Reader:
         if written.startswith("$(("):
             number = self._number(written[3:-2])
             return [written if number is None else str(number)]
-        name, index, change = _parts_of_variable(written)
+        name, index, change = parts_of_variable(written)
         value = self.variables.get(name)
         if index in ("@", "*"):
             return [value] if isinstance(value, str) else list(value or ())
@@ -530,110 +440,12 @@ def _is_number(text: str) -> bool:
     return bool(re.fullmatch(r"-?\d+", text))
 
 
-def _assigned_name(word: str) -> str:
-    """The variable that a word such as `A+=1` assigns; the word itself where it only names one."""
-    found = ASSIGNED.match(word)
-    return found[1] if found else word
-
-
-def _is_redirection(word: str) -> bool:
-    return bool(re.match(r"(\d?|&)[<>]", word))
-
-
-def _written_to(words: list[str]) -> str | None:
-    """The file that a command's output goes to."""
-    for number, word in enumerate(words):
-        if word in (">", ">>") and number + 1 < len(words):
-            return words[number + 1]
-        if re.match(r">>?[^&>]", word):
-            return word.lstrip(">")
-    return words[1] if len(words) > 1 and words[0] == "tee" else None
-
-
 def _inner_script(words: list[str]) -> str | None:
     """The script that `bash -c` is given, whatever starts the shell."""
     for number, word in enumerate(words[:-2]):
         if word.rpartition("/")[2] in ("bash", "sh") and re.fullmatch(r"-\w*c", words[number + 1]):
             return words[number + 2]
     return None
-
-
-def _end_of_block(words: list[str], place: int) -> int:
-    """The place of the word that ends the block at `place`."""
-    depth = 0
-    for at in range(place, len(words)):
-        first = at == place or words[at - 1] in (*SEPARATORS, "then", "do", "else", "{")
-        if first and words[at] in OPENING:
-            depth += 1
-        elif first and words[at] in CLOSING:
-            depth -= 1
-            if not depth:
-                return at
-    return len(words)
-
-
-def _arms(inside: list[str]) -> list[tuple[list[str], list[str]]]:
-    """Condition and body of each arm of an `if`; the condition of `else` is empty."""
-    arms: list[tuple[list[str], list[str]]] = []
-    condition: list[str] = []
-    body: list[str] | None = None
-    place = 0
-    while place < len(inside):
-        word = inside[place]
-        first = not place or inside[place - 1] in (*SEPARATORS, "then", "else")
-        if first and word in OPENING:
-            end = _end_of_block(inside, place)
-            (condition if body is None else body).extend(inside[place : end + 1])
-            place = end
-        elif first and word == "then":
-            body = []
-        elif first and word in ("elif", "else"):
-            arms.append((condition, body or []))
-            condition, body = [], None if word == "elif" else []
-        else:
-            (condition if body is None else body).append(word)
-        place += 1
-    return [*arms, (condition, body or [])]
-
-
-def _case_arms(words: list[str]) -> list[tuple[list[str], list[str]]]:
-    """Patterns and body of each arm of a `case`."""
-    arms: list[tuple[list[str], list[str]]] = []
-    patterns: list[str] = []
-    body: list[str] | None = None
-    for word in words:
-        if body is None:
-            if word in ("\n", "|", "in"):
-                continue
-            patterns.append(word.lstrip("(").rstrip(")"))
-            body = [] if word.endswith(")") else None
-        elif word == ";;":
-            arms.append((patterns, body))
-            patterns, body = [], None
-        else:
-            body.append(word)
-    return [*arms, (patterns, body)] if patterns and body else arms
-
-
-def _is_function(words: list[str], place: int) -> bool:
-    text = " ".join(words[place : place + 3])
-    return (
-        bool(re.match(r"(function\s+[\w-]+|[A-Za-z_][\w-]*\s*\(\s*\))\s*(\n\s*)?\{?", text))
-        and "(" in text[:60].split("=")[0]
-    )
-
-
-def _end_of_variable(text: str, place: int) -> int:
-    if text.startswith(("${", "$("), place):
-        return _closing_bracket(text, place + 1)
-    found = re.compile(r"\$(\w+|[@*#?$!-])").match(text, place)
-    return found.end() if found else place + 1
-
-
-def _parts_of_variable(written: str) -> tuple[str, str, str]:
-    """Name, index and change of `$NAME`, `${NAME}`, `${NAME[@]}`, `${NAME:-default}`."""
-    found = re.fullmatch(r"\$(?:\{(\w+)(?:\[([^\]]*)\])?(.*)\}|(\w+))", written, re.S)
-    return (found[1] or found[4] or "", found[2] or "", found[3] or "") if found else ("", "", "")
 
 
 def _trimmed(value: str, how: str, pattern: str) -> str:
@@ -665,36 +477,3 @@ def _value(node: ast.expr) -> int:
         case ast.BinOp(left=left, op=how, right=right) if type(how) in ARITHMETIC:
             return ARITHMETIC[type(how)](_value(left), _value(right))
     raise ValueError
-
-
-# Words of a command as arguments.
-
-
-def arguments_of(words: Sequence[str], switches: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Argument → value, names with underscores; of one given twice, the last. `switches` take no value. `a.b=c` is an argument too."""
-    found: dict[str, Any] = {}
-    name = ""
-    values: list[str] = []
-
-    def end() -> None:
-        if name:
-            found[name] = True if not values else values[0] if len(values) == 1 else list(values)
-
-    for word in words:
-        if flag := re.match(r"--?([A-Za-z][\w.-]*)(?:=(.*))?$", word, re.S):
-            end()
-            name, values = flag[1].replace("-", "_"), [] if flag[2] is None else [flag[2]]
-            if values:
-                end()
-                name = ""
-        elif setting := re.match(r"[+~]{0,2}([A-Za-z_][\w./@-]*)=(.*)", word, re.S):
-            end()
-            name = ""
-            found[setting[1]] = setting[2]
-        elif name in switches and not (word.lower() in ("true", "false") and not values):
-            end()
-            name = ""
-        elif name and not (word.startswith("$") and values):
-            values.append(word)
-    end()
-    return found

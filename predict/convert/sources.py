@@ -18,9 +18,9 @@ from predict.convert.shell import (
     PROCESSES,
     VISIBLE_DEVICES,
     Script,
-    arguments_of,
     read_shell,
 )
+from predict.convert.shell_words import arguments_in
 from predict.convert.tool import Source, flat
 from predict.convert.tools import tool_of, tools
 from sampling.errors import ConfigError
@@ -177,7 +177,7 @@ def _of_command(words: Sequence[str], name: str) -> Iterator[Source]:
     before, after = words[:place], words[place + 1 :]
     cluster = _cluster(before)
     if (at := _launch_of_accelerate(before)) >= 0:
-        launched = arguments_of(before[at:])
+        launched = arguments_in(before[at:])
         yield Source(values=launched, name=name, program="accelerate launch", form="command")
         cluster = {}
     elif program == "tune run":
@@ -224,7 +224,7 @@ def _launch_of_accelerate(before: Sequence[str]) -> int:
 
 def _cluster(before: Sequence[str]) -> dict[str, int]:
     """Nodes and GPUs per node by the options of a launcher; what the environment decides is left out."""
-    options = arguments_of(before)
+    options = arguments_in(before)
     found = {own: int(options[name]) for name, own in LAUNCHERS.items() if str(options.get(name, "")).isdecimal()}
     found |= _included(str(options.get("include", options.get("i", ""))).strip("\"'"))
     return {key: number for key, number in found.items() if number > 0}
@@ -241,9 +241,9 @@ def _included(resources: str) -> dict[str, int]:
 
 def _values(words: Sequence[str], *, program: str = "") -> dict[str, Any]:
     """The arguments, read with the switches of the tool that they are of."""
-    source = Source(values=arguments_of(words), program=program, form="command")
+    source = Source(values=arguments_in(words), program=program, form="command")
     tool = tool_of(source)
-    return arguments_of(words, tool.switches) if tool else dict(source.values)
+    return arguments_in(words, tool.switches) if tool else dict(source.values)
 
 
 # Python: the constants of a call of TrainingArguments or of one of TRL's configs.

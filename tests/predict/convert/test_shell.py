@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from predict.convert.shell import arguments_of, read_shell
+from predict.convert.shell import read_shell
+from predict.convert.shell_words import arguments_in
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_words_are_arguments() -> None:
         "$X",
     ]
     expected = {"a_b": "4", "flag": "7", "bf16": True, "many": ["1", "2"], "x.y": "[1,2]", "tp": "2", "rest": "$X"}
-    assert arguments_of(words, frozenset({"bf16"})) == expected
+    assert arguments_in(words, frozenset({"bf16"})) == expected
 
 
 def test_variables_that_grow_are_not_followed_for_ever() -> None:

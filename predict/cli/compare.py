@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
+from predict import estimate
 from predict.cli.options import (
     add_data,
     add_json,
     add_overrides,
     add_serving_questions,
     add_step_model,
-    print_json,
+    print_answer,
 )
 from predict.cli.sweep import progress_of_combinations, server_options
+from predict.plan_search.compare import predicted
+from predict.reports.compare import compare_json, compare_text
 
 EXAMPLES = """\
 examples:
@@ -38,14 +42,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict import estimate
-    from predict.plan_search.compare import predicted
-    from predict.reports.compare import compare_json, compare_text
-    from predict.reports.text import show
-
     with progress_of_combinations("compare", options.configs[0]) as progress:
         of, found = predicted(options.configs, options.overrides, server_options(options), estimate, progress)
-    if options.json:
-        print_json(compare_json(of, found))
-    else:
-        show(compare_text(of, found))
+    print_answer(options, found, partial(compare_json, of), partial(compare_text, of))

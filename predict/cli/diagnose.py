@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 
 from predict.cli.options import add_json, add_settings, log, print_answer
+from predict.diagnosis import diagnose
+from predict.reports.diagnosis import diagnosis_json, diagnosis_text
 
 EXAMPLES = """\
 examples:
@@ -49,9 +51,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.diagnosis import diagnose
-    from predict.reports.diagnosis import diagnosis_json, diagnosis_text
-
     found = diagnose(
         options.config, options.overrides, log=options.log, trace=options.trace, accept=options.accept, report=log
     )

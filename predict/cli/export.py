@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from predict.cli.options import add_config, add_json, loaded, log, print_json, require_folder, write_file
+from predict.convert.launch import arguments_of
 from predict.model.shipped import notes_on_name
 from predict.serialise import version_of
 
@@ -32,8 +33,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.convert.launch import arguments_of
-
     require_folder("--output", options.output)
     run = loaded(options)
     written = arguments_of(run, options.to)

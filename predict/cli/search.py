@@ -36,11 +36,14 @@ from predict.kinds import KINDS, TRAINING, EnumeratedKind, ServerOptions, kind, 
 from predict.ledger.training_cost import require_paid
 from predict.model.shipped import notes_on_name
 from predict.plan_search.answer import Answer
+from predict.plan_search.default_plan import open_config
 from predict.plan_search.first_answer import FirstAnswer
 from predict.plan_search.options import BACKENDS, OBJECTIVES, SearchOptions, not_of_plans
 from predict.plan_search.search import Found, in_words
 from predict.plan_search.sweep import opened_space, require_objective
-from predict.plan_search.whole_search import Listener
+from predict.plan_search.whole_search import Listener, whole_search
+from predict.reports.search import answer_json, answer_text, front_file
+from predict.reports.text import show
 from sampling.errors import Checks, UserError
 from sampling.files.faults import counted
 from sampling.number_text import count, duration
@@ -174,10 +177,6 @@ def _add_work(group: argparse._ActionsContainer) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.plan_search.whole_search import whole_search
-    from predict.reports.search import answer_json, answer_text
-    from predict.reports.text import show
-
     config, search_options = _checked(options)
     with on_stderr() as listener:
         answer = whole_search(config, options.overrides, search_options, estimate, listener)
@@ -262,8 +261,6 @@ def _run_config(options: argparse.Namespace) -> Config:
         raise UserError(
             "CONFIG: missing; give a config, or --model with --gpus, as in --model llama3-70b --gpus 64xh100"
         )
-    from predict.plan_search.default_plan import open_config
-
     made = open_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
     log_part_of_node(made)
     return made
@@ -278,8 +275,6 @@ def _with_results(options: argparse.Namespace, answer: Answer) -> Answer:
     if options.write:
         _write_winners(options.write, answer)
     if answer.front is not None:
-        from predict.reports.search import front_file
-
         write_file("--pareto", options.pareto, front_file(answer.front, options.pareto.suffix.lower()))
     if options.report:
         from predict.reports.page.content import search_content
@@ -335,8 +330,8 @@ class _OnStderr(Listener):
     def taken_over(self, estimates: int) -> None:
         log(f"--save: {counted(estimates, 'estimate')} of an earlier search taken over")
 
-    def combination(self, done: int, count: int) -> None:
-        self.progress(done, count, "")
+    def combination(self, done: int, count: int, name: str) -> None:
+        self.progress(done, count, name)
 
     def round(self, found: Found) -> None:
         enough = len(found.ranked) >= found.top  # before that, no plan's floor rules it out

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from predict.cli.options import add_config, add_json, add_slo, add_step_model, print_json
+from predict import sensitivity
+from predict.cli.options import add_config, add_json, add_slo, add_step_model, print_answer
+from predict.reports.sensitivity import sensitivity_json, sensitivity_text
 
 EXAMPLES = """\
 examples:
@@ -30,14 +32,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict import sensitivity
-    from predict.reports.sensitivity import sensitivity_json, sensitivity_text
-    from predict.reports.text import show
-
     found = sensitivity(
         options.config, options.overrides, slo=options.slo, model=options.model or "", coefficients=options.coefficients
     )
-    if options.json:
-        print_json(sensitivity_json(found))
-    else:
-        show(sensitivity_text(found))
+    print_answer(options, found, sensitivity_json, sensitivity_text)

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from predict import estimate
 from predict.cli.options import (
     add_config,
     add_json,
@@ -21,12 +22,14 @@ from predict.cli.options import (
     writing,
 )
 from predict.kinds import ServerOptions, kind, kind_of
+from predict.plan_search.long_table import columns, long_table, write_table
+from predict.plan_search.sweep import SweepSpace, require_objective, swept_space
+from predict.reports.sweep import sweep_json, sweep_text
+from predict.reports.text import show
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
-from sampling.progress import progress_display
-
-if TYPE_CHECKING:
-    from predict.plan_search.sweep import Progress, SweepSpace
+from sampling.hardware.this_device import code_version
+from sampling.progress import Progress, progress_display, silent
 
 EXAMPLES = """\
 examples:
@@ -69,11 +72,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from predict.plan_search.long_table import columns, long_table, write_table
-    from predict.reports.sweep import sweep_json, sweep_text
-    from predict.reports.text import show
-    from sampling.hardware.this_device import code_version
-
     space = _checked_space(options)
     with progress_of_combinations("sweep", options.config) as progress:
         found = space.rows(progress)
@@ -94,9 +92,6 @@ def run(options: argparse.Namespace) -> None:
 
 def _checked_space(options: argparse.Namespace) -> SweepSpace[Any]:
     """The space to sweep; UserError with every fault of the options."""
-    from predict import estimate
-    from predict.plan_search.sweep import require_objective, swept_space
-
     with Checks() as checks:
         with checks.one():
             if not options.vary:
@@ -118,11 +113,10 @@ def server_options(options: argparse.Namespace) -> ServerOptions:
 
 
 @contextmanager
-def progress_of_combinations(label: str, config: str) -> Iterator[Progress | None]:
-    """Yields a function to call with the number of combinations that are predicted, and of all; None where they take no time to speak
-    of and nobody looks."""
+def progress_of_combinations(label: str, config: str) -> Iterator[Progress]:
+    """Yields the function that shows progress; it shows nothing where predictions take no time to speak of and nobody looks."""
     if not (kind(kind_of(config)).shows_progress or sys.stderr.isatty()):
-        yield None
+        yield silent
         return
     with progress_display(label) as shown:
-        yield lambda done, count: shown(done, count, "")
+        yield shown

@@ -20,6 +20,11 @@ FURTHEST = 10
 """Rows that a table of the furthest off has."""
 
 
+def itself(one: Compared) -> Compared:
+    """The comparison of a row that is one."""
+    return one
+
+
 def beside(
     of: Callable[[Row], Compared], write: Show = duration, among: Callable[[float, float], str] = durations
 ) -> dict[str, Callable[[Row], str]]:

@@ -10,10 +10,27 @@ from predict import estimate, load, rl_step
 from predict.config.document import Config, name_of
 from predict.kinds import RL, kind_of
 from predict.plan_search.rl import length_map
+from predict.plan_search.sensitivity import neighbours
+from predict.reports.page.content import (
+    heat_map_sweep,
+    heat_map_view,
+    plans_of_neighbours,
+    report_content,
+    rl_heat_map_view,
+)
+from predict.reports.page.document import report_page
+from predict.reports.page.rl import rl_content
+from predict.reports.pictures.charts import heat_map_figure, pareto_figure
+from predict.reports.pictures.memory_plot import memory_figure
+from predict.reports.pictures.rl_plots import rl_memory_figure, rl_timeline_figure, rl_waterfall_figure
+from predict.reports.pictures.schedule_plot import timeline_figure
+from predict.reports.pictures.waterfall_plot import waterfall_figure
+from predict.reports.text import run_text
 from predict.step.prediction import Prediction
 from sampling.errors import UserError
 from sampling.extras import require_library
 from sampling.files.faults import did_you_mean
+from sampling.number_text import duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,12 +77,7 @@ def plot(kind: str, config: Config, overrides: Sequence[str] = ()) -> Figure:
 
 def figure_page(kind: str, config: Config, overrides: Sequence[str] = ()) -> str:
     """The page that has the figure of this kind alone, as HTML."""
-    from predict.reports.page.content import report_content
-    from predict.reports.page.document import report_page
-
     if kind_of(config) == RL:
-        from predict.reports.page.rl import rl_content
-
         require_rl_kind(kind)
         step = rl_step(config, overrides)
         maps = [length_map(config, overrides, estimate)] if kind == HEAT_MAP else []
@@ -83,15 +95,10 @@ def require_rl_kind(kind: str) -> None:
 
 
 def _rl_figure(kind: str, step: RlStep) -> Figure:
-    from predict.reports.pictures.rl_plots import rl_memory_figure, rl_timeline_figure, rl_waterfall_figure
-
     return {"waterfall": rl_waterfall_figure, "memory": rl_memory_figure, "timeline": rl_timeline_figure}[kind](step)
 
 
 def _rl_heat_map(config: Config, overrides: Sequence[str]) -> Figure:
-    from predict.reports.page.content import rl_heat_map_view
-    from predict.reports.pictures.charts import heat_map_figure
-
     found = length_map(config, overrides, estimate)
     if found is None:
         raise UserError(
@@ -101,32 +108,21 @@ def _rl_heat_map(config: Config, overrides: Sequence[str]) -> Figure:
 
 
 def _waterfall(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
-    from predict.reports.pictures.waterfall_plot import waterfall_figure
-
     return waterfall_figure(prediction)
 
 
 def _memory(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
-    from predict.reports.pictures.memory_plot import memory_figure
-
     title = f"memory of {prediction.run.name} over a step"
     bubble_fraction = prediction.bubble_fraction
     return memory_figure(prediction.memory_timeline, prediction.memory, title=title, bubble_fraction=bubble_fraction)
 
 
 def _heat_map(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
-    from predict.reports.page.content import heat_map_sweep, heat_map_view
-    from predict.reports.pictures.charts import heat_map_figure
-
     found = heat_map_sweep(config, overrides, prediction.run, partial(estimate, require_fit=False))
     return heat_map_figure(heat_map_view(found, prediction.run), title=f"throughput of {prediction.run.name}")
 
 
 def _pareto(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
-    from predict.plan_search.sensitivity import neighbours
-    from predict.reports.page.content import plans_of_neighbours
-    from predict.reports.pictures.charts import pareto_figure
-
     found = neighbours(config, overrides, prediction.run, partial(estimate, require_fit=False))
     title = f"plans near {prediction.run.name}"
     rows = plans_of_neighbours(prediction, found)
@@ -134,10 +130,6 @@ def _pareto(config: Config, overrides: Sequence[str], prediction: Prediction) ->
 
 
 def _timeline(config: Config, overrides: Sequence[str], prediction: Prediction) -> Figure:
-    from predict.reports.pictures.schedule_plot import timeline_figure
-    from predict.reports.text import run_text
-    from sampling.number_text import duration
-
     title = f"pipeline of {prediction.run.name}"
     return timeline_figure(prediction.timeline, title, run_text(prediction.run), duration)
 

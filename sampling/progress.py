@@ -15,6 +15,10 @@ Progress = Callable[[int, int, str], None]
 LINE_EVERY_S = 15.0
 
 
+def silent(done: int, total: int, name: str) -> None:
+    """Progress that shows nothing."""
+
+
 @contextmanager
 def progress_display(label: str, budget_s: float | None = None) -> Iterator[Progress]:
     """Yields the function that shows progress. The time left is the budget's, or estimated from the pace so far."""

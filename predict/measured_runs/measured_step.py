@@ -15,7 +15,7 @@ from predict.interval import independent_causes
 from predict.layers.run_json import load_run
 from predict.measured_runs.fit_terms import MeasuredRun
 from predict.measured_runs.log_matches_config import SLACK, misfits, not_steady, unit_mistake
-from predict.measured_runs.logs import read_log, states_steps
+from predict.measured_runs.logs import above_zero, read_log, states_steps
 from predict.measured_runs.steady_state import are_repeats, steady_step, time_us_of
 from predict.measurement.measurement import settings_of
 from predict.measurement.system_noise import SPREAD_LIMIT, quiet_steps, spread_between
@@ -106,7 +106,7 @@ def _of_measure(path: Path, run: TrainingRun) -> MeasuredStep:
     content, faults = read_json(path)
     stated = content.get("step_time_us") if content else None
     times = [stated.get(name) if isinstance(stated, dict) else None for name in ("median", "p10", "p90")]
-    median_us, p10_us, p90_us = (_positive(each) for each in times)
+    median_us, p10_us, p90_us = (above_zero(each) for each in times)
     p10_us, p90_us = p10_us or median_us, p90_us or median_us
     if not median_us or faults:
         why = faults[0].problem if faults else "holds no step_time_us.median"
@@ -132,11 +132,6 @@ def _of_measure(path: Path, run: TrainingRun) -> MeasuredStep:
             MOST_NOISE, independent_causes(spread_between(p10_us, p90_us), _slowed(content.get("others_shares")))
         ),
     )
-
-
-def _positive(value: object) -> float:
-    """A number above 0 as it is, anything else as 0."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0.0
 
 
 def _slowed(shares: object) -> float:

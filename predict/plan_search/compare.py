@@ -3,7 +3,7 @@ heading of the step, and each term of memory, adds or saves too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,10 +21,9 @@ from predict.run.training_run import TrainingRun, settings_of
 from predict.step.prediction import Prediction
 from predict.step.scheduling import Estimate
 from sampling.errors import Checks, UserError, naming
+from sampling.progress import Progress, silent
 
 Predicted = TypeVar("Predicted")
-Progress = Callable[[int, int], None]
-"""Called with the number of configs that are predicted, and of all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +107,7 @@ def predicted(
     overrides: Sequence[str],
     of_servers: ServerOptions,
     estimate: Estimate,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> tuple[Kind[Any, Any], Sequence[Any]]:
     """The kind of configs, and the prediction of each. UserError with every fault."""
     if len(configs) < 2:
@@ -125,8 +124,7 @@ def predicted(
     for run in runs:
         with naming(run.name):
             found.append(predict(run))
-        if progress:
-            progress(len(found), len(runs))
+        progress(len(found), len(runs), "")
     return of, found
 
 

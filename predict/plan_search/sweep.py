@@ -17,10 +17,9 @@ from predict.step.prediction import Prediction
 from predict.step.scheduling import Estimate
 from sampling.errors import Checks, ConfigError, InfeasibleError, UserError
 from sampling.files.faults import did_you_mean, shown
+from sampling.progress import Progress, silent
 
 Predicted = TypeVar("Predicted")
-Progress = Callable[[int, int], None]
-"""Called with the number of combinations that are done, and of all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,15 +89,14 @@ class SweepSpace(Generic[Predicted]):
     option: str = OPTION
     """The option that errors name for a key that varies; '' for none."""
 
-    def rows(self, progress: Progress | None = None) -> SweptRows[Predicted]:
+    def rows(self, progress: Progress = silent) -> SweptRows[Predicted]:
         """Every combination predicted. ConfigError, with the reason of the first, where none can run; InfeasibleError where that is the
         reason of each."""
         varied, settings = self._combinations()
         rows: list[SweptRow[Predicted]] = []
         for each in settings:
             rows.append(swept_row(self.kind, each, self._predicted, self.option))
-            if progress is not None:
-                progress(len(rows), len(settings))
+            progress(len(rows), len(settings), "")
         if all(row.prediction is None for row in rows):
             raise none_can_run(rows, self.option)
         return SweptRows(kind=self.kind, name=name_of(self.config), varied=varied, rows=tuple(rows))
@@ -186,13 +184,12 @@ def sweep(
     price: str | None = None,
     model: str = "",
     coefficients: Path | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> SweptRows[Any]:
     """Predict a config of any kind under every combination of keys such as `batch.seq_len=2k..128k` and `batch.micro=1,2,4`.
 
     A combination that cannot run keeps its reason. dp takes the ranks that are left where the other degrees vary and it does
-    not. `slo`, `price`, `model` and `coefficients` are of servers, as in `serving_answer`. `progress` is called with how many are done,
-    and of how many. UserError for an unknown key or an empty range; ConfigError, with the reason of the first, where no combination
+    not. `slo`, `price`, `model` and `coefficients` are of servers, as in `serving_answer`. `progress` is called as `sampling.progress.Progress` says. UserError for an unknown key or an empty range; ConfigError, with the reason of the first, where no combination
     can run.
     """
     of_servers = ServerOptions(slo=slo, price=price, model=model, coefficients=coefficients)

@@ -6,11 +6,12 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from predict.config.choices import SUFFIXES, is_choice, values_of
+from predict.config.document import value_at
 from predict.config.overrides import as_settings, parse_overrides
 from predict.kinds import KINDS, EnumeratedKind, Kind, Values
 from predict.run.plan import AUTO
@@ -95,18 +96,11 @@ def _unknown_key(path: str, of: Kind[Any, Any]) -> UserError:
 def opened(of: EnumeratedKind[Any, Any], config: Any, overrides: Sequence[str]) -> tuple[tuple[Varied, ...], list[str]]:
     """The keys that a config and its settings leave open, as lists, ranges or `auto`, and the other settings."""
     content = of.content(config, overrides)
-    choices = {path: value for path in of.paths() if is_choice(value := _value_at(content, path))}
+    choices = {path: value for path in of.paths() if is_choice(value := value_at(content, path))}
     _require_automatic([path for path, value in choices.items() if value == AUTO], of)
     others = [text for text in overrides if not _opens(text, of)]
     choices = choices or of.opened(others)
     return parse_vary(as_settings(choices), of, option=""), others
-
-
-def _value_at(content: Any, path: str) -> Any:
-    """The value at a dotted path; None where there is none."""
-    for name in path.split("."):
-        content = content.get(name) if isinstance(content, Mapping) else None
-    return content
 
 
 def _opens(text: str, of: Kind[Any, Any]) -> bool:

@@ -50,8 +50,8 @@ class Listener:
     def round(self, found: Found) -> None:
         """The state after each round of plans."""
 
-    def combination(self, done: int, count: int) -> None:
-        """The number of combinations that are predicted, and of all, for a kind of config of which all are."""
+    def combination(self, done: int, count: int, name: str) -> None:
+        """The number of combinations that are predicted, of how many, and an empty name, for a kind of config of which all are."""
 
 
 def search(

@@ -35,9 +35,9 @@ from predict.serving.simulate import serve
 from predict.serving.step_model import KERNELS, StepModel, StepTerm
 from predict.serving.stepper import Stepper
 from predict.serving.traffic import Load, Traffic, every, load_of, with_known_prompts
+from predict.truth_table import header_of
 from regressors.features.arrays import Floats, Ints
 from sampling.errors import ConfigError, SamplesError, UserError
-from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import Fault, counted
 from sampling.files.schema import Key
 from sampling.units import SECOND_US
@@ -261,11 +261,7 @@ class EngineStep:
 
 def is_step_log(path: Path) -> bool:
     """Whether a file is a table of steps."""
-    try:
-        first = read_text(path).removeprefix("\ufeff").partition("\n")[0]
-    except NotReadError:
-        return False
-    return TIME in [name.strip() for name in first.split(",")]
+    return TIME in header_of(path)
 
 
 def fitted_to_log(run: ServingRun, paths: Sequence[Path], model: StepModel, source: str) -> Coefficients:

@@ -6,8 +6,6 @@ arrival_s,prompt,output[,prompt_id][,ttft_ms,e2e_ms]        seconds from any zer
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from predict.serving.traffic import Chains, Traffic, cut_short, shortest_of_each
+from predict.truth_table import csv_table, value_of
 from regressors.features.arrays import Floats, Ints
 from sampling.errors import ConfigError
 from sampling.files.disk import NotReadError, read_text
@@ -342,26 +341,17 @@ def _from_json(path: Path, text: str, names: Mapping[str, Key]) -> dict[int, dic
 
 
 def _from_csv(path: Path, text: str, names: Mapping[str, Key]) -> dict[int, dict[str, Any]]:
-    table = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
-    lacking = [name for name, key in names.items() if key.required and table and name not in table[0]]
+    try:
+        table = csv_table(text)
+    except NotReadError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    lacking = [name for name, key in names.items() if key.required and table.rows and name not in table.names]
     if lacking:
         raise ConfigError(f"{path}: lacks the columns {', '.join(lacking)}; give {', '.join(names)}")
     return {
-        place: {
-            name: _number(row[name]) if key.kind in ("integer", "number") else row[name]
-            for name, key in names.items()
-            if row.get(name)
-        }
-        for place, row in enumerate(table, 1)
+        place: {name: value_of(names[name], cell) for name, cell in table.stated(row).items() if name in names}
+        for place, row in enumerate(table.rows, 1)
     }
-
-
-def _number(text: str) -> Any:
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    return int(value) if value.is_integer() else value
 
 
 # Recorded requests played at another rate, or in a closed loop: lengths and prompts stay together, in the recorded order.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +32,7 @@ from sampling.files.disk import is_missing
 from sampling.files.faults import shown
 from sampling.files.schema import Key, one_of
 from sampling.hardware.cluster import Gpu, hardware_named
+from sampling.progress import Progress
 
 FILE = "serving_concurrency.csv"
 FORMATS = {**{name: name for name in PRECISIONS}, "fp4": NVFP4, "int4": W4A16}
@@ -219,7 +220,7 @@ class ComparedLoop:
 
 
 def compared_loops(
-    rows: Sequence[ClosedLoop], coefficients: Coefficients, progress: Callable[[int, int, str], None]
+    rows: Sequence[ClosedLoop], coefficients: Coefficients, progress: Progress
 ) -> tuple[list[ComparedLoop], list[Refused[ClosedLoop]]]:
     """Every row, simulated; a group with a row that is faster than light is not judged."""
     steppers: dict[str, Stepper] = {}

@@ -21,7 +21,7 @@ from predict.validation.published_row import PublishedRow, read_rows
 from sampling.errors import UserError
 from sampling.files.places import SHIPPED_DATA
 from sampling.files.schema import Key, Text, one_of
-from sampling.progress import Progress
+from sampling.progress import Progress, silent
 
 SHIPPED_JOBS = SHIPPED_DATA / "published" / "jobs.csv"
 """Jobs whose figures papers, cards and logs print, typed from them, each with its source."""
@@ -86,7 +86,7 @@ class ComparedFigure(Compared):
 ComparedJob = ComparedFigure | Refused[PublishedRow]
 
 
-def validate_jobs(truth: Path | None, progress: Progress = lambda done, total, name: None) -> list[ComparedJob]:
+def validate_jobs(truth: Path | None, progress: Progress = silent) -> list[ComparedJob]:
     """The figures of the jobs of a table, by default those that ship, beside their predictions."""
     rows, found = read_rows(truth or SHIPPED_JOBS, columns=JOBS), list[ComparedJob]()
     for done, row in enumerate(rows, 1):

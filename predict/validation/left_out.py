@@ -24,7 +24,7 @@ from predict.validation.compared import grouped, mean_over_sources
 from predict.validation.published import ComparedRun, Comparison, configurations
 from predict.validation.published_runs import candidates
 from sampling.hardware.cluster import hardware_facts
-from sampling.progress import Progress
+from sampling.progress import Progress, silent
 
 VALUES = 21
 """Values tried between the bounds."""
@@ -63,9 +63,7 @@ class JudgedConstant:
     """Each source with the value that the others teach; of sources that no other can speak for, with the stated value."""
 
 
-def judge_constants(
-    comparisons: Sequence[ComparedRun], progress: Progress = lambda done, total, name: None
-) -> tuple[JudgedConstant, ...]:
+def judge_constants(comparisons: Sequence[ComparedRun], progress: Progress = silent) -> tuple[JudgedConstant, ...]:
     """The constants that move any of the configurations."""
     counted = [(one, candidates(one.row).runs) for one in _some_of_each_source(configurations(comparisons))]
     movable = {name: one for name, one in published_constants().items() if one.scope != "interval"}

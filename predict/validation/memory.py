@@ -19,7 +19,7 @@ from predict.validation.compared import Compared, Refused, ReliabilityBin, group
 from predict.validation.megatron_tests import is_megatron_test
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_runs import candidates
-from sampling.progress import Progress
+from sampling.progress import Progress, silent
 from sampling.units import GB, GIB
 
 STATE, PEAK = "state", "peak"
@@ -67,9 +67,7 @@ class MemoryComparison(Compared):
 MemoryOutcome: TypeAlias = MemoryComparison | Refused[MeasuredMemory]
 
 
-def compare_memory(
-    rows: Sequence[PublishedRow], progress: Progress = lambda done, total, name: None
-) -> list[MemoryOutcome]:
+def compare_memory(rows: Sequence[PublishedRow], progress: Progress = silent) -> list[MemoryOutcome]:
     """Predict every row that states a peak, and those of Megatron-LM's tests, which state two figures."""
     stated = [row for row in rows if any(map(row.text, FIGURES))]
     comparisons: list[MemoryOutcome] = []

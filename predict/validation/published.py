@@ -27,7 +27,7 @@ from predict.validation.published_software import completeness
 from sampling.errors import InfeasibleError, SamplesError, UserError
 from sampling.files.disk import naming_the_disk, require_place, write_atomically
 from sampling.files.places import SHIPPED_DATA
-from sampling.progress import Progress, progress_display
+from sampling.progress import Progress, progress_display, silent
 
 MIXTURE = "MoE"
 
@@ -66,7 +66,7 @@ def compare(
     *,
     profile: str = "",
     calibration: Posterior | None = None,
-    progress: Progress = lambda done, total, name: None,
+    progress: Progress = silent,
 ) -> list[ComparedRun]:
     """Predict every row, with the samples of `profile` and the terms of `calibration` where they are named."""
     comparisons = []

@@ -23,7 +23,7 @@ from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_runs import candidates
 from predict.validation.published_scores import DISTINCT
 from sampling.errors import InfeasibleError
-from sampling.progress import Progress
+from sampling.progress import Progress, silent
 
 # The measured plans of a table, each with its predicted time and memory verdict, in groups that a user would choose within.
 
@@ -65,7 +65,7 @@ class MeasuredPlan(Compared):
 
 
 def measured_plans(
-    rows: Sequence[PublishedRow], progress: Progress = lambda done, total, name: None
+    rows: Sequence[PublishedRow], progress: Progress = silent
 ) -> tuple[dict[str, list[MeasuredPlan]], list[str]]:
     """The distinct plans of each group, by the group's name, and why each other row is left out.
 

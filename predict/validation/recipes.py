@@ -36,7 +36,7 @@ from predict.validation.published_software import COMPLETE, completeness, is_tun
 from sampling.errors import InfeasibleError, UserError
 from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.number_text import duration
-from sampling.progress import Progress
+from sampling.progress import Progress, silent
 
 CONFIGURATION = (
     "model", "layers", "hidden", "seq_len", "task", "gpu", "gpu_mem_gb", "n_gpus", "precision",
@@ -110,7 +110,7 @@ FEWEST_ROWS = 4
 
 def judge_recipes(
     rows: Sequence[PublishedRow],
-    progress: Progress = lambda done, total, name: None,
+    progress: Progress = silent,
     *,
     save: Path | None = None,
     jobs: int | None = None,

@@ -25,6 +25,7 @@ from sampling.files.places import CONFIGS, PACKAGE
 from sampling.files.schema import Key, read
 from sampling.number_text import plain
 from sampling.progress import Progress as Show
+from sampling.progress import silent
 from sampling.ranks.launch import environment
 from sampling.session.archive import SessionLog
 from sampling.session.gpu_plan import Planned
@@ -142,7 +143,7 @@ def time_plan(
     *,
     now_s: Callable[[], float],
     until_s: float,
-    show: Show = lambda done, total, name: None,
+    show: Show = silent,
 ) -> None:
     """Time what the log lacks of the plan, in order; no call is begun after `until_s`. `show` gets the progress.
 

@@ -216,5 +216,12 @@ def whole(line: str, name: str) -> int | None:
     return None if value is None else round(value)
 
 
+def above_zero(value: object) -> float:
+    """A finite number above 0 as it is, anything else as 0."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return 0.0
+    return float(value) if 0 < value < math.inf else 0.0
+
+
 def times(value: float | None, unit: float) -> float | None:
     return None if value is None else value * unit

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from predict.measured_runs.logs import above_zero
 from predict.measured_runs.steady_state import LoggedStep, Stated
 
 FRAMEWORK = "MLPerf"
@@ -92,7 +93,7 @@ def _stats(events: Iterable[Mapping[str, Any]], name: str) -> Iterator[tuple[flo
     """A figure of `tracked_stats` above 0, with the metadata of its event."""
     for event in events:
         value = event.get("value")
-        if event.get("key") == "tracked_stats" and isinstance(value, dict) and _positive(value.get(name)):
+        if event.get("key") == "tracked_stats" and isinstance(value, dict) and above_zero(value.get(name)):
             yield float(value[name]), event["metadata"]
 
 
@@ -125,7 +126,7 @@ def _of_rates(events: Sequence[Mapping[str, Any]], batch: int | None) -> list[tu
         return []
     stats = _stats(events, "throughput")
     return [
-        (max(1, round(at["step"] / batch)), 1e6 * batch / per_s) for per_s, at in stats if _positive(at.get("step"))
+        (max(1, round(at["step"] / batch)), 1e6 * batch / per_s) for per_s, at in stats if above_zero(at.get("step"))
     ]
 
 
@@ -180,9 +181,5 @@ def _accelerator(lines: Iterable[str]) -> str | None:
     return next((found[1] for line in lines if ":::SYSJSON" in line and (found := ACCELERATOR.search(line))), None)
 
 
-def _positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
-
-
 def _whole(value: object) -> int | None:
-    return round(value) if isinstance(value, int | float) and _positive(value) else None
+    return round(number) if (number := above_zero(value)) else None

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from predict.measured_runs.logs import above_zero
 from predict.measured_runs.steady_state import LoggedStep
 
 FRAMEWORK = "trainer_state.json"
@@ -18,14 +19,15 @@ HISTORY = '"log_history"'
 
 def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
     entries = _entries("\n".join(lines))
-    timed = [each for each in entries if _figure(each, "step_time")]
+    timed = [each for each in entries if above_zero(each.get("step_time"))]
     for each in timed or entries:
         step = each.get("step")
         if isinstance(step, int) and step > 0:
             yield LoggedStep(
                 step=step,
-                time_us=1e6 * _figure(each, "step_time") or _of_rate(_figure(each, "train_steps_per_second")),
-                samples_per_s=_figure(each, "train_samples_per_second") or None,
+                time_us=1e6 * above_zero(each.get("step_time"))
+                or _of_rate(above_zero(each.get("train_steps_per_second"))),
+                samples_per_s=above_zero(each.get("train_samples_per_second")) or None,
             )
 
 
@@ -38,12 +40,6 @@ def _entries(text: str) -> list[dict[str, Any]]:
     except (ValueError, KeyError, RecursionError):
         return []
     return [each for each in history if isinstance(each, dict)] if isinstance(history, list) else []
-
-
-def _figure(entry: dict[str, Any], name: str) -> float:
-    """A figure above 0; 0 for none."""
-    value = entry.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0.0
 
 
 def _of_rate(per_s: float) -> float | None:

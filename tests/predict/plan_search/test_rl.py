@@ -53,7 +53,7 @@ def test_every_combination_is_predicted_and_the_best_comes_first(small: Path) ->
     class Done(Listener):
         seen: ClassVar[list[tuple[int, int]]] = []
 
-        def combination(self, done: int, count: int) -> None:
+        def combination(self, done: int, count: int, name: str) -> None:
             self.seen.append((done, count))
 
     answer = searched(small, *AUTO, listener=Done())

@@ -83,7 +83,7 @@ def test_csv_and_parquet_hold_the_same(sweep: Sweep, tmp_path: Path) -> None:
 
 def test_progress_is_reported_for_each_row() -> None:
     reported: list[tuple[int, int]] = []
-    predict.sweep(RUN, ["batch.micro=1,2"], progress=lambda done, of: reported.append((done, of)))
+    predict.sweep(RUN, ["batch.micro=1,2"], progress=lambda done, of, name: reported.append((done, of)))
     assert reported == [(1, 2), (2, 2)]
 
 

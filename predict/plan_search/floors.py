@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from predict.memory.activations import ChunkCounter, UnitMemory
+from predict.memory.activations import unit_activations
 from predict.memory.buffers import slack_of
 from predict.memory.state import Unit, embedding_unit, head_units, layer_unit, state_of_unit
 from predict.model.spec import LayerKind
@@ -26,6 +26,7 @@ from predict.plan_search.opening import MODULES, Openings
 from predict.prices.open import open_prices
 from predict.rank.blocks import Repeated
 from predict.rank.groups import groups_of
+from predict.rank.share import RankShare
 from predict.run.frameworks import memory_profile_of
 from predict.run.stages import Stage, placement_of, stages_of_ranks
 from predict.run.training_run import TrainingRun
@@ -325,10 +326,16 @@ def _of_sets(
     space: Space, paths: Sequence[str], of: Callable[[TrainingRun, Sequence[LayerKind]], list[float]]
 ) -> UnitBytes:
     execution = [axis.path for axis in space.question.axes if axis.section == "execution"]
-    first, of_row = distinct(space.indices((*paths, *execution)), len(space.rows))
+    columns = space.indices((*paths, *execution))
+    first, of_row = distinct(columns, len(space.rows))
     kinds = kinds_of(space)
-    found = np.array([of(space.run(row), kinds) for row in first.tolist()])
-    return UnitBytes(bytes=found.reshape(len(first), len(kinds) + 2), of_row=of_row)
+    names = np.stack([column[first] for column in columns], axis=1).tolist() if columns else [[]] * len(first)
+    found = []
+    for row, name in zip(first.tolist(), names, strict=True):
+        if (of, *name) not in space.made:
+            space.made[of, *name] = of(space.run(row), kinds)
+        found.append(space.made[of, *name])
+    return UnitBytes(bytes=np.array(found).reshape(len(first), len(kinds) + 2), of_row=of_row)
 
 
 def _state(run: TrainingRun, kinds: Sequence[LayerKind]) -> list[float]:
@@ -342,12 +349,12 @@ def _state(run: TrainingRun, kinds: Sequence[LayerKind]) -> list[float]:
 
 
 def _kept(run: TrainingRun, kinds: Sequence[LayerKind]) -> list[float]:
-    counter = ChunkCounter(run, memory_profile_of(run))
+    rank, profile = RankShare(run=run), memory_profile_of(run)
 
-    def of(unit: UnitMemory) -> float:
-        return unit.activations.kept_without_rotary_bytes
+    def of(unit: Unit) -> float:
+        return unit_activations(rank, profile, unit).kept_without_rotary_bytes
 
-    return [sum(of(counter.unit(unit)) for unit in units) for units in _units(run, kinds)]
+    return [sum(map(of, units)) for units in _units(run, kinds)]
 
 
 def _units(run: TrainingRun, kinds: Sequence[LayerKind]) -> Iterator[Sequence[Unit]]:

@@ -47,7 +47,7 @@ CONFIGURATION = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BestPlan:
-    """The fastest plan of a search that is more likely to fit than not."""
+    """The fastest plan of a search whose expected peak fits."""
 
     settings: Mapping[str, Any]
     """Key path → value of the keys that were searched."""
@@ -80,7 +80,7 @@ class Recipe:
 
     @property
     def offered(self) -> bool:
-        """Whether the search may choose the published plan: it is more likely to fit than not."""
+        """Whether the search may choose the published plan: its expected peak fits."""
         return self.published.memory.feasible
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from predict.convert.sources import (
     text_of,
 )
 from predict.convert.spelling import Dialect
-from predict.convert.tool import SAMPLES, ForeignFile, Reading, Source, as_launched, read_with
+from predict.convert.tool import SAMPLES, ForeignFile, Reading, Source, read_with
 from predict.convert.tools import tool_of
 from predict.kinds import KINDS, RL, SERVING, TRAINING, kind_of
 from predict.rl.config import load_rl
@@ -61,11 +61,7 @@ def read_foreign(paths: Sequence[Path], *, chosen_model: Any, accepted: Sequence
                 taken.add(file.file)
     for name, found in sources.items():
         read[name] = [
-            ForeignFile(sections=as_launched(source, TRAINED))
-            if _names_alone(source, beside)
-            else _read(source, chosen_model, accepted, frozenset(beside))
-            for source in found
-            if source.file not in taken
+            _read(source, chosen_model, accepted, frozenset(beside)) for source in found if source.file not in taken
         ]
     return {str(path): read[str(path)] for path in paths}
 
@@ -95,15 +91,6 @@ def _over(file: Source, command: Source) -> dict[str, Any]:
     tool = tool_of(command)
     own = tool.as_in_file(command).values if tool else command.values
     return {**{name.replace("-", "_"): value for name, value in file.values.items()}, **own}
-
-
-TRAINED: Mapping[str, Any] = {"plan": {}, "execution": {}}
-"""Sections of a training run of which nothing is read."""
-
-
-def _names_alone(source: Source, beside: Collection[str]) -> bool:
-    """Whether a command, such as `llamafactory-cli train sft.yaml`, names a file that is read by itself, and has no arguments beside."""
-    return set(source.values) == {"model_tag"} and Path(str(source.values["model_tag"])).name in beside
 
 
 def _read(source: Source, chosen_model: Any, accepted: Sequence[str], beside: frozenset[str]) -> ForeignFile:

@@ -193,6 +193,8 @@ TOOLS = (
             "base_model datasets",
             "base_model num_epochs",
         ),
+        programs=r"^axolotl train$",
+        arguments_file="model_tag",
         read=_read,
         table=(*TABLE, *WRITTEN),
         harmless=HARMLESS_TUNING

@@ -35,12 +35,7 @@ def read_torchtitan(reading: Reading, *, model: str = "") -> Sections:
     name = reading.chosen_model or model or torchtitan.read_model_name(given)
     given.passed_over("model.name", "model.flavor")
     path = shipped_model(name) if isinstance(name, str) else None
-    file = given.text("job.config_file", "")
-    if file:  # whatever the command says beside it
-        given.fault(
-            "job.config_file", f"names {shown(file)}, which has the model and the plan; give that file in its place"
-        )
-    elif path is None and reading.chosen_model is None:
+    if path is None and reading.chosen_model is None and not given.faults:  # its own file may have it
         given.fault("model.flavor", f"{shown(name)} is not a shipped model; give --set model=NAME")
     sections: dict[str, Any] = torchtitan.read_sections(replace(given, layers=load_model(path).layers if path else 0))
     if given.text("training.dtype", "float32") == "bfloat16":  # weights, gradients and moments are all of that dtype
@@ -61,6 +56,7 @@ TOOLS = (
             "activation_checkpoint.mode",
         ),
         read=read_torchtitan,
+        arguments_file="job.config_file",
         writes="torchtitan",
         harmless="""
             job.* profiling.* metrics.* checkpoint.* lr_scheduler.* validation.* model.hf_assets_path model.tokenizer_path model.norm_type

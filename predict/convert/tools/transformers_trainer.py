@@ -329,6 +329,7 @@ TOOLS = (
         name="LLaMA-Factory",
         marks=("finetuning_type model_name_or_path stage", "finetuning_type cutoff_len", "finetuning_type template"),
         programs=r"llamafactory-cli",
+        arguments_file="model_tag",
         read=_read_llama_factory,
         table=(
             written(

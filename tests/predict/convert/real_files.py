@@ -1438,7 +1438,33 @@ CUDA_VISIBLE_DEVICES=0,1 CUDA_LAUNCH_BLOCKING=1 llamafactory-cli train llama3_fu
         text="#SBATCH -N 16\nsrun torchrun --nnodes=$SLURM_JOB_NUM_NODES --nproc_per_node=4 ./torchtitan/train.py \\\n\
     --job.config_file ./llama3_8b.toml --training.local_batch_size 2\n",
         settings=H100,
-        refused=(r"job\.config_file: names './llama3_8b.toml', which has the model",),
+        refused=(
+            r"job\.config_file: names './llama3_8b.toml', which decides further arguments; give that file as well",
+        ),
+    ),
+    RealFile(
+        tool="torchtitan",
+        source="the same with its file, which sets another microbatch",
+        name="run.sh",
+        text="#SBATCH -N 16\nsrun torchrun --nnodes=$SLURM_JOB_NUM_NODES --nproc_per_node=4 ./torchtitan/train.py \\\n\
+    --job.config_file ./llama3_8b.toml --training.local_batch_size 2\n",
+        beside={
+            "llama3_8b.toml": '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n'
+        },
+        settings=H100,
+        reads={"model": "llama3-8b", "batch.micro": 2, "batch.seq_len": 8192, "plan.dp": 64},
+    ),
+    RealFile(
+        tool="Axolotl",
+        source="made up here after its README: a launch that changes one key of a file",
+        name="run.sh",
+        text="axolotl train conf/lora.yml --micro-batch-size 4\n",
+        beside={
+            "lora.yml": "base_model: meta-llama/Meta-Llama-3-8B\nadapter: lora\nlora_r: 8\nmicro_batch_size: 1\n\
+gradient_accumulation_steps: 2\nsequence_len: 2048\nbf16: true\n"
+        },
+        settings=NODE,
+        reads={"model": "llama3-8b", "batch.micro": 4, "batch.global": 64, "adapters.rank": 8},
     ),
     RealFile(
         tool="LLaMA-Factory",

@@ -30,7 +30,7 @@ from predict.cli.options import (
 )
 from predict.kinds import RL, kind_of
 from predict.measurement.benchmark import run_memory_benchmark
-from predict.memory.estimate import MemoryEstimate
+from predict.memory.estimate import SAFETY_MARGIN, MemoryEstimate
 from predict.reduced_benchmark.benchmark_file import as_json, load_memory_benchmark
 from predict.reduced_benchmark.restore_memory import RestoredMemory, restore_memory
 from predict.reports.memory import headlines, misfit
@@ -59,7 +59,6 @@ examples:
   predict memory configs/rl/qwen3.5-35b-a3b-grpo.yml
   predict memory configs/runs/demo.yml --mode both --save-benchmark out/memory.json
 """
-DEFAULT_MARGIN = 0.05
 OF_TRAINING_RUNS = (
     *("mode", "target_nodes", "calibration", "timeline", "formula", "safety_margin"),
     *("benchmark_gpus", "save_benchmark", "load_benchmark", "model", "gpus", "batch", "save_config"),
@@ -75,7 +74,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         type=float,
         metavar="SHARE",
         help="share of the expected peak (in benchmark mode, of what the benchmark could not explain) that the upper bound adds "
-        f"for what the terms miss (default: {DEFAULT_MARGIN})",
+        f"for what the terms miss (default: {SAFETY_MARGIN})",
     )
     add_target_nodes(command)
     add_calibration(command)
@@ -160,7 +159,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _margin(options: argparse.Namespace) -> float:
-    return DEFAULT_MARGIN if options.safety_margin is None else float(options.safety_margin)
+    return SAFETY_MARGIN if options.safety_margin is None else float(options.safety_margin)
 
 
 def _restored(options: argparse.Namespace, run: TrainingRun, memory: MemoryEstimate) -> RestoredMemory:

@@ -210,12 +210,12 @@ PRECISIONS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def _switch(key: str, name: str, *, when: bool = True) -> Setting:
-    """A setting that is `when` where the switch is given, and the opposite where it is not."""
+def _switch(key: str, name: str) -> Setting:
+    """A setting that is on where the switch is given."""
     return setting(
         f"execution.{key}",
-        write=lambda value, run: {name: True} if value is when else {},
-        read=lambda given: given.switch(name) is when,
+        write=lambda value, run: {name: True} if value else {},
+        read=lambda given: given.switch(name),
     )
 
 

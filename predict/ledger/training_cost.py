@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from predict.interval import Interval
+from predict.ledger.job_energy import W_PER_MW
 from predict.run.model_flops import tokens_per_step
 from predict.step.power import POWER_WIDTH
 from predict.step.prediction import Prediction
@@ -17,7 +18,6 @@ from sampling.number_text import as_given
 from sampling.units import HOUR_US
 
 HOURS_PER_DAY = 24
-WATTS_PER_MEGAWATT = 1e6
 GOODPUT = 0.9
 """Share of the time in which a run makes steps that are kept. Llama 3 405B kept above 0.9 on 16,384 GPUs (arXiv 2407.21783,
 section 3.3.4); fewer GPUs fail less often."""
@@ -119,7 +119,7 @@ def training_cost(
         gpu_hours=gpu_hours,
         cost=gpu_hours.scaled(price.per_gpu(run.cluster.gpus_per_node)) if price else None,
         currency=price.currency if price else "",
-        energy_mwh=gpu_hours.scaled(power.mean_w / WATTS_PER_MEGAWATT).widened(POWER_WIDTH) if power else None,
+        energy_mwh=gpu_hours.scaled(power.mean_w / W_PER_MW).widened(POWER_WIDTH) if power else None,
     )
 
 

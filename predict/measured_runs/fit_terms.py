@@ -246,7 +246,8 @@ def _weights(distances: Floats) -> Floats:
     return weights
 
 
-def _step_us(run: TrainingRun) -> float:
+def step_us(run: TrainingRun) -> float:
+    """The predicted step of a run in µs, whether or not it fits in memory."""
     return estimate(run, require_fit=False).median_us
 
 
@@ -259,7 +260,7 @@ def unexplained(measured: Sequence[MeasuredRun]) -> Floats:
 def _predicted(measured: Sequence[MeasuredRun], logs: Floats) -> Floats:
     """Logarithms of the predicted steps in µs."""
     terms = terms_of(logs)
-    return np.array([fmean(math.log(_step_us(scaled(run, terms))) for run in one.runs) for one in measured])
+    return np.array([fmean(math.log(step_us(scaled(run, terms))) for run in one.runs) for one in measured])
 
 
 def _transfer_error(run: TrainingRun) -> float:
@@ -278,7 +279,7 @@ def derivatives(measured: Sequence[MeasuredRun], logs: Floats) -> Floats:
     """Derivatives of the steps' logarithms by those of the terms, shape (runs, terms)."""
     terms = terms_of(logs)
     return np.array(
-        [np.mean([elasticities(scaled(run, terms), _step_us) for run in one.runs], axis=0) for one in measured]
+        [np.mean([elasticities(scaled(run, terms), step_us) for run in one.runs], axis=0) for one in measured]
     )
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from predict import estimate
+from predict.measured_runs.fit_terms import step_us
 from predict.measured_runs.records import (
     Record,
     id_of,
@@ -316,7 +316,7 @@ def history_of(cluster: str, report: Callable[[str], None] = lambda _: None) -> 
     for place, one in found:
         runs.setdefault(one.described, one.loaded(place))
     report(f"{cluster}: {counted(len(found), 'run')} of {counted(len(runs), 'configuration')}")
-    predicted_us = {described: _step_us(run) for described, run in runs.items()}
+    predicted_us = {described: step_us(run) for described, run in runs.items()}
     every = [one for _, one in found]
     outliers = outlier_reasons(every)
     counting = [one for one, doubt in zip(every, outliers, strict=True) if not doubt]
@@ -357,17 +357,13 @@ def _explained(
         left += [log - fmean(side) for side in sides for log in side]
         means += len(sides)
         if before and after:
-            moved.append((run, math.log(_step_us(run))))
+            moved.append((run, math.log(step_us(run))))
             shifts.append(fmean(after) - fmean(before))
             weights.append(len(before) * len(after) / (len(before) + len(after)))
 
     def respond(term: str, log: float) -> Floats:
         terms = Calibration(**{term: math.exp(log)})
-        return np.array([math.log(_step_us(scaled(run, terms))) - base for run, base in moved])
+        return np.array([math.log(step_us(scaled(run, terms))) - base for run, base in moved])
 
     noise = math.sqrt(sum(each**2 for each in left) / max(1, len(left) - means))  # each mean takes a degree of freedom
     return explanations(np.array(shifts), np.array(weights), respond, noise)
-
-
-def _step_us(run: TrainingRun) -> float:
-    return estimate(run, require_fit=False).median_us

@@ -97,9 +97,7 @@ STATE_PASSES = 4
 MEMORY_FILE = Path("/proc/meminfo")
 
 
-def run_memory_benchmark(
-    run: TrainingRun, gpus: int = 1, *, report: Report = lambda _: None, timeout_s: float = TIMEOUT_S
-) -> MemoryBenchmark:
+def run_memory_benchmark(run: TrainingRun, gpus: int = 1, *, report: Report = lambda _: None) -> MemoryBenchmark:
     """Train the reduced run on at most `gpus` devices of this machine, in fresh processes, and count each rank's bytes.
 
     Raises UserError where this machine lacks the run's device or memory, and for a model without a whole-layer module.
@@ -108,7 +106,7 @@ def run_memory_benchmark(
     reduced = reduced_for_memory(run, gpus)
     require_modules(run, report=report, otherwise="their memory stays analytic")
     _require_room(reduced)
-    return memory_benchmark_of(reduced, _count_in_processes(reduced, timeout_s), origin(hardware))
+    return memory_benchmark_of(reduced, _count_in_processes(reduced), origin(hardware))
 
 
 def memory_benchmark_of(reduced: TrainingRun, counted: dict[str, Any], provenance: dict[str, Any]) -> MemoryBenchmark:
@@ -132,14 +130,14 @@ def memory_benchmark_of(reduced: TrainingRun, counted: dict[str, Any], provenanc
     return benchmark
 
 
-def _count_in_processes(reduced: TrainingRun, timeout_s: float) -> dict[str, Any]:
+def _count_in_processes(reduced: TrainingRun) -> dict[str, Any]:
     counted: dict[str, Any] = run_in_processes(
         "memory",
-        {"run": dump_run(reduced), "timeout_s": timeout_s},
+        {"run": dump_run(reduced), "timeout_s": TIMEOUT_S},
         name=f"memory benchmark of {reduced.name}",
         processes=ranks_of(reduced.plan),
         threads=reduced.cluster.threads,
-        timeout_s=timeout_s,
+        timeout_s=TIMEOUT_S,
     )
     return counted
 

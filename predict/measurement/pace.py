@@ -98,9 +98,10 @@ def at_pace(run: TrainingRun, shown: Mapping[Resource, float]) -> Prediction:
 
 SECONDS = 4.0
 """Seconds for which the reference calls are timed: eight readings, whose median a burst of load does not move."""
+TIMEOUT_S = 120.0
 
 
-def pace_now(prediction: Prediction, *, timeout_s: float = 120) -> Pace:
+def pace_now(prediction: Prediction) -> Pace:
     """The pace of this machine now. UserError for a run of another machine, SamplesError where the profile's rows have no pace."""
     run = prediction.run
     if run.cluster.gpu.kind != "cpu":
@@ -115,11 +116,11 @@ def pace_now(prediction: Prediction, *, timeout_s: float = 120) -> Pace:
         )
     references = run_in_processes(
         "pace",
-        {"run": dump_run(run), "seconds": SECONDS, "timeout_s": timeout_s},
+        {"run": dump_run(run), "seconds": SECONDS, "timeout_s": TIMEOUT_S},
         name=run.name,
         processes=run.cluster.world_size,
         threads=run.cluster.threads,
-        timeout_s=timeout_s,
+        timeout_s=TIMEOUT_S,
     )
     pace = pace_beside(prediction, References(**references))
     assert pace is not None

@@ -16,9 +16,10 @@ from predict.measurement.worker import run_in_processes
 from predict.rl.config import load_rl
 from predict.serialise import version_of
 from sampling.store.pace import References
+from sampling.units import SECOND_US
 
 STEP = "step"
-US = 1e6
+TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,9 +90,7 @@ class RlMeasurement:
         }
 
 
-def measure_rl(
-    config: Path | str, overrides: Sequence[str] = (), *, steps: int | None = None, timeout_s: float = 600
-) -> RlMeasurement:
+def measure_rl(config: Path | str, overrides: Sequence[str] = (), *, steps: int | None = None) -> RlMeasurement:
     """Run the steps of an RL config and time every phase of `steps` steps after a warm-up.
 
     ConfigError lists the faults of the config; UserError for a step that cannot be run here, before anything starts.
@@ -104,18 +103,18 @@ def measure_rl(
         name=rl.name,
         processes=1,
         threads=rl.base.cluster.threads,
-        timeout_s=timeout_s,
+        timeout_s=TIMEOUT_S,
     )
     return _summarize(rl.name, report, rl.base.cluster.threads)
 
 
 def _summarize(name: str, result: Mapping[str, Any], threads: int) -> RlMeasurement:
     timed = result["steps"][WARMUP:]
-    times = {phase: tuple(US * step["phases"][phase] for step in timed) for phase in timed[0]["phases"]}
+    times = {phase: tuple(SECOND_US * step["phases"][phase] for step in timed) for phase in timed[0]["phases"]}
     times[STEP] = tuple(map(sum, zip(*times.values(), strict=True)))
     usage = [
         StepUsage(
-            wall_s=whole / US,
+            wall_s=whole / SECOND_US,
             machine_s=step["machine_s"],
             ranks_s=step["own_s"],
             waited_s=max(step["waiting_s"].values(), default=0.0),

@@ -94,8 +94,8 @@ WithSettings = Callable[[Values], TrainingRun]
 """Loads a run with values by key path over it. ConfigError where the rules of a config refuse them."""
 
 
-def best_changes(own: Prediction, with_settings: WithSettings, *, most: int = MOST) -> tuple[Change, ...]:
-    """The changes of a predicted run that save most of its step, at most `most`; for a run that does not fit, the fastest that do."""
+def best_changes(own: Prediction, with_settings: WithSettings) -> tuple[Change, ...]:
+    """The changes of a predicted run that save most of its step, at most MOST; for a run that does not fit, the fastest that do."""
     found = [*_predicted(own.run, steps(own.run), with_settings)]
     if own.feasible:
         fitting = [each for each in found if _probability(each) >= min(SURE, own.memory.fits_probability)]
@@ -108,7 +108,7 @@ def best_changes(own: Prediction, with_settings: WithSettings, *, most: int = MO
     best_of_each: dict[str, tuple[Step, Prediction]] = {}
     for step, prediction in worth:
         best_of_each.setdefault(step.of, (step, prediction))
-    return tuple(_change(own, *each) for each in [*best_of_each.values()][:most])
+    return tuple(_change(own, *each) for each in [*best_of_each.values()][:MOST])
 
 
 def _probability(found: tuple[Step, Prediction]) -> float:

@@ -87,12 +87,12 @@ def fact(label: str, text: str) -> str:
     return Fact(f"{'':{INDENT}}{label:<{LABEL}}{text}")
 
 
-def step_fact(step: Interval, more: str = "") -> str:
+def step_fact(step: Interval) -> str:
     """The step time with its 90 % interval."""
     below, above = (abs(bound - step.median_us) / step.median_us for bound in (step.low_us, step.high_us))
     return fact(
         "step time",
-        f"[bold]{duration(step.median_us)}[/]   −{whole_percent(below)} +{whole_percent(above)}   ({interval_text(step)}){more}",
+        f"[bold]{duration(step.median_us)}[/]   −{whole_percent(below)} +{whole_percent(above)}   ({interval_text(step)})",
     )
 
 

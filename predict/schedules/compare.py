@@ -82,7 +82,7 @@ class ScheduleOutcome:
         known = replace(self, device_bytes=device_bytes, capacity_bytes=capacity_bytes)
         if self.why_not or device_bytes <= capacity_bytes:
             return known
-        why_not = f"needs {_gib(device_bytes)} per device, which has {_gib(capacity_bytes)}"
+        why_not = f"needs {size(device_bytes)} per device, which has {size(capacity_bytes)}"
         return replace(known, why_not=why_not, exceeds_device=True)
 
 
@@ -171,12 +171,8 @@ def _nearest(outcomes: Iterable[ScheduleOutcome]) -> str:
     nearest = smallest_peak(outcomes)
     if nearest is None or not nearest.exceeds_device:
         return ""
-    peak, capacity = _gib(nearest.device_bytes or 0.0), _gib(nearest.capacity_bytes or 0.0)
+    peak, capacity = size(nearest.device_bytes or 0.0), size(nearest.capacity_bytes or 0.0)
     return f"the smallest peak is {peak} per device ({nearest.name}), which has {capacity}; "
-
-
-def _gib(size_bytes: float) -> str:
-    return size(size_bytes)
 
 
 def reasons(outcomes: Iterable[ScheduleOutcome]) -> dict[str, list[str]]:

@@ -336,10 +336,6 @@ def places_of(engine: EngineSettings, pool: BlockPool, load: Load) -> int:
     return max(LEAST_PLACES, min(engine.max_num_seqs, held))
 
 
-def capacity_per_s(
-    engine: EngineSettings, pool: BlockPool, table: StepTable, load: Load, recorded: Traffic | None = None
-) -> float:
+def capacity_per_s(engine: EngineSettings, pool: BlockPool, table: StepTable, load: Load) -> float:
     """Requests per second that one engine carries (see `saturated_per_s`)."""
-    return saturated_per_s(
-        lambda traffic: serve(engine, pool, table, traffic), places_of(engine, pool, load), load, recorded
-    )
+    return saturated_per_s(lambda traffic: serve(engine, pool, table, traffic), places_of(engine, pool, load), load)

@@ -204,12 +204,12 @@ MOST_QUANTILES = 4096
 """Lengths that a distribution is read at; the longest of them is what one request of 8,192 exceeds."""
 
 
-def traffic_of(load: Load, *, seed: int = SEED) -> Traffic:
+def traffic_of(load: Load) -> Traffic:
     """The requests of a load. UserError for a load without a rate or a concurrency, or with both, and for too many requests."""
     if bool(load.rate) == bool(load.concurrency):
         given = "both load.rate and load.concurrency are" if load.rate else "neither load.rate nor load.concurrency is"
         raise UserError(f"load: {given} above 0; give one of them")
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(SEED)
     if not load.concurrency:
         # with a shorter start no moment would have as many last turns as first ones
         load = replace(load, duration_s=load.duration_s + load.prefix.paused_s)

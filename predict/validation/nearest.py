@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from predict.run.model_flops import model_flops_per_token
 from predict.run.training_run import TrainingRun
@@ -45,14 +44,14 @@ class NearRun:
     """0 for one of the same kind; 1 for a model e times as large."""
 
 
-def nearest_published(run: TrainingRun, truth: Path = SHIPPED_RUNS, *, most: int = MOST) -> tuple[NearRun, ...]:
+def nearest_published(run: TrainingRun, *, most: int = MOST) -> tuple[NearRun, ...]:
     """The published runs of the nearest kind, the nearest first; none where the table has none on the device."""
-    found = sorted(_near(run, truth), key=lambda each: each.distance)
+    found = sorted(_near(run), key=lambda each: each.distance)
     return tuple(each for each in found if each.distance <= FARTHEST)[:most]
 
 
-def _near(run: TrainingRun, truth: Path) -> Iterator[NearRun]:
-    for row in read_rows(truth):
+def _near(run: TrainingRun) -> Iterator[NearRun]:
+    for row in read_rows(SHIPPED_RUNS):
         hardware = hardware_named(row.text("gpu"), row.number("gpu_mem_gb"))
         if hardware and _is_like(hardware, run.cluster.gpu) and (near := _of_row(run, row)):
             yield near

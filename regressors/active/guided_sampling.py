@@ -18,7 +18,7 @@ import numpy as np
 
 from regressors.active.choice import GROWTH, UNKNOWN, Timed, Untimed, next_rows
 from regressors.features.arrays import Floats
-from regressors.features.pricing import Priced, price
+from regressors.features.pricing import price
 from regressors.features.schema import schema_of
 from regressors.fitting.selection import MIN_SHAPES_TO_LEARN
 from sampling.__main__ import ROWS_KEPT, run
@@ -191,7 +191,8 @@ def _choose(kinds: _Kinds, name: str, count: int, cluster: Cluster) -> tuple[lis
     needed = kinds.needed.get(name, [])
     phase = rows[0].phase
     calls = [*(row.call for row in rows), *(request.call for request in [*lacking, *needed])]
-    terms, features = _matrices([price(call, phase, cluster) for call in calls])
+    priced = [price(call, phase, cluster) for call in calls]
+    terms, features = schema_of(priced).matrices(priced)
     time_us = np.array([row.time_us * row.pace for row in rows])
     timed = Timed(terms=terms[: len(rows)], features=features[: len(rows)], time_us=time_us)
     untimed, named = (
@@ -203,10 +204,6 @@ def _choose(kinds: _Kinds, name: str, count: int, cluster: Cluster) -> tuple[lis
     )
     choice = next_rows(timed, untimed, min(count, len(lacking)), named)
     return [lacking[place] for place in choice.places], choice.disagreement
-
-
-def _matrices(priced: Sequence[Priced]) -> tuple[Floats, Floats]:
-    return schema_of(priced).matrices(priced)
 
 
 def _seconds(terms: Floats, timed: Timed, requests: Sequence[Request], cluster: Cluster) -> Floats:

@@ -127,10 +127,10 @@ def near_multiples(value: int, factor: int) -> str:
     return f"{below} or {below + factor}" if below else str(factor)
 
 
-def divisors(number: int, *, most: int = 12, where: Callable[[int], bool] = lambda divisor: True) -> str:
-    """The smallest divisors of a number, in words, `where` a condition holds; sought among the first thousand integers."""
+def divisors(number: int, *, where: Callable[[int], bool] = lambda divisor: True) -> str:
+    """The dozen smallest divisors of a number, in words, `where` a condition holds; sought among the first thousand integers."""
     found = [each for each in range(1, min(number, 1000) + 1) if number % each == 0 and where(each)]
-    return ", ".join(map(str, found[:most]))
+    return ", ".join(map(str, found[:12]))
 
 
 def counted(number: int, what: str) -> str:

@@ -81,9 +81,9 @@ def copy_shipped(profile: str) -> Path:
     return home
 
 
-def known_profiles(data: Path | None = None) -> list[str]:
+def known_profiles() -> list[str]:
     """The names of all profiles with samples or time models, the user's own, imported and shipped."""
-    data = data or own_data()
+    data = own_data()
     folders = [home / kind for home in (data, data / IMPORTED, SHIPPED_DATA) for kind in ("samples", "regressors")]
     return sorted({path.name for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_dir()})
 

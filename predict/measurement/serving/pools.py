@@ -7,6 +7,7 @@ which gives it the first one of the answer.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
 import time
@@ -25,6 +26,8 @@ from predict.serving.traffic import Traffic
 
 LEAD_S = 0.1
 """Time from the first message to the start of the load."""
+PIPE_BYTES = 2**20
+"""What the pipe holds, the most that Linux lets any user have: the keys and values of a prompt, so that neither process waits for the other."""
 NAP_US = 200.0
 """Time between two looks of an idle pool at what has come."""
 
@@ -106,6 +109,7 @@ def make_answers(
 ) -> RequestTimes:
     """Make the answers to prompts that come over the pipe; the times of both pools."""
     with Path(path).open("rb") as pipe:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         received = ReceivedPrompts(traffic, prompts, pipe)
         served = RealServer(model, scheduler, SharedClock(received.start_s)).serve(received, len(traffic))
         received.reader.join()

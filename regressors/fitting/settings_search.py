@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from regressors.dataset.training_data import TrainingData
 from regressors.features.arrays import Floats, Mask
 from regressors.models.candidates import DRAWN, TREES, USUAL, SettingsOf
-from regressors.models.tuned_trees import Settings, in_words, judged_us, merged
+from regressors.models.tuned_trees import Fold, Settings, effort, in_words, judged_us, merged
 from sampling.files.disk import NotReadError, read_text, write_atomically
 
 
@@ -50,6 +50,7 @@ LIBRARIES = ("numpy", "scikit-learn", "xgboost")
 
 Outcomes: TypeAlias = Mapping[str, tuple[int, float]]
 """Digest of a search → the place of its best settings among those drawn, and their error."""
+Places: TypeAlias = NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +78,8 @@ class SettingsSearch:
         self._inputs, self._time_us, self._which = merged(data.features, data.time_us)
         self._shape = _shuffled_shapes(data, self._which)
         self._order = np.argsort(self._shape, kind="stable")
-        self._errors: dict[tuple[str, int, Rung], Floats] = {}
+        self._folds: dict[tuple[int, int], list[tuple[Places, Fold]]] = {}
+        self._errors: dict[tuple[object, ...], Floats] = {}
         self._digest = hashlib.sha256(_space_in_words().encode())
         for array in (data.features, data.time_us, data.shape):
             self._digest.update(np.ascontiguousarray(array).tobytes())
@@ -113,33 +115,40 @@ class SettingsSearch:
             left = sorted(left, key=error.__getitem__)[: rung.kept]
         return left[0], error[left[0]]
 
+    def _folds_of(self, rows: int, folds: int) -> list[tuple[Places, Fold]]:
+        """The rows that each fold holds out of the first `rows`, and the fold itself."""
+        if (rows, folds) not in self._folds:
+            taken = self._order[:rows]
+            number = self._shape[taken] % folds
+            split = [(taken[number != each], taken[number == each]) for each in range(folds)]
+            self._folds[rows, folds] = [
+                (held_out, Fold(self._inputs[fitted], self._time_us[fitted], self._inputs[held_out]))
+                for fitted, held_out in split
+                if len(fitted) and len(held_out)
+            ]
+        return self._folds[rows, folds]
+
     def _errors_of(self, kind: str, place: int, rung: Rung) -> Floats:
-        """Absolute log errors [distinct rows] of the settings at a place, by models of other shapes; nan on rows beyond the rung's."""
-        trial = (kind, place, rung)
+        """Absolute log errors [distinct rows] of the settings at a place, by models of other shapes; nan on rows beyond the rung's.
+
+        On few rows the next round may judge the same models: it has the same rows, and boosting no more rounds.
+        """
+        settings, rows = DRAWN[kind][place], min(rung.rows, len(self._inputs))
+        folds = self._folds_of(rows, rung.folds)
+        trial = (kind, place, rows, rung.folds, *(effort(settings, rung.share, len(fold.inputs)) for _, fold in folds))
         if trial not in self._errors:
             errors = np.full(len(self._inputs), np.nan)
-            taken = self._order[: rung.rows]
-            fold = self._shape[taken] % rung.folds
-            for number in range(rung.folds):
-                fitted, held_out = taken[fold != number], taken[fold == number]
-                if len(fitted) and len(held_out):
-                    predicted_us = judged_us(
-                        DRAWN[kind][place],
-                        rung.share,
-                        self._inputs[fitted],
-                        self._time_us[fitted],
-                        self._inputs[held_out],
-                    )
-                    errors[held_out] = np.abs(np.log(predicted_us / self._time_us[held_out]))
+            for held_out, fold in folds:
+                errors[held_out] = np.abs(np.log(judged_us(settings, rung.share, fold) / self._time_us[held_out]))
             self._errors[trial] = errors
         return self._errors[trial]
 
 
-def _shuffled_shapes(data: TrainingData, which: NDArray[np.intp]) -> NDArray[np.intp]:
+def _shuffled_shapes(data: TrainingData, which: Places) -> Places:
     """The number of each distinct row's shape [distinct rows], in the order in which rungs take them."""
     _, first = np.unique(which, return_index=True)
     shapes, shape_of = np.unique(data.shape[first], return_inverse=True)
-    shuffled: NDArray[np.intp] = np.random.default_rng(0).permutation(len(shapes))[shape_of.reshape(-1)]
+    shuffled: Places = np.random.default_rng(0).permutation(len(shapes))[shape_of.reshape(-1)]
     return shuffled
 
 

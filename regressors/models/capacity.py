@@ -50,23 +50,41 @@ MOST_ETA = 0.5
 """Largest step of boosting in few rounds; beyond, it fits another model."""
 
 
-def boost(
-    inputs: Floats, target: Floats, given: Mapping[str, float | int] | None = None, *, share: float = 1.0
-) -> xgboost.Booster:
-    """XGBoost fitted to inputs [rows, features] and a target [rows], with the `given` settings in place of the capacity's.
+def steps_of_boosting(rows: int, eta: float, share: float = 1.0) -> tuple[float, int]:
+    """The step and the rounds of boosting on so many rows by settings with the step `eta`.
 
     A larger step takes as many fewer rounds; a `share` of the rounds takes as much larger steps, but none above MOST_ETA.
     """
+    size = capacity(rows)
+    taken = max(eta, min(MOST_ETA, eta / share))
+    return taken, round(size.boosting_rounds * size.eta / taken)
+
+
+def matrix(inputs: Floats, target: Floats | None = None) -> xgboost.DMatrix:
+    import xgboost
+
+    return xgboost.DMatrix(inputs, label=target, nthread=1)
+
+
+def boost(
+    inputs: Floats,
+    target: Floats,
+    given: Mapping[str, float | int] | None = None,
+    *,
+    share: float = 1.0,
+    data: xgboost.DMatrix | None = None,
+) -> xgboost.Booster:
+    """XGBoost fitted to inputs [rows, features] and a target [rows], with the `given` settings in place of the capacity's and a `share`
+    of its rounds; `data` is their `matrix`, where it is there already."""
     import xgboost
 
     size = capacity(len(inputs))
     settings: dict[str, Any] = {**size.boosting, "eta": size.eta, "min_child_weight": 2, "nthread": 1} | dict(
         given or {}
     )
-    settings["eta"] = max(settings["eta"], min(MOST_ETA, settings["eta"] / share))
-    rounds = round(size.boosting_rounds * size.eta / settings["eta"])
+    settings["eta"], rounds = steps_of_boosting(len(inputs), settings["eta"], share)
     settings |= {"base_score": float(target.mean()), "seed": RANDOM_STATE}
-    data = xgboost.DMatrix(inputs, label=target, nthread=1)
+    data = data or matrix(inputs, target)
     # what xgboost.train does, which takes a third longer on few rows for the callbacks that it asks
     booster = xgboost.Booster(settings, [data])
     for iteration in range(rounds):

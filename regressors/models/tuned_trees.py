@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from itertools import product
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regressors.features.arrays import Floats
-from regressors.models.capacity import RANDOM_STATE, boost, capacity
+from regressors.models.capacity import RANDOM_STATE, boost, capacity, matrix, steps_of_boosting
 from regressors.models.forests import random_forest
 from regressors.models.target import Target, decoded, encoded
 from regressors.models.trees import FlatTrees, from_forest, from_xgboost
+
+if TYPE_CHECKING:
+    import xgboost
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,15 +118,38 @@ def merged(inputs: Floats, time_us: Floats) -> tuple[Floats, Floats, NDArray[np.
     return rows, np.exp(np.bincount(which, weights=np.log(time_us)) / np.bincount(which)), which
 
 
-def judged_us(settings: Settings, share: float, inputs: Floats, time_us: Floats, unseen: Floats) -> Floats:
+class Fold:
+    """Rows that ensembles of many settings are fitted to, and rows that they are judged on, with what they share."""
+
+    def __init__(self, inputs: Floats, time_us: Floats, unseen: Floats) -> None:
+        self.inputs, self.unseen = inputs, unseen
+        self.target = {target: encoded(target, time_us) for target in TARGETS}
+
+    @cached_property
+    def matrices(self) -> Mapping[Target, xgboost.DMatrix]:
+        """XGBoost's matrix for each target, whose columns it sorts once."""
+        return {target: matrix(self.inputs, encoded_us) for target, encoded_us in self.target.items()}
+
+    @cached_property
+    def unseen_matrix(self) -> xgboost.DMatrix:
+        return matrix(self.unseen)
+
+
+def judged_us(settings: Settings, share: float, fold: Fold) -> Floats:
     """Times [unseen rows] by an ensemble of a `share` of the usual trees, which is quick to fit and ranks settings alike."""
-    target = encoded(settings.target, time_us)
     fitted = (
-        _few_trees(settings, share, inputs, target, unseen)
+        _few_trees(settings, share, fold)
         if isinstance(settings, ForestSettings)
-        else _few_rounds(settings, share, inputs, target, unseen)
+        else _few_rounds(settings, share, fold)
     )
     return decoded(settings.target, fitted)
+
+
+def effort(settings: Settings, share: float, rows: int) -> tuple[float, ...]:
+    """What a `share` of the usual trees comes to on so many rows: of equal settings, rows and effort comes the same ensemble."""
+    if isinstance(settings, BoostingSettings):
+        return steps_of_boosting(rows, settings.eta, share)
+    return (_trees(share, rows),)
 
 
 def _given(settings: BoostingSettings) -> dict[str, Any]:
@@ -133,28 +160,30 @@ def _drawn_rows(settings: ForestSettings, rows: int) -> int:
     return max(1, round(settings.max_samples * rows))
 
 
+def _trees(share: float, rows: int) -> int:
+    return max(1, round(share * capacity(rows).trees))
+
+
 def _grown(settings: ForestSettings, share: float, inputs: Floats, target: Floats) -> list[Any]:
-    size = capacity(len(inputs))
     return random_forest(
         inputs,
         target,
-        trees=max(1, round(share * size.trees)),
+        trees=_trees(share, len(inputs)),
         drawn_rows=_drawn_rows(settings, len(inputs)),
-        max_leaf_nodes=size.leaves,
+        max_leaf_nodes=capacity(len(inputs)).leaves,
         max_features=settings.max_features,
         min_samples_leaf=settings.min_samples_leaf,
     )
 
 
-def _few_trees(settings: ForestSettings, share: float, inputs: Floats, target: Floats, unseen: Floats) -> Floats:
-    wanted = unseen.astype(np.float32)
-    of_trees = [tree.predict(wanted).reshape(-1) for tree in _grown(settings, share, inputs, target)]
-    return np.asarray(np.mean(of_trees, axis=0))
+def _few_trees(settings: ForestSettings, share: float, fold: Fold) -> Floats:
+    wanted = fold.unseen.astype(np.float32)
+    grown = _grown(settings, share, fold.inputs, fold.target[settings.target])
+    return np.asarray(np.mean([tree.predict(wanted).reshape(-1) for tree in grown], axis=0))
 
 
-def _few_rounds(settings: BoostingSettings, share: float, inputs: Floats, target: Floats, unseen: Floats) -> Floats:
-    import xgboost
-
-    booster = boost(inputs, target, _given(settings), share=share)
-    predicted: Floats = booster.predict(xgboost.DMatrix(unseen, nthread=1)).astype(np.float64)
+def _few_rounds(settings: BoostingSettings, share: float, fold: Fold) -> Floats:
+    target = settings.target
+    booster = boost(fold.inputs, fold.target[target], _given(settings), share=share, data=fold.matrices[target])
+    predicted: Floats = booster.predict(fold.unseen_matrix).astype(np.float64)
     return predicted

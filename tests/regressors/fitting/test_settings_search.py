@@ -16,7 +16,7 @@ from regressors.fitting import settings_search
 from regressors.fitting.settings_search import RUNGS, SettingsSearch, read_outcomes, write_outcomes
 from regressors.models.candidates import DRAWN, FOREST, TREES, USUAL, XGBOOST
 from regressors.models.target import Target
-from regressors.models.tuned_trees import Settings
+from regressors.models.tuned_trees import BoostingSettings, Fold, Settings
 from tests.regressors.synthetic_operators import random_products, sampled
 
 ROUNDS = RUNGS
@@ -47,9 +47,9 @@ class Judged:
         self._time_us = data.time_us
         monkeypatch.setattr(settings_search, "judged_us", self)
 
-    def __call__(self, settings: Settings, share: float, inputs: Floats, time_us: Floats, asked: Floats) -> Floats:
+    def __call__(self, settings: Settings, share: float, fold: Fold) -> Floats:
         self.fits[share] += 1
-        rows = [self._row[features.tobytes()] for features in asked]
+        rows = [self._row[features.tobytes()] for features in fold.unseen]
         predicted_us: Floats = self._time_us[rows] * np.exp(self.error[DRAWN[FOREST].index(settings), rows])
         return predicted_us
 
@@ -74,6 +74,7 @@ def test_the_search_finds_the_target_that_errs_less(kind: str) -> None:
 def test_fewer_settings_go_on_to_more_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     data = products()
     judged = Judged(data, monkeypatch)
+    monkeypatch.setattr(settings_search, "effort", lambda settings, share, rows: (share,))
     judged.error[7] = 0.1
     best = SettingsSearch(data).best(FOREST, every(data))
     assert best.settings == DRAWN[FOREST][7]
@@ -85,13 +86,29 @@ def test_fewer_settings_go_on_to_more_trees(monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
+def test_models_of_equal_rounds_are_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With steps of 0.5 at most, the second round boosts as often as the first, by all but the smallest step."""
+    shares: Counter[float] = Counter()
+
+    def judged(settings: Settings, share: float, fold: Fold) -> Floats:
+        assert isinstance(settings, BoostingSettings)
+        shares[share] += 1
+        assert share != RUNGS[1].share or settings.eta == 0.05
+        return np.ones(len(fold.unseen))
+
+    monkeypatch.setattr(settings_search, "judged_us", judged)
+    SettingsSearch(products()).best(XGBOOST, every(products()))
+    assert shares[RUNGS[0].share] == len(DRAWN[XGBOOST]) * RUNGS[0].folds
+    assert shares[RUNGS[1].share] < RUNGS[0].kept * RUNGS[1].folds
+
+
 def test_large_tables_are_searched_on_some_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     data = products(1200)
     rows: set[int] = set()
 
-    def counted(settings: Settings, share: float, inputs: Floats, time_us: Floats, asked: Floats) -> Floats:
-        rows.add(len(inputs) + len(asked))
-        return np.ones(len(asked))
+    def counted(settings: Settings, share: float, fold: Fold) -> Floats:
+        rows.add(len(fold.inputs) + len(fold.unseen))
+        return np.ones(len(fold.unseen))
 
     monkeypatch.setattr(settings_search, "judged_us", counted)
     SettingsSearch(data).best(FOREST, every(data))

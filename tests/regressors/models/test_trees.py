@@ -16,7 +16,7 @@ from regressors.models.capacity import RANDOM_STATE
 from regressors.models.forests import extra_trees, random_forest
 from regressors.models.target import Target, decoded
 from regressors.models.trees import from_forest, from_xgboost
-from regressors.models.tuned_trees import BOOSTERS, FORESTS, Settings, fit_tuned, in_words, judged_us
+from regressors.models.tuned_trees import BOOSTERS, FORESTS, Fold, Settings, fit_tuned, in_words, judged_us
 
 
 def problem(rows: int = 300, columns: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -82,7 +82,7 @@ def same_trees(ours: list[Any], theirs: Any) -> bool:
 @pytest.mark.parametrize("leaves", [8, 512])
 def test_trees_grown_one_by_one_are_those_of_scikit_learns_ensembles(leaves: int) -> None:
     inputs, target = problem(rows=60)
-    drawn = {"max_leaf_nodes": leaves, "max_features": 0.5, "min_samples_leaf": 2}
+    drawn: dict[str, Any] = {"max_leaf_nodes": leaves, "max_features": 0.5, "min_samples_leaf": 2}
     forest = RandomForestRegressor(n_estimators=7, max_samples=40, random_state=RANDOM_STATE, **drawn)
     extra = ExtraTreesRegressor(n_estimators=7, max_leaf_nodes=leaves, random_state=RANDOM_STATE)
     assert same_trees(random_forest(inputs, target, trees=7, drawn_rows=40, **drawn), forest.fit(inputs, target))
@@ -129,7 +129,7 @@ def test_the_quick_ensemble_of_a_search_errs_much_as_the_whole_one(settings: Set
     fitted, asked = slice(150), slice(150, None)
     tuned = fit_tuned(settings, inputs[fitted], time_us[fitted])
     whole = np.log(decoded(tuned.target, tuned.trees.predict(inputs[asked])) / time_us[asked])
-    quick = np.log(judged_us(settings, 0.2, inputs[fitted], time_us[fitted], inputs[asked]) / time_us[asked])
+    quick = np.log(judged_us(settings, 0.2, Fold(inputs[fitted], time_us[fitted], inputs[asked])) / time_us[asked])
     assert np.abs(quick).mean() == pytest.approx(np.abs(whole).mean(), rel=1.0)
 
 
@@ -140,5 +140,5 @@ def test_the_quick_forest_follows_its_settings(settings: Settings) -> None:
     fitted, asked = slice(200), slice(200, None)
     tuned = fit_tuned(settings, inputs[fitted], time_us[fitted])
     whole = np.log(decoded(tuned.target, tuned.trees.predict(inputs[asked])) / time_us[asked])
-    quick = np.log(judged_us(settings, 1.0, inputs[fitted], time_us[fitted], inputs[asked]) / time_us[asked])
+    quick = np.log(judged_us(settings, 1.0, Fold(inputs[fitted], time_us[fitted], inputs[asked])) / time_us[asked])
     assert np.abs(quick).mean() == pytest.approx(np.abs(whole).mean(), rel=0.3)

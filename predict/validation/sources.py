@@ -262,7 +262,7 @@ def _samples(what: Sequence[str], options: ValidationOptions, report: Report) ->
     """The time models on rows held out. The tables are kept in benchmarks, unless they would lack some that are there."""
     kept = benchmarks() / "accuracy.json"
     require_place(kept, MAKE_WRITABLE)
-    content = benchmark(own_data() / "samples", options.measurements)
+    content = benchmark(own_data() / "samples", options.measurements, kept.with_suffix(".partial.jsonl"))
     if lost := lost_tables(content, kept):
         report(
             f"not kept: {kept} has tables that this result lacks: {lost}; give all with --measurements, or remove the file"

@@ -7,17 +7,17 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from regressors.accuracy.kept_scores import Judged, KeptScores, digest_of
 from regressors.accuracy.report import Scored, as_json, quarantine_row
-from regressors.accuracy.score import MANY_PREDICTIONS, Score, score_without
+from regressors.accuracy.score import MANY_PREDICTIONS, score_without
 from regressors.accuracy.transfer import transfers
 from regressors.accuracy.units import Unit, own_units, published_units
 from regressors.dataset.splits import SPLITS, hold_outs
 from regressors.features.arrays import Mask
-from regressors.fitting.settings_search import Best
 from sampling.call import Call
 from sampling.errors import SamplesError
 from sampling.files.places import sampling_command
@@ -33,16 +33,20 @@ collectives too. What being on another device adds to an interval was set on the
 test of it."""
 
 
-def benchmark(profiles: Path, published: Path | None) -> dict[str, Any]:
-    """The report on every profile under `profiles` and the tables under `published`; SamplesError if there are none."""
+def benchmark(profiles: Path, published: Path | None, partial: Path) -> dict[str, Any]:
+    """The report on every profile under `profiles` and the tables under `published`; SamplesError if there are none.
+
+    An interrupted one leaves its scores in the file `partial`, from which the next goes on.
+    """
     units = [*own_units(profiles), *(published_units(published) if published else ())]
     if not units:
         raise SamplesError(
             f"{profiles}: no samples to test on; run {sampling_command()}, or give a folder with --measurements"
         )
     with progress_display("testing") as progress:
-        scored = score_units(units, jobs=os.cpu_count() or 1, progress=progress)
-    return as_json(
+        kept = KeptScores.at(partial)
+        scored = score_units(units, kept, jobs=os.cpu_count() or 1, progress=progress)
+    content = as_json(
         scored,
         title=TITLE,
         note=NOTE,
@@ -58,6 +62,8 @@ def benchmark(profiles: Path, published: Path | None) -> dict[str, Any]:
             for unit in units
         ],
     )
+    kept.remove()
+    return content
 
 
 def lost_tables(content: Mapping[str, Any], kept: Path) -> str:
@@ -72,35 +78,44 @@ def lost_tables(content: Mapping[str, Any], kept: Path) -> str:
     return ", ".join(f"{group} ({count})" for group, count in sorted(lost.items()))
 
 
-def score_units(units: Sequence[Unit], *, jobs: int, progress: Progress) -> list[Scored]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Task:
+    """A unit, by its place, to be judged on the rows that a split holds out."""
+
+    place: int
+    split: str
+    held_out: Mask
+    key: str
+
+
+def score_units(units: Sequence[Unit], kept: KeptScores, *, jobs: int, progress: Progress) -> list[Scored]:
     """Every unit on each of its splits, in parallel; the largest first, so that no process is left with them at the end."""
     import joblib
 
-    tasks = [(place, split, mask) for place, unit in enumerate(units) for split, mask in _splits(unit)]
-    tasks.sort(key=lambda task: -len(task[2]))
-    parallel = joblib.Parallel(n_jobs=max(1, min(jobs, len(tasks))), return_as="generator_unordered")
-    scores: list[dict[str, Score]] = [{} for _ in units]
-    searched: list[dict[str, Best]] = [{} for _ in units]
-    done: Iterator[Any] = parallel(joblib.delayed(_score)(*task, *_work(units[task[0]], task[1])) for task in tasks)
-    for count, (place, split, score, bests) in enumerate(done, start=1):
-        scores[place][split] = score
-        if split == SPLITS[0]:
-            searched[place] = bests
-        progress(count, len(tasks), f"{units[place].operator}, {split}")
+    tasks = [*_tasks(units)]
+    left = sorted((task for task in tasks if task.key not in kept.judged), key=lambda task: -len(task.held_out))
+    parallel = joblib.Parallel(n_jobs=max(1, min(jobs, len(left))), return_as="generator_unordered")
+    done: Iterator[Any] = parallel(joblib.delayed(_score)(task, *_work(units[task.place], task.split)) for task in left)
+    for count, (task, judged) in enumerate(done, start=len(tasks) - len(left) + 1):
+        kept.add(task.key, judged)
+        progress(count, len(tasks), f"{units[task.place].operator}, {task.split}")
+    found = {(task.place, task.split): kept.judged[task.key] for task in tasks}
     return [
         Scored(
             group=unit.group,
             operator=unit.operator,
-            scores={split: of[split] for split in SPLITS if split in of},
-            searched=bests,
+            scores={split: found[place, split][0] for split in SPLITS if (place, split) in found},
+            searched=found[place, SPLITS[0]][1] if (place, SPLITS[0]) in found else {},
         )
-        for unit, of, bests in zip(units, scores, searched, strict=True)
+        for place, unit in enumerate(units)
     ]
 
 
-def _splits(unit: Unit) -> Iterator[tuple[str, Mask]]:
-    if unit.data is not None:
-        yield from hold_outs(unit.data, unit.family).items()
+def _tasks(units: Sequence[Unit]) -> Iterator[_Task]:
+    for place, unit in enumerate(units):
+        if unit.data is not None:
+            for split, held_out in hold_outs(unit.data, unit.family).items():
+                yield _Task(place=place, split=split, held_out=held_out, key=digest_of(unit.data, held_out))
 
 
 def _work(unit: Unit, split: str) -> tuple[Any, Sequence[Call], Cluster | None]:
@@ -108,7 +123,5 @@ def _work(unit: Unit, split: str) -> tuple[Any, Sequence[Call], Cluster | None]:
     return unit.data, unit.calls[:MANY_PREDICTIONS] if split == SPLITS[0] else (), unit.cluster
 
 
-def _score(
-    place: int, split: str, mask: Mask, data: Any, calls: Any, cluster: Any
-) -> tuple[int, str, Score, dict[str, Best]]:
-    return place, split, *score_without(data, mask, calls, cluster)
+def _score(task: _Task, data: Any, calls: Any, cluster: Any) -> tuple[_Task, Judged]:
+    return task, score_without(data, task.held_out, calls, cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ SHAPES_FOR_TREES = 20
 MOST_ROWS_OF_TREES = 3000
 """Rows from which on trees on the time itself are candidates only where they are asked for: on none of 28 published tables that
 large did they err less than the blend (benchmarks/accuracy.md), and their search takes longer than all else."""
+FEWEST_RACED, BEYOND_CHANCE = 30, 3.0
+"""Rows held out from which on trees can lose before all folds are held out, and by how many standard errors of the difference."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,14 +72,38 @@ def competing(data: TrainingData, wanted: Sequence[str] = CANDIDATES) -> Sequenc
 
 
 def compare(data: TrainingData, kinds: Sequence[str], search: SettingsSearch | None = None) -> dict[str, HeldOut]:
-    """Held-out errors of every kind, ALONE ones too."""
+    """Held-out errors of every kind, ALONE ones too; without trees that the first folds show to be no match for the others, unless
+    they are compared alone as well."""
     search = search or SettingsSearch(data)
     unseen, beyond = ({name: np.full(len(data), np.nan) for name in kinds} for _ in range(2))
     top = largest(data.shape, data.terms)
-    for fold, errors in [*((fold, unseen) for fold in by_shape(data.shape)), *([(top, beyond)] if top.any() else [])]:
-        for name, of_fold in held_out_errors(kinds, data, ~fold, fold, search.settings_for(~fold)).items():
+    folds = [*((fold, unseen) for fold in by_shape(data.shape)), *([(top, beyond)] if top.any() else [])]
+
+    def hold_out(fold: Mask, errors: Mapping[str, Floats], names: Sequence[str]) -> None:
+        for name, of_fold in held_out_errors(names, data, ~fold, fold, search.settings_for(~fold)).items():
             errors[name][fold] = of_fold
-    return {name: HeldOut(unseen=unseen[name], beyond=beyond[name]) for name in kinds}
+
+    def found(names: Sequence[str]) -> dict[str, HeldOut]:
+        return {name: HeldOut(unseen=unseen[name], beyond=beyond[name]) for name in names}
+
+    raced = [] if ALONE.keys() & set(kinds) else [name for name in kinds if name in TREES]
+    others = [name for name in kinds if name not in raced]
+    for fold, errors in folds if others else ():
+        hold_out(fold, errors, others)
+    best = choose(found(others), np.ones(len(data), dtype=np.bool_)) if others else None
+    for fold, errors in folds:
+        if raced:
+            hold_out(fold, errors, raced)
+        raced = [name for name in raced if best is None or not _beaten(unseen[name], unseen[best])]
+    return found([*others, *raced])
+
+
+def _beaten(errors: Floats, best: Floats) -> bool:
+    """Whether trees err more on unseen shapes so far than the best of the others, beyond chance: they will not be chosen (a race: Maron
+    and Moore, Artificial Intelligence Review 11, 1997)."""
+    rows = ~np.isnan(errors)
+    more = np.abs(errors[rows]) - np.abs(best[rows])
+    return len(more) >= FEWEST_RACED and float(more.mean()) > BEYOND_CHANCE * float(more.std()) / math.sqrt(len(more))
 
 
 def choose(errors: Mapping[str, HeldOut], rows: Mask) -> str:

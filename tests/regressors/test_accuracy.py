@@ -14,7 +14,7 @@ import pytest
 from predict.cli import main as predict_main
 from regressors.accuracy.benchmark import benchmark
 from regressors.accuracy.report import Scored, as_json, as_markdown, quarantine_row, summaries
-from regressors.accuracy.score import Score
+from regressors.accuracy.score import Score, score_without
 from regressors.accuracy.units import own_units, published_units
 from sampling.errors import SamplesError, UserError
 from sampling.hardware.cluster import load_cluster
@@ -60,7 +60,7 @@ def content(published: Path) -> dict[str, Any]:
     """The benchmark of those tables, in this process, whose time models are quick to fit."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.cpu_count", lambda: 1)
-        return benchmark(published / "no profiles", published)
+        return benchmark(published / "no profiles", published, published / "partial.jsonl")
 
 
 def test_the_work_on_a_table_can_be_sent_to_another_process(published: Path) -> None:
@@ -92,7 +92,7 @@ def test_an_impossible_table_is_quarantined_whole(published: Path, tmp_path: Pat
     table = pd.read_parquet(published / "aiconfigurator" / "h100_sxm_gemm.parquet")
     table["time_us"] /= 30
     table.to_parquet(folder / "h100_sxm_gemm.parquet")
-    content = benchmark(tmp_path / "no profiles", tmp_path)
+    content = benchmark(tmp_path / "no profiles", tmp_path, tmp_path / "partial.jsonl")
     assert content["summary"] == []
     assert [(row["rows"], row["why"]) for row in content["quarantined"]] == [
         (len(table), "physical checks, the whole table")
@@ -128,10 +128,38 @@ def test_a_result_of_fewer_tables_does_not_replace_a_larger_one(
     assert kept.with_suffix(".md").is_file()
 
 
+def test_an_interrupted_benchmark_goes_on_where_it_stopped(
+    published: Path, content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partial, judged = tmp_path / "partial.jsonl", 0
+
+    def until_interrupted(*arguments: Any) -> Any:
+        nonlocal judged
+        if judged == 2:
+            raise KeyboardInterrupt
+        judged += 1
+        return score_without(*arguments)
+
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr("regressors.accuracy.benchmark.score_without", until_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        benchmark(published / "no profiles", published, partial)
+    first, second = partial.read_text().splitlines()
+    partial.write_text(f"{first}\n{second[:40]}")
+
+    judged = 0
+    again = benchmark(published / "no profiles", published, partial)
+    assert judged == 2, "one of the three splits was judged before; the line of the second was cut off"
+    assert not partial.exists()
+    assert again["searches"] == content["searches"]
+    errors = [[row["mape"] for row in report["operators"]] for report in (again, content)]
+    assert errors[0] == errors[1]
+
+
 def test_nothing_to_test_on_names_the_command(tmp_path: Path) -> None:
     assert list(own_units(tmp_path)) == []
     with pytest.raises(SamplesError, match="run `make sample`"):
-        benchmark(tmp_path, None)
+        benchmark(tmp_path, None, tmp_path / "partial.jsonl")
 
 
 # The accuracy report: means that compare like with like, and tables without empty columns.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,6 +14,7 @@ from regressors.dataset.splits import at_random, by_shape, largest
 from regressors.dataset.training_data import TrainingData, training_data
 from regressors.features.arrays import Floats
 from regressors.features.pricing import price
+from regressors.fitting import selection
 from regressors.fitting.fit import fit_operator
 from regressors.fitting.selection import (
     ALONE,
@@ -18,7 +23,9 @@ from regressors.fitting.selection import (
     XGBOOST_ALONE,
     HeldOut,
     choose,
+    compare,
     competing,
+    held_out_errors,
 )
 from regressors.fitting.settings_search import SettingsSearch
 from regressors.models.candidates import BLEND, CANDIDATES, FOREST, ROOFLINE, TREES, XGBOOST
@@ -172,6 +179,24 @@ def test_trees_are_chosen_where_they_are_right() -> None:
     fitted, errors = fit_operator(staircase())
     assert fitted.model.candidate in TREES
     assert set(errors) == set(CANDIDATES)
+
+
+def test_trees_that_lose_the_first_fold_by_far_are_not_fitted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = sampled(random_products(200, seed=0), noise=0.02)
+    fitted = Counter[str]()
+
+    def counted(kinds: Sequence[str], *arguments: Any) -> dict[str, Floats]:
+        fitted.update(kinds)
+        return held_out_errors(kinds, *arguments)
+
+    monkeypatch.setattr(selection, "held_out_errors", counted)
+    raced = compare(data, CANDIDATES)
+    assert [*raced] == [ROOFLINE, BLEND]
+    assert fitted == {ROOFLINE: 6, BLEND: 6, FOREST: 1, XGBOOST: 1}
+    alone = compare(data, [*CANDIDATES, FOREST_ALONE])
+    assert not np.isnan(alone[FOREST].unseen).any(), "compared all the same"
+    every = np.ones(len(data), dtype=np.bool_)
+    assert choose(raced, every) == choose(alone, every)
 
 
 def test_a_fold_is_scored_with_the_choice_of_the_others() -> None:

@@ -268,7 +268,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     options = parser().parse_args()
     begun = time.process_time()
-    until = begun + 60 * options.minutes
+    until = time.monotonic() + 60 * options.minutes
     seeds = range(options.seed, options.seed + options.cases)
     tried = try_laws(seeds, until=until) | try_searches(range(options.spaces), until=until)
     rows = [

@@ -9,7 +9,7 @@ import pytest
 from tests.fuzz.judgement import Counts
 from tests.fuzz.kinds import KINDS, FuzzedKind
 
-CASES = 60
+CASES = 40
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

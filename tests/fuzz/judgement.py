@@ -11,7 +11,7 @@ from types import FrameType
 from sampling.errors import LONGEST_LINE, MOST_LINES, UserError
 
 MOST_S = 10.0
-"""Seconds after which a case counts as hanging; they take milliseconds."""
+"""Seconds of a processor after which a case counts as hanging; they take milliseconds, and the first one imports torch."""
 LONGEST_MESSAGE = 2 * LONGEST_LINE * MOST_LINES
 
 
@@ -37,8 +37,8 @@ class Counts:
     def judge(self, name: str, work: Callable[[], Iterable[str]], *, says: str = "") -> UserError | None:
         """The refusal of a case, if any: `work` gives what is nonsense in its answer, or is refused with a message that `says` where."""
         refusal = None
-        signal.signal(signal.SIGALRM, _hang)
-        signal.setitimer(signal.ITIMER_REAL, MOST_S)
+        signal.signal(signal.SIGPROF, _hang)
+        signal.setitimer(signal.ITIMER_PROF, MOST_S)
         try:
             wrong = list(work())
             self.answered += 1
@@ -54,7 +54,7 @@ class Counts:
             self.faults.append(f"{name}: {traceback.format_exc(limit=-3)}")
             wrong = []
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         self.nonsense += bool(wrong)
         self.faults += [f"{name}: {each}" for each in wrong]
         return refusal

@@ -192,7 +192,7 @@ SHARES = {
     "validate": 4,
     "gpu-session --dry-run": 2,
 }
-"""Shares of the cases; a case takes 5 s of a processor, one of the first two 20."""
+"""Shares of the cases; a case takes 5 s of a processor, one of the first two 8, and longer on a machine that is not quiet."""
 
 
 def run(

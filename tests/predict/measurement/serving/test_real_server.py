@@ -101,7 +101,7 @@ def test_loads_are_predicted_before_they_are_served(monkeypatch: pytest.MonkeyPa
     content = validate_loads(
         [str(OWN / "closed-loop.yml")], SMALL, rounds=2, coefficients=None, report=lambda line: order.append(line[:9])
     )
-    assert order == ["timing st", "predicted", "served", "measured ", "served", "measured "]
+    assert order == ["timing st", "predicted", "2 measure", "served", "measured ", "served", "measured "]
     assert content["summary"]["e2e"] == pytest.approx(0.0, abs=1e-9)
     assert content["summary"]["paced"]["tpot"] == pytest.approx(0.2)
     assert content["rows"][0]["paces"] == pytest.approx([1.2, 1.2])

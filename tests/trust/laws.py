@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import math
 import random
 import sys
 import time
@@ -125,15 +126,18 @@ def full_recomputation(config: Config) -> Iterator[str]:
 
 def zero_stages(config: Config) -> Iterator[str]:
     before: Prediction | None = None
+    without_transfer = math.inf
     for stage in range(4):
         try:
             now = predicted(config, plan__zero=stage)
         except UserError:
             continue
+        ours = now.memory.worst
+        without_transfer = min(without_transfer, ours.working)
         if before is not None:
-            ours, theirs = now.memory.worst, before.memory.worst
-            gathered = max(0.0, ours.working - theirs.working) + max(0.0, ours.parameters - theirs.parameters)
-            yield from larger(f"ZeRO {before.run.plan.zero} → {stage}", now, before, by_bytes=1.1 * gathered)
+            # what a stage holds in flight may move the peak to another layer than that of the stage before
+            in_flight = ours.working - without_transfer + max(0.0, ours.parameters - before.memory.worst.parameters)
+            yield from larger(f"ZeRO {before.run.plan.zero} → {stage}", now, before, by_bytes=1.1 * in_flight)
         before = now
     if before is None or before.run.plan.zero == 0:
         raise UserError("one stage alone")

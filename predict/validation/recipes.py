@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +145,8 @@ def _found(
     else:
         from joblib import Parallel, delayed
 
+        # a worker that has grown by what searches keep is replaced by a new one; no row is lost by that
+        warnings.filterwarnings("ignore", "A worker stopped", UserWarning)
         found = iter(Parallel(n_jobs=jobs, return_as="generator")(delayed(best_plan)(row) for row in left))
     for row in rows:
         yield known[digest(row)] if digest(row) in known else next(found)

@@ -18,7 +18,7 @@ from regressors.bank import artifact
 from regressors.bank.staleness import sessions_since
 from sampling.errors import SamplesError, UserError
 from sampling.extras import EXTRAS
-from sampling.files.places import CONFIGS, SHIPPED_DATA, fitting_command, own_data
+from sampling.files.places import CONFIGS, SHIPPED_DATA, fitting_command, own_data, sampling_command
 from sampling.hardware.this_device import cpu_name, detect_hardware, identify
 from sampling.number_text import plain, whole_percent
 from sampling.store import profiles as manifest
@@ -215,10 +215,10 @@ class Checkup:
         for each in self.profiles:
             half_width = each.pace_half_width or 0.0
             if each.kind == "own" and each.device == self.cpu and half_width > UNSTEADY:
-                option = "" if each.name == OWN else f" PROFILE={each.name}"
+                again = sampling_command("" if each.name == OWN else each.name, runs=" RUNS=…")
                 yield (
                     f"The pace of this machine moved by ±{whole_percent(math.expm1(half_width))} while {each.name} was sampled, which widens every "
-                    f"interval: run `make sample{option} RUNS=…` again when the machine is quiet; rows of a poor pace are taken again first"
+                    f"interval: run {again} again when the machine is quiet; rows of a poor pace are taken again first"
                 )
 
     def _advice_on_rows(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
-from predict.config.draft import REQUIRED_SECTIONS
+from predict.config.draft import REQUIRED_SECTIONS, read_draft
 from predict.config.load import load
 from predict.config.overrides import OPTION, as_settings, parse_overrides
 from predict.convert.arguments import Arguments
@@ -206,8 +206,11 @@ def _assumed_nodes(content: Mapping[str, Any], stated: Mapping[str, Any]) -> lis
     cluster = content.get("cluster")
     if not isinstance(cluster, Mapping) or "gpus_per_node" in stated:
         return []
-    taken = f"{cluster['gpus_per_node']} are taken, as {cluster['hardware']} usually has"
-    return [f"cluster.gpus_per_node: no file says it; {taken}; --set cluster.gpus_per_node=N changes it"]
+    taken, usual = cluster["gpus_per_node"], hardware_facts(cluster["hardware"]).gpus_per_node
+    reason = f"as {cluster['hardware']} usually has" if taken == usual else "as the plan has ranks"
+    return [
+        f"cluster.gpus_per_node: no file says it; {taken} are taken, {reason}; --set cluster.gpus_per_node=N changes it"
+    ]
 
 
 def _merged(read: Iterable[ForeignFile]) -> tuple[dict[str, Any], list[Fault]]:
@@ -240,12 +243,10 @@ def _merged(read: Iterable[ForeignFile]) -> tuple[dict[str, Any], list[Fault]]:
 
 def _with_cluster(content: dict[str, Any], given: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
     """The content with the cluster, dp and the global batch that follow from what is known; ConfigError for what is missing."""
-    cluster = dict(content.get("cluster", {}))
-    cluster |= {key.removeprefix("cluster."): value for key, value in given.items() if key.startswith("cluster.")}
+    cluster = _cluster_of(content, given, sources)
     plan = {**content.get("plan", {}), **_of_section("plan", given)}
     batch = {**content.get("batch", {}), **_of_section("batch", given)}
-    named = isinstance(given.get("cluster"), str)
-    missing = [] if named or "hardware" in cluster else [_missing("cluster.hardware", "h100")]
+    missing = [] if "hardware" in cluster else [_missing("cluster.hardware", "h100")]
     missing += [] if "model" in content or "model" in given else [_missing("model", "llama3-8b")]
     missing += [_missing(f"batch.{key}", example) for key, example in EXAMPLES.items() if key not in batch]
     if missing:
@@ -254,21 +255,18 @@ def _with_cluster(content: dict[str, Any], given: Mapping[str, Any], sources: Ma
         raise config_error([_missing("precision", "bf16")], sources)
     inside = [plan.get(key, 1) for key in ("tp", "pp", "cp")]
     of_replica = inside[0] * inside[1] * inside[2]
-    if not named:
-        cluster = _sized(cluster, of_replica * plan["dp"] if "dp" in plan else 0, sources)
-        world = cluster["nodes"] * cluster["gpus_per_node"]
-        plan.setdefault("dp", max(1, world // of_replica))
-    dp = plan.get("dp", 1)
-    _settle_shards(plan, dp, cluster.get("gpus_per_node", 0) if not named else 0)
+    cluster = _sized(cluster, of_replica * plan["dp"] if "dp" in plan else 0, sources)
+    dp = plan.setdefault("dp", max(1, cluster["nodes"] * cluster["gpus_per_node"] // of_replica))
+    _settle_shards(plan, dp, cluster["gpus_per_node"])
     _unshard_alone(plan, {**content.get("offload", {}), **_of_section("offload", given)})
     _settle_batch(batch, dp, sources, given)
     return {
         "model": content.get("model", given.get("model")),
-        "cluster": given["cluster"] if named else cluster,
+        "cluster": given.get("cluster", cluster),
         "plan": {key: value for key, value in plan.items() if key in DEGREES or value != getattr(Plan(), key, None)},
         "batch": batch,
         "precision": content.get("precision", given.get("precision")),
-        "execution": _execution(content.get("execution", {}), cluster.get("hardware", ""), plan.get("zero", 0)),
+        "execution": _execution(content.get("execution", {}), cluster["hardware"], plan.get("zero", 0)),
         **{section: content[section] for section in ("adapters", "offload", "tuning") if section in content},
         **({"vision": content["vision"]} if "vision" in content and given.get("vision.images") else {}),
     }
@@ -311,10 +309,9 @@ def _settle_batch(batch: dict[str, Any], dp: int, sources: Mapping[str, str], gi
 
 def _of_rl(content: dict[str, Any], given: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
     """An RL config; lengths that only the data know are asked for."""
-    cluster = {**content.get("cluster", {}), **_of_section("cluster", given)}
-    named = isinstance(given.get("cluster"), str)
+    cluster = _cluster_of(content, given, sources)
     rl = {**content["rl"], **_of_section("rl", given)}
-    missing = [] if named or "hardware" in cluster else [_missing("cluster.hardware", "h100")]
+    missing = [] if "hardware" in cluster else [_missing("cluster.hardware", "h100")]
     missing += [] if "model" in content or "model" in given else [_missing("model", "qwen3-8b")]
     missing += [_missing(f"rl.{key}", example) for key, example in OF_DATA.items() if key not in rl]
     if rl.get("placement", COLOCATED) != COLOCATED and not ("rollout.gpus" in rl or rl["rollout"].get("gpus")):
@@ -323,41 +320,59 @@ def _of_rl(content: dict[str, Any], given: Mapping[str, Any], sources: Mapping[s
         raise config_error(missing, sources)
     plan = {**content.get("plan", {}), **_of_section("plan", given)}
     plan = {key: value for key, value in plan.items() if value != getattr(Plan(), key, None) or key in DEGREES}
-    if not named:
-        cluster = _sized(cluster, 0, sources)
-        inside = plan.get("tp", 1) * plan.get("pp", 1) * plan.get("cp", 1)
-        plan.setdefault("dp", max(1, cluster["nodes"] * cluster["gpus_per_node"] // inside))
-    _settle_shards(plan, plan.get("dp", 1), cluster.get("gpus_per_node", 0) if not named else 0)
+    cluster = _sized(cluster, 0, sources)
+    inside = plan.get("tp", 1) * plan.get("pp", 1) * plan.get("cp", 1)
+    dp = plan.setdefault("dp", max(1, cluster["nodes"] * cluster["gpus_per_node"] // inside))
+    _settle_shards(plan, dp, cluster["gpus_per_node"])
     _unshard_alone(plan, {**content.get("offload", {}), **_of_section("offload", given)})
-    steps = content["rl"].pop(SAMPLES, None)
-    if steps:
-        content["rl"] |= _steps_of_samples(steps, content["rl"], plan.get("dp", 1), sources)
+    if steps := rl.pop(SAMPLES, None):
+        content["rl"] = _of_samples(steps, content["rl"], rl, dp, sources)
     return {
         "model": content.get("model", given.get("model")),
-        "cluster": given["cluster"] if named else cluster,
+        "cluster": given.get("cluster", cluster),
         "plan": plan,
         "precision": content.get("precision", given.get("precision", "bf16")),
-        "execution": _execution(content.get("execution", {}), cluster.get("hardware", ""), plan.get("zero", 0)),
+        "execution": _execution(content.get("execution", {}), cluster["hardware"], plan.get("zero", 0)),
         "rl": content["rl"],
         **{section: content[section] for section in ("adapters", "offload") if section in content},
     }
 
 
-def _steps_of_samples(
-    given: Mapping[str, int], rl: Mapping[str, Any], dp: int, sources: Mapping[str, str]
+def _of_samples(
+    counted: Mapping[str, int], read: Mapping[str, Any], rl: Mapping[str, Any], dp: int, sources: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The prompts of a step and of its optimizer steps by `SAMPLES`; ConfigError where they are no whole ones."""
-    of_replicas, n = rl["micro"] * dp, rl["n"]
-    of_update = of_replicas * given["accumulation"]
-    generated = given["generated"] or of_replicas * given["rounds"]
-    if generated % n or of_update % n or generated % of_update:
+    """The section `rl` that was read, with what follows from `SAMPLES` (trl, grpo_config.py and grpo_trainer.py); `rl` is the same with the
+    user's settings, by which it is counted. ConfigError where prompts or optimizer steps are not whole."""
+
+    def set_or_read(key: str, default: int) -> int:
+        return rl[key] if type(rl.get(key)) is int and rl[key] > 0 else default
+
+    micro, n, epochs = (set_or_read(key, read[key]) for key in ("micro", "n", "epochs"))
+    of_round, accumulation = micro * dp, counted["accumulation"]
+    generated = counted["generated"] or of_round * (counted["rounds"] or accumulation)
+    rounds, of_update = generated // of_round, of_round * accumulation
+    if generated % n or generated % of_round:
         problem = (
-            f"{n} to each prompt, of which {dp} replicas generate {generated} at once and train on {of_update} in an optimizer step, make no "
-            "whole prompts, or no whole steps; correct them, or give the number of GPUs that they are for"
+            f"{n} to each prompt: {dp} replicas generate {generated} responses at once, which is not a multiple of {n} and of their microbatches, "
+            f"{of_round}; correct them, or give the number of GPUs that they are for"
         )
         raise config_error([Fault(path="rl.n", problem=problem)], sources)
-    mini_batch = {"mini_batch": of_update // n} if generated > of_update else {}
-    return {"prompts": generated // n, **mini_batch}
+    is_whole = not of_update % n and not generated % of_update
+    if not is_whole and "prompts" not in rl:
+        problem = (
+            f"{n} to each prompt, of which {dp} replicas generate {generated} at once and train on {of_update} in an optimizer step: optimizer "
+            "steps on part of a prompt's responses, or on several generations, are not modelled; give a step that is near, for example "
+            f"--set rl.prompts={max(1, max(generated, of_update) // n)}"
+        )
+        raise config_error([Fault(path="rl.n", problem=problem)], sources)
+    rollout = dict(read["rollout"])
+    if read["placement"] == COLOCATED:
+        rollout["max_num_seqs"] = micro * rounds * set_or_read("rollout.tp", rollout["tp"])
+    found = {key: value for key, value in read.items() if key not in (SAMPLES, "rollout")}
+    # without a correction of the engines' numerics, only samples of earlier weights need their log-probabilities
+    found["old_log_prob"] = bool(counted["corrects"] or accumulation % (rounds * epochs))
+    mini_batch = {"mini_batch": of_update // n} if is_whole and generated > of_update else {}
+    return {"prompts": generated // n, **mini_batch, **found, "rollout": rollout}
 
 
 OF_DATA: Mapping[str, str] = {
@@ -398,6 +413,17 @@ def _of_section(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _missing(path: str, example: str) -> Fault:
     return Fault(path=path, problem=f"no file says it; give it, for example --set {path}={example}")
+
+
+def _cluster_of(content: Mapping[str, Any], given: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
+    """The cluster that the user names, else that of the files with the user's settings; ConfigError for a name that none goes by."""
+    if not isinstance(given.get("cluster"), str):
+        return {**content.get("cluster", {}), **_of_section("cluster", given)}
+    draft = read_draft({"cluster": given["cluster"]}, [])
+    cluster = draft.with_own_paths(draft.section("cluster"))
+    if draft.faults:
+        raise config_error(draft.faults, sources)
+    return {key: value for key, value in cluster.items() if value is not None}
 
 
 def _sized(cluster: dict[str, Any], world: int, sources: Mapping[str, str]) -> dict[str, Any]:

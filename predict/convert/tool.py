@@ -22,7 +22,8 @@ AUTO = "auto"
 ACCEPT = "--accept"
 SAMPLES = "samples"
 """Key of `rl` for what a tool counts in responses of each replica, until the number of replicas is known: microbatches of an optimizer step
-(accumulation), and those that are generated at once (rounds), or all responses that are (generated)."""
+(accumulation), those that are generated at once (rounds) or all responses that are (generated), of which at most one is given, and whether
+the engines' log-probabilities are corrected by the trainer's (corrects)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

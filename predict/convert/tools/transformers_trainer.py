@@ -150,7 +150,7 @@ SHARDED: Mapping[int, str] = {2: "shard_grad_op auto_wrap", 3: "full_shard auto_
 TABLE = (
     count("batch.micro", "per_device_train_batch_size", "per_gpu_train_batch_size", "train_batch_size"),
     count("batch.accumulation", "gradient_accumulation_steps", usual=1),
-    switch("plan.recompute", "gradient_checkpointing", on="full"),
+    switch("plan.recompute", "gradient_checkpointing", on="full", off="none"),
     optimizer("optim"),
     moments("optim"),
     clipping("max_grad_norm"),
@@ -249,7 +249,9 @@ def sections_of(reading: Reading) -> dict[str, Any]:
     if has_deepspeed or listed:
         execution.setdefault("framework", ZERO if has_deepspeed else FRAMEWORK)
     named = model_named(reading, "model_name_or_path", "model_name", "model_id", "model")
-    usual = {"execution": {"framework": FRAMEWORK}, "batch": {"micro": 8}}
+    usual: dict[str, Any] = {"execution": {"framework": FRAMEWORK}, "batch": {"micro": 8}}
+    if plan.get("recompute") == "none":  # FSDP's own checkpointing, in accelerate's file, may be on
+        usual["plan"] = {"recompute": plan.pop("recompute")}
     offload = offload_of(given, whole="offload" in listed)
     tuning = tuning_of(given, "program", _task_of(reading.source.program))
     return {**in_sections(values), **named, **offload, **tuning, "usual": usual}

@@ -19,38 +19,45 @@ def _read(reading: Reading) -> Sections:
     given = reading.given
     sections = sections_of(reading)
     batch = sections.pop("batch", {})
-    usual = {"execution": sections.pop("usual")["execution"], "plan": {"recompute": "full"}}
+    usual = sections.pop("usual")
+    usual = {"execution": usual["execution"], "plan": {"recompute": "full", **usual.get("plan", {})}}
     sections.pop("tuning", None)
     return {**sections, "rl": _rl(given, batch.get("micro", USUAL_MICRO), batch["accumulation"]), "usual": usual}
 
 
 def _rl(given: Arguments, micro: int, accumulation: int) -> dict[str, Any]:
     """The section `rl`. Samples are padded, all of a generation to its longest."""
-    rounds, epochs = given.count("steps_per_generation") or accumulation, given.count("num_iterations") or 1
+    rounds, generated = given.count("steps_per_generation") or 0, given.count("generation_batch_size") or 0
+    if rounds and generated:
+        given.fault(
+            "generation_batch_size", "is another way to give steps_per_generation, and TRL refuses both; remove one"
+        )
+    given.notes.append(
+        "padding: predicted to the longest prompt and response allowed, where TRL pads to the longest of the batch; time and memory are upper "
+        "bounds"
+    )
     rl: dict[str, Any] = {
         "algorithm": "grpo",
         "n": given.count("num_generations") or USUAL_RESPONSES,
         "micro": micro,
-        "epochs": epochs,
+        "epochs": given.count("num_iterations") or 1,
         "padding": "kept",
         "response_max": given.count("max_completion_length") or USUAL_LONGEST,
         "reference": given.number("beta", 0.0) != 0,
         SAMPLES: {
             "accumulation": accumulation,
             "rounds": rounds,
-            "generated": given.count("generation_batch_size") or 0,
+            "generated": generated,
+            "corrects": given.switch("vllm_importance_sampling_correction", True),
         },
     }
-    # without a correction of vLLM's numerics, only samples of earlier weights need their log-probabilities
-    corrects = given.switch("vllm_importance_sampling_correction", True)
-    rl["old_log_prob"] = corrects or bool(accumulation % (rounds * epochs))
     if longest := given.count("max_prompt_length"):
         rl["prompt_max"] = longest
-    return rl | _engines(given, micro * rounds)
+    return rl | _engines(given)
 
 
-def _engines(given: Arguments, responses: int) -> dict[str, Any]:
-    """The placement and the engines, each of whose GPUs brings the responses of a trainer's rank."""
+def _engines(given: Arguments) -> dict[str, Any]:
+    """The placement and the engines."""
     if given.values.get("use_vllm") in OFF or not given.switch("use_vllm"):
         given.fault("use_vllm", "generation by transformers is not modelled; that by vLLM is")
     mode = given.text("vllm_mode", "")
@@ -60,7 +67,7 @@ def _engines(given: Arguments, responses: int) -> dict[str, Any]:
     rollout: dict[str, Any] = {"engine": "vllm-v1"}
     tp, share = given.count("vllm_tensor_parallel_size") or 1, given.number("vllm_gpu_memory_utilization", 0.3)
     if mode != "server":
-        rollout |= {"tp": tp, "memory_share": share, "max_num_seqs": responses * tp}
+        rollout |= {"tp": tp, "memory_share": share}
         if not given.switch("vllm_enable_sleep_mode"):
             given.notes.append(
                 "vllm_enable_sleep_mode: off, with which the engine's weights and cache stay during the update too; its memory is predicted as "

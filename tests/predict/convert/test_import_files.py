@@ -293,6 +293,8 @@ def test_an_assumed_number_of_gpus_is_noted(tmp_path: Path) -> None:
     text = LAUNCHED.format("").replace("accelerate launch --config_file conf/fsdp.yaml --num_processes 4", "python")
     read = read_together(tmp_path, {"run.sh": text}, "cluster.nodes=1")
     assert any(note.startswith("cluster.gpus_per_node: no file says it; 8 are taken") for note in read.notes)
+    read = read_together(tmp_path, {"run.sh": text}, "plan.dp=4")
+    assert any("4 are taken, as the plan has ranks" in note for note in read.notes)
     read = read_together(tmp_path, {"run.sh": text}, "cluster.nodes=1", "cluster.gpus_per_node=4")
     assert not any("gpus_per_node" in note for note in read.notes)
 
@@ -338,10 +340,65 @@ def test_trls_grpo_is_a_step_of_rl(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"rl\.rollout\.gpus: no file says it"):
         step("server")
     assert step("server", "", "rl.rollout.gpus=4")["placement"] == "async"
-    with pytest.raises(ConfigError, match=r"rl\.n: 16 to each prompt, of which 8 replicas generate 72 at once"):
+    with pytest.raises(
+        ConfigError,
+        match=r"rl\.n: 16 to each prompt: 8 replicas generate 72 responses at once, which is not a multiple",
+    ):
         step("colocate", "generation_batch_size: 72\n")
     with pytest.raises(ConfigError, match="vllm_mode: missing, and its usual value depends on TRL's version"):
         step("")
+
+
+@pytest.mark.parametrize("settings", [(), ("rl.n=8", "rl.micro=4", "rl.rollout.tp=2")])
+@pytest.mark.parametrize("more", ["", "vllm_importance_sampling_correction: false\n"])
+def test_the_two_names_of_a_generation_of_grpo_mean_the_same(
+    more: str, settings: tuple[str, ...], tmp_path: Path
+) -> None:
+    """TRL: steps_per_generation = generation_batch_size // (per_device_train_batch_size · processes)."""
+
+    def step(key: str) -> dict[str, Any]:
+        return dict(
+            imported(tmp_path, GRPO.format(mode="colocate", more=more + key), *OF_STEP, *settings, name="grpo.yaml")[
+                "rl"
+            ]
+        )
+
+    responses = 8 * 8 * (4 if settings else 8)
+    by_size, by_steps = step(f"generation_batch_size: {responses}\n"), step("steps_per_generation: 8\n")
+    assert by_size == by_steps
+    sizes = (by_size["prompts"], by_size["mini_batch"], by_size["rollout"]["max_num_seqs"], by_size["old_log_prob"])
+    assert sizes == (32, 16, 64, True)
+    with pytest.raises(ConfigError, match="generation_batch_size: is another way to give steps_per_generation"):
+        step("generation_batch_size: 512\nsteps_per_generation: 8\n")
+
+
+def test_a_step_of_grpo_that_is_not_modelled_is_said_to_be_so(tmp_path: Path) -> None:
+    text = GRPO.format(mode="colocate", more="steps_per_generation: 2\n")
+    with pytest.raises(
+        ConfigError, match=r"are not modelled; give a step that is near, for example --set rl\.prompts=16"
+    ):
+        imported(tmp_path, text, *OF_STEP, name="grpo.yaml")
+    assert imported(tmp_path, text, *OF_STEP, "rl.prompts=16", name="grpo.yaml")["rl"]["prompts"] == 16
+    notes = predict.import_config([tmp_path / "grpo.yaml"], [*H100, *OF_STEP, "rl.prompts=16"]).notes
+    assert any(note.startswith("padding: predicted to the longest") for note in notes)
+
+
+NAMED = f"cluster={CONFIGS}/clusters/one-node-8xh100.yml"
+
+
+@pytest.mark.parametrize("cluster", [NAMED, "cluster=one-node-8xh100"])
+def test_a_cluster_that_is_named_counts_the_replicas(cluster: str, tmp_path: Path) -> None:
+    (tmp_path / "grpo.yaml").write_text(GRPO.format(mode="colocate", more=""))
+    (tmp_path / "sft.yaml").write_text(
+        "model_name_or_path: Qwen/Qwen2.5-7B\nbf16: true\nlearning_rate: 1e-5\nmax_length: 2048\n"
+        "per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\ngradient_checkpointing: false\n"
+    )
+    step = predict.import_config([tmp_path / "grpo.yaml"], [cluster, *OF_STEP[2:]]).document.content
+    assert (step["rl"]["prompts"], step["plan"]["dp"]) == (16, 8)
+    trained = predict.import_config([tmp_path / "sft.yaml"], [cluster]).document.content
+    assert (trained["batch"]["global"], trained["plan"]) == (64, {"dp": 8})
+    with pytest.raises(ConfigError, match="cluster: 'one-node-9xh100' is not the name of a shipped cluster"):
+        predict.import_config([tmp_path / "sft.yaml"], ["cluster=one-node-9xh100"])
 
 
 def test_an_rl_step_takes_an_optimizer_on_the_host(tmp_path: Path) -> None:

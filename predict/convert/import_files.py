@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from itertools import takewhile
+from pathlib import Path, PurePath
 from typing import Any
 
 from predict.config.document import Document
@@ -14,6 +15,7 @@ from predict.config.overrides import OPTION, as_settings, parse_overrides
 from predict.convert.arguments import Arguments
 from predict.convert.megatron import FLASH, FLASH_OF, OLDER_FLASH
 from predict.convert.sources import (
+    CONFIG,
     PYTHON,
     YAML,
     NotReadableError,
@@ -24,7 +26,7 @@ from predict.convert.sources import (
     text_of,
 )
 from predict.convert.spelling import Dialect
-from predict.convert.tool import SAMPLES, ForeignFile, Reading, Source, read_with
+from predict.convert.tool import SAMPLES, ForeignFile, Reading, Sections, Source, Tool, read_with
 from predict.convert.tools import tool_of
 from predict.kinds import KINDS, RL, SERVING, TRAINING, kind_of
 from predict.rl.config import load_rl
@@ -52,11 +54,12 @@ def read_foreign(paths: Sequence[Path], *, chosen_model: Any, accepted: Sequence
             sources[str(path)] = _sources_of(path)
         except NotReadableError as error:
             read[str(path)] = [_faulty(str(error))]
-    files = {source.file: source for found in sources.values() for source in found if source.file}
-    beside, taken = {*files, *(path.name for path in paths)}, set()
-    for found in sources.values():
+    files = [source for found in sources.values() for source in found if source.file]
+    beside, taken = {PurePath(name).name for name in (*map(str, paths), *(file.file for file in files))}, set()
+    for name, found in sources.items():
         for place, source in enumerate(found):
-            if file := _arguments_file(source, files):
+            file = _arguments_file(source, files, name)
+            if file and (tool_of(source) or tool_of(file)):
                 found[place] = replace(source, values=_over(file, source))
                 taken.add(file.file)
     for name, found in sources.items():
@@ -76,31 +79,70 @@ def _sources_of(path: Path) -> list[Source]:
         return found
     if problem := _not_foreign(document):
         raise NotReadableError(problem)
-    return [replace(source_of_document(document, path.stem), file=path.name)]
+    return [replace(source_of_document(document, path.stem), file=str(path))]
 
 
-def _arguments_file(source: Source, files: Mapping[str, Source]) -> Source | None:
-    """The file of further arguments that a command names; None where none of the files is one."""
+def _arguments_file(source: Source, files: Sequence[Source], name: str) -> Source | None:
+    """The file of further arguments that a command names, by the longest end of its path; None where none of the files is one,
+    ConfigError where several are."""
     tool = tool_of(source)
-    named = source.values.get(tool.arguments_file) if tool and source.form == "command" else None
-    return files.get(named.rpartition("/")[2]) if isinstance(named, str) else None
+    key = tool.arguments_file if tool else CONFIG
+    named = source.values.get(key) if source.form == "command" else None
+    if not isinstance(named, str):
+        return None
+    same = {file.file: _same_end(PurePath(named), PurePath(file.file)) for file in files}
+    nearest = [file for file in files if same[file.file] and same[file.file] == max(same.values())]
+    if len(nearest) > 1:
+        all_of_them = " and ".join(file.file for file in nearest)
+        problem = f"{shown(named)} fits {all_of_them} alike; write more of its path, or give one of them"
+        raise config_error([Fault(path=key, problem=problem)], {"": name})
+    return nearest[0] if nearest else None
+
+
+def _same_end(first: PurePath, second: PurePath) -> int:
+    """Number of parts at the end of two paths that are the same."""
+    pairs = zip(reversed(first.parts), reversed(second.parts), strict=False)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def _over(file: Source, command: Source) -> dict[str, Any]:
-    """The values of a file of arguments, and over them those of the command that names it."""
-    tool = tool_of(command)
-    own = tool.as_in_file(command).values if tool else command.values
-    return {**{name.replace("-", "_"): value for name, value in file.values.items()}, **own}
+    """The values of a file of arguments, and over them those of the command that names it, whatever name of an argument each has."""
+    values, tool = dict(command.values), tool_of(command)
+    if tool is None:
+        tool = tool_of(file)
+        values.pop(CONFIG)
+    assert tool is not None
+    own = tool.as_in_file(replace(command, values=values)).values
+    replaced = {other for name in own for other in tool.namesakes(name)}
+    of_file = {name.replace("-", "_"): value for name, value in file.values.items()}
+    return {**{name: value for name, value in of_file.items() if name not in replaced}, **own}
 
 
 def _read(source: Source, chosen_model: Any, accepted: Sequence[str], beside: frozenset[str]) -> ForeignFile:
     tool = tool_of(source)
+    if tool is None and source.form == "command":
+        return _unknown_program(source, accepted, beside)
     if tool is None:
         named = ", ".join([*list(source.values)[:MOST_NAMED], *(["…"] if len(source.values) > MOST_NAMED else [])])
         return _faulty(f"no tool that is read has its keys ({named}); give files of {known_tools()}")
     values = tool.as_in_file(source).values
     reading = Reading(given=Arguments(values=values), source=source, chosen_model=chosen_model, beside=beside)
     return read_with(tool, reading, accepted)
+
+
+def _unknown_program(source: Source, accepted: Sequence[str], beside: frozenset[str]) -> ForeignFile:
+    """What is known of a script that no tool is known by: its launcher, and the files that it names; its other options are faults."""
+    files = [name for name, value in source.values.items() if PurePath(str(value)).name in beside]
+
+    def read(reading: Reading) -> Sections:
+        given = reading.given
+        is_asked_for = isinstance(given.values.get(CONFIG), str) and CONFIG not in files
+        given.passed_over(*(given.values if is_asked_for else files))
+        return {}
+
+    tool = Tool(name=source.program, read=read, arguments_file=CONFIG)
+    reading = Reading(given=Arguments(values=source.values), source=source, beside=beside)
+    return replace(read_with(tool, reading, accepted), tool=None)
 
 
 def _faulty(problem: str) -> ForeignFile:

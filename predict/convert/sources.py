@@ -80,8 +80,14 @@ def sources_of_text(text: str, name: str, *, is_python: bool = False) -> list[So
         found += _of_variables(script, name)
     for file, content in script.files.items():
         if (document := _parsed(file, content)) is not None:
-            found.append(replace(source_of_document(document, Path(file).name), file=Path(file).name))
-    return [source for source in found if tool_of(source)]
+            found.append(replace(source_of_document(document, Path(file).name), file=file))
+    has_trainer = any(tool_of(source) and source.program not in ("", ACCELERATE) for source in found)
+    return [source for source in found if tool_of(source) or (not has_trainer and _has_options(source))]
+
+
+def _has_options(source: Source) -> bool:
+    """Whether a command of a script that no tool is known by has options that decide the run, as far as one sees."""
+    return bool(source.program and source.values) and (source.launched or CONFIG in source.values)
 
 
 def _under(environment: Mapping[str, Any], source: Source, words: Sequence[str]) -> Source:
@@ -127,6 +133,9 @@ def _of_variables(script: Script, name: str) -> list[Source]:
 
 # Commands: wrappers, launchers, a program, and its arguments.
 
+ACCELERATE = "accelerate launch"
+CONFIG = "config"
+"""Argument by which scripts of many tools take a file of further arguments; a first word that is a path of one is read as its value."""
 LISTED = re.compile(r"\d+(,\d+)*")
 """Devices that are named one by one."""
 BINARIES: Mapping[tuple[str, ...], int] = {
@@ -134,6 +143,7 @@ BINARIES: Mapping[tuple[str, ...], int] = {
     ("sglang", "serve"): 0,
     ("llamafactory-cli", "train"): 1,
     ("axolotl", "train"): 1,
+    ("axolotl.cli.train",): 1,
     ("trl", "sft"): 0,
     ("trl", "dpo"): 0,
     ("trl", "kto"): 0,
@@ -141,7 +151,7 @@ BINARIES: Mapping[tuple[str, ...], int] = {
     ("trl", "grpo"): 0,
     ("tune", "run"): 0,
 }
-"""Program and sub-command → 1 where a word without a flag follows: a model, or a file."""
+"""Program and sub-command, or module → 1 where a word without a flag follows: a model, or a file."""
 IMAGES: Mapping[str, str] = {
     "vllm-openai": "vllm.entrypoints.openai.api_server",
     "vllm-openai-rocm": "vllm.entrypoints.openai.api_server",
@@ -159,7 +169,9 @@ LAUNCHERS: Mapping[str, str] = {
 }
 PRINTING = ("echo", "printf", "cat", "ls", "cp", "mkdir")
 """Programs that launch nothing, whose words may name one that does: `echo "not found: pretrain_gpt.py"`."""
-INTERPRETERS = ("python", "torchrun", "deepspeed", "accelerate")
+OF_PROCESSES = ("torchrun", "deepspeed", "accelerate")
+"""Programs that start a script on several processes."""
+INTERPRETERS = ("python", *OF_PROCESSES)
 LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
 
@@ -177,8 +189,7 @@ def _of_command(words: Sequence[str], name: str) -> Iterator[Source]:
     before, after = words[:place], words[place + 1 :]
     cluster = _cluster(before)
     if (at := _launch_of_accelerate(before)) >= 0:
-        launched = arguments_in(before[at:])
-        yield Source(values=launched, name=name, program="accelerate launch", form="command")
+        yield Source(values=arguments_in(before[at:]), name=name, program=ACCELERATE, form="command")
         cluster = {}
     elif program == "tune run":
         cluster = _cluster(after)
@@ -193,7 +204,13 @@ def _of_command(words: Sequence[str], name: str) -> Iterator[Source]:
         values = {"model_tag": after[0], **values}
     if program in IMAGES.values() and (tag := TAGGED.search(words[place])):
         values = {IMAGE_VERSION: tag[1], **values}
-    yield Source(values=values, name=name, program=program, cluster=cluster, form="command")
+    launched = any(map(_starts_processes, before))
+    source = Source(values=values, name=name, program=program, cluster=cluster, launched=launched, form="command")
+    tool = tool_of(source)
+    key = tool.arguments_file if tool else CONFIG
+    if key and after and not after[0].startswith("-") and after[0].endswith((*YAML, JSON, TOML)):
+        source = replace(source, values={key: after[0], **values})
+    yield source
 
 
 def _program(words: Sequence[str]) -> tuple[int, str]:
@@ -211,6 +228,10 @@ def _program(words: Sequence[str]) -> tuple[int, str]:
         if stem.endswith(PYTHON) or (word.startswith("$") and "PY" in word.upper() and place):
             return place, stem
     return -1, ""
+
+
+def _starts_processes(word: str) -> bool:
+    return word in LAUNCHER_MODULES or word.rpartition("/")[2].startswith(OF_PROCESSES)
 
 
 def _launch_of_accelerate(before: Sequence[str]) -> int:

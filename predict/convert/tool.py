@@ -44,7 +44,9 @@ class Source:
     form: str = "mapping"
     """command, python, or mapping for YAML, TOML and JSON."""
     file: str = ""
-    """Name of the file of a mapping."""
+    """Path of the file of a mapping, as it was given or written."""
+    launched: bool = False
+    """Whether a launcher starts the command on several processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +94,8 @@ class Tool:
     """Arguments of its command line that take no value."""
     arguments_file: str = ""
     """Argument of its command line that names a file of further arguments, over which those of the command line hold."""
+    aliases: tuple[tuple[str, ...], ...] = ()
+    """Names of one argument each, beside those of `table`."""
     nested: Mapping[str, str] = field(default_factory=dict)
     """Pattern of arguments of its command line → the section of its file in which they stand."""
     table: tuple[Read, ...] = ()
@@ -114,6 +118,12 @@ class Tool:
         if source.form != "command" or not self.nested:
             return source
         return replace(source, values={self._path(name): value for name, value in source.values.items()})
+
+    def namesakes(self, name: str) -> set[str]:
+        """Other names of an argument, and of the switch that is its opposite."""
+        groups = (*self.aliases, *(each.names for each in self.table))
+        opposite = name.removeprefix("no_") if name.startswith("no_") else f"no_{name}"
+        return {opposite, *(each for group in groups if name in group for each in group)} - {name}
 
     def _path(self, name: str) -> str:
         sections = () if "." in name else self.nested.items()
@@ -222,6 +232,13 @@ class Read:
     value: Callable[[Arguments], Any] = lambda given: None
     write: Callable[[Any], Mapping[str, Any] | None] = lambda value: None
     """The tool's keys for a value; None for a value that they do not express."""
+    names: tuple[str, ...] = ()
+    """Names of the argument, where it has several."""
+
+
+def aliases_of(table: Iterable[Read]) -> tuple[tuple[str, ...], ...]:
+    """Names of one argument each in a table."""
+    return tuple(each.names for each in table)
 
 
 def written(path: str, write: Callable[[Any], Mapping[str, Any] | None]) -> Read:
@@ -236,7 +253,7 @@ def count(path: str, *names: str, usual: int | None = None) -> Read:
         found = [number for name in names if name in given.values and (number := given.count(name)) is not None]
         return found[0] if found else usual
 
-    return Read(path=path, value=value, write=lambda number: {names[0]: number})
+    return Read(path=path, value=value, write=lambda number: {names[0]: number}, names=names)
 
 
 def switch(path: str, name: str, *, usual: bool | None = None, on: Any = True, off: Any = False) -> Read:

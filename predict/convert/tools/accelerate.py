@@ -142,7 +142,7 @@ TOOLS = (
             fsdp_config.*prefetch fsdp_config.*limit_all_gathers fsdp_config.*version fsdp_config.*min_num* deepspeed_config.zero3_* deepspeed_config.*launcher
             deepspeed_config.*hostfile deepspeed_config.*filter deepspeed_config.*moe_layer* deepspeed_config.seq_parallel_comm*
             parallelism_config.*variable parallelism_config.*implementation parallelism_config.*seq_length* mpirun_config* ipex_config*
-            module no_python num_cpu_threads* dynamo_config.* log_dir max_restarts monitor_interval
+            m module no_python num_cpu_threads* dynamo_config.* log_dir max_restarts monitor_interval
             role tee quiet fp8_config*
         """,
         costs={

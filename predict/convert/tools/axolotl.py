@@ -193,7 +193,7 @@ TOOLS = (
             "base_model datasets",
             "base_model num_epochs",
         ),
-        programs=r"^axolotl train$",
+        programs=r"^axolotl( |\.cli\.)train$",
         arguments_file="model_tag",
         read=_read,
         table=(*TABLE, *WRITTEN),

@@ -18,6 +18,7 @@ from predict.convert.tool import (
     Reading,
     Sections,
     Tool,
+    aliases_of,
     choice,
     count,
     in_sections,
@@ -93,6 +94,8 @@ EXCHANGES: Mapping[str, Any] = {
 """How vLLM and SGLang name the exchange of tokens with experts on other GPUs."""
 
 
+VLLM_MODEL, SGLANG_MODEL = ("model_tag", "model"), ("model_path", "model")
+SGLANG_DEGREES = (("dp_size", "data_parallel_size", "dp"), ("ep_size", "expert_parallel_size", "ep"))
 SHORT: Mapping[str, str] = {"q": "quantization", "sc": "speculative_config"}
 """Short names of vLLM's options."""
 OF_DRAFTS = (
@@ -193,7 +196,7 @@ def _read_vllm(reading: Reading) -> Sections:
             "compilation or CUDA graphs switched off are not read; give --set engine.enforce_eager=true and accept it"
         )
         given.fault("compilation_config", problem)
-    return _server(replace(reading, given=given), values, ("model_tag", "model"))
+    return _server(replace(reading, given=given), values, VLLM_MODEL)
 
 
 def _read_sglang(reading: Reading) -> Sections:
@@ -201,7 +204,7 @@ def _read_sglang(reading: Reading) -> Sections:
     values = read_table(SGLANG, given)
     values.setdefault("engine", {})["name"] = "sglang"
     placement = values.setdefault("placement", {})
-    gpus, (replicas, replicas_by) = placement.get("tp", 1), _first_count(given, "dp_size", "data_parallel_size", "dp")
+    gpus, (replicas, replicas_by) = placement.get("tp", 1), _first_count(given, *SGLANG_DEGREES[0])
     if given.switch("enable_dp_attention"):
         # SGLang's dp replicas share its tp GPUs
         placement |= {"tp": max(1, gpus // replicas), "dp": replicas}
@@ -209,16 +212,13 @@ def _read_sglang(reading: Reading) -> Sections:
         given.fault(
             replicas_by, "replicas beside each other are not read from SGLang's arguments; give --set fleet.replicas=N"
         )
-    if (
-        _first_count(given, "ep_size", "expert_parallel_size", "ep")[0] > 1
-        or values["engine"].get("dispatch") == "deepep"
-    ):
+    if _first_count(given, *SGLANG_DEGREES[1])[0] > 1 or values["engine"].get("dispatch") == "deepep":
         placement["expert_parallel"] = True
     if given.values.get("chunked_prefill_size") in (-1, "-1"):
         values["engine"] |= {"chunked_prefill": False}
         values["engine"].pop("max_num_batched_tokens", None)
     values |= _drafts_of_sglang(given)
-    return _server(reading, values, ("model_path", "model"))
+    return _server(reading, values, SGLANG_MODEL)
 
 
 def _first_count(given: Arguments, *names: str) -> tuple[int, str]:
@@ -354,6 +354,7 @@ TOOLS = (
         name="vLLM",
         programs=r"^vllm serve$|vllm\.entrypoints\.(openai\.)?api_server",
         arguments_file="config",
+        aliases=(*aliases_of(VLLM), *SHORT.items(), VLLM_MODEL),
         read=_read_vllm,
         harmless=HARMLESS,
         costs=COSTS,
@@ -378,6 +379,7 @@ TOOLS = (
         name="SGLang",
         programs=r"sglang\.launch_server|^sglang serve$",
         arguments_file="config",
+        aliases=(*aliases_of(SGLANG), *SGLANG_DEGREES, SGLANG_MODEL),
         read=_read_sglang,
         harmless=HARMLESS,
         costs=COSTS,

@@ -163,6 +163,11 @@ WRITTEN = (
     choice("execution.attention", "attn_implementation", {"flash_attention_3": "best", **ATTENTION}),
     *(written(f"execution.{key}", lambda value: {"use_liger_kernel": True}) for key in LIGER),
 )
+MODEL_NAMES = ("model_name_or_path", "model_name", "model_id", "model")
+ATTENTION_NAMES = ("attn_implementation", "flash_attn", "attn")
+LIGER_NAMES = ("use_liger_kernel", "use_liger", "enable_liger_kernel")
+DTYPE_NAMES = ("torch_dtype", "dtype", "infer_dtype")
+ALIASES = (MODEL_NAMES, ATTENTION_NAMES, LIGER_NAMES, DTYPE_NAMES)
 FOLLOWING = ("fsdp", "deepspeed", "fsdp_config", "deepspeed_plugin")
 HARMLESS = """
     output_dir overwrite_* *logging* log_* report_to run_name *wandb* *tensorboard* swanlab* *hub* push_to_* save* load_best* metric* greater_*
@@ -248,7 +253,7 @@ def sections_of(reading: Reading) -> dict[str, Any]:
     given.passed_over("torch_compile")
     if has_deepspeed or listed:
         execution.setdefault("framework", ZERO if has_deepspeed else FRAMEWORK)
-    named = model_named(reading, "model_name_or_path", "model_name", "model_id", "model")
+    named = model_named(reading, *MODEL_NAMES)
     usual: dict[str, Any] = {"execution": {"framework": FRAMEWORK}, "batch": {"micro": 8}}
     if plan.get("recompute") == "none":  # FSDP's own checkpointing, in accelerate's file, may be on
         usual["plan"] = {"recompute": plan.pop("recompute")}
@@ -264,12 +269,12 @@ def _task_of(program: str) -> str:
 
 
 def _kernels(given: Arguments, execution: dict[str, Any]) -> None:
-    for name in ("attn_implementation", "flash_attn", "attn"):
+    for name in ATTENTION_NAMES:
         execution.update(read_table((choice("execution.attention", name, ATTENTION),), given).get("execution", {}))
-    for name in ("use_liger_kernel", "use_liger", "enable_liger_kernel"):
+    for name in LIGER_NAMES:
         if name in given.values and given.switch(name):
             execution.update(LIGER)
-    for name in ("torch_dtype", "dtype", "infer_dtype"):
+    for name in DTYPE_NAMES:
         if given.text(name, "").lower() in ("bfloat16", "bf16", "float16", "fp16", "half"):
             execution["loaded_in_halves"] = True
 
@@ -326,12 +331,14 @@ TOOLS = (
         switches=SWITCHES,
         programs=r"^trl (sft|dpo|kto|reward)$",
         arguments_file="config",
+        aliases=ALIASES,
     ),
     Tool(
         name="LLaMA-Factory",
         marks=("finetuning_type model_name_or_path stage", "finetuning_type cutoff_len", "finetuning_type template"),
         programs=r"llamafactory-cli",
         arguments_file="model_tag",
+        aliases=ALIASES,
         read=_read_llama_factory,
         table=(
             written(

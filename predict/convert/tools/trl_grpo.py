@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from predict.convert.arguments import Arguments
-from predict.convert.tool import OFF, SAMPLES, Reading, Sections, Tool
-from predict.convert.tools.transformers_trainer import COSTS, HARMLESS, SWITCHES, sections_of
+from predict.convert.tool import OFF, SAMPLES, Reading, Sections, Tool, aliases_of
+from predict.convert.tools.transformers_trainer import ALIASES, COSTS, HARMLESS, SWITCHES, TABLE, sections_of
 from predict.rl.section import ASYNC, COLOCATED
 
 PLACEMENTS = {"colocate": COLOCATED, "server": ASYNC}
@@ -107,5 +107,6 @@ TOOLS = (
         },
         switches=SWITCHES | {"use_vllm", "vllm_enable_sleep_mode"},
         arguments_file="config",
+        aliases=(*aliases_of(TABLE), *ALIASES),
     ),
 )

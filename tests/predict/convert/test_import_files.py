@@ -287,6 +287,90 @@ def test_a_server_reads_its_file_of_arguments(tmp_path: Path) -> None:
     content = predict.import_config([tmp_path / name for name in files], load).document.content
     assert (content["model"], content["placement"]["tp"]) == ("qwen2.5-7b", 2)
     assert content["engine"] == {"max_num_seqs": 64, "prefix_caching": False, "name": "vllm-v1"}
+    (tmp_path / "serve.sh").write_text(f"{files['serve.sh']} -tp 4 --enable-prefix-caching")
+    content = predict.import_config([tmp_path / name for name in files], load).document.content
+    assert (content["placement"]["tp"], content["engine"].get("prefix_caching", True)) == (4, True)
+
+
+SFT = "model_name_or_path: Qwen/Qwen2.5-7B\nbf16: true\nlearning_rate: 1e-5\nmax_seq_length: 2048\nper_device_train_batch_size: 2\n"
+AXOLOTL = "base_model: NousResearch/Meta-Llama-3-8B\nmicro_batch_size: 1\nsequence_len: 2048\nbf16: true\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "text", "batch"),
+    [
+        ("torchrun --nproc_per_node 4 sft.py --config c/sft.yaml --max_length 1024", "sft.yaml", SFT, (2, 1024, 8)),
+        (
+            "torchrun --nproc_per_node 4 sft.py c/sft.yaml --per_device_train_batch_size 4",
+            "sft.yaml",
+            SFT,
+            (4, 2048, 16),
+        ),
+        (
+            "torchrun --nproc_per_node 4 -m axolotl.cli.train ax.yml --micro_batch_size 4",
+            "ax.yml",
+            AXOLOTL,
+            (4, 2048, 16),
+        ),
+        (
+            "accelerate launch --num_processes 4 -m axolotl.cli.train ax.yml --sequence_len 512",
+            "ax.yml",
+            AXOLOTL,
+            (1, 512, 4),
+        ),
+    ],
+)
+def test_a_script_of_ones_own_holds_over_the_file_that_it_names(
+    command: str, file: str, text: str, batch: tuple[int, int, int], tmp_path: Path
+) -> None:
+    content = read_together(tmp_path, {"run.sh": command, file: text}, "cluster.nodes=1").document.content
+    assert tuple(content["batch"][key] for key in ("micro", "seq_len", "global")) == batch
+
+
+def test_a_script_writes_the_file_that_it_names(tmp_path: Path) -> None:
+    text = (
+        f"cat > c/sft.yaml <<EOF\n{SFT}EOF\ntorchrun --nproc_per_node 4 sft.py --config c/sft.yaml --max_length 1024\n"
+    )
+    assert imported(tmp_path, text, "cluster.nodes=1")["batch"] == {"micro": 2, "seq_len": 1024, "global": 8}
+
+
+def test_a_script_of_ones_own_in_grpo(tmp_path: Path) -> None:
+    command = "accelerate launch --multi_gpu --num_processes 8 src/grpo.py --config conf/grpo.yaml --num_generations 8"
+    files = {"run.sh": command, "grpo.yaml": GRPO.format(mode="colocate", more="")}
+    assert read_together(tmp_path, files, *OF_STEP[2:]).document.content["rl"]["n"] == 8
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        (
+            "torchrun train.py --config sft.yml --depth 4",
+            "config: names 'sft.yml', which decides further arguments; give",
+        ),
+        ("torchrun train.py --depth 4", "depth: '4': is not a key of train.py that is known here"),
+        ("python train.py --depth 4", "it launches nothing that is read"),
+    ],
+)
+def test_options_of_an_unknown_script_are_not_dropped(command: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        read_together(tmp_path, {"run.sh": command, "sft.yaml": SFT}, "cluster.nodes=1")
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for folder, text in (("a", FSDP), ("b", FSDP.replace("FULL_SHARD", "SHARD_GRAD_OP"))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "fsdp.yaml").write_text(text)
+
+    def read(named: str, *folders: str) -> Any:
+        (tmp_path / "run.sh").write_text(LAUNCHED.format("").replace("conf/fsdp.yaml", named))
+        files = [tmp_path / "run.sh", *(tmp_path / folder / "fsdp.yaml" for folder in folders)]
+        return predict.import_config(files, H100).document.content["plan"]["zero"]
+
+    assert (read("x/fsdp.yaml", "a"), read("x/fsdp.yaml", "b")) == (3, 2)
+    with pytest.raises(ConfigError, match=r"config_file: 'x/fsdp\.yaml' fits .*a/fsdp\.yaml and .*b/fsdp\.yaml alike"):
+        read("x/fsdp.yaml", "a", "b")
+    with pytest.raises(ConfigError, match=r"plan\.zero: .* in one file and .* in another"):
+        read("b/fsdp.yaml", "a", "b")
 
 
 def test_an_assumed_number_of_gpus_is_noted(tmp_path: Path) -> None:

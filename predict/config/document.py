@@ -36,12 +36,16 @@ class Document:
     """Key paths in it, or whole sections, that settings gave."""
 
     def with_settings(self, texts: Sequence[str]) -> Document:
-        """The same with settings such as `plan.tp=2` in their sections; those inside a model that is named by its file have no
-        place, and are left out."""
+        """The same with settings such as `plan.tp=2` in their sections; those inside a section that is named by its file, such as a
+        model, have no place, and are left out. ConfigError for any other that has none, and for a text that is no setting."""
         content, sources = copy.deepcopy(dict(self.content)), dict(self.sources)
-        for setting in parse_overrides(texts)[0]:
+        settings, faults = parse_overrides(texts)
+        for setting in settings:
             sources[setting.path] = OPTION
-            put(content, setting.path, setting.value, over=True)
+            if not (setting.key and isinstance(content.get(setting.section), str)):
+                faults += put(content, setting.path, setting.value, over=True)
+        if faults:
+            raise config_error(faults, sources)
         return replace(self, content=content, sources=sources)
 
     def as_yaml(self) -> str:

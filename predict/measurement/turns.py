@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from predict.serialise import rebuild
-from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place
+from sampling.files.disk import MAKE_WRITABLE, append_line, naming_the_disk, require_place
 from sampling.files.places import own_data
 from sampling.hardware.this_device import cpu_name
 from sampling.number_text import count
@@ -45,8 +45,8 @@ class KeptRounds(Generic[Measured]):
         self.measured[place] = measured
         with naming_the_disk(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a") as file:
-                file.write(json.dumps([place, asdict(measured)]) + "\n")
+            with self.path.open("ab+") as file:
+                append_line(file, json.dumps([place, asdict(measured)]))
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

@@ -112,18 +112,23 @@ def _table(title: str, found: Sensitivities, changes: Sequence[Sensitivity]) -> 
     table = figures_table(title, ("", "change"), (*columns, *(["fits"] if judged else [])))
     now = {key: measure.value(found.prediction) for key, measure in measures.items()}
     shown = [each for each in changes if any(abs(each.values[key] / now[key] - 1) >= NOTHING for key in measures)]
-    for alike in grouped(shown, _effect).values():
+    changes_of = {
+        named: ", ".join(each.change for each in alike)
+        for named, alike in grouped(shown, lambda each: (each.name, _effect(each))).items()
+    }
+    for (said, _), alike in grouped(shown, lambda each: (changes_of[each.name, _effect(each)], _effect(each))).items():
         each = alike[0]
         figures = [_figure(key, each.values[key], digits=4) for key in measures]
         fits = [chance(each.fits_probability)] if judged and each.fits_probability is not None else []
-        names, said = (", ".join(dict.fromkeys(map(attrgetter(of), alike))) for of in ("name", "change"))
+        names = ", ".join(dict.fromkeys(map(attrgetter("name"), alike)))
         table.add_row(names, said, *figures, signed_percent(each.gain, decimals=2), *fits)
     left = len(changes) - len(shown)
     return [table, *([f"  {counted(left, 'other')} {'changes' if left == 1 else 'change'} nothing"] if left else [])]
 
 
 def _effect(change: Sensitivity) -> tuple[object, ...]:
-    """Every figure of a change: those that agree in all, such as two dtypes of as many bytes, share a line."""
+    """Every figure of a change. Changes that agree in all share a line where they are changes of one setting, or the same changes of
+    several, such as two dtypes of as many bytes."""
     return change.fits_probability, *(f"{value:.9g}" for value in change.values.values())
 
 

@@ -262,7 +262,8 @@ def _samples(what: Sequence[str], options: ValidationOptions, report: Report) ->
     """The time models on rows held out. The tables are kept in benchmarks, unless they would lack some that are there."""
     kept = benchmarks() / "accuracy.json"
     require_place(kept, MAKE_WRITABLE)
-    content = benchmark(own_data() / "samples", options.measurements, kept.with_suffix(".partial.jsonl"))
+    partial = kept.with_suffix(".partial.jsonl")
+    content = benchmark(own_data() / "samples", options.measurements, partial)
     if lost := lost_tables(content, kept):
         report(
             f"not kept: {kept} has tables that this result lacks: {lost}; give all with --measurements, or remove the file"
@@ -270,6 +271,7 @@ def _samples(what: Sequence[str], options: ValidationOptions, report: Report) ->
     else:
         write_atomically(kept, json.dumps(content, indent=1).encode())
         write_atomically(kept.with_suffix(".md"), as_markdown(content).encode())
+        partial.unlink(missing_ok=True)
     return Validated(answer="samples", found=content)
 
 

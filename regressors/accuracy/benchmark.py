@@ -36,7 +36,7 @@ test of it."""
 def benchmark(profiles: Path, published: Path | None, partial: Path) -> dict[str, Any]:
     """The report on every profile under `profiles` and the tables under `published`; SamplesError if there are none.
 
-    An interrupted one leaves its scores in the file `partial`, from which the next goes on.
+    The scores so far are in the file `partial`, from which the next goes on; remove it once the report is written.
     """
     units = [*own_units(profiles), *(published_units(published) if published else ())]
     if not units:
@@ -46,7 +46,7 @@ def benchmark(profiles: Path, published: Path | None, partial: Path) -> dict[str
     with progress_display("testing") as progress:
         kept = KeptScores.at(partial)
         scored = score_units(units, kept, jobs=os.cpu_count() or 1, progress=progress)
-    content = as_json(
+    return as_json(
         scored,
         title=TITLE,
         note=NOTE,
@@ -62,8 +62,6 @@ def benchmark(profiles: Path, published: Path | None, partial: Path) -> dict[str
             for unit in units
         ],
     )
-    kept.remove()
-    return content
 
 
 def lost_tables(content: Mapping[str, Any], kept: Path) -> str:
@@ -115,7 +113,7 @@ def _tasks(units: Sequence[Unit]) -> Iterator[_Task]:
     for place, unit in enumerate(units):
         if unit.data is not None:
             for split, held_out in hold_outs(unit.data, unit.family).items():
-                yield _Task(place=place, split=split, held_out=held_out, key=digest_of(unit.data, held_out))
+                yield _Task(place=place, split=split, held_out=held_out, key=digest_of(unit.data, split, held_out))
 
 
 def _work(unit: Unit, split: str) -> tuple[Any, Sequence[Call], Cluster | None]:

@@ -18,7 +18,7 @@ from regressors.dataset.training_data import TrainingData
 from regressors.features.arrays import Mask
 from regressors.fitting.settings_search import LIBRARIES, Best
 from regressors.models.candidates import DRAWN
-from sampling.files.disk import naming_the_disk
+from sampling.files.disk import append_line, naming_the_disk
 
 SOURCES = Path(__file__).parents[1]
 Judged: TypeAlias = tuple[Score, Mapping[str, Best]]
@@ -27,7 +27,7 @@ Judged: TypeAlias = tuple[Score, Mapping[str, Best]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptScores:
-    """Scores by the digest of all that they depend on, in a file that a whole benchmark removes."""
+    """Scores by the digest of all that they depend on, in a file that is removed once the report of all is written."""
 
     path: Path
     judged: dict[str, Judged]
@@ -45,12 +45,9 @@ class KeptScores:
         }
         with naming_the_disk(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a") as file:
-                file.write(json.dumps([key, asdict(score), searched]) + "\n")
+            with self.path.open("ab+") as file:
+                append_line(file, json.dumps([key, asdict(score), searched]))
         self.judged[key] = judged
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
 
 
 def _read(line: str) -> tuple[str, Judged] | None:
@@ -65,9 +62,11 @@ def _read(line: str) -> tuple[str, Judged] | None:
         return None
 
 
-def digest_of(data: TrainingData, held_out: Mask) -> str:
-    """The digest of a table's rows, of those held out, and of the code that learns from the others."""
+def digest_of(data: TrainingData, split: str, held_out: Mask) -> str:
+    """The digest of a table's rows, of those held out, of their split, with which more is judged or less, and of the code that learns from
+    the others."""
     digest = hashlib.sha256(_code())
+    digest.update(split.encode())
     for array in (data.terms, data.features, data.time_us, data.shape, data.codes, held_out):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:24]

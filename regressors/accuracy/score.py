@@ -94,8 +94,9 @@ def cross_validate(
 ) -> dict[str, Score]:
     """Scores by split of an operator, from the held-out errors of all kinds; `candidate` is the one that all rows chose.
 
-    No row judges a choice that it took part in: the candidate that predicts a fold is chosen again from the errors on the rows of
-    the other folds.
+    The candidate that predicts a fold is chosen again from the errors on the rows of the other folds, so that no error judges a choice
+    that it took part in. One choice is not made again: trees that lost the race in `compare`, to which every fold up to then adds its
+    errors, are no candidates in any fold.
     """
     alone = {name: held_out for name, held_out in errors.items() if name in ALONE}
     unseen, beyond = _chosen_without(data, errors)

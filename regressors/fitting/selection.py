@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regressors.dataset.splits import by_shape, largest
 from regressors.dataset.training_data import TrainingData
@@ -29,7 +30,7 @@ MOST_ROWS_OF_TREES = 3000
 """Rows from which on trees on the time itself are candidates only where they are asked for: on none of 28 published tables that
 large did they err less than the blend (benchmarks/accuracy.md), and their search takes longer than all else."""
 FEWEST_RACED, BEYOND_CHANCE = 30, 3.0
-"""Rows held out from which on trees can lose before all folds are held out, and by how many standard errors of the difference."""
+"""Shapes held out from which on trees can lose before all folds are held out, and by how many standard errors of the difference."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,16 +95,21 @@ def compare(data: TrainingData, kinds: Sequence[str], search: SettingsSearch | N
     for fold, errors in folds:
         if raced:
             hold_out(fold, errors, raced)
-        raced = [name for name in raced if best is None or not _beaten(unseen[name], unseen[best])]
+        raced = [name for name in raced if best is None or not _beaten(data.shape, unseen[name], unseen[best])]
     return found([*others, *raced])
 
 
-def _beaten(errors: Floats, best: Floats) -> bool:
+def _beaten(shape: NDArray[np.uint64], errors: Floats, best: Floats) -> bool:
     """Whether trees err more on unseen shapes so far than the best of the others, beyond chance: they will not be chosen (a race: Maron
-    and Moore, Artificial Intelligence Review 11, 1997)."""
+    and Moore, Artificial Intelligence Review 11, 1997). Rows of one shape err alike, so that chance is between shapes: the standard
+    error of a mean of clusters (Liang and Zeger, Biometrika 73, 1986)."""
     rows = ~np.isnan(errors)
     more = np.abs(errors[rows]) - np.abs(best[rows])
-    return len(more) >= FEWEST_RACED and float(more.mean()) > BEYOND_CHANCE * float(more.std()) / math.sqrt(len(more))
+    _, which = np.unique(shape[rows], return_inverse=True)
+    if len(more) == 0 or which.max() + 1 < FEWEST_RACED:
+        return False
+    of_shapes = np.bincount(which.reshape(-1), weights=more - more.mean())
+    return float(more.mean()) > BEYOND_CHANCE * math.sqrt(float((of_shapes**2).sum())) / len(more)
 
 
 def choose(errors: Mapping[str, HeldOut], rows: Mask) -> str:

@@ -1,13 +1,15 @@
 """Random forests and extra trees grown tree by tree: scikit-learn's own ensembles, to the byte, in a tenth of their time.
 
 On few rows an ensemble of scikit-learn spends nearly all of its time on checks of its inputs, its settings and the weights of its rows,
-for every tree again. Here its builders of trees, the same in releases 1.4 to 1.9, are given what its estimators give them.
+for every tree again. Here its builders of trees are given what its estimators give them. They are private to scikit-learn: a release that
+is not known to build the same trees by them fits its public estimators, which takes longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,12 @@ import numpy as np
 from regressors.features.arrays import Floats
 from regressors.models.capacity import RANDOM_STATE
 
+KNOWN_RELEASES = ("1.4", "1.5", "1.6", "1.7", "1.8", "1.9")
+"""Releases of scikit-learn whose builders were seen to grow the trees of its estimators: 1.4.2, 1.5.2, 1.6.1, 1.7.2, 1.8.0, 1.9.0 and
+1.9.1 with the test of `tests/regressors/models/test_trees.py`. Others of the same two numbers are taken to be alike."""
 LARGEST_SEED = np.iinfo(np.int32).max
+ANY_DEPTH = np.iinfo(np.int32).max
+"""The depth that scikit-learn's estimators give its builders where none is set."""
 DRAWS_KEPT = 16
 """Draws that are kept: the folds of one table ask for the same few."""
 
@@ -25,6 +32,10 @@ def random_forest(inputs: Floats, target: Floats, *, trees: int, drawn_rows: int
 
     Inputs [rows, features], target [rows]; `settings` are those of `_grown`.
     """
+    if not builders_are_known():
+        from sklearn.ensemble import RandomForestRegressor
+
+        return _fitted(RandomForestRegressor, inputs, target, trees, settings | {"max_samples": drawn_rows})
     from sklearn.tree._splitter import BestSplitter
 
     return _grown(
@@ -38,9 +49,24 @@ def random_forest(inputs: Floats, target: Floats, *, trees: int, drawn_rows: int
 
 def extra_trees(inputs: Floats, target: Floats, *, trees: int, **settings: Any) -> list[Any]:
     """The fitted trees of an ExtraTreesRegressor; `settings` are those of `_grown`."""
+    if not builders_are_known():
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        return _fitted(ExtraTreesRegressor, inputs, target, trees, settings)
     from sklearn.tree._splitter import RandomSplitter
 
     return _grown(RandomSplitter, inputs, target, ((seed, None) for seed in _seeds(trees)), **settings)
+
+
+@cache
+def builders_are_known() -> bool:
+    """Whether this release of scikit-learn is one of KNOWN_RELEASES."""
+    return ".".join(version("scikit-learn").split(".")[:2]) in KNOWN_RELEASES
+
+
+def _fitted(estimator: type[Any], inputs: Floats, target: Floats, trees: int, settings: Mapping[str, Any]) -> list[Any]:
+    forest = estimator(n_estimators=trees, random_state=RANDOM_STATE, **settings).fit(inputs, target)
+    return [member.tree_ for member in forest.estimators_]
 
 
 @lru_cache(DRAWS_KEPT)
@@ -84,7 +110,7 @@ def _grown(
     # seeded anew for each tree: one that is made anew reads the entropy of the system first, which takes longer than a small tree
     random = np.random.RandomState()
     split = splitter(criterion, tried, min_samples_leaf, 0.0, random, None)
-    builder = BestFirstTreeBuilder(split, 2 * min_samples_leaf, min_samples_leaf, 0.0, LARGEST_SEED, leaves, 0.0)
+    builder = BestFirstTreeBuilder(split, 2 * min_samples_leaf, min_samples_leaf, 0.0, ANY_DEPTH, leaves, 0.0)
     grown = []
     for seed, weights in seeds_and_weights:
         random.seed(seed)

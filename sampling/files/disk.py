@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import BinaryIO
 
 from sampling.errors import UserError
 from sampling.number_text import count
@@ -36,6 +37,16 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write the whole file, or leave what is there."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def append_line(file: BinaryIO, line: str) -> None:
+    """Add a line to a file that is open for appending and reading ("ab+"). A last line that a kill or a full disk cut short would spoil
+    this one too: it is ended first."""
+    whole = True
+    if file.seekable() and file.seek(0, os.SEEK_END):
+        file.seek(-1, os.SEEK_END)
+        whole = file.read(1) == b"\n"
+    file.write((b"" if whole else b"\n") + line.encode() + b"\n")
 
 
 def require_place(path: Path, fix: str = "give another path") -> None:

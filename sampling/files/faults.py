@@ -100,6 +100,8 @@ def key_name(key: Any) -> str:
 MOST_NAMED = 4
 LEAST_PREFIX = 3
 """Letters that a word needs before it counts as the beginning of names."""
+DIVISORS_LISTED = 12
+"""As many as a line holds beside its value and its fix."""
 
 
 def nearest(name: Any, known: Iterable[str]) -> list[str]:
@@ -128,9 +130,9 @@ def near_multiples(value: int, factor: int) -> str:
 
 
 def divisors(number: int, *, where: Callable[[int], bool] = lambda divisor: True) -> str:
-    """The dozen smallest divisors of a number, in words, `where` a condition holds; sought among the first thousand integers."""
+    """The smallest divisors of a number, DIVISORS_LISTED at most, in words, `where` a condition holds; sought among the first thousand integers."""
     found = [each for each in range(1, min(number, 1000) + 1) if number % each == 0 and where(each)]
-    return ", ".join(map(str, found[:12]))
+    return ", ".join(map(str, found[:DIVISORS_LISTED]))
 
 
 def counted(number: int, what: str) -> str:

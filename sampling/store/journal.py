@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from sampling.call import Call, make_call
 from sampling.errors import UNREADABLE, UserError, in_one_line
-from sampling.files.disk import state_of, write_atomically
+from sampling.files.disk import append_line, state_of, write_atomically
 from sampling.files.faults import counted
 from sampling.store.sample import Sample, sample_from_row
 from sampling.store.tables import iterate_samples, read_samples, write_table
@@ -38,10 +38,8 @@ class _Damaged:
 def append_to_journal(directory: Path, sample: Sample) -> None:
     """Write one row so that it survives whatever happens next."""
     directory.mkdir(parents=True, exist_ok=True)
-    row = json.dumps(sample.as_row()).encode() + b"\n"
     with _locked_journal(directory / JOURNAL) as journal:
-        # a line that a kill or a full disk cut short spoils this row too unless it is ended
-        journal.write(row if _at_line_start(journal) else b"\n" + row)
+        append_line(journal, json.dumps(sample.as_row()))
 
 
 @contextmanager
@@ -53,13 +51,6 @@ def _locked_journal(path: Path) -> Iterator[BinaryIO]:
             if os.fstat(journal.fileno()).st_ino in state_of(path)[:1]:
                 yield journal
                 return
-
-
-def _at_line_start(journal: BinaryIO) -> bool:
-    if not journal.seekable() or journal.seek(0, os.SEEK_END) == 0:
-        return True
-    journal.seek(-1, os.SEEK_END)
-    return journal.read(1) == b"\n"
 
 
 def journal_length(directory: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from sampling.errors import LONGEST_LINE, MOST_LINES, UserError
 
 MOST_S = 10.0
 """Seconds of a processor after which a case counts as hanging; they take milliseconds, and the first one imports torch."""
+MOST_WALL_S = 240.0
+"""Seconds by the clock after which one does that waits for something: generous, for a machine that does much else meanwhile."""
 LONGEST_MESSAGE = 2 * LONGEST_LINE * MOST_LINES
 
 
@@ -39,6 +42,11 @@ class Counts:
         refusal = None
         signal.signal(signal.SIGPROF, _hang)
         signal.setitimer(signal.ITIMER_PROF, MOST_S)
+        # a thread, as pytest's own limit has the alarm
+        main = threading.main_thread().ident
+        alarm = threading.Timer(MOST_WALL_S, lambda: signal.pthread_kill(main, signal.SIGPROF))
+        alarm.daemon = True
+        alarm.start()
         try:
             wrong = list(work())
             self.answered += 1
@@ -54,6 +62,7 @@ class Counts:
             self.faults.append(f"{name}: {traceback.format_exc(limit=-3)}")
             wrong = []
         finally:
+            alarm.cancel()
             signal.setitimer(signal.ITIMER_PROF, 0)
         self.nonsense += bool(wrong)
         self.faults += [f"{name}: {each}" for each in wrong]

@@ -241,7 +241,7 @@ def once(work: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def shipped_machine() -> Iterator[None]:
     """Commands find the CPU and cores of the shipped samples, no data but the shipped, and a terminal of 120 columns."""
-    import predict
+    from predict.cli import sensitivity as command
     from sampling.hardware import this_device as cpu_name
 
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(ROOT):
@@ -252,7 +252,7 @@ def shipped_machine() -> Iterator[None]:
             patch.dict(os.environ, environment),
             patch.object(os, "cpu_count", lambda: CORES),
             patch.object(cpu_name, "CPUINFO", cpuinfo),
-            patch.object(predict, "sensitivity", once(predict.sensitivity)),
+            patch.object(command, "sensitivity", once(command.sensitivity)),
         ):
             yield
 

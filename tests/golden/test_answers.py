@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import predict
+from predict.cli import sensitivity
 from tests.golden.answers import differences, group_text, names_of_tests, normal, shipped_machine
 
 
@@ -12,6 +14,12 @@ def test_answers_are_those_kept(group: str) -> None:
     with shipped_machine():
         now = group_text(group)
     assert differences(group, now) == []
+
+
+def test_the_commands_are_theirs_again_afterwards() -> None:
+    with shipped_machine():
+        assert sensitivity.sensitivity is not predict.sensitivity
+    assert sensitivity.sensitivity is predict.sensitivity
 
 
 def test_what_differs_by_machine_and_day_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

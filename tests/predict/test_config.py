@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from predict.config.document import Document
 from predict.config.load import load
 from predict.plan_search.default_plan import default_config
 from sampling.errors import ConfigError
@@ -138,6 +139,14 @@ def test_a_fault_across_keys_names_the_settings_that_it_looked_at(tmp_path: Path
     )
     assert found.startswith(f"{tmp_path / 'run.yml'} with --set plan.dp=3: batch.global: ")
     assert "gpus_per_node" not in found, "which that rule does not look at"
+
+
+def test_a_made_config_refuses_settings_that_have_no_place_but_those_of_files() -> None:
+    made = Document(name="made", content={"batch": 8, "model": "models/llama3-8b.json"})
+    assert made.with_settings(["model.layers=2", "plan.tp=2"]).content == {**made.content, "plan": {"tp": 2}}
+    with pytest.raises(ConfigError, match=r"(?m)^--set: batch.micro: batch is 8") as caught:
+        made.with_settings(["batch.micro=1", "plan.tp"])
+    assert "'plan.tp' is not a setting" in str(caught.value)
 
 
 def test_a_fault_of_a_made_config_names_its_settings() -> None:

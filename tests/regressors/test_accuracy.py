@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import pickle
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 
 from predict.cli import main as predict_main
 from regressors.accuracy.benchmark import benchmark
+from regressors.accuracy.kept_scores import digest_of
 from regressors.accuracy.report import Scored, as_json, as_markdown, quarantine_row, summaries
 from regressors.accuracy.score import Score, score_without
 from regressors.accuracy.units import own_units, published_units
+from regressors.dataset.splits import SPLITS
 from sampling.errors import SamplesError, UserError
 from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
@@ -115,27 +118,54 @@ def test_a_result_of_fewer_tables_does_not_replace_a_larger_one(
     kept = tmp_path / "benchmarks" / "accuracy.json"
     kept.parent.mkdir()
     kept.write_text(json.dumps(larger))
+    partial = kept.with_suffix(".partial.jsonl")
+    partial.touch()
     assert predict_main(["validate", "samples", "--json"]) == 0
     assert "not kept: " in (error := capsys.readouterr().err)
     assert "has tables that this result lacks: aiconfigurator a100 gemm (1)" in error
     assert json.loads(kept.read_text()) == larger
     assert not kept.with_suffix(".md").exists()
+    assert partial.exists(), "of use to the result of all tables"
 
     kept.write_text(json.dumps({**content, "operators": content["operators"][:1]}))
     assert predict_main(["validate", "samples", "--json"]) == 0
     assert "not kept" not in capsys.readouterr().err
     assert json.loads(kept.read_text()) == content
     assert kept.with_suffix(".md").is_file()
+    assert not partial.exists()
 
 
-def test_an_interrupted_benchmark_goes_on_where_it_stopped(
+def test_scores_are_kept_until_the_report_is_written(
+    content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_a_full_disk(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("STEPTIME_DATA", str(tmp_path))
+    monkeypatch.setattr("predict.validation.sources.benchmark", lambda *_: content)
+    monkeypatch.setattr("predict.validation.sources.write_atomically", on_a_full_disk)
+    partial = tmp_path / "benchmarks" / "accuracy.partial.jsonl"
+    partial.parent.mkdir()
+    partial.touch()
+    assert predict_main(["validate", "samples", "--json"]) != 0
+    assert partial.exists()
+
+
+def test_scores_are_kept_by_split(published: Path) -> None:
+    (unit,) = published_units(published)
+    assert unit.data is not None
+    half = np.arange(len(unit.data)) % 2 == 0
+    assert len({digest_of(unit.data, split, half) for split in SPLITS}) == len(SPLITS)
+
+
+def test_a_benchmark_goes_on_where_it_was_interrupted_twice(
     published: Path, content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    partial, judged = tmp_path / "partial.jsonl", 0
+    partial, judged, most = tmp_path / "partial.jsonl", 0, 2
 
     def until_interrupted(*arguments: Any) -> Any:
         nonlocal judged
-        if judged == 2:
+        if judged == most:
             raise KeyboardInterrupt
         judged += 1
         return score_without(*arguments)
@@ -147,10 +177,12 @@ def test_an_interrupted_benchmark_goes_on_where_it_stopped(
     first, second = partial.read_text().splitlines()
     partial.write_text(f"{first}\n{second[:40]}")
 
+    judged, most = 0, 1
+    with pytest.raises(KeyboardInterrupt):
+        benchmark(published / "no profiles", published, partial)
     judged = 0
     again = benchmark(published / "no profiles", published, partial)
-    assert judged == 2, "one of the three splits was judged before; the line of the second was cut off"
-    assert not partial.exists()
+    assert judged == 1, "two of the three splits were judged before, the second anew as its line was cut off"
     assert again["searches"] == content["searches"]
     errors = [[row["mape"] for row in report["operators"]] for report in (again, content)]
     assert errors[0] == errors[1]

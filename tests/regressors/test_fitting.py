@@ -199,6 +199,17 @@ def test_trees_that_lose_the_first_fold_by_far_are_not_fitted_again(monkeypatch:
     assert choose(raced, every) == choose(alone, every)
 
 
+def test_many_rows_of_a_shape_are_no_more_evidence_against_trees_than_one() -> None:
+    draw = np.random.default_rng(0)
+    for mean, shapes, beaten in ((0.5, 40, True), (0.2, 40, False), (0.5, 20, False)):
+        more = draw.normal(size=shapes)
+        more += mean - more.mean()
+        shape = np.arange(shapes, dtype=np.uint64)
+        for times in (1, 25):
+            errors = np.repeat(9 + more, times)
+            assert selection._beaten(np.repeat(shape, times), errors, np.full(len(errors), 9.0)) is beaten
+
+
 def test_a_fold_is_scored_with_the_choice_of_the_others() -> None:
     """In each fold another kind happens to be right; a choice that saw the fold would score nothing but zeros."""
     data = sampled(random_products(40, seed=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -42,15 +43,21 @@ def test_better_figures_never_cost_and_are_ranked(found: Sensitivities) -> None:
     assert sum(each.gain for each in found.figures) < 0.3, "each is 10 %, and what is compute is not memory as well"
 
 
-def test_changes_of_one_effect_share_a_line(found: Sensitivities) -> None:
-    first, *others = found.settings
-    twin, alike = replace(first, change="none → another"), replace(first, name="plan.other")
-    console = Console(width=200)
-    with console.capture() as captured:
-        console.print(sensitivity_text(replace(found, settings=(first, twin, alike, *others))))
-    (line,) = (line for line in captured.get().splitlines() if first.name in line and first.change in line)
-    assert f"{first.name}, plan.other" in line
-    assert f"{first.change}, none → another" in line
+def test_changes_of_one_effect_share_a_line_where_each_name_has_each_change(found: Sensitivities) -> None:
+    first = found.settings[0]
+
+    def pairs(*given: tuple[str, str]) -> list[list[str]]:
+        changes = tuple(replace(first, name=name, change=change) for name, change in given)
+        console = Console(width=200)
+        with console.capture() as captured:
+            console.print(sensitivity_text(replace(found, settings=changes)))
+        below = captured.get().partition("another setting")[2]
+        return [re.split(r"\s{2,}", line.strip())[:2] for line in below.splitlines() if "→" in line]
+
+    assert pairs(("a", "1 → 2"), ("a", "1 → 4")) == [["a", "1 → 2, 1 → 4"]]
+    assert pairs(("a", "1 → 2"), ("b", "1 → 2")) == [["a, b", "1 → 2"]]
+    crossed = pairs(("a", "1 → 2"), ("b", "1 → 2"), ("c", "2 → 4"), ("a", "1 → 4"))
+    assert crossed == [["a", "1 → 2, 1 → 4"], ["b", "1 → 2"], ["c", "2 → 4"]]
 
 
 def test_values_that_the_run_cannot_have_are_left_out(found: Sensitivities) -> None:

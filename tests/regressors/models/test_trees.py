@@ -12,6 +12,7 @@ import xgboost
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
 from regressors.features.arrays import Floats
+from regressors.models import forests
 from regressors.models.capacity import RANDOM_STATE
 from regressors.models.forests import extra_trees, random_forest
 from regressors.models.target import Target, decoded
@@ -79,14 +80,27 @@ def same_trees(ours: list[Any], theirs: Any) -> bool:
     )
 
 
+@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("leaves", [8, 512])
-def test_trees_grown_one_by_one_are_those_of_scikit_learns_ensembles(leaves: int) -> None:
+def test_trees_are_those_of_scikit_learns_ensembles(leaves: int, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grown one by one, and by a release whose builders are not known."""
+    monkeypatch.setattr(forests, "builders_are_known", lambda: known)
+    if not known:
+        monkeypatch.delattr(forests, "_grown")
     inputs, target = problem(rows=60)
     drawn: dict[str, Any] = {"max_leaf_nodes": leaves, "max_features": 0.5, "min_samples_leaf": 2}
     forest = RandomForestRegressor(n_estimators=7, max_samples=40, random_state=RANDOM_STATE, **drawn)
     extra = ExtraTreesRegressor(n_estimators=7, max_leaf_nodes=leaves, random_state=RANDOM_STATE)
     assert same_trees(random_forest(inputs, target, trees=7, drawn_rows=40, **drawn), forest.fit(inputs, target))
     assert same_trees(extra_trees(inputs, target, trees=7, max_leaf_nodes=leaves), extra.fit(inputs, target))
+
+
+@pytest.mark.parametrize(
+    ("release", "known"), [("1.3.2", False), ("1.4.0", True), ("1.9.1", True), ("1.10.0", False), ("2.0.dev0", False)]
+)
+def test_builders_of_other_releases_are_not_called(release: str, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forests, "version", lambda _: release)
+    assert forests.builders_are_known.__wrapped__() is known
 
 
 def wide_range(rows: int) -> tuple[Floats, Floats]:

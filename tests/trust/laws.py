@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import argparse
 import copy
-import math
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
 import predict
 from predict.ledger.books import ledger_of
+from predict.memory import activations, state
+from predict.memory.buffers import slack_of
+from predict.memory.estimate import MemoryEstimate, MemoryModel, memory_of
+from predict.memory.state import transposed_bytes
 from predict.rank.exchanges import FSDP
+from predict.rank.groups import groups_of
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import BUBBLE, CP, DP, EP, P2P, STRAGGLERS, TP
 from predict.step.prediction import Prediction
@@ -61,8 +66,8 @@ def slower(what: str, now: Prediction, before: Prediction, *, by_us: float = 0.0
         yield f"{what}: {before.median_us:.1f} µs become {now.median_us:.1f}"
 
 
-def larger(what: str, now: Prediction, before: Prediction, *, by_bytes: float = 0.0) -> Iterator[str]:
-    if now.memory.point_bytes > (before.memory.point_bytes + by_bytes) * (1 + ROUNDING):
+def larger(what: str, now: Prediction, before: Prediction) -> Iterator[str]:
+    if now.memory.point_bytes > before.memory.point_bytes * (1 + ROUNDING):
         yield f"{what}: {before.memory.point_bytes / 1e9:.4f} GB become {now.memory.point_bytes / 1e9:.4f}"
 
 
@@ -124,22 +129,58 @@ def full_recomputation(config: Config) -> Iterator[str]:
     yield from larger("full recomputation", full, kept)
 
 
+IN_FLIGHT = ("gathered_bytes", "unreduced_bytes", "sent_bytes", "transposed_bytes")
+"""What a unit holds whole, while it runs, of weights and gradients that are kept in shards."""
+MOST_UNITS = 4
+"""Units that hold it at once: the one that runs and the next one, of a forward and of the backward that may run beside it."""
+
+
+def without_transfers(run: TrainingRun) -> MemoryEstimate:
+    """The memory of a run that would compute with shards as they are: nothing is gathered, and nothing waits to be reduced."""
+    with ExitStack() as patches:
+        for name in IN_FLIGHT:
+            patches.enter_context(patch.object(activations, name, lambda *_: 0.0))
+        # what Megatron-Core gathers once and keeps
+        patches.enter_context(patch.object(state, "_stays_gathered", lambda *_: False))
+        return memory_of(run)
+
+
+def most_in_flight(run: TrainingRun) -> list[float]:
+    """The most bytes of weights and gradients that each pipeline rank may hold whole while its units run, without those that stay."""
+    model, found = MemoryModel(run), []
+    for chunks in model.units:
+        units = [unit for chunk in chunks for unit in chunk.units]
+        whole = [
+            each.gathered + each.unreduced + transposed_bytes(run, unit, groups_of(run))
+            for unit, each in zip(units, map(model.counter.unit, units), strict=True)
+        ]
+        found.append(max(MOST_UNITS * max(whole), sum(whole) if model.profile.elements_in_transfer else 0.0))
+    return found
+
+
 def zero_stages(config: Config) -> Iterator[str]:
-    before: Prediction | None = None
-    without_transfer = math.inf
+    """Without what is in flight no rank needs more at a higher stage; with it, none needs more than that on top."""
+    before: MemoryEstimate | None = None
+    tried = 0
     for stage in range(4):
         try:
-            now = predicted(config, plan__zero=stage)
+            run = predict.load(changed(config, {"plan.zero": stage}))
+            alone, whole = without_transfers(run), memory_of(run)
         except UserError:
             continue
-        ours = now.memory.worst
-        without_transfer = min(without_transfer, ours.working)
-        if before is not None:
-            # what a stage holds in flight may move the peak to another layer than that of the stage before
-            in_flight = ours.working - without_transfer + max(0.0, ours.parameters - before.memory.worst.parameters)
-            yield from larger(f"ZeRO {before.run.plan.zero} → {stage}", now, before, by_bytes=1.1 * in_flight)
-        before = now
-    if before is None or before.run.plan.zero == 0:
+        tried += 1
+        slack, _ = slack_of(run, whole.memory_profile)
+        for rank, (one, other, most) in enumerate(zip(alone.ranks, whole.ranks, most_in_flight(run), strict=True)):
+            said = f"ZeRO {stage}, rank {rank}"
+            if before and one.peak > before.ranks[rank].peak * (1 + ROUNDING):
+                was = before.ranks[rank].peak
+                yield f"{said} without transfers: {was / 1e9:.4f} GB a stage before become {one.peak / 1e9:.4f}"
+            stays = other.parameters - one.parameters
+            more = (other.peak - one.peak) / (1 + slack)
+            if more > (stays + most) * (1 + ROUNDING) + ROUNDING * one.peak:
+                yield f"{said}: {more / 1e9:.4f} GB in flight, where units hold {(stays + most) / 1e9:.4f}"
+        before = alone
+    if tried < 2:
         raise UserError("one stage alone")
 
 

@@ -173,6 +173,9 @@ def _text_decoder(given: Mapping[Any, Any], family: Family) -> tuple[list[Fault]
     if family_of({"model_type": given["model_type"]} | dict(text)) is not family:
         problem = f"{shown(text['model_type'])} is not the decoder of {given['model_type']}; remove it"
         faults.append(Fault(path=join(TEXT, "model_type"), problem=problem))
+    if VISION in given and given["model_type"] in AROUND_DECODERS and given["model_type"] not in TOWERS:
+        problem = f"the vision tower of {given['model_type']} is not known; remove it, and its text alone is predicted"
+        faults.append(Fault(path=VISION, problem=problem))
     for key in given:
         if (
             key not in (TEXT, TIED)

@@ -335,6 +335,9 @@ def _server_faults(server: Server) -> Iterator[str]:
         yield f"speculation.kind: {server.speculation.kind}; it writes drafts from a request's own text alone, use {NGRAM} or none"
     if server.engine.asynchronous:
         yield "engine.asynchronous: true; it schedules between steps, use false (or engine.name: torch-loop)"
+    for name, only in (("recv_interval", 1), ("batch_wait_steps", 0)):
+        if (given := getattr(server.engine, name)) != only:
+            yield f"engine.{name}: {given}; it takes prompts as they come, use {only}"
     if server.engine.never_preempts:
         yield "engine.never_preempts: true; it preempts, use false"
     if not (_has_plain_layers(model) and model.gated and model.rope and model.norm == "rms" and not model.window):
@@ -347,9 +350,11 @@ def _server_faults(server: Server) -> Iterator[str]:
 
 def _fleet_faults(run: ServingRun) -> Iterator[str]:
     fleet = run.fleet
-    engines = fleet.replicas, fleet.prefill_replicas
-    if fleet.gpus or engines not in ((1, 0), (1, 1)) or fleet.prefill_tp > 1 or fleet.most_replicas or fleet.failures_s:
-        yield "fleet: it runs one engine all the time, or one for prompts and one for answers; use replicas: 1 and prefill_replicas: 0 or 1"
+    for name, most in (("replicas", 1), ("prefill_replicas", 1), ("prefill_tp", 1), ("gpus", 0), ("most_replicas", 0)):
+        if (given := getattr(fleet, name)) > most:
+            yield f"fleet.{name}: {given}; it runs one engine all the time, or one for prompts and one for answers, use {most}"
+    if fleet.failures_s:
+        yield f"fleet.failures_s: {', '.join(map(plain, fleet.failures_s))}; its engines do not fail, omit it"
     if run.tiers.used:
         yield f"tiers: {', '.join(run.tiers.used)}; it has no memory behind its cache, use none"
     if run.load.prefix.turns > 1:

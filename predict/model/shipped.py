@@ -64,8 +64,17 @@ def in_fewer_bits(name: str) -> bool:
 
 
 def notes_on_name(name: str) -> list[str]:
-    """The note on a model's name in a config that a shipped model stands for it; none where nothing is to be said."""
-    return [f"model: {note}"] if (note := read_as(name)) else []
+    """The notes on a model's name in a config: that a shipped model stands for it, and that it is the text part alone."""
+    return [f"model: {note}" for note in (read_as(name), text_alone(name)) if note]
+
+
+def text_alone(name: str) -> str:
+    """Says that a shipped model lacks the vision tower of its repository; empty for others."""
+    path = shipped_model(name)
+    sections = path.read_text() if path else ""
+    if '"text_config"' not in sections or '"vision_config"' in sections:
+        return ""
+    return f"{name} is the text part alone: its vision tower is not known, and takes neither time nor memory here"
 
 
 def read_as(name: str) -> str:

@@ -89,7 +89,7 @@ def served_text(served: ServedLoad) -> str:
         percentiles = ", ".join(f"p{place} {duration(time)}" for place, time in spread.percentiles_us.items())
         lines.append(f"  {name:4} {duration(spread.mean_us)} on average; {percentiles}")
     lines.append(
-        f"  {served.preemptions} preemptions; other processes kept the server waiting for {seconds(served.waited_s)}, which no time contains"
+        f"  {served.preemptions} preemptions; other processes kept the server waiting for {seconds(served.waited_s)}, which only times of two pools contain"
     )
     if served.accepted_shares:
         shares = ", ".join(significant(share) for share in served.accepted_shares)

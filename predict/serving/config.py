@@ -24,7 +24,7 @@ from predict.kinds import KINDS, RL, SERVING, TRAINING, LoadedRun, as_loaded, re
 from predict.model.spec import ModelSpec
 from predict.prices.sample_provenance import require_known
 from predict.serving.fleet import FleetSettings, TierSettings
-from predict.serving.formats import QUANTIZATION, format_faults, stated_formats
+from predict.serving.formats import QUANTIZATION, as_run_by, format_faults, stated_formats
 from predict.serving.requests import read_requests
 from predict.serving.rules import (
     drafts_of,
@@ -166,6 +166,7 @@ def _run(document: Values, of_model: Sequence[str], path: Path, faults: list[Fau
     model, stated = _model(document.get("model"), of_model, path, faults) if "model" in document else (None, {})
     hardware = _hardware(document.get("hardware"), path, faults) if "hardware" in document else None
     if model is not None and stated:
+        stated = as_run_by(str(_mapping(document, "engine", []).get("name", USUAL)), stated)
         document["placement"] = {**stated, **_mapping(document, "placement", faults)}
     placement = _section(document, "placement", ServerPlacement, faults)
     if hardware is not None and placement is not None:
@@ -243,7 +244,7 @@ def _with_requests(run: ServingRun, traffic: Traffic) -> ServingRun:
 
 def _model(
     given: Any, settings: Sequence[str], path: Path, faults: list[Fault]
-) -> tuple[ModelSpec | None, dict[str, str]]:
+) -> tuple[ModelSpec | None, Mapping[str, str]]:
     """The model from its file or keys, and the formats of weights and cache that these state; `settings` are those over its file."""
     name = "model"
     if isinstance(given, str):
@@ -301,7 +302,11 @@ def _engine(document: Values, hardware: str | None, faults: list[Fault]) -> tupl
     defaults = engine_settings(name, hardware_facts(hardware or USUAL_HARDWARE), version=version)
     good, wrong = check({**asdict(defaults), **values}, keys_of(EngineSettings), section="engine")
     faults += wrong
-    return name, None if wrong or hardware is None else with_given(defaults, {key: good[key] for key in values})
+    if wrong:
+        return name, None
+    settings = with_given(defaults, {key: good[key] for key in values})
+    faults += [fault.under("engine") for fault in settings.contradictions()]
+    return name, None if hardware is None else settings
 
 
 def _mapping(document: Values, name: str, faults: list[Fault]) -> Values:

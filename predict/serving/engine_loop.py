@@ -238,7 +238,10 @@ def gathers(requests: Requests, rules: Rules, state: State, seen_until: float) -
     numbers, tokens = state.numbers, state.sums[DECODES]
     if rules.gather_steps == 0 or tokens == 0 or numbers[RUNNING] >= rules.most_running:
         return False
-    first = i = next_request(requests, state, seen_until)
+    first = next_request(requests, state, seen_until)
+    for place in range(numbers[WAITING]):
+        tokens += requests.prompt[state.waiting[place]] + state.made[state.waiting[place]]
+    i = numbers[NEXT]
     while i >= 0 and requests.arrival[i] <= seen_until and tokens < rules.gather_tokens:
         tokens += requests.prompt[i]
         i = state.following[i]

@@ -185,10 +185,23 @@ KINDS: Mapping[str, tuple[str, ...]] = {FP8_BLOCK: ("fp8",), W4A16: (W4A16, "int
 """Format → how names and options of its kind say it."""
 
 
-def published_in(checkpoint: str, said: str = "") -> Mapping[str, str]:
-    """The keys of a placement that a checkpoint was published with; none for one that is not known, or not of the kind that was `said`."""
+BY_BLOCK: Final = ("vllm-v1",)
+"""Engines whose kernels for fp8 by block are priced. Those of the others take about as long as with one scale (docs/log.md)."""
+
+
+def as_run_by(engine: str, formats: Mapping[str, str]) -> Mapping[str, str]:
+    """The keys of a placement for a checkpoint's own as an engine runs them: plain fp8 in place of blocks whose kernels are not priced."""
+    unpriced = formats.get("precision") == FP8_BLOCK and engine not in BY_BLOCK
+    return {**formats, "precision": "fp8"} if unpriced else formats
+
+
+def published_in(checkpoint: str, engine: str, said: str = "") -> Mapping[str, str]:
+    """The keys of a placement for a checkpoint as it was published, on an engine; none for one that is not known, or not of the kind that
+    was `said`."""
     whole = checkpoint.rstrip("/").lower().replace("_", "-")
     if "bf16" in whole.rpartition("/")[2]:
         return {}
-    found = next((keys for name, keys in PUBLISHED_IN.items() if re.search(f"({name})[^/]*$", whole)), {})
-    return found if not said or said in KINDS[found.get("precision", FP8_BLOCK)] else {}
+    found = next((keys for name, keys in PUBLISHED_IN.items() if re.search(f"({name})[^/]*$", whole)), None)
+    if not found or (said and said not in KINDS[found["precision"]]):
+        return {}
+    return as_run_by(engine, found)

@@ -21,6 +21,7 @@ from sampling.files.places import CONFIGS
 from sampling.files.schema import Key, check, keys_of, one_of, read
 from sampling.hardware.cluster import Cluster, Gpu, hardware_facts, load_cluster
 from sampling.hardware.hardware_file import Hardware
+from sampling.number_text import plain
 from sampling.operators.gemm import FP8_BLOCK
 
 SLIDING = "sliding"
@@ -66,9 +67,11 @@ class EngineSettings:
     """Steps of decodes alone between two looks for new requests; a step with a prompt is followed by a look (SGLang's
     scheduler_recv_interval)."""
     batch_wait_steps: Annotated[int, Key(minimum=0, maximum=10_000)] = 0
-    """Steps for which prompts wait beside decodes for more of them (TensorRT-LLM's batch_wait_timeout_iters); 0 for none."""
+    """Steps for which prompts wait beside decodes for more of them (TensorRT-LLM's batch_wait_timeout_iters); 0 for none. It needs
+    `batch_wait_share`."""
     batch_wait_share: Annotated[float, Key(minimum=0, maximum=1)] = 0.0
-    """Tokens of prompts and decodes with which they wait no longer, as a share of a step's (TensorRT-LLM's batch_wait_max_tokens_ratio)."""
+    """Prompts wait until they and the decodes fill this share of a step's tokens (TensorRT-LLM's batch_wait_max_tokens_ratio), for
+    `batch_wait_steps` at most; 0 for no wait."""
     dispatch: Literal["allgather", "deepep"] = "allgather"
     """How tokens reach experts on other replicas' GPUs. allgather: every token to every GPU. deepep: copies to the GPUs of its experts
     alone, by DeepEP's low-latency kernels in small steps and by its normal ones in large ones."""
@@ -81,6 +84,14 @@ class EngineSettings:
     """Choice of the next token. greedy: the largest logit. random: drawn at a temperature; kernels that fuse top-k and top-p into it, as
     FlashInfer's, take about as long. sorted: drawn of the top k or the top p of all logits in order, as vLLM up to 0.15 does wherever a
     request, or the generation_config.json of its model, asks for them."""
+
+    def contradictions(self) -> Iterator[Fault]:
+        steps, share = self.batch_wait_steps, self.batch_wait_share
+        alone = "without engine.{}, so that nothing waits; give {}, or remove it"
+        if steps and not share:
+            yield Fault(path="batch_wait_steps", problem=f"{steps} {alone.format('batch_wait_share', 0.9)}")
+        if share and not steps:
+            yield Fault(path="batch_wait_share", problem=f"{plain(share)} {alone.format('batch_wait_steps', 20)}")
 
     @property
     def replayed_sizes(self) -> tuple[int, ...]:

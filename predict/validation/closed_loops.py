@@ -103,10 +103,8 @@ class ClosedLoop:
     def formats(self) -> Mapping[str, str]:
         """Keys of the placement that no row states. Weights in fp8 or four bits that are not as the model was published are ModelOpt's, whose
         checkpoints have keys and values in fp8 as well (`kv_cache_quant_algo` of their hf_quant_config.json)."""
-        if published := published_in(f"{self.model}-{self.precision}", self.precision):
-            # what fp8 by block costs is known of vLLM's kernels; those of other engines take about as long as with one scale (docs/log.md)
-            own = published if self.backend == "vllm" or self.precision != "fp8" else {"precision": "fp8"}
-            return {**own, "kv_precision": "bf16"}
+        if published := published_in(f"{self.model}-{self.precision}", ENGINES[self.backend], self.precision):
+            return {**published, "kv_precision": "bf16"}
         few = self.precision in ("fp8", "fp4")
         return {"precision": FORMATS[self.precision], "kv_precision": "fp8" if few else "bf16"}
 

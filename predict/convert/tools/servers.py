@@ -107,6 +107,8 @@ OF_DRAFTS = (
     "draft_tensor_parallel_size",
 )
 """Keys of vLLM's speculative config that change nothing more here."""
+FOLDERS = ("/", ".", "~")
+"""How the names of checkpoints begin that are folders of a machine."""
 GRAPHS_OFF = re.compile(
     r"""cudagraph_mode['"]?\s*[:=]\s*['"]?NONE|\b(level|mode)['"]?\s*[:=]\s*['"]?(0|NONE)\b""", re.IGNORECASE
 )
@@ -236,8 +238,27 @@ def _server(reading: Reading, values: dict[str, Any], names: tuple[str, ...]) ->
     model = model_named(reading, *names, reads_format=True)
     said = placement.get("precision", "bf16")
     if said != "bf16" or given.values.get("quantization") in NO_VALUES:
-        placement |= published_in(named or str(reading.chosen_model or ""), "" if said == "bf16" else said)
+        checkpoint, engine = named or str(reading.chosen_model or ""), values["engine"]["name"]
+        published = published_in(checkpoint, engine, "" if said == "bf16" else said)
+        placement |= published
+        if placement.get("precision") == "fp8":
+            given.notes.extend(_notes_on_fp8(checkpoint, engine, published))
     return {**in_sections(values), **model, "load": {}}
+
+
+def _notes_on_fp8(checkpoint: str, engine: str, published: Mapping[str, str]) -> list[str]:
+    """What is assumed of weights in plain fp8: of blocks that an engine's kernels have no price for, and of folders by their names."""
+    if published:
+        return [
+            f"placement.precision: {checkpoint} has fp8 by block, which is taken as fp8 with one scale, since {engine}'s kernels for it are "
+            "not priced; --set placement.precision=fp8_block takes those of vLLM"
+        ]
+    if checkpoint.startswith(FOLDERS):
+        return [
+            f"placement.precision: {checkpoint} is taken as fp8 by its name alone; the quantization_config of its config.json says more: "
+            "--set model=FILE"
+        ]
+    return []
 
 
 def _format_of(given: Arguments, named: str) -> str | None:

@@ -72,7 +72,7 @@ class RequestTimes:
     steps: list[TimedStep] = field(default_factory=list)
     preemptions: int = 0
     waited_s: float = 0.0
-    """Seconds in which other processes kept the server from running, which no time here contains."""
+    """Seconds in which other processes kept the server from running, which no time here contains, but with two pools."""
     accepted: list[int] = field(default_factory=list)
     """Drafts that each decode with some accepted."""
 

@@ -34,7 +34,7 @@ class Request:
     keys: list[bytes] = field(default_factory=list)
     """The keys of its whole blocks."""
     kept: bytes = b""
-    """Keys and values of its whole prompt, as another server computed them, until they are in its blocks."""
+    """Keys and values of its prompt but for the last token, as another server computed them, until they are in its blocks."""
 
     @property
     def done(self) -> bool:

@@ -40,6 +40,23 @@ def test_torchtitan_shards_over_the_ranks_that_are_left() -> None:
     assert (run.batch.micro, run.batch.global_, run.execution.framework) == (2, 16, "torchtitan")
 
 
+@pytest.mark.parametrize(
+    ("command", "precision", "note"),
+    [
+        ("sglang serve --model-path deepseek-ai/DeepSeek-V3", "fp8", "since sglang's kernels for it are not priced"),
+        ("vllm serve deepseek-ai/DeepSeek-V3", "fp8_block", ""),
+        ("vllm serve /models/Qwen3-235B-A22B-FP8", "fp8", "is taken as fp8 by its name alone"),
+    ],
+)
+def test_a_server_says_what_it_takes_fp8_for(tmp_path: Path, command: str, precision: str, note: str) -> None:
+    (tmp_path / "serve.sh").write_text(command)
+    load = ["load.rate=4", "load.prompt=500", "load.output=200"]
+    read = predict.import_config([tmp_path / "serve.sh"], ["hardware=h200", *load])
+    assert read.document.content["placement"]["precision"] == precision
+    said = [one for one in read.notes if one.startswith("placement.precision")]
+    assert [note in one for one in said] == [True] * bool(note)
+
+
 def test_primus_presets_and_variables() -> None:
     read = predict.import_config([EXAMPLES / "primus.yaml"], ["cluster.hardware=mi300x", "cluster.nodes=1"])
     run = predict.load(read.document)

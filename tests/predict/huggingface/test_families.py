@@ -285,6 +285,16 @@ def test_a_tied_head_is_said_beside_the_decoder_or_inside_it() -> None:
     assert "tie_word_embeddings: true, but text_config says false" in faults_of({**beside, "text_config": inside})
 
 
+def test_a_tower_that_is_not_known_around_a_decoder_is_refused() -> None:
+    around = {"model_type": "kimi_k25", "text_config": TINY["kimi_k2"]}
+    assert load_model(around).parameters == load_model(TINY["kimi_k2"]).parameters
+    refused = faults_of({**around, "vision_config": {"hidden_size": 64}})
+    assert (
+        refused
+        == "model: vision_config: the vision tower of kimi_k25 is not known; remove it, and its text alone is predicted"
+    )
+
+
 # OLMo 2: norms over all heads of queries and keys.
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from predict.huggingface.config_json import load_model
-from predict.model.shipped import read_as, shipped_model, shipped_models
+from predict.model.shipped import notes_on_name, read_as, shipped_model, shipped_models
 
 OWN = {
     *("demo-llama", "library-llama", "long-llama", "small-llama", "tiny-gpt", "tiny-llama", "uneven-llama"),
@@ -255,3 +255,8 @@ def test_what_it_was_tuned_for_does_not_matter_but_a_version_of_other_sizes_does
 def test_a_name_that_stands_for_a_model_of_its_shape_is_said() -> None:
     assert read_as("qwen2-7b").startswith("qwen2-7b is read as the shipped qwen2.5-7b")
     assert read_as("qwen2.5-7b") == read_as("./config.json") == ""
+
+
+@pytest.mark.parametrize("name, alone", [("moonshotai/Kimi-K2.5", True), ("kimi-k2", False), ("qwen2.5-vl-7b", False)])
+def test_a_model_whose_tower_is_not_known_is_said_to_be_its_text_alone(name: str, alone: bool) -> None:
+    assert any("is the text part alone" in note for note in notes_on_name(name)) == alone

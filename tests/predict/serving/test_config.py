@@ -38,6 +38,17 @@ def test_a_load_beyond_the_positions_is_refused(settings: tuple[str, ...], fault
         load_serving(CONFIG, settings)
 
 
+@pytest.mark.parametrize(
+    ("setting", "other", "usual"),
+    [("batch_wait_steps=4", "batch_wait_share", 0.9), ("batch_wait_share=0.5", "batch_wait_steps", 20)],
+)
+def test_a_wait_of_which_one_half_is_given_is_refused(setting: str, other: str, usual: float) -> None:
+    said = setting.replace("=", ": ")
+    with pytest.raises(ConfigError, match=f"engine.{said} without engine.{other}, so that nothing waits; give {usual}"):
+        load_serving(CONFIG, [f"engine.{setting}"])
+    assert load_serving(CONFIG, [f"engine.{setting}", f"engine.{other}={usual}"]).server.engine.batch_wait_steps
+
+
 def test_a_rate_of_0_is_out_of_range_where_no_loop_is_closed() -> None:
     with pytest.raises(
         ConfigError, match=r"load\.rate: 0 is out of range; give a number above 0, or load\.concurrency"

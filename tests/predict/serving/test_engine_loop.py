@@ -57,6 +57,16 @@ def test_prompts_are_gathered_beside_decodes(others: tuple[tuple[float, int, int
     assert served((0, 4, 1), (6.5, 4, 2), batch_wait_steps=4, batch_wait_share=0.5).start_us.tolist() == [0, 6.5]
 
 
+@pytest.mark.parametrize("share, step", [(0.5, 28), (0.44, 24)])
+def test_a_preempted_request_waits_by_what_it_computes_again(share: float, step: int) -> None:
+    # 7 blocks: the last prompt ends at once, the third request is preempted at its 12th token and has room again at step 24, beside one decode:
+    # 44 tokens, which wait for 4 steps where a step of 100 is to have 50
+    each = (0, 4, 40), (0, 31, 24), (0, 31, 24), (0, 26, 1)
+    changes = {"max_num_batched_tokens": 100, "batch_wait_steps": 4, "batch_wait_share": share}
+    found = served(*each, blocks=7, prefix_caching=False, **changes)
+    assert [place for place, row in enumerate(steps(found, CHUNKS)) if row[0]] == [0, step]
+
+
 def test_places_are_filled_in_order_of_arrival() -> None:
     found = served((0, 4, 3), (0, 4, 1), (0, 4, 1), max_num_seqs=2)
     assert steps(found, CHUNKS, DECODES) == [(2, 0), (1, 1), (0, 1)]
@@ -160,13 +170,16 @@ LOADS = st.lists(st.tuples(st.floats(0, 300), st.integers(1, 80), st.integers(1,
     shared=st.sampled_from([0, 33]),
     asynchronous=st.booleans(),
     caching=st.booleans(),
+    waits=st.sampled_from([0, 3]),
 )
 def test_what_holds_of_every_trace(
-    each: list[tuple[float, int, int]], blocks: int, shared: int, asynchronous: bool, caching: bool
+    each: list[tuple[float, int, int]], blocks: int, shared: int, asynchronous: bool, caching: bool, waits: int
 ) -> None:
     ordered = sorted((arrival, max(prompt, shared), output) for arrival, prompt, output in each)
     traffic = requests(*ordered, shared=shared)
-    settings_of = engine(asynchronous=asynchronous, prefix_caching=caching)
+    settings_of = engine(
+        asynchronous=asynchronous, prefix_caching=caching, batch_wait_steps=waits, batch_wait_share=0.7
+    )
     found = serve(settings_of, BlockPool(blocks=blocks), unit_table(), traffic, traced=5000)
     trace = found.trace
     assert (trace[:, TOKENS] + trace[:, DECODES] <= settings_of.max_num_batched_tokens).all()

@@ -14,7 +14,7 @@ from predict.prices.kernels.products import grouped_us
 from predict.reports.serving_step import notes_on_step
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.config import load_serving
-from predict.serving.formats import WEIGHTS, stated_formats
+from predict.serving.formats import WEIGHTS, published_in, stated_formats
 from predict.serving.kv_cache import kept_bytes, weight_bytes
 from predict.serving.stepper import USUAL_STEP, stepper
 from sampling.errors import ConfigError
@@ -143,6 +143,30 @@ def test_checkpoints_state_their_formats(given: dict[str, Any], wanted: dict[str
     assert stated_formats(given) == (wanted, [])
 
 
+BY_BLOCK, PLAIN = {"precision": "fp8_block"}, {"precision": "fp8"}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "engine", "said", "wanted"),
+    [
+        ("deepseek-ai/DeepSeek-V3", "vllm-v1", "", BY_BLOCK),
+        ("deepseek-ai/DeepSeek-V3", "sglang", "", PLAIN),
+        ("deepseek-ai/DeepSeek-V3", "tensorrt-llm", "fp8", PLAIN),
+        ("deepseek-ai/DeepSeek-V3", "vllm-v1", "fp4", {}),
+        ("/models/DeepSeek-V3-0324/", "vllm-v1", "", BY_BLOCK),
+        ("/models/Kimi-K2-Thinking", "sglang", "int4", {"precision": "w4a16", "quantised": "experts"}),
+        ("/models/Qwen3-235B-A22B-FP8", "vllm-v1", "fp8", {}),
+        ("Qwen/Qwen3-235B-A22B-FP8", "vllm-v1", "fp8", BY_BLOCK),
+        ("meta-llama/Llama-3.1-8B", "vllm-v1", "fp8", {}),
+    ],
+)
+def test_checkpoints_are_taken_as_they_were_published(
+    checkpoint: str, engine: str, said: str, wanted: dict[str, str]
+) -> None:
+    """Fp8 by block where the engine's kernels for it are priced."""
+    assert published_in(checkpoint, engine, said) == wanted
+
+
 @pytest.mark.parametrize("bits", ["four", "4.x", None, [4], {"a": 4}, 3, 4.5, -4, float("nan"), float("inf"), True])
 @pytest.mark.parametrize(
     "keys",
@@ -182,6 +206,9 @@ def test_a_checkpoints_formats_are_read_unless_the_placement_states_others() -> 
     config = {"model": model, "hardware": "H100", "load": {"rate": 1}}
     assert load_serving(config).server.placement.precision == "w4a16"
     assert load_serving(config, ["placement.precision=bf16"]).server.placement.precision == "bf16"
+    model["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    engines = [load_serving(config, [f"engine.name={name}"]).server for name in ("vllm-v1", "sglang")]
+    assert [one.placement.precision for one in engines] == ["fp8_block", "fp8"]
     model["quantization_config"] = {"quant_method": "quip"}
     with pytest.raises(ConfigError, match="quantization_config: quip with these keys is not known"):
         load_serving(config)

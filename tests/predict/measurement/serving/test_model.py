@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from predict.huggingface.config_json import load_model
+from predict.measurement.serving import pools
 from predict.measurement.serving.engine import Clock, RealServer, prompts_of
 from predict.measurement.serving.model import ServedModel
 from predict.measurement.serving.pools import make_answers, make_prompts
@@ -63,7 +64,12 @@ def test_batches_generate_what_each_request_does_alone(blocks: int, changes: dic
     assert len({*map(tuple, alone)}) == len(alone)
 
 
-def test_answers_to_prompts_of_another_server_are_those_of_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pipe_bytes", [pools.PIPE_BYTES, 1, -1])
+def test_answers_to_prompts_of_another_server_are_those_of_one(
+    pipe_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with a pipe of one page, less than a prompt's keys and values, and with one as it is made, where the system refuses a size."""
+    monkeypatch.setattr(pools, "PIPE_BYTES", pipe_bytes)
     traffic = requests((0, 40, 9), (0, 33, 9), (0, 1, 5), (0, 41, 12))
     prompts = prompts_of(traffic, 8192)
     made: dict[int, list[int]] = {}

@@ -19,11 +19,12 @@ from tests.predict.serving.step_batches import batches
 
 OWN = CONFIGS / "serving" / "this-machine"
 SMALL = ["model=tiny-llama", "load.concurrency=3", "load.requests=5", "load.prompt=20", "load.output=4"]
+WAITS = ["engine.recv_interval=10", "engine.batch_wait_steps=4", "engine.batch_wait_share=0.9"]
 SMALL_POOLS = ["model=tiny-llama", "load.rate=50", "load.duration_s=0.2", "load.prompt=20", "load.output=4"]
 
 
 def test_all_that_keeps_a_config_from_being_served_is_listed() -> None:
-    run = load_serving(CONFIGS / "serving" / "mixtral-2xh100.yml", ["speculation.kind=eagle"])
+    run = load_serving(CONFIGS / "serving" / "mixtral-2xh100.yml", ["speculation.kind=eagle", *WAITS])
     with pytest.raises(UserError) as refused:
         require_servable(run)
     for fault in (
@@ -31,16 +32,32 @@ def test_all_that_keeps_a_config_from_being_served_is_listed() -> None:
         "tp 2",
         "speculation.kind: eagle",
         "engine.asynchronous",
+        "engine.recv_interval: 10; it takes prompts as they come, use 1",
+        "engine.batch_wait_steps: 4; it takes prompts as they come, use 0",
         "model: mixtral-8x7b",
     ):
         assert fault in str(refused.value)
 
 
 def test_a_fleet_that_is_not_served_is_refused() -> None:
-    settings = ["fleet.replicas=2", "fleet.layerwise=true", "load.concurrency=4", "tiers.host_gib=1"]
+    settings = [
+        "fleet.replicas=2",
+        "fleet.prefill_tp=2",
+        "fleet.failures_s=[3, 4]",
+        "fleet.layerwise=true",
+        "load.concurrency=4",
+        "tiers.host_gib=1",
+    ]
     with pytest.raises(UserError) as refused:
         require_servable(load_serving(OWN / "two-pools.yml", settings))
-    for fault in ("fleet: it runs one", "fleet.layerwise: true", "load.concurrency: 4", "tiers: host"):
+    for fault in (
+        "fleet.replicas: 2",
+        "fleet.prefill_tp: 2",
+        "fleet.failures_s: 3, 4",
+        "fleet.layerwise: true",
+        "load.concurrency: 4",
+        "tiers: host",
+    ):
         assert fault in str(refused.value)
 
 

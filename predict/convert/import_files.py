@@ -15,6 +15,7 @@ from predict.config.overrides import OPTION, as_settings, parse_overrides
 from predict.convert.arguments import Arguments
 from predict.convert.megatron import FLASH, FLASH_OF, OLDER_FLASH
 from predict.convert.sources import (
+    ACCELERATE,
     CONFIG,
     PYTHON,
     YAML,
@@ -28,6 +29,7 @@ from predict.convert.sources import (
 from predict.convert.spelling import Dialect
 from predict.convert.tool import SAMPLES, ForeignFile, Reading, Sections, Source, Tool, read_with
 from predict.convert.tools import tool_of
+from predict.convert.trl_launch import with_launch
 from predict.kinds import KINDS, RL, SERVING, TRAINING, kind_of
 from predict.rl.config import load_rl
 from predict.rl.section import COLOCATED
@@ -55,13 +57,19 @@ def read_foreign(paths: Sequence[Path], *, chosen_model: Any, accepted: Sequence
         except NotReadableError as error:
             read[str(path)] = [_faulty(str(error))]
     files = [source for found in sources.values() for source in found if source.file]
-    beside, taken = {PurePath(name).name for name in (*map(str, paths), *(file.file for file in files))}, set()
+    beside = {PurePath(name).name for name in (*map(str, paths), *(file.file for file in files))}
+    taken: set[str] = set()
+
+    def with_file(source: Source) -> Source:
+        file = _arguments_file(source, files, name)
+        if not file or not (tool_of(source) or tool_of(file)):
+            return source
+        taken.add(file.file)
+        return replace(source, values=_over(file, source))
+
     for name, found in sources.items():
-        for place, source in enumerate(found):
-            file = _arguments_file(source, files, name)
-            if file and (tool_of(source) or tool_of(file)):
-                found[place] = replace(source, values=_over(file, source))
-                taken.add(file.file)
+        parts = [part for source in map(with_file, found) for part in with_launch(source)]
+        sources[name] = [with_file(part) if part.program == ACCELERATE else part for part in parts]
     for name, found in sources.items():
         read[name] = [
             _read(source, chosen_model, accepted, frozenset(beside)) for source in found if source.file not in taken

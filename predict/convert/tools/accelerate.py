@@ -79,7 +79,6 @@ def _read(reading: Reading) -> Sections:
     if precision not in PRECISIONS:
         given.fault("mixed_precision", f"{shown(precision)} is not modelled; {', '.join(PRECISIONS)} are")
     plan, execution = values.setdefault("plan", {}), values.setdefault("execution", {})
-    execution["framework"] = ZERO if kind == "deepspeed" else FRAMEWORK
     if PRECISIONS.get(precision):
         values["top"] = {"precision": PRECISIONS[precision]}
     if precision == "fp16":
@@ -87,11 +86,13 @@ def _read(reading: Reading) -> Sections:
     if kind == "fsdp":
         plan |= fsdp_of(given, "fsdp_config", [])
     if kind == "deepspeed":
+        execution["framework"] = ZERO
         _deepspeed(reading, plan, execution)
     if given.text("dynamo_config.dynamo_backend", given.text("dynamo_backend", "no")).lower() not in ("no", "eager"):
-        execution["framework"] = COMPILED if kind != "deepspeed" else ZERO
+        execution.setdefault("framework", COMPILED)
     _parallelism(given, plan)
-    return {**in_sections(values), **offload_of(given), "cluster": _cluster(given)}
+    usual = {"execution": {"framework": FRAMEWORK}}  # the trainer may start DeepSpeed, or compile
+    return {**in_sections(values), **offload_of(given), "cluster": _cluster(given), "usual": usual}
 
 
 def _is_on(given: Arguments, name: str) -> bool:

@@ -358,6 +358,52 @@ def test_a_script_of_ones_own_in_grpo(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("launch", "zero", "framework", "gpus"),
+    [
+        ("--accelerate_config zero3 --num_processes 4", 3, "deepspeed", (1, 4)),
+        ("--accelerate_config zero2 --num_processes 16 --num_machines 2", 2, "deepspeed", (2, 8)),
+        ("--accelerate_config fsdp1", 3, "transformers", (1, 8)),
+        ("--accelerate_config fsdp2", 3, "transformers", (1, 8)),
+        ("--accelerate_config multi_gpu --num_processes 2", 0, "transformers", (1, 2)),
+        ("--accelerate_config single_gpu", 0, "transformers", (1, 1)),
+        ("--accelerate_config conf/fsdp.yaml --num_processes 2", 3, "transformers", (1, 2)),
+        ("--num_processes 4", 0, "transformers", (1, 4)),
+    ],
+)
+def test_trls_commands_launch_by_accelerate(
+    launch: str, zero: int, framework: str, gpus: tuple[int, int], tmp_path: Path
+) -> None:
+    by_command = {"run.sh": f"trl sft --config sft.yaml {launch} --max_length 1024", "sft.yaml": SFT, "fsdp.yaml": FSDP}
+    if "conf/" not in launch:
+        del by_command["fsdp.yaml"]
+    options = launch.removeprefix("--").split(" --")
+    in_file = SFT + "".join(f"{option.replace(' ', ': ')}\n" for option in options)
+    for files in (
+        by_command,
+        {**by_command, "run.sh": "trl sft --config sft.yaml --max_length 1024", "sft.yaml": in_file},
+    ):
+        content = read_together(tmp_path, files).document.content
+        assert (content["plan"].get("zero", 0), content["execution"]["framework"]) == (zero, framework)
+        assert (content["cluster"]["nodes"], content["cluster"]["gpus_per_node"]) == gpus
+        assert content["batch"] == {"micro": 2, "seq_len": 1024, "global": 2 * gpus[0] * gpus[1]}
+
+
+@pytest.mark.parametrize("launch", ["accelerate launch --num_processes 4 sft.py", "trl sft --num_processes 4"])
+def test_a_trainer_that_accelerate_launches_starts_deepspeed(launch: str, tmp_path: Path) -> None:
+    stage = '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": "auto"}'
+    files = {"run.sh": f"{launch} --config sft.yaml --deepspeed ds.json", "sft.yaml": SFT, "ds.json": stage}
+    content = read_together(tmp_path, files).document.content
+    assert (content["plan"]["zero"], content["execution"]["framework"]) == (3, "deepspeed")
+
+
+def test_a_configuration_that_trl_does_not_bring_along_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match="config_file: names 'zero4', which decides further arguments; give that file"
+    ):
+        read_together(tmp_path, {"run.sh": "trl sft --config sft.yaml --accelerate_config zero4", "sft.yaml": SFT})
+
+
+@pytest.mark.parametrize(
     ("command", "problem"),
     [
         (

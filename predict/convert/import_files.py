@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from predict.config.document import Document
-from predict.config.draft import REQUIRED_SECTIONS, read_draft
+from predict.config.draft import REQUIRED_SECTIONS, SECTIONS, read_draft
 from predict.config.load import load
 from predict.config.overrides import OPTION, as_settings, parse_overrides
 from predict.convert.arguments import Arguments
@@ -40,6 +40,7 @@ from predict.run.plan import Plan
 from predict.serving.config import load_serving
 from sampling.errors import Checks, UserError
 from sampling.files.faults import Fault, config_error, shown
+from sampling.files.schema import check
 from sampling.hardware.cluster import hardware_facts
 
 MOST_NAMED = 3
@@ -233,12 +234,13 @@ def import_config(
         for named, faults in [
             *((file, [fault for each in found for fault in each.faults]) for file, found in by_file.items()),
             (sources[""], clashes),
+            (OPTION, _faults_of_settings(given)),
         ]:
             with checks.one():
                 if faults:
                     raise config_error(faults, {"": named})
     kind = kind_of(content)
-    stated = {**content.get("cluster", {}), **_of_section("cluster", given)}
+    stated = _cluster_of(content, given, sources)
     content = COMPLETED[kind](content, given, sources)
     document = Document(name=paths[0].stem.partition(".")[0], content=content, sources=sources).with_settings(overrides)
     LOADED[kind](document)
@@ -249,6 +251,16 @@ def import_config(
         accepted={name: shown(value) for each in read for name, value in each.accepted.items()},
         dialects=tuple(Dialect(tool=each.tool, form=each.form) for each in read if each.tool),
     )
+
+
+def _faults_of_settings(given: Mapping[str, Any]) -> list[Fault]:
+    """Faults of the user's settings from which others are counted."""
+    faults: list[Fault] = []
+    for section in ("cluster", "plan", "batch"):
+        values = _of_section(section, given)
+        keys = [key for key in SECTIONS[section] if key.name in values]
+        faults += check({key.name: values[key.name] for key in keys}, keys, section=section)[1]
+    return faults
 
 
 def _assumed_nodes(content: Mapping[str, Any], stated: Mapping[str, Any]) -> list[str]:
@@ -312,7 +324,7 @@ def _with_cluster(content: dict[str, Any], given: Mapping[str, Any], sources: Ma
     _settle_batch(batch, dp, sources, given)
     return {
         "model": content.get("model", given.get("model")),
-        "cluster": given.get("cluster", cluster),
+        "cluster": _as_named(cluster, given),
         "plan": {key: value for key, value in plan.items() if key in DEGREES or value != getattr(Plan(), key, None)},
         "batch": batch,
         "precision": content.get("precision", given.get("precision")),
@@ -379,7 +391,7 @@ def _of_rl(content: dict[str, Any], given: Mapping[str, Any], sources: Mapping[s
         content["rl"] = _of_samples(steps, content["rl"], rl, dp, sources)
     return {
         "model": content.get("model", given.get("model")),
-        "cluster": given.get("cluster", cluster),
+        "cluster": _as_named(cluster, given),
         "plan": plan,
         "precision": content.get("precision", given.get("precision", "bf16")),
         "execution": _execution(content.get("execution", {}), cluster["hardware"], plan.get("zero", 0)),
@@ -467,13 +479,27 @@ def _missing(path: str, example: str) -> Fault:
 
 def _cluster_of(content: Mapping[str, Any], given: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
     """The cluster that the user names, else that of the files with the user's settings; ConfigError for a name that none goes by."""
-    if not isinstance(given.get("cluster"), str):
-        return {**content.get("cluster", {}), **_of_section("cluster", given)}
-    draft = read_draft({"cluster": given["cluster"]}, [])
+    named, keys = given.get("cluster", {}), _of_section("cluster", given)
+    if isinstance(named, Mapping):
+        return {**content.get("cluster", {}), **named, **keys}
+    draft = read_draft({"cluster": named}, [])
     cluster = draft.with_own_paths(draft.section("cluster"))
-    if draft.faults:
-        raise config_error(draft.faults, sources)
+    beside = [
+        Fault(
+            path=f"cluster.{key}",
+            problem=f"{shown(value)}, but cluster={named} has {shown(cluster.get(key))}; omit one of the two",
+        )
+        for key, value in keys.items()
+        if cluster and value != cluster.get(key)
+    ]
+    if faults := [*draft.faults, *beside]:
+        raise config_error(faults, sources)
     return {key: value for key, value in cluster.items() if value is not None}
+
+
+def _as_named(cluster: dict[str, Any], given: Mapping[str, Any]) -> Any:
+    """The cluster as a config has it: by its name where the user names one."""
+    return given["cluster"] if isinstance(given.get("cluster"), str) else cluster
 
 
 def _sized(cluster: dict[str, Any], world: int, sources: Mapping[str, str]) -> dict[str, Any]:

@@ -544,6 +544,10 @@ def test_a_cluster_that_is_named_counts_the_replicas(cluster: str, tmp_path: Pat
     assert (step["rl"]["prompts"], step["plan"]["dp"]) == (16, 8)
     trained = predict.import_config([tmp_path / "sft.yaml"], [cluster]).document.content
     assert (trained["batch"]["global"], trained["plan"]) == (64, {"dp": 8})
+    with pytest.raises(ConfigError, match=r"cluster\.nodes: 2, but cluster=one-node-8xh100 has 1; omit one of the two"):
+        predict.import_config([tmp_path / "sft.yaml"], ["cluster=one-node-8xh100", "cluster.nodes=2"])
+    with pytest.raises(ConfigError, match=r"--set: plan\.dp: 'four' is not a whole number"):
+        predict.import_config([tmp_path / "sft.yaml"], [cluster, "plan.dp=four"])
     with pytest.raises(ConfigError, match="cluster: 'one-node-9xh100' is not the name of a shipped cluster"):
         predict.import_config([tmp_path / "sft.yaml"], ["cluster=one-node-9xh100"])
 

@@ -140,7 +140,7 @@ def _read(source: Source, chosen_model: Any, accepted: Sequence[str], beside: fr
 
 
 def _unknown_program(source: Source, accepted: Sequence[str], beside: frozenset[str]) -> ForeignFile:
-    """What is known of a script that no tool is known by: its launcher, and the files that it names; its other options are faults."""
+    """A script that no tool is known by: its launcher and the files that it names are read, its other options are faults."""
     files = [name for name, value in source.values.items() if PurePath(str(value)).name in beside]
 
     def read(reading: Reading) -> Sections:

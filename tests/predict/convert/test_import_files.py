@@ -307,6 +307,11 @@ def test_a_server_reads_its_file_of_arguments(tmp_path: Path) -> None:
     (tmp_path / "serve.sh").write_text(f"{files['serve.sh']} -tp 4 --enable-prefix-caching")
     content = predict.import_config([tmp_path / name for name in files], load).document.content
     assert (content["placement"]["tp"], content["engine"].get("prefix_caching", True)) == (4, True)
+    sglang = {"serve.sh": "sglang serve --config c.yaml --tp 4", "c.yaml": "model-path: Qwen/Qwen2.5-7B\ntp-size: 2\n"}
+    for name, text in sglang.items():
+        (tmp_path / name).write_text(text)
+    content = predict.import_config([tmp_path / name for name in sglang], load).document.content
+    assert (content["model"], content["placement"]["tp"]) == ("qwen2.5-7b", 4)
 
 
 SFT = "model_name_or_path: Qwen/Qwen2.5-7B\nbf16: true\nlearning_rate: 1e-5\nmax_seq_length: 2048\nper_device_train_batch_size: 2\n"

@@ -69,7 +69,14 @@ def read_foreign(paths: Sequence[Path], *, chosen_model: Any, accepted: Sequence
         return replace(source, values=_over(file, source))
 
     for name, found in sources.items():
-        parts = [part for source in map(with_file, found) for part in with_launch(source)]
+        commands = [with_file(source) for source in found if tool_of(source)]
+        has_trainer = any(source.program not in ("", ACCELERATE) for source in commands)
+        for source in found:
+            # beside a trainer, a script of another file, or of none, is another step of the work: the data's, or an evaluation
+            file = None if tool_of(source) else _arguments_file(source, files, name)
+            if not tool_of(source) and (file.file not in taken if file else not has_trainer):
+                commands.append(with_file(source))
+        parts = [part for source in commands for part in with_launch(source)]
         sources[name] = [with_file(part) if part.program == ACCELERATE else part for part in parts]
     for name, found in sources.items():
         read[name] = [

@@ -81,8 +81,7 @@ def sources_of_text(text: str, name: str, *, is_python: bool = False) -> list[So
     for file, content in script.files.items():
         if (document := _parsed(file, content)) is not None:
             found.append(replace(source_of_document(document, Path(file).name), file=file))
-    has_trainer = any(tool_of(source) and source.program not in ("", ACCELERATE) for source in found)
-    return [source for source in found if tool_of(source) or (not has_trainer and _has_options(source))]
+    return [source for source in found if tool_of(source) or _has_options(source)]
 
 
 def _has_options(source: Source) -> bool:

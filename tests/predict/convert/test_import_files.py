@@ -356,6 +356,16 @@ def test_a_script_writes_the_file_that_it_names(tmp_path: Path) -> None:
     assert imported(tmp_path, text, "cluster.nodes=1")["batch"] == {"micro": 2, "seq_len": 1024, "global": 8}
 
 
+def test_a_script_of_ones_own_beside_others(tmp_path: Path) -> None:
+    """Beside a known trainer, scripts of its file or of none are other steps of the work; without one, each is asked about."""
+    text = "python -m axolotl.cli.preprocess ax.yml --debug\naxolotl train ax.yml --micro_batch_size 4\ntorchrun eval.py --tasks 3\n"
+    read = read_together(tmp_path, {"run.sh": text, "ax.yml": AXOLOTL}, "cluster.nodes=1")
+    assert read.document.content["batch"]["micro"] == 4
+    text = "torchrun -m pretrain_gpt --x 1\ntorchrun --nproc_per_node 4 sft.py --config sft.yaml --max_length 1024\n"
+    with pytest.raises(ConfigError, match=r"x: '1': is not a key of pretrain_gpt"):
+        read_together(tmp_path, {"run.sh": text, "sft.yaml": SFT}, "cluster.nodes=1")
+
+
 def test_a_script_of_ones_own_in_grpo(tmp_path: Path) -> None:
     command = "accelerate launch --multi_gpu --num_processes 8 src/grpo.py --config conf/grpo.yaml --num_generations 8"
     files = {"run.sh": command, "grpo.yaml": GRPO.format(mode="colocate", more="")}

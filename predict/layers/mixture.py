@@ -395,7 +395,7 @@ def _hiding(rank: RankShare) -> tuple[float, float, tuple[str, ...]]:
         return 1.0, 1.0, (SHARED,)
     if rank.execution.overlap_ep == "microbatch":
         # another microbatch's attention and experts, which take as long as this one's; the first forwards and last backwards have none
-        accompanied = 1 - 1 / rank.run.passes_per_lone_one
+        accompanied = 1 - rank.run.lone_share
         by = ("qkv", "core_attn", "proj", "mla_up_proj", "moe", "moe_act", SHARED)
         return SHARE_BESIDE_MICROBATCH * accompanied, accompanied, by
     return 0.0, 1.0, ()

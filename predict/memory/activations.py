@@ -293,8 +293,8 @@ class ChunkCounter:
 
 
 def _peaks(units: Sequence[UnitMemory], in_transfer: float) -> tuple[Instant, Instant, Instant]:
-    """The peaks of forward, backward and first backward. While one unit is computed, FSDP gathers the next one, and further ones until
-    half of `in_transfer` elements are on their way, and gradients of units before it are reduced."""
+    """The peaks of forward, backward and first backward. While one unit is computed, FSDP gathers the next one, or as many as make half of
+    `in_transfer` elements with it, and gradients of units before it are reduced."""
     forwards, backwards, firsts = [], [], []
     made = sum(unit.gradients for unit in units)
     kept = 0.0
@@ -314,16 +314,19 @@ def _peaks(units: Sequence[UnitMemory], in_transfer: float) -> tuple[Instant, In
 
 
 def _gathered_ahead(units: Sequence[UnitMemory], elements: float) -> list[float]:
-    """Bytes that are gathered for the units after each: the next one, and further ones until they have so many elements."""
+    """Bytes that are gathered for the units after each, until it and they have so many elements (Megatron-FSDP,
+    param_and_grad_buffer.py, all_gather_params); where none are given, for the next one."""
     if not any(unit.gathered for unit in units):
         return [0.0] * len(units)
+    if not elements:
+        return [*(later.gathered for later in units[1:]), 0.0]
     found = []
-    for place in range(1, len(units) + 1):
-        size, on_their_way = 0.0, 0
-        for later in units[place:]:
-            size, on_their_way = size + later.gathered, on_their_way + later.elements
-            if on_their_way >= elements:
+    for place, unit in enumerate(units):
+        size, held = 0.0, unit.elements
+        for later in units[place + 1 :]:
+            if held >= elements:
                 break
+            size, held = size + later.gathered, held + later.elements
         found.append(size)
     return found
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predict.memory.activations import unit_activations
 from predict.memory.buffers import slack_of
@@ -37,6 +39,8 @@ from predict.workload.alike_runs import block_cache
 from predict.workload.layer import LayerBlocks
 from regressors.features.arrays import Floats, Ints
 
+Made = TypeVar("Made")
+
 # Times of a model's blocks (a layer of each kind, embedding, head) on one rank, for many plans at once.
 #
 # They are the blocks of the estimate itself, priced by the same prices. Plans that differ in how the layers lie on the pipeline
@@ -49,6 +53,10 @@ ON_A_RANK = ("plan.tp", "plan.sp", "plan.cp", "plan.cp_method", "plan.ep", "plan
 SHARDED = ("plan.zero", "plan.shard", "plan.dp")
 """Keys that decide them where gradients or weights are sharded."""
 FEWEST_SHARDED = 2
+PAIRING = ("plan.pp", "plan.vpp", "plan.schedule", "plan.dp", "batch.micro", "batch.global")
+"""Keys that decide the share of passes with no other microbatch beside them, and so the blocks where microbatches hide exchanges."""
+LEVELS = 8
+"""Levels of that share: of the plans of a level, the one with the smallest share stands for all, since its blocks take no longer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -80,9 +88,21 @@ def sets_of_blocks(space: Space, opening: Openings | None = None) -> tuple[Ints,
     columns = [in_blocks, sharded, *space.indices((*ON_A_RANK, *execution))]
     columns += [column * selective for column in space.indices(("plan.recompute_modules",))]
     columns += [column * sharded for column in space.indices(SHARDED)]
-    # the last of each: pipelines are joined first, and the deepest one has the most microbatches
-    last, inverse = distinct([column[::-1] for column in columns], count)
-    return count - 1 - last, inverse[::-1]
+    shares = np.where(space.column("execution.overlap_ep") == "microbatch", _lone_shares(space), 1.0)
+    columns.append(np.ceil(shares * LEVELS).astype(np.int64))
+    # the smallest share, and of equal ones the last plan: pipelines are joined first, and the deepest one has the most microbatches
+    order = np.lexsort((-np.arange(count), shares))
+    first, of_ordered = distinct([column[order] for column in columns], count)
+    of_row = np.empty(count, np.int64)
+    of_row[order] = of_ordered
+    return order[first], of_row
+
+
+def _lone_shares(space: Space) -> Floats:
+    """Each plan's share of passes with no other microbatch beside them."""
+    first, of_row = distinct(space.indices(PAIRING), len(space.rows))
+    shares: Floats = np.array([space.run(row).lone_share for row in first.tolist()])[of_row]
+    return shares
 
 
 def block_times(
@@ -173,22 +193,32 @@ def kinds_of(space: Space) -> tuple[LayerKind, ...]:
 
 def structures(space: Space, opening: Openings | None = None) -> Iterator[tuple[Structure, Ints, bool]]:
     """Each structure of the legal plans, the rows that have it, and whether they stand for any layout."""
-    kinds = kinds_of(space)
     any_layout = [opening.any_layout.astype(np.int64)] if opening else []
     columns = space.indices(KEYS)
     first, inverse = distinct([*columns, *any_layout], len(space.rows))
-    names = np.stack([column[first] for column in columns], axis=1).tolist() if columns else [[]] * len(first)
+    made = _made(space, columns, first, _structure)
     order = np.argsort(inverse, kind="stable")
     edges = np.searchsorted(inverse[order], np.arange(len(first) + 1))
     for number, row in enumerate(first.tolist()):
         own = order[edges[number] : edges[number + 1]]
-        name = tuple(names[number])
-        if name not in space.made:
-            space.made[name] = _structure(space.run(row), kinds)
-        yield space.made[name], own, bool(opening and opening.any_layout[row])
+        yield made[number], own, bool(opening and opening.any_layout[row])
 
 
-def _structure(run: TrainingRun, kinds: tuple[LayerKind, ...]) -> Structure:
+def _made(
+    space: Space, columns: Sequence[NDArray[Any]], rows: Ints, make: Callable[[TrainingRun, Sequence[LayerKind]], Made]
+) -> list[Made]:
+    """What is made of each of these plans, which is the same for spaces of one question where the columns are."""
+    kinds = kinds_of(space)
+    names = np.stack([column[rows] for column in columns], axis=1).tolist() if columns else [[]] * len(rows)
+    found = []
+    for row, name in zip(rows.tolist(), names, strict=True):
+        if (make, *name) not in space.made:
+            space.made[make, *name] = make(space.run(row), kinds)
+        found.append(space.made[make, *name])
+    return found
+
+
+def _structure(run: TrainingRun, kinds: Sequence[LayerKind]) -> Structure:
     placement, ranks = placement_of(run), stages_of_ranks(run)
 
     def counts(stage: Stage) -> list[float]:
@@ -328,14 +358,8 @@ def _of_sets(
     execution = [axis.path for axis in space.question.axes if axis.section == "execution"]
     columns = space.indices((*paths, *execution))
     first, of_row = distinct(columns, len(space.rows))
-    kinds = kinds_of(space)
-    names = np.stack([column[first] for column in columns], axis=1).tolist() if columns else [[]] * len(first)
-    found = []
-    for row, name in zip(first.tolist(), names, strict=True):
-        if (of, *name) not in space.made:
-            space.made[of, *name] = of(space.run(row), kinds)
-        found.append(space.made[of, *name])
-    return UnitBytes(bytes=np.array(found).reshape(len(first), len(kinds) + 2), of_row=of_row)
+    found = _made(space, columns, first, of)
+    return UnitBytes(bytes=np.array(found).reshape(len(first), len(kinds_of(space)) + 2), of_row=of_row)
 
 
 def _state(run: TrainingRun, kinds: Sequence[LayerKind]) -> list[float]:

@@ -68,6 +68,13 @@ SILENCES = (
         for path in ("execution.dispatch", "execution.overlap_ep")
     ),
     Silence(
+        path="execution.overlap_ep",
+        because="one microbatch has no other beside it",
+        needs=("overlap_ep", "global", "micro", "dp"),
+        holds=lambda overlap_ep, batch, micro, dp: overlap_ep == "microbatch" and batch == micro * dp,
+        stand_in="none",
+    ),
+    Silence(
         path="plan.schedule",
         because="interleaved 1F1B of one chunk is 1F1B",
         needs=("vpp", "schedule"),

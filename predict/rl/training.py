@@ -117,7 +117,7 @@ def pass_run(rl: RlRun, base: TrainingRun | None = None) -> TrainingRun:
     """All samples in the microbatches of passes without a backward, of the actor or of another model on its plan."""
     section = rl.section
     return laid_out_pass(
-        base or rl.base,
+        (base or rl.base).without_backward,
         section,
         rl.samples.sequences.tolist(),
         micro=section.passes.micro or section.micro,

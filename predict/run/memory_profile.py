@@ -154,8 +154,8 @@ class MemoryProfile:
     fp8_gather: bool = False
     """ZeRO-3 gathers the layers' weights in fp8 where tensors are scaled as a whole."""
     elements_in_transfer: Annotated[int, Key(minimum=0, maximum=10**12)] = 0
-    """Elements of whole gradients that ZeRO-2 and 3 may hold while they are reduced, at least two layers' under ZeRO-3, and twice those that
-    they gather ahead; 0: a unit at a time."""
+    """Elements of whole gradients that ZeRO-2 and 3 may hold while they are reduced, at least two layers' under ZeRO-3; half as many
+    weights are gathered ahead, those of the unit that is computed among them. 0: a unit at a time."""
     narrow_weight_copies: bool = False
     """Products in fp8 or four bits keep quantised copies of the weights, whole on every rank (`state.narrow_weight_bytes`)."""
     fp8_primary: tuple[Annotated[str, one_of(*RECIPES)], ...] = ()

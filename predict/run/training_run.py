@@ -67,6 +67,8 @@ class TrainingRun(LoadedRun):
     spread: Plan | None = field(default=None, repr=False)
     """The plan whose replicas and shards the ranks form, of a part whose weights and tokens `plan` divides in another way; None for a
     whole run, which `plan` spreads too."""
+    lone_passes: float | None = field(default=None, repr=False)
+    """`lone_share` of a part that has neither the pipeline nor the microbatches of its run; None for a whole run."""
     model_keys: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """The keys of the model's `config.json` as given, for conventions that read them; none where the run has only a shape."""
     model_given_as: str = field(default="", repr=False, compare=False)
@@ -105,15 +107,22 @@ class TrainingRun(LoadedRun):
         """The teacher on the same machines and plan, frozen; None without one."""
         if self.teacher is None:
             return None
-        kept = self.keeping_activations
-        return replace(kept, model=self.teacher, adapters=Adapters(), tuning=Tuning(), teacher=None, model_keys={})
+        return replace(
+            self.without_backward, model=self.teacher, adapters=Adapters(), tuning=Tuning(), teacher=None, model_keys={}
+        )
 
     @property
-    def keeping_activations(self) -> TrainingRun:
-        """The run whose activations do not go to the host, as those of a pass without a backward do not."""
-        if not self.offload.activation_share:
+    def without_backward(self) -> TrainingRun:
+        """The run as a pass without a backward has its layers: no activations go to the host, and no microbatch's backward is there to
+        hide another one's exchange."""
+        offload, execution = self.offload, self.execution
+        if offload.activation_share:
+            offload = replace(offload, activation_share=0.0)
+        if execution.overlap_ep == "microbatch":
+            execution = replace(execution, overlap_ep="none")
+        if offload is self.offload and execution is self.execution:
             return self
-        return replace(self, offload=replace(self.offload, activation_share=0.0))
+        return replace(self, offload=offload, execution=execution)
 
     @property
     def tower(self) -> TrainingRun | None:
@@ -140,7 +149,7 @@ class TrainingRun(LoadedRun):
         # adapters are the encoder's too, and none of a vision tower's
         of_all = self.adapters if self.model.is_encoder_decoder else Adapters()
         return replace(
-            self if vision.trained == ALL else self.keeping_activations,
+            self if vision.trained == ALL else self.without_backward,
             model=tower.with_wide_ends(tower.layers * is_narrow, 0),
             plan=replace(self.plan, tp=self.plan.tp if divides else 1, sp=False, cp=1, ep=1, etp=1),
             spread=self.plan,
@@ -174,15 +183,19 @@ class TrainingRun(LoadedRun):
         return self.batch.microbatches(self.plan.dp)
 
     @property
-    def passes_per_lone_one(self) -> int:
-        """Forwards of a step for each that runs before any backward is there to run beside it; backwards at the end alike.
+    def lone_share(self) -> float:
+        """The share of a step's forwards that run before any backward is there to run beside them; of its backwards at the end alike.
 
         A step is as long as m + (p - 1) / v forwards and backwards of a stage, of which p of each have no other beside them: until the last
         stage has its first backward, and after it has its last forward (Megatron-Core, combined_1f1b.py: without a pipeline the first
-        forward and the last backward run alone). Rounded, so that plans of one shape of layers share them.
+        forward and the last backward run alone). All are alone where a schedule has all its forwards first.
         """
-        plan = self.plan
-        return max(1, round((self.microbatches + (plan.pp - 1) / plan.vpp) / plan.pp))
+        if self.lone_passes is not None:
+            return self.lone_passes
+        ranks, chunks = self.plan.pp, self.plan.vpp
+        if self.schedule.forwards_first:
+            return 1.0
+        return min(1.0, ranks * chunks / (self.microbatches * chunks + ranks - 1))
 
 
 def read_by(patches: Patches, batch: Batch, vision: Vision) -> tuple[int, int]:

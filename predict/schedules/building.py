@@ -47,6 +47,8 @@ class Schedule:
     with one more copy of them. None where it has no such state."""
     solver: Solver | None = None
     """The order, where it is solved for the times of the stages under a limit on memory."""
+    forwards_first: bool = False
+    """Whether all forwards of a rank come before its first backward, so that none runs beside a backward."""
     released_by_b: float = 0.0
     """Share of a chunk's activations that B lets go in the schedule's account, W the rest; its limit counts so too."""
     order: Order | None = None
@@ -86,6 +88,7 @@ def schedule(
     supports: Supports,
     placement: Callable[[int, int], Placement],
     period: Period | None = None,
+    forwards_first: bool = False,
 ) -> Callable[[Builder], Builder]:
     """Decorator: register the function that builds the actions of each rank as the schedule `name`."""
 
@@ -98,6 +101,7 @@ def schedule(
             placement=placement,
             actions=actions,
             period=period,
+            forwards_first=forwards_first,
         )
     )
 

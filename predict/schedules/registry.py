@@ -150,6 +150,7 @@ def of_order(name: str, order: Order) -> Schedule:
         splits_backward=any(bool((row[:, KIND] == CODE["B"]).any()) for row in order.rows),
         supports=supports,
         placement=lambda ranks, chunks: order.placement,
+        forwards_first=order.forwards_first,
         order=order,
     )
 

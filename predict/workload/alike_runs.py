@@ -22,13 +22,13 @@ class KeptByRun(Generic[Made]):
 
     def __init__(self, make: Callable[[TrainingRun], Made], most: int) -> None:
         self._make, self._most = make, most
-        self._kept: dict[tuple[Plan, Batch, str], list[tuple[TrainingRun, Made]]] = {}
+        self._kept: dict[tuple[Plan, Batch, str, float | None], list[tuple[TrainingRun, Made]]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))
 
     def of(self, run: TrainingRun) -> Made:
-        key = run.plan, run.batch, run.precision
+        key = run.plan, run.batch, run.precision, run.lone_passes
         for known, made in self._kept.get(key, ()):
             if known == run:
                 return made
@@ -143,10 +143,11 @@ def block_cache(run: TrainingRun) -> BlockCache:
 
 
 def as_layers_see(run: TrainingRun) -> TrainingRun:
-    """The run without what its layers do not depend on: its blocks are made from this one, so that they cannot depend on it. It has one
-    microbatch; where microbatches hide each other's exchange, as many as give one stage the whole run's share of lone passes."""
+    """The run with one microbatch, and without what its layers do not depend on: its blocks are made from this one, so that they
+    cannot depend on it. Where microbatches hide each other's exchange, the share of passes with none beside them is all that is left of
+    the pipeline."""
     unseen = OF_PIPELINES if run.plan.zero >= SHARDED_LAYERS else {**OF_PIPELINES, **OF_REPLICAS}
     seen, spread = replace(run.plan, **unseen), run.spread and replace(run.spread, **unseen)
-    microbatches = run.passes_per_lone_one if run.execution.overlap_ep == "microbatch" else 1
-    batch = replace(run.batch, global_=microbatches * run.batch.micro * seen.dp)
-    return replace(run, name="", plan=seen, spread=spread, batch=batch, order=None)
+    batch = replace(run.batch, global_=run.batch.micro * seen.dp)
+    alone = run.lone_share if run.execution.overlap_ep == "microbatch" else None
+    return replace(run, name="", plan=seen, spread=spread, batch=batch, order=None, lone_passes=alone)

@@ -139,8 +139,9 @@ def _without_gradient(cache: BlockCache, stage: Stage) -> Blocks:
     run = cache.rank.run
     found: list[tuple[str, Block, float]] = []
     if own := run.tuning.own_passes:
-        kept = block_cache(run.keeping_activations) if run.offload.activation_share else cache
-        units = [*_tower_forwards(kept.rank.run, stage), *_units(kept, stage)]
+        alone = run.without_backward
+        own_cache = cache if alone is run else block_cache(alone)
+        units = [*_tower_forwards(alone, stage), *_units(own_cache, stage)]
         found += [(heading, of.forward, passes * many) for heading, passes in own.items() for of, many in units]
     if teacher := run.taught_by:
         taught = block_cache(teacher)

@@ -155,6 +155,11 @@ class Order:
         return self.folded.short if self.folded else self
 
     @property
+    def forwards_first(self) -> bool:
+        """Whether every rank has all its forwards before its first backward."""
+        return not any(bool(((row[1:, KIND] == F) & (row[:-1, KIND] != F)).any()) for row in self.rows)
+
+    @property
     def ranks(self) -> int:
         return len(self.placement.stages)
 

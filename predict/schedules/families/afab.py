@@ -15,6 +15,7 @@ from predict.schedules.engine.order import Rows, loop, rows
     splits_backward=False,
     supports=one_chunk,
     placement=loop,
+    forwards_first=True,
 )
 def afab(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """The same on every rank; backwards in the order of the forwards, as torch's ScheduleGPipe runs them.
@@ -32,6 +33,7 @@ def afab(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     splits_backward=False,
     supports=any_counts,
     placement=loop,
+    forwards_first=True,
 )
 def looped_bfs(ranks: int, chunks: int, microbatches: int) -> list[Rows]:
     """All forwards chunk after chunk; then the backwards, chunks and microbatches in reverse. Every rank holds m·v."""

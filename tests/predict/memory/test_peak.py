@@ -80,7 +80,7 @@ class Replay:
         own = self.kept[microbatch, chunk] = []
         for place, unit in enumerate(units):
             own.append(unit.kept)
-            ahead = self.gathered(units[place + 1 :])
+            ahead = self.gathered(units[place:])
             self.note(unit.activations.forward_working_bytes + unit.gathered + ahead)
 
     def units(self, chunk: int) -> list[UnitMemory]:
@@ -88,14 +88,16 @@ class Replay:
 
     def working(self, units: list[UnitMemory], place: int) -> float:
         unit = units[place]
-        behind = self.gathered(units[:place][::-1])
+        behind = self.gathered(units[place::-1])
         return unit.backward_working + unit.gathered + behind + unit.unreduced + self.reduced(units[place + 1 :])
 
     def gathered(self, units: list[UnitMemory]) -> float:
-        """Bytes gathered of these units, the next one first."""
-        ahead = list(accumulate(unit.elements for unit in units))
+        """Bytes gathered of the units after the first of these."""
+        if not self.in_transfer:
+            return sum(unit.gathered for unit in units[1:2])
+        held = accumulate(unit.elements for unit in units)
         return sum(
-            unit.gathered for unit, before in zip(units, [-1, *ahead], strict=False) if before < self.in_transfer / 2
+            unit.gathered for unit, before in zip(units[1:], held, strict=False) if before < self.in_transfer / 2
         )
 
     def reduced(self, units: list[UnitMemory]) -> float:

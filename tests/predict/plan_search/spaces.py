@@ -67,6 +67,7 @@ MIXED: tuple[Mapping[str, Any], ...] = (
     {"plan": {"pp": [1, 2], "tp": [1, 2], "ep": AUTO, "etp": AUTO, "cp": 1, "vpp": 1, "recompute": "none", "zero": 1}, "batch": {"micro": 1}},
     {"plan": {"pp": 2, "tp": 1, "ep": [1, 4, 8], "etp": 1, "cp": 1, "recompute": AUTO}, "execution": {"dispatch": AUTO}, "batch": {"micro": 1}},
     {"plan": {"pp": 1, "tp": 2, "ep": [2, 8], "cp": AUTO, "etp": 1, "recompute": "selective", "recompute_modules": AUTO}, "batch": {"micro": [1, 2]}},
+    {"plan": {"pp": [1, 2], "vpp": [1, 2], "tp": 1, "ep": [8, 16], "etp": 1, "cp": 1, "recompute": "none", "zero": 1}, "execution": {"overlap_ep": ["none", "microbatch"]}, "batch": {"micro": 1, "global": [128, 64, 32, 16], "seq_len": 4096}},
     {"plan": {"pp": [1, 2], "tp": 2, "ep": [1, 4], "etp": 1, "cp": 1, "vpp": 1, "recompute": "none", "zero": 1}, "execution": {"framework": "nemo", "stragglers": AUTO, "waiting_time": [0.5, 1.0], "step_overhead_us": [0, 1000]}, "batch": {"micro": 1}},
 )  # fmt: skip
 """Of a mixture of experts on sixteen GPUs."""

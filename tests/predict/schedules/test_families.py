@@ -238,3 +238,10 @@ def test_an_unknown_name_is_refused_with_the_nearest_or_else_with_all(name: str,
 def test_an_order_is_built_once() -> None:
     first = registry.order("1f1b", ranks=3, chunks=1, microbatches=5)
     assert registry.order("1f1b", ranks=3, chunks=1, microbatches=5) is first
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_schedule_says_whether_all_forwards_come_first(name: str) -> None:
+    named = registry.get(name)
+    chunks = next(count for count in (1, 2) if named.refusal(4, count, 8) is None)
+    assert registry.order(name, ranks=4, chunks=chunks, microbatches=8).forwards_first == named.forwards_first

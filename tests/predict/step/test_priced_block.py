@@ -388,12 +388,53 @@ def test_the_first_forward_and_the_last_backward_have_no_microbatch_that_hides_t
 
 
 @pytest.mark.parametrize(
-    ("microbatches", "pp", "vpp", "passes"), [(5, 1, 1, 5), (16, 4, 1, 5), (16, 4, 2, 4), (2, 4, 1, 1)]
+    ("microbatches", "pp", "schedule", "vpp", "share"),
+    [
+        (5, 1, "1f1b", 1, 1 / 5),
+        (16, 4, "1f1b", 1, 4 / 19),
+        (16, 4, "interleaved-1f1b", 2, 8 / 35),
+        (2, 4, "1f1b", 1, 4 / 5),
+        (1, 4, "interleaved-1f1b", 2, 1),
+        (16, 4, "afab", 1, 1),
+        (16, 4, "looped-bfs", 2, 1),
+    ],
 )
-def test_a_pipeline_fills_and_drains_without_pairs(microbatches: int, pp: int, vpp: int, passes: int) -> None:
-    schedule = "interleaved-1f1b" if vpp > 1 else "1f1b"
+def test_a_pipeline_fills_and_drains_without_pairs(
+    microbatches: int, pp: int, schedule: str, vpp: int, share: float
+) -> None:
     run = made(plan__pp=pp, plan__vpp=vpp, plan__schedule=schedule, batch__global=microbatches)
-    assert run.passes_per_lone_one == passes
+    assert run.lone_share == pytest.approx(share)
+
+
+@pytest.mark.parametrize("pp", [1, 4])
+def test_a_step_of_more_microbatches_is_longer_where_they_hide_each_others_exchange(pp: int) -> None:
+    def step_us(microbatches: int) -> float:
+        settings: dict[str, Any] = {"plan__pp": pp, "plan__dp": 4, "plan__ep": 4, "batch__global": 4 * microbatches}
+        run = made("qwen3-30b-a3b", 4 * pp, **settings, execution__overlap_ep="microbatch")
+        return estimated(run).step_time.median_us
+
+    times = [step_us(microbatches) for microbatches in range(1, 10)]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("schedule", ["afab", "looped-bfs"])
+def test_nothing_is_hidden_where_all_forwards_come_first(schedule: str) -> None:
+    settings: dict[str, Any] = {"plan__pp": 2, "plan__dp": 4, "plan__ep": 4, "batch__global": 32}
+    exposed, beside = (
+        estimated(made("qwen3-30b-a3b", 8, **settings, plan__schedule=schedule, execution__overlap_ep=each))
+        for each in ("none", "microbatch")
+    )
+    assert beside.step_time == exposed.step_time
+
+
+def test_passes_without_a_backward_hide_no_exchange() -> None:
+    def passes(overlap: str, **tuning: Any) -> float:
+        settings: dict[str, Any] = {"plan__dp": 4, "plan__ep": 4, "batch__global": 32, "execution__overlap_ep": overlap}
+        (rank,) = estimated(made("qwen3-30b-a3b", 4, **settings, **tuning)).ranks
+        return rank.forward_us
+
+    of_reference = [passes(overlap, tuning__task="dpo") - passes(overlap) for overlap in ("none", "microbatch")]
+    assert of_reference[0] == pytest.approx(of_reference[1])
 
 
 @pytest.mark.parametrize(("model", "settings", "key", "off", "on"), OVERLAPS, ids=str)

@@ -117,13 +117,21 @@ def _rl_sections() -> list[str]:
     from predict.rl.aliases import VERL
     from predict.rl.config import MEANING
     from predict.rl.section import RlSection
-    from sampling.files.schema import keys_of
 
     stands_for = {key: name for name, (key, _) in VERL.items()}
     lines = ["", "## rl", "", f"{MEANING} `predict schema --rl` prints an RL config as JSON Schema."]
-    lines += ["", *_keys_table(RlSection, "rl", stands_for)]
-    for key in (key for key in keys_of(RlSection) if key.of):
-        lines += ["", f"### rl.{key.name}", "", *_keys_table(key.of, f"rl.{key.name}", stands_for)]
+    return [*lines, "", *_keys_table(RlSection, "rl", stands_for), *_sections_within(RlSection, "rl", stands_for)]
+
+
+def _sections_within(declared_by: type, path: str, stands_for: Mapping[str, str]) -> list[str]:
+    """The sections that keys of a dataclass are, and those within them."""
+    from sampling.files.schema import keys_of
+
+    lines = []
+    for key in (key for key in keys_of(declared_by) if key.of):
+        within = f"{path}.{key.name}"
+        lines += ["", f"### {within}", "", *_keys_table(key.of, within, stands_for)]
+        lines += _sections_within(key.of, within, stands_for)
     return lines
 
 
@@ -131,7 +139,6 @@ def _serving_sections() -> list[str]:
     """The keys of a serving config."""
     from predict.serving.config import DECLARED_SECTIONS, ENGINE_NAME, ENGINE_VERSION
     from predict.serving.server import USUAL
-    from sampling.files.schema import keys_of
 
     lines = ["", "## Keys of a serving config", "", SERVING]
     for name, (declared_by, meaning) in DECLARED_SECTIONS.items():
@@ -141,8 +148,7 @@ def _serving_sections() -> list[str]:
             named = ["`name`", f"`{USUAL}`", "the name of a file", ENGINE_NAME]
             table[2:2] = _table([], [named, ["`version`", "``", "text", ENGINE_VERSION]])[-2:]
         lines += ["", f"### {name}", "", meaning, "", *table]
-        for key in (key for key in keys_of(declared_by) if key.of):
-            lines += ["", f"### {name}.{key.name}", "", *_keys_table(key.of, f"{name}.{key.name}", {})]
+        lines += _sections_within(declared_by, name, {})
     return lines
 
 

@@ -22,6 +22,7 @@ from predict.run.execution import IN_TURN, MOMENT_DTYPES, PRIMARY, REMAINDER
 from predict.run.plan import Plan
 from predict.run.stages import split_layers, stages_in
 from predict.run.training_run import TrainingRun
+from sampling.files.faults import divisors
 from sampling.operators.experts import PER_EXPERT
 
 NAMES: Mapping[str, str] = {f"{alias.section}.{alias.key}": name for name, alias in ALIASES.items()}
@@ -90,8 +91,6 @@ def _read_pipeline(given: Arguments) -> dict[str, Any]:
     pp = given.count(NAMES["plan.pp"]) or 1
     vpp = given.count(NAMES["plan.vpp"]) or given.count("virtual_pipeline_model_parallel_size") or 1
     of_chunk = given.count("num_layers_per_virtual_pipeline_stage")
-    if of_chunk and given.layers:
-        vpp = max(1, given.layers // (pp * of_chunk))
     layout = given.text(NAMES["plan.layout"], "")
     read: dict[str, Any] = {}
     if layout:
@@ -100,7 +99,26 @@ def _read_pipeline(given: Arguments) -> dict[str, Any]:
         for path in ENDS:
             name = NAMES[path]
             read[path] = int(given.switch(name)) if "count" in path else given.count(name) or 0
+        vpp = _chunks(given, pp, vpp, of_chunk, read)
     return read | {"plan.vpp": vpp, "plan.schedule": "interleaved-1f1b" if vpp > 1 else "1f1b"}
+
+
+def _chunks(given: Arguments, pp: int, vpp: int, of_chunk: int | None, ends: Mapping[str, int]) -> int:
+    """vpp, with a fault for layers that Megatron-LM does not split over the stages, or a stage over its chunks (arguments.py,
+    `validate_args`); ranks with layers of their own are left to the rules of a plan."""
+    counted = given.layers + sum(count for path, count in ends.items() if "count" in path)
+    has_own = any(count for path, count in ends.items() if "count" not in path)
+    if not given.layers or has_own or "deepspeed" in given.values:
+        return max(1, given.layers // (pp * of_chunk)) if of_chunk and given.layers else vpp
+    of_stage, rest = divmod(counted, pp)
+    if rest:
+        own = ", ".join(NAMES[path] for path in ENDS)
+        problem = f"{pp} stages do not split {counted} layers evenly, which Megatron-LM refuses; give a divisor of {counted}, or {own}"
+        given.fault(NAMES["plan.pp"], problem)
+    elif of_chunk and of_stage % of_chunk:
+        problem = f"{of_chunk} does not divide the {of_stage} layers of a stage, which Megatron-LM refuses; give one of {divisors(of_stage)}"
+        given.fault("num_layers_per_virtual_pipeline_stage", problem)
+    return max(1, of_stage // of_chunk) if of_chunk else vpp
 
 
 def _write_sharding(run: TrainingRun, statement: Statement) -> None:

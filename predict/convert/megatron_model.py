@@ -229,12 +229,17 @@ ACTIVATIONS: Mapping[bool, str] = {True: "silu", False: "gelu_new"}
 """An activation of each kind, gated or not: which one it is changes no cost."""
 
 
+WELL_KNOWN = ("llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen3_moe", "deepseek_v3", "gpt2")
+"""Families that a model is taken for first, of several that read to its shape."""
+
+
 def model_section(spec: ModelSpec) -> str | dict[str, Any] | None:
-    """The first shipped model of this shape, else the keys of the first family that reads to it; None where no family does."""
+    """The first shipped model of this shape, else the keys of the first family that reads to it, the well-known ones before others;
+    None where no family does."""
     if of_shape := shipped_models_of_shape(spec):
         return of_shape[0]
-    for model_type, family in FAMILIES.items():
-        keys = _keys(spec, model_type, family)
+    for model_type in dict.fromkeys((*WELL_KNOWN, *FAMILIES)):
+        keys = _keys(spec, model_type, FAMILIES[model_type])
         found = read_model(keys, name=spec.name).spec
         if found is not None and _shape(found) == _shape(spec):
             return keys

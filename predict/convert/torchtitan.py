@@ -20,6 +20,7 @@ from predict.convert.arguments import (
 from predict.convert.megatron_model import model_section
 from predict.run.stages import split_layers
 from predict.run.training_run import TrainingRun
+from sampling.files.faults import shown
 
 MODELS: Mapping[str, tuple[str, str]] = {
     "llama3-8b": ("llama3", "8B"),
@@ -49,6 +50,11 @@ RESHARDING: Mapping[int, str] = {2: "never", 3: "always"}
 DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp8": "bfloat16", "fp32": "float32", "tf32": "float32"}
 REDUCED: Mapping[str, str] = {"bf16": "bfloat16", "fp32": "float32"}
 FLOAT8 = ("tensorwise", "rowwise")
+CONVERTERS: Mapping[str, str] = {
+    f"{place}{kind}": kind for place in ("", "quantize.linear.", "quantize.grouped_mm.") for kind in ("float8", "mx")
+}
+"""Name in `model.converters` → the format that it stands for; the bare ones are of releases before late 2025."""
+MX_SECTIONS = tuple(name for name, kind in CONVERTERS.items() if kind == "mx")
 COMPILED, EAGER = "torchtitan", "fsdp"
 """The frameworks that stand for torchtitan with torch.compile and without it."""
 TP, CP, EP, ETP, PP = (
@@ -150,12 +156,24 @@ def _write_fp8(recipe: str, statement: Statement) -> None:
 
 def _read_dtypes(given: Arguments) -> dict[str, Any]:
     converters = given.value("model.converters", [])
-    named = [str(name) for name in (converters if isinstance(converters, list) else [converters])]
-    is_fp8 = any(name.startswith(("float8", "mx")) for name in named)
+    written = ",".join(map(str, converters)) if isinstance(converters, list) else str(converters)
+    named = [name.strip() for name in written.split(",") if name.strip()]
+    for name in named:
+        if name not in CONVERTERS:
+            given.fault("model.converters", f"{shown(name)} is not read; {', '.join(CONVERTERS)} are")
+    kinds = {CONVERTERS[name] for name in named if name in CONVERTERS}
+    is_fp8 = bool(kinds)
+    if is_fp8 and all("grouped_mm" in name for name in named):
+        given.notes.append(
+            f"model.converters: {', '.join(named)} alone: the products outside of experts are taken as fp8 too"
+        )
     wide = own_name(REDUCED, given.text(PARAMETERS, "bfloat16"), "bf16")
-    recipe = given.text("float8.recipe_name", FLOAT8[0])
-    given.passed_over("mx.recipe_name")
-    if any(name.startswith("mx") for name in named):
+    recipe = given.text("quantize.linear.float8.recipe_name", given.text("float8.recipe_name", FLOAT8[0]))
+    for section in MX_SECTIONS:
+        in_mx = given.text(f"{section}.recipe_name", "mxfp8")
+        if "mx" in kinds and not in_mx.startswith("mxfp8"):
+            given.fault(f"{section}.recipe_name", f"{shown(in_mx)} is not modelled; mxfp8 is")
+    if "mx" in kinds:
         recipe = "mxfp8"
     return {
         "precision": "fp8" if is_fp8 else wide,

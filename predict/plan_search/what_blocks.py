@@ -33,9 +33,10 @@ def what_blocks(
         what = f"no plan of {sum(own.space.plans for own in found.surveys):,} is legal; {left.count:,} break “{reason}”, as {left.example}"
     else:
         what = f"none of {legal:,} legal plans is expected to fit; {_nearest(found)}"
-    last = "take another schedule" if _all_refused(found) else "take a device with more memory"
+    # where none is legal, the reason says its own fix, and memory ruled nothing out
+    last = "" if not legal else "take another schedule" if _all_refused(found) else "take a device with more memory"
     fix = next(_changes(found, config, overrides, clusters, max_memory), last)
-    return InfeasibleError(f"{what}; {fix}")
+    return InfeasibleError(f"{what}; {fix}" if fix else what)
 
 
 def _all_refused(found: Found) -> bool:

@@ -67,7 +67,8 @@ def inferred_lines(found: Inferred) -> Iterator[str]:
     if isinstance(measured, RunLog):
         step_us = steady_us(measured)
         kept = counted(len(measured.steps), "timed line")
-        yield f"measured: {duration(step_us) if step_us else 'rates alone'} a step, steady, of {kept} ({measured.framework})"
+        what = f"{duration(step_us)} a step, steady" if step_us else "rates, without a time of a step"
+        yield f"measured: {what}, of {kept} ({measured.framework})"
     elif isinstance(measured, ServedLog):
         yield from _of_server(measured)
     else:

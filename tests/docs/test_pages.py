@@ -32,7 +32,18 @@ MADE_BY_THE_USER = ("data/imported", "data/refitted", "data/samples", "data/regr
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     dead = [target for target in links(page) if not (page.parent / target.split("#")[0]).exists()]
+    dead += [target for target in links(page) if "#" in target and not _has_heading(page, target)]
     assert dead == []
+
+
+def _has_heading(page: Path, target: str) -> bool:
+    """Whether the page that a link leads to has the heading that it names; true for what is no page."""
+    file, _, anchor = target.partition("#")
+    path = page.parent / file if file else page
+    if path.suffix != ".md" or not path.exists():
+        return True
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("name", ["published", "validation table", "accuracy table", "published accuracy"])

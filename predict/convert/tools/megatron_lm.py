@@ -23,6 +23,7 @@ from predict.convert.tool import Cost, Reading, Sections, Tool
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
+from predict.run.execution import NATURAL, UNTOUCHED
 from predict.run.frameworks import ON_GPUS
 
 CLUSTER: Mapping[str, str] = {"nnodes": "nodes", "nproc_per_node": "gpus_per_node"}
@@ -139,6 +140,7 @@ def read_arguments(reading: Reading, *, model: Mapping[str, Any] | None = None, 
         execution["attention"] = FLASH
     if chosen := framework or (deepspeed.FRAMEWORK if is_deepspeed else own):
         execution["framework"] = chosen
+    _note_on_routing(given, spec)
     cluster = {
         own: int(values[theirs])
         for theirs, own in CLUSTER.items()
@@ -152,6 +154,18 @@ def read_arguments(reading: Reading, *, model: Mapping[str, Any] | None = None, 
         "execution": execution,
         **section,
     }
+
+
+def _note_on_routing(given: Arguments, spec: ModelSpec | None) -> None:
+    """A note for a mixture whose router is not forced to balance, as `execution.expert_load` is by default."""
+    has_experts = spec.experts is not None if spec else bool(given.count("num_experts"))
+    if not has_experts or given.switch("moe_router_force_load_balancing"):
+        return
+    load = UNTOUCHED if given.text("moe_router_load_balancing_type", "aux_loss") == "none" else NATURAL
+    given.notes.append(
+        f"execution.expert_load: balanced experts, though moe_router_force_load_balancing is not given; --set execution.expert_load={load} "
+        "takes the load that the script's own router leaves"
+    )
 
 
 def _read(reading: Reading) -> Sections:

@@ -204,21 +204,25 @@ def _read_vllm(reading: Reading) -> Sections:
 def _read_sglang(reading: Reading) -> Sections:
     given = reading.given
     values = read_table(SGLANG, given)
-    values.setdefault("engine", {})["name"] = "sglang"
+    engine = values.setdefault("engine", {})
+    engine["name"] = "sglang"
     placement = values.setdefault("placement", {})
     gpus, (replicas, replicas_by) = placement.get("tp", 1), _first_count(given, *SGLANG_DEGREES[0])
     if given.switch("enable_dp_attention"):
         # SGLang's dp replicas share its tp GPUs
         placement |= {"tp": max(1, gpus // replicas), "dp": replicas}
+        for limit in ("max_num_seqs", "max_num_batched_tokens"):  # which are of all replicas together
+            if limit in engine:
+                engine[limit] = max(1, engine[limit] // replicas)
     elif replicas > 1:
         given.fault(
             replicas_by, "replicas beside each other are not read from SGLang's arguments; give --set fleet.replicas=N"
         )
-    if _first_count(given, *SGLANG_DEGREES[1])[0] > 1 or values["engine"].get("dispatch") == "deepep":
+    if _first_count(given, *SGLANG_DEGREES[1])[0] > 1 or engine.get("dispatch") == "deepep":
         placement["expert_parallel"] = True
     if given.values.get("chunked_prefill_size") in (-1, "-1"):
-        values["engine"] |= {"chunked_prefill": False}
-        values["engine"].pop("max_num_batched_tokens", None)
+        engine["chunked_prefill"] = False
+        engine.pop("max_num_batched_tokens", None)
     values |= _drafts_of_sglang(given)
     return _server(reading, values, SGLANG_MODEL)
 

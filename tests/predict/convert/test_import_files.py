@@ -179,6 +179,25 @@ def test_what_is_wrong_is_one_clear_error(arguments: str, tmp_path: Path) -> Non
         imported(tmp_path, f"{SIZES} --seq-length 4096 {arguments}", "cluster.nodes=1")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "load"),
+    [
+        ("", "natural"),
+        ("--moe-router-load-balancing-type none", "untouched"),
+        ("--moe-router-force-load-balancing", ""),
+    ],
+)
+def test_a_router_that_is_not_forced_to_balance_is_said(arguments: str, load: str, tmp_path: Path) -> None:
+    text = f"{SIZES} --num-experts 8 --micro-batch-size 1 --seq-length 4096 {arguments}"
+    (tmp_path / "run.sh").write_text(text)
+    said = [
+        note
+        for note in predict.import_config([tmp_path / "run.sh"], NODE).notes
+        if note.startswith("execution.expert_load")
+    ]
+    assert [f"execution.expert_load={load}" in note for note in said] == [True] * bool(load)
+
+
 def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None:
     rest = "--micro-batch-size 1 --seq-length 4096"
     sizes = SIZES.replace(" --vocab-size 128256", f" {rest}")

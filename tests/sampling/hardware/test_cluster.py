@@ -9,7 +9,7 @@ import pytest
 from sampling.__main__ import main
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
-from sampling.hardware.cluster import Machine, known_hardware, read_cluster_file
+from sampling.hardware.cluster import Machine, hardware_facts, known_hardware, read_cluster_file
 from sampling.session import site
 
 FILES = sorted((CONFIGS / "clusters").glob("*.yml"))
@@ -69,3 +69,8 @@ def test_a_cluster_file_of_other_gpus_is_refused(
     cluster = CONFIGS / "clusters" / "one-node-8xh100.yml"
     assert main(["--cluster", str(cluster), "--data", str(tmp_path)]) == 2
     assert "this machine has 'a100-80gb'" in capsys.readouterr().err
+
+
+def test_a_misspelt_device_is_near_the_short_name_of_one() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'H100'"):
+        hardware_facts("h1000")

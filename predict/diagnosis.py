@@ -16,11 +16,12 @@ from predict.interval import Interval
 from predict.kinds import LoadedRun, Values
 from predict.measured_runs.explain.causes import MESSAGES, Finding
 from predict.measured_runs.explain.explanation import Explanation, explained_trace
-from predict.measured_runs.infer import infer_config
+from predict.measured_runs.infer import infer_config, is_measured
 from predict.measured_runs.judge import ADVICE, LINKS_ADVICE, MENDED, Cause, Judgement, judge, with_values
 from predict.measured_runs.measured_step import MeasuredStep, is_time, measured_step
 from predict.measured_runs.served_log import ServedLog
 from predict.measured_runs.step_series import DATA, LATE_RANKS
+from predict.measured_runs.traces import is_trace
 from predict.plan_search.changes import MOST, best_changes
 from predict.run.training_run import TrainingRun, settings_of
 from predict.step.prediction import Prediction
@@ -160,6 +161,12 @@ def _understood(config: Config, overrides: Sequence[str], accept: Sequence[str])
     if not isinstance(config, str | Path) or is_run_config(Path(config)):
         require_none_accepted(accept)
         return _Understood(config=config, overrides=overrides)
+    path = Path(config)
+    if path.exists() and is_measured(path):
+        option = "--trace" if is_trace(path) else "--log"
+        raise UserError(
+            f"{config}: is what a run writes, not what launches it; give `predict diagnose {option} {config}`"
+        )
     read = import_config([config], overrides, accept=accept)
     return _Understood(config=read.document, overrides=(), dialects=read.dialects, notes=read.notes)
 

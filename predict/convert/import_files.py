@@ -39,7 +39,7 @@ from predict.run.offload import GPU, Offload
 from predict.run.plan import Plan
 from predict.serving.config import load_serving
 from sampling.errors import Checks, UserError
-from sampling.files.faults import Fault, config_error, shown
+from sampling.files.faults import Fault, config_error, counted, shown
 from sampling.files.schema import check
 from sampling.hardware.cluster import hardware_facts
 
@@ -235,7 +235,7 @@ def import_config(
     given = {setting.path: setting.value for setting in parse_overrides(overrides)[0]}
     by_file = read_foreign(paths, chosen_model=given.get("model"), accepted=accept)
     read = [each for found in by_file.values() for each in found]
-    sources = {"": ", ".join(map(str, paths))}
+    sources = {"": _in_short(paths)}
     content, clashes = _merged(read)
     with Checks() as checks:
         for named, faults in [
@@ -258,6 +258,12 @@ def import_config(
         accepted={name: shown(value) for each in read for name, value in each.accepted.items()},
         dialects=tuple(Dialect(tool=each.tool, form=each.form) for each in read if each.tool),
     )
+
+
+def _in_short(paths: Sequence[Path]) -> str:
+    """The files of a run at the start of each line of an error."""
+    more = len(paths) - 1
+    return f"{paths[0]} and {counted(more, 'more file')}" if more else str(paths[0])
 
 
 def _faults_of_settings(given: Mapping[str, Any]) -> list[Fault]:

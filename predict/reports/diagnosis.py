@@ -61,6 +61,8 @@ def _measured(judgement: Judgement) -> Iterator[str]:
 
 
 def _reason(judgement: Judgement) -> str:
+    if mfu(judgement.prediction.run, judgement.measured.step_us) > 1:
+        return "no run is above 100 % of the peak: the unit of the time is probably wrong, or the log is another run's"
     if judgement.verdict == "faster":
         return "below the prediction's interval: the run is hardly as its config says; check its settings, first those that were assumed"
     return (

@@ -58,6 +58,8 @@ def _notes_on_servers(found: Sequence[ServerAnswer], ordered_by: str | None) -> 
         yield ordered_by or "in the order of --vary"
     if first.kept:
         yield f"keeps: the highest rate with {objectives_text(first.kept.objectives)}; limit: what fails above it"
+        if any(one.server.run.load.rate for one in found):
+            yield "for load: servers for the rate of the load, and one that may fail"
     yield f"per GPU: requests per second at {rate_in_words(first)}"
     if carried_cost(first):
         yield "per M out: money per million output tokens there, prompts included"

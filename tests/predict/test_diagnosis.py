@@ -132,3 +132,14 @@ def test_keys_to_leave_out_are_refused_for_a_log(command: Command, tmp_path: Pat
     with pytest.raises(UserError, match=refusal):
         predict.diagnose(log=str(log), accept=["lr"])
     assert refusal in command.refused("import-config", str(log), "--accept", "lr")
+
+
+def test_a_log_in_the_place_of_a_script_is_told_where_to_go(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("iteration 10/ 100 | elapsed time per iteration (ms): 2000.0 |\n")
+    with pytest.raises(UserError, match=r"give `predict diagnose --log .*train\.log`"):
+        predict.diagnose(tmp_path / "train.log")
+
+
+def test_more_than_the_peak_is_said_to_be_impossible(command: Command) -> None:
+    said = " ".join(command.text("diagnose", str(CONFIGS / "runs" / "demo.yml"), "--log", "10us").split())
+    assert "no run is above 100 % of the peak" in said

@@ -603,3 +603,13 @@ def test_an_rl_step_takes_an_optimizer_on_the_host(tmp_path: Path) -> None:
     )
     assert half.memory.updating.terms["optimizer"] == pytest.approx(of_gpu.memory.updating.terms["optimizer"] / 2)
     assert half.time.median_us > of_gpu.time.median_us
+
+
+def test_faults_of_several_files_name_the_first_and_how_many_more(tmp_path: Path) -> None:
+    paths = [tmp_path / "train.sh", tmp_path / "ds.json"]
+    paths[0].write_text("deepspeed train.py --deepspeed ds.json\n")
+    paths[1].write_text('{"zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}')
+    with pytest.raises(ConfigError) as refused:
+        predict.import_config(paths)
+    assert "train.sh and 1 more file: cluster.hardware: no file says it" in str(refused.value)
+    assert "ds.json" not in str(refused.value)

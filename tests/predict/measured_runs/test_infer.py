@@ -206,3 +206,14 @@ def test_a_damaged_file_is_no_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(b"\x1f\x8b\x08\x00damaged, from its fourth byte on")
     assert not is_trace(path)
+
+
+def test_a_log_of_rates_alone_is_said_to_have_no_time_of_a_step(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "titan.log"
+    path.write_text(
+        "".join(f"step: {step:2}  loss: 9.1  memory: 40.00GiB(50.00%)  tps: 7,000  mfu: 40.00%\n" for step in (1, 2, 3))
+    )
+    assert (
+        "measured: rates, without a time of a step, of 3 timed lines (torchtitan)"
+        in command.run("import-config", str(path)).err
+    )

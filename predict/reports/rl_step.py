@@ -223,7 +223,7 @@ def rests_on(*steps: RlStep) -> str:
 
 def _range(shares: Sequence[float]) -> str:
     least, most = percent(min(shares)), percent(max(shares))
-    return most if least == most else f"{least[:-1]} to {most}"
+    return most if least == most else f"{least.removesuffix('%').strip()} to {most}"
 
 
 def notes_on_steps(steps: Sequence[RlStep]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Published runs of the nearest kind: on the same chip, with a model, a number of GPUs, a sequence and a precision like a run's own."""
+"""Published runs of the nearest kind: on the same device, with a model, a number of GPUs, a sequence and a precision like a run's own."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def _near(run: TrainingRun) -> Iterator[NearRun]:
 
 
 def _is_like(hardware: str, gpu: Gpu) -> bool:
-    """Whether a device has a run's own chip, whatever its memory is."""
+    """Whether a device has a run's own chip, and as much memory: boards of a chip with another amount have another bandwidth too."""
     facts = hardware_facts(hardware)
-    return facts.architecture == gpu.architecture and facts.peak_tflops == gpu.peak_tflops
+    return all(getattr(facts, name) == getattr(gpu, name) for name in ("architecture", "peak_tflops", "memory_gib"))
 
 
 def _of_row(run: TrainingRun, row: PublishedRow) -> NearRun | None:

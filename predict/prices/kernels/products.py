@@ -7,7 +7,7 @@ few tile shapes counts (NVIDIA, Matrix Multiplication Background User's Guide, 2
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.memory_bound import joined_us
@@ -67,7 +67,19 @@ BATCHED_WIDTH = 0.15
 BLACKWELL_WIDTH = 0.2
 """Addition on Blackwell: the samples, of one stack, reach 0.485 of the bf16 peak; NVIDIA's ratios imply 0.77."""
 
-SHAPES = tuple((h, w, 2.0 * h * w * (1 + TILE_EDGE_COST * 64 * (1 / h + 1 / w - 3 / 256))) for h, w in TILES)
+
+Shape = tuple[int, int, float]
+"""Rows and columns of a tile, and its FLOPs per element of k, its operands' traffic included."""
+
+
+def _with_flops(tiles: Sequence[tuple[int, int]]) -> tuple[Shape, ...]:
+    return tuple((h, w, 2.0 * h * w * (1 + TILE_EDGE_COST * 64 * (1 / h + 1 / w - 3 / 256))) for h, w in tiles)
+
+
+SHAPES = _with_flops(TILES)
+SHAPES_OF_WIDENED = _with_flops((*TILES, *((h, w) for h in (16, 32, 48) for w in (128, 256))))
+"""Marlin's tiles start at the 16 rows of one tensor-core instruction (Frantar et al., MARLIN, 2024; vLLM's `thread_m_blocks`, 1
+to 4), in which few rows cost their bytes alone on devices with little compute per byte too."""
 
 
 @formula_of(Gemm)
@@ -106,7 +118,7 @@ def _of_fewer_bits_us(call: Gemm, gpu: Gpu) -> tuple[float, float]:
     weight = bytes_of_weight(call.kernel, call.operand_bytes)
     bytes_per_us = MEMORY_SHARE * gpu.bytes_per_us()
     if call.kernel in WIDENED_BYTES:
-        compute_us = waves_us(m, n, k, 1, WIDENED_SHARE * best_flops_per_us(call.dtype, gpu), gpu)
+        compute_us = striped_us(m, n, k, 1, WIDENED_SHARE * best_flops_per_us(call.dtype, gpu))
         memory_us = (weight * n * k / WIDENED_MEMORY_SHARE + LEAST_OUTPUT_BYTES * m * (k + n)) / bytes_per_us
         us = START_US + overlapped_us(compute_us, memory_us)
         return us, product_width(us, call.dtype, gpu) + WIDENED_WIDTH
@@ -181,15 +193,26 @@ def waves_us(
     multiprocessors = gpu.multiprocessors or 1
     least = math.inf
     for height, width, flops in SHAPES:
-        across = -(-columns // width) * products
-        if uneven:
-            tiles = across * max(1.0, rows / height + 0.5) / multiprocessors
-        else:
-            tiles = across * -(-rows // height) / multiprocessors
+        tiles = _tiles(rows / height, columns / width, products, uneven=uneven) / multiprocessors
         waves = tiles + WAVE_SHARPNESS * (-(-tiles // 1) - tiles) if tiles > 1.0 else 1.0
-        time = waves * flops
-        least = min(least, time)
+        least = min(least, waves * flops)
     return least * (inner + RAMP) * multiprocessors / flops_per_us
+
+
+def striped_us(
+    rows: float, columns: int, inner: int, products: int, flops_per_us: float, *, uneven: bool = False
+) -> float:
+    """Time of all tiles of weights that are widened: Marlin cuts them along k too, into as many equal stripes as there are
+    multiprocessors, so that no wave is left over."""
+    least = min(
+        _tiles(rows / height, columns / width, products, uneven=uneven) * flops
+        for height, width, flops in SHAPES_OF_WIDENED
+    )
+    return least * (inner + RAMP) / flops_per_us
+
+
+def _tiles(down: float, across: float, products: int, *, uneven: bool) -> float:
+    return -(-across // 1) * products * (max(1.0, down + 0.5) if uneven else -(-down // 1))
 
 
 def product_width(us: float, dtype: str, gpu: Gpu) -> float:
@@ -333,6 +356,8 @@ def _compute_us(call: GroupedGemm, columns: int, inner: int, busy: int, gpu: Gpu
     rows = -(-call.rows // busy) if even else call.rows / busy
     rate = GROUPED_RATES.get(call.kernel, 1.0)
     best = _int8_flops_per_us(gpu) if call.kernel == INT8 else rate * best_flops_per_us(call.dtype, gpu)
+    if call.kernel in WIDENED_BYTES:
+        return striped_us(rows, columns, inner, busy, GROUPED_SHARE * best, uneven=not even)
     return waves_us(rows, columns, inner, busy, GROUPED_SHARE * best, gpu, uneven=not even)
 
 

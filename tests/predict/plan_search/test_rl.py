@@ -164,4 +164,5 @@ def test_comparison_states_what_it_rests_on_and_its_ratio(small: Path, command: 
     assert "rests on: " in shown
     assert "trains on 1.00 times the tokens per second and GPU of small" in shown and "so they are equal" in shown
     for words in (["search", str(small), "--set", "rl.rollout.tp=[2,4]"], ["sweep", str(small), "--vary", "rl.n=2,4"]):
-        assert "rests on: " in command.run(*words).out
+        (line,) = (each for each in command.run(*words).out.splitlines() if each.startswith("rests on: "))
+        assert " to " in line and "  " not in line

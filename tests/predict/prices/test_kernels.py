@@ -206,6 +206,15 @@ def test_backward_attention_keeps_its_measured_ratio(hardware: str, ratio: float
     assert backward / forward == pytest.approx(ratio, rel=0.05)
 
 
+@pytest.mark.parametrize("hardware", ["h100-sxm", "rtx-4090"])
+@pytest.mark.parametrize("call", [PRODUCT, EXPERTS], ids=["product", "experts"])
+def test_few_rows_of_weights_in_four_bits_cost_their_bytes(hardware: str, call: Gemm | GroupedGemm) -> None:
+    large = replace(call, n=8192, k=8192)  # whose time is not that of starting it
+    few = replace(large, m=1) if isinstance(large, Gemm) else replace(large, rows=large.groups)
+    wide, four_bits = (operator_us(replace(few, kernel=each), "forward", gpu_of(hardware))[0] for each in ("", "w4a16"))
+    assert 0.27 < four_bits / wide < 0.45
+
+
 def test_fp8_and_few_rows_an_expert_are_less_certain_or_efficient() -> None:
     gpu = gpu_of("h100-sxm")
     half, eighth = (operator_us(replace(PRODUCT, dtype=dtype), "forward", gpu) for dtype in ("bf16", "fp8"))

@@ -30,11 +30,11 @@ from sampling.files.faults import as_written, config_error
 
 Settings = Mapping[str, Any]
 """Values by config key, for example `plan.tp`."""
-SECTIONS = ("plan", "batch", "cluster", "execution")
+SECTIONS = ("plan", "batch", "cluster", "execution", "adapters")
 
 
 def changed(run: TrainingRun, settings: Settings) -> TrainingRun:
-    """The run with other values of `plan`, `batch`, `cluster` and `execution`. ConfigError where they break a rule of the config."""
+    """The run with other values of `plan`, `batch`, `cluster`, `execution` and `adapters`. ConfigError where they break a rule of the config."""
     sections = {
         section: replace(
             getattr(run, section),
@@ -54,7 +54,7 @@ def _values(run: TrainingRun) -> dict[str, Any]:
     found = {**values_of_model(run.model), "precision": run.precision}
     if run.teacher:
         found[TEACHER_MODEL] = run.teacher
-    for section in (run.plan, run.execution, run.vision):
+    for section in (run.plan, run.execution, run.vision, run.adapters):
         found |= {field.name: getattr(section, field.name) for field in fields(section)}
     batch, cluster = run.batch, run.cluster
     found |= {"global": batch.global_, "micro": batch.micro, "seq_len": batch.seq_len}
@@ -195,8 +195,8 @@ def _kinds(run: TrainingRun) -> dict[str, list[Settings]]:
 
 
 def _leaner(run: TrainingRun) -> dict[str, list[Settings]]:
-    """Leaner ways to hold the same numbers, by what they are called; those of Transformer Engine's optimizer and weights where the
-    framework has them."""
+    """Leaner ways to hold the same numbers, by what they are called, and a frozen base in four bits; those of Transformer Engine's optimizer
+    and weights where the framework has them."""
     profile, kinds = memory_profile_of(run), dict[str, list[Settings]]()
     if run.precision == "fp8" and profile.transformer_engine and not is_primary_fp8(run):
         kinds["fp8 primary weights"] = [{"execution.fp8_weights": PRIMARY}]
@@ -204,6 +204,8 @@ def _leaner(run: TrainingRun) -> dict[str, list[Settings]]:
         kinds["16-bit remainders of the master weights"] = [{"execution.master_dtype": REMAINDER}]
     if run.cluster.gpu.kind != "cpu" and (run.execution.allocator or profile.allocator) != EXPANDABLE:
         kinds["expandable segments"] = [{"execution.allocator": EXPANDABLE}]
+    if run.adapters.are_trained and not run.adapters.base:
+        kinds["a base in four bits"] = [{"adapters.base": "nf4"}]
     return kinds
 
 

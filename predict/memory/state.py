@@ -49,6 +49,8 @@ class Unit:
     recompute: str = "none"
     tower: str = ""
     """`vision` for one of the vision tower's, whose head are the projectors; `encoder` for one of an encoder's."""
+    further: bool = False
+    """Whether it predicts a token beyond the next, beside the model's own layers and head."""
 
     @property
     def is_narrow(self) -> bool:
@@ -58,7 +60,9 @@ class Unit:
     @property
     def name(self) -> str:
         """The name that benchmarks and reports give it: embedding, full_dense, full_moe, head."""
-        return "_".join(filter(None, [self.tower, self.kind.name if self.kind else self.role]))
+        return "_".join(
+            filter(None, [self.tower, "mtp" if self.further else "", self.kind.name if self.kind else self.role])
+        )
 
     @property
     def of_tower(self) -> bool:
@@ -74,7 +78,8 @@ class ChunkUnits:
 
     @property
     def layers(self) -> int:
-        return sum(unit.role == "layer" and not unit.of_tower for unit in self.units)
+        """The model's own layers, without those of multi-token prediction and of a tower."""
+        return sum(unit.role == "layer" and not unit.of_tower and not unit.further for unit in self.units)
 
 
 def chunks_of_ranks(run: TrainingRun) -> tuple[tuple[ChunkUnits, ...], ...]:
@@ -149,9 +154,9 @@ def _further_tokens(run: TrainingRun, *, has_embedding: bool) -> list[Unit]:
     model, plan = run.model, run.plan
     kind = model.mtp_kind
     one = [
-        Unit(role="joining", weights=joining_weights(model, plan)),
-        Unit(role="layer", kind=kind, weights=layer_weights(model, plan, kind), recompute=plan.recompute),
-        Unit(role="head", weights=Weights()),
+        Unit(role="joining", weights=joining_weights(model, plan), further=True),
+        Unit(role="layer", kind=kind, weights=layer_weights(model, plan, kind), recompute=plan.recompute, further=True),
+        Unit(role="head", weights=Weights(), further=True),
     ]
     further = one * model.mtp_layers
     if further and not has_embedding:

@@ -12,7 +12,8 @@ from predict.ledger.whole_job import WholeJob
 from predict.plan_search.offers import OfferedJob
 from predict.reports.memory import headlines, likelihood, misfit
 from predict.reports.money import amount_text, figure, money_text, power_text, span_text, tokens_text
-from predict.reports.text import Columns, escape, fact, first_lines_of, head, run_text, stacked, table
+from predict.reports.text import Columns, escape, fact, first_lines_of, head, noted, run_text, stacked, table
+from predict.run.model_flops import tokens_per_step
 from predict.serialise import as_json, versioned
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted
@@ -41,6 +42,7 @@ def job_text(
     lines: list[RenderableType] = [
         *headlines([misfit(one.memory) for one in steps_of.values()]),
         *first_lines_of(prediction),
+        *_fewer_than_a_batch(prediction, plain.tokens),
         head(prediction.run.name, run_text(prediction.run)),
         "",
         fact("tokens", f"{tokens_text(plain.tokens)} {steps}"),
@@ -78,6 +80,18 @@ def job_text(
         )
         lines += ["", gains]
     return stacked(*lines)
+
+
+def _fewer_than_a_batch(prediction: Prediction, tokens: float) -> list[str]:
+    """A note on a number of tokens that has probably lost its unit."""
+    batch = tokens_per_step(prediction.run)
+    if tokens >= batch:
+        return []
+    return noted(
+        [
+            f"{tokens_text(tokens)} tokens are fewer than the {tokens_text(batch)} of one batch; is a unit missing, as in 2T?"
+        ]
+    )
 
 
 def _phases(steps_of: Mapping[str, Prediction], job: WholeJob) -> Table:

@@ -256,5 +256,7 @@ def smallest_in_words(smallest: SmallestCluster | None, replica: Replica) -> str
     where = f"{counted(smallest.gpus, 'GPU')} on {counted(smallest.nodes, 'node')}"
     if smallest.dp > replica.dp:
         return f"{where} for this tp, pp and cp: dp {smallest.dp}, fewer replicas do not fit{at_risk}"
-    folded = f", experts folded into it ({replica.unfolded_gpus} GPUs if they are not)" if replica.folded else ""
-    return f"{where}: one replica (tp · pp · cp){folded}{at_risk}"
+    if not replica.folded:
+        return f"{where}: one replica (tp · pp · cp){at_risk}"
+    copies = f"{replica.dp} × tp · pp · cp" if replica.dp > 1 else "tp · pp · cp"
+    return f"{where}: one copy of all experts, over {copies} ({replica.unfolded_gpus} GPUs with ranks of their own){at_risk}"

@@ -63,6 +63,7 @@ def prediction_text(
             f"{percent(prediction.mfu)} of the {run.precision} peak, look-ups of embeddings not counted   bubble {percent(prediction.bubble_fraction)} of the schedule",
         ),
         fact("rests on", " · ".join(_sources(prediction))),
+        *([fact("images", "none: the text alone; --set vision.images=N")] if run.is_text_alone else []),
         fact("memory", summary(prediction.memory)),
         *([] if prediction.feasible else [fact("fits with", fits_with)]),
         fact("smallest", smallest_in_words(prediction.smallest_cluster, prediction.one_replica)),

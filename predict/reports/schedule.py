@@ -143,6 +143,11 @@ def _row(timeline: Timeline, rank: int, edges: Floats, pencils: dict[int, _Penci
     shown = busiest(start, end, codes, edges, chunks=chunks)
     cells = [(pencils[code].narrow, pencils[code].style) for code in shown.tolist()]
     first, last = (np.rint(times / edges[1]).astype(np.intp) for times in (start, end))
+    if len(first) <= len(cells):
+        _give_each_a_cell(first, last, len(cells))
+        for index in np.flatnonzero(last - first == 1).tolist():
+            pencil = pencils[int(codes[index])]
+            cells[int(first[index])] = (pencil.narrow, pencil.style)
     for index in np.flatnonzero(last - first >= 2).tolist():
         pencil = pencils[int(codes[index])]
         left, size = int(first[index]), int(last[index] - first[index])
@@ -150,6 +155,25 @@ def _row(timeline: Timeline, rank: int, edges: Floats, pencils: dict[int, _Penci
         inside = (number if len(number) < size else "").ljust(size - 1, pencil.rest)
         cells[left : left + size] = [pencil.edge, *((character, pencil.style) for character in inside)]
     return _joined(cells)
+
+
+def _give_each_a_cell(first: Indices, last: Indices, columns: int) -> None:
+    """Moves the bounds of passes that rounding leaves without a cell to one where there is room: an idle one beside them, or one of a
+    neighbour that has two and more."""
+    for index in np.flatnonzero(first == last).tolist():
+        before = int(last[index - 1]) if index else 0
+        after = int(first[index + 1]) if index + 1 < len(first) else columns
+        if before < after:
+            cell = min(max(int(first[index]), before), after - 1)
+        elif index + 1 < len(first) and last[index + 1] - after >= 2:
+            cell = after
+            first[index + 1] += 1
+        elif index and before - first[index - 1] >= 2:
+            cell = before - 1
+            last[index - 1] -= 1
+        else:
+            continue
+        first[index], last[index] = cell, cell + 1
 
 
 def _joined(cells: Sequence[Piece]) -> list[Piece]:

@@ -113,7 +113,7 @@ def _table(title: str, found: Sensitivities, changes: Sequence[Sensitivity]) -> 
     now = {key: measure.value(found.prediction) for key, measure in measures.items()}
     shown = [each for each in changes if any(abs(each.values[key] / now[key] - 1) >= NOTHING for key in measures)]
     changes_of = {
-        named: ", ".join(each.change for each in alike)
+        named: _in_one([each.change for each in alike])
         for named, alike in grouped(shown, lambda each: (each.name, _effect(each))).items()
     }
     for (said, _), alike in grouped(shown, lambda each: (changes_of[each.name, _effect(each)], _effect(each))).items():
@@ -124,6 +124,12 @@ def _table(title: str, found: Sensitivities, changes: Sequence[Sensitivity]) -> 
         table.add_row(names, said, *figures, signed_percent(each.gain, decimals=2), *fits)
     left = len(changes) - len(shown)
     return [table, *([f"  {counted(left, 'other')} {'changes' if left == 1 else 'change'} nothing"] if left else [])]
+
+
+def _in_one(changes: Sequence[str]) -> str:
+    """Changes of one setting, those from one value with it once: `fa2 → fa3, fa4`."""
+    by_first = grouped((change.partition(" → ") for change in changes), lambda parts: parts[:2])
+    return "; ".join("".join(first) + ", ".join(parts[2] for parts in alike) for first, alike in by_first.items())
 
 
 def _effect(change: Sensitivity) -> tuple[object, ...]:

@@ -125,6 +125,11 @@ class TrainingRun(LoadedRun):
         return replace(self, offload=offload, execution=execution)
 
     @property
+    def is_text_alone(self) -> bool:
+        """Whether its model has a tower that its sequences leave out."""
+        return self.model.tower is not None and self.tower is None
+
+    @property
     def tower(self) -> TrainingRun | None:
         """The vision tower's run over the images of the sequences, frozen where it is not trained, or the encoder's over its own; None
         without any.

@@ -64,3 +64,9 @@ def test_the_text_lists_the_phases_and_warns_of_one_that_does_not_fit(command: C
     assert ["1.", "batch.micro=16", "20B"] in [line[:3] for line in lines if line[-1:] == ["OOM"]]
     assert ["2.", "batch.global=64", "20B"] in [line[:3] for line in lines if line[-1:] == ["FITS"]]
     assert said.startswith("OOM: llama3-70b-64xh100 needs")
+
+
+def test_fewer_tokens_than_one_batch_are_noted(command: Command) -> None:
+    note = "fewer than the 1.049M of one batch; is a unit missing, as in 2T?"
+    assert f"2 tokens are {note}" in " ".join(command.text("job", RUN, "--tokens", "2").split())
+    assert "is a unit missing" not in command.text("job", RUN, "--tokens", "2B")

@@ -114,3 +114,10 @@ def test_leaner_ways_to_hold_the_same_numbers_are_advised() -> None:
     assert primary.point_bytes_before - primary.point_bytes == pytest.approx(1.048 * weights)
     kinds = {advice.kind for advice in advice_for(made("llama3-70b", **tight))}
     assert "16-bit remainders of the master weights" in kinds
+
+
+def test_a_base_in_four_bits_is_advised_beside_adapters_alone() -> None:
+    tight = {"batch__seq_len": 1024, "batch__micro": 2, "cluster__hardware": "rtx-4090"}
+    found = advice_for(made("llama3-8b", adapters__kind="lora", **tight))
+    assert any("adapters.base=nf4" in advice.settings for advice in found)
+    assert not any("adapters.base=nf4" in advice.settings for advice in advice_for(made("llama3-8b", **tight)))

@@ -163,3 +163,11 @@ def test_recipes_of_latent_attention_keep_16_bit_moments() -> None:
     assert bytes_per_parameter(run, memory_profile_of(run)).optimizer == 2 + 2 + 2
     stated = made("deepseek-v3", execution__framework="nemo", execution__moment_dtype="fp32", plan__dp=8, plan__ep=8)
     assert bytes_per_parameter(stated, memory_profile_of(stated)).optimizer == 2 + 4 + 4
+
+
+def test_multi_token_prediction_is_named_apart_and_counts_among_no_ranks_layers() -> None:
+    run = made("deepseek-v3")
+    (chunks,) = chunks_of_ranks(run)
+    (chunk,) = chunks
+    assert [unit.name for unit in chunk.units][-4:] == ["head", "mtp_joining", "mtp_full_moe", "mtp_head"]
+    assert chunk.layers == run.model.layers

@@ -54,10 +54,12 @@ def test_changes_of_one_effect_share_a_line_where_each_name_has_each_change(foun
         below = captured.get().partition("another setting")[2]
         return [re.split(r"\s{2,}", line.strip())[:2] for line in below.splitlines() if "→" in line]
 
-    assert pairs(("a", "1 → 2"), ("a", "1 → 4")) == [["a", "1 → 2, 1 → 4"]]
+    assert pairs(("a", "1 → 2"), ("a", "1 → 4")) == [["a", "1 → 2, 4"]]
+    assert pairs(("a", "1 → 2"), ("b", "1 → 2"), ("a", "1 → 4"), ("b", "1 → 4")) == [["a, b", "1 → 2, 4"]]
+    assert pairs(("a", "1 → 2"), ("a", "2 → 4")) == [["a", "1 → 2; 2 → 4"]]
     assert pairs(("a", "1 → 2"), ("b", "1 → 2")) == [["a, b", "1 → 2"]]
     crossed = pairs(("a", "1 → 2"), ("b", "1 → 2"), ("c", "2 → 4"), ("a", "1 → 4"))
-    assert crossed == [["a", "1 → 2, 1 → 4"], ["b", "1 → 2"], ["c", "2 → 4"]]
+    assert crossed == [["a", "1 → 2, 4"], ["b", "1 → 2"], ["c", "2 → 4"]]
 
 
 def test_values_that_the_run_cannot_have_are_left_out(found: Sensitivities) -> None:

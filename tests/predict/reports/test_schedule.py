@@ -132,6 +132,15 @@ def test_busiest_agrees_with_adding_up() -> None:
                 assert busy[shown[column]] == pytest.approx(max(busy))
 
 
+@pytest.mark.parametrize("forward", [0.02, 0.2])
+def test_a_pass_that_is_shorter_than_half_a_column_keeps_one(forward: float) -> None:
+    times = ChunkTimes(forward=forward, backward_input=4.0, backward_weight=4.0)
+    timeline = simulate(registry.order("1f1b", ranks=2, chunks=1, microbatches=2), times)
+    rows = [row.removeprefix(f"rank {rank} ") for rank, row in enumerate(drawn(timeline, width=40)[:2])]
+    assert [row.lstrip("·")[0] for row in rows] == ["F", "F"]
+    assert [row.count("B") for row in rows] == [2, 2]
+
+
 def test_ink_is_readable_on_every_colour() -> None:
     for kind, chunks in itertools.product(KINDS, (1, 2, 3, 8)):
         colours = [fill(kind, chunk, chunks) for chunk in range(chunks)]

@@ -288,9 +288,11 @@ def _entries_by_name() -> Mapping[str, str]:
     return entries
 
 
-def _names_by_which_known() -> list[str]:
-    """The entries, and the short names that stand for one."""
-    return [*known_hardware(), *(name for entry in known_hardware() for name in _facts_of_entry(entry).aliases)]
+def _names_near(text: str) -> list[str]:
+    """The names that an unknown one is compared with: the entries that it begins, else all, and the short names that stand for one."""
+    known = known_hardware()
+    begun = [entry for entry in known if entry.startswith(text)]
+    return begun or [*known, *(name for entry in known for name in _facts_of_entry(entry).aliases)]
 
 
 def _plain(name: str) -> str:
@@ -352,7 +354,7 @@ def _facts_of_entry(hardware: str) -> Hardware:
     if hardware not in known:
         raise ConfigError(
             f"hardware {shown(hardware)} is not in the catalogue (known: {', '.join(known)})"
-            f"{did_you_mean(hardware.lower(), _names_by_which_known()) or '.'} {how_to_describe(hardware)}"
+            f"{did_you_mean(hardware.lower(), _names_near(hardware.lower())) or '.'} {how_to_describe(hardware)}"
         )
     return read_hardware(CONFIGS / "hardware" / f"{hardware}.yml")
 

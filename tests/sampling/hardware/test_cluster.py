@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,9 @@ def test_a_cluster_file_of_other_gpus_is_refused(
     assert "this machine has 'a100-80gb'" in capsys.readouterr().err
 
 
-def test_a_misspelt_device_is_near_the_short_name_of_one() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'H100'"):
-        hardware_facts("h1000")
+@pytest.mark.parametrize(
+    ("text", "near"), [("h1000", "'H100'"), ("h10", "'h100-96gb' or 'h100-pcie' or 'h100-sxm'"), ("cpuu", "'cpu'")]
+)
+def test_a_misspelt_device_is_near_entries_that_it_begins_or_a_short_name(text: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"did you mean {near}?")):
+        hardware_facts(text)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from predict import one_batch
-from predict.reports.memory import headlines
+from predict.memory.advice import SmallestCluster
+from predict.reports.memory import headlines, smallest_in_words
+from predict.run.training_run import Replica
 from sampling.extras import EXTRAS
 from sampling.files.places import CONFIGS, DATA_VARIABLE, SHIPPED_DATA
 from tests.predict.command import Command
@@ -118,6 +120,20 @@ def test_the_smallest_cluster_of_the_answer_is_not_one_that_does_not_fit(command
         in text
     )
     assert "fits with   " in text and "(frees " in text
+
+
+def test_the_smallest_cluster_of_a_mixture_is_one_copy_of_its_experts() -> None:
+    replica = Replica(gpus=512, dp=32, folded=True, unfolded_gpus=1024)
+    said = smallest_in_words(SmallestCluster(gpus=512, nodes=64, dp=32, verdict="FITS"), replica)
+    assert said == (
+        "512 GPUs on 64 nodes: one copy of all experts, over 32 × tp · pp · cp (1024 GPUs with ranks of their own)"
+    )
+
+
+def test_a_model_without_its_images_says_so(command: Command) -> None:
+    note = "images      none: the text alone; --set vision.images=N"
+    asked = ("one-batch", "--model", "qwen2.5-vl-7b", "--gpus", "8xh100")
+    assert note in command.text(*asked) and note not in command.text("one-batch", LARGE)
 
 
 def test_names_in_the_headline_are_text() -> None:

@@ -6,9 +6,9 @@
 Every command takes the same path from a run's config to its prediction: `load` and `estimate`, whose five lines stand in
 `estimate_as_scheduled`. Each of them imports its parts when it is called: `predict --help` needs none.
 
-From YAML to milliseconds, read this file and seven more: `config.load` (a config to a run), `workload.decompose` (the calls of each pipeline
-rank), `prices.price_list` (their times), `step.priced_block` and `step.priced_rank` (times of chunks), `step.scheduling` (the timeline) and
-`step.prediction` (the step). `predict.serving` and `predict.rl` name the files of a capacity and of an RL step.
+From YAML to milliseconds, read this file and seven more: `config.load` (a config to a run), `workload.decompose` (the calls of each
+pipeline rank), `prices.price_list` (their times), `step.priced_block` and `step.priced_rank` (times of chunks), `step.scheduling` (the
+timeline) and `step.prediction` (the step). `predict.serving` and `predict.rl` name the files of a capacity and of an RL step.
 """
 
 from __future__ import annotations

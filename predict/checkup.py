@@ -208,7 +208,7 @@ class Checkup:
 
     @property
     def advice(self) -> str:
-        """What would make predictions on this machine better, a line each; '' if nothing is known to."""
+        """Advice that would make predictions on this machine better, a line each; '' if nothing is known to."""
         return "\n".join(filter(None, (self._advice_on_rows(), *self._advice_on_pace())))
 
     def _advice_on_pace(self) -> Iterator[str]:

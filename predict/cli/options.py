@@ -50,7 +50,8 @@ def add_data(command: argparse.ArgumentParser, *, made: bool = False) -> None:
 
 
 class _Setting(argparse.Action):
-    """The option --set; of a key that is given twice the last value counts, as where one's own follow those of a script, and stderr says so."""
+    """The option --set; of a key that is given twice the last value counts, as where one's own follow those of a script, and stderr says
+    so."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: object, value: Any, *_: object) -> None:
         before: list[str] = getattr(namespace, self.dest)

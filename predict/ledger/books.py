@@ -165,8 +165,8 @@ class Ledger:
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Parameters that the run holds, those of a vision tower or an encoder and adapters among them; that one token of the text, or of the
-        decoder, meets; of the tower or encoder alone, 0 without one; and those that are trained. Without multi-token prediction."""
+        """Parameters that the run holds, those of a vision tower or an encoder and adapters among them; that one token of the text, or of
+        the decoder, meets; of the tower or encoder alone, 0 without one; and those that are trained. Without multi-token prediction."""
         run = self.prediction.run
         trained = trained_parameters(run)
         return {

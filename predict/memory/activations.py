@@ -332,8 +332,8 @@ def _gathered_ahead(units: Sequence[UnitMemory], elements: float) -> list[float]
 
 
 def _being_reduced(units: Sequence[UnitMemory], elements: float) -> list[float]:
-    """Bytes of whole gradients that wait, while each unit's backward runs, for the end of their reduction: when a unit's is sent, the oldest
-    are freed until those left have so many elements (Megatron-FSDP, param_and_grad_buffer.py, wait_for_previous_grad_reduce)."""
+    """Bytes of whole gradients that wait, while each unit's backward runs, for the end of their reduction: when a unit's is sent, the
+    oldest are freed until those left have so many elements (Megatron-FSDP, param_and_grad_buffer.py, wait_for_previous_grad_reduce)."""
     if not elements or not any(unit.sent for unit in units):
         return [0.0] * len(units)
     found: list[float] = []

@@ -34,7 +34,8 @@ SECTIONS = ("plan", "batch", "cluster", "execution", "adapters")
 
 
 def changed(run: TrainingRun, settings: Settings) -> TrainingRun:
-    """The run with other values of `plan`, `batch`, `cluster`, `execution` and `adapters`. ConfigError where they break a rule of the config."""
+    """The run with other values of `plan`, `batch`, `cluster`, `execution` and `adapters`. ConfigError where they break a rule of the
+    config."""
     sections = {
         section: replace(
             getattr(run, section),
@@ -195,8 +196,8 @@ def _kinds(run: TrainingRun) -> dict[str, list[Settings]]:
 
 
 def _leaner(run: TrainingRun) -> dict[str, list[Settings]]:
-    """Leaner ways to hold the same numbers, by what they are called, and a frozen base in four bits; those of Transformer Engine's optimizer
-    and weights where the framework has them."""
+    """Leaner ways to hold the same numbers, by what they are called, and a frozen base in four bits; those of Transformer Engine's
+    optimizer and weights where the framework has them."""
     profile, kinds = memory_profile_of(run), dict[str, list[Settings]]()
     if run.precision == "fp8" and profile.transformer_engine and not is_primary_fp8(run):
         kinds["fp8 primary weights"] = [{"execution.fp8_weights": PRIMARY}]

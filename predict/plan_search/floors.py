@@ -207,7 +207,7 @@ def structures(space: Space, opening: Openings | None = None) -> Iterator[tuple[
 def _made(
     space: Space, columns: Sequence[NDArray[Any]], rows: Ints, make: Callable[[TrainingRun, Sequence[LayerKind]], Made]
 ) -> list[Made]:
-    """What is made of each of these plans, which is the same for spaces of one question where the columns are."""
+    """Everything that is made of each of these plans, which is the same for spaces of one question where the columns are."""
     kinds = kinds_of(space)
     names = np.stack([column[rows] for column in columns], axis=1).tolist() if columns else [[]] * len(rows)
     found = []

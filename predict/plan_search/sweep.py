@@ -188,9 +188,9 @@ def sweep(
 ) -> SweptRows[Any]:
     """Predict a config of any kind under every combination of keys such as `batch.seq_len=2k..128k` and `batch.micro=1,2,4`.
 
-    A combination that cannot run keeps its reason. dp takes the ranks that are left where the other degrees vary and it does
-    not. `slo`, `price`, `model` and `coefficients` are of servers, as in `serving_answer`. `progress` is called as `sampling.progress.Progress` says. UserError for an unknown key or an empty range; ConfigError, with the reason of the first, where no combination
-    can run.
+    A combination that cannot run keeps its reason. dp takes the ranks that are left where the other degrees vary and it does not. `slo`,
+    `price`, `model` and `coefficients` are of servers, as in `serving_answer`. `progress` is called as `sampling.progress.Progress` says.
+    UserError for an unknown key or an empty range; ConfigError, with the reason of the first, where no combination can run.
     """
     of_servers = ServerOptions(slo=slo, price=price, model=model, coefficients=coefficients)
     return swept_space(config, vary, overrides, estimate, of_servers).rows(progress)

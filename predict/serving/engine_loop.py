@@ -13,8 +13,8 @@ The rules are vLLM V1's (github.com/vllm-project/vllm, vllm/v1/core/sched/schedu
   place of a request that ended is free one step later;
 - an engine that looks for new requests every so many steps of decodes alone (SGLang's scheduler_recv_interval) sees those that came
   since at its next look, or after a step with a prompt;
-- an engine that gathers prompts (TensorRT-LLM's batch_wait_timeout_iters) lets them wait beside decodes for so many steps, or until they have
-  enough tokens for one;
+- an engine that gathers prompts (TensorRT-LLM's batch_wait_timeout_iters) lets them wait beside decodes for so many steps, or until they
+  have enough tokens for one;
 - a decode with drafts takes a token of the step, and a place in the cache, for each of them too. Those accepted, and one more,
   join its answer; the places of the others are written again by the next step.
 """

@@ -186,8 +186,8 @@ DONE, ENDED, PREEMPTED, NEXT_CLOSED, BUDGET, PULLS, LENT, UNSEEN, GATHERED, COUN
 """Places in State.numbers: running and waiting requests, the first and the last of the queue or −1, free blocks, those of them that keep
 nothing, the node of the cache's first segment, the node that ends its order of reuse, requests done, of these in the last step,
 preemptions, the next of a closed loop, tokens left in the step, requests that wait for keys and values, the last of those that ended and
-hold theirs for another pool, or −1, steps since the last look for new requests, steps for which prompts have waited for more of them; and how
-many places."""
+hold theirs for another pool, or −1, steps since the last look for new requests, steps for which prompts have waited for more of them; and
+how many places."""
 CHUNKS, TOKENS, PAIRS, READ, WINDOW_PAIRS, WINDOW_READ, DECODES, CONTEXT, SUMS = range(9)
 """Places in State.sums: chunks, their tokens, their query-key pairs, keys they read, both in sliding layers, decodes, keys these read."""
 RUNNING_US, BLOCKS_US, MOST_BLOCKS, BUSY_US, CHUNK_TOKENS, STEPS, PULLED = range(7)

@@ -101,8 +101,8 @@ class ClosedLoop:
 
     @property
     def formats(self) -> Mapping[str, str]:
-        """Keys of the placement that no row states. Weights in fp8 or four bits that are not as the model was published are ModelOpt's, whose
-        checkpoints have keys and values in fp8 as well (`kv_cache_quant_algo` of their hf_quant_config.json)."""
+        """Keys of the placement that no row states. Weights in fp8 or four bits that are not as the model was published are ModelOpt's,
+        whose checkpoints have keys and values in fp8 as well (`kv_cache_quant_algo` of their hf_quant_config.json)."""
         if published := published_in(f"{self.model}-{self.precision}", ENGINES[self.backend], self.precision):
             return {**published, "kv_precision": "bf16"}
         few = self.precision in ("fp8", "fp4")

@@ -78,7 +78,7 @@ def _seeds(trees: int) -> Sequence[int]:
 
 @lru_cache(DRAWS_KEPT)
 def _draws(trees: int, rows: int, drawn_rows: int) -> Floats:
-    """How often each tree draws each row [trees, rows]."""
+    """Draws of each row by each tree [trees, rows]."""
     random = np.random.RandomState()
     draws = np.empty((trees, rows))
     for tree, seed in enumerate(_seeds(trees)):

@@ -146,7 +146,7 @@ def judged_us(settings: Settings, share: float, fold: Fold) -> Floats:
 
 
 def effort(settings: Settings, share: float, rows: int) -> tuple[float, ...]:
-    """What a `share` of the usual trees comes to on so many rows: of equal settings, rows and effort comes the same ensemble."""
+    """The effort that a `share` of the usual trees is on so many rows: of equal settings, rows and effort comes the same ensemble."""
     if isinstance(settings, BoostingSettings):
         return steps_of_boosting(rows, settings.eta, share)
     return (_trees(share, rows),)

@@ -251,7 +251,7 @@ def _server(reading: Reading, values: dict[str, Any], names: tuple[str, ...]) ->
 
 
 def _notes_on_fp8(checkpoint: str, engine: str, published: Mapping[str, str]) -> list[str]:
-    """What is assumed of weights in plain fp8: of blocks that an engine's kernels have no price for, and of folders by their names."""
+    """The assumption on weights in plain fp8: of blocks that an engine's kernels have no price for, and of folders by their names."""
     if published:
         return [
             f"placement.precision: {checkpoint} has fp8 by block, which is taken as fp8 with one scale, since {engine}'s kernels for it are "

@@ -88,7 +88,7 @@ class Model(Protocol):
 
 
 class Source(Protocol):
-    """Where requests come from, in µs of the clock of the server that serves them."""
+    """The source of requests, in µs of the clock of the server that serves them."""
 
     def come(self, now_us: float) -> Iterator[Request]:
         """The requests that have come since."""

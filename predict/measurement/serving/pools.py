@@ -1,8 +1,8 @@
 """Two pools of one server each: a process computes prompts, and sends their keys and values over a pipe to one that makes the answers.
 
 A message is a line of JSON and as many bytes as it says: first the start of the load by the clock of both, then each prompt as it is
-computed, and the times of the pool for prompts at the end. As with vLLM's connectors the pool for answers computes a prompt's last token again,
-which gives it the first one of the answer.
+computed, and the times of the pool for prompts at the end. As with vLLM's connectors the pool for answers computes a prompt's last token
+again, which gives it the first one of the answer.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from predict.serving.traffic import Traffic
 LEAD_S = 0.1
 """Time from the first message to the start of the load."""
 PIPE_BYTES = 2**20
-"""What the pipe holds where the system lets it, which Linux does unless the pipes of one user hold much already: 170 tokens of demo-llama in
-fp32. What is larger is sent as the other process, which reads it beside its steps, takes it: the next step of prompts waits for that."""
+"""What the pipe holds where the system lets it, which Linux does unless the pipes of one user hold much already: 170 tokens of demo-llama
+in fp32. What is larger is sent as the other process, which reads it beside its steps, takes it: the next step of prompts waits for that."""
 NAP_US = 200.0
 """Time between two looks of an idle pool at what has come."""
 

@@ -135,7 +135,7 @@ def _in_one(changes: Sequence[str]) -> str:
 def _effect(change: Sensitivity) -> tuple[object, ...]:
     """Every figure of a change. Changes that agree in all share a line where they are changes of one setting, or the same changes of
     several, such as two dtypes of as many bytes."""
-    return change.fits_probability, *(f"{value:.9g}" for value in change.values.values())
+    return change.fits_probability, *(significant(value, 9, most_decimals=9) for value in change.values.values())
 
 
 def sensitivity_json(found: Sensitivities) -> dict[str, Any]:

@@ -109,7 +109,9 @@ def nearest(name: Any, known: Iterable[str]) -> list[str]:
     if not isinstance(name, str):
         return []
     word = name[:100].lower()
-    by_word = {each.lower(): each for each in known}
+    by_word: dict[str, str] = {}
+    for each in known:
+        by_word.setdefault(each.lower(), each)
     if word in by_word:
         return [by_word[word]]
     begun = sorted(each for each in by_word if len(word) >= LEAST_PREFIX and each.startswith(word))

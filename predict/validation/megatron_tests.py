@@ -85,7 +85,7 @@ def _model(row: PublishedRow) -> ModelSpec:
         tied=bool(row.integer("tied_embedding", least=0)),
         max_positions=row.integer("seq_len"),
         qk_norm=_flag(row, "qk-layernorm") == "1",
-        mtp_layers=row.integer("mtp_layers", least=0),
+        mtp_layers=row.integer("mtp_layers", 0, least=0),
         layer_kinds=tuple(LayerKind(sparse=each) for each in sparse) if any(sparse) else (),
         mixers=(mixer or Attention(),),
         mlp=Dense(),

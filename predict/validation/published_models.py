@@ -5,6 +5,7 @@ What a row leaves open is taken for what is usual (`assumptions` says so); where
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -15,9 +16,12 @@ from predict.layers.dense import Dense
 from predict.layers.mixture import Mixture
 from predict.layers.part import Mixer
 from predict.layers.registry import mixer_of_text
+from predict.ledger.conventions import megatron_of
 from predict.model.shipped import shipped_model
 from predict.model.spec import DENSE, LayerKind, ModelSpec
+from predict.run.stages import MORE_TOKENS
 from predict.validation.published_row import NotExpressibleError, PublishedRow
+from predict.validation.published_software import framework_of
 from predict.validation.truth_columns import MOST_MTP_LAYERS
 
 USUAL_VOCABULARY = 50_257
@@ -34,11 +38,18 @@ NEVER_STATED = ("qk_norm", "qk_norm_all_heads", "query_gate", "sinks", "scaled_r
 
 def model_of(row: PublishedRow) -> ModelSpec:
     """Its ModelSpec, by its sizes or else by its name in configs/models; NotExpressibleError where it has neither."""
+    _refuse_unmodelled(row)
+    model = _by_sizes(row) if row.text("layers") else _by_name(row)
+    return replace(model, mtp_layers=_mtp_layers(row, model))
+
+
+def _refuse_unmodelled(row: PublishedRow) -> None:
     if row.text("kind") == "hybrid" or row.text("position") == "none":
         what = "kind: hybrid layers are" if row.text("kind") == "hybrid" else "position: none is"
         raise NotExpressibleError(f"{what} not modelled in a table of runs")
-    if not row.text("layers"):
-        return _by_name(row)
+
+
+def _by_sizes(row: PublishedRow) -> ModelSpec:
     layers, hidden, heads = row.integer("layers", most=MOST_LAYERS), row.integer("hidden"), row.integer("heads")
     gated = _is_gated(row)
     biases = bool(row.integer("linear_bias", int(not gated), least=0))
@@ -66,7 +77,6 @@ def model_of(row: PublishedRow) -> ModelSpec:
         max_positions=row.integer("seq_len"),
         layer_kinds=kinds if set(kinds) != {DENSE} else (),
         window=_window(row) or 0,
-        mtp_layers=row.integer("mtp_layers", least=0, most=MOST_MTP_LAYERS),
         mixers=(mixer or Attention(),),
         mlp=Dense(),
         experts=experts,
@@ -107,6 +117,45 @@ def _by_name(row: PublishedRow) -> ModelSpec:
     if path is None:
         raise NotExpressibleError(f"layers: not published, and configs/models has no {name or 'model without a name'}")
     return load_model(path)
+
+
+PREDICTS_FURTHER = ("nemo",)
+"""Frameworks whose recipes train the layers of multi-token prediction that a model has: Megatron-Bridge (recipes/deepseek/deepseek_v3.py:
+mtp_num_layers is 1) and MLPerf Training v6.0's DeepSeek-V3 (conf/model/671b.yaml: MTP_NUM_LAYERS is 1)."""
+
+
+def _mtp_layers(row: PublishedRow, model: ModelSpec) -> int:
+    """Layers of multi-token prediction: as the row's column, layout or notes have them; else all or none of those of the model of that name,
+    as the row's FLOPs or the framework's recipes have it."""
+    if row.text("mtp_layers"):
+        return row.integer("mtp_layers", least=0, most=MOST_MTP_LAYERS)
+    if layout := stated_layout(row):
+        return layout.count(MORE_TOKENS)
+    shipped = _shipped(row)
+    own = shipped.mtp_layers if shipped else 0
+    if found := re.search(r"(w/o|w/) MTP|MTP depth (\d+)", row.text("notes")):
+        return int(found[2]) if found[2] else own * (found[1] == "w/")
+    if not own:
+        return 0
+    trained = _counts_further_tokens(row, model, own)
+    return own if (framework_of(row) in PREDICTS_FURTHER if trained is None else trained) else 0
+
+
+def _counts_further_tokens(row: PublishedRow, model: ModelSpec, own: int) -> bool | None:
+    """Whether a row's model FLOPs of a token are nearer to those of a model that predicts further tokens, as Megatron-LM counts them;
+    None where the row does not state them."""
+    tflops, tokens_per_s, seq_len = map(row.number, ("tflops_per_gpu", "tokens_per_s_per_gpu", "seq_len"))
+    tokens_per_s = tokens_per_s or (row.number("tokens_per_s_total") or 0.0) / row.gpus()
+    if not (tflops and tokens_per_s and seq_len and row.text("tflops_kind") == "model"):
+        return None
+    counted = [megatron_of(replace(model, mtp_layers=layers), [round(seq_len)]) / seq_len for layers in (0, own)]
+    return tflops * 1e12 / tokens_per_s > math.sqrt(math.prod(counted))
+
+
+def stated_layout(row: PublishedRow) -> str:
+    """The pipeline's layout in Megatron's letters; empty where the row has none."""
+    found = re.search(r"layout=(\S+)", row.text("pp_schedule"))
+    return found[1] if found else ""
 
 
 def _notes(row: PublishedRow) -> str:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from predict.config.load import build
 from predict.model.spec import ModelSpec
+from predict.plan_search.layouts import in_letters
 from predict.plan_search.unknown_settings import INTERLEAVED_BY_DEFAULT, likely_runs
 from predict.run.execution import NATURAL
 from predict.run.frameworks import selective_is_of_operators
 from predict.run.lengths import PACKED
 from predict.run.training_run import TrainingRun
-from predict.validation.published_models import is_of_neox, model_of
+from predict.validation.published_models import is_of_neox, model_of, stated_layout
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_software import (
     NEVER_INTERLEAVED,
@@ -140,7 +141,7 @@ def candidates(row: PublishedRow, profile: str = "", *, timed: bool = True) -> C
         execution["fp8_recipe"] = recipe
     if model.experts and is_routed_naturally(row):
         execution["expert_load"] = NATURAL
-    unknown = tuple(_unknown(row, model))
+    unknown = tuple(_unknown(row, model, plan))
     runs: list[TrainingRun] = []
     for settings in unstated_settings(row, model, hardware_facts(hardware).architecture):
         sections: dict[str, Any] = {
@@ -227,12 +228,12 @@ def _inter_node_gb_per_s(row: PublishedRow, per_node: int) -> float | None:
     return float(found[1]) / 8 / (1 if of_gpu else per_node)
 
 
-def _unknown(row: PublishedRow, model: ModelSpec) -> Iterator[str]:
+def _unknown(row: PublishedRow, model: ModelSpec, plan: Mapping[str, Any]) -> Iterator[str]:
     """The keys of a config that the row leaves open, whose usual values are equally likely: chunks where the framework or
     the row says interleaved, recomputation, the sequences of a microbatch, and the ranks that a mixture's experts spread over."""
     text = row.text("pp_schedule")
     interleaved = framework_of(row) in INTERLEAVED_BY_DEFAULT or "interleaved" in text.lower()
-    if row.integer("pp") > 1 and not row.text("vpp") and interleaved and "layout=" not in text:
+    if row.integer("pp") > 1 and not row.text("vpp") and interleaved and "layout" not in plan:
         yield from ("plan.vpp", *(["plan.schedule"] if "interleaved" in text.lower() else []))
     if not row.text("recompute") and "maxtext" not in row.text("framework").lower():
         yield "plan.recompute"
@@ -309,11 +310,29 @@ DeepSpeed's PipelineModule under GPT-NeoX; norm and head (github.com/Aleph-Alpha
 
 def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
     framework = framework_of(row)
-    if layout := re.search(r"layout=(\S+)", row.text("pp_schedule")):
-        return {"layout": layout[1]}
+    if layout := stated_layout(row):
+        return {"layout": layout}
     if framework in MODULES_AFTER_LAYERS:
         return {"count_embedding": 1, "count_loss": MODULES_AFTER_LAYERS[framework]}
-    return counted_ends(model, stages)
+    ends = counted_ends(model, stages)
+    fills = framework in FULL_STAGES and model.experts and not ends
+    split = full_stages(model.layers, stages) if fills else ()
+    return {"layout": in_letters(split, model.mtp_layers)} if split else ends
+
+
+FULL_STAGES = ("nemo",)
+"""Frameworks whose recipes of mixtures fill all stages but the last where layers do not divide (Megatron-Bridge, recipes/deepseek/deepseek_v3.py,
+set_deepseek_v3_pipeline_model_parallel_layout, and that of Kimi K2: 61 layers on 16 stages are 4 on each of 15, and one before the loss)."""
+
+
+def full_stages(layers: int, stages: int) -> tuple[int, ...]:
+    """An uneven split in which all stages have equally many layers but the last, which has what is left, and where one is missing the first,
+    which has the embedding; empty where more are missing, and where layers divide."""
+    most = -(-layers // stages)
+    left = layers - most * (stages - 1)
+    if layers % stages == 0 or left < -1 or stages == 1:
+        return ()
+    return (most + min(0, left), *[most] * (stages - 2), max(0, left))
 
 
 def counted_ends(model: ModelSpec, stages: int) -> dict[str, int]:

@@ -128,8 +128,10 @@ class TruthRow:
     """Which layers are sparse: `first 3 layers dense`, `every 2nd layer`; what `attn` may say too."""
     moe_layer_freq: Annotated[str, SPARSE_LAYERS] = ""
     """Megatron's form of the same."""
-    mtp_layers: Annotated[int, Key(minimum=0, maximum=MOST_MTP_LAYERS)] = 0
-    """Layers of multi-token prediction."""
+    mtp_layers: Annotated[int | None, Key(minimum=0, maximum=MOST_MTP_LAYERS)] = None
+    """Layers of multi-token prediction. Blank: as many as the pipeline's layout has, or as `notes` say (w/ MTP, w/o MTP, MTP depth 1); else
+    those of the model of that name where TFLOP/s over tokens per second count them; without these figures, where the framework's recipes
+    train them."""
 
     gpu: Annotated[str, GPU]
     """Device: a name of `configs/hardware`, as `H100` or `A100-SXM4-80GB`."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from predict.run.stages import layers_of_ranks
 from predict.run.training_run import TrainingRun
 from predict.validation.published import compare
 from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
@@ -274,3 +275,85 @@ def test_parts_of_attention_that_no_table_states_are_those_of_the_model_of_that_
 ) -> None:
     model = candidates(row(model=name, **sizes)).runs[0].model
     assert (model.qk_norm, model.scaled_rope) == (normed, scaled)
+
+
+# Layers of multi-token prediction, and the layouts and exchanges that recipes of mixtures have.
+
+DEEPSEEK = MIXTURE | {
+    "model": "deepseek_v3",
+    "layers": "61",
+    "hidden": "7168",
+    "ffn": "18432",
+    "heads": "128",
+    "kv_heads": "128",
+    "head_dim": "",
+    "vocab": "129280",
+    "experts": "256",
+    "moe_ffn": "2048",
+    "shared_experts": "1",
+    "moe_layer_note": "first 3 layers dense; MLA q_lora 1536 kv_lora 512 qk_nope 128 qk_rope 64 v 128",
+    "attn": "MLA",
+    "seq_len": "4096",
+    "n_gpus": "256",
+    "ep": "16",
+    "mbs": "1",
+    "gbs": "4096",
+    "recompute": "full",
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, 1),  # as NeMo's recipes train it
+        ({"framework": "torchtitan"}, 0),
+        ({"framework": "torchtitan", "mtp_layers": "1"}, 1),
+        ({"notes": "variant: w/o MTP"}, 0),
+        ({"framework": "torchtitan", "notes": "tuned; MTP depth 1"}, 1),
+        # 2.50e11 and 2.60e11 FLOPs of a token
+        ({"tflops_per_gpu": "961", "tflops_kind": "model", "tokens_per_s_per_gpu": "3848"}, 0),
+        ({"tflops_per_gpu": "163.7", "tflops_kind": "model", "tokens_per_s_total": "161195"}, 1),
+        ({"tflops_per_gpu": "961", "tflops_kind": "hardware", "tokens_per_s_per_gpu": "3848"}, 1),
+        ({"pp": "2", "vpp": "8", "pp_schedule": "1F1B interleaved layout=Et*4|(t*4|)*14tL"}, 0),
+        ({"model": "mixture"}, 0),
+    ],
+)
+def test_multi_token_prediction_is_as_the_row_says_else_as_recipes_have_it(
+    given: dict[str, str], expected: int
+) -> None:
+    assert candidates(PublishedRow(cells=DEEPSEEK | given)).runs[0].model.mtp_layers == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"pp": "4", "vpp": "4"}, "E(t*4|)*15tmL"),
+        ({"pp": "16"}, "E(t*4|)*15tmL"),
+        ({"pp": "8", "vpp": "4"}, "Et|(t*2|)*30mL"),
+        ({"pp": "16", "framework": "Megatron-LM"}, ""),
+        ({"pp": "16", "layers": "64"}, ""),
+    ],
+)
+def test_recipes_of_mixtures_fill_all_stages_but_the_last(given: dict[str, str], expected: str) -> None:
+    run = candidates(PublishedRow(cells=DEEPSEEK | given)).runs[0]
+    assert layers_of_ranks(run)
+    assert run.plan.layout == expected.replace("E(t*4|)*15", "Et*4|(t*4|)*14")
+
+
+def test_attention_with_sinks_exchanges_heads_under_transformer_engine() -> None:
+    sinks = MIXTURE | {
+        "model": "gpt-oss-20b",
+        "layers": "24",
+        "hidden": "2880",
+        "heads": "64",
+        "kv_heads": "8",
+        "head_dim": "64",
+        "cp": "4",
+    }
+
+    def method(**changes: str) -> str:
+        return candidates(PublishedRow(cells=sinks | changes)).runs[0].plan.cp_method
+
+    assert method() == "all_to_all"
+    assert method(framework="torchtitan") == "ring"
+    assert method(model="mixture") == "ring"

@@ -11,7 +11,7 @@ from predict.rank.blocks import Calls
 from predict.rank.exchanges import TP, entering
 from predict.rank.module import Exchange, Module
 from predict.rank.share import RankShare, padded_vocabulary
-from predict.run.memory_profile import LOSSES, LossBytes
+from predict.run.memory_profile import FSDP, LOSSES, LossBytes
 from predict.run.tuning import POLICY, REWARD
 from sampling.arithmetic.operator import Operator
 from sampling.call import Counted
@@ -23,10 +23,16 @@ POLICY_BYTES = 56
 the inverse temperature 8, the largest 4, the difference 8, its exponential 8, their sum 4, weighed 12 and summed 4) and 58 in backward
 (6, 8, 8 and 8 again, times the gradient 8 and the inverse temperature 8, to 16 bits 12) (prime-rl, trainer/models/layers/lm_head.py,
 FusedOutputLinear); their mean."""
-POLICY_CHUNK = 8192
-"""Tokens of a chunk, and entries of the vocabulary (prime-rl, trainer/models/layers/lm_head.py, FusedOutputLinear)."""
-POLICY_COPIES = 4
-"""fp32 tensors of a chunk that live at once (prime-rl, trainer/models/layers/lm_head.py, FusedOutputLinear)."""
+POLICY_CHUNKS: tuple[tuple[str, int, int], ...] = (("2026-03", 0, 2048), ("2026-09", 1024, 8192))
+"""Until which month (`execution.stack`) a policy's logits are made in which chunks: tokens, 0 for all of them, and entries of the vocabulary
+(prime-rl, trainer/models/layers/lm_head.py, FusedOutputLinear; pull requests 1544, 1987 and 3302)."""
+POLICY_CHUNK = (8192, 8192)
+"""Tokens and entries of a chunk since then."""
+POLICY_IN_FORWARD, POLICY_IN_BACKWARD = 14, 22
+"""Bytes that live at once for each logit of a chunk. Forward: the logit in 16 bits, and in fp32 the scaled one, its difference from the
+largest, and its exponential. Backward: beside these what the chunk before left, since each name keeps its tensor until it is given the next
+one: probabilities and gradients of the logits. As measured: 10.9 to 11.9 bytes in the forward where the logits are fp32 themselves, which
+makes 12 here (prime-rl, pull request 1525: 2.7 and 3.8 GB of 16k tokens in chunks of 2,048 and 8,192 entries)."""
 LOSS_REDUCTIONS = 3
 """The vocabulary-parallel loss reduces three fp32 numbers a token: the largest logit, the sum of exponentials, the
 target's logit (Megatron-LM's `vocab_parallel_cross_entropy`)."""
@@ -130,18 +136,28 @@ def _saved_before_logits(sizes: Sizes) -> Saved:
 
 def _saved_by_policy(sizes: Sizes) -> Saved:
     """Final norm, the head's input, and per token the label, the log of the sum of exponentials, log-probability and entropy; while chunks
-    are computed, their logits, and in the backward a gradient of the whole matrix, trained or not."""
+    are computed, their logits, and in the backward a gradient of the whole matrix, trained or not; that of sharded weights is counted with
+    those of other units."""
     tokens, width = sizes.tokens, _vocabulary_on_rank(sizes)
-    chunk = float(POLICY_COPIES * FP32 * min(tokens, POLICY_CHUNK) * min(width, POLICY_CHUNK))
+    run = sizes.rank.run
+    matrix = 0 if sizes.profile.shard_stage(run) == FSDP and not run.adapters.are_trained else width
+    chunk = _logits_of_chunk(sizes.rank.execution.stack, tokens, width)
     return (
         *normed_input(sizes, "logits", is_module=False, not_only_products=True),
         SavedTensors(
             component="loss",
             kept=float((INDEX + 3 * FP32) * tokens),
-            in_forward=chunk,
-            in_backward=chunk + sizes.item * (width + tokens) * sizes.hidden,
+            in_forward=float(POLICY_IN_FORWARD * chunk),
+            in_backward=float(POLICY_IN_BACKWARD * chunk + sizes.item * (matrix + tokens) * sizes.hidden),
         ),
     )
+
+
+def _logits_of_chunk(stack: str, tokens: int, width: int) -> int:
+    """Logits of a chunk of so many tokens and entries of the vocabulary, by the month of the software; empty for the newest."""
+    dated = [(of_tokens or tokens, entries) for until, of_tokens, entries in POLICY_CHUNKS if "" < stack < until]
+    chunk_tokens, chunk_entries = (*dated, POLICY_CHUNK)[0]
+    return min(tokens, chunk_tokens) * min(width, chunk_entries)
 
 
 def logits_of_loss(sizes: Sizes) -> float:

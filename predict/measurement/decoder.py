@@ -114,7 +114,8 @@ class Mlp(nn.Module):
 
 class Block(nn.Module):
     """One layer: norm, attention or Mamba-2, residual, norm, MLP or mixture of experts, residual; or one of these parts alone. With
-    `norms_last` each norm follows the sum, as BERT has them."""
+    `norms_last` each norm follows the sum, as BERT has them; with four norms one follows each part too, before the sum, as Gemma 3 has
+    them."""
 
     def __init__(self, spec: ModelSpec, kind: LayerKind = DENSE) -> None:
         super().__init__()
@@ -129,17 +130,24 @@ class Block(nn.Module):
         self.mlp: nn.Module | None = None
         if kind.has_feed_forward:
             self.mlp = Mixture(spec.hidden, spec.experts) if kind.sparse and spec.experts else Mlp(spec)
-        self.scales = nn.ModuleList(Scale(spec.hidden) if spec.layer_scale else nn.Identity() for _ in range(2))
+        self.after = nn.ModuleList(after_part(spec) for _ in range(2))
 
     def forward(self, x: Tensor, rope: RopeTables | None) -> Tensor:
         if self.attention is not None and self.attention_norm is not None:
             if self.norms_last:
                 x = self.attention_norm(x + self.attention(x, rope))
             else:
-                x = x + self.scales[0](self.attention(self.attention_norm(x), rope))
+                x = x + self.after[0](self.attention(self.attention_norm(x), rope))
         if self.mlp is not None and self.mlp_norm is not None:
-            x = self.mlp_norm(x + self.mlp(x)) if self.norms_last else x + self.scales[1](self.mlp(self.mlp_norm(x)))
+            x = self.mlp_norm(x + self.mlp(x)) if self.norms_last else x + self.after[1](self.mlp(self.mlp_norm(x)))
         return x
+
+
+def after_part(spec: ModelSpec) -> nn.Module:
+    """What a part's result goes through before it joins the residual stream: a scale, a norm, or nothing."""
+    if spec.layer_scale:
+        return Scale(spec.hidden)
+    return make_norm(spec) if spec.norms_a_layer > 2 else nn.Identity()
 
 
 class Decoder(nn.Module):
@@ -184,8 +192,8 @@ class Decoder(nn.Module):
         if self.tied and self.head is not None and self.embedding is not None:
             self.head.weight = self.embedding.weight
 
-    def forward(self, x: Tensor, images: Tensor | None = None) -> Tensor:
-        """`images` [batch, tokens, hidden] take the places of the first tokens."""
+    def forward(self, x: Tensor, images: Tensor | None = None, added: Sequence[Tensor] = ()) -> Tensor:
+        """`images` [batch, tokens, hidden] take the places of the first tokens, and each of `added` is added to them after a layer."""
         if self.embedding is not None:
             x = self.embedding(x)
         if images is not None:
@@ -196,17 +204,31 @@ class Decoder(nn.Module):
             x = x + self.token_types(torch.zeros_like(self.position_ids))
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
-        x = run_layers(self.layers, x, self.rope_tables, recompute=self.recompute)
+        x = run_layers(self.layers, x, self.rope_tables, recompute=self.recompute, added=added)
         for part in (self.norm, self.transform, self.head):
             if part is not None:
                 x = part(x)
         return x
 
 
-def run_layers(layers: Iterable[nn.Module], x: Tensor, rope: RopeTables | None, *, recompute: bool) -> Tensor:
-    """The hidden states after all layers, whose forwards the backward repeats with `recompute`."""
-    for layer in layers:
+def run_layers(
+    layers: Iterable[nn.Module],
+    x: Tensor,
+    rope: RopeTables | None,
+    *,
+    recompute: bool,
+    added: Sequence[Tensor] = (),
+    between: list[Tensor] | None = None,
+) -> Tensor:
+    """The hidden states after all layers, whose forwards the backward repeats with `recompute`. Each of `added` is added to the first
+    tokens after one of the first layers; `between` takes the hidden states after each layer."""
+    for place, layer in enumerate(layers):
         x = checkpoint(layer, x, rope, use_reentrant=False) if recompute else layer(x, rope)
+        if place < len(added):
+            tokens = added[place].shape[1]
+            x = torch.cat((x[:, :tokens] + added[place], x[:, tokens:]), dim=1)
+        if between is not None:
+            between.append(x)
     return x
 
 

@@ -22,11 +22,13 @@ from predict.model.patches import Patches, Projector
 from predict.model.spec import ModelSpec
 from predict.run.training_run import TrainingRun
 
+CORNERS = 4  # rows of the table of positions that are weighed for a patch (transformers, modeling_qwen3_vl.py, `interp_indices`)
+
 
 class Tower(nn.Module):
     """Patches [images, length, pixels] to tokens of the text [images, tokens, width of the text] (Dosovitskiy et al., arXiv
-    2010.11929, then a projector over merged patches). The tokens of classes come first, and are left out at the end; merged patches are in
-    the order of windows between."""
+    2010.11929, then a projector over merged patches), and to what further projectors make of the hidden states after the first layers. The
+    tokens of classes come first, and are left out at the end; merged patches are in the order of windows between."""
 
     def __init__(self, spec: ModelSpec, *, length: int, dtype: torch.dtype, recompute: bool) -> None:
         super().__init__()
@@ -38,27 +40,40 @@ class Tower(nn.Module):
         self.embedding_norm = make_norm(spec) if spec.embedding_norm else None
         self.layers = nn.ModuleList(Block(spec, kind) for kind in spec.kinds())
         self.norm = make_norm(spec) if spec.final_norm else None
-        self.projector = Projection(patches.projectors[0], patches.merged)
+        first, *further = (Projection(each, patches.merged) for each in patches.projectors)
+        self.projector, self.further = first, nn.ModuleList(further)
         self.apply(initialise).to(dtype)
         self.rope_tables = rope_tables(length, spec.head_dim, dtype) if spec.rope else None
         # the order of windows, which only the images' sides decide; any takes as long
         self.order = torch.arange(length // patches.merged).flip(0) if spec.window else None
+        # four rows of the table around each patch, whichever; where images have any size alone
+        self.corners = (
+            torch.arange(CORNERS * length).view(CORNERS, -1) % patches.positions if patches.interpolates else None
+        )
 
-    def forward(self, pixels: Tensor) -> Tensor:
+    def forward(self, pixels: Tensor) -> tuple[Tensor, list[Tensor]]:
         x = self.into(pixels)
         if self.class_tokens is not None:
             x = torch.cat((self.class_tokens.expand(len(x), -1, -1), x), dim=1)
         if self.positions is not None:
-            x = x + self.positions
+            x = x + self._of_places(self.positions)
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         if self.order is not None:
             x = x.unflatten(1, (len(self.order), -1))[:, self.order].flatten(1, 2)
-        x = run_layers(self.layers, x, self.rope_tables, recompute=self.recompute)
+        between: list[Tensor] = []
+        x = run_layers(self.layers, x, self.rope_tables, recompute=self.recompute, between=between)
         if self.norm is not None:
             x = self.norm(x)
         tokens: Tensor = self.projector(x[:, self.classes :])
-        return tokens if self.order is None else tokens[:, self.order.argsort()]
+        added = [projector(states) for projector, states in zip(self.further, between, strict=False)]
+        return tokens if self.order is None else tokens[:, self.order.argsort()], added
+
+    def _of_places(self, table: Tensor) -> Tensor:
+        """The positions of the patches, of four rows each where they are weighed."""
+        if self.corners is None:
+            return table
+        return (F.embedding(self.corners, table) / CORNERS).sum(dim=0)
 
 
 class Projection(nn.Module):
@@ -92,8 +107,9 @@ class WithImages(nn.Module):
         self.tower, self.decoder = tower, decoder
 
     def forward(self, tokens: Tensor, pixels: Tensor) -> Tensor:
-        images = self.tower(pixels.flatten(0, 1)).reshape(len(tokens), -1, self.decoder.hidden)
-        logits: Tensor = self.decoder(tokens, images)
+        images, added = self.tower(pixels.flatten(0, 1))
+        of_text = [each.reshape(len(tokens), -1, self.decoder.hidden) for each in (images, *added)]
+        logits: Tensor = self.decoder(tokens, of_text[0], of_text[1:])
         return logits
 
 
@@ -106,7 +122,7 @@ def with_tower(run: TrainingRun, decoder: Decoder) -> nn.Module:
     recompute = run.plan.recompute == "full" and not tower.adapters.are_trained
     built = Tower(tower.model, length=tower.batch.seq_len, dtype=DTYPES[run.precision], recompute=recompute)
     built.requires_grad_(not tower.adapters.are_trained)
-    for part in (built.norm, built.projector):
+    for part in (built.norm, built.projector, built.further):
         if part is not None:
             part.requires_grad_(not projector.adapters.are_trained)
     return WithImages(built, decoder)

@@ -26,6 +26,7 @@ from predict.memory.state import (
     Unit,
     gathered_bytes,
     head_gradient_bytes,
+    is_table_of_root,
     linear_shapes,
     run_of_unit,
     sent_bytes,
@@ -209,6 +210,10 @@ class UnitMemory:
     elements: int
     gradients: float
     """Gradients that its first backward allocates."""
+    throughout: float = 0.0
+    """Bytes of whole weights that stay from the chunk's first action to its last."""
+    throughout_backward: float = 0.0
+    """And of their gradient, from the backward of the head on."""
 
 
 class ChunkCounter:
@@ -276,6 +281,9 @@ class ChunkCounter:
         is_frozen = unit.of_tower and run.adapters == NOTHING_TRAINED
         activations = (_without_graph if is_frozen else unit_activations)(rank, profile, unit)
         state = state_of_unit(run, profile, unit, groups)
+        gathered, unreduced = gathered_bytes(run, profile, unit, groups), unreduced_bytes(run, profile, unit, groups)
+        sent = sent_bytes(run, profile, unit, groups)
+        stays = is_table_of_root(run, profile, unit)
         return UnitMemory(
             state=state,
             linear_shapes=linear_shapes(run, unit.kind) if unit.kind else frozenset(),
@@ -284,11 +292,13 @@ class ChunkCounter:
             # the backward of the loss, or of the product before it
             backward_working=max(activations.backward_working_bytes, head_gradient_bytes(run, profile, unit))
             + transposed_bytes(run, unit, groups),
-            gathered=gathered_bytes(run, profile, unit, groups),
-            unreduced=unreduced_bytes(run, profile, unit, groups),
-            sent=sent_bytes(run, unit, groups),
+            gathered=0.0 if stays else gathered,
+            unreduced=unreduced,
+            sent=sent,
             elements=unit.weights.total,
             gradients=0.0 if profile.gradient_buffers else state.gradients,
+            throughout=stays * gathered,
+            throughout_backward=stays * (unreduced - sent),
         )
 
 
@@ -297,15 +307,17 @@ def _peaks(units: Sequence[UnitMemory], in_transfer: float) -> tuple[Instant, In
     `in_transfer` elements with it, and gradients of units before it are reduced."""
     forwards, backwards, firsts = [], [], []
     made = sum(unit.gradients for unit in units)
+    throughout = sum(unit.throughout for unit in units)
+    throughout_backward = throughout + sum(unit.throughout_backward for unit in units)
     kept = 0.0
     next_gathered = _gathered_ahead(units, in_transfer / 2)
     previous_gathered = _gathered_ahead(units[::-1], in_transfer / 2)[::-1]
     reduced = _being_reduced(units, in_transfer)
     for unit, ahead, behind, earlier in zip(units, next_gathered, previous_gathered, reduced, strict=True):
         kept += unit.kept
-        working = unit.activations.forward_working_bytes + unit.gathered + ahead
+        working = unit.activations.forward_working_bytes + unit.gathered + ahead + throughout
         forwards.append(Instant(activations=kept, working=working))
-        working = unit.backward_working + unit.gathered + behind + unit.unreduced + earlier
+        working = unit.backward_working + unit.gathered + behind + unit.unreduced + earlier + throughout_backward
         backwards.append(Instant(activations=kept, working=working))
         # gradients of this unit and of the later ones, whose backwards came before
         firsts.append(Instant(activations=kept, working=working, gradients=made))

@@ -26,7 +26,7 @@ from predict.rank.share import (
     padded_vocabulary,
     weight_bytes,
 )
-from predict.run.memory_profile import MemoryProfile
+from predict.run.memory_profile import FSDP, MemoryProfile
 from predict.run.offload import DISK, GPU, HOST, Offload
 from predict.run.stages import Stage, stages_of_ranks
 from predict.run.training_run import TrainingRun
@@ -273,7 +273,7 @@ def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: 
     if item == FP32:
         return BytesPerParameter(weights=item, gradients=FP32, optimizer=kept)
     gradients = profile.gradient_bytes(run)
-    if profile.fp32_shards and run.plan.zero == 3 and run.execution.master_weights:
+    if profile.fp32_shards and profile.shard_stage(run) == FSDP and run.execution.master_weights:
         return BytesPerParameter(weights=FP32, gradients=gradients, optimizer=kept)
     weights, copies = float(item), 0.0
     in_fp8_alone = is_layers and is_primary_fp8(run)
@@ -292,7 +292,7 @@ def bytes_per_parameter(run: TrainingRun, profile: MemoryProfile, *, is_layers: 
 def state_of_unit(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> StateBytes:
     """The state of a unit: of weights that stay as they are beside adapters, neither gradients nor moments."""
     each = bytes_per_parameter(run, profile, is_layers=unit.is_narrow)
-    zero, trained, base = run.plan.zero, trained_of_unit(run, unit), base_of_unit(run, unit)
+    zero, trained, base = profile.shard_stage(run), trained_of_unit(run, unit), base_of_unit(run, unit)
     stays = weight_bytes(run) * _sharded_elements(unit.weights, groups) if _stays_gathered(run, profile, unit) else 0
 
     def kept(weights: Weights, from_stage: int) -> float:
@@ -363,16 +363,16 @@ def trained_of_unit(run: TrainingRun, unit: Unit) -> Weights:
 
 def gathered_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> float:
     """The whole weights of a unit, which ZeRO-3 gathers before its forward and again before its backward."""
-    if run.plan.zero < 3 or _stays_gathered(run, profile, unit):
+    if profile.shard_stage(run) < FSDP or _stays_gathered(run, profile, unit):
         return 0.0
     if unit.is_narrow and is_primary_fp8(run):
         # rows for the forward; for the backward MXFP8's columns, or the rows again (`transposed_bytes`)
         return narrow_item_bytes(run) * _sharded_elements(unit.weights, groups)
     scaled_whole = run.precision == "fp8" and run.execution.fp8_recipe in ("", "tensorwise")
     in_fp8 = profile.fp8_gather and scaled_whole and unit.is_narrow
-    from_host = run.offload.shards_on != GPU
-    held = _sharded_elements(base_of_unit(run, unit) + trained_of_unit(run, unit), groups, on_host=from_host)
-    few = _sharded_elements(quantised_of_unit(run, unit), groups, on_host=from_host)
+    all_of_it = run.offload.shards_on != GPU or profile.is_alone(run)
+    held = _sharded_elements(base_of_unit(run, unit) + trained_of_unit(run, unit), groups, all_of_it=all_of_it)
+    few = _sharded_elements(quantised_of_unit(run, unit), groups, all_of_it=all_of_it)
     item = DTYPE_BYTES["fp8"] if in_fp8 else weight_bytes(run)
     return float(item * held - (item - stored_bytes(run)) * few)
 
@@ -390,9 +390,17 @@ def _stays_gathered(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> boo
     return run.plan.zero >= 3 and profile.megatron_core and unit.role != "layer"
 
 
-def _sharded_elements(weights: Weights, groups: Groups, *, on_host: bool = False) -> int:
-    """Elements of which a rank keeps only a shard, or nothing where that lies on the host."""
-    if on_host:
+def is_table_of_root(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> bool:
+    """Whether a unit is a table that the root module of torch's FSDP holds, since embedding and head share it: it is gathered before the
+    first layer, and its gradient reduced after the last (torch, distributed/fsdp/_fully_shard; torchtitan and prime-rl, which shard embedding
+    and head by themselves where they are not tied)."""
+    shared = unit.role == "embedding" and not unit.of_tower and run.model.tied and run.plan.pp == 1
+    return shared and profile.fp32_shards and profile.shard_stage(run) == FSDP
+
+
+def _sharded_elements(weights: Weights, groups: Groups, *, all_of_it: bool = False) -> int:
+    """Elements of which a rank keeps only a shard; all of them where that lies on the host, or where it is the whole in fp32."""
+    if all_of_it:
         return weights.total
     return weights.dense * (groups.shard.ranks > 1) + weights.experts * (groups.expert_shard.ranks > 1)
 
@@ -401,18 +409,19 @@ def unreduced_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups
     """The whole gradients of a unit before ZeRO-2 or 3 scatters them: as its backward makes them and as they are sent, or only
     as they are sent, where the product itself adds to that buffer."""
     made = 0 if profile.dummy_gradients and run.execution.fuse_gradients else weight_bytes(run)
-    return made * _reduced_elements(run, unit, groups) + sent_bytes(run, unit, groups)
+    return made * _reduced_elements(run, profile, unit, groups) + sent_bytes(run, profile, unit, groups)
 
 
-def sent_bytes(run: TrainingRun, unit: Unit, groups: Groups) -> float:
+def sent_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> float:
     """Those gradients as they are sent."""
-    return float(DTYPE_BYTES[run.execution.reduced_dtype] * _reduced_elements(run, unit, groups))
+    return float(DTYPE_BYTES[run.execution.reduced_dtype] * _reduced_elements(run, profile, unit, groups))
 
 
-def _reduced_elements(run: TrainingRun, unit: Unit, groups: Groups) -> int:
-    if run.plan.zero < 2:
+def _reduced_elements(run: TrainingRun, profile: MemoryProfile, unit: Unit, groups: Groups) -> int:
+    if profile.shard_stage(run) < 2:
         return 0
-    return _sharded_elements(trained_of_unit(run, unit), groups, on_host=run.sheds_gradients)
+    all_of_it = run.sheds_gradients or profile.is_alone(run)
+    return _sharded_elements(trained_of_unit(run, unit), groups, all_of_it=all_of_it)
 
 
 def head_gradient_bytes(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> float:

@@ -66,8 +66,8 @@ class Adapters:
     own, as in peft."""
 
     at_once: Annotated[int, Key(minimum=1, maximum=100_000)] = 1
-    """Adapters that are trained at once beside one base, each on sequences of its own, of which a microbatch has as many of each as of any
-    other; products of the base are those of all sequences together."""
+    """Adapters that are held at once beside one base, each trained on sequences of its own, of which a microbatch has as many of each as of
+    any other; products of the base are those of all sequences together. Where a step has fewer sequences, some wait."""
     base: Annotated[str, one_of("", "nf4", "fp8", "mxfp4")] = ""
     """Bits in which the base keeps its linear layers' weights, which a kernel widens before each product: nf4 (QLoRA, arXiv 2305.14314),
     fp8 or mxfp4; empty for those of the run. Norms, router, embedding and head stay as they are."""

@@ -30,6 +30,8 @@ LOSSES: Mapping[str, Mapping[int, LossBytes]] = {
     # Megatron-Core's fused_cross_entropy.py: what it compiles writes the exponentials, and later the gradient, to a further fp32 tensor
     # before copying them back (the file's note on in-place semantics)
     "megatron-fused": {2: LossBytes(kept=4, forward=10, backward=10), 4: LossBytes(kept=4, forward=8, backward=8)},
+    # `upcast` whose caller holds the fp32 logits to the end of the backward (prime-rl, trainer/sft/train.py: `del logits` leaves `out`)
+    "upcast-and-held": {2: LossBytes(kept=8, forward=10, backward=18), 4: LossBytes(kept=8, forward=8, backward=16)},
     # `upcast` without the logits themselves, which the pipeline holds (`held_logits`): the copy by `.float()` and the log-probabilities
     # in the forward; these and the gradients of loss and copy, all in fp32, in the backward
     "upcast-of-held": {2: LossBytes(kept=4, forward=8, backward=12), 4: LossBytes(kept=4, forward=4, backward=12)},
@@ -81,6 +83,10 @@ GRADIENT_BYTES: Mapping[str, Callable[[TrainingRun], int]] = {
     "deepspeed-zero": _of_zero,
 }
 """How gradients are kept → bytes per gradient in a run of 16-bit or narrower weights, while microbatches are accumulated."""
+
+
+FSDP = 3
+"""The ZeRO stage that divides the weights too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -151,6 +157,8 @@ class MemoryProfile:
     """The dtype in which gradients are kept: `execution.gradient_dtype`, fp32, or the dtype of DeepSpeed's ZeRO."""
     fp32_shards: bool = False
     """Under ZeRO-3 the shards are the fp32 weights that the optimizer updates; a 16-bit weight exists while it is gathered."""
+    shards_alone: bool = False
+    """A rank without replicas shards its weights too: they are fp32, and 16-bit copies exist while they are gathered."""
     fp8_gather: bool = False
     """ZeRO-3 gathers the layers' weights in fp8 where tensors are scaled as a whole."""
     elements_in_transfer: Annotated[int, Key(minimum=0, maximum=10**12)] = 0
@@ -181,3 +189,12 @@ class MemoryProfile:
     def gradient_bytes(self, run: TrainingRun) -> int:
         """Bytes per gradient in a run of 16-bit or narrower weights, while microbatches are accumulated."""
         return GRADIENT_BYTES[self.gradients](run)
+
+    def shard_stage(self, run: TrainingRun) -> int:
+        """The ZeRO stage by which state is kept: the plan's, or FSDP's of a rank without replicas."""
+        return FSDP if self.is_alone(run) else run.plan.zero
+
+    def is_alone(self, run: TrainingRun) -> bool:
+        """Whether the state of a rank without replicas is kept as if it were sharded."""
+        plan = run.spread or run.plan
+        return self.shards_alone and plan.dp * plan.cp == 1

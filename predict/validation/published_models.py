@@ -84,7 +84,8 @@ def _by_sizes(row: PublishedRow) -> ModelSpec:
     shipped = _shipped(row)
     if shipped is None or any(getattr(stated, size) != getattr(shipped, size) for size in SHAPE):
         return stated
-    return replace(stated, **{name: getattr(shipped, name) for name in NEVER_STATED})
+    of_name = (*NEVER_STATED, *(() if row.text("tied_embedding") else ("tied",)))
+    return replace(stated, **{name: getattr(shipped, name) for name in of_name})
 
 
 def _llama_width(hidden: int) -> int:

@@ -185,6 +185,10 @@ def is_tuned(row: PublishedRow) -> bool:
     return of_vendor or is_benchmark or re.search(r"\btuned\b", notes) is not None
 
 
+PRIME_RL = "prime-rl"
+BENCHMARKED_ADAPTERS = 4
+"""Adapters that prime-rl's benchmarks of LoRA hold, of which the data is the first one's (prime-rl, benchmarks/scripts/
+run_single_benchmark.py: MAX_LORAS)."""
 USUAL_RANK = 16
 """Rank of adapters where a row has none: MLPerf's, and that of NVIDIA's recipes (nemo, collections/llm/recipes/llama3_70b.py)."""
 
@@ -201,6 +205,7 @@ def adapters_of_row(row: PublishedRow) -> dict[str, Any]:
         "rank": int(stated[1]) if stated else USUAL_RANK,
         "targets": "attention" if of_megatron else "all",
         "joint": of_megatron,
+        "at_once": BENCHMARKED_ADAPTERS if framework_of(row) == PRIME_RL else 1,
     }
 
 
@@ -213,9 +218,6 @@ def exchanges_heads(row: PublishedRow, model: ModelSpec, ranks: int) -> bool:
     if not (adapters_of_row(row).get("joint") or (model.sinks and of_engine)):
         return False
     return model.kv_heads % ranks == 0
-
-
-PRIME_RL = "prime-rl"
 
 
 def offload_of_row(row: PublishedRow, layers: int) -> dict[str, Any]:

@@ -45,9 +45,11 @@ def module_kind(model: ModelSpec, kind: LayerKind) -> LayerKind | None:
 
 def are_priced_whole(run: TrainingRun) -> bool:
     """Whether all layers of a run in plain torch are timed and priced in one piece each: no module stands for layers of other kinds, for
-    an encoder's, a vision tower's, or layers with adapters, and those are priced operator by operator."""
+    an encoder's, a vision tower's, those with more norms, or layers with adapters, and those are priced operator by operator."""
     model = run.model
     if not run.execution.whole_layers or model.bidirectional or model.no_positions:
+        return False
+    if model.qk_norm or model.norms_a_layer > 2 or any(kind.mixer == "sliding" for kind in model.layer_kinds):
         return False
     if run.adapters.are_trained or run.vision.images:
         return False
@@ -168,10 +170,13 @@ def plain_layers(run: TrainingRun, kinds: Iterable[LayerKind]) -> PlainWeights:
         if model.joint_qkv and model.mixer(kind).IS_PLAIN:
             biased -= (QUERY_KEY_VALUE - 1) * (1 + model.attention_bias)
         beside = model.norms_of(kind) * model.norm_parameters // model.hidden + model.layer_scale * kind.parts
+        beside += QK_NORMS * model.qk_norm * kind.has_mixer
         found += PlainWeights(elements=layer_weights(model, run.plan, kind).total, tensors=biased + beside)
     return found
 
 
+QK_NORMS = 2
+"""Norms of the heads of queries and keys, each one tensor."""
 A_AND_B = 2
 """Tensors of an adapter."""
 

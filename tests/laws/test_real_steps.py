@@ -73,6 +73,41 @@ QWEN_OF_WINDOWS = {
         "fullatt_block_indexes": [1],
     },
 }
+QWEN_DEEP = {
+    "model_type": "qwen3_vl",
+    "text_config": {"model_type": "qwen3_vl_text", "head_dim": 8, **TEXT},
+    "vision_config": {
+        "model_type": "qwen3_vl",
+        "depth": 2,
+        "hidden_size": 24,
+        "intermediate_size": 40,
+        "out_hidden_size": 32,
+        "num_heads": 4,
+        "patch_size": 2,
+        "num_position_embeddings": 16,
+        "deepstack_visual_indexes": [0],
+    },
+}
+GEMMA = {
+    "model_type": "gemma3",
+    "text_config": {
+        "model_type": "gemma3_text",
+        "head_dim": 8,
+        "sliding_window": 64,
+        "sliding_window_pattern": 2,
+        **TEXT,
+    },
+    "mm_tokens_per_image": 4,
+    "vision_config": {
+        "model_type": "siglip_vision_model",
+        "hidden_size": 24,
+        "intermediate_size": 40,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "image_size": 16,
+        "patch_size": 4,
+    },
+}
 INTERN = {
     "model_type": "internvl",
     "text_config": {"model_type": "qwen2", **TEXT},
@@ -107,6 +142,8 @@ RUNS = {
     "images": of(PIXTRAL, vision=IMAGES),
     "images, fused product": of(QWEN, vision=IMAGES),
     "images, windows": of(QWEN_OF_WINDOWS, vision=IMAGES),
+    "images, between layers too": of(QWEN_DEEP, vision=IMAGES),
+    "images, pooled, and four norms": of(GEMMA, vision=Vision(images=2)),
     "images, class tokens and scales": of(INTERN, vision=Vision(images=2)),
     "images, projector": of(QWEN, vision=replace(IMAGES, trained="projector")),
     "images, frozen tower": of(PIXTRAL, vision=replace(IMAGES, trained="none")),

@@ -68,8 +68,8 @@ def rows_beside_an_encoder_are_single(padding: str, model: ModelSpec) -> Problem
 def what_is_attended_to_is_on_one_stage(pp: int, model: ModelSpec) -> Problems:
     if model.encoder and pp > 1:
         yield (
-            f"{pp} stages: layers on each of them read what the encoder of {model.name} makes on the first, and sending it on is not modelled; "
-            "set it to 1, and plan.tp or plan.zero higher"
+            f"{pp} stages: layers on each of them read what the encoder of {model.name} makes on the first, and Megatron-LM, which sent it on, "
+            "removed stages of encoders in July 2025; set it to 1, and plan.tp or plan.zero higher"
         )
 
 

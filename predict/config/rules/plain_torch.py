@@ -62,7 +62,7 @@ def layers_have_one_dtype(precision: str, framework: str) -> Problems:
     yield from not_in_plain_torch(framework, precision in WIDER, f"{precision} asks for {precision} products")
 
 
-PLAIN_TORCH = ("full", "mamba")
+PLAIN_TORCH = ("full", "sliding", "mamba")
 """Mixers that this project's own modules have in plain torch."""
 
 
@@ -77,13 +77,21 @@ def _has_special_layers(model: ModelSpec, plain: Sequence[str] = PLAIN_TORCH) ->
     return bool(
         any(kind.sparse or kind.wide or kind.mixer not in (*plain, NO_MIXER) for kind in model.layer_kinds)
         or not model.attention.IS_PLAIN
-        or model.qk_norm
+        or (model.qk_norm and model.qk_norm_all_heads)
         or model.query_gate
         or model.rotary_dim
         or model.logit_cap
-        or model.norms_a_layer != 2
+        or model.norms_a_layer not in (2, 4)
         or model.parallel_residual
         or model.mtp_layers
+    )
+
+
+@rule("batch.seq_len", f"the framework {WHOLE_LAYERS} has no windows, and sequences are longer than one")
+def windows_hold_whole_sequences(seq_len: int, model: ModelSpec, framework: str) -> Problems:
+    cuts = model.window and seq_len > model.window and any(kind.mixer == "sliding" for kind in model.layer_kinds)
+    yield from not_in_plain_torch(
+        framework, bool(cuts), f"{seq_len} is longer than {model.name}'s window of {model.window}"
     )
 
 
@@ -96,6 +104,8 @@ def other_layers_are_of_one_process(
 ) -> Problems:
     other = {
         "has layers other than plain dense ones": model.bidirectional
+        or model.qk_norm
+        or model.norms_a_layer > 2
         or any(each.parts < 2 or each.mixer != "full" for each in model.layer_kinds),
         "trains adapters": kind != "none",
         "reads images": images > 0,
@@ -131,8 +141,7 @@ def plain_torch_reads_plain_images(images: int, model: ModelSpec, framework: str
     tower = model.tower
     if not images or tower is None or tower.patches is None:
         return
-    further = tower.patches.interpolates or len(tower.patches.projectors) > 1
-    special = bool(further or _has_special_layers(tower, ("full", "chunked")))
+    special = _has_special_layers(tower, ("full", "chunked"))
     yield from not_in_plain_torch(
         framework, special, f"{images} asks for the vision tower of {model.name}, which is no plain one"
     )

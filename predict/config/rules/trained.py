@@ -31,12 +31,10 @@ def targets_are_matrices(targets: str, model: ModelSpec) -> Problems:
         yield f"{', '.join(wrong)} names no matrix of {model.name} that can have an adapter; give any of {', '.join(known)}"
 
 
-@rule("adapters.at_once", "several adapters at once without adapters, or of fewer sequences")
-def each_adapter_has_sequences(at_once: int, kind: str, global_: int) -> Problems:
+@rule("adapters.at_once", "several adapters at once without adapters")
+def several_adapters_are_adapters(at_once: int, kind: str) -> Problems:
     if at_once > 1 and kind == "none":
         yield f"{at_once}, and adapters.kind none trains every weight; set adapters.kind to lora, or remove it"
-    elif at_once > global_:
-        yield f"{at_once} adapters, and a step has {global_} sequences (batch.global); set {global_} or less"
 
 
 @rule("adapters.base", "a base in few bits without adapters, or under products in few bits")

@@ -1,4 +1,4 @@
-"""Vision towers: those of Qwen2-VL to Qwen3-VL, SigLIP of Gemma 3, InternVL's, Pixtral of Mistral Small and Ministral, and those of
+"""Vision towers: those of Qwen2-VL to Qwen3.5, SigLIP of Gemma 3, InternVL's, Pixtral of Mistral Small and Ministral, and those of
 Llama 3.2 Vision and Llama 4."""
 
 from __future__ import annotations
@@ -139,25 +139,26 @@ QWEN2_5_VL = Tower(
     ),
     patches=_qwen_patches,
 )
-QWEN3_VL = Tower(
-    family=Family(
-        keys={
-            **QWEN,
-            "patches.side": size("patch_size", default=16),
-            "patches.positions": size("num_position_embeddings", default=2304),
-            "patches.deep": Key(
-                name="deepstack_visual_indexes",
-                kind="list",
-                element=Key(kind="integer", minimum=0),
-                default=(8, 16, 24),
-            ),
-            "activation": activation("hidden_act", PLAIN_ACTIVATIONS, "gelu_pytorch_tanh"),
-        },
-        fixed=QWEN_BLOCK,
-        neutral=QWEN_NEUTRAL,
-    ),
-    patches=_deep_patches,
-)
+
+
+def _qwen3(*, deep: tuple[int, ...]) -> Tower:
+    """The tower of Qwen3-VL, or of Qwen3.5, which has no projectors between layers (transformers, modular_qwen3_5.py,
+    Qwen3_5VisionModel)."""
+    own = {
+        "patches.side": size("patch_size", default=16),
+        "patches.positions": size("num_position_embeddings", default=2304),
+        "patches.deep": Key(
+            name="deepstack_visual_indexes",
+            kind="list",
+            element=Key(kind="integer", minimum=0),
+            default=deep,
+        ),
+        "activation": activation("hidden_act", PLAIN_ACTIVATIONS, "gelu_pytorch_tanh"),
+    }
+    return Tower(family=Family(keys={**QWEN, **own}, fixed=QWEN_BLOCK, neutral=QWEN_NEUTRAL), patches=_deep_patches)
+
+
+QWEN3_VL, QWEN3_5 = _qwen3(deep=(8, 16, 24)), _qwen3(deep=())
 
 
 # Gemma 3: SigLIP over images of 896 pixels, whose patches are pooled.
@@ -397,6 +398,8 @@ TOWERS: Mapping[str, Tower] = {
     "qwen2_5_vl": QWEN2_5_VL,
     "qwen3_vl": QWEN3_VL,
     "qwen3_vl_moe": QWEN3_VL,
+    "qwen3_5": QWEN3_5,
+    "qwen3_5_moe": QWEN3_5,
     "gemma3": GEMMA,
     "internvl": INTERN,
     "mistral3": PIXTRAL,

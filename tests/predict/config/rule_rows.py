@@ -115,6 +115,13 @@ ROWS = [
     row("layers_have_one_dtype", {**TORCH, "precision": "fp8"}, "precision", {"precision": "bf16"}),
     row("layers_are_plain", TORCH, "model.model_type", {"execution__framework": "megatron-core"}, model=MOE),
     row(
+        "windows_hold_whole_sequences",
+        {**TORCH, "batch__seq_len": 2048},
+        "batch.seq_len",
+        {"batch__seq_len": 512},
+        model="gemma3-1b",
+    ),
+    row(
         "other_layers_are_of_one_process",
         {**TORCH, "plan__dp": 2, "batch__seq_len": 64},
         "plan.tp",
@@ -213,7 +220,7 @@ ROWS = [
         {"adapters__targets": "q_proj,v_proj"},
     ),
     row(
-        "each_adapter_has_sequences",
+        "several_adapters_are_adapters",
         {"adapters__kind": "none", "adapters__at_once": 4},
         "adapters.at_once",
         {"adapters__kind": "lora"},

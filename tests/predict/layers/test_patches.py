@@ -75,6 +75,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "qwen3_vl_text",
         {**QWEN, "out_hidden_size": 32, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]},
     ),
+    "qwen3_5": around("qwen3_5", "qwen3_5_text", {**QWEN, "out_hidden_size": 32, "num_position_embeddings": 64}),
     "gemma3": around("gemma3", "gemma3_text", {**WHOLE, "vision_use_head": False}, mm_tokens_per_image=16),
     "internvl": around("internvl", "qwen2", {**WHOLE, "attention_bias": True}, image_seq_length=16),
     "mistral3": around("mistral3", "mistral", {**WHOLE, "head_dim": 12}),
@@ -89,6 +90,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "projector_output_dim": 20,
         },
     ),
+}
+CONFIGS["qwen3_5"]["text_config"] |= {
+    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 2),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 8),
+    "linear_conv_kernel_dim": 4,
 }
 del CONFIGS["qwen2_vl"]["vision_config"]["intermediate_size"]
 CONFIGS["mllama"] = around(
@@ -166,7 +172,9 @@ def forward_of(name: str, dtype: torch.dtype, attention: str) -> tuple[Callable[
     return lambda: inner.get_image_features(pixels, **sizes), model
 
 
-@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "internvl", "mistral3", "mllama"])
+@pytest.mark.parametrize(
+    "name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "internvl", "mistral3", "mllama"]
+)
 def test_flops_are_those_that_torch_counts(name: str) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -196,6 +204,7 @@ def kept_bytes(run: TrainingRun) -> float:
         ("qwen2_5_vl", FP32),
         ("qwen2_5_vl", BF16),
         ("qwen3_vl", FP32),
+        ("qwen3_5", FP32),
         ("internvl", FP32),
         ("gemma3", FP32),
         ("mistral3", FP32),

@@ -12,7 +12,7 @@ from predict.measurement.decoder import in_chunks, random_batch
 from predict.measurement.training import build_training
 from predict.measurement.vision import WithImages, random_pixels
 from predict.run.training_run import TrainingRun
-from tests.laws.test_real_steps import IMAGES, INTERN, PIXTRAL, QWEN, QWEN_OF_WINDOWS, of
+from tests.laws.test_real_steps import GEMMA, IMAGES, INTERN, PIXTRAL, QWEN, QWEN_DEEP, QWEN_OF_WINDOWS, of
 
 
 def built(run: TrainingRun) -> WithImages:
@@ -29,10 +29,12 @@ def test_tokens_of_a_chunk_see_it_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [PIXTRAL, QWEN, QWEN_OF_WINDOWS, INTERN], ids=["pixtral", "qwen2-vl", "qwen2.5-vl", "internvl"]
+    "config",
+    [PIXTRAL, QWEN, QWEN_OF_WINDOWS, QWEN_DEEP, GEMMA, INTERN],
+    ids=["pixtral", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "gemma3", "internvl"],
 )
 def test_a_tower_has_the_weights_of_the_model(config: dict[str, object]) -> None:
-    run = of(config, vision=replace(IMAGES, image_tokens=0 if config is INTERN else IMAGES.image_tokens))
+    run = of(config, vision=replace(IMAGES, image_tokens=0 if config in (INTERN, GEMMA) else IMAGES.image_tokens))
     assert sum(weight.numel() for weight in built(run).parameters()) == run.model.parameters_with_tower
 
 

@@ -88,6 +88,23 @@ def test_each_zero_stage_shards_one_part_more(zero: int, bytes_each: float) -> N
     assert state.total == pytest.approx(bytes_each * on_rank(run) + (2 * ends if zero == 3 else 0))
 
 
+def test_a_lone_rank_of_fsdp_holds_fp32_alone_and_gathers_16_bits() -> None:
+    run = made("qwen3-8b", execution__framework="prime-rl")
+    model = MemoryModel(run)
+    assert model.baseline(0).state.total == pytest.approx(16 * on_rank(run))
+    layer = next(unit for unit in model.units[0][0].units if unit.role == "layer")
+    assert model.counter.unit(layer).gathered == 2 * layer.weights.total
+
+
+@pytest.mark.parametrize(("kind", "gradient"), [("none", 2), ("lora", 0)])
+def test_a_table_that_embedding_and_head_share_stays_gathered_with_its_gradient(kind: str, gradient: int) -> None:
+    settings = {"plan__dp": 8, "plan__zero": 3, "batch__global": 8, "adapters__kind": kind}
+    model = MemoryModel(made("qwen3-4b", execution__framework="fsdp", **settings))
+    (embedding, *_) = model.units[0][0].units
+    table, found = embedding.weights.total, model.counter.unit(embedding)
+    assert (found.gathered, found.throughout, found.throughout_backward) == (0, 2 * table, gradient * table)
+
+
 @pytest.mark.parametrize(("zero", "bytes_each"), [(0, 0), (1, 0), (2, 2 + 4), (3, 2 + 4)])
 def test_whole_gradients_wait_for_their_reduction_from_zero_2_on(zero: int, bytes_each: int) -> None:
     run = made("llama3-8b", plan__dp=8, plan__zero=zero, execution__fuse_gradients=False)

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from predict.layers.head import saved_by_head
+from predict.layers.saved_tensors import Sizes
 from predict.memory.estimate import memory_of
+from predict.rank.share import RankShare
+from predict.run.frameworks import memory_profile_of
 from predict.run.training_run import TrainingRun
 from predict.run.tuning import Tuning
 from predict.workload.layer import RECOMPUTE
@@ -99,6 +103,19 @@ def test_a_policys_head_holds_chunks_of_its_logits_and_makes_them_twice() -> Non
     assert flops(after.chunks[0].backward) - flops(before.chunks[0].backward) == pytest.approx(product, rel=0.01)
     assert not any(isinstance(each.call, CrossEntropy) for each, _ in counted(after.chunks[0].forward))
     assert estimated(policy).step_time.median_us > estimated(plain).step_time.median_us
+
+
+@pytest.mark.parametrize(
+    ("stack", "tokens", "entries"),
+    [("", 8192, 8192), ("2026-12", 8192, 8192), ("2026-03", 1024, 8192), ("2026-02", 16_384, 2048)],
+)
+def test_the_chunks_of_a_policys_logits_are_those_of_its_software(stack: str, tokens: int, entries: int) -> None:
+    run = run_of("policy", execution__framework="prime-rl", execution__stack=stack, batch__seq_len=16_384)
+    sizes = Sizes(rank=RankShare(run=run), profile=memory_profile_of(run))
+    loss = next(step for step in saved_by_head(sizes) if step.component == "loss")
+    assert loss.in_forward == 14 * tokens * entries
+    # the gradient of the hidden states; that of the matrix waits with those of other sharded weights
+    assert loss.in_backward == 22 * tokens * entries + 2 * 16_384 * run.model.hidden
 
 
 def test_a_teacher_adds_its_forward_and_its_weights() -> None:

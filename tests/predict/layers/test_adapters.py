@@ -157,12 +157,11 @@ def test_adapters_at_once_share_the_tokens_and_have_weights_of_their_own() -> No
 
 def test_a_microbatch_has_no_more_adapters_than_sequences() -> None:
     batch = {"global": 8, "micro": 2, "seq_len": 512}
-    run = made("llama3-8b", batch=batch, adapters={"kind": "lora", "targets": "q_proj", "at_once": 8})
-    (rank,) = ranks(run)
-    calls = [call.call for call, _ in counted(rank.chunks[0].forward)]
-    assert {call.m for call in calls if isinstance(call, Gemm) and call.n == 16} == {512}
-    with pytest.raises(ConfigError, match=r"adapters.at_once: 9 adapters, and a step has 8 sequences"):
-        made("llama3-8b", batch=batch, adapters={"kind": "lora", "at_once": 9})
+    for at_once in (8, 9):  # of nine, one waits
+        run = made("llama3-8b", batch=batch, adapters={"kind": "lora", "targets": "q_proj", "at_once": at_once})
+        (rank,) = ranks(run)
+        calls = [call.call for call, _ in counted(rank.chunks[0].forward)]
+        assert {call.m for call in calls if isinstance(call, Gemm) and call.n == 16} == {512}
 
 
 def test_nothing_is_trained_beside_all_weights() -> None:

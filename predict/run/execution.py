@@ -134,7 +134,7 @@ class Execution:
     """How torch's allocator takes memory from the device: in segments of fixed size, or in expandable ones (PYTORCH_CUDA_ALLOC_CONF:
     expandable_segments), which leave less of it unused; empty for the framework's."""
     optimizer_launch_us: Annotated[float, Key(maximum=1e6)] = 0.0
-    """µs in which the host launches the optimizer of a step that is one graph up to there (`cuda_graphs: full`), while the device waits."""
+    """µs in which the host launches the optimizer while the device waits, having read the norm of the gradients."""
     clip_gradients: bool = True
     """The step ends with the norm of all gradients."""
     loss_scaling: bool = False
@@ -212,8 +212,8 @@ class Execution:
 
     @property
     def beside_work_us(self) -> float:
-        """µs of a step in which the device waits for the host, whatever the work: its overhead, and the launches that no graph has."""
-        return self.step_overhead_us + (self.optimizer_launch_us if self.cuda_graphs == "full" else 0.0)
+        """µs of a step in which the device waits for the host, whatever the work."""
+        return self.step_overhead_us + self.optimizer_launch_us
 
     @property
     def wide_layers(self) -> int:

@@ -216,7 +216,7 @@ EXECUTION_KNOBS = [
     execution("allocator", "segments", "expandable", False, reserved),
     execution("loss_scaling", False, True, True, exposed("optimizer"), precision="fp16"),
     execution("step_overhead_us", 0, 50_000, True),
-    execution("optimizer_launch_us", 0, 50_000, True, step, execution__cuda_graphs="full"),
+    execution("optimizer_launch_us", 0, 50_000, True),
     execution("fp8_attention", False, True, False, exposed("attention")),
     execution("fp8_attention", False, True, False, allocated),
     execution("wide_first_layers", 0, 4, True, exposed("gemm"), precision="fp8"),

@@ -76,7 +76,11 @@ def _of_model(row: PublishedRow, run: TrainingRun) -> Iterator[str]:
         sizes["moe_layer_note"] = "as all layers sparse" if not row.text("moe_layer_freq") else ""
         sizes["shared_experts"] = "as none" if not model.experts.shared_ffn else ""
     yield from (f"{column}: {NOT_PUBLISHED} {what}" for column, what in sizes.items() if what and not row.text(column))
-    if blank := [name for name in ("norm", "position", "linear_bias", "tied_embedding") if not row.text(name)]:
+    as_named = model.tied == model.gated and not row.text("tied_embedding")
+    if as_named:
+        yield f"tied_embedding: {NOT_PUBLISHED} as the model of its name has it"
+    usually = ("norm", "position", "linear_bias", *(() if as_named else ("tied_embedding",)))
+    if blank := [name for name in usually if not row.text(name)]:
         usual = "Llama" if model.gated else "GPT-NeoX" if is_of_neox(row) else "GPT-2"
         yield f"{', '.join(blank)}: {NOT_PUBLISHED} as in {usual}"
 

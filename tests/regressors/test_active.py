@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -181,7 +182,7 @@ class Stopwatchless:
         self.jobs.append(requests)
         for request in requests[: self.calls_a_job]:
             for sample in rows_of(request):
-                append_to_journal(Path(job.directory), sample)
+                append_to_journal(Path(job.directory), replace(sample, at_s=time.time()))
 
 
 def pool(count: int) -> list[Request]:
@@ -200,16 +201,18 @@ def session(directory: Path, ranks: Stopwatchless, requests: list[Request], name
     return guided(directory, MANIFEST, tasks, budget_s=60, run_job=ranks)
 
 
-def test_named_calls_come_first_then_some_of_each_kind_then_batches(tmp_path: Path) -> None:
+def test_named_calls_come_first_then_some_of_each_kind_then_batches_and_a_last_moment_of_the_named(
+    tmp_path: Path,
+) -> None:
     ranks, requests = Stopwatchless(), pool(40)
     named = [Request(call=Gemm(dtype="fp32", m=999, n=999, k=64), phases=("forward",))]
     outcome = session(tmp_path, ranks, requests, named)
-    assert ranks.jobs[0] == named * 2
+    assert ranks.jobs[0] == ranks.jobs[-1] == named
     # of the GEMMs one was timed for the named run
     assert ranks.jobs[1] == [
         request for request in requests[: 2 * guided_sampling.FIRST_OF_EACH] if request != requests[10]
     ]
-    assert all(len(job) <= guided_sampling.LEAST_BATCH for job in ranks.jobs[2:])
+    assert all(len(job) <= guided_sampling.LEAST_BATCH for job in ranks.jobs[2:-1])
     assert len(ranks.jobs) > 3
     assert outcome.named_left == 0
     assert outcome.kept == len(list(iterate_samples(read_samples(tmp_path)))) == 82
@@ -226,6 +229,18 @@ def test_a_second_session_goes_on_where_the_first_was_cut_off(tmp_path: Path) ->
     assert len(list(iterate_samples(read_samples(tmp_path)))) == len(requests)
     timed_before = {request.call for job in short.jobs for request in job[:5]}
     assert not timed_before & {request.call for job in ranks.jobs for request in job}
+
+
+def test_a_session_that_resumes_with_all_but_the_last_moment_takes_it_first(tmp_path: Path) -> None:
+    named = [Request(call=Gemm(dtype="fp32", m=999, n=999, k=64), phases=("forward",))]
+    task = SamplingTask(busy_ranks=1, requests=named, visits=1)
+    guided(tmp_path, MANIFEST, [task], budget_s=60, run_job=Stopwatchless())
+    ranks = Stopwatchless()
+    resumed = replace(MANIFEST, sessions=[{"id": 0}, {"id": 1}])
+    tasks = [replace(task, visits=2), SamplingTask(busy_ranks=1, requests=pool(9), visits=1, fills_space=True)]
+    guided(tmp_path, resumed, tasks, budget_s=60, run_job=ranks)
+    assert ranks.jobs[0] == named
+    assert named not in ranks.jobs[1:]
 
 
 def test_a_budget_that_is_over_times_nothing(tmp_path: Path) -> None:

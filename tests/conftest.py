@@ -13,11 +13,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from predict.serving import engine_loop
+from predict.serving.kv_cache import BlockPool
+from predict.serving.simulate import serve
+from sampling.files import machine_code
 from sampling.files.places import SHIPPED_DATA
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.store import profiles
 from sampling.store.profiles import OWN, SHIPPED, is_fitted, read_manifest
 from tests.oracles.shared import SHARED
+from tests.predict.serving.servers import engine, requests, unit_table
 from tests.warm.python import warm_interpreter
 
 # collecting makes objects that live to the end of the run: nothing is garbage before the first test
@@ -84,6 +89,14 @@ def shipped_rows_stand_in() -> Iterator[None]:
 
         patch.setattr(profiles, "is_fitted", fitted)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def an_engines_loop_is_compiled_first(request: pytest.FixtureRequest) -> None:
+    """By one worker of several, where no machine code of it is kept yet: in Python the engines of all tests take several times as long."""
+    if getattr(request.config, "workerinput", {}).get("workerid") == "gw0":
+        machine_code.ACCOUNT.uncompiled[engine_loop.play] = machine_code.COMPILING
+        serve(engine(), BlockPool(blocks=1), unit_table(), requests((0.0, 1, 1)))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -51,10 +51,12 @@ def play_fleet(whole: Simulation) -> float:
     """Serve all requests; the time at which the last event was over."""
     requests, rules, state, fleet, policy = whole.requests, whole.rules, whole.state, whole.fleet, whole.policy
     count, check, now = len(fleet.pool), policy.check_us, 0.0
+    place, looked_at = -1, 0
     while True:
         arrived = fleet.numbers[ARRIVED]
         arrival = requests.arrival[arrived] if arrived < policy.external else NEVER
-        place = first_coming(requests, fleet)
+        place = first_coming(requests, fleet, place, looked_at)
+        looked_at = fleet.numbers[COMING]
         comes = requests.arrival[fleet.coming[place]] if place >= 0 else NEVER
         failed = fleet.numbers[FAILED]
         fails = fleet.failures[failed] if failed < len(fleet.failures) else NEVER
@@ -81,6 +83,7 @@ def play_fleet(whole: Simulation) -> float:
             i = fleet.coming[place]
             fleet.numbers[COMING] -= 1
             fleet.coming[place] = fleet.coming[fleet.numbers[COMING]]
+            place, looked_at = -1, 0
             route(whole, i, 1 if i >= policy.requests else 0, now)
         else:
             check += policy.check_us
@@ -152,10 +155,12 @@ def hand_on(whole: Simulation, r: int) -> None:
             numbers[ARRIVED] += 1
 
 
-def first_coming(requests: Requests, fleet: Fleet) -> int:
-    """Place of the request that comes first from elsewhere, or −1."""
-    found, least = -1, NEVER
-    for place in range(fleet.numbers[COMING]):
+def first_coming(requests: Requests, fleet: Fleet, found: int, looked_at: int) -> int:
+    """Place of the request that comes first from elsewhere, or −1; `found` is that of the `looked_at` first places.
+
+    Most turns of a loop add no request: each would look at all the conversations that pause."""
+    least = requests.arrival[fleet.coming[found]] if found >= 0 else NEVER
+    for place in range(looked_at, fleet.numbers[COMING]):
         arrival = requests.arrival[fleet.coming[place]]
         if arrival < least:
             found, least = place, arrival

@@ -227,13 +227,20 @@ def kept_text(name: str) -> str:
 
 def once(work: Callable[..., Any]) -> Callable[..., Any]:
     """`work`, which is not done again for what it was asked before: as text and as JSON a command states the same."""
-    known: dict[str, Any] = {}
+    known: dict[str, tuple[Any, str]] = {}
 
     def answered(*given: Any, **options: Any) -> Any:
-        asked = repr((given, options))
+        asked, said = repr((given, options)), io.StringIO()
         if asked not in known:
-            known[asked] = work(*given, **options)
-        return known[asked]
+            try:
+                with contextlib.redirect_stderr(said):
+                    found = work(*given, **options)
+            except BaseException:
+                print(said.getvalue(), end="", file=sys.stderr)
+                raise
+            known[asked] = found, said.getvalue()
+        print(known[asked][1], end="", file=sys.stderr)
+        return known[asked][0]
 
     return answered
 
@@ -241,7 +248,7 @@ def once(work: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def shipped_machine() -> Iterator[None]:
     """Commands find the CPU and cores of the shipped samples, no data but the shipped, and a terminal of 120 columns."""
-    from predict.cli import sensitivity as command
+    from predict.cli import sensitivity, validate
     from sampling.hardware import this_device as cpu_name
 
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(ROOT):
@@ -252,7 +259,8 @@ def shipped_machine() -> Iterator[None]:
             patch.dict(os.environ, environment),
             patch.object(os, "cpu_count", lambda: CORES),
             patch.object(cpu_name, "CPUINFO", cpuinfo),
-            patch.object(command, "sensitivity", once(command.sensitivity)),
+            patch.object(sensitivity, "sensitivity", once(sensitivity.sensitivity)),
+            patch.object(validate, "validate", once(validate.validate)),
         ):
             yield
 

@@ -96,13 +96,13 @@ def test_the_plan_and_the_batch_are_changed_with_what_follows_from_it(found: Sen
 
 
 def test_figures_of_the_hardware_move_the_step_of_an_rl_config() -> None:
-    config, few = CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml", "rl.n=4"
-    found = predict.sensitivity(config, [few])
+    config, few = CONFIGS / "rl" / "qwen3-30b-a3b-grpo.yml", ["rl.n=4", "rl.prompts=32", "rl.mini_batch=8"]
+    found = predict.sensitivity(config, few)
     gains = {each.name: each.gain for each in found.figures}
     assert gains["memory_gb_per_s"] > 0.03, "generation reads weights and caches"
     assert all(gain >= -1e-9 for gain in gains.values())
     eager = next(each for each in found.settings if each.name == "rl.rollout.enforce_eager")
-    alone = predict.rl_step(config, [few, "rl.rollout.enforce_eager=true"])
+    alone = predict.rl_step(config, [*few, "rl.rollout.enforce_eager=true"])
     assert eager.step_us == pytest.approx(alone.time.median_us)
 
 

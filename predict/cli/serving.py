@@ -68,7 +68,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     rates = _checked_rates(options)
-    with progress_display("simulations") as show_progress:
+    with progress_display("requests simulated") as show_progress:
         found = serving_answer(
             options.config,
             options.overrides,

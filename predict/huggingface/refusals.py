@@ -24,7 +24,6 @@ UNMODELLED: Mapping[str, str] = {
     "mpt": "positions by ALiBi",
     "phi": "an output head with a bias",
     "gemma3n": "layers that share keys and values",
-    "glm_moe_dsa": "attention over tokens that an indexer of some layers picks for others",
     "kimi_linear": "Kimi delta attention",
     "olmo": "norms without weights",
     "minimax": "lightning attention",
@@ -147,6 +146,15 @@ REFUSALS = (
     Refusal(key="moe_latent_size", feature="experts of a compressed width", fix="use a model without it"),
     Refusal(key="attention_out_bias", feature="a bias on attention's output alone", fix="set it to false"),
     Refusal(key="use_qk_norm", feature="a norm on queries and keys", fix="set it to false"),
+    *(
+        Refusal(
+            key=key,
+            feature="an indexer that picks keys for other layers too",
+            fix="use a model in which each layer has its own (GLM-5)",
+            off=(1,),
+        )
+        for key in ("indexer_types", "index_topk_freq", "index_topk_pattern")
+    ),
 )
 REFUSED_KEYS = frozenset(refusal.key for refusal in REFUSALS)
 

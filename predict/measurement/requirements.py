@@ -338,6 +338,8 @@ def _server_faults(server: Server) -> Iterator[str]:
     for name, only in (("recv_interval", 1), ("batch_wait_steps", 0)):
         if (given := getattr(server.engine, name)) != only:
             yield f"engine.{name}: {given}; it takes prompts as they come, use {only}"
+    if server.engine.prompts_alone:
+        yield "engine.prompts_alone: true; it computes prompts beside answers, use false"
     if server.engine.never_preempts:
         yield "engine.never_preempts: true; it preempts, use false"
     if not (_has_plain_layers(model) and model.gated and model.rope and model.norm == "rms" and not model.window):

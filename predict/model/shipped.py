@@ -30,6 +30,7 @@ OF_ONE_SHAPE: Mapping[str, str] = {
     "deepseekr1distillqwen32b": "qwen2.5-32b",
     "deepseekr1distillllama8b": "llama3.1-8b",
     "deepseekr1distillllama70b": "llama3.3-70b",
+    "glm5.1": "glm5",
     "minimaxm2.1": "minimax-m2",
     "minimaxm2.5": "minimax-m2",
 }

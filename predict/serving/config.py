@@ -171,7 +171,7 @@ def _run(document: Values, of_model: Sequence[str], path: Path, faults: list[Fau
     placement = _section(document, "placement", ServerPlacement, faults)
     if hardware is not None and placement is not None:
         faults += format_faults(placement.precision, placement.kv_precision, hardware_facts(hardware))
-    engine_name, engine = _engine(document, hardware, faults)
+    engine_name, engine = _engine(document, hardware, placement.dp if placement else 1, faults)
     load = _load(document, path.parent, faults)
     fleet = _section(document, "fleet", FleetSettings, faults)
     tiers = _section(document, "tiers", TierSettings, faults)
@@ -285,7 +285,7 @@ def _section(document: Values, name: str, cls: type[Section], faults: list[Fault
     return made
 
 
-def _engine(document: Values, hardware: str | None, faults: list[Fault]) -> tuple[str, EngineSettings | None]:
+def _engine(document: Values, hardware: str | None, dp: int, faults: list[Fault]) -> tuple[str, EngineSettings | None]:
     """The engine's name and settings; no settings where its keys have faults, or where the device is not known."""
     values = _mapping(document, "engine", faults)
     name, written = values.pop("name", USUAL), values.pop("version", "")
@@ -299,7 +299,7 @@ def _engine(document: Values, hardware: str | None, faults: list[Fault]) -> tupl
     if unknown := engine_fault(name, "engine.name"):
         faults.append(unknown)
         return str(name), None
-    defaults = engine_settings(name, hardware_facts(hardware or USUAL_HARDWARE), version=version)
+    defaults = engine_settings(name, hardware_facts(hardware or USUAL_HARDWARE), dp=dp, version=version)
     good, wrong = check({**asdict(defaults), **values}, keys_of(EngineSettings), section="engine")
     faults += wrong
     if wrong:

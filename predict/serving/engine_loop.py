@@ -13,6 +13,8 @@ The rules are vLLM V1's (github.com/vllm-project/vllm, vllm/v1/core/sched/schedu
   place of a request that ended is free one step later;
 - an engine that looks for new requests every so many steps of decodes alone (SGLang's scheduler_recv_interval) sees those that came
   since at its next look, or after a step with a prompt;
+- an engine that does not mix (SGLang) serves prompts alone in a step, waiting ones and the rest of a chunked one, and decodes in those
+  without;
 - an engine that gathers prompts (TensorRT-LLM's batch_wait_timeout_iters) lets them wait beside decodes for so many steps, or until they
   have enough tokens for one;
 - a decode with drafts takes a token of the step, and a place in the cache, for each of them too. Those accepted, and one more,
@@ -83,8 +85,9 @@ NO_END = 2**62
 # Requests that the engine's next step serves: the running ones, then those that wait.
 
 
-def continue_running(requests: Requests, rules: Rules, levels: Levels, state: State) -> bool:
-    """Give the running requests their tokens; whether none was preempted, so that others may join."""
+def continue_running(requests: Requests, rules: Rules, levels: Levels, state: State, decodes_too: bool) -> bool:
+    """Give the running requests their tokens, or those alone whose prompts are not computed; whether none was preempted, so that others may
+    join."""
     numbers, sums, block, prompt, output = state.numbers, state.sums, rules.block, requests.prompt, requests.output
     running, made, computed, room, chunk = state.running, state.made, state.computed, state.room, state.chunk
     # sums of what nearly every turn is, a decode, are kept out of the arrays, whose cells each turn would wait for
@@ -94,7 +97,7 @@ def continue_running(requests: Requests, rules: Rules, levels: Levels, state: St
     while place < numbers[RUNNING]:
         i = running[place]
         todo = min(prompt[i] + made[i] - computed[i], budget)
-        if made[i] >= output[i]:
+        if made[i] >= output[i] or (not decodes_too and todo == 1 and computed[i] >= prompt[i]):
             todo = 0
         drafts = min(rules.drafts, budget - todo) if todo == 1 and computed[i] >= prompt[i] else 0
         if todo > 0:
@@ -233,6 +236,15 @@ def next_request(requests: Requests, state: State, seen_until: float) -> int:
     return -1
 
 
+def has_prompts(requests: Requests, rules: Rules, state: State, seen_until: float) -> bool:
+    """Whether a request waits for a place that is free, or the one admitted last has a prompt that is not computed in full."""
+    running = state.numbers[RUNNING]
+    if running < rules.most_running and next_request(requests, state, seen_until) >= 0:
+        return True
+    last = state.running[max(0, running - 1)]
+    return bool(running > 0 and state.computed[last] < requests.prompt[last])
+
+
 def gathers(requests: Requests, rules: Rules, state: State, seen_until: float) -> bool:
     """Whether waiting prompts are left for a later step, beside the decodes of this one."""
     numbers, tokens = state.numbers, state.sums[DECODES]
@@ -276,6 +288,19 @@ def count_chunk(requests: Requests, rules: Rules, state: State, i: int, todo: in
         make_known(requests, rules, state, i, start + todo)
 
 
+def fill_step(
+    requests: Requests, rules: Rules, levels: Levels, state: State, record: Record, seen_until: float, now: float
+) -> None:
+    """Give the running requests their tokens, and let others join."""
+    if rules.prompts_alone and has_prompts(requests, rules, state, seen_until):
+        if continue_running(requests, rules, levels, state, False):
+            admit(requests, rules, levels, state, record, seen_until, now)
+        if state.sums[CHUNKS] == 0:
+            continue_running(requests, rules, levels, state, True)
+    elif continue_running(requests, rules, levels, state, True) and not gathers(requests, rules, state, seen_until):
+        admit(requests, rules, levels, state, record, seen_until, now)
+
+
 # The loop itself.
 
 
@@ -304,8 +329,7 @@ def advance(
         if not rules.asynchronous and numbers[ENDED] > 0:
             remove_ended(requests, rules, levels, state)
         given_back = take_back(requests, rules, levels, state, seen_until) if numbers[LENT] >= 0 else NEVER
-        if continue_running(requests, rules, levels, state) and not gathers(requests, rules, state, looked):
-            admit(requests, rules, levels, state, record, looked, now)
+        fill_step(requests, rules, levels, state, record, looked, now)
         if rules.asynchronous and numbers[ENDED] > 0:
             remove_ended(requests, rules, levels, state)
         if sums[CHUNKS] + sums[DECODES] == 0:
@@ -520,9 +544,11 @@ HELPERS = (
         run,
         join_pulled,
         next_request,
+        has_prompts,
         gathers,
         enqueue,
         count_chunk,
+        fill_step,
     ),
     *(quiet_steps, repeat_decodes, step_us, next_event, count_step, remove_ended, finish_step, write_trace, advance),
 )

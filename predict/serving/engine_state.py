@@ -55,6 +55,8 @@ class Rules(NamedTuple):
     """A request joins only with blocks for its whole answer; 0 or 1."""
     window: int
     """Keys that a query of sliding layers sees; 0 where none slides."""
+    prompts_alone: int
+    """A step has prompts or decodes, never both; 0 or 1."""
     own_nodes: int
     """The node of the first request's own blocks; those of the segments of the caches come before it."""
     hands_on: int

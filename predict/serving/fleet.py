@@ -162,6 +162,7 @@ def serve_fleet(
             pool.blocks.blocks,
             table,
             traffic,
+            prompts_alone=int(engine.prompts_alone and not apart),
             own_nodes=nodes.own,
             hands_on=int(apart and place == 0),
             distance=count if apart else 0,

@@ -173,6 +173,12 @@ def _cache(given: Mapping[Any, Any]) -> str:
 
 IN_BLOCKS: Final[Mapping[str, str]] = {"precision": FP8_BLOCK}
 PUBLISHED_IN: Mapping[str, Mapping[str, str]] = {
+    # those of NVIDIA's checkpoints, whose hf_quant_config.json excludes self_attn*
+    r"(deepseek-(v3|r1)|kimi-k2\.|minimax-m2|glm-[45])[^/]*-(nv)?fp4": {
+        "precision": NVFP4,
+        "quantised": "experts",
+        "kv_precision": "fp8",
+    },
     r"deepseek-(v3|r1)(?!.*distill)": IN_BLOCKS,
     r"kimi-k2(-thinking|\.5)": {"precision": W4A16, "quantised": "experts"},
     "kimi-k2|minimax-m2": IN_BLOCKS,
@@ -181,7 +187,12 @@ PUBLISHED_IN: Mapping[str, Mapping[str, str]] = {
 }
 """Name of a checkpoint → the keys of a placement that the `quantization_config` of its config.json stands for, which engines follow where
 no option says otherwise; the first that is found counts."""
-KINDS: Mapping[str, tuple[str, ...]] = {FP8_BLOCK: ("fp8",), W4A16: (W4A16, "int4"), MXFP4: (MXFP4, "fp4")}
+KINDS: Mapping[str, tuple[str, ...]] = {
+    FP8_BLOCK: ("fp8",),
+    W4A16: (W4A16, "int4"),
+    MXFP4: (MXFP4, "fp4"),
+    NVFP4: (NVFP4, "fp4"),
+}
 """Format → how names and options of its kind say it."""
 
 

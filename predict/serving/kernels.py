@@ -409,15 +409,16 @@ have as many)."""
 
 
 def with_launches(table: StepTable, server: Server) -> StepTable:
-    """The table with no step shorter than its launches, where the engine is eager, or eager with prompts. GPU and host work side by
-    side."""
+    """The table with no step shorter than its launches, where the engine is eager, or has no graphs for so many tokens with a prompt. GPU
+    and host work side by side."""
     drafting = server.drafting
     if server.engine.enforce_eager:
         written = server.speculation.drafts * launches_us(drafting) if drafting else 0.0
         return table.at_least(launches_us(server) + written)
-    if server.engine.eager_prefill:
-        return replace(table, mixed_us=np.maximum(table.mixed_us, launches_us(server)))
-    return table
+    if server.cluster.gpu.kind == "cpu":
+        return table
+    launched = np.arange(len(table.mixed_us)) > server.engine.prefill_graph_tokens
+    return replace(table, mixed_us=np.where(launched, np.maximum(table.mixed_us, launches_us(server)), table.mixed_us))
 
 
 def launches_us(server: Server) -> float:

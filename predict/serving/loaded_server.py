@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from predict.interval import Interval
 from predict.serving.batch import Chunk, StepBatch, sums_of
-from predict.serving.bisection import bisected
+from predict.serving.bisection import HALVINGS, bisected
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
 from predict.serving.fleet import Pool, serve_fleet, ways_of
@@ -18,7 +18,14 @@ from predict.serving.kv_cache import BlockPool
 from predict.serving.latency import WATCHED, Latency, RequestTimes, latency_of, times_of
 from predict.serving.requests import at_rate_of, played_again
 from predict.serving.server import EngineSettings
-from predict.serving.simulate import Served, capacity_interval, places_of, saturated_per_s, serve
+from predict.serving.simulate import (
+    Served,
+    capacity_interval,
+    places_of,
+    saturated_per_s,
+    saturating_requests,
+    serve,
+)
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
 from predict.serving.traffic import Load, Traffic, at_rate, every, traffic_of
@@ -200,6 +207,8 @@ class LoadedServer:
         prefill = run.prefill
         self.prefill = Stepper(prefill, stepper.coefficients) if prefill else None
         """The steps of the pool that computes prompts, where it is apart."""
+        self.on_served: Callable[[int], None] = lambda requests: None
+        """Called after each simulation, with the requests that it served."""
 
     @property
     def engine(self) -> EngineSettings:
@@ -249,11 +258,14 @@ class LoadedServer:
 
     def serve(self, traffic: Traffic, tables: Tables) -> Served:
         """The traffic, served with these steps."""
-        if not self.is_fleet:
-            return serve(self.engine, self._blocks, tables[0], traffic)
-        run = self.run
-        ways = ways_of(run.server, run.prefill, run.tiers, run.fleet.layerwise, run.between_pools)
-        return serve_fleet(self.engine, self.pools, tables, traffic, run.fleet, ways)
+        if self.is_fleet:
+            run = self.run
+            ways = ways_of(run.server, run.prefill, run.tiers, run.fleet.layerwise, run.between_pools)
+            served = serve_fleet(self.engine, self.pools, tables, traffic, run.fleet, ways)
+        else:
+            served = serve(self.engine, self._blocks, tables[0], traffic)
+        self.on_served(len(traffic))
+        return served
 
     def carried_by_pools(self, outcome: LoadOutcome) -> tuple[float, ...]:
         """Requests per second of a load that each pool carries with steps that are all full, prompts first; () where no pool is apart.
@@ -317,15 +329,30 @@ class LoadedServer:
         if self.run.load.prefix.turns > 1:
             high, middle, low = (self._most_that_settles(tables) for tables in self.tables)
             return capacity_interval(min(low, middle), middle, max(middle, high))
-        load = self._share(self.run.load)
-        each = self.pools[-1]
-        places = places_of(self.engine, each.blocks, load) * (each.engines if self.is_fleet else 1)
+        load, places = self._share(self.run.load), self._places
         high, middle, low = (
             self.shares
             * saturated_per_s(lambda traffic, tables=tables: self.serve(traffic, tables), places, load, self._recorded)  # type: ignore[misc]
             for tables in self.tables
         )
         return capacity_interval(low, middle, high)
+
+    @property
+    def _places(self) -> int:
+        """Requests that run at once on the engines that are simulated together."""
+        each = self.pools[-1]
+        return places_of(self.engine, each.blocks, self._share(self.run.load)) * (each.engines if self.is_fleet else 1)
+
+    @property
+    def capacity_requests(self) -> int:
+        """Requests that `capacity` simulates: of conversations, about as many as a search takes whose first guess is near."""
+        if self.run.load.prefix.turns > 1:
+            return len(self.tables) * (HALVINGS + 2) * self._judged(self.run.load.rate)
+        return len(self.tables) * saturating_requests(self._places, self._recorded)
+
+    def requests_at(self, rate: float) -> int:
+        """Requests that `times_at` simulates at a rate, as far as they are drawn."""
+        return max(self._judged(rate), round(self.run.load.duration_s * rate / self.shares))
 
     def _most_that_settles(self, tables: Tables) -> float:
         """The highest rate of conversations at which the queue does not grow. A loop with so many in flight does not tell: those that pause

@@ -170,9 +170,7 @@ SLOWER = 3.0
 LOW, BEYOND = 0.05, 1.5
 """Shares of the capacity between which first tokens become slow: a low rate, and a queue that surely grows."""
 OF_SLOW_TOKENS, OF_OBJECTIVES = HALVINGS + 1, 3 * (HALVINGS + 2)
-"""Simulations that each search reports, at most."""
-Simulated = Callable[[], None]
-"""Called after each simulation."""
+"""Simulations of each search, at most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,13 +214,11 @@ class ObjectivesRate:
         return ServersForLoad(least=ceil(rate / self.rate.median), at_low=at_low)
 
 
-def rate_of_slow_first_tokens(server: LoadedServer, capacity: float, report: Simulated = lambda: None) -> float:
+def rate_of_slow_first_tokens(server: LoadedServer, capacity: float) -> float:
     """The rate at which the mean time to the first token passes SLOWER times its value at a low rate."""
 
     def ttft_us(rate: float) -> float:
-        times = server.times_at(rate)
-        report()
-        return float(times.ttft.mean())
+        return float(server.times_at(rate).ttft.mean())
 
     limit = SLOWER * ttft_us(LOW * capacity)
     found = bisected(lambda rate: ttft_us(rate) < limit, LOW * capacity, BEYOND * capacity)
@@ -230,7 +226,7 @@ def rate_of_slow_first_tokens(server: LoadedServer, capacity: float, report: Sim
 
 
 def rate_of_objectives(
-    server: LoadedServer, objectives: Sequence[ServiceObjective], capacity: Interval, report: Simulated = lambda: None
+    server: LoadedServer, objectives: Sequence[ServiceObjective], capacity: Interval
 ) -> ObjectivesRate:
     """The highest rate at which the objectives hold, with its interval: slower steps hold at lower rates. InfeasibleError where they do
     not even hold for a request by itself."""
@@ -239,7 +235,6 @@ def rate_of_objectives(
     def edge(tables: Tables, most: float) -> Bracket:
         def holds(rate: float) -> bool:
             times = server.times_at(rate, tables)
-            report()
             return all(one.holds(times) for one in objectives)
 
         if holds(most):
@@ -294,11 +289,15 @@ class Questions:
         """The least time per token that an objective bounds; infinite without one."""
         return min((one.limit_us for one in self.objectives if one.figure == "tpot"), default=inf)
 
-    @property
-    def simulations(self) -> int:
-        """Simulations that the answer takes at most, with one for the capacity."""
+    def requests(self, server: LoadedServer, capacity: float = 0.0) -> int:
+        """Requests that the answer simulates, at most; before the capacity is known, by the rate of the load."""
+        load, tables = server.run.load, len(server.tables)
+        rates = self.rates or (load.rate,)
+        of_loads = sum(round(load.duration_s * rate / server.shares) if rate else load.requests for rate in rates)
         searches = self.slow_first_tokens * OF_SLOW_TOKENS + bool(self.objectives) * OF_OBJECTIVES
-        return max(1, len(self.rates)) + self.needs_capacity + searches
+        of_searches = searches and searches * server.requests_at(capacity or max(rates))
+        of_capacity = server.capacity_requests if self.needs_capacity else 0
+        return tables * of_loads + of_capacity + of_searches
 
     @property
     def needs_capacity(self) -> bool:
@@ -334,28 +333,26 @@ class ServerAnswer:
 def answer(
     server: LoadedServer, questions: Questions, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> ServerAnswer:
-    """The answer to all questions. `progress` learns how many simulations are done, of how many at most.
+    """The answer to all questions. `progress` is called with how many requests have been simulated, of how many at most.
     InfeasibleError where no rate keeps the objectives."""
-    done = 0
+    done, most = 0, questions.requests(server)
 
-    def report() -> None:
+    def report(requests: int) -> None:
         nonlocal done
-        done += 1
-        progress(done, questions.simulations)
+        done += requests
+        progress(done, max(done, most))
 
-    outcomes = []
-    for outcome in server.at_rates(questions.rates) if questions.rates else [server.as_configured()]:
-        outcomes.append(outcome)
-        report()
+    server.on_served = report
+    outcomes = tuple(server.at_rates(questions.rates) if questions.rates else [server.as_configured()])
     capacity = slow = kept = capacity_cost = kept_cost = None
     if questions.needs_capacity:
         capacity = server.capacity()
-        report()
+        most = questions.requests(server, capacity.median)
         if questions.slow_first_tokens:
-            slow = rate_of_slow_first_tokens(server, capacity.median, report)
+            slow = rate_of_slow_first_tokens(server, capacity.median)
         if questions.objectives:
-            kept = rate_of_objectives(server, questions.objectives, capacity, report)
-    progress(questions.simulations, questions.simulations)
+            kept = rate_of_objectives(server, questions.objectives, capacity)
+    progress(done, done)
     price = questions.price
     if price and capacity and questions.capacity:
         (there,) = server.at_rates([capacity.median])
@@ -364,7 +361,7 @@ def answer(
         kept_cost = cost_at_rate(server, kept.outcome, kept.rate, price)
     return ServerAnswer(
         server=server,
-        outcomes=tuple(outcomes),
+        outcomes=outcomes,
         costs=tuple(cost_of_load(server, one, price) for one in outcomes) if price else (),
         capacity=capacity if questions.capacity else None,
         capacity_cost=capacity_cost,
@@ -438,7 +435,7 @@ def serving_answer(
 
     `.outcomes[0].latency.ttft.mean_us`, `.capacity` (with `find_capacity`), `.kept.rate` (with `slo`, such as
     `ttft_p90=1s`), `.costs` (with `price`, such as `2.5/gpu-h`). `model` is the model of the step, and `coefficients` a file
-    that `predict serving-fit` wrote; `progress` is called with how many simulations are done, of how many at most.
+    that `predict serving-fit` wrote; `progress` is called with how many requests have been simulated, of how many at most.
     ConfigError and UserError list every fault of the input; InfeasibleError where the weights do not fit, or no rate
     keeps the objectives.
     """

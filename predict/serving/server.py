@@ -59,13 +59,15 @@ class EngineSettings:
     """Most tokens of one request, prompt and answer together; 0 for as many as the model has positions."""
     enforce_eager: bool = False
     """The host launches every step kernel by kernel, without graphs."""
-    eager_prefill: bool = False
-    """The host launches steps with tokens of prompts so: only those of decodes alone have graphs."""
+    prefill_graph_tokens: Annotated[int, Key(minimum=0)] = 0
+    """Most tokens of a step with a prompt for which there are graphs; the host launches larger ones kernel by kernel. 0 for none."""
     first_token_us: Annotated[float, Key(minimum=0, maximum=1e7)] = 0.0
     """µs that the engine's processes add to a first token, next to those that a client sees of vLLM's."""
     recv_interval: Annotated[int, Key(minimum=1, maximum=10_000)] = 1
     """Steps of decodes alone between two looks for new requests; a step with a prompt is followed by a look (SGLang's
     scheduler_recv_interval)."""
+    prompts_alone: bool = False
+    """A step computes prompts or makes tokens of answers, prompts first, rather than both at once (SGLang without enable_mixed_chunk)."""
     batch_wait_steps: Annotated[int, Key(minimum=0, maximum=10_000)] = 0
     """Steps for which prompts wait beside decodes for more of them (TensorRT-LLM's batch_wait_timeout_iters); 0 for none. It needs
     `batch_wait_share`."""
@@ -355,6 +357,8 @@ class EngineFile:
     """The engine's defaults."""
     on_devices: tuple[OnDevices, ...] = ()
     """Those that depend on the device, by rising memory, or on the version; later ones count over earlier ones."""
+    divided: tuple[str, ...] = ()
+    """Those that replicas of attention (`placement.dp`) divide among them."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The source of each setting."""
 
@@ -394,12 +398,15 @@ def version_numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, found[1].split("."))) if found else ()
 
 
-def engine_settings(name: str, gpu: Gpu | Hardware, *, offline: bool = False, version: str = "") -> EngineSettings:
-    """The defaults of an engine on a device, `offline` where a program generates a batch by itself and no server answers requests; those
-    of its newest version where none is given. ConfigError for an unknown name, and for a file with faults."""
+def engine_settings(
+    name: str, gpu: Gpu | Hardware, *, dp: int = 1, offline: bool = False, version: str = ""
+) -> EngineSettings:
+    """The defaults of an engine on a device, of each of `dp` replicas of attention, `offline` where a program generates a batch by itself
+    and no server answers requests; those of its newest version where none is given. ConfigError for an unknown name, and for a file with
+    faults."""
     found = _engine_file(name)
     settings = found.settings
     for one in found.on_devices:
         if one.holds_for(gpu, version):
             settings = one.over(settings, offline=offline)
-    return settings
+    return replace(settings, **{each: max(1, getattr(settings, each) // dp) for each in found.divided})

@@ -130,6 +130,7 @@ def rules_of(
 ) -> engine_state.Rules:
     """The limits of an engine; `between` are those that only one of several engines has."""
     alone: dict[str, Any] = {
+        "prompts_alone": int(engine.prompts_alone),
         "own_nodes": traffic.all_chains.count,
         "hands_on": 0,
         "distance": 0,
@@ -295,14 +296,21 @@ LEAST_PLACES = 32
 """Places by which rounds are counted, at least: ends of fewer requests are too few for a rate."""
 
 
+def saturating_requests(places: int, recorded: Traffic | None = None) -> int:
+    """Requests by which `saturated_per_s` finds a rate."""
+    return (_rounds(places, recorded) + 3) * places
+
+
+def _rounds(places: int, recorded: Traffic | None) -> int:
+    return max(ROUNDS, ceil(len(recorded or ()) / places) + 2)
+
+
 def saturated_per_s(
     serve_all: Callable[[Traffic], Served], places: int, load: Load, recorded: Traffic | None = None
 ) -> float:
     """Requests per second that are done while the queue is never empty, of a load or of recorded requests, all of which
     count: a higher rate makes the queue grow without end. `places` are the requests that run at once."""
-    full = 2 * places
-    rounds = max(ROUNDS, ceil(len(recorded or ()) / places) + 2)
-    count = (rounds + 3) * places
+    full, rounds, count = 2 * places, _rounds(places, recorded), saturating_requests(places, recorded)
     if recorded is None:
         traffic = traffic_of(replace(load, rate=0.0, concurrency=full, requests=count, start="staggered"))
     else:

@@ -199,15 +199,15 @@ class Stepper:
     def ledger_us(self, batch: StepBatch) -> Mapping[str, float]:
         """Term of the model → its µs in the step of a batch; they add up to the step without its table's interpolation.
 
-        An eager engine's have `launches`, the time in which the GPU waits for the host.
+        Steps that the host launches have `launches`, the time in which the GPU waits for it.
         """
         sums = sums_of([batch], self.server.window)
         features = self.features(sums)[0]
         weights = self.coefficients.values
         names = list(step_model(self.coefficients.model).terms)
         ledger = {name: float(weights[name] * value) for name, value in zip(names, np.asarray(features), strict=True)}
-        if self.server.engine.enforce_eager:
-            ledger["launches"] = float((self.table.times_us(sums) - self._kernels.times_us(sums))[0])
+        if waits_us := float((self.table.times_us(sums) - self._kernels.times_us(sums))[0]):
+            ledger["launches"] = waits_us
         return ledger
 
     def bound_us(self, batch: StepBatch, *, experts_read: bool = True) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isqrt
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from predict.config.draft import UNKNOWN
 from predict.huggingface.config_json import load_model
 from predict.interval import Interval
 from predict.model.shipped import shipped_model
+from predict.model.spec import ModelSpec
 from predict.serialise import picked
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.coefficients import Coefficients
@@ -42,11 +44,18 @@ ENGINES = {"vllm": "vllm-v1", "trtllm": "tensorrt-llm", "sglang": "sglang"}
 TOKENS_OF_A_STEP = 8192
 """max_num_batched_tokens at least, since the prompts of these loops are computed in full and their engines were set up for that."""
 BESIDE_PROMPT = 1500
-"""Tokens of a step of TensorRT-LLM beyond one prompt and the requests in flight, as both sources of these loops set max_num_tokens for
+"""Tokens of a step beyond one prompt and the requests in flight, as both sources of these loops set TensorRT-LLM's max_num_tokens for
 the load, so that prompts are computed nearly one by one (AIConfigurator, generator/rule_plugin/trtllm.rule; the scripts
 dsr1_fp8_h200_trt_slurm and 70b_fp8_b200_trt_slurm of InferenceMAX leave 64 or as many as an answer has)."""
 DENSE_TOKENS = 16_384
 """The same of a dense model in InferenceMAX's loops (its scripts 70b_fp8_b200_trt and 70b_fp4_b200_trt)."""
+USUAL_GRAPHS = 512
+"""Tokens of the largest graph of a step with a prompt on vLLM (`max_cudagraph_capture_size`)."""
+LARGE_GRAPHS = 2048
+"""Tokens of the largest graph of mixtures on Blackwell in InferenceMAX's loops on vLLM, whose steps have twice the tokens of a prompt and
+whose keys and values are in fp8 (`--max-cudagraph-capture-size`, `--max-num-batched-tokens`, `--kv-cache-dtype` of its scripts
+minimaxm2.5_fp8_b300 and kimik2.5_fp4_b200 of April 2026). With dense models decodes alone have graphs (`FULL_DECODE_ONLY` of
+70b_fp8_b200)."""
 GATHERING: Mapping[str, Any] = {"batch_wait_steps": 20, "batch_wait_share": 0.9}
 """How those scripts let prompts wait for more of them where prompts and answers are as long, on fewer than EIGHT GPUs."""
 EIGHT = 8
@@ -78,7 +87,7 @@ class ClosedLoop:
     osl: Annotated[int, Key(minimum=2)]
     """Tokens of an answer."""
     concurrency: int
-    """Requests in flight, on all replicas together."""
+    """Requests in flight on each replica of attention that the row states."""
     tp: int = 1
     attention_dp: int | None = None
     """Replicas of attention; as many as the experts' GPUs leave where it is blank."""
@@ -96,22 +105,37 @@ class ClosedLoop:
         return f"{self.model} {self.precision} on {self.gpu}, {self.backend}{version}"
 
     @property
-    def dp(self) -> int:
+    def replicas(self) -> int:
+        """Those of attention that the row states."""
         return self.attention_dp or max(1, self.moe_tp * self.moe_ep // self.tp)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the server. AIConfigurator's table has InferenceMAX's loops with replicas of attention on the square of their GPUs:
+        MiniMax-M2.5 on H100 and Kimi-K2.5 on B200 take as long with 1 to 16 in flight on 4 × 4 as with 4 to 64 on 4."""
+        stated = self.tp * self.replicas
+        return isqrt(stated) if self.is_ranged and self.replicas > 1 else stated
+
+    @property
+    def dp(self) -> int:
+        """Replicas of attention. InferenceMAX's scripts for vLLM do not read that there are to be several (DP_ATTENTION)."""
+        if not self.is_ranged or self.replicas == 1:
+            return self.replicas
+        return 1 if self.backend == "vllm" else self.gpus
 
     @property
     def formats(self) -> Mapping[str, str]:
         """Keys of the placement that no row states. Weights in fp8 or four bits that are not as the model was published are ModelOpt's,
         whose checkpoints have keys and values in fp8 as well (`kv_cache_quant_algo` of their hf_quant_config.json)."""
         if published := published_in(f"{self.model}-{self.precision}", ENGINES[self.backend], self.precision):
-            return {**published, "kv_precision": "bf16"}
+            return {"kv_precision": "bf16", **published}
         few = self.precision in ("fp8", "fp4")
         return {"precision": FORMATS[self.precision], "kv_precision": "fp8" if few else "bf16"}
 
     @property
     def in_flight(self) -> int:
-        """Requests of one replica."""
-        return max(1, round(self.concurrency / self.dp))
+        """Requests of one replica of the server."""
+        return max(1, round(self.concurrency * self.replicas / self.dp))
 
     @property
     def is_ranged(self) -> bool:
@@ -123,6 +147,26 @@ class ClosedLoop:
         if self.backend != "sglang" or not self.is_ranged or gpu.architecture != "blackwell":
             return 1
         return FEW if self.concurrency < SEVERAL else MANY
+
+    def script(self, model: ModelSpec, gpu: Gpu) -> Mapping[str, Any]:
+        """Settings with which InferenceMAX starts vLLM and TensorRT-LLM."""
+        dense = model.experts is None
+        if self.backend == "trtllm" and dense:
+            gathers = self.isl == self.osl and self.gpus < EIGHT
+            return {"max_num_batched_tokens": DENSE_TOKENS, **(GATHERING if gathers else {})}
+        if self.backend != "vllm":
+            return {}
+        if dense:
+            return {"prefill_graph_tokens": 0}
+        if self.has_large_graphs(gpu):
+            return {"prefill_graph_tokens": LARGE_GRAPHS, "max_num_batched_tokens": 2 * self.isl}
+        return {}
+
+    def has_large_graphs(self, gpu: Gpu) -> bool:
+        """Whether InferenceMAX starts the mixture on vLLM as LARGE_GRAPHS says."""
+        return (
+            self.is_ranged and self.backend == "vllm" and gpu.architecture == "blackwell" and self.precision != "int4"
+        )
 
     @property
     def load(self) -> Load:
@@ -146,11 +190,10 @@ class ClosedLoop:
         if self.backend not in ENGINES:
             raise SamplesError(f"backend: {shown(self.backend)} is not one of {', '.join(ENGINES)}")
         name = ENGINES[self.backend]
-        cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.tp * self.dp, ANALYTIC)
-        usual = engine_settings(name, cluster.gpu, version=self.backend_version)
+        cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.gpus, ANALYTIC)
+        usual = engine_settings(name, cluster.gpu, dp=self.dp, version=self.backend_version)
         model = load_model(file)
-        of_dense = self.backend == "trtllm" and self.is_ranged and model.experts is None
-        one_prompt = DENSE_TOKENS if of_dense else self.isl + self.in_flight + BESIDE_PROMPT
+        one_prompt = self.isl + self.in_flight + BESIDE_PROMPT
         several = max(usual.max_num_batched_tokens, TOKENS_OF_A_STEP, self.in_flight)
         engine = replace(
             usual,
@@ -159,13 +202,16 @@ class ClosedLoop:
             prefix_caching=False,
             recv_interval=self.recv_interval(cluster.gpu),
             enforce_eager=self.cuda_graphs == "off",
-            **(GATHERING if of_dense and self.isl == self.osl and self.tp < EIGHT else {}),
         )
+        if self.backend == "vllm":
+            engine = replace(engine, prefill_graph_tokens=USUAL_GRAPHS)
+        engine = replace(engine, **(self.script(model, cluster.gpu) if self.is_ranged else {"prompts_alone": False}))
+        formats = {**self.formats, **({"kv_precision": "fp8"} if self.has_large_graphs(cluster.gpu) else {})}
         placement = ServerPlacement(
-            tp=self.tp,
+            tp=self.gpus // self.dp,
             dp=self.dp,
             expert_parallel=model.experts is not None and self.moe_ep > 1,
-            **self.formats,  # type: ignore[arg-type]
+            **formats,  # type: ignore[arg-type]
         )
         return Server(model=model, cluster=cluster, placement=placement, engine_name=name, engine=engine)
 

@@ -162,6 +162,7 @@ SGLANG = (
     switch("engine.prefix_caching", "disable_radix_cache", on=False, off=True),
     switch("engine.asynchronous", "disable_overlap_schedule", on=False, off=True),
     count("engine.recv_interval", "scheduler_recv_interval"),
+    switch("engine.prompts_alone", "enable_mixed_chunk", on=False, off=True),
     choice("engine.dispatch", "moe_a2a_backend", EXCHANGES),
     switch("engine.two_batch_overlap", "enable_two_batch_overlap"),
     count("placement.redundant_experts", "ep_num_redundant_experts"),
@@ -370,7 +371,6 @@ COSTS: Mapping[str, Cost | str] = {
     "enable_torch_compile": "compiled engines of SGLang are not modelled",
     "enable_hierarchical_cache": "caches in the host's memory are not modelled",
     "hicache*": "caches in the host's memory are not modelled",
-    "enable_mixed_chunk": "decodes beside prefills are not read from SGLang's arguments",
     "max_num_partial_prefills": Cost(why="several prompts in parts are not modelled", neutral=(1, "1")),
     "decode_context_parallel_size": Cost(why="context parallelism of a server is not modelled", neutral=(1, "1")),
 }

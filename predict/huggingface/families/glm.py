@@ -1,10 +1,11 @@
-"""GLM-4; GLM-4.5 and its successors with mixtures of experts; GLM-4.7 Flash, whose attention is DeepSeek's."""
+"""GLM-4; GLM-4.5 and its successors with mixtures of experts; GLM-4.7 Flash and GLM-5, whose attention is DeepSeek's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from predict.huggingface.families.deepseek import DEEPSEEK_FAMILY
+from predict.huggingface.families.deepseek import DEEPSEEK_FAMILY, SPARSE_ATTENTION_FAMILY
 from predict.huggingface.families.family import (
     ATTENTION_BIAS,
     LLAMA_BLOCK,
@@ -30,6 +31,9 @@ FAMILIES: Mapping[str, Family] = {
         rotary=Number(names=("partial_rotary_factor",), default=0.5),
     ),
     "glm4_moe_lite": DEEPSEEK_FAMILY,
+    "glm_moe_dsa": replace(
+        SPARSE_ATTENTION_FAMILY, neutral=SPARSE_ATTENTION_FAMILY.neutral | {"indexer_rope_interleave"}
+    ),
     "glm4_moe": Family(
         keys={
             **LLAMA_LIKE,

@@ -22,6 +22,7 @@ ARGUMENTS = re.compile(r"server_args=ServerArgs\((.*)\)|ServerArgs\((model_path=
 COUNTS: Mapping[str, str] = {
     "tp_size": "placement.tp",
     "pp_size": "placement.pp",
+    "dp_size": "placement.dp",
     "chunked_prefill_size": "engine.max_num_batched_tokens",
     "max_running_requests": "engine.max_num_seqs",
 }
@@ -57,9 +58,17 @@ def _stated(lines: Iterable[str]) -> Stated:
 
 def _of_arguments(text: str) -> dict[str, Any]:
     settings: dict[str, Any] = {"engine.name": "sglang"}
-    for name, setting in COUNTS.items():
-        if value := re.search(rf"\b{name}=(\d+)\b", text):
-            settings[setting] = int(value[1])
+    counts = {name: int(value[1]) for name in (*COUNTS, "ep_size") if (value := re.search(rf"\b{name}=(\d+)\b", text))}
+    if "enable_dp_attention=True" in text:
+        # replicas share the tp GPUs and the requests at once; the chunk is printed as each of them has it
+        for name in ("tp_size", "max_running_requests"):
+            if name in counts:
+                counts[name] = max(1, counts[name] // counts.get("dp_size", 1))
+    else:
+        counts.pop("dp_size", None)
+    settings |= {COUNTS[name]: count for name, count in counts.items() if name in COUNTS}
+    if counts.get("ep_size", 1) > 1:
+        settings["placement.expert_parallel"] = True
     if value := re.search(r"\bmodel_path='([^']+)'", text):
         settings["model"] = value[1]
     if (value := re.search(r"\bquantization='(\w+)'", text)) and "fp8" in value[1]:

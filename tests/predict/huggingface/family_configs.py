@@ -163,6 +163,7 @@ TINY: dict[str, dict[str, Any]] = {
         **{key: value for key, value in LATENT.items() if key != "first_k_dense_replace"},
         "mlp_layer_types": ["dense", "sparse", "dense", "sparse", "sparse"],
     },
+    "glm_moe_dsa": {"model_type": "glm_moe_dsa", **LATENT, "index_n_heads": 4, "index_head_dim": 8, "index_topk": 16},
     "seed_oss": {"model_type": "seed_oss", **COMMON, "head_dim": 16, "mlp_bias": True},
     "smollm3": {"model_type": "smollm3", **COMMON, "pad_token_id": 0, "attention_bias": True},
     "ernie4_5": {"model_type": "ernie4_5", **COMMON, "tie_word_embeddings": False},

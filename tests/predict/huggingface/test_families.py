@@ -98,6 +98,12 @@ PUBLISHED_KEYS: dict[str, dict[str, Any]] = {
         "routed_scaling_factor": 2.5,
         "rope_theta": 1e6,
     },
+    "glm_moe_dsa": {
+        "indexer_rope_interleave": True,
+        "qk_head_dim": 256,
+        "scoring_func": "sigmoid",
+        "topk_method": "noaux_tc",
+    },
     "kimi_k2": {
         "aux_loss_alpha": 0.001,
         "moe_layer_freq": 1,

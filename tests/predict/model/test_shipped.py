@@ -149,6 +149,7 @@ ON_THEIR_CARDS = {
     "zai-org/GLM-4.5-Air": 106_852_245_504,
     "zai-org/GLM-4.6": 352_797_829_120,
     "zai-org/GLM-4.7-Flash": 29_943_390_976,
+    "zai-org/GLM-5": 744_000_000_000,
 }
 """Repository → parameters, shared ones once, of the text decoder alone, without layers of multi-token prediction."""
 
@@ -233,6 +234,7 @@ def test_every_shipped_model_has_a_card() -> None:
         ("nvidia/Llama-3.1-405B-Instruct-FP8", "llama3.1-405b"),
         ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"),
         ("MiniMaxAI/MiniMax-M2.5", "minimax-m2"),
+        ("zai-org/GLM-5.1-FP8", "glm5"),
         ("mistralai/Mistral-7B-Instruct-v0.2", None),
         ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama3.1-70b"),
         ("unsloth/llama-3-8b-bnb-4bit", "llama3-8b"),

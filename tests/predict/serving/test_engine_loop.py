@@ -49,6 +49,15 @@ def test_new_requests_wait_for_the_next_look(interval: int, start: int) -> None:
     assert found.start_us.tolist() == [0, start]
 
 
+def test_prompts_alone_come_before_decodes() -> None:
+    # the second prompt has two steps of its own, 64 and 36 tokens, in which the first request gets no token
+    found = served((0, 4, 4), (5.5, 100, 2), prompts_alone=True)
+    assert steps(found, CHUNKS, TOKENS, DECODES) == [(1, 4, 0), (0, 0, 1), (1, 64, 0), (1, 36, 0), (0, 0, 2), (0, 0, 1)]
+    assert found.gaps.counts.sum() == 4
+    full = served((0, 4, 4), (5.5, 4, 2), prompts_alone=True, max_num_seqs=1)
+    assert steps(full, CHUNKS, DECODES) == [(1, 0), (0, 1), (0, 1), (0, 1), (1, 0), (0, 1)]
+
+
 @pytest.mark.parametrize("others, start", [((), 11), (((7.5, 40, 1),), 8)])
 def test_prompts_are_gathered_beside_decodes(others: tuple[tuple[float, int, int], ...], start: int) -> None:
     # the first prompt takes 5 µs; the second waits for 4 steps of 1 µs, or for 32 of the 64 tokens of a step

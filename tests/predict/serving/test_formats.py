@@ -144,6 +144,7 @@ def test_checkpoints_state_their_formats(given: dict[str, Any], wanted: dict[str
 
 
 BY_BLOCK, PLAIN = {"precision": "fp8_block"}, {"precision": "fp8"}
+IN_FOUR_BITS = {"precision": "nvfp4", "quantised": "experts", "kv_precision": "fp8"}
 
 
 @pytest.mark.parametrize(
@@ -153,6 +154,9 @@ BY_BLOCK, PLAIN = {"precision": "fp8_block"}, {"precision": "fp8"}
         ("deepseek-ai/DeepSeek-V3", "sglang", "", PLAIN),
         ("deepseek-ai/DeepSeek-V3", "tensorrt-llm", "fp8", PLAIN),
         ("deepseek-ai/DeepSeek-V3", "vllm-v1", "fp4", {}),
+        ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "tensorrt-llm", "", IN_FOUR_BITS),
+        ("nvidia/MiniMax-M2.5-NVFP4", "vllm-v1", "nvfp4", IN_FOUR_BITS),
+        ("nvidia/Llama-3.3-70B-Instruct-FP4", "vllm-v1", "nvfp4", {}),
         ("/models/DeepSeek-V3-0324/", "vllm-v1", "", BY_BLOCK),
         ("/models/Kimi-K2-Thinking", "sglang", "int4", {"precision": "w4a16", "quantised": "experts"}),
         ("/models/Qwen3-235B-A22B-FP8", "vllm-v1", "fp8", {}),

@@ -215,12 +215,15 @@ def test_requests_at_once_follow_the_tokens_of_a_step_where_these_alone_are_give
 
 
 def test_prompts_of_an_engine_without_graphs_for_them_take_their_launches() -> None:
-    usual = server("qwen3-30b-a3b", settings=engine(max_num_seqs=64, max_num_batched_tokens=4096))
-    eager = replace(usual, engine=replace(usual.engine, eager_prefill=True))
+    eager = server("qwen3-30b-a3b", settings=engine(max_num_seqs=64, max_num_batched_tokens=4096))
+    usual = replace(eager, engine=replace(eager.engine, prefill_graph_tokens=512))
     prompt, decodes = StepBatch(chunks=(Chunk(tokens=16),)), StepBatch(decodes=(128,))
+    longer = StepBatch(chunks=(Chunk(tokens=512),), decodes=(128,))
     assert stepper(eager).step_times([decodes]) == stepper(usual).step_times([decodes])
     assert stepper(eager).step_times([prompt])[0].median_us > launches_us(eager) > 48 * LAYER_US
     assert stepper(usual).step_times([prompt])[0].median_us < launches_us(eager) / 2
+    assert stepper(usual).step_times([longer]) == stepper(eager).step_times([longer])
+    assert stepper(usual).ledger_us(longer)["launches"] > 0 and "launches" not in stepper(usual).ledger_us(prompt)
 
 
 @pytest.mark.parametrize(

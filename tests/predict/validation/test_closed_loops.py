@@ -68,7 +68,7 @@ def test_rows_are_judged_by_the_interval_that_users_get() -> None:
 
 def test_a_row_becomes_a_server() -> None:
     mixture = row(64, 64, 1.0, model="Qwen/Qwen3-235B-A22B-FP8", precision="fp8", tp=2, moe_tp=1, moe_ep=8)
-    assert (mixture.dp, mixture.in_flight, mixture.server().ep) == (4, 2, 8)
+    assert (mixture.dp, mixture.in_flight, mixture.server().ep) == (4, 8, 8)
     published = [
         row(64, 64, 1.0, model=model, precision="fp8", tp=8).server().placement
         for model in ("Qwen/Qwen3-235B-A22B-FP8", "deepseek-ai/DeepSeek-V3", "nvidia/Qwen3-32B")
@@ -83,6 +83,39 @@ def test_a_row_becomes_a_server() -> None:
     ]
     assert [(one.precision, one.quantised) for one in four_bits] == [("nvfp4", "layers"), ("mxfp4", "experts")]
     assert not row(64, 64, 1.0).server().engine.prefix_caching
+
+
+def test_replicas_of_inferencemax_are_on_its_own_gpus() -> None:
+    """Its table has them on the square of these; vLLM's scripts start one replica over all of them."""
+    changes: dict[str, Any] = {
+        "model": "MiniMaxAI/MiniMax-M2.5",
+        "precision": "fp8",
+        "tp": 4,
+        "attention_dp": 4,
+        "moe_ep": 16,
+    }
+    one = row(1024, 1024, 1.0, **changes)
+    placed = one.server().placement
+    assert (placed.tp, placed.dp, placed.expert_parallel, one.in_flight) == (4, 1, True, 32)
+    changes |= {"model": "deepseek-ai/DeepSeek-V3", "tp": 1, "attention_dp": 64, "moe_tp": 8, "moe_ep": 8}
+    several = row(1024, 1024, 1.0, gpu="h200_sxm", **changes | {"backend": "trtllm"})
+    placed = several.server().placement
+    assert (placed.tp, placed.dp, placed.expert_parallel, several.in_flight) == (1, 8, True, 64)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "graphs"),
+    [
+        ("MiniMaxAI/MiniMax-M2.5", "h200_sxm", 512),
+        ("MiniMaxAI/MiniMax-M2.5", "b300_sxm", 2048),
+        ("meta-llama/Llama-3.1-70B", "b200_sxm", 0),
+    ],
+)
+def test_graphs_of_prompts_are_those_of_the_scripts(model: str, gpu: str, graphs: int) -> None:
+    server = row(1024, 1024, 1.0, model=model, gpu=gpu, precision="fp8", tp=4).server()
+    assert server.engine.prefill_graph_tokens == graphs
+    if graphs == 2048:
+        assert (server.engine.max_num_batched_tokens, server.placement.kv_precision) == (2048, "fp8")
 
 
 @pytest.mark.parametrize(

@@ -17,3 +17,13 @@ def test_sglang(tmp_path: Path) -> None:
     log = served(tmp_path, SGLANG)
     assert [(each.step_us, each.waiting) for each in log.intervals] == [(20_000, 3)]
     assert log.stated.settings["placement.tp"] == 4 and log.stated.settings["placement.precision"] == "fp8"
+
+
+def test_attention_in_replicas(tmp_path: Path) -> None:
+    """They share the GPUs and the requests at once; SGLang prints the chunk as it has divided it."""
+    arguments = "tp_size=8, dp_size=4, ep_size=8, enable_dp_attention=True, chunked_prefill_size=2048, max_running_requests=1024"
+    settings = served(tmp_path, SGLANG.replace("tp_size=4", arguments)).stated.settings
+    assert (settings["placement.tp"], settings["placement.dp"], settings["placement.expert_parallel"]) == (2, 4, True)
+    assert (settings["engine.max_num_batched_tokens"], settings["engine.max_num_seqs"]) == (2048, 256)
+    apart = served(tmp_path, SGLANG.replace("tp_size=4", arguments.replace("=True", "=False"))).stated.settings
+    assert apart["placement.tp"] == 8 and "placement.dp" not in apart

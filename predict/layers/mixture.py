@@ -441,7 +441,8 @@ def _saved_of_routed(sizes: Sizes, experts: Mixture, own_rows: float, rows: floa
     weighted = sizes.profile.weighted_activation
     offsets = 0.0 if weighted else FP32 * experts.count / plan.ep
     maps = INDEX * own_rows * experts.topk if weighted else 3 * INDEX * rows
-    weight_item = FP32 if weighted or _grouped_router(sizes) else item
+    in_fp32 = sizes.profile.weighs_in_fp32 and not sizes.profile.compiled
+    weight_item = FP32 if weighted or in_fp32 or _grouped_router(sizes) else item
     tensor = rows * experts.width_of(sizes.model)
     moved = tensor * (item if weighted else weight_item)
     width = experts.ffn // plan.etp
@@ -471,10 +472,11 @@ def _saved_of_routed(sizes: Sizes, experts: Mixture, own_rows: float, rows: floa
         ),
         SavedTensors(
             component="experts",
-            kept=0.0 if weighted else item * tensor,
+            kept=0.0 if weighted else (FP32 if in_fp32 else item) * tensor,
             if_recomputed=MOE,
             in_forward=2 * moved,
-            in_backward=2 * moved,
+            # gradients of the weighed rows and of the rows; in fp32 also their product with the rows, which sums to the weights' gradient
+            in_backward=(3 if in_fp32 else 2) * moved,
         ),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, TypeAlias
 
@@ -104,9 +104,15 @@ def memory_profile(name: str) -> MemoryProfile:
 def memory_profile_of(run: TrainingRun) -> MemoryProfile:
     """The memory profile of the run's framework, whose layers are compiled or not."""
     profile = memory_profile(run.execution.framework)
-    return (
-        memory_profile(profile.uncompiled) if profile.uncompiled and run.execution.elementwise == "eager" else profile
-    )
+    if profile.uncompiled and run.execution.elementwise == "eager":
+        return memory_profile(profile.uncompiled)
+    return _of_operators(profile) if profile.eager_if_repeated and run.plan.recompute == "full" else profile
+
+
+@cache
+def _of_operators(profile: MemoryProfile) -> MemoryProfile:
+    """A profile whose layers run operator by operator; loss and state stay as they are."""
+    return replace(profile, compiled=False, fused_activation=False, fused_norm=False)
 
 
 def offered(name: str) -> Mapping[str, tuple[Any, ...]]:

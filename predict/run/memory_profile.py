@@ -118,6 +118,9 @@ class MemoryProfile:
     """The tables of cosines and sines belong to the model; otherwise each forward makes them."""
     compiled: bool = False
     """torch.compile recomputes in the backward what is cheap to compute from the inputs and outputs of products."""
+    eager_if_repeated: bool = False
+    """Layers that are repeated whole run, and keep their tensors, operator by operator: what reads values inside a checkpoint makes
+    torch.compile leave all of it to torch's own operators (pytorch, issues 135816 and 139989)."""
     transformer_engine: bool = False
     """The layers' products run in Transformer Engine."""
     megatron_core: bool = False
@@ -127,6 +130,8 @@ class MemoryProfile:
     2205.05198, section 4.2.2), the vocabulary is padded, and masks of other ranks' tokens are kept."""
     weighted_activation: bool = False
     """Experts weigh their rows inside the activation, so that no expert's output is kept (Megatron-Core, moe/experts.py)."""
+    weighs_in_fp32: bool = False
+    """Operator by operator, the outputs of experts are brought to fp32 to be weighed, and kept so."""
     frees_recomputed_outputs: bool = False
     """The output of a recomputed module is freed as well (Megatron-Core's `CheckpointWithoutOutput`)."""
     narrow_inputs: bool = False

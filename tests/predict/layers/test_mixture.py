@@ -9,6 +9,7 @@ from statistics import fmean, mean
 
 import pytest
 
+from predict.layers.layer import saved_by_layer
 from predict.layers.mixture import Mixture
 from predict.layers.routing import (
     BUSIEST_EXPERT,
@@ -18,7 +19,10 @@ from predict.layers.routing import (
     distribution_on_rank,
     expected_places,
 )
+from predict.layers.saved_tensors import Sizes
 from predict.memory.buffers import exchange_buffer
+from predict.rank.share import RankShare
+from predict.run.frameworks import memory_profile_of
 from predict.validation.published_row import PublishedRow
 from predict.validation.published_software import is_routed_naturally
 from predict.workload.decompose import decompose, requests_of_runs
@@ -83,6 +87,18 @@ def test_a_graph_of_the_whole_step_copies_what_experts_keep_to_pages_and_back() 
     assert mxfp8 in streams(**graphed, execution__fp8_recipe="mxfp8")
     assert fp8 not in streams(precision="fp8")
     assert fp8 not in streams(**graphed, plan__recompute="full")
+
+
+def test_outputs_that_torch_weighs_in_fp32_stay_so_for_the_backward() -> None:
+    run = made("qwen3-30b-a3b", execution__framework="prime-rl", plan__recompute="full")
+    profile, kind = memory_profile_of(run), run.model.kinds()[0]
+    kept = [
+        sum(step.kept for step in saved_by_layer(Sizes(rank=RankShare(run=run), profile=each), kind))
+        for each in (profile, replace(profile, weighs_in_fp32=False))
+    ]
+    assert run.model.experts is not None
+    rows = run.batch.micro * run.batch.seq_len * run.model.experts.topk
+    assert kept[0] - kept[1] == (4 - 2) * rows * (run.model.hidden + 1)  # each row, and its weight
 
 
 def test_rows_from_nccl_are_sorted_once_more() -> None:

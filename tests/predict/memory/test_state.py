@@ -96,6 +96,15 @@ def test_a_lone_rank_of_fsdp_holds_fp32_alone_and_gathers_16_bits() -> None:
     assert model.counter.unit(layer).gathered == 2 * layer.weights.total
 
 
+def test_layers_that_prime_rl_repeats_run_operator_by_operator() -> None:
+    settings = {"plan__dp": 8, "plan__zero": 3, "batch__global": 8, "execution__framework": "prime-rl"}
+    plain, repeated = (made("qwen3-8b", plan__recompute=recompute, **settings) for recompute in ("none", "full"))
+    assert memory_profile_of(plain).compiled
+    profile = memory_profile_of(repeated)
+    assert not (profile.compiled or profile.fused_norm or profile.fused_activation)
+    assert (profile.loss, profile.shards_alone) == ("upcast-and-held", True)
+
+
 @pytest.mark.parametrize(("kind", "gradient"), [("none", 2), ("lora", 0)])
 def test_a_table_that_embedding_and_head_share_stays_gathered_with_its_gradient(kind: str, gradient: int) -> None:
     settings = {"plan__dp": 8, "plan__zero": 3, "batch__global": 8, "adapters__kind": kind}

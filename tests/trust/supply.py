@@ -221,7 +221,7 @@ OFFLINE = (
     f"speed-of-light {RUN}",
     "speed-of-light docs/examples/speed_of_light/transformer_layer.py",
     f"search {RUN} --set batch.micro=[1,2] --jobs 2 --top 2",
-    f"search {SERVING} --set placement.tp=[1,2] --top 1",
+    f"search {SERVING} --set placement.tp=[1,2] --set load.duration_s=5 --top 1",
     "schedule --pp 2 --microbatches 4 --schedule 1f1b",
     f"memory {RUN}",
     f"sweep {RUN} --vary batch.micro=1,2",
@@ -244,7 +244,8 @@ OFFLINE = (
     "schema",
     "doctor",
 )
-TRAINED = (f"measure {RUN} --steps 2", f"benchmark {RUN} --gpus 1")
+SMALL = "--set batch.global=4 --set batch.seq_len=32 --set model.num_hidden_layers=2"
+TRAINED = (f"measure {RUN} {SMALL} --steps 2", f"benchmark {RUN} --gpus 1")
 """Commands that time for real, whose ranks meet on this machine."""
 ALONE = "import shlex, sys\nfrom predict.cli import main\nfor line in sys.argv[1:]:\n    print('$', line, file=sys.stderr)\n    main(shlex.split(line))\n"
 

@@ -45,6 +45,7 @@ def test_the_lock_names_every_package_of_the_development_environment() -> None:
     assert found - kept == set(), "python -m tests.trust.supply --lock"
 
 
+@pytest.mark.usefixtures("starts_warm")
 def test_no_command_reaches_beyond_this_machine() -> None:
     assert {command.name for command in COMMANDS} - {line.split()[0] for line in OFFLINE} == set(SERVES_OR_NEEDS_FILES)
     reached, said = offline(OFFLINE)

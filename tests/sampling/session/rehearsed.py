@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ class MortalClock(FakeClock):
         self.now += seconds
 
 
+@cache
 def plan_of(models: int = 4) -> Plan:
     return make_plan(HARDWARE, calls=None, models=models, compiled=False)
 

@@ -74,7 +74,7 @@ def _stated(heading: str, dtype: str, gpu: Gpu, execution: Execution) -> float |
         return gpu.efficiency["attention"]
     if heading != "gemm":
         return None
-    return (execution.gemm_efficiency or gpu.efficiency["gemm"]) * share_of_wide(dtype)
+    return (execution.gemm_efficiency or gpu.efficiency["gemm"]) * share_of_wide(dtype, gpu.architecture)
 
 
 def _backward(members: list[OperatorTime]) -> float | None:

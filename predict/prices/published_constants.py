@@ -142,7 +142,7 @@ FP8_SHARE = PublishedConstant(
     high=0.87,
     source="0.67 of 1979 and 0.87 of 989 TFLOP/s on Hopper, with which the products of whole runs reach the average of 0.625 that published "
     "runs imply; AIConfigurator's serving kernels reach 0.72 without their quantisation pass; upper bound assumed",
-    moves="products in fp8: their best share of the peak over that of bf16; Blackwell, without fp8 samples, alike",
+    moves="products in fp8: their best share of the peak over that of bf16; on Blackwell 1.08 of it (FP8_OVER_HOPPER in products.py)",
     scope="global",
 )
 FP4_SHARE = PublishedConstant(

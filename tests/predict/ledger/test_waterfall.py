@@ -15,4 +15,5 @@ def test_bars_add_up_to_the_step_and_have_bounds_on_both_sides(plan: dict[str, A
     prediction = estimated(made("llama3-8b", 4, execution__stragglers=False, **plan))
     bars = waterfall(prediction)
     assert sum(bar.time_us for bar in bars) == pytest.approx(prediction.median_us)
-    assert [bar for bar in bars if not bar.low_us < bar.time_us < bar.high_us] == []
+    stated = "runtime"  # a time that a framework states has no bounds of its own
+    assert [bar for bar in bars if bar.name != stated and not bar.low_us < bar.time_us < bar.high_us] == []

@@ -89,7 +89,7 @@ LEAST_ROWS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationFile:
-    """The keys of a profile's validation runs; `error` of a row is predicted / measured − 1."""
+    """The keys of a profile's validation runs; `error` of a row is predicted / measured − 1, its `calls_half_width` in log time."""
 
     HEADER: ClassVar[Mapping[str, Any]] = {"version": 1}
 
@@ -105,6 +105,9 @@ class ValidationFile:
                     yield Fault(
                         path=f"rows[{index}].{name}", problem=f"{shown(error)} is not a relative error above -1"
                     )
+            width = errors.get("calls_half_width", 0.0)
+            if not isinstance(width, int | float) or not 0 <= width < math.inf:
+                yield Fault(path=f"rows[{index}].calls_half_width", problem=f"{shown(width)} is not a half-width")
 
 
 def known_error(profile: str, *, on_cpu: bool) -> float | None:
@@ -120,10 +123,12 @@ def validation_path(profile: str, home: Path | None = None) -> Path:
 
 
 def profile_error(profile: str) -> float | None:
-    """Half-width in log time at 90 %: Student's prediction interval, about zero, by the errors of the profile's validation runs, of each at
-    the pace beside it where that was read: how far the machine's pace moves is known by itself (`predict.prices.pace`).
+    """Half-width in log time at 90 % by which a step misses the sum of its calls: Student's prediction interval, about zero, by the errors
+    of the profile's validation runs, of each at the pace beside it where that was read, less what the bounds of their calls explain. A
+    step has the widths of its own calls and of the pace (`predict.prices.pace`) besides, and would count both twice.
 
-    None with fewer than LEAST_ROWS runs. Raises SamplesError for a damaged file.
+    The variance beyond the known variances is DerSimonian and Laird's estimate (Controlled Clinical Trials 7, 1986), in squares of
+    half-widths. None with fewer than LEAST_ROWS runs. Raises SamplesError for a damaged file.
     """
     path = validation_path(profile)
     if not path.is_file():
@@ -133,7 +138,9 @@ def profile_error(profile: str) -> float | None:
     errors = [math.log1p(row.get("error_at_pace", row["error"])) for row in rows]
     if len(errors) < LEAST_ROWS:
         return None
-    return students_95(len(errors)) * math.sqrt(fmean(error**2 for error in errors) * (1 + 1 / len(errors)))
+    whole = students_95(len(errors)) * math.sqrt(fmean(error**2 for error in errors) * (1 + 1 / len(errors)))
+    of_calls = fmean(row.get("calls_half_width", 0.0) ** 2 for row in rows)
+    return math.sqrt(max(0.0, whole**2 - of_calls))
 
 
 def students_95(freedom: int) -> float:

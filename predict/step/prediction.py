@@ -135,10 +135,15 @@ class Prediction:
         return width_beyond_calls(self.run, self.prices, self.sources)
 
     @cached_property
+    def calls_half_width(self) -> float:
+        """Half-width in log time at 90 % that the bounds of the calls alone leave the step."""
+        return calls_half_width(self.median_us, self.timeline.order, self.ranks)
+
+    @cached_property
     def unknowns(self) -> Mapping[str, float]:
         """The causes of the interval's width, widest first: half-widths in log time at 90 %, which add in quadrature."""
-        of_calls = calls_half_width(self.median_us, self.timeline.order, self.ranks)
-        terms = error_terms(self.run, self.prices.profile_error, self.sources) | {"times of single calls": of_calls}
+        terms = error_terms(self.run, self.prices.profile_error, self.sources)
+        terms["times of single calls"] = self.calls_half_width
         if of_another_cpu := transfer_error(self.prices, self.sources):
             terms["rows of another CPU"] = of_another_cpu
         if of_pace := pace_error(self.prices, self.sources):

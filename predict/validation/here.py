@@ -33,6 +33,8 @@ class ValidationRow(Compared):
     plan: str
     measured_low_us: float
     measured_high_us: float
+    calls_half_width: float
+    """Half-width in log time at 90 % that the bounds of the calls alone leave the prediction."""
     steps: int
     dropped_steps: int
     """Steps that other processes disturbed."""
@@ -92,7 +94,7 @@ def _row_json(row: ValidationRow) -> dict[str, Any]:
 
 ROW = (
     "run plan predicted_us=predicted measured_us measured_p10_us=measured_low_us measured_p90_us=measured_high_us"
-    " steps dropped_steps noisy noise feasible error covered"
+    " calls_half_width steps dropped_steps noisy noise feasible error covered"
 )
 OF_DEVICE = "device predicted_allocated_bytes"
 STEPS_PER_ROUND = 8
@@ -215,6 +217,7 @@ def row_of(validated: ValidatedRun, prediction: Prediction, measured: Measuremen
         measured=measured.median_us,
         measured_low_us=measured.p10_us,
         measured_high_us=measured.p90_us,
+        calls_half_width=prediction.calls_half_width,
         steps=len(measured.step_times_us),
         dropped_steps=measured.dropped_steps,
         noise=measured.noise,

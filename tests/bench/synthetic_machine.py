@@ -3,11 +3,13 @@
 For each kind of disturbance and each seed the real timer samples the calls of a step on a synthetic machine, of the demo's on its CPU or
 with --gpu of a Llama's on a GPU (the rehearsal of a session at clocks that fall), the real fit
 learns from the rows, and the real step is composed of them; then the step is measured at later moments, as `predict validate` does.
-Printed are the error of the median step, once the pace at the measurement is known, and the coverage of the 90 % interval.
+Printed are the error of the median step, once the pace at the measurement is known, and the coverage of the 90 % interval: of the middle
+one of the moments, which a validation over rounds reports, and of every moment by its own interval with the noise of its measurement.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import sys
@@ -39,6 +41,7 @@ from regressors.dataset.training_data import training_data
 from regressors.features.digests import hardware_digest
 from regressors.fitting.fit import fit_operator
 from regressors.models.candidates import ROOFLINE
+from regressors.uncertainty.sampled_times import DEVIATIONS_90, MEDIAN_EFFICIENCY
 from sampling.choosing.tasks import missing
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.readings import OTHERS_LIMIT
@@ -57,6 +60,8 @@ ROUNDS, STEPS = 3, 8
 """Moments at which the step is measured, a minute apart, and steps at each."""
 STEP_NOISE = 0.01
 """Standard deviation of the logarithm of a step on a quiet machine."""
+NOISE_OF_MEASUREMENT = DEVIATIONS_90 * MEDIAN_EFFICIENCY * STEP_NOISE / math.sqrt(STEPS)
+"""Half-width in log at 90 % by which the median of so few steps misses that of many."""
 READINGS = 5
 """Readings of the pace at each of these moments."""
 CALLS_OF_STEP = 60
@@ -82,10 +87,15 @@ class Outcome:
     at_its_pace: Sequence[Interval]
 
     @property
-    def middle(self) -> tuple[Interval, float]:
-        """The prediction at its pace and the measurement of the moment whose error is the median one."""
+    def moments(self) -> list[tuple[Interval, float]]:
+        """The prediction at its pace and the measurement of each moment, by their error."""
         pairs = zip(self.at_its_pace, self.measured_us, strict=True)
-        return sorted(pairs, key=lambda pair: pair[0].median_us / pair[1])[len(self.measured_us) // 2]
+        return sorted(pairs, key=lambda pair: pair[0].median_us / pair[1])
+
+    @property
+    def middle(self) -> tuple[Interval, float]:
+        """Those of the moment whose error is the median one."""
+        return self.moments[len(self.moments) // 2]
 
     @property
     def error(self) -> float:
@@ -222,10 +232,13 @@ def report(kind: str, outcomes: Sequence[Outcome]) -> str:
     own_width = np.median([each.middle[0].half_width_log for each in outcomes])
     covered = np.mean([each.predicted.covers(each.median_us) for each in outcomes])
     own_covered = np.mean([each.covered for each in outcomes])
+    of_moments = np.mean(
+        [predicted.widened(NOISE_OF_MEASUREMENT).covers(us) for each in outcomes for predicted, us in each.moments]
+    )
     worst = outcomes[int(np.abs(errors).argmax())]
     return (
         f"{kind:18} at its pace: error {np.abs(errors).mean():5.1%}  bias {errors.mean():+5.1%}  worst "
-        f"{worst.error:+6.1%} (seed {worst.seed:3})  coverage {own_covered:4.0%}  half-width {own_width:5.1%} | at the "
+        f"{worst.error:+6.1%} (seed {worst.seed:3})  coverage {own_covered:4.0%}, of moments {of_moments:4.0%}  half-width {own_width:5.1%} | at the "
         f"reference pace: error {np.abs(whole).mean():5.1%}  coverage {covered:4.0%}  half-width {width:5.1%}"
     )
 

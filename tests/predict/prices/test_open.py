@@ -38,6 +38,18 @@ def test_an_error_that_the_pace_of_the_machine_made_does_not_count(kept: Path) -
     assert module.profile_error("mine") == pytest.approx(1.8595 * 0.01 * math.sqrt(9 / 8), rel=0.01)
 
 
+def test_what_the_bounds_of_calls_explain_is_not_counted_again(kept: Path) -> None:
+    def error_of(calls_half_width: float) -> float:
+        rows = [{"error": 0.02, "calls_half_width": calls_half_width} for _ in range(8)]
+        kept.write_text(json.dumps({"version": 1, "rows": rows, "summary": {}}))
+        found = module.profile_error("mine")
+        assert found is not None
+        return found
+
+    assert math.hypot(error_of(0.03), 0.03) == pytest.approx(error_of(0.0))
+    assert error_of(0.1) == 0.0
+
+
 @pytest.mark.parametrize(("freedom", "quantile"), [(5, 2.015), (10, 1.8125), (30, 1.6973)])
 def test_the_expansion_gives_the_tables_of_students_t(freedom: int, quantile: float) -> None:
     assert module.students_95(freedom) == pytest.approx(quantile, rel=0.003)

@@ -45,6 +45,7 @@ def row(*, noise: str = "") -> ValidationRow:
         measured=300.0,
         measured_low_us=290.0,
         measured_high_us=310.0,
+        calls_half_width=0.05,
         steps=24,
         dropped_steps=0,
         noise=noise,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from predict.config.aliases import ALIASES, CP_METHODS
@@ -18,7 +18,7 @@ from predict.convert.arguments import (
     size,
     write_settings,
 )
-from predict.run.execution import IN_TURN, MOMENT_DTYPES, PRIMARY, REMAINDER
+from predict.run.execution import BALANCED, IN_TURN, MOMENT_DTYPES, NATURAL, PRIMARY, REMAINDER, UNTOUCHED
 from predict.run.plan import Plan
 from predict.run.stages import split_layers, stages_in
 from predict.run.training_run import TrainingRun
@@ -353,16 +353,42 @@ def _read_overlap_tp(given: Arguments) -> str | None:
     return read if (given.count("tensor_model_parallel_size") or 1) > 1 else None
 
 
-def _overlap_ep(value: str, run: TrainingRun) -> Mapping[str, Any]:
-    names = {"shared_expert": "moe_shared_expert_overlap", "microbatch": "overlap_moe_expert_parallel_comm"}
+SHARED_EXPERT, OTHER_MICROBATCH = "moe_shared_expert_overlap", "overlap_moe_expert_parallel_comm"
+
+
+def _overlap_ep(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
+    """The switch of a value; Megatron-LM refuses to pair microbatches in a pipeline without virtual stages."""
+    if value == "microbatch" and run.plan.pp > 1 and run.plan.vpp == 1:
+        return None
+    names = {"shared_expert": SHARED_EXPERT, "microbatch": OTHER_MICROBATCH}
     return {names[value]: True} if value in names else {}
 
 
 def _read_overlap_ep(given: Arguments) -> str:
-    behind_shared = given.switch("moe_shared_expert_overlap")
-    if given.switch("overlap_moe_expert_parallel_comm"):
+    behind_shared = given.switch(SHARED_EXPERT)
+    if given.switch(OTHER_MICROBATCH):
+        for problem in _refusals_of_pairs(given, behind_shared=behind_shared):
+            given.fault(OTHER_MICROBATCH, f"Megatron-LM refuses it {problem}")
         return "microbatch"
     return "shared_expert" if behind_shared else "none"
+
+
+def _refusals_of_pairs(given: Arguments, *, behind_shared: bool) -> Iterator[str]:
+    """What Megatron-LM refuses beside exchanges that another microbatch hides (transformer_config.py, `__post_init__`)."""
+    pp, ep = (given.count(NAMES[path]) or 1 for path in ("plan.pp", "plan.ep"))
+    if pp > 1 and _read_pipeline(given)["plan.vpp"] == 1:
+        yield f"in a pipeline of {pp} without virtual stages; give num_layers_per_virtual_pipeline_stage, or omit it"
+    if ep == 1:
+        yield f"without {NAMES['plan.ep']} above 1; give that, or omit it"
+    if behind_shared:
+        yield f"beside {SHARED_EXPERT}; omit one of them"
+
+
+def _expert_load(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
+    """The switch of a load that routers are trained to; none forces their balance, which would spoil the training."""
+    if value == UNTOUCHED:
+        return {"moe_router_load_balancing_type": "none"}
+    return {} if value in (BALANCED, NATURAL) else None
 
 
 def _dispatch(value: str, run: TrainingRun) -> Mapping[str, Any]:
@@ -462,6 +488,7 @@ EXECUTION: tuple[Setting, ...] = (
     setting("execution.cuda_graphs", write=_graphs, read=_read_graphs),
     setting("execution.overlap_tp", write=_overlap_tp, read=_read_overlap_tp),
     setting("execution.overlap_ep", write=_overlap_ep, read=_read_overlap_ep),
+    setting("execution.expert_load", write=_expert_load, read=lambda given: None),
     setting("execution.dispatch", write=_dispatch, read=_read_dispatch),
     setting("execution.attention", write=_attention, read=_read_attention),
     _switch("fp8_attention", "fp8_dot_product_attention"),

@@ -45,5 +45,5 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[s
     import pyarrow.parquet
 
     table = pyarrow.table({name: [row[name] for row in rows] for name in names})
-    with replacing(path) as temporary:
-        pyarrow.parquet.write_table(table, temporary)
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        pyarrow.parquet.write_table(table, stream)

@@ -37,7 +37,7 @@ def step_text(bounds: StepBounds) -> RenderableType:
     """The step and its bound, the operators with the worst ratio first, and the three models."""
     step_us, run = bounds.prediction.median_us, bounds.run
     most = max(bounds.operators, key=lambda each: each.headroom_us)
-    peaks = f"at the device's peaks {duration(bounds.bound_us)}"
+    peaks = f"their bounds add up to {duration(bounds.bound_us)}"
     return stacked(
         head(run.name, f"{run_text(run)}, on {run.cluster.gpu.name}"),
         "",
@@ -50,8 +50,9 @@ def step_text(bounds: StepBounds) -> RenderableType:
         "",
         _models(bounds),
         "",
-        "A bound: no time of a device with these peaks lies below it. Tensors that fit in the cache are bounded by their products alone.",
-        "Waiting, launches and communication are not in it.",
+        "A bound: no time of a device with these peaks lies below it. Tensors that fit in the cache are bounded by their products alone;",
+        "the three models take them from memory instead, so that unfused may lie above what the bounds add up to. Waiting, launches and",
+        "communication are in none of them.",
     )
 
 
@@ -73,14 +74,18 @@ def _operators(bounds: StepBounds) -> Table:
 
 def _models(bounds: StepBounds) -> Table:
     return table(
-        "least time of these operators",
-        (("documented", bounds.models.documented), ("intended", bounds.models.intended)),
+        "least time of these operators in three models",
+        (
+            ("documented", bounds.models.documented, "one maximum of sums over all operators"),
+            ("intended", bounds.models.intended, "one maximum for each operator, added up"),
+        ),
         {"rule": lambda row: row[0]},
         {
             "unfused": lambda row: duration(row[1].unfused_us),
             "fused": lambda row: duration(row[1].fused_us),
             "fused + prefetched": lambda row: duration(row[1].fused_prefetched_us),
         },
+        {"": lambda row: row[2]},
     )
 
 

@@ -74,11 +74,14 @@ def parquet_table(file: Path | IO[bytes]) -> pd.DataFrame:
     try:
         if isinstance(file, Path):
             require_regular(file)
-        with ParquetFile(file) as opened:
-            rows, columns = opened.metadata.num_rows, opened.metadata.num_columns
-        if rows * columns > MOST_CELLS:
+            # opened here: pyarrow refuses names that are not UTF-8
+            with file.open("rb") as stream:
+                return parquet_table(stream)
+        # the stream stays open
+        metadata = ParquetFile(file).metadata
+        if metadata.num_rows * metadata.num_columns > MOST_CELLS:
             raise NotReadError(
-                f"{rows:,} rows of {columns:,} columns, more than the {MOST_CELLS:,} cells that are read"
+                f"{metadata.num_rows:,} rows of {metadata.num_columns:,} columns, more than the {MOST_CELLS:,} cells that are read"
             )
         return pd.read_parquet(file)
     except (ArrowException, *DAMAGES) as error:
@@ -141,5 +144,5 @@ def write_table(directory: Path, name: str, samples: Sequence[Sample]) -> None:
         {**sample.call.fields(), **{column: getattr(sample, column) for column in MEASUREMENT_COLUMNS}}
         for sample in samples
     ]
-    with replacing(directory / f"{name}.parquet") as temporary:
-        pd.DataFrame(rows).to_parquet(temporary, index=False, compression="zstd")
+    with replacing(directory / f"{name}.parquet") as temporary, temporary.open("wb") as stream:
+        pd.DataFrame(rows).to_parquet(stream, index=False, compression="zstd")

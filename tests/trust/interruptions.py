@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "configs" / "runs" / "demo.yml"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 LONGEST_S = 120.0
-GONE_S = 10.0
+GONE_S = 30.0
 """Time in which the processes that a command started must end after it."""
 OURS = ("predict/", "sampling/", "regressors/")
 EXIT_CODES = (0, 2, 3, 4, 130, 141, -signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGXFSZ)
@@ -52,7 +52,7 @@ class Ended:
     out: str
     err: str
     left: int = 0
-    """Processes of its session that were still there."""
+    """Its processes that were still there."""
 
     @property
     def faults(self) -> Iterator[str]:
@@ -223,7 +223,7 @@ def run(
             _send(process, by if after_s is not None else signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=LONGEST_S)
-        left = _left(process.pid)
+        left = _left(folder)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -240,20 +240,20 @@ def _send(process: subprocess.Popen[bytes], by: signal.Signals) -> None:
         process.send_signal(by)
 
 
-def _left(session: int) -> int:
-    """Processes of a session that do not end in time."""
+def _left(folder: Path) -> int:
+    """Processes of a command in a folder that do not end in time."""
     until = time.monotonic() + GONE_S
-    while (count := sum(1 for _ in _members(session))) and time.monotonic() < until:
+    while (count := sum(1 for _ in _working_in(folder))) and time.monotonic() < until:
         time.sleep(0.05)
     return count
 
 
-def _members(session: int) -> Iterator[int]:
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+def _working_in(folder: Path) -> Iterator[int]:
+    """Processes whose working directory is the folder: ranks have sessions of their own, and no ended process has a directory."""
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and fields[0] != "Z":
-                yield int(stat.parent.name)
+            if (process / "cwd").readlink() == folder:
+                yield int(process.name)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from predict.convert.tool import Cost, Reading, Sections, Tool
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
-from predict.run.execution import NATURAL, UNTOUCHED
+from predict.run.execution import BALANCED, NATURAL, UNTOUCHED
 from predict.run.frameworks import ON_GPUS
 
 CLUSTER: Mapping[str, str] = {"nnodes": "nodes", "nproc_per_node": "gpus_per_node"}
@@ -140,7 +140,7 @@ def read_arguments(reading: Reading, *, model: Mapping[str, Any] | None = None, 
         execution["attention"] = FLASH
     if chosen := framework or (deepspeed.FRAMEWORK if is_deepspeed else own):
         execution["framework"] = chosen
-    _note_on_routing(given, spec)
+    execution |= _expert_load(given, spec)
     cluster = {
         own: int(values[theirs])
         for theirs, own in CLUSTER.items()
@@ -156,16 +156,17 @@ def read_arguments(reading: Reading, *, model: Mapping[str, Any] | None = None, 
     }
 
 
-def _note_on_routing(given: Arguments, spec: ModelSpec | None) -> None:
-    """A note for a mixture whose router is not forced to balance, as `execution.expert_load` is by default."""
+def _expert_load(given: Arguments, spec: ModelSpec | None) -> dict[str, str]:
+    """The load that the script's router leaves where it is not forced to balance, as `execution.expert_load` is by default; with a note."""
     has_experts = spec.experts is not None if spec else bool(given.count("num_experts"))
     if not has_experts or given.switch("moe_router_force_load_balancing"):
-        return
+        return {}
     load = UNTOUCHED if given.text("moe_router_load_balancing_type", "aux_loss") == "none" else NATURAL
     given.notes.append(
-        f"execution.expert_load: balanced experts, though moe_router_force_load_balancing is not given; --set execution.expert_load={load} "
-        "takes the load that the script's own router leaves"
+        f"execution.expert_load: {load}, since moe_router_force_load_balancing is not given; --set execution.expert_load={BALANCED} takes "
+        "the load that benchmarks force"
     )
+    return {"expert_load": load}
 
 
 def _read(reading: Reading) -> Sections:

@@ -161,6 +161,7 @@ def test_the_angles_and_the_epsilon_are_kept(
     assert (read.notes, read.not_read) == (notes, not_read)
 
 
+PAIRS = "--num-experts 8 --overlap-moe-expert-parallel-comm"
 FAULTS = {
     "--micro-batch-size $MBS": r"micro_batch_size: '\$MBS' is set outside the file; write its value in its place",
     "--micro-batch-size nan": "micro_batch_size: 'nan' is not a number",
@@ -170,6 +171,8 @@ FAULTS = {
     "--micro-batch-size two": "micro_batch_size: 'two' is not a number",
     "--micro-batch-size 1 --num-experts 8 --moe-layer-freq ([0]*3+[1]*9)": "is not a pattern of 32 layers",
     "--micro-batch-size 1 --tensor-model-parallel-size 3": r"plan\.tp",
+    f"--micro-batch-size 1 {PAIRS} --expert-model-parallel-size 2 --pipeline-model-parallel-size 4": "4 without virtual stages",
+    f"--micro-batch-size 1 {PAIRS}": "without expert_model_parallel_size above 1",
 }
 
 
@@ -187,15 +190,12 @@ def test_what_is_wrong_is_one_clear_error(arguments: str, tmp_path: Path) -> Non
         ("--moe-router-force-load-balancing", ""),
     ],
 )
-def test_a_router_that_is_not_forced_to_balance_is_said(arguments: str, load: str, tmp_path: Path) -> None:
-    text = f"{SIZES} --num-experts 8 --micro-batch-size 1 --seq-length 4096 {arguments}"
-    (tmp_path / "run.sh").write_text(text)
-    said = [
-        note
-        for note in predict.import_config([tmp_path / "run.sh"], NODE).notes
-        if note.startswith("execution.expert_load")
-    ]
-    assert [f"execution.expert_load={load}" in note for note in said] == [True] * bool(load)
+def test_a_router_that_is_not_forced_to_balance_leaves_its_own_load(arguments: str, load: str, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"{SIZES} --num-experts 8 --micro-batch-size 1 --seq-length 4096 {arguments}")
+    made = predict.import_config([tmp_path / "run.sh"], NODE)
+    said = [note for note in made.notes if note.startswith("execution.expert_load")]
+    assert [note.partition(",")[0] for note in said] == [f"execution.expert_load: {load}"] * bool(load)
+    assert made.document.content["execution"].get("expert_load", "") == load
 
 
 def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,14 @@ def test_rows_come_back_as_they_went_in(tmp_path: Path) -> None:
     assert fold_journal(tmp_path) == 2
     assert sorted(stored(tmp_path), key=lambda sample: sample.call.NAME) == [REDUCE, GEMM]
     assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_a_folder_whose_name_is_not_utf8_takes_rows(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"a\xff")
+    folder.mkdir()
+    append_to_journal(folder, GEMM)
+    assert fold_journal(folder) == 1
+    assert stored(folder) == [GEMM]
 
 
 def test_rows_of_both_states_of_a_device_are_kept_side_by_side(tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ from predict.convert.arguments import (
     size,
     write_settings,
 )
-from predict.run.execution import BALANCED, IN_TURN, MOMENT_DTYPES, NATURAL, PRIMARY, REMAINDER, UNTOUCHED
+from predict.run.execution import IN_TURN, MOMENT_DTYPES, NATURAL, PRIMARY, REMAINDER, UNTOUCHED
 from predict.run.plan import Plan
 from predict.run.stages import split_layers, stages_in
 from predict.run.training_run import TrainingRun
+from sampling.arithmetic.expert_rows import BALANCED
 from sampling.files.faults import divisors
 from sampling.operators.experts import PER_EXPERT
 

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,9 @@ def run(
     file_kb: int = 0,
 ) -> Ended:
     """Run the command in the folder, and send it a signal after a time; with `file_kb` no file may grow larger."""
-    with (folder / "out").open("w+") as out, (folder / "err").open("w+") as err:
+    # a path whose bytes are not UTF-8 is printed as it is
+    opened = partial(Path.open, mode="w+", errors="surrogateescape")
+    with opened(folder / "out") as out, opened(folder / "err") as err:
         own = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(environment or {})}
         limited = ["bash", "-c", f'ulimit -f {file_kb}; exec "$@"', "bash"] if file_kb else []
         process = subprocess.Popen(

@@ -23,8 +23,9 @@ from predict.convert.tool import Cost, Reading, Sections, Tool
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
-from predict.run.execution import BALANCED, NATURAL, UNTOUCHED
+from predict.run.execution import NATURAL, UNTOUCHED
 from predict.run.frameworks import ON_GPUS
+from sampling.arithmetic.expert_rows import BALANCED
 
 CLUSTER: Mapping[str, str] = {"nnodes": "nodes", "nproc_per_node": "gpus_per_node"}
 SWITCHED = frozenset(SWITCHES.split())

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from predict.ledger import renewal
 from predict.ledger.renewal import JobTimes, Repairs, best_between, draw_failures, factors, young
 
 TIMES = JobTimes(work=800, between=2.0, save=0.05, recover=0.4, rate=0.08)
@@ -76,6 +77,18 @@ def test_draws_have_the_mean_of_the_closed_form(width: float, repairs: Repairs) 
     drawn = draw_failures(np.random.default_rng(1), times, work, np.full(10_000, times.intervals))
     hours = work + times.intervals * times.save + drawn.fewer_replicas + drawn.lost + drawn.recovering + drawn.waiting
     assert hours.mean() == pytest.approx(times.mean(), rel=0.01)
+
+
+def test_losses_too_many_to_draw_one_by_one_have_their_mean_and_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> renewal.Hours:
+        often = replace(TIMES, rate=0.5)
+        return draw_failures(np.random.default_rng(1), often, np.full(2_000, 800.0), np.full(2_000, 400.0)).lost
+
+    one_by_one = lost()
+    monkeypatch.setattr(renewal, "MOST_LOSSES", 0)
+    together = lost()
+    assert together.mean() == pytest.approx(one_by_one.mean(), rel=0.01)
+    assert together.std() == pytest.approx(one_by_one.std(), rel=0.1)
 
 
 def test_as_many_failures_as_the_rate_says_of_the_time_that_the_job_runs() -> None:

@@ -27,7 +27,7 @@ from predict.convert.sources import (
     text_of,
 )
 from predict.convert.spelling import Dialect
-from predict.convert.tool import SAMPLES, ForeignFile, Reading, Sections, Source, Tool, read_with
+from predict.convert.tool import ACCEPT, SAMPLES, ForeignFile, Reading, Sections, Source, Tool, read_with
 from predict.convert.tools import tool_of
 from predict.convert.trl_launch import with_launch
 from predict.kinds import KINDS, RL, SERVING, TRAINING, kind_of
@@ -158,7 +158,14 @@ def _unknown_program(source: Source, accepted: Sequence[str], beside: frozenset[
 
     tool = Tool(name=source.program, read=read, arguments_file=CONFIG)
     reading = Reading(given=Arguments(values=source.values), source=source, beside=beside)
-    return replace(read_with(tool, reading, accepted), tool=None)
+    found = read_with(tool, reading, accepted)
+    options = [fault.path for fault in found.faults if fault.path in reading.given.left_over]
+    if len(options) > 1:
+        named = ", ".join([*options[:MOST_NAMED], *(["…"] if len(options) > MOST_NAMED else [])])
+        problem = f"{named} are options of a script that is not known here, and may change time or memory; {ACCEPT} '*' reads the rest without them"
+        others = [fault for fault in found.faults if fault.path not in options]
+        found = replace(found, faults=[*others, Fault(path=source.program, problem=problem)])
+    return replace(found, tool=None)
 
 
 def _faulty(problem: str) -> ForeignFile:

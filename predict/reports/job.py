@@ -143,6 +143,7 @@ def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> Ren
     """The job on each offer, and which one is the cheapest. A million tokens cost as much more or less as the whole."""
     in_time: Columns[OfferedJob] = {"in time": lambda one: "yes" if one.in_time else "no"}
     return stacked(
+        *first_lines_of(*(one.prediction for one in found)),
         no_offer(found[0], deadline_days) or _best_offer(found[0], deadline_days),
         "",
         table(

@@ -70,3 +70,8 @@ def test_fewer_tokens_than_one_batch_are_noted(command: Command) -> None:
     note = "fewer than the 1.049M of one batch; is a unit missing, as in 2T?"
     assert f"2 tokens are {note}" in " ".join(command.text("job", RUN, "--tokens", "2").split())
     assert "is a unit missing" not in command.text("job", RUN, "--tokens", "2B")
+
+
+def test_offers_say_whose_rows_their_times_rest_on(command: Command) -> None:
+    said = command.text("job", RUN, "--tokens", "2T", "--offers", "docs/examples/offers.yml")
+    assert said.startswith("No samples for profile")

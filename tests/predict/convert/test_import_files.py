@@ -445,6 +445,10 @@ def test_a_configuration_that_trl_does_not_bring_along_is_asked_for(tmp_path: Pa
             "config: names 'sft.yml', which decides further arguments; give",
         ),
         ("torchrun train.py --depth 4", "depth: '4': is not a key of train.py that is known here"),
+        (
+            "torchrun train.py --depth 4 --width 8",
+            "train.py: depth, width are options of a script that is not known here",
+        ),
         ("python train.py --depth 4", "it launches nothing that is read"),
     ],
 )

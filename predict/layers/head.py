@@ -24,8 +24,8 @@ the inverse temperature 8, the largest 4, the difference 8, its exponential 8, t
 (6, 8, 8 and 8 again, times the gradient 8 and the inverse temperature 8, to 16 bits 12) (prime-rl, trainer/models/layers/lm_head.py,
 FusedOutputLinear); their mean."""
 POLICY_CHUNKS: tuple[tuple[str, int, int], ...] = (("2026-03", 0, 2048), ("2026-09", 1024, 8192))
-"""Until which month (`execution.stack`) a policy's logits are made in which chunks: tokens, 0 for all of them, and entries of the vocabulary
-(prime-rl, trainer/models/layers/lm_head.py, FusedOutputLinear; pull requests 1544, 1987 and 3302)."""
+"""Until which month (`execution.stack`) a policy's logits are made in which chunks: tokens, 0 for all of them, and entries of the
+vocabulary (prime-rl, trainer/models/layers/lm_head.py, FusedOutputLinear; pull requests 1544, 1987 and 3302)."""
 POLICY_CHUNK = (8192, 8192)
 """Tokens and entries of a chunk since then."""
 POLICY_IN_FORWARD, POLICY_IN_BACKWARD = 14, 22

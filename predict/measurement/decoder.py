@@ -144,7 +144,7 @@ class Block(nn.Module):
 
 
 def after_part(spec: ModelSpec) -> nn.Module:
-    """What a part's result goes through before it joins the residual stream: a scale, a norm, or nothing."""
+    """The scale or norm, or nothing, that a part's result goes through before it joins the residual stream."""
     if spec.layer_scale:
         return Scale(spec.hidden)
     return make_norm(spec) if spec.norms_a_layer > 2 else nn.Identity()

@@ -392,8 +392,8 @@ def _stays_gathered(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> boo
 
 def is_table_of_root(run: TrainingRun, profile: MemoryProfile, unit: Unit) -> bool:
     """Whether a unit is a table that the root module of torch's FSDP holds, since embedding and head share it: it is gathered before the
-    first layer, and its gradient reduced after the last (torch, distributed/fsdp/_fully_shard; torchtitan and prime-rl, which shard embedding
-    and head by themselves where they are not tied)."""
+    first layer, and its gradient reduced after the last (torch, distributed/fsdp/_fully_shard; torchtitan and prime-rl, which shard
+    embedding and head by themselves where they are not tied)."""
     shared = unit.role == "embedding" and not unit.of_tower and run.model.tied and run.plan.pp == 1
     return shared and profile.fp32_shards and profile.shard_stage(run) == FSDP
 

@@ -60,7 +60,9 @@ class _Completion(argparse.Action):
 
 
 def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """The parser of a command line: of the commands that `words` name, with their options; of all without `words`."""
+    """The parser of the command line `words`: of its command alone where it starts with one, else of all commands, of which the one that
+    is named has its options. Without `words`, of all commands with their options."""
+    named = [word for word in words or () if not word.startswith("-")][:1]
     predict = Parser(
         prog="predict",
         description=DESCRIPTION,
@@ -75,11 +77,11 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         help='print a script for tab completion and exit; load it with: eval "$(predict --completion bash)"',
     )
     subcommands = predict.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
+    for command in [each for each in COMMANDS if words and each.name == words[0]] or COMMANDS:
         own = subcommands.add_parser(
             command.name, help=command.help, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        if words is None or command.name in words:
+        if words is None or command.name in named:
             _complete(own, command)
     return predict
 
@@ -125,8 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
 
     def work() -> int:
-        named = [word for word in words if not word.startswith("-")][:1]
-        options = parser(named).parse_args(words)
+        options = parser(words).parse_args(words)
         use_data(options)
         use_width(options)
         options.run(options)

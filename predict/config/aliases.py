@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from predict.run.execution import NATURAL
 from sampling.arithmetic.expert_rows import BALANCED
@@ -13,8 +12,7 @@ from sampling.files.faults import Fault, did_you_mean, join, shown
 SECTIONS = ("model", "cluster", "plan", "batch", "execution", "adapters", "offload", "tuning", "vision")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alias:
+class Alias(NamedTuple):
     """The key that a name stands for, and the conversion of its value."""
 
     section: str

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from predict.config.document import Config
 from predict.config.draft import (
@@ -161,8 +161,7 @@ def _with_placeholders(
     return made_run(draft, sections), unknown
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sections:
+class Sections(NamedTuple):
     """The sound values of a config, before the rules across keys; what is wrong with others is among the faults of its draft."""
 
     model: ModelReading
@@ -209,7 +208,7 @@ def _with_recomputation_meant(plan: Values, framework: str) -> Values:
 def with_replicas(draft: Draft, sections: Sections) -> Sections:
     """The sections with the dp that the other degrees leave, where it follows from them."""
     plan = with_replicas_left(draft, sections.values["plan"], sections.values["cluster"])
-    return replace(sections, values={**sections.values, "plan": plan})
+    return sections._replace(values={**sections.values, "plan": plan})
 
 
 def replicas_that_follow(config: Config, overrides: Sequence[str] = ()) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from predict.config.aliases import DOTTED, alias_of
 from sampling.files.documents import NotYamlError, parse_yaml
@@ -20,8 +19,7 @@ def flag(name: str) -> str:
     return OPTION if name == "overrides" else f"--{name.replace('_', '-')}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Override:
+class Override(NamedTuple):
     """A value for one key of a section, or for the whole section where `key` is empty."""
 
     section: str

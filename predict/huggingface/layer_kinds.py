@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from predict.huggingface.families.family import (
     BLOCK_TYPES,
@@ -22,8 +21,7 @@ from sampling.files.faults import Fault, did_you_mean, shown
 Fields = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerReading:
+class LayerReading(NamedTuple):
     """The kind of each layer, () where all are dense full attention, and the window of those that slide."""
 
     kinds: tuple[LayerKind, ...]

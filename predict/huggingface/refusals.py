@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from predict.huggingface.families import FAMILIES
 from predict.huggingface.families.family import FULL_ATTENTION, LAYER_TYPES, Family
@@ -58,8 +57,7 @@ OTHER_NAMES: Mapping[str, str] = {
 """Names that stand for a family's own: those that `transformers` maps (`attribute_map`), and Megatron's."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A feature that is off when its key is missing, null, false, 0 or one of `off`.
 
     A refusal without a `fix` is for a feature that other families have; a family that reads the key is not refused.

@@ -11,7 +11,7 @@ import numpy as np
 
 from predict.measurement.system_noise import noise_of, quiet_steps
 from predict.run.training_run import TrainingRun
-from sampling.store.pace import References
+from sampling.store.pace_log import References
 
 Number = TypeVar("Number", int, float)
 

@@ -22,7 +22,8 @@ from predict.step.prediction import Prediction
 from sampling.errors import SamplesError, UserError
 from sampling.files.places import fitting_command, sampling_command
 from sampling.number_text import multiple, signed_percent, significant
-from sampling.store.pace import References, Resource
+from sampling.store.pace import Resource
+from sampling.store.pace_log import References
 
 LEAST_DISTURBANCE = 1.02
 """Time of a step over its usual time from which on other work is worth a word: readings of a minute know their mean to about this."""

@@ -15,7 +15,7 @@ from predict.measurement.system_noise import StepUsage, noise_of, others_shares_
 from predict.measurement.worker import run_in_processes
 from predict.rl.config import load_rl
 from predict.serialise import version_of
-from sampling.store.pace import References
+from sampling.store.pace_log import References
 from sampling.units import SECOND_US
 
 STEP = "step"

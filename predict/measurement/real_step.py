@@ -22,7 +22,7 @@ from predict.plan_search.answer import Answer
 from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.number_text import duration
-from sampling.store.pace import References
+from sampling.store.pace_log import References
 
 STEPS = 10
 WARMUP = 3

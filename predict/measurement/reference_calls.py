@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from predict.layers.run_json import load_run
 from sampling.hardware.cluster import Cluster, Machine
-from sampling.store.pace import Reading, References
+from sampling.store.pace_log import Reading, References
 from sampling.timing.pace import EVERY_S, PaceMeter, reference_calls
 from sampling.timing.time_calls import stopwatch_of
 from sampling.timing.timer import Ranks

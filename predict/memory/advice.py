@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import combinations, islice, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from predict.config.rules import broken_rules
 from predict.config.rules.rule import SHORTEST, TEACHER_MODEL, values_of_model
@@ -146,8 +146,7 @@ def _best_of(advice: Iterator[Advice]) -> list[Advice]:
     return [min([first, *advice], key=lambda each: each.step_us)] if first.kind == SCHEDULE else [first]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     kind: str
     settings: Settings
     memory: MemoryEstimate

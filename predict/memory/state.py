@@ -7,7 +7,7 @@ ZeRO-1 (Megatron's distributed optimizer) divides the optimizer state over the s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from predict.layers.adapters import quantised_in_layer, stored_bytes, trained_in_layer
 from predict.layers.latent import LatentAttention
@@ -70,8 +70,7 @@ class Unit:
         return bool(self.tower)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChunkUnits:
+class ChunkUnits(NamedTuple):
     """The units of a chunk in the order of a microbatch's forward."""
 
     units: tuple[Unit, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from predict.interval import Interval, independent_causes
 from predict.prices.cost_model import CallPhase, CostModel
@@ -15,7 +15,10 @@ from regressors.dataset.device_facts import Z_90
 from regressors.dataset.unexplained_pace import Unexplained
 from sampling.hardware.cluster import Cluster
 from sampling.number_text import significant
-from sampling.store.pace import AROUND, References, Resource, Response, pace_of
+from sampling.store.pace import AROUND, Resource, Response, pace_of
+
+if TYPE_CHECKING:  # predicting reads no pace
+    from sampling.store.pace_log import References
 
 DISTURBANCE_WIDTH = 0.3
 """Share of what disturbed repeats add to a step that is not known: a reference is disturbed as often as calls are, not equally much.

@@ -237,7 +237,7 @@ class Restoration:
         """The calls of a run of operators, those of each restored block as one; a run of whole layers is unchanged."""
         if not self._unit_of:
             return calls
-        return tuple(replace(rank, chunks=tuple(self._chunk(chunk) for chunk in rank.chunks)) for rank in calls)
+        return tuple(rank._replace(chunks=tuple(self._chunk(chunk) for chunk in rank.chunks)) for rank in calls)
 
     def _chunk(self, chunk: ChunkCalls) -> ChunkCalls:
         restored: dict[str, Any] = {phase: self._in_phase(getattr(chunk, phase), phase) for phase in BLOCK_PHASES}

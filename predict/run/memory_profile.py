@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 from predict.run.execution import ALLOCATORS, MASTER_DTYPES, MOMENT_DTYPES, RECIPES
 from predict.run.training_run import TrainingRun
@@ -12,8 +12,7 @@ from sampling.files.schema import Key, Text, one_of
 from sampling.hardware.cluster import DTYPE_BYTES
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LossBytes:
+class LossBytes(NamedTuple):
     """Bytes per logit that a cross-entropy keeps, and the peaks of its forward and backward, kept bytes included."""
 
     kept: float

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from predict.model.spec import LayerKind, ModelSpec
 from predict.run.training_run import TrainingRun
@@ -24,8 +24,7 @@ PALM_NO_LOOKUP = "palm_no_lookup"
 """Name of this convention, by which every MFU is counted but the ledger's others."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _TokenFlops:
+class _TokenFlops(NamedTuple):
     """The FLOPs of a token but for the length of its sequence, of all layers together."""
 
     fixed: float

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,7 @@ FLOOR = ("host", "launch")
 KEPT = 4096
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class OwnCases:
+class OwnCases(NamedTuple):
     """A time in µs at its median, then by `kinds` at their upper bounds, then at their lower ones."""
 
     kinds: tuple[CallKind, ...]

@@ -20,7 +20,7 @@ from sampling.errors import UNREADABLE, SamplesError, UserError
 from sampling.files.disk import MAKE_WRITABLE, NotReadError, read_bytes, require_place, write_atomically
 from sampling.files.places import CONFIGS
 from sampling.session.import_archive import STEPS
-from sampling.store.pace import References
+from sampling.store.pace_log import References
 from sampling.store.profiles import OWN, default_profile, home_of, known_profiles, read_manifest, samples_directory
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from predict.layers.attention import attended
 from predict.model.spec import LayerKind
@@ -265,8 +266,7 @@ def chunk_of_whole_layers(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Backward:
+class _Backward(NamedTuple):
     """The calls of a backward, whole and in its halves."""
 
     whole: Calls

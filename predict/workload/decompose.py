@@ -7,7 +7,8 @@ timed, here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from predict.rank.blocks import Calls
 from predict.run.plan import BEST
@@ -23,8 +24,7 @@ from sampling.call import Call, Counted, Phase, Request
 from sampling.collectives.kinds import TokenExchange
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankCalls:
+class RankCalls(NamedTuple):
     """The calls of one pipeline rank: those of its chunks, for each microbatch, and of the end of the step."""
 
     chunks: tuple[ChunkCalls, ...]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, starmap
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from predict.layers.adapters import (
     before_inputs_gradients,
@@ -56,8 +56,7 @@ BACKWARD = 2.0
 End = Literal["embedding", "head"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Launches:
+class Launches(NamedTuple):
     """Launches of forward and backward: of a dense layer, of the embedding, and of the head with its loss."""
 
     layer: tuple[int, int]

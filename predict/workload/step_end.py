@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 from predict.layers.adapters import trained_in_embedding, trained_in_head, trained_in_layer, trained_in_tower
 from predict.rank.blocks import Block, Blocks, Calls, Message, OverlappedCommunication, single
@@ -206,8 +207,7 @@ def _pair_all_reduce(run: TrainingRun, size_bytes: int, rank: int, other: int) -
 # The end of a step in plain torch: DDP reduces the gradients with the last backward, then AdamW updates the weights.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankWeights:
+class RankWeights(NamedTuple):
     """The weights that one rank updates, and how many of their elements belong to its layers."""
 
     elements: int

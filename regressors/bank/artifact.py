@@ -9,9 +9,8 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +59,7 @@ LEARNT: Mapping[str, type[FlatTrees] | type[Smooth]] = {"trees": FlatTrees, "smo
 KINDS = {cls: name for name, cls in LEARNT.items()}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Artifact:
+class Artifact(NamedTuple):
     """An opened `bank.npz`. `facts`: the profile, the date of the fit, the samples' manifest, the hardware digests."""
 
     path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,7 @@ from regressors.uncertainty.novelty import Novelty
 from regressors.uncertainty.sampled_times import SampledTimes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Columns:
+class Columns(NamedTuple):
     """Predictions [calls]: median, half-width of the 90 % interval in log time, and whether the call is in the domain."""
 
     median_us: Floats

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regressors.dataset.launching import MOST_TOO_LONG, launch_floors
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, State
-from sampling.store.sample import Sample
+
+if TYPE_CHECKING:  # predicting needs no rows
+    from sampling.store.sample import Sample
 
 LONG_US = 100.0
 """Time from which a product draws the power of a long run: shorter ones wait for their launch in between."""

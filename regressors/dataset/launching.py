@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sampling.call import Phase
 from sampling.cells.layer import DenseLayer
-from sampling.store.sample import Sample
+
+if TYPE_CHECKING:  # predicting needs no rows
+    from sampling.store.sample import Sample
 
 LAUNCH_NORM = 4.0
 """Exponent of the norm in which kernels and their launches add, as memory and compute of a kernel do."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +14,11 @@ from regressors.dataset.pace_forecast import half_width
 from regressors.dataset.unexplained_pace import unexplained
 from regressors.features.arrays import Floats
 from sampling.hardware.cluster import Cluster
-from sampling.store.pace import RESOURCES, PaceLog, Resource, resource_shares
-from sampling.store.sample import Sample
+from sampling.store.pace import RESOURCES, Resource, resource_shares
+
+if TYPE_CHECKING:  # predicting needs no rows
+    from sampling.store.pace_log import PaceLog
+    from sampling.store.sample import Sample
 
 RULE = 2
 """Version of the rule by which facts are made and readings compared with them; facts of another are not comparable."""
@@ -26,10 +29,16 @@ LEAST_MOMENTS = 3
 
 
 def pace_facts(log: PaceLog, good: Sequence[tuple[Sample, Cluster]]) -> dict[str, Any]:
-    """JSON by busy ranks: `reference_us` of each reference call at the reference pace on the slowest rank, the `response` of rows to it,
-    its `disturbance` in a step as a factor, the `noise` of
-    its readings, the `mix` of the rows' time by resource, the `half_width` in log time, at 90 %, of the pace
-    at a later moment, and what readings leave `unexplained`. Empty without readings."""
+    """JSON by busy ranks; empty without readings.
+
+    - `reference_us`: the time of each reference call at the reference pace, on the slowest rank
+    - `response`: how far rows follow a change of it
+    - `disturbance`: by what factor disturbed repeats lengthen a step
+    - `noise`: standard deviation, in log, of a reading
+    - `mix`: shares of the rows' time by resource
+    - `half_width`: in log, at 90 %, of the pace at a later moment
+    - `unexplained`: what the readings leave unexplained
+    """
     facts = {}
     for busy_ranks in sorted({key[1] for key in log.series}):
         beside = [row for row in good if row[0].busy_ranks == busy_ranks]

@@ -26,7 +26,7 @@ from sampling.errors import SamplesError
 from sampling.files.places import sampling_command
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.attention import Attention
-from sampling.store.pace import read_log
+from sampling.store.pace_log import read_log
 from sampling.store.paced_rows import at_their_pace, followed_log
 from sampling.store.profiles import read_manifest
 from sampling.store.sample import Sample

@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regressors.dataset.device_facts import Z_90
 from regressors.features.arrays import Floats, Indices
 from sampling.hardware.cluster import Cluster
-from sampling.store.pace_response import MOST_RESIDUAL
-from sampling.store.sample import Sample
+from sampling.store.pace import MOST_RESIDUAL
+
+if TYPE_CHECKING:  # predicting needs no rows
+    from sampling.store.sample import Sample
 
 TOGETHER_S = 10.0
 """Seconds within which rows count as of one moment."""

@@ -6,13 +6,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sampling.call import Call, Phase, Request
-from sampling.store.sample import Sample
+
+if TYPE_CHECKING:  # predicting needs no rows
+    from sampling.store.sample import Sample
 
 WORK_FIELDS = frozenset(
     {

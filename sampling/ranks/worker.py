@@ -37,7 +37,7 @@ from sampling.ranks.launch import die_with_launcher, leave
 from sampling.ranks.liveness import LivenessMonitor
 from sampling.ranks.rank import Rank, host, rank_from
 from sampling.store.journal import append_to_journal, attempting
-from sampling.store.pace import LOG, Reading, append_reading
+from sampling.store.pace_log import LOG, Reading, append_reading
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import Ranks, TimerSettings

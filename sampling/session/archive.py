@@ -27,7 +27,7 @@ from sampling.files.disk import NotReadError, folder_lock, naming_the_disk, read
 from sampling.files.faults import counted
 from sampling.files.schema import read
 from sampling.store.journal import MOST_ENDS
-from sampling.store.pace import Reading, reading_of
+from sampling.store.pace_log import Reading, reading_of
 from sampling.store.sample import Sample, sample_from_row
 from sampling.timing.row_checks import Quarantine
 from sampling.units import MIB

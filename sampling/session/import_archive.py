@@ -18,7 +18,7 @@ from sampling.hardware.this_device import one_of, same_device
 from sampling.session.archive import ArchiveFacts, Progress, progress_of, read_events, read_facts
 from sampling.session.profile import give_paces, profile_lock
 from sampling.store.journal import append_to_journal, fold_journal
-from sampling.store.pace import Reading, append_reading, read_log
+from sampling.store.pace_log import Reading, append_reading, read_log
 from sampling.store.profiles import (
     MANIFEST,
     Manifest,

@@ -14,7 +14,7 @@ from sampling.files.disk import folder_lock, naming_the_disk
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.hardware.this_device import identify, provenance, same_device
 from sampling.store.journal import blame, fold_journal
-from sampling.store.pace import PaceLog
+from sampling.store.pace_log import PaceLog
 from sampling.store.paced_rows import write_paces
 from sampling.store.profiles import Manifest, read_manifest, write_manifest
 from sampling.store.sample import Sample

@@ -30,7 +30,7 @@ from sampling.session.gpu_worker import join_session
 from sampling.session.import_archive import import_archive
 from sampling.session.profile import session_entry
 from sampling.speed_of_light import physical_bound_us
-from sampling.store.pace import Reading as PaceReading
+from sampling.store.pace_log import Reading as PaceReading
 from sampling.store.profiles import default_profile
 from sampling.store.sample import Sample
 from sampling.timing import pace

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sampling.hardware.cluster import Cluster
-from sampling.store.pace import AROUND, RESOURCES, PaceLog, Resource, Response, Responses, Series, resource_shares
+from sampling.store.pace import AROUND, MOST_RESIDUAL, RESOURCES, Resource, Response, Responses, resource_shares
+from sampling.store.pace_log import PaceLog, Series
 from sampling.store.sample import Sample
 
-MOST_RESIDUAL = 0.3
-"""Distance in log from the other rows of its call beyond which a row counts as at this distance: a stall says nothing of a pace."""
 PRIOR_DEVIATION = 0.5
 """Standard deviation of a response about its expectation, before rows are seen."""
 SMALL_CHANGE = 0.05

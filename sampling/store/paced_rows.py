@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from sampling.hardware.cluster import Cluster
-from sampling.store.pace import PaceLog, Reading, pace_of, read_log
+from sampling.store.pace import pace_of
+from sampling.store.pace_log import PaceLog, Reading, read_log
 from sampling.store.pace_response import responses
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples, write_table

@@ -18,7 +18,8 @@ from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import Cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
-from sampling.store.pace import MOST_DISTURBED, Reading, Resource
+from sampling.store.pace import Resource
+from sampling.store.pace_log import MOST_DISTURBED, Reading
 from sampling.timing.stopwatch import Stopwatch
 from sampling.timing.timer import Ranks, combined, quiet_repeats
 from sampling.torch_work.build import build

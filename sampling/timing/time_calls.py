@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, Request
 from sampling.hardware.cluster import Cluster
-from sampling.store.pace import Reading
+from sampling.store.pace_log import Reading
 from sampling.store.sample import Sample
 from sampling.timing.device_states import time_states
 from sampling.timing.failures import NoOpAfterFailure, SkippedCalls, agreed, failure, refusal

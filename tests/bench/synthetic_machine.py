@@ -45,7 +45,7 @@ from regressors.uncertainty.sampled_times import DEVIATIONS_90, MEDIAN_EFFICIENC
 from sampling.choosing.tasks import missing
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.readings import OTHERS_LIMIT
-from sampling.store.pace import PaceLog, Reading, References
+from sampling.store.pace_log import PaceLog, Reading, References
 from sampling.store.paced_rows import at_their_pace, followed_log
 from sampling.store.sample import Sample
 from sampling.timing.pace import PaceMeter, reference_calls

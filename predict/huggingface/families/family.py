@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from predict.model.patches import Patches
 from predict.model.spec import LayerKind
@@ -72,8 +72,7 @@ class LayerPattern:
     """The config may name each layer's feed-forward, which then decides instead of `sparse`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Number:
+class Number(NamedTuple):
     """A value that is not a whole number, under the names that configs give it."""
 
     names: tuple[str, ...]

@@ -16,7 +16,8 @@ from predict.measurement.system_noise import MOST_WAITED, NOISES
 from predict.run.training_run import TrainingRun
 from predict.step.breakdown import HOST
 from sampling.call import Call, Phase
-from sampling.store.pace import RESOURCES, References, Resource
+from sampling.store.pace import RESOURCES, Resource
+from sampling.store.pace_log import References
 
 CallKey = tuple[Call, Phase]
 

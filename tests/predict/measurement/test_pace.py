@@ -17,7 +17,8 @@ from predict.run.execution import Execution
 from predict.step.prediction import Prediction
 from sampling.errors import SamplesError
 from sampling.hardware.cluster import Cluster
-from sampling.store.pace import References, Resource
+from sampling.store.pace import Resource
+from sampling.store.pace_log import References
 
 USUAL_US: Mapping[Resource, float] = {"compute": 500.0, "memory": 100.0, "wire": 200.0}
 

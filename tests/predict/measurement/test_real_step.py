@@ -10,7 +10,7 @@ from predict.measurement.real_step import measure, measure_interleaved, summariz
 from predict.measurement.requirements import require_no_other_traces, trace_name
 from predict.run.plan import Plan
 from sampling.errors import UserError
-from sampling.store.pace import References
+from sampling.store.pace_log import References
 from tests.laws.test_real_steps import RUNS
 from tests.predict.measurement.train_variants import run_of
 

@@ -12,7 +12,8 @@ from regressors.dataset.pace_facts import pace_facts, pace_half_width
 from regressors.dataset.training_data import steady, training_data
 from regressors.features.digests import shape_digest
 from regressors.uncertainty.sampled_times import SampledTimes, tabulate
-from sampling.store.pace import PaceLog, Resource
+from sampling.store.pace import Resource
+from sampling.store.pace_log import PaceLog
 from sampling.store.sample import Sample
 from tests.sampling.store.test_pace import CLUSTER, ROW, reading
 

@@ -23,7 +23,7 @@ from sampling.session.archive import EventWriter, SessionLog, progress_of, read_
 from sampling.session.gpu_run import MOST_LOST, RealStep, time_plan
 from sampling.session.import_archive import import_archive
 from sampling.session.rehearsal import REFUSAL, FakeBench, FakeClock, Script
-from sampling.store.pace import Reading, read_log
+from sampling.store.pace_log import Reading, read_log
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.timer import PRESETS

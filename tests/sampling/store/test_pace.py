@@ -15,7 +15,8 @@ from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.store.journal import append_to_journal, fold_journal
-from sampling.store.pace import LOG, PaceLog, Reading, References, Resource, append_reading, read_log, resource_shares
+from sampling.store.pace import Resource, resource_shares
+from sampling.store.pace_log import LOG, PaceLog, Reading, References, append_reading, read_log
 from sampling.store.paced_rows import at_their_pace, write_paces
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples

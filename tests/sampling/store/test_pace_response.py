@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from sampling.hardware.cluster import Cluster
-from sampling.store.pace import PaceLog, Reading, Response
+from sampling.store.pace import Response
+from sampling.store.pace_log import PaceLog, Reading
 from sampling.store.pace_response import responses
 from sampling.store.paced_rows import at_their_pace, followed_log
 from sampling.store.sample import Sample

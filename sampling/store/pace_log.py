@@ -1,0 +1,218 @@
+"""The log of a machine's pace: the readings of reference calls, and the pace at a moment by them.
+
+A session times short reference calls between its calls, and keeps the readings in `pace.jsonl` of the profile. The pace at a row is
+the reference's usual time over its time around the row; a row's time multiplied by its pace is its time at the reference pace.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sampling.errors import UNREADABLE
+from sampling.hardware.cluster import Cluster
+from sampling.store.pace import AROUND, RESOURCES, Resource, Response, Responses, resource_shares
+from sampling.store.sample import Sample
+
+LOG = "pace.jsonl"
+MOST_DISTURBED = 5.0
+"""Largest slowdown that a repeat counts with in a mean, since a single one may take any time."""
+SPAN = 6
+"""Readings one after the other whose mean disturbance is that of a step: they have as many repeats as a small step has calls."""
+MOST_WAIT = 6.0
+"""Wait for the slowest rank, in waits of the quarter of the moments with the least, from which on a rank straggles: the wait of two ranks
+of normal noise, a folded normal, has 0.32 deviations there, 0.67 at its median, and is below 1.9 at 94 % of the moments."""
+LEAST_BESIDE = 3
+"""Readings beside steps whose mean disturbance says something of these."""
+MEDIAN_APART = 0.6745 * math.sqrt(2)
+"""Median distance of two normal values, in their standard deviations."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """The time of a reference call at a moment, while `busy_ranks` ranks of the node ran."""
+
+    at_s: float
+    """Seconds since the epoch."""
+    session: int
+    busy_ranks: int
+    resource: Resource
+    ranks: int
+    """Ranks of the collective; 1 for the references of a device alone."""
+    time_us: float
+    """Median of the undisturbed repeats, in the mean over the ranks."""
+    slowest_us: float
+    """The same of the slowest rank, for which the others wait in a step."""
+    mean_us: float
+    """Mean of all repeats, each of at most MOST_DISTURBED times the median."""
+
+    @property
+    def key(self) -> Key:
+        return self.resource, self.busy_ranks, self.ranks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class References:
+    """The reference calls beside a measured step: the undisturbed time of each on the slowest rank, for which a step waits, and the mean
+    of its repeats over their undisturbed time, which other work lengthens by its share of caches and bandwidth."""
+
+    time_us: Mapping[Resource, float]
+    disturbance: Mapping[Resource, float] = field(default_factory=dict)
+    waited_share: float = 0.0
+    """Share of the steps' time in which their slowest rank waited for a processor that something else had."""
+
+    @classmethod
+    def of(cls, readings: Sequence[Reading], beside: Sequence[Reading] = ()) -> References:
+        """Summarises readings around the steps, of which those `beside` the steps that count show what disturbed these; all, where
+        those are fewer than LEAST_BESIDE."""
+        by_resource = {each: [one for one in readings if one.resource == each] for each in RESOURCES}
+        near = {each: [one for one in beside if one.resource == each] for each in RESOURCES}
+        return cls(
+            time_us={
+                resource: statistics.median(one.slowest_us for one in of) for resource, of in by_resource.items() if of
+            },
+            disturbance={
+                resource: disturbance_of(near[resource] if len(near[resource]) >= LEAST_BESIDE else of)
+                for resource, of in by_resource.items()
+                if of
+            },
+        )
+
+
+def disturbance_of(readings: Sequence[Reading]) -> float:
+    """The mean of repeats over their undisturbed time, in the median over spans of SPAN readings in the order of time: disturbances add up
+    in a step, and the step that counts is the median one."""
+    factors = [reading.mean_us / reading.time_us for reading in readings]
+    spans = [factors[first : first + SPAN] for first in range(0, max(1, len(factors) - SPAN + 1), SPAN)]
+    return statistics.median(map(statistics.fmean, spans))
+
+
+Key: TypeAlias = tuple[Resource, int, int]
+"""The reference call that a reading is of: what it is slowed by, the busy ranks of the node, the ranks of its collective."""
+
+
+def append_reading(directory: Path, reading: Reading) -> None:
+    with (directory / LOG).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(reading)) + "\n")
+
+
+def read_log(directory: Path) -> list[Reading]:
+    """The readings of a profile, in the order of time, without lines that cannot be read."""
+    path = directory / LOG
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    return sorted((found for line in lines if (found := _reading(line))), key=lambda reading: reading.at_s)
+
+
+def _reading(line: str) -> Reading | None:
+    try:
+        return reading_of(json.loads(line))
+    except UNREADABLE:
+        return None
+
+
+def reading_of(fields: Mapping[str, Any]) -> Reading:
+    """The reading in what was written of it; one of UNREADABLE where that is not sound."""
+    reading = Reading(**fields)
+    times_us = (reading.time_us, reading.slowest_us, reading.mean_us)
+    if not (
+        reading.resource in RESOURCES
+        and math.isfinite(reading.at_s)
+        and all(0 < time_us < math.inf for time_us in times_us)
+        and all(isinstance(value, int) for value in (reading.session, reading.busy_ranks, reading.ranks))
+    ):
+        raise ValueError(f"{fields} is not a reading of a pace")
+    return reading
+
+
+class PaceLog:
+    """The readings of a profile, by reference call, and how far calls follow them: in full where `responses` has no entry."""
+
+    def __init__(self, readings: Iterable[Reading], responses: Responses | None = None) -> None:
+        self.responses = responses or {}
+        by_key: dict[Key, list[Reading]] = {}
+        for reading in sorted(readings, key=lambda reading: reading.at_s):
+            by_key.setdefault(reading.key, []).append(reading)
+        self.series = {key: Series.of(of_key) for key, of_key in by_key.items()}
+
+    def disturbance(self, sample: Sample, cluster: Cluster) -> float:
+        """The mean time of a row's call over its undisturbed time, as a factor, by the references: a step is made of many calls, whose
+        disturbances add up."""
+        found = self.beside(sample.busy_ranks, sample.call.group_size)
+        shares = resource_shares(sample.call, sample.phase, cluster)
+        return sum(share * (found[each].disturbance if each in found else 1.0) for each, share in shares.items())
+
+    def of_session(self, session: int) -> list[dict[str, Any]]:
+        """JSON of a session's readings by reference call: the pace in its median and between its deciles, as shares of the reference
+        pace, and how many readings there are."""
+        found = []
+        for (resource, busy_ranks, ranks), series in self.series.items():
+            paces = sorted(
+                series.reference_us / time_us
+                for of, time_us in zip(series.sessions, series.time_us, strict=True)
+                if of == session
+            )
+            if paces:
+                low, median, high = (paces[round(share * (len(paces) - 1))] for share in (0.1, 0.5, 0.9))
+                named = {"resource": resource, "busy_ranks": busy_ranks, "ranks": ranks}
+                found.append(named | {"readings": len(paces), "pace": median, "low": low, "high": high})
+        return found
+
+    def response(self, busy_ranks: int, resource: Resource) -> Response:
+        return self.responses.get((busy_ranks, resource), Response())
+
+    def beside(self, busy_ranks: int, group: int = 1) -> dict[Resource, Series]:
+        """The readings with as many busy ranks, by resource: of the collective over a group of this size where there is one."""
+        keys = sorted(self.series, key=lambda key: key[2] == group)
+        return {key[0]: self.series[key] for key in keys if key[1] == busy_ranks}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """The readings of one reference call in the order of time: the moment of each, its time in the mean over the ranks and on the slowest,
+    its session. The time at the reference pace is the median over all moments, since most are quiet, and that of the slowest rank is more
+    by as much as at the median of the moments in which no rank straggles; `disturbance` is the mean of repeats over their undisturbed
+    time."""
+
+    at_s: Sequence[float]
+    time_us: Sequence[float]
+    slowest_us: Sequence[float]
+    sessions: Sequence[int]
+    reference_us: float
+    slowest_reference_us: float
+    disturbance: float
+
+    @classmethod
+    def of(cls, readings: Sequence[Reading]) -> Series:
+        reference_us = statistics.median(reading.time_us for reading in readings)
+        waits = sorted(max(0.0, reading.slowest_us / reading.time_us - 1) for reading in readings)
+        usual = statistics.median(wait for wait in waits if wait <= MOST_WAIT * waits[len(waits) // 4])
+        return cls(
+            at_s=[reading.at_s for reading in readings],
+            time_us=[reading.time_us for reading in readings],
+            slowest_us=[reading.slowest_us for reading in readings],
+            sessions=[reading.session for reading in readings],
+            reference_us=reference_us,
+            slowest_reference_us=reference_us * (1 + usual),
+            disturbance=disturbance_of(readings),
+        )
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation, in log, of one reading of the slowest rank about those beside it, by the median distance of neighbours."""
+        log_us = [math.log(time_us) for time_us in self.slowest_us]
+        apart = [abs(after - before) for before, after in pairwise(log_us)]
+        return statistics.median(apart) / MEDIAN_APART if apart else 0.0
+
+    def pace_at(self, at_s: float) -> float:
+        """The pace at a moment, by the readings around it."""
+        after = bisect_left(self.at_s, at_s)
+        near = range(max(0, after - AROUND), min(len(self.at_s), after + AROUND))
+        nearest = sorted(near, key=lambda place: abs(self.at_s[place] - at_s))[:AROUND]
+        return self.reference_us / statistics.median(self.time_us[place] for place in nearest)

@@ -28,7 +28,7 @@ from sampling.store.profiles import IMPORTED, OWN, SHIPPED, home_of, known_profi
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Profile:
+class ProfileState:
     """One profile; its dates are those of the last session and fit, '' where there is none."""
 
     name: str
@@ -54,12 +54,12 @@ class Profile:
         return None if self.rows is None or self.set_aside is None else self.rows - self.set_aside
 
 
-def all_profiles() -> tuple[Profile, ...]:
+def all_profiles() -> tuple[ProfileState, ...]:
     """Every profile that a cluster can name."""
     return tuple(map(_profile, known_profiles()))
 
 
-def _profile(name: str) -> Profile:
+def _profile(name: str) -> ProfileState:
     home = home_of(name)
     samples, models = home / "samples" / name, home / "regressors" / name
     device = sampled = fitted = ""
@@ -84,7 +84,7 @@ def _profile(name: str) -> Profile:
     except SamplesError as error:
         faults.append(str(error))
     rows, set_aside = _rows(samples)
-    return Profile(
+    return ProfileState(
         name=name,
         kind="shipped" if name == SHIPPED else "imported" if home.name == IMPORTED else "own",
         folder=str(samples if samples.is_dir() else models),
@@ -191,7 +191,7 @@ class Checkup:
     gpu: str
     """The GPUs that torch finds, or why none is known."""
     folders: dict[str, str]
-    profiles: tuple[Profile, ...]
+    profiles: tuple[ProfileState, ...]
     runs_here_use: str
     """The profile that runs on this machine are answered from."""
 

@@ -20,7 +20,7 @@ from regressors.bank.times import Times
 from regressors.features.arrays import Floats
 from sampling.call import Call, Phase
 from sampling.hardware.cluster import Cluster
-from sampling.hardware.readings import CpuClock, Reading
+from sampling.hardware.readings import CpuClock, DeviceReading
 from sampling.store.pace import RESOURCES, resource_shares
 
 CORES = 2
@@ -296,9 +296,9 @@ class SyntheticDevice:
     def now_s(self) -> float:
         return self.machine.now_s
 
-    def reading(self) -> Reading:
+    def reading(self) -> DeviceReading:
         slowest = float(self.machine.slowdown(self.machine.now_s)[0].max())
-        return Reading(clock_mhz=CLOCK_MHZ / slowest, power_w=None)
+        return DeviceReading(clock_mhz=CLOCK_MHZ / slowest, power_w=None)
 
 
 class SyntheticRanks:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from predict.checkup import GIVES, Checkup, Profile, doctor
+from predict.checkup import GIVES, Checkup, ProfileState, doctor
 from predict.cli.options import add_data, add_json, print_answer
 from predict.reports.text import escape, first_that_fits, stacked
 from sampling.errors import SamplesError
@@ -77,7 +77,7 @@ def _profiles(found: Checkup) -> RenderableType:
 HEADINGS = ("profile", "whose", "device", "rows", "set aside", "sampled", "fitted", "pace within")
 
 
-def _cells(found: Checkup, each: Profile) -> dict[str, str]:
+def _cells(found: Checkup, each: ProfileState) -> dict[str, str]:
     """A profile's text under each of HEADINGS."""
     here = each.name + (" (answers runs here)" if each.name == found.runs_here_use else "")
     on_this = " (this CPU)" if each.device == found.cpu else ""

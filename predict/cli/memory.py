@@ -81,16 +81,18 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--timeline", type=Path, metavar="FILE", help="draw memory over the step: .svg or .png")
     add_check(command)
     command.add_argument("--formula", choices=("primus",), help="print the published formulas of Primus Projection too")
-    anchored = command.add_argument_group("benchmark mode: the reduced run is trained here, and its bytes counted")
-    anchored.add_argument(
+    of_benchmark = command.add_argument_group("benchmark mode: the reduced run is trained here, and its bytes counted")
+    of_benchmark.add_argument(
         "--mode",
         choices=MODES,
         help="simulate: the modelled peak alone; benchmark: the counted peak first, then the modelled one; both: the modelled peak first "
         "(default: benchmark with --load-benchmark or --save-benchmark, else simulate)",
     )
-    anchored.add_argument("--benchmark-gpus", type=int, metavar="N", help="devices to reduce the run to (default: 1)")
-    anchored.add_argument("--save-benchmark", type=Path, metavar="FILE", help="write what was counted there")
-    anchored.add_argument("--load-benchmark", type=Path, metavar="FILE", help="take what was counted from there")
+    of_benchmark.add_argument(
+        "--benchmark-gpus", type=int, metavar="N", help="devices to reduce the run to (default: 1)"
+    )
+    of_benchmark.add_argument("--save-benchmark", type=Path, metavar="FILE", help="write what was counted there")
+    of_benchmark.add_argument("--load-benchmark", type=Path, metavar="FILE", help="take what was counted from there")
 
 
 def run(options: argparse.Namespace) -> None:

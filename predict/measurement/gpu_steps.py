@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sampling.hardware.readings import Reading
+from sampling.hardware.readings import DeviceReading
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,17 +72,17 @@ STOP_S = 5.0
 class Readings:
     """Readings of one span, and their mean; None for what nothing reported."""
 
-    taken: list[Reading] = field(default_factory=list)
+    taken: list[DeviceReading] = field(default_factory=list)
 
-    def mean(self) -> Reading:
-        return Reading(
+    def mean(self) -> DeviceReading:
+        return DeviceReading(
             clock_mhz=_mean([each.clock_mhz for each in self.taken]),
             power_w=_mean([each.power_w for each in self.taken]),
         )
 
 
 @contextmanager
-def watched(uuid: str, read: Callable[[], Reading], command: Sequence[str] = COMMAND) -> Iterator[Readings]:
+def watched(uuid: str, read: Callable[[], DeviceReading], command: Sequence[str] = COMMAND) -> Iterator[Readings]:
     """Collect the readings of the GPU `uuid` while the block runs; they are complete after it.
 
     nvidia-smi reads in a process of its own. Where it shows nothing, `read` is called once, at the end of the block.
@@ -98,10 +98,10 @@ def watched(uuid: str, read: Callable[[], Reading], command: Sequence[str] = COM
         readings.taken.append(read())
 
 
-def parse(printed: str) -> list[Reading]:
+def parse(printed: str) -> list[DeviceReading]:
     """The readings in lines of `clock, power` in MHz and W; what a driver cannot show ("[N/A]") is None."""
     lines = [line.split(",") for line in printed.splitlines()]
-    return [Reading(clock_mhz=_number(line[0]), power_w=_number(line[1])) for line in lines if len(line) == 2]
+    return [DeviceReading(clock_mhz=_number(line[0]), power_w=_number(line[1])) for line in lines if len(line) == 2]
 
 
 def _number(text: str) -> float | None:

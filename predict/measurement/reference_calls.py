@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from predict.layers.run_json import load_run
 from sampling.hardware.cluster import Cluster, Machine
-from sampling.store.pace_log import Reading, References
+from sampling.store.pace_log import PaceReading, References
 from sampling.timing.pace import EVERY_S, PaceMeter, reference_calls
 from sampling.timing.time_calls import stopwatch_of
 from sampling.timing.timer import Ranks
@@ -28,7 +28,7 @@ class ReferenceTimes:
     """The readings of a rank's job. All ranks of the process group must ask for them together."""
 
     def __init__(self, cluster: Cluster, device: torch.device = CPU) -> None:
-        self._readings: list[Reading] = []
+        self._readings: list[PaceReading] = []
         self._step_of: list[int] = []
         """The step that each reading stands before."""
         self._step = 0
@@ -60,7 +60,7 @@ class ReferenceTimes:
         beside = [one for one, step in zip(self._readings, self._step_of, strict=True) if step in kept]
         return References.of(self._readings, beside)
 
-    def _keep(self, reading: Reading) -> None:
+    def _keep(self, reading: PaceReading) -> None:
         self._readings.append(reading)
         self._step_of.append(self._step)
 

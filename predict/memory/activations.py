@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from predict.layers.adapters import frozen_saved
 from predict.layers.embedding import saved_by_embedding
@@ -159,7 +158,8 @@ def _repeated(sizes: Sizes, saved: Saved, kept: Mapping[str, float]) -> Activati
     )
 
 
-class Instant(NamedTuple):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instant:
     """Bytes that a chunk holds of a microbatch at one point of an action. `gradients` are those made in the action so far."""
 
     activations: float

@@ -95,7 +95,7 @@ def _instants(chunks: Sequence[ChunkMemory]) -> Floats:
             BW: chunk.backward,
             W: late,
             len(KINDS) + BW: chunk.first_backward,
-            len(KINDS) + W: late._replace(gradients=chunk.gradients),
+            len(KINDS) + W: replace(late, gradients=chunk.gradients),
         }
         for code, instant in rows.items():
             table[code, index] = instant.activations, instant.working, instant.gradients
@@ -150,7 +150,7 @@ def peak_in_closed_form(schedule: str, chunk: ChunkMemory, *, ranks: int, rank: 
 
 
 def _at(instant: Instant, others: float, gradients: float, action: Action, index: int) -> Peak:
-    at = instant._replace(activations=others + instant.activations, gradients=gradients + instant.gradients)
+    at = replace(instant, activations=others + instant.activations, gradients=gradients + instant.gradients)
     return Peak(action=action, index=index, at=at)
 
 

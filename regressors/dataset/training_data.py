@@ -77,7 +77,7 @@ class TrainingData:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Profile:
+class ProfileRows:
     """All training data of one profile. `hardware` maps a thread count to the digest of the peaks."""
 
     operators: Sequence[TrainingData]
@@ -96,7 +96,7 @@ class Profile:
     """What the sessions' readings say of the machine's pace, as `pace_facts` gives it."""
 
 
-def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
+def load_profile(directory: Path, donors: Donors = no_donor) -> ProfileRows:
     """Read `data/samples/<profile>`; SamplesError if it is missing or has no good row."""
     manifest = read_manifest(directory)
 
@@ -117,7 +117,7 @@ def load_profile(directory: Path, donors: Donors = no_donor) -> Profile:
         raise SamplesError(f"{directory}: no good samples; run {sampling_command(directory.name)}")
     log = followed_log(read_log(directory), rows)
     good = [(sample, cluster) for sample, (_, cluster) in zip(at_their_pace(log, rows), rows, strict=True)]
-    return Profile(
+    return ProfileRows(
         operators=training_data(good, donors, log.disturbance),
         pace=pace_facts(log, good),
         hardware={sample.threads: hardware_digest(cluster) for sample, cluster in good},

@@ -57,7 +57,7 @@ MILLIWATTS = 1e3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class DeviceReading:
     """The multiprocessors' clock and the board's power at one moment; None if nothing reports them.
 
     A power reading is an average over up to a second, the sensor's own (nvmlDeviceGetPowerUsage).
@@ -67,7 +67,7 @@ class Reading:
     power_w: float | None = None
 
 
-def read_device(device: torch.device) -> Reading:
+def read_device(device: torch.device) -> DeviceReading:
     """Read nvidia-ml-py or amdsmi, whichever torch finds."""
     import torch
 
@@ -75,7 +75,7 @@ def read_device(device: torch.device) -> Reading:
     power = _or_none(lambda: torch.cuda.power_draw(device))
     # torch returns each library's own unit: NVML's milliwatts, AMD SMI's watts
     watts = power / MILLIWATTS if power is not None and not torch.version.hip else power
-    return Reading(clock_mhz=clock_mhz, power_w=watts)
+    return DeviceReading(clock_mhz=clock_mhz, power_w=watts)
 
 
 def _or_none(ask: Callable[[], float]) -> float | None:

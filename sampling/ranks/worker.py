@@ -37,7 +37,7 @@ from sampling.ranks.launch import die_with_launcher, leave
 from sampling.ranks.liveness import LivenessMonitor
 from sampling.ranks.rank import Rank, host, rank_from
 from sampling.store.journal import append_to_journal, attempting
-from sampling.store.pace_log import LOG, Reading, append_reading
+from sampling.store.pace_log import LOG, PaceReading, append_reading
 from sampling.store.sample import Sample
 from sampling.timing.time_calls import time_requests
 from sampling.timing.timer import Ranks, TimerSettings
@@ -76,7 +76,7 @@ def run_job(
                 append_to_journal(Path(job.directory), sample)
             row_kept()
 
-    def keep_reading(reading: Reading) -> None:
+    def keep_reading(reading: PaceReading) -> None:
         if member == 0:
             with naming_the_disk(Path(job.directory) / LOG):
                 append_reading(Path(job.directory), reading)

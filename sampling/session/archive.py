@@ -27,7 +27,7 @@ from sampling.files.disk import NotReadError, folder_lock, naming_the_disk, read
 from sampling.files.faults import counted
 from sampling.files.schema import read
 from sampling.store.journal import MOST_ENDS
-from sampling.store.pace_log import Reading, reading_of
+from sampling.store.pace_log import PaceReading, reading_of
 from sampling.store.sample import Sample, sample_from_row
 from sampling.timing.row_checks import Quarantine
 from sampling.units import MIB
@@ -174,7 +174,7 @@ class Progress:
     """The state of a session, event by event."""
 
     rows: list[Sample] = field(default_factory=list)
-    paces: list[Reading] = field(default_factory=list)
+    paces: list[PaceReading] = field(default_factory=list)
     """Readings of the device's pace."""
     left_out: dict[Call, str] = field(default_factory=dict)
     """Calls that are not timed, and why."""
@@ -278,7 +278,7 @@ class SessionLog:
     def row(self, sample: Sample) -> None:
         self.record("row", row=sample.as_row())
 
-    def pace(self, reading: Reading) -> None:
+    def pace(self, reading: PaceReading) -> None:
         self.record("pace", reading=asdict(reading))
 
     def end(self, reason: str = "") -> None:

@@ -29,7 +29,7 @@ from sampling.progress import silent
 from sampling.ranks.launch import environment
 from sampling.session.archive import SessionLog
 from sampling.session.gpu_plan import Planned
-from sampling.store.pace_log import Reading
+from sampling.store.pace_log import PaceReading
 from sampling.store.sample import Sample
 from sampling.timing.timer import LONGEST_CALL_S
 
@@ -128,7 +128,7 @@ class Bench(Protocol):
         keep: Callable[[Sample], None],
         say: Callable[[str], None],
         left_out: Callable[[Call, str], None],
-        keep_reading: Callable[[Reading], None],
+        keep_reading: Callable[[PaceReading], None],
     ) -> None: ...
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from sampling.command_line import exit_code_of
 from sampling.errors import ConfigError, SamplesError
 from sampling.hardware.cluster import hardware_facts, load_cluster
-from sampling.hardware.readings import Reading, read_device
+from sampling.hardware.readings import DeviceReading, read_device
 from sampling.hardware.this_device import (
     detect_hardware,
     entry_of,
@@ -123,7 +123,7 @@ def main() -> int:
     return 0
 
 
-def device_bench(hardware: str, timer: str, session: int, until_s: float) -> tuple[Bench, Callable[[], Reading]]:
+def device_bench(hardware: str, timer: str, session: int, until_s: float) -> tuple[Bench, Callable[[], DeviceReading]]:
     """The `Bench` of this machine's device, and what reads its clock and power."""
     import torch
 
@@ -143,7 +143,7 @@ def device_bench(hardware: str, timer: str, session: int, until_s: float) -> tup
         deadline_s=until_s + LAST_CALL_S,
         settings=PRESETS[timer],
     )
-    return bench, lambda: read_device(device) if device.type != "cpu" else Reading()
+    return bench, lambda: read_device(device) if device.type != "cpu" else DeviceReading()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from sampling.hardware.this_device import one_of, same_device
 from sampling.session.archive import ArchiveFacts, Progress, progress_of, read_events, read_facts
 from sampling.session.profile import give_paces, profile_lock
 from sampling.store.journal import append_to_journal, fold_journal
-from sampling.store.pace_log import Reading, append_reading, read_log
+from sampling.store.pace_log import PaceReading, append_reading, read_log
 from sampling.store.profiles import (
     MANIFEST,
     Manifest,
@@ -142,7 +142,7 @@ def _add(directory: Path, manifest: Manifest, rows: Sequence[Sample]) -> None:
         fold_journal(directory)
 
 
-def _keep_paces(directory: Path, readings: Sequence[Reading]) -> None:
+def _keep_paces(directory: Path, readings: Sequence[PaceReading]) -> None:
     """Add the readings that the profile lacks, and give its rows their pace by all."""
     known = set(read_log(directory))
     with naming_the_disk(directory):

@@ -21,7 +21,7 @@ from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, Request
 from sampling.files.faults import counted
 from sampling.hardware.cluster import Cluster, device_names, hardware_entry, hardware_facts, load_cluster
-from sampling.hardware.readings import Reading
+from sampling.hardware.readings import DeviceReading
 from sampling.number_text import duration, seconds, significant
 from sampling.session.archive import SessionLog, archive_lock, read_events
 from sampling.session.gpu_plan import ANCHORS, Plan, make_plan
@@ -30,7 +30,7 @@ from sampling.session.gpu_worker import join_session
 from sampling.session.import_archive import import_archive
 from sampling.session.profile import session_entry
 from sampling.speed_of_light import physical_bound_us
-from sampling.store.pace_log import Reading as PaceReading
+from sampling.store.pace_log import PaceReading
 from sampling.store.profiles import default_profile
 from sampling.store.sample import Sample
 from sampling.timing import pace
@@ -134,8 +134,8 @@ class FakeDevice:
     def now_s(self) -> float:
         return self.clock.now
 
-    def reading(self) -> Reading:
-        return Reading(clock_mhz=SUSTAINED_MHZ if self.busy else BURST_MHZ, power_w=WATTS)
+    def reading(self) -> DeviceReading:
+        return DeviceReading(clock_mhz=SUSTAINED_MHZ if self.busy else BURST_MHZ, power_w=WATTS)
 
 
 class NoWork:

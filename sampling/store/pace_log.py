@@ -36,7 +36,7 @@ MEDIAN_APART = 0.6745 * math.sqrt(2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class PaceReading:
     """The time of a reference call at a moment, while `busy_ranks` ranks of the node ran."""
 
     at_s: float
@@ -69,7 +69,7 @@ class References:
     """Share of the steps' time in which their slowest rank waited for a processor that something else had."""
 
     @classmethod
-    def of(cls, readings: Sequence[Reading], beside: Sequence[Reading] = ()) -> References:
+    def of(cls, readings: Sequence[PaceReading], beside: Sequence[PaceReading] = ()) -> References:
         """Summarises readings around the steps, of which those `beside` the steps that count show what disturbed these; all, where
         those are fewer than LEAST_BESIDE."""
         by_resource = {each: [one for one in readings if one.resource == each] for each in RESOURCES}
@@ -86,7 +86,7 @@ class References:
         )
 
 
-def disturbance_of(readings: Sequence[Reading]) -> float:
+def disturbance_of(readings: Sequence[PaceReading]) -> float:
     """The mean of repeats over their undisturbed time, in the median over spans of SPAN readings in the order of time: disturbances add up
     in a step, and the step that counts is the median one."""
     factors = [reading.mean_us / reading.time_us for reading in readings]
@@ -98,28 +98,28 @@ Key: TypeAlias = tuple[Resource, int, int]
 """The reference call that a reading is of: what it is slowed by, the busy ranks of the node, the ranks of its collective."""
 
 
-def append_reading(directory: Path, reading: Reading) -> None:
+def append_reading(directory: Path, reading: PaceReading) -> None:
     with (directory / LOG).open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(reading)) + "\n")
 
 
-def read_log(directory: Path) -> list[Reading]:
+def read_log(directory: Path) -> list[PaceReading]:
     """The readings of a profile, in the order of time, without lines that cannot be read."""
     path = directory / LOG
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     return sorted((found for line in lines if (found := _reading(line))), key=lambda reading: reading.at_s)
 
 
-def _reading(line: str) -> Reading | None:
+def _reading(line: str) -> PaceReading | None:
     try:
         return reading_of(json.loads(line))
     except UNREADABLE:
         return None
 
 
-def reading_of(fields: Mapping[str, Any]) -> Reading:
+def reading_of(fields: Mapping[str, Any]) -> PaceReading:
     """The reading in what was written of it; one of UNREADABLE where that is not sound."""
-    reading = Reading(**fields)
+    reading = PaceReading(**fields)
     times_us = (reading.time_us, reading.slowest_us, reading.mean_us)
     if not (
         reading.resource in RESOURCES
@@ -134,9 +134,9 @@ def reading_of(fields: Mapping[str, Any]) -> Reading:
 class PaceLog:
     """The readings of a profile, by reference call, and how far calls follow them: in full where `responses` has no entry."""
 
-    def __init__(self, readings: Iterable[Reading], responses: Responses | None = None) -> None:
+    def __init__(self, readings: Iterable[PaceReading], responses: Responses | None = None) -> None:
         self.responses = responses or {}
-        by_key: dict[Key, list[Reading]] = {}
+        by_key: dict[Key, list[PaceReading]] = {}
         for reading in sorted(readings, key=lambda reading: reading.at_s):
             by_key.setdefault(reading.key, []).append(reading)
         self.series = {key: Series.of(of_key) for key, of_key in by_key.items()}
@@ -189,7 +189,7 @@ class Series:
     disturbance: float
 
     @classmethod
-    def of(cls, readings: Sequence[Reading]) -> Series:
+    def of(cls, readings: Sequence[PaceReading]) -> Series:
         reference_us = statistics.median(reading.time_us for reading in readings)
         waits = sorted(max(0.0, reading.slowest_us / reading.time_us - 1) for reading in readings)
         usual = statistics.median(wait for wait in waits if wait <= MOST_WAIT * waits[len(waits) // 4])

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from sampling.hardware.cluster import Cluster
 from sampling.store.pace import pace_of
-from sampling.store.pace_log import PaceLog, Reading, read_log
+from sampling.store.pace_log import PaceLog, PaceReading, read_log
 from sampling.store.pace_response import responses
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples, write_table
 
 
-def followed_log(readings: Iterable[Reading], rows: Sequence[tuple[Sample, Cluster]]) -> PaceLog:
+def followed_log(readings: Iterable[PaceReading], rows: Sequence[tuple[Sample, Cluster]]) -> PaceLog:
     """The readings with how far rows follow them; each row comes with the machine that it was taken on."""
     readings = list(readings)
     return PaceLog(readings, responses(PaceLog(readings), rows))

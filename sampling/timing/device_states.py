@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sampling.call import State
-from sampling.hardware.readings import Reading, load_of_others, read_cpu_clock
+from sampling.hardware.readings import DeviceReading, load_of_others, read_cpu_clock
 from sampling.timing.graph_replay import REPLAYS, WARM_UPS
 from sampling.timing.launch_time import LAUNCHES, Captures, time_launching
 from sampling.timing.timed_phase import TimedPhase
@@ -124,7 +124,7 @@ def _heat(phase: TimedPhase, pace_s: float) -> None:
             break
 
 
-def _timing(times: list[float], reading: Reading, state: State) -> Timing:
+def _timing(times: list[float], reading: DeviceReading, state: State) -> Timing:
     timing = summary(times, other_load=0.0, by_wall=False)
     return replace(timing, state=state, clock_mhz=reading.clock_mhz, power_w=reading.power_w)
 

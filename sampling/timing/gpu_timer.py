@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from sampling.call import Phase
-from sampling.hardware.readings import Reading, read_device
+from sampling.hardware.readings import DeviceReading, read_device
 from sampling.timing.graph_replay import replayed_us
 from sampling.timing.stopwatch import wall_stopwatch
 from sampling.timing.timed_phase import no_alignment
@@ -81,5 +81,5 @@ class GpuTimer:
     def now_s(self) -> float:
         return time.monotonic()
 
-    def reading(self) -> Reading:
+    def reading(self) -> DeviceReading:
         return read_device(self._device)

@@ -19,7 +19,7 @@ from sampling.hardware.cluster import Cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.store.pace import Resource
-from sampling.store.pace_log import MOST_DISTURBED, Reading
+from sampling.store.pace_log import MOST_DISTURBED, PaceReading
 from sampling.timing.stopwatch import Stopwatch
 from sampling.timing.timer import Ranks, combined, quiet_repeats
 from sampling.torch_work.build import build
@@ -71,7 +71,7 @@ class PaceMeter:
     device: torch.device
     ranks: Ranks
     session: int
-    keep: Callable[[Reading], None]
+    keep: Callable[[PaceReading], None]
     stopwatch_of: Callable[[Call], Stopwatch]
     """The clock by which the session times a call."""
     calls: Mapping[Resource, Call]
@@ -88,7 +88,7 @@ class PaceMeter:
             each_us = [statistics.median(quiet_repeats(times)) for times in by_rank]
             time_us = statistics.fmean(each_us)
             self.keep(
-                Reading(
+                PaceReading(
                     at_s=time.time(),
                     session=self.session,
                     busy_ranks=self.cluster.gpus_per_node,

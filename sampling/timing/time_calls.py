@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sampling.arithmetic.operator import Operator
 from sampling.call import Call, Phase, Request
 from sampling.hardware.cluster import Cluster
-from sampling.store.pace_log import Reading
+from sampling.store.pace_log import PaceReading
 from sampling.store.sample import Sample
 from sampling.timing.device_states import time_states
 from sampling.timing.failures import NoOpAfterFailure, SkippedCalls, agreed, failure, refusal
@@ -55,7 +55,7 @@ def time_requests(
     say: Callable[[str], None],
     left_out: Callable[[Call, str], None] = untold,
     begun: Callable[[Call], AbstractContextManager[None]] = unnoted,
-    keep_reading: Callable[[Reading], None] | None = None,
+    keep_reading: Callable[[PaceReading], None] | None = None,
 ) -> None:
     """Time `requests` in order and hand each row to `keep` as soon as its phase is timed.
 
@@ -109,7 +109,7 @@ class _CallTimer:
     meter: PaceMeter | None
     """Reads the machine's pace between phases; None where nobody keeps it."""
 
-    def meter_for(self, keep: Callable[[Reading], None]) -> PaceMeter:
+    def meter_for(self, keep: Callable[[PaceReading], None]) -> PaceMeter:
         return PaceMeter(
             cluster=self.cluster,
             device=self.device,

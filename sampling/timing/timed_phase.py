@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sampling.call import Phase
-from sampling.hardware.readings import Reading
+from sampling.hardware.readings import DeviceReading
 from sampling.timing.timer import Ranks, TimerSettings, combined, unlimited
 from sampling.torch_work.workload_protocols import Workload
 
@@ -40,7 +40,7 @@ class DeviceTimer(Protocol):
 
     def now_s(self) -> float: ...
 
-    def reading(self) -> Reading: ...
+    def reading(self) -> DeviceReading: ...
 
 
 def no_alignment() -> None:

@@ -45,7 +45,7 @@ from regressors.uncertainty.sampled_times import DEVIATIONS_90, MEDIAN_EFFICIENC
 from sampling.choosing.tasks import missing
 from sampling.hardware.cluster import Cluster
 from sampling.hardware.readings import OTHERS_LIMIT
-from sampling.store.pace_log import PaceLog, Reading, References
+from sampling.store.pace_log import PaceLog, PaceReading, References
 from sampling.store.paced_rows import at_their_pace, followed_log
 from sampling.store.sample import Sample
 from sampling.timing.pace import PaceMeter, reference_calls
@@ -73,7 +73,7 @@ class Measured:
     """The median step of a moment, in µs, and the readings of the pace beside it."""
 
     time_us: float
-    beside: Sequence[Reading]
+    beside: Sequence[PaceReading]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +126,7 @@ def simulate(run: TrainingRun, kind: str, seed: int) -> Outcome:
 
 
 def outcome(
-    run: TrainingRun, seed: int, samples: Sequence[Sample], readings: Sequence[Reading], rounds: Sequence[Measured]
+    run: TrainingRun, seed: int, samples: Sequence[Sample], readings: Sequence[PaceReading], rounds: Sequence[Measured]
 ) -> Outcome:
     """The step by a session's rows and readings, next to what was measured."""
     cluster = run.cluster
@@ -159,11 +159,11 @@ def step(run: TrainingRun, model: CostModel, spread: float = 0.0) -> Interval:
     return predict.estimate(run, prices=prices).step_time
 
 
-def session(machine: SyntheticMachine, run: TrainingRun) -> tuple[list[Sample], list[Reading]]:
+def session(machine: SyntheticMachine, run: TrainingRun) -> tuple[list[Sample], list[PaceReading]]:
     """The rows and readings of a session for the run's calls."""
     (requests,) = requests_of_runs([run]).values()
     rows: list[Sample] = []
-    readings: list[Reading] = []
+    readings: list[PaceReading] = []
     with machine.in_place_of_torch() as ranks:
         while machine.now_s < BUDGET_S:
             visits = 1 + min(Counter((row.call, row.phase) for row in rows).values(), default=0)
@@ -206,9 +206,9 @@ def measured(machine: SyntheticMachine, run: TrainingRun) -> list[Measured]:
     return found[True] if len(found[True]) >= len(found[False]) else found[True] + found[False]
 
 
-def read_pace(machine: SyntheticMachine) -> list[Reading]:
+def read_pace(machine: SyntheticMachine) -> list[PaceReading]:
     """READINGS of the pace, which `predict measure` takes beside the steps."""
-    found: list[Reading] = []
+    found: list[PaceReading] = []
     with machine.in_place_of_torch() as ranks:
         meter = PaceMeter(
             cluster=machine.cluster,

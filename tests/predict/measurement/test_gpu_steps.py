@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from predict.measurement.gpu_steps import Span, Stepper, parse, watched
-from sampling.hardware.readings import Reading
+from sampling.hardware.readings import DeviceReading
 
 
 class Device:
@@ -62,16 +62,16 @@ def test_work_queued_before_and_losses_read_after_are_no_step_s_time() -> None:
 # Readings of a stubbed nvidia-smi, and of torch's library where there is none.
 
 
-def unread() -> Reading:
+def unread() -> DeviceReading:
     raise AssertionError("nvidia-smi is there")
 
 
 def test_lines_are_read_and_gaps_are_reported() -> None:
     printed = "1755, 612.34\n1740, [N/A]\nunsupported\n[Unknown Error], 600\n17"
     assert parse(printed) == [
-        Reading(clock_mhz=1755, power_w=612.34),
-        Reading(clock_mhz=1740),
-        Reading(power_w=600),
+        DeviceReading(clock_mhz=1755, power_w=612.34),
+        DeviceReading(clock_mhz=1740),
+        DeviceReading(power_w=600),
     ]
 
 
@@ -81,17 +81,17 @@ def test_a_span_is_watched_by_a_process_of_its_own(tmp_path: Path) -> None:
     with watched("GPU-1", unread, command=("bash", "-c", stub, "stub")) as readings:
         while not seen.exists():
             time.sleep(0.01)
-    assert readings.mean() == Reading(clock_mhz=1750, power_w=610)
+    assert readings.mean() == DeviceReading(clock_mhz=1750, power_w=610)
     assert seen.read_text() == "--id=GPU-1\n"
 
 
 def test_without_nvidia_smi_torch_is_asked_once() -> None:
-    with watched("GPU-1", lambda: Reading(clock_mhz=1300, power_w=500), command=("no-such-smi",)) as readings:
+    with watched("GPU-1", lambda: DeviceReading(clock_mhz=1300, power_w=500), command=("no-such-smi",)) as readings:
         pass
-    assert readings.mean() == Reading(clock_mhz=1300, power_w=500)
+    assert readings.mean() == DeviceReading(clock_mhz=1300, power_w=500)
 
 
 def test_what_nothing_reports_is_none() -> None:
-    with watched("GPU-1", Reading, command=("true",)) as readings:
+    with watched("GPU-1", DeviceReading, command=("true",)) as readings:
         pass
-    assert readings.mean() == Reading()
+    assert readings.mean() == DeviceReading()

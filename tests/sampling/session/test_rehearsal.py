@@ -23,7 +23,7 @@ from sampling.session.archive import EventWriter, SessionLog, progress_of, read_
 from sampling.session.gpu_run import MOST_LOST, RealStep, time_plan
 from sampling.session.import_archive import import_archive
 from sampling.session.rehearsal import REFUSAL, FakeBench, FakeClock, Script
-from sampling.store.pace_log import Reading, read_log
+from sampling.store.pace_log import PaceReading, read_log
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.timer import PRESETS
@@ -196,7 +196,7 @@ def test_a_call_that_the_time_was_too_short_for_is_not_left_out(tmp_path: Path) 
 @pytest.mark.parametrize(("left_s", "states"), [(-1.0, []), (0.005, []), (100.0, ["burst", "sustained"])])
 def test_a_rehearsed_phase_is_not_begun_where_a_real_one_would_not_be(left_s: float, states: list[str]) -> None:
     product = next(each.request for each in plan_of(models=0).planned if each.request.call.NAME == "gemm")
-    clock, rows, readings = FakeClock(), list[Sample](), list[Reading]()
+    clock, rows, readings = FakeClock(), list[Sample](), list[PaceReading]()
     cluster = load_cluster(hardware=HARDWARE, nodes=1, gpus_per_node=1, profile="")
     deadline_s = rehearsing.START_S + rehearsing.BUILD_S + left_s
     bench = FakeBench(clock, cluster, PRESETS["quick"], 0, Script(), deadline_s)

@@ -16,7 +16,7 @@ from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.store.journal import append_to_journal, fold_journal
 from sampling.store.pace import Resource, resource_shares
-from sampling.store.pace_log import LOG, PaceLog, Reading, References, append_reading, read_log
+from sampling.store.pace_log import LOG, PaceLog, PaceReading, References, append_reading, read_log
 from sampling.store.paced_rows import at_their_pace, write_paces
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
@@ -37,8 +37,8 @@ ROW = Sample(
 )
 
 
-def reading(at_s: float, time_us: float, resource: Resource = "compute", session: int = 0) -> Reading:
-    return Reading(
+def reading(at_s: float, time_us: float, resource: Resource = "compute", session: int = 0) -> PaceReading:
+    return PaceReading(
         at_s=at_s,
         session=session,
         busy_ranks=2,
@@ -54,7 +54,7 @@ def of_this_machine(sample: Sample) -> Cluster:
     return CLUSTER
 
 
-def slowing() -> list[Reading]:
+def slowing() -> list[PaceReading]:
     """A machine that is quiet but for the seconds from 40 to 60, when compute takes 1.5 times as long."""
     return [
         reading(float(second), time_us * slow, resource)

@@ -10,14 +10,14 @@ import pytest
 
 from sampling.hardware.cluster import Cluster
 from sampling.store.pace import Response
-from sampling.store.pace_log import PaceLog, Reading
+from sampling.store.pace_log import PaceLog, PaceReading
 from sampling.store.pace_response import responses
 from sampling.store.paced_rows import at_their_pace, followed_log
 from sampling.store.sample import Sample
 from tests.sampling.store.test_pace import CLUSTER, ROW, reading, slowing
 
 
-def session(follows: float) -> tuple[list[Reading], list[tuple[Sample, Cluster]]]:
+def session(follows: float) -> tuple[list[PaceReading], list[tuple[Sample, Cluster]]]:
     """Readings whose pace changes by 30 % every 20 s, and rows of ten calls beside them, slowed by the power `follows` of it."""
     random = np.random.default_rng(0)
     readings, rows = [], []

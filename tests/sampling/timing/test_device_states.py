@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sampling.call import Phase
-from sampling.hardware.readings import Reading
+from sampling.hardware.readings import DeviceReading
 from sampling.session.rehearsal import FakeClock, FakeDevice
 from sampling.timing.device_states import device_phase_s, time_states, warm_up
 from sampling.timing.failures import NoOpAfterFailure
@@ -107,8 +107,8 @@ class Device:
     def now_s(self) -> float:
         return self.now
 
-    def reading(self) -> Reading:
-        return Reading(clock_mhz=self.clock_mhz, power_w=700.0) if self.says else Reading()
+    def reading(self) -> DeviceReading:
+        return DeviceReading(clock_mhz=self.clock_mhz, power_w=700.0) if self.says else DeviceReading()
 
 
 def phase_on(device: Device | FakeDevice, **changes: object) -> TimedPhase:

@@ -103,7 +103,7 @@ def _message(run: TrainingRun, members: list[StepItem]) -> MessageTime:
     return MessageTime(
         heading=item.heading,
         kind=COPY if call is None or isinstance(call, Stream) else call.NAME,
-        group=group,
+        group="" if isinstance(call, Stream) else group,
         carries=_carries(item.heading, group, call),
         ranks=call.group_size if call else 1,
         ranks_per_node=collective.ranks_per_node if collective else call.group_size if call else 1,
@@ -124,7 +124,7 @@ def _carries(heading: str, group: str, call: Call | None) -> str:
         return heading
     what = "weights" if isinstance(call, AllGather) else "gradients"
     if isinstance(call, Stream):
-        what = "weights and gradients"
+        return group or "gradients"
     return f"{EXPERT}{what}" if group.startswith(EXPERT) else what
 
 

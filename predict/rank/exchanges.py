@@ -7,7 +7,7 @@ arXiv 2205.05198).
 
 from __future__ import annotations
 
-from predict.rank.blocks import Calls, OverlappedCommunication
+from predict.rank.blocks import Calls, Message, OverlappedCommunication
 from predict.rank.module import Exchange
 from predict.rank.share import RankShare, Weights
 from predict.run.offload import DISK, GPU
@@ -141,7 +141,7 @@ def sharded_forward(
     """A layer's weights, of so many bytes, gathered before its forward."""
     return (
         *_beside(work, (_gather(rank, gathered), rank.execution.overlap_parameters)),
-        *_passes(rank, gathered, _copies_of_gathered(rank)),
+        *_passes(rank, gathered, _copies_of_gathered(rank), "gathered weights"),
     )
 
 
@@ -155,8 +155,8 @@ def sharded_backward(
             (_gather(rank, gathered), rank.execution.overlap_parameters),
             (_scatter(rank, trained), rank.execution.overlap_gradients),
         ),
-        *_passes(rank, gathered, _copies_of_gathered(rank)),
-        *_passes(rank, trained, _widened_bytes(rank)),
+        *_passes(rank, gathered, _copies_of_gathered(rank), "gathered weights"),
+        *_passes(rank, trained, _widened_bytes(rank), "widened gradients"),
     )
 
 
@@ -166,7 +166,7 @@ def sharded_gradients(
     """The gradients alone, where their half of the backward runs by itself."""
     return (
         *_beside(work, (_scatter(rank, trained), rank.execution.overlap_gradients)),
-        *_passes(rank, trained, _widened_bytes(rank)),
+        *_passes(rank, trained, _widened_bytes(rank), "widened gradients"),
     )
 
 
@@ -183,12 +183,13 @@ def _beside(work: Calls, *streams: tuple[Calls, bool]) -> tuple[OverlappedCommun
     )
 
 
-def _passes(rank: RankShare, whole: Weights, times: int) -> tuple[OverlappedCommunication, ...]:
-    """A pass over whole weights or gradients in device memory, `times` bytes for each of their elements or bytes; nothing hides it."""
+def _passes(rank: RankShare, whole: Weights, times: int, what: str) -> tuple[OverlappedCommunication, ...]:
+    """A pass over whole weights or gradients in device memory, `times` bytes for each of their elements or bytes; nothing hides it, and
+    the name of its group says `what` is copied."""
     size = times * whole.total
     if not size or rank.groups.shard.ranks == 1:
         return ()
-    call = Counted(call=Stream(dtype=rank.dtype, size_bytes=size), phase="forward")
+    call = Message(call=Stream(dtype=rank.dtype, size_bytes=size), phase="forward", group=what)
     return (OverlappedCommunication(heading=FSDP, communication=(call,)),)
 
 

@@ -146,6 +146,14 @@ def test_the_share_of_the_peak_is_what_shapes_and_clocks_leave() -> None:
     assert _ledger("demo.yml").peak_shares == ()
 
 
+def test_each_copy_of_sharded_weights_says_what_it_copies() -> None:
+    single = ("tp=1", "sp=false", "pp=1", "vpp=1", "cp=1", "dp=64", "zero=3", "schedule=1f1b")
+    settings = (*(f"plan.{each}" for each in single), "execution.framework=torchtitan")
+    messages = _ledger("llama3-70b-64xh100.yml", *settings).communication.messages
+    copies = {message.carries for message in messages if message.kind == "copy"}
+    assert copies == {"gathered weights", "widened gradients"}
+
+
 def test_expert_gradients_stand_apart() -> None:
     carried = {message.carries: message.group for message in _ledger(MIXTURE).communication.messages}
     assert carried["gradients"] == "shard"

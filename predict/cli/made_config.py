@@ -49,7 +49,8 @@ def make_config(options: argparse.Namespace) -> Document | None:
 
     made = default_config(options.model, options.gpus, batch=options.batch, overrides=options.overrides)
     log(
-        "plan: the smallest tp · pp that fits in memory (--help has the whole rule, --save-config FILE writes the config)"
+        "plan: the smallest tp · pp that fits in memory (--help has the whole rule, --save-config FILE writes the config); "
+        "`predict search` with the same --model and --gpus finds the fastest"
     )
     log_part_of_node(made)
     if options.save_config:

@@ -375,7 +375,7 @@ def _read_overlap_ep(given: Arguments) -> str:
 
 
 def _refusals_of_pairs(given: Arguments, *, behind_shared: bool) -> Iterator[str]:
-    """What Megatron-LM refuses beside exchanges that another microbatch hides (transformer_config.py, `__post_init__`)."""
+    """The settings that Megatron-LM refuses beside exchanges that another microbatch hides (transformer_config.py, `__post_init__`)."""
     pp, ep = (given.count(NAMES[path]) or 1 for path in ("plan.pp", "plan.ep"))
     if pp > 1 and _read_pipeline(given)["plan.vpp"] == 1:
         yield f"in a pipeline of {pp} without virtual stages; give num_layers_per_virtual_pipeline_stage, or omit it"

@@ -126,8 +126,8 @@ mtp_num_layers is 1) and MLPerf Training v6.0's DeepSeek-V3 (conf/model/671b.yam
 
 
 def _mtp_layers(row: PublishedRow, model: ModelSpec) -> int:
-    """Layers of multi-token prediction: as the row's column, layout or notes have them; else all or none of those of the model of that name,
-    as the row's FLOPs or the framework's recipes have it."""
+    """Layers of multi-token prediction: as the row's column, layout or notes have them; else all or none of those of the model of that
+    name, as the row's FLOPs or the framework's recipes have it."""
     if row.text("mtp_layers"):
         return row.integer("mtp_layers", least=0, most=MOST_MTP_LAYERS)
     if layout := stated_layout(row):

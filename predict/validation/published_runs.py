@@ -325,13 +325,14 @@ def _layout(row: PublishedRow, model: ModelSpec, stages: int) -> dict[str, Any]:
 
 
 FULL_STAGES = ("nemo",)
-"""Frameworks whose recipes of mixtures fill all stages but the last where layers do not divide (Megatron-Bridge, recipes/deepseek/deepseek_v3.py,
-set_deepseek_v3_pipeline_model_parallel_layout, and that of Kimi K2: 61 layers on 16 stages are 4 on each of 15, and one before the loss)."""
+"""Frameworks whose recipes of mixtures fill all stages but the last where layers do not divide (Megatron-Bridge,
+recipes/deepseek/deepseek_v3.py, set_deepseek_v3_pipeline_model_parallel_layout, and that of Kimi K2: 61 layers on 16 stages are 4 on
+each of 15, and one before the loss)."""
 
 
 def full_stages(layers: int, stages: int) -> tuple[int, ...]:
-    """An uneven split in which all stages have equally many layers but the last, which has what is left, and where one is missing the first,
-    which has the embedding; empty where more are missing, and where layers divide."""
+    """An uneven split: all stages have equally many layers but the last, which has what is left; where that is one less than none, the
+    first stage, which has the embedding, gives up one. Empty where more are missing, and where layers divide."""
     most = -(-layers // stages)
     left = layers - most * (stages - 1)
     if layers % stages == 0 or left < -1 or stages == 1:

@@ -386,7 +386,8 @@ def _refusals_of_pairs(given: Arguments, *, behind_shared: bool) -> Iterator[str
 
 
 def _expert_load(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
-    """The switch of a load that routers are trained to; none forces their balance, which would spoil the training."""
+    """The option under which the router leaves the experts this load. Balanced experts get none: the script trains a model, which a forced
+    balance would spoil."""
     if value == UNTOUCHED:
         return {"moe_router_load_balancing_type": "none"}
     return {} if value in (BALANCED, NATURAL) else None

@@ -58,7 +58,7 @@ OTHER_NAMES: Mapping[str, str] = {
 
 
 class Refusal(NamedTuple):
-    """A feature that is off when its key is missing, null, false, 0 or one of `off`.
+    """A feature that is off when its key is missing, null, false, 0, one of `off` or a list of these.
 
     A refusal without a `fix` is for a feature that other families have; a family that reads the key is not refused.
     """
@@ -69,7 +69,8 @@ class Refusal(NamedTuple):
     off: tuple[Any, ...] = ()
 
     def applies(self, value: Any) -> bool:
-        return value not in (None, False, 0, [], {}) and value not in self.off
+        each_is_off = all(each in self.off for each in (value if isinstance(value, list) else [value]))
+        return value not in (None, False, 0, {}) and not each_is_off
 
 
 ELSEWHERE: Mapping[str, str] = {
@@ -149,7 +150,7 @@ REFUSALS = (
             key=key,
             feature="an indexer that picks keys for other layers too",
             fix="use a model in which each layer has its own (GLM-5)",
-            off=(1,),
+            off=(1, "full"),
         )
         for key in ("indexer_types", "index_topk_freq", "index_topk_pattern")
     ),

@@ -155,6 +155,7 @@ USES: Mapping[str, Callable[[Used], bool]] = {
     ),
     "BLACKWELL_PRODUCTS": lambda used: (
         used.architecture == "blackwell"
+        and used.run.execution.framework == "nemo"  # torch's frameworks have the same share of another source
         and used.stated("gemm_efficiency", "BLACKWELL_PRODUCTS")
         and any(call.KIND == "gemm" for call, _ in used.priors)
     ),

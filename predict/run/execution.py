@@ -134,7 +134,8 @@ class Execution:
     """How torch's allocator takes memory from the device: in segments of fixed size, or in expandable ones (PYTORCH_CUDA_ALLOC_CONF:
     expandable_segments), which leave less of it unused; empty for the framework's."""
     optimizer_launch_us: Annotated[float, Key(maximum=1e6)] = 0.0
-    """µs in which the host launches the optimizer while the device waits, having read the norm of the gradients."""
+    """µs in which the host launches the optimizer while the device waits: it had to read the norm of the gradients (`clip_gradients`), or
+    whether one overflowed (`loss_scaling`), before."""
     clip_gradients: bool = True
     """The step ends with the norm of all gradients."""
     loss_scaling: bool = False
@@ -213,7 +214,8 @@ class Execution:
     @property
     def beside_work_us(self) -> float:
         """µs of a step in which the device waits for the host, whatever the work."""
-        return self.step_overhead_us + self.optimizer_launch_us
+        reads_gradients = self.clip_gradients or self.loss_scaling
+        return self.step_overhead_us + (self.optimizer_launch_us if reads_gradients else 0.0)
 
     @property
     def wide_layers(self) -> int:

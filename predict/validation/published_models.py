@@ -126,31 +126,48 @@ mtp_num_layers is 1) and MLPerf Training v6.0's DeepSeek-V3 (conf/model/671b.yam
 
 
 def _mtp_layers(row: PublishedRow, model: ModelSpec) -> int:
-    """Layers of multi-token prediction: as the row's column, layout or notes have them; else all or none of those of the model of that
-    name, as the row's FLOPs or the framework's recipes have it."""
-    if row.text("mtp_layers"):
-        return row.integer("mtp_layers", least=0, most=MOST_MTP_LAYERS)
-    if layout := stated_layout(row):
-        return layout.count(MORE_TOKENS)
-    shipped = _shipped(row)
-    own = shipped.mtp_layers if shipped else 0
-    if found := re.search(r"(w/o|w/) MTP|MTP depth (\d+)", row.text("notes")):
-        return int(found[2]) if found[2] else own * (found[1] == "w/")
-    if not own:
+    """Layers of multi-token prediction: those that the row states; else all or none of those of the model of that name, as the row's
+    FLOPs or the framework's recipes have it."""
+    if (stated := stated_mtp_layers(row)) is not None:
+        return stated
+    if not (own := _own_mtp_layers(row)):
         return 0
     trained = _counts_further_tokens(row, model, own)
     return own if (framework_of(row) in PREDICTS_FURTHER if trained is None else trained) else 0
 
 
+def stated_mtp_layers(row: PublishedRow) -> int | None:
+    """Layers of multi-token prediction in the row's column, layout or notes; None where it has none of these."""
+    if row.text("mtp_layers"):
+        return row.integer("mtp_layers", least=0, most=MOST_MTP_LAYERS)
+    if layout := stated_layout(row):
+        return layout.count(MORE_TOKENS)
+    found = re.search(r"(w/o|w/) MTP|MTP depth (\d+)", row.text("notes"))
+    if found is None:
+        return None
+    if found[2]:
+        return min(int(found[2]), MOST_MTP_LAYERS)
+    return max(1, _own_mtp_layers(row)) if found[1] == "w/" else 0
+
+
+def _own_mtp_layers(row: PublishedRow) -> int:
+    """Those of the model of that name."""
+    shipped = _shipped(row)
+    return shipped.mtp_layers if shipped else 0
+
+
 def _counts_further_tokens(row: PublishedRow, model: ModelSpec, own: int) -> bool | None:
-    """Whether a row's model FLOPs of a token are nearer to those of a model that predicts further tokens, as Megatron-LM counts them;
-    None where the row does not state them."""
+    """Whether a row's model FLOPs of a token are those of a model that predicts further tokens, as Megatron-LM counts them; None where
+    the row does not state them, or they are far from both counts, so that they were made in another way."""
     tflops, tokens_per_s, seq_len = map(row.number, ("tflops_per_gpu", "tokens_per_s_per_gpu", "seq_len"))
     tokens_per_s = tokens_per_s or (row.number("tokens_per_s_total") or 0.0) / row.gpus()
     if not (tflops and tokens_per_s and seq_len and row.text("tflops_kind") == "model"):
         return None
-    counted = [megatron_of(replace(model, mtp_layers=layers), [round(seq_len)]) / seq_len for layers in (0, own)]
-    return tflops * 1e12 / tokens_per_s > math.sqrt(math.prod(counted))
+    without, with_them = (
+        megatron_of(replace(model, mtp_layers=layers), [round(seq_len)]) / seq_len for layers in (0, own)
+    )
+    share = math.log(tflops * 1e12 / tokens_per_s / without) / math.log(with_them / without)
+    return share > 0.5 if -0.5 < share < 1.5 else None
 
 
 def stated_layout(row: PublishedRow) -> str:

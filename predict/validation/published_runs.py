@@ -20,7 +20,7 @@ from predict.run.execution import NATURAL
 from predict.run.frameworks import selective_is_of_operators
 from predict.run.lengths import PACKED
 from predict.run.training_run import TrainingRun
-from predict.validation.published_models import is_of_neox, model_of, stated_layout
+from predict.validation.published_models import is_of_neox, model_of, stated_layout, stated_mtp_layers
 from predict.validation.published_row import NotExpressibleError, PublishedRow
 from predict.validation.published_software import (
     NEVER_INTERLEAVED,
@@ -76,6 +76,8 @@ def _of_model(row: PublishedRow, run: TrainingRun) -> Iterator[str]:
         sizes["moe_layer_note"] = "as all layers sparse" if not row.text("moe_layer_freq") else ""
         sizes["shared_experts"] = "as none" if not model.experts.shared_ffn else ""
     yield from (f"{column}: {NOT_PUBLISHED} {what}" for column, what in sizes.items() if what and not row.text(column))
+    if model.mtp_layers and stated_mtp_layers(row) is None:
+        yield f"mtp_layers: {NOT_PUBLISHED} as {model.mtp_layers}"
     as_named = model.tied == model.gated and not row.text("tied_embedding")
     if as_named:
         yield f"tied_embedding: {NOT_PUBLISHED} as the model of its name has it"
@@ -331,8 +333,9 @@ each of 15, and one before the loss)."""
 
 
 def full_stages(layers: int, stages: int) -> tuple[int, ...]:
-    """An uneven split: all stages have equally many layers but the last, which has what is left; where that is one less than none, the
-    first stage, which has the embedding, gives up one. Empty where more are missing, and where layers divide."""
+    """An uneven split: all stages but the last have the mean, rounded up, and the last has the rest. Where the others would hold one layer
+    more than there are, the last has none and the first, which has the embedding, one fewer. Empty where they would hold more than that,
+    and where layers divide."""
     most = -(-layers // stages)
     left = layers - most * (stages - 1)
     if layers % stages == 0 or left < -1 or stages == 1:

@@ -211,9 +211,8 @@ def adapters_of_row(row: PublishedRow) -> dict[str, Any]:
 
 def exchanges_heads(row: PublishedRow, model: ModelSpec, ranks: int) -> bool:
     """Whether ranks of context parallelism turn tokens into heads, where the heads suffice: in NVIDIA's recipe of adapters (MLPerf Training
-    v6.0, llama2_70b_lora, megatron_gpt_peft_tuning_config.yaml: cp_comm_type a2a), and where attention has sinks, which Transformer Engine
-    knows in no other way (its test_attention_with_cp.py; gpt_oss_20b, conf/gpt_oss.yaml: a2a). Its recipes of whole
-    training run rings."""
+    v6.0, llama2_70b_lora, megatron_gpt_peft_tuning_config.yaml: cp_comm_type a2a), and where attention has sinks, for which Transformer
+    Engine has no other method (its test_attention_with_cp.py; gpt_oss_20b, conf/gpt_oss.yaml: a2a). NVIDIA's other recipes run rings."""
     of_engine = memory_profile(framework_of(row)).transformer_engine
     if not (adapters_of_row(row).get("joint") or (model.sinks and of_engine)):
         return False

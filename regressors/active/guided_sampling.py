@@ -95,14 +95,14 @@ def guided(
 def _all_visits_but_the_last(
     named: Sequence[SamplingTask], time_tasks: Callable[[Sequence[SamplingTask]], SessionOutcome]
 ) -> float:
-    """Time named calls at all of their moments but the last, which the end of the session is for, so that their moments span it; how many
-    seconds the last needs. A session that resumes with the others taken times the last at once."""
+    """Time named calls at all of their moments but the last, which is left for the end of the session, so that their moments span it.
+    Returns the seconds that the last needs: 0 where it is taken at once, as by a session that finds the others taken."""
     begun_s = time.monotonic()
     earlier = [replace(task, visits=max(1, task.visits - 1)) for task in named]
-    if not time_tasks(earlier).kept or earlier == list(named):
-        time_tasks(named)
-        return 0.0
-    return (time.monotonic() - begun_s) / max(task.visits for task in earlier)
+    if earlier != list(named) and time_tasks(earlier).kept:
+        return (time.monotonic() - begun_s) / max(task.visits for task in earlier)
+    time_tasks(named)
+    return 0.0
 
 
 def _sample_pool(

@@ -208,6 +208,15 @@ def test_another_pattern_of_exaone_is_refused(pattern: Any) -> None:
         load_model({**TINY["exaone4"], "sliding_window": 16, "sliding_window_pattern": pattern})
 
 
+def test_an_indexer_of_each_layer_is_read_and_one_for_several_refused() -> None:
+    own = TINY["glm_moe_dsa"]
+    layers = load_model(own).layers
+    written_out = {**own, "indexer_types": ["full"] * layers, "index_topk_freq": 1, "index_topk_pattern": None}
+    assert load_model(written_out) == load_model(own)
+    shared = {**own, "indexer_types": ["full", *["shared"] * (layers - 1)]}
+    assert "an indexer that picks keys for other layers too" in faults_of(shared)
+
+
 def test_the_kinds_are_those_of_transformers() -> None:
     for name in ("qwen2-window", "qwen2_moe-mixed", "qwen3_next", "qwen3_5_text", "gemma2", "gemma3", "gpt_oss"):
         types = transformers_config(TINY[name]).layer_types

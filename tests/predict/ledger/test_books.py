@@ -175,6 +175,15 @@ def test_a_constant_is_listed_where_the_step_depends_on_it(settings: tuple[str, 
     assert name not in _ledger(DENSE, *settings).calibration.constants
 
 
+@pytest.mark.parametrize(("framework", "is_listed"), [("nemo", True), ("torchtitan", False), ("megatron-core", False)])
+def test_the_share_of_products_on_blackwell_is_listed_for_nvidias_recipes_alone(
+    framework: str, is_listed: bool
+) -> None:
+    single = ("tp=1", "sp=false", "pp=1", "vpp=1", "cp=1", "dp=64", "zero=1", "schedule=1f1b")
+    settings = (*(f"plan.{each}" for each in single), "cluster.hardware=b200", f"execution.framework={framework}")
+    assert ("BLACKWELL_PRODUCTS" in _ledger(DENSE, *settings).calibration.constants) == is_listed
+
+
 def test_a_constant_of_16_bit_products_is_used_where_only_some_have_16_bits() -> None:
     assert "SUSTAINED_HOPPER" in _ledger(DENSE, "precision=fp8").calibration.constants
 

@@ -25,6 +25,18 @@ def test_torchs_own_attention_is_cudnns_on_data_centre_gpus_since_torch_2_8(
     assert Execution(attention="sdpa", stack=stack).attention_kernel_on(architecture) == kernel
 
 
+@pytest.mark.parametrize(
+    ("clips", "scales", "waited_us"), [(True, False, 107.0), (False, True, 107.0), (False, False, 7.0)]
+)
+def test_the_optimizers_launches_wait_where_the_host_reads_something_of_the_gradients(
+    clips: bool, scales: bool, waited_us: float
+) -> None:
+    execution = Execution(
+        optimizer_launch_us=100.0, step_overhead_us=7, clip_gradients=clips, loss_scaling=scales, cuda_graphs="full"
+    )
+    assert execution.beside_work_us == waited_us
+
+
 @pytest.mark.parametrize(("attention", "kernel"), [("best", ""), ("fa3", "fa3"), ("unfused", "unfused")])
 def test_other_names_are_kernels_themselves(attention: str, kernel: str) -> None:
     assert Execution(attention=attention).attention_kernel_on("ampere") == kernel

@@ -315,13 +315,36 @@ DEEPSEEK = MIXTURE | {
         ({"tflops_per_gpu": "163.7", "tflops_kind": "model", "tokens_per_s_total": "161195"}, 1),
         ({"tflops_per_gpu": "961", "tflops_kind": "hardware", "tokens_per_s_per_gpu": "3848"}, 1),
         ({"pp": "2", "vpp": "8", "pp_schedule": "1F1B interleaved layout=Et*4|(t*4|)*14tL"}, 0),
+        # far from both counts: another convention, or another model
+        ({"tflops_per_gpu": "1100", "tflops_kind": "model", "tokens_per_s_per_gpu": "3848"}, 1),
+        (
+            {
+                "framework": "torchtitan",
+                "tflops_per_gpu": "1100",
+                "tflops_kind": "model",
+                "tokens_per_s_per_gpu": "3848",
+            },
+            0,
+        ),
         ({"model": "mixture"}, 0),
+        ({"model": "mixture", "notes": "w/ MTP"}, 1),
     ],
 )
 def test_multi_token_prediction_is_as_the_row_says_else_as_recipes_have_it(
     given: dict[str, str], expected: int
 ) -> None:
     assert candidates(PublishedRow(cells=DEEPSEEK | given)).runs[0].model.mtp_layers == expected
+
+
+def test_layers_of_multi_token_prediction_that_a_row_leaves_open_are_among_what_is_assumed() -> None:
+    def assumed(**given: str) -> bool:
+        found = candidates(PublishedRow(cells=DEEPSEEK | given)).assumed
+        return "mtp_layers: not published, taken as 1" in found
+
+    assert assumed()
+    assert not assumed(mtp_layers="1")
+    assert not assumed(notes="w/ MTP")
+    assert not assumed(notes="w/o MTP")
 
 
 @pytest.mark.parametrize(

@@ -124,8 +124,8 @@ def validation_path(profile: str, home: Path | None = None) -> Path:
 
 def profile_error(profile: str) -> float | None:
     """Half-width in log time at 90 % by which a step misses the sum of its calls: Student's prediction interval, about zero, by the errors
-    of the profile's validation runs, of each at the pace beside it where that was read, less what the bounds of their calls explain. A
-    step has the widths of its own calls and of the pace (`predict.prices.pace`) besides, and would count both twice.
+    of the profile's validation runs, of each at the pace beside it where that was read, less what the bounds of their calls explain: the
+    widths of a step's own calls and of the pace (`predict.prices.pace`) are added apart, and would count twice.
 
     The variance beyond the known variances is DerSimonian and Laird's estimate (Controlled Clinical Trials 7, 1986), in squares of
     half-widths. None with fewer than LEAST_ROWS runs. Raises SamplesError for a damaged file.

@@ -134,8 +134,8 @@ class Execution:
     """How torch's allocator takes memory from the device: in segments of fixed size, or in expandable ones (PYTORCH_CUDA_ALLOC_CONF:
     expandable_segments), which leave less of it unused; empty for the framework's."""
     optimizer_launch_us: Annotated[float, Key(maximum=1e6)] = 0.0
-    """µs in which the host launches the optimizer while the device waits: it had to read the norm of the gradients (`clip_gradients`), or
-    whether one overflowed (`loss_scaling`), before."""
+    """µs in which the host launches the optimizer while the device waits, as it does where the host first reads the norm of the gradients
+    (`clip_gradients`) or whether one overflowed (`loss_scaling`)."""
     clip_gradients: bool = True
     """The step ends with the norm of all gradients."""
     loss_scaling: bool = False

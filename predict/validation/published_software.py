@@ -187,8 +187,7 @@ def is_tuned(row: PublishedRow) -> bool:
 
 PRIME_RL = "prime-rl"
 BENCHMARKED_ADAPTERS = 4
-"""Adapters that prime-rl's benchmarks of LoRA hold, of which the data is the first one's (prime-rl, MAX_LORAS of
-its benchmark of a single configuration)."""
+"""Adapters that prime-rl's benchmarks of LoRA hold (MAX_LORAS of its benchmark of a single configuration); all data is the first one's."""
 USUAL_RANK = 16
 """Rank of adapters where a row has none: MLPerf's, and that of NVIDIA's recipes (nemo, collections/llm/recipes/llama3_70b.py)."""
 

@@ -130,8 +130,8 @@ class TruthRow:
     """Megatron's form of the same."""
     mtp_layers: Annotated[int | None, Key(minimum=0, maximum=MOST_MTP_LAYERS)] = None
     """Layers of multi-token prediction. Blank: as many as the pipeline's layout has, or as `notes` say (w/ MTP, w/o MTP, MTP depth 1); else
-    those of the model of that name where TFLOP/s over tokens per second count them; without these figures, where the framework's recipes
-    train them."""
+    those of the model of that name where TFLOP/s over tokens per second count them; without these figures, or where they fit the model
+    neither with them nor without, where the framework's recipes train them."""
 
     gpu: Annotated[str, GPU]
     """Device: a name of `configs/hardware`, as `H100` or `A100-SXM4-80GB`."""

@@ -358,8 +358,10 @@ SHARED_EXPERT, OTHER_MICROBATCH = "moe_shared_expert_overlap", "overlap_moe_expe
 
 
 def _overlap_ep(value: str, run: TrainingRun) -> Mapping[str, Any] | None:
-    """The switch of a value; Megatron-LM refuses to pair microbatches in a pipeline without virtual stages."""
-    if value == "microbatch" and run.plan.pp > 1 and run.plan.vpp == 1:
+    """The switch of a value; Megatron-LM refuses to pair microbatches in a pipeline without virtual stages, without expert parallelism and
+    beside full recomputation."""
+    plan = run.plan
+    if value == "microbatch" and (plan.vpp == 1 < plan.pp or plan.ep == 1 or plan.recompute == "full"):
         return None
     names = {"shared_expert": SHARED_EXPERT, "microbatch": OTHER_MICROBATCH}
     return {names[value]: True} if value in names else {}
@@ -381,6 +383,8 @@ def _refusals_of_pairs(given: Arguments, *, behind_shared: bool) -> Iterator[str
         yield f"in a pipeline of {pp} without virtual stages; give num_layers_per_virtual_pipeline_stage, or omit it"
     if ep == 1:
         yield f"without {NAMES['plan.ep']} above 1; give that, or omit it"
+    if given.text(NAMES["plan.recompute"], "none") == "full":
+        yield f"beside {NAMES['plan.recompute']} full; give selective, or omit one of them"
     if behind_shared:
         yield f"beside {SHARED_EXPERT}; omit one of them"
 

@@ -173,6 +173,8 @@ FAULTS = {
     "--micro-batch-size 1 --tensor-model-parallel-size 3": r"plan\.tp",
     f"--micro-batch-size 1 {PAIRS} --expert-model-parallel-size 2 --pipeline-model-parallel-size 4": "4 without virtual stages",
     f"--micro-batch-size 1 {PAIRS}": "without expert_model_parallel_size above 1",
+    f"--micro-batch-size 1 {PAIRS} --expert-model-parallel-size 2 --recompute-granularity full --recompute-method uniform "
+    "--recompute-num-layers 1": "beside recompute_granularity full",
 }
 
 

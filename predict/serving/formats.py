@@ -174,7 +174,7 @@ def _cache(given: Mapping[Any, Any]) -> str:
 IN_BLOCKS: Final[Mapping[str, str]] = {"precision": FP8_BLOCK}
 PUBLISHED_IN: Mapping[str, Mapping[str, str]] = {
     # those of NVIDIA's checkpoints, whose hf_quant_config.json excludes self_attn*
-    r"(deepseek-(v3|r1)|kimi-k2\.|minimax-m2|glm-[45])[^/]*-(nv)?fp4": {
+    r"(deepseek-(v3|r1)(?!.*distill)|kimi-k2\.|minimax-m2|glm-(4\.[5-7]|5))[^/]*-(nv)?fp4": {
         "precision": NVFP4,
         "quantised": "experts",
         "kv_precision": "fp8",

@@ -157,6 +157,7 @@ IN_FOUR_BITS = {"precision": "nvfp4", "quantised": "experts", "kv_precision": "f
         ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "tensorrt-llm", "", IN_FOUR_BITS),
         ("nvidia/MiniMax-M2.5-NVFP4", "vllm-v1", "nvfp4", IN_FOUR_BITS),
         ("nvidia/Llama-3.3-70B-Instruct-FP4", "vllm-v1", "nvfp4", {}),
+        ("nvidia/DeepSeek-R1-Distill-Llama-70B-NVFP4", "vllm-v1", "nvfp4", {}),
         ("/models/DeepSeek-V3-0324/", "vllm-v1", "", BY_BLOCK),
         ("/models/Kimi-K2-Thinking", "sglang", "int4", {"precision": "w4a16", "quantised": "experts"}),
         ("/models/Qwen3-235B-A22B-FP8", "vllm-v1", "fp8", {}),

@@ -239,7 +239,8 @@ def next_request(requests: Requests, state: State, seen_until: float) -> int:
 def has_prompts(requests: Requests, rules: Rules, state: State, seen_until: float) -> bool:
     """Whether a request waits for a place that is free, or the one admitted last has a prompt that is not computed in full."""
     running = state.numbers[RUNNING]
-    if running < rules.most_running and next_request(requests, state, seen_until) >= 0:
+    waits = next_request(requests, state, seen_until) >= 0
+    if running < rules.most_running and (waits or (state.numbers[PULLS] > 0 and first_ready(state) <= seen_until)):
         return True
     last = state.running[max(0, running - 1)]
     return bool(running > 0 and state.computed[last] < requests.prompt[last])

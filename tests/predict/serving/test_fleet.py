@@ -76,6 +76,15 @@ def test_what_was_evicted_comes_back_from_the_host() -> None:
     assert there.fleet.brought_tokens["host"] == 32
 
 
+def test_a_prompt_that_comes_back_has_a_step_of_its_own_where_the_engine_does_not_mix() -> None:
+    host = Ways(names=("prefill", "host"), token_us=(0.0, 0.25), start_us=(0.0, 0.0), capacity=(0, 8), overlap=0.0)
+    # the last one's keys and values come at 218, beside decodes of the one before it
+    traffic = chained((0, 33, 1, (0,)), (100, 92, 1, ()), (195, 4, 40, ()), (210, 33, 1, (0,)), sizes=(32,))
+    mixed, alone = (fleet(traffic, blocks=6, ways=host, prompts_alone=each) for each in (False, True))
+    assert mixed.last_us[2:].tolist() == [240, 220]
+    assert alone.last_us[2:].tolist() == [241, 220]
+
+
 def test_of_what_comes_back_the_block_of_the_last_token_is_computed_anew() -> None:
     host = Ways(names=("prefill", "host"), token_us=(0.0, 0.25), start_us=(0.0, 0.0), capacity=(0, 8), overlap=0.0)
     found = fleet(chained((0, 32, 1, (0,)), (100, 60, 1, ()), (200, 32, 1, (0,)), sizes=(32,)), blocks=4, ways=host)

@@ -114,7 +114,9 @@ def _rows(samples: Path) -> tuple[int, int] | tuple[None, None]:
     rows = set_aside = 0
     for table in samples.glob("*.parquet"):
         try:
-            reasons = ParquetFile(table).read(columns=["quarantine"])["quarantine"].to_pylist()
+            # opened here: pyarrow refuses names that are not UTF-8
+            with table.open("rb") as stream:
+                reasons = ParquetFile(stream).read(columns=["quarantine"])["quarantine"].to_pylist()
         except (ArrowException, OSError, KeyError):
             continue
         rows += len(reasons)

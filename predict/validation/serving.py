@@ -147,7 +147,9 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        return pd.read_parquet(path, columns=list(COLUMNS))
+        # opened here: pyarrow refuses names that are not UTF-8
+        with path.open("rb") as stream:
+            return pd.read_parquet(stream, columns=list(COLUMNS))
     except (OSError, ValueError, KeyError) as error:
         raise SamplesError(f"{path}: {error}; give a table with the columns {', '.join(COLUMNS)}") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,14 @@ def test_all_is_well_with_the_shipped_rows(command: Command) -> None:
     assert content["folders"]["shipped data"] == str(SHIPPED_DATA)
     (shipped,) = content["profiles"]
     assert shipped["rows"] > 1000 and shipped["sampled"] and shipped["fitted"]
+
+
+def test_rows_in_a_folder_whose_name_is_not_utf8_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / os.fsdecode(b"a\xff")
+    shutil.copytree(SHIPPED_DATA / "samples" / SHIPPED, folder / "samples" / "mine")
+    monkeypatch.setenv(DATA_VARIABLE, str(folder))
+    shipped, mine = doctor().profiles
+    assert mine.rows == shipped.rows
 
 
 def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(

@@ -49,6 +49,8 @@ the load, so that prompts are computed nearly one by one (AIConfigurator, genera
 dsr1_fp8_h200_trt_slurm and 70b_fp8_b200_trt_slurm of InferenceMAX leave 64 or as many as an answer has)."""
 DENSE_TOKENS = 16_384
 """The same of a dense model in InferenceMAX's loops (its scripts 70b_fp8_b200_trt and 70b_fp4_b200_trt)."""
+MIXED: Mapping[str, Any] = {"prompts_alone": False}
+"""How AIConfigurator starts SGLang in its own loops (`enable_mixed_chunk` of its generator/rule_plugin/sglang.rule)."""
 USUAL_GRAPHS = 512
 """Tokens of the largest graph of a step with a prompt on vLLM (`max_cudagraph_capture_size`)."""
 LARGE_GRAPHS = 2048
@@ -110,16 +112,22 @@ class ClosedLoop:
         return self.attention_dp or max(1, self.moe_tp * self.moe_ep // self.tp)
 
     @property
-    def gpus(self) -> int:
-        """GPUs of the server. AIConfigurator's table has InferenceMAX's loops with replicas of attention on the square of their GPUs:
-        MiniMax-M2.5 on H100 and Kimi-K2.5 on B200 take as long with 1 to 16 in flight on 4 × 4 as with 4 to 64 on 4."""
+    def is_squared(self) -> bool:
+        """Whether the row states the square of its GPUs, as AIConfigurator's table does for InferenceMAX's loops with replicas of
+        attention: MiniMax-M2.5 on H100 and Kimi-K2.5 on B200 take as long with 1 to 16 in flight on 4 × 4 as with 4 to 64 on 4."""
         stated = self.tp * self.replicas
-        return isqrt(stated) if self.is_ranged and self.replicas > 1 else stated
+        return self.is_ranged and self.replicas > 1 and isqrt(stated) ** 2 == stated
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the server."""
+        stated = self.tp * self.replicas
+        return isqrt(stated) if self.is_squared else stated
 
     @property
     def dp(self) -> int:
         """Replicas of attention. InferenceMAX's scripts for vLLM do not read that there are to be several (DP_ATTENTION)."""
-        if not self.is_ranged or self.replicas == 1:
+        if not self.is_squared:
             return self.replicas
         return 1 if self.backend == "vllm" else self.gpus
 
@@ -205,7 +213,7 @@ class ClosedLoop:
         )
         if self.backend == "vllm":
             engine = replace(engine, prefill_graph_tokens=USUAL_GRAPHS)
-        engine = replace(engine, **(self.script(model, cluster.gpu) if self.is_ranged else {"prompts_alone": False}))
+        engine = replace(engine, **(self.script(model, cluster.gpu) if self.is_ranged else MIXED))
         formats = {**self.formats, **({"kv_precision": "fp8"} if self.has_large_graphs(cluster.gpu) else {})}
         placement = ServerPlacement(
             tp=self.gpus // self.dp,

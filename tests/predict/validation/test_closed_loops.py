@@ -101,6 +101,8 @@ def test_replicas_of_inferencemax_are_on_its_own_gpus() -> None:
     several = row(1024, 1024, 1.0, gpu="h200_sxm", **changes | {"backend": "trtllm"})
     placed = several.server().placement
     assert (placed.tp, placed.dp, placed.expert_parallel, several.in_flight) == (1, 8, True, 64)
+    no_square = row(1024, 1024, 1.0, gpu="h200_sxm", **changes | {"attention_dp": 8})
+    assert (no_square.gpus, no_square.dp) == (8, 8)
 
 
 @pytest.mark.parametrize(

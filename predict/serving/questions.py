@@ -352,13 +352,13 @@ def answer(
             slow = rate_of_slow_first_tokens(server, capacity.median)
         if questions.objectives:
             kept = rate_of_objectives(server, questions.objectives, capacity)
-    progress(done, done)
     price = questions.price
     if price and capacity and questions.capacity:
         (there,) = server.at_rates([capacity.median])
         capacity_cost = cost_at_rate(server, there, capacity, price)
     if price and kept:
         kept_cost = cost_at_rate(server, kept.outcome, kept.rate, price)
+    progress(done, done)
     return ServerAnswer(
         server=server,
         outcomes=outcomes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -114,7 +114,7 @@ def faults(one: Drawn) -> Iterator[str]:
             yield f"preemption: {before:.4g} requests/s where {kept:.4g} are served without"
 
 
-def tried(cases: range) -> dict[int, list[str]]:
+def tried(cases: Iterable[int]) -> dict[int, list[str]]:
     """The faults of each server that has some."""
     found = {case: list(faults(drawn(case))) for case in cases}
     return {case: wrong for case, wrong in found.items() if wrong}

@@ -50,6 +50,14 @@ def test_conversations_that_pause_leave_their_places_to_others() -> None:
     assert rate_of_slow_first_tokens(one, capacity) <= capacity
 
 
+def test_the_capacity_of_conversations_is_the_rate_that_settles(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = loaded("load.prefix.turns=2", *FEW_PLACES)
+    rates = iter((3.0, 2.0, 1.0))
+    monkeypatch.setattr(one, "_most_that_settles", lambda tables: next(rates))
+    capacity = one.capacity()
+    assert capacity.median == 2 and capacity.low <= 1 and capacity.high >= 3
+
+
 def times(ttft: list[float], tpot: list[float]) -> RequestTimes:
     """Requests of two tokens; a TPOT of 0 stands for one of a single token."""
     first, further = np.array(ttft), np.array(tpot)

@@ -172,6 +172,16 @@ def test_an_engine_starts_as_it_does_on_the_device(
     assert (found.max_num_seqs, found.max_num_batched_tokens) == starts
 
 
+def test_replicas_of_attention_divide_sglang_s_chunk() -> None:
+    config = {"model": "deepseek-v3", "hardware": "H200", "load": {"rate": 1.0}}
+    wide = ["placement.dp=4", "placement.tp=2", "placement.precision=fp8"]
+    tokens = {
+        name: load_serving({**config, "engine": {"name": name}}, wide).server.engine.max_num_batched_tokens
+        for name in ("sglang", "vllm-v1")
+    }
+    assert tokens == {"sglang": 2048, "vllm-v1": 8192}
+
+
 def test_earlier_versions_of_an_engine_start_as_they_did() -> None:
     """vLLM schedules beside its steps since 0.14, and runs DeepGEMM's experts on Hopper up to 0.14."""
     starts = {

@@ -196,6 +196,11 @@ def test_earlier_versions_of_an_engine_start_as_they_did() -> None:
         "nightly-5b8c30d": (True, 1),
     }
     assert engine_settings("vllm-v1", hardware_facts("B200"), version="0.12.0").expert_alignment == 1
+    graphs = {
+        version: engine_settings("sglang", hardware_facts("H200"), version=version).prefill_graph_tokens
+        for version in ("", "0.5.9", "0.5.10.post1")
+    }
+    assert graphs["0.5.9"] == 0 < graphs["0.5.10.post1"] == graphs[""]
     config = {"model": "llama3-8b", "hardware": "H200", "engine": {"version": "0.12"}, "load": {"rate": 1.0}}
     assert not load_serving(config).server.engine.asynchronous
     with pytest.raises(ConfigError, match=r"engine\.version: 'latest' is not a version"):

@@ -138,6 +138,10 @@ def _read(source: Source, chosen_model: Any, accepted: Sequence[str], beside: fr
     tool = tool_of(source)
     if tool is None and source.form == "command":
         return _unknown_program(source, accepted, beside)
+    if tool is None and source.values.keys() >= OF_MODEL:
+        return _faulty(
+            f"is the config.json of a model, which says nothing of its run; predict it with `predict one-batch --model {source.file} --gpus 8xh100`"
+        )
     if tool is None:
         named = ", ".join([*list(source.values)[:MOST_NAMED], *(["…"] if len(source.values) > MOST_NAMED else [])])
         return _faulty(f"no tool that is read has its keys ({named}); give files of {known_tools()}")
@@ -172,6 +176,8 @@ def _faulty(problem: str) -> ForeignFile:
     return ForeignFile(faults=[Fault(path="", problem=problem)])
 
 
+OF_MODEL = {"architectures", "model_type"}
+"""Keys that the config.json of a model of Hugging Face has, and no tool's file of a run."""
 OWN_SECTIONS = ("model", "cluster", "plan", "batch", "execution", "precision")
 
 

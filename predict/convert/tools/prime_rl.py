@@ -14,6 +14,8 @@ FRAMEWORK = "prime-rl"
 ATTENTION = {"flash_attention_2": "fa2", "flash_attention_3": "fa3", "sdpa": "fa2", "eager": "unfused"}
 OPTIMIZERS = ("adamw", "muon")
 DEFAULT_GPUS = 8
+GPU_IDS = {"num_train": "trainer_gpu_ids", "num_infer": "inference_gpu_ids"}
+"""Kind of machine in `deployment` → the key of older releases, which lists GPUs of one node (prime-rl, rl.py)."""
 
 
 def _prefix(given: Arguments) -> str:
@@ -121,7 +123,9 @@ def _machines(given: Arguments, kind: str) -> dict[str, int]:
     together, per_node = given.count("deployment.num_gpus"), given.count("deployment.gpus_per_node") or DEFAULT_GPUS
     if nodes:
         return {"nodes": nodes, "gpus_per_node": per_node}
-    count = gpus or together
+    ids = given.values.get(GPU_IDS[kind])
+    given.passed_over(GPU_IDS[kind])
+    count = gpus or together or (len(ids) if isinstance(ids, list) else 0)
     return {"nodes": 1, "gpus_per_node": count} if count else {}
 
 

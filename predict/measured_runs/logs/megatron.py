@@ -70,7 +70,7 @@ PROGRAM = "pretrain_gpt.py"
 def stated(lines: Sequence[str]) -> Stated:
     printed = _printed(lines)
     if "num_layers" not in printed:
-        return Stated()
+        return _degrees(lines)
     read = _read_as_script(printed, {})
     if "model" not in read.sections and "padded_vocab_size" in printed:
         read = _read_as_script(printed, {"vocab_size": printed["padded_vocab_size"]})
@@ -85,12 +85,35 @@ def stated(lines: Sequence[str]) -> Stated:
     degrees = {"plan.tp": 1, "plan.pp": 1, "plan.cp": 1, **settings}
     if isinstance(world, int) and world > 0:
         inside = degrees["plan.tp"] * degrees["plan.pp"] * degrees["plan.cp"]
-        nodes = usual_nodes(world)
-        settings = {**degrees, "plan.dp": max(1, world // inside), **nodes}
-        uncertain.append(
-            f"cluster.gpus_per_node: {nodes['cluster.gpus_per_node']} is assumed of a world of {world} GPUs, which is all that is printed"
-        )
+        settings = {**degrees, "plan.dp": max(1, world // inside), **usual_nodes(world)}
+        uncertain.append(_assumed_nodes(world))
     return Stated(settings=settings, uncertain=tuple(uncertain))
+
+
+WORLD = re.compile(r"\busing world size: (\d+), data-parallel[ -]size: (\d+)")
+"""The line of `validate_args` on the ranks, which logs keep that begin behind the arguments."""
+DEGREES: Mapping[str, re.Pattern[str]] = {
+    "plan.tp": re.compile(r"(?<![-\w])tensor-model-parallel size: (\d+)"),
+    "plan.pp": re.compile(r"(?<![-\w])pipeline-model-parallel size: (\d+)"),
+    "plan.cp": re.compile(r"(?<![-\w])context-parallel size: (\d+)"),
+}
+
+
+def _degrees(lines: Iterable[str]) -> Stated:
+    """The ranks and degrees, where a log has no more of the arguments."""
+    for line in lines:
+        if ranks := WORLD.search(line):
+            found = {key: pattern.search(line) for key, pattern in DEGREES.items()}
+            world, dp = int(ranks[1]), int(ranks[2])
+            degrees = {key: int(degree[1]) if degree else 1 for key, degree in found.items()}
+            settings = {**degrees, "plan.dp": dp, **usual_nodes(world)}
+            return Stated(settings=settings, uncertain=(_assumed_nodes(world),))
+    return Stated()
+
+
+def _assumed_nodes(world: int) -> str:
+    per_node = usual_nodes(world)["cluster.gpus_per_node"]
+    return f"cluster.gpus_per_node: {per_node} is assumed of a world of {world} GPUs, which is all that is printed"
 
 
 def _printed(lines: Iterable[str]) -> dict[str, Any]:

@@ -619,3 +619,10 @@ def test_faults_of_several_files_name_the_first_and_how_many_more(tmp_path: Path
         predict.import_config(paths)
     assert "train.sh and 1 more file: cluster.hardware: no file says it" in str(refused.value)
     assert "ds.json" not in str(refused.value)
+
+
+def test_a_model_is_no_run(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096}')
+    with pytest.raises(ConfigError, match=r"is the config\.json of a model.*--model .*config\.json --gpus"):
+        predict.import_config([path])

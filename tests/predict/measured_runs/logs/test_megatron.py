@@ -56,3 +56,24 @@ def test_arguments_are_read_as_those_of_a_script(tmp_path: Path) -> None:
 
 def test_a_log_without_them_states_nothing(tmp_path: Path) -> None:
     assert not log(tmp_path, "\n".join(megatron(step, 7.5) for step in range(1, 5))).stated.settings
+
+
+def test_the_line_on_the_ranks_is_read_without_them(tmp_path: Path) -> None:
+    lines = (
+        "using world size: 128, data-parallel size: 2, context-parallel size: 2, hierarchical context-parallel sizes: None, "
+        "tensor-model-parallel size: 8, pipeline-model-parallel size: 4",
+        *(megatron(step, 7.5) for step in range(1, 5)),
+    )
+    stated = log(tmp_path, "\n".join(lines)).stated
+    assert stated.settings == {
+        "plan.tp": 8,
+        "plan.pp": 4,
+        "plan.cp": 2,
+        "plan.dp": 2,
+        "cluster.nodes": 16,
+        "cluster.gpus_per_node": 8,
+    }
+    assert stated.uncertain[0].startswith("cluster.gpus_per_node: 8 is assumed")
+    older = "using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 2, pipeline-model-parallel size: 2 "
+    settings = log(tmp_path, "\n".join((older, *lines[1:]))).stated.settings
+    assert (settings["plan.dp"], settings["plan.cp"]) == (2, 1)

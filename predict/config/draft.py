@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,8 @@ CONTENTS: Mapping[str, str] = {
 }
 """Key of the top level → its contents, in words."""
 REQUIRED_SECTIONS = ("model", "cluster", "batch")
+KEYS_OF_A_MODEL = {"architectures", "model_type"}
+"""Keys that the config.json of a model of Hugging Face has, and no file of a run, of this project or of another tool."""
 CHOOSES: Mapping[str, str] = {"adapters": "kind", "vision": "images"}
 """Section → the key without which its others would change nothing."""
 SEARCHED: Mapping[str, str] = {"batch.micro": "; `predict search` chooses it where it is left out"}
@@ -183,7 +185,8 @@ class Draft:
             self.faults.append(replace(fault, problem=f"{fault.problem}{advice}"))
         values, lacking = without_choice(section, given, values)
         self.faults.extend(lacking)
-        return values
+        meant = misspelt(given, SECTIONS[section], also_known=names_for(section))
+        return {name: value for name, value in values.items() if name not in meant}
 
     def execution(self, hardware: str | None, model: ModelSpec | None) -> Values:
         """The framework's settings for a model, and those of the run over them."""
@@ -304,6 +307,14 @@ def without_choice(section: str, given: Mapping[Any, Any], values: Values) -> tu
     return left, [Fault(path=f"{section}.{choice}", problem=problem)]
 
 
+def misspelt(given: Mapping[Any, Any], keys: Sequence[Key], *, also_known: Iterable[str] = ()) -> set[str]:
+    """The keys that are not given and that unknown ones may stand for: without their defaults, rules on them are passed over, whose fix
+    would be wrong once the spelling is mended."""
+    names = [key.name for key in keys]
+    unknown = given.keys() - {*names, *also_known}
+    return {near for name in unknown for near in nearest(name, names)} - given.keys()
+
+
 def is_run_config(path: Path) -> bool:
     """Whether a YAML or JSON file has a section that every run config has; a file that cannot be read as either may be one."""
     if not is_missing(path) and path.suffix.lower() not in SUFFIXES:
@@ -317,6 +328,11 @@ def read_draft(config: Config, overrides: Sequence[str]) -> Draft:
     given = read_config(config)
     sources = given.sources
     require_kind(given.content, (RL, SERVING), sources)
+    if given.content.keys() >= KEYS_OF_A_MODEL:
+        problem = (
+            "is the config.json of a model, not a run config; give it with --model, or its path under `model` of one"
+        )
+        raise config_error([Fault(path="", problem=problem)], sources)
     document, model_keys, clashes = resolve(given.content)
     settings, unreadable = parse_overrides(overrides)
     for setting in settings:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from predict.config.document import Document
-from predict.config.draft import REQUIRED_SECTIONS, SECTIONS, read_draft
+from predict.config.draft import KEYS_OF_A_MODEL, REQUIRED_SECTIONS, SECTIONS, read_draft
 from predict.config.load import load
 from predict.config.overrides import OPTION, as_settings, parse_overrides
 from predict.convert.arguments import Arguments
@@ -138,7 +138,7 @@ def _read(source: Source, chosen_model: Any, accepted: Sequence[str], beside: fr
     tool = tool_of(source)
     if tool is None and source.form == "command":
         return _unknown_program(source, accepted, beside)
-    if tool is None and source.values.keys() >= OF_MODEL:
+    if tool is None and source.values.keys() >= KEYS_OF_A_MODEL:
         return _faulty(
             f"is the config.json of a model, which says nothing of its run; predict it with `predict one-batch --model {source.file} --gpus 8xh100`"
         )
@@ -176,8 +176,6 @@ def _faulty(problem: str) -> ForeignFile:
     return ForeignFile(faults=[Fault(path="", problem=problem)])
 
 
-OF_MODEL = {"architectures", "model_type"}
-"""Keys that the config.json of a model of Hugging Face has, and no tool's file of a run."""
 OWN_SECTIONS = ("model", "cluster", "plan", "batch", "execution", "precision")
 
 

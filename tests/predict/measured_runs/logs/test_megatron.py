@@ -74,6 +74,8 @@ def test_the_line_on_the_ranks_is_read_without_them(tmp_path: Path) -> None:
         "cluster.gpus_per_node": 8,
     }
     assert stated.uncertain[0].startswith("cluster.gpus_per_node: 8 is assumed")
-    older = "using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 2, pipeline-model-parallel size: 2 "
+    older = (
+        "using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 2, pipeline-model-parallel size: 2 "
+    )
     settings = log(tmp_path, "\n".join((older, *lines[1:]))).stated.settings
     assert (settings["plan.dp"], settings["plan.cp"]) == (2, 1)

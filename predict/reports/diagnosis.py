@@ -10,7 +10,7 @@ from predict.interval import Interval
 from predict.kinds import Values
 from predict.measured_runs.judge import Cause, Judgement
 from predict.reports.memory import summary
-from predict.reports.text import chance, escape, fact, first_lines_of, head, interval_text, run_text, stacked
+from predict.reports.text import chance, escape, fact, first_lines_of, hanging, head, interval_text, run_text, stacked
 from predict.run.model_flops import mfu
 from predict.serialise import as_json, each_picked, picked, version_of
 from predict.validation.nearest import NearRun
@@ -117,7 +117,7 @@ def _causes(causes: Sequence[Cause], step_us: float) -> Iterator[str]:
         return
     yield "[bold]where time is lost[/]"
     for place, cause in enumerate(causes, 1):
-        yield f"  {place}. {escape(cause.text)}{_weight(cause, step_us)}"
+        yield hanging(f"  {place}. ", f"{escape(cause.text)}{_weight(cause, step_us)}")
 
 
 def _weight(cause: Cause, step_us: float) -> str:
@@ -130,10 +130,10 @@ def _changes(found: Diagnosis) -> Iterator[str]:
     if not found.changes:
         yield "[bold]what helps most[/]: no single change of plan, kernels, overlap or precision saves half a percent"
         return
-    yield "[bold]what helps most[/]"
+    yield "[bold]what helps most[/] (what is wrong first, fewer bits last)"
     for place, each in enumerate(found.changes, 1):
-        yield f"  {place}. {gain_text(each.gain)}, {fits_text(each)}: {escape(_set(each))}"
-        yield from (f"       {escape(line)}" for line in each.in_their_words)
+        yield hanging(f"  {place}. ", f"{gain_text(each.gain)}, {fits_text(each)}: {escape(_set(each))}")
+        yield from (hanging("       ", escape(line)) for line in each.in_their_words)
 
 
 def gain_text(gain: Interval) -> str:

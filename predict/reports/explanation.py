@@ -11,7 +11,7 @@ from predict.measured_runs.explain.predicted import predicted_step
 from predict.measured_runs.replay.pace import CARRIED, MODELLED, REPLAYED
 from predict.measured_runs.replay.replay import FOLLOWS, OTHERS_SHARE, Replay, ReplayedTerm
 from predict.measurement.system_noise import noise_note
-from predict.reports.text import call_text, escape, figures_table, first_lines_of, stacked, with_provenance
+from predict.reports.text import call_text, escape, figures_table, first_lines_of, hanging, stacked, with_provenance
 from predict.serialise import version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, multiple, percent, signed_percent
@@ -87,11 +87,14 @@ def _headline(explanation: Explanation) -> str:
 def _verdict(explanation: Explanation) -> list[str]:
     step_us = explanation.measured.step_us
     return [
-        f"{place}. {finding.text}"
-        + (
-            f" [adds {percent(finding.cost_us / step_us)} of the step]"
-            if finding.cost_us and finding.cause != PROFILER
-            else ""
+        hanging(
+            f"{place}. ",
+            finding.text
+            + (
+                f" [adds {percent(finding.cost_us / step_us)} of the step]"
+                if finding.cost_us and finding.cause != PROFILER
+                else ""
+            ),
         )
         for place, finding in enumerate(explanation.verdict, start=1)
     ]
@@ -142,7 +145,7 @@ KEYS = {REPLAYED: "replayed", MODELLED: "modelled", CARRIED: "carried_over", FOL
 """Origin of a time → its word in the JSON."""
 COLUMNS = (REPLAYED, MODELLED, CARRIED)
 NOTE = (
-    "replayed: the same calls in the trace; modelled: at the trace's pace, where it shows any; carried over: the host and what no call\n"
+    "replayed: the same calls in the trace; modelled: at the trace's pace, where it shows any; carried over: the host and what no call "
     "explains. Waiting of pipeline ranks follows from the schedule, which is simulated anew."
 )
 

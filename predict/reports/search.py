@@ -22,7 +22,7 @@ from predict.reports.search_columns import (
     ranked,
 )
 from predict.reports.sweep import REPORTS, count_text, reasons_text
-from predict.reports.text import escape, figures_table, first_lines_of, first_that_fits, stacked
+from predict.reports.text import escape, figures_table, first_lines_of, first_that_fits, hanging, stacked
 from predict.serialise import versioned
 from sampling.files.faults import counted
 from sampling.number_text import duration, percent, seconds, signed_percent, size
@@ -134,7 +134,7 @@ def _plans_text(answer: Answer, *, why: bool) -> RenderableType:
         parts += ["", *map(escape, _measured(answer))]
     if answer.front is not None:
         parts += ["", _front(answer.front)]
-    return stacked(*parts, "", *map(escape, _summary(answer, why=why)))
+    return stacked(*parts, "", *_summary(answer, why=why))
 
 
 def _rows_text(answer: SearchAnswer[Any]) -> RenderableType:
@@ -299,9 +299,9 @@ def _summary(answer: Answer, *, why: bool) -> Iterator[str]:
         return
     yield "left out, by reason" + ("" if why else " (--why: with an example of each)")
     for reason, left in sorted(found.left_out.items(), key=lambda item: -item[1].count):
-        yield f"  {left.count:>14,}  {reason}"
+        yield hanging(f"  {left.count:>14,}  ", escape(reason))
         if why:
-            yield f"                  {left.example}"
+            yield hanging(f"{'':18}", escape(left.example))
 
 
 # The front of time, memory and GPUs as a file.

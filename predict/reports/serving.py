@@ -122,7 +122,7 @@ def answer_text(answer: ServerAnswer) -> RenderableType:
         "",
         fact(
             "room",
-            f"{room.blocks:,} blocks of {server.engine.block_size} tokens per GPU, room for {server.held:,} requests (the engine runs {most:,} at once); weights "
+            f"{room.blocks:,} blocks of {counted(server.engine.block_size, 'token')} per GPU, room for {server.held:,} requests (the engine runs {most:,} at once); weights "
             f"{size(room.weights)} of {size(room.memory)}",
         ),
         *_drafts(stepper, batch),

@@ -70,13 +70,15 @@ def head(name: str, about: str) -> str:
     return f"[bold]{escape(name)}[/]  {escape(about)}"
 
 
-class Fact(str):
+class Hanging(str):
     """A line that, where it is wrapped, goes on beside its label rather than under it."""
 
-    __slots__ = ()
+    __slots__ = ("lead",)
+    lead: int
+    """Characters of the label, with the blanks around it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        label, text = self[: INDENT + LABEL], console.render_str(self[INDENT + LABEL :], highlight=options.highlight)
+        label, text = self[: self.lead], console.render_str(self[self.lead :], highlight=options.highlight)
         for line in text.wrap(console, max(1, options.max_width - len(label))):
             yield console.render_str(label, markup=False) + line
             label = " " * len(label)
@@ -84,7 +86,14 @@ class Fact(str):
 
 def fact(label: str, text: str) -> str:
     """A line below the head: a label, and what there is to say under it, which may have marks of rich."""
-    return Fact(f"{'':{INDENT}}{label:<{LABEL}}{text}")
+    return hanging(f"{'':{INDENT}}{label:<{LABEL}}", text)
+
+
+def hanging(label: str, text: str) -> str:
+    """A label as it is, and a text beside it, which may have marks of rich; its further lines stand below its first."""
+    made = Hanging(label + text)
+    made.lead = len(label)
+    return made
 
 
 def step_fact(step: Interval) -> str:

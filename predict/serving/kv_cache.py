@@ -11,6 +11,7 @@ from predict.serving.batch import BatchSums, StepBatch
 from predict.serving.server import Server, served_mixers
 from regressors.features.arrays import Ints
 from sampling.errors import InfeasibleError
+from sampling.files.faults import counted
 from sampling.hardware.cluster import DTYPE_BYTES
 from sampling.number_text import size
 from sampling.units import GIB
@@ -82,7 +83,7 @@ def cache_room(server: Server) -> CacheRoom:
     if blocks < 1:
         raise InfeasibleError(
             f"key-value cache: of {size(min(memory, whole))} that the engine may take of each {gpu.name}, weights need "
-            f"{size(weights)} and activations, graphs and buffers {size(reserved)}: no block of {engine.block_size} tokens fits; "
+            f"{size(weights)} and activations, graphs and buffers {size(reserved)}: no block of {counted(engine.block_size, 'token')} fits; "
             f"spread the model over more GPUs (placement.tp), or take a smaller precision"
         )
     pool = BlockPool(
@@ -105,7 +106,7 @@ def require_batch_room(pool: BlockPool, block_size: int, batches: Sequence[StepB
         needed = int(pool.needed(np.array(batch.held_tokens), block_size).sum()) - batch.shared_tokens // block_size
         if needed > pool.blocks:
             raise InfeasibleError(
-                f"key-value cache: the batch needs {needed:,} blocks of {block_size} tokens, where the cache has {pool.blocks:,}; give fewer "
+                f"key-value cache: the batch needs {needed:,} blocks of {counted(block_size, 'token')}, where the cache has {pool.blocks:,}; give fewer "
                 f"or shorter requests, or spread the model over more GPUs (placement.tp)"
             )
 

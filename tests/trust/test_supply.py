@@ -60,6 +60,7 @@ def test_ranks_meet_on_this_machine() -> None:
     assert reached == [] and "error:" not in said, said
 
 
+@pytest.mark.usefixtures("starts_warm")
 @pytest.mark.parametrize("host", ["10.0.0.1", "example.org"])
 def test_the_guard_sees_a_socket(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(

@@ -18,7 +18,7 @@ from predict.config.document import Config, read_config, value_at
 from predict.config.overrides import OPTION, Override, as_settings, parse_overrides
 from predict.huggingface.config_json import ModelReading, override, own_key, read_model, with_model_type
 from predict.kinds import RL, SERVING, require_kind
-from predict.model.shipped import shipped_model, shipped_models
+from predict.model.shipped import name_of_file, shipped_model, shipped_models
 from predict.model.spec import ModelSpec
 from predict.run.adapters import Adapters
 from predict.run.execution import WHOLE_LAYERS, Execution
@@ -168,7 +168,7 @@ class Draft:
             self.sources[f"model.{own_key(given, setting.key)}"] = OPTION
             given = override(given, setting.key, setting.value)
         from_file = isinstance(self.document["model"], str)
-        name = Path(self.sources["model"]).stem if from_file else str(with_model_type(given).get("model_type"))
+        name = name_of_file(Path(self.sources["model"])) if from_file else str(with_model_type(given).get("model_type"))
         reading = read_model(given, name=name)
         self.faults.extend(replace(fault.under("model"), needs=("model",)) for fault in reading.faults)
         return replace(reading, keys=given)

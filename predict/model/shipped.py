@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -39,6 +40,16 @@ OF_ONE_SHAPE: Mapping[str, str] = {
 
 def shipped_models() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def name_of_file(path: Path) -> str:
+    """The name of a model by its file; every repository of Hugging Face calls it `config.json`, so that its folder has the name, or in
+    the cache, `models--OWNER--NAME/snapshots/HASH`, the one above."""
+    if path.name != "config.json":
+        return path.stem
+    folders = Path(os.path.abspath(path)).parent.parts  # noqa: PTH100  (resolve() reads the disk, and fails on odd names)
+    cached = [folder.rpartition("--")[2] for folder in folders if folder.startswith("models--")]
+    return cached[-1] if cached else Path(*folders).name or path.stem
 
 
 def shipped_model(name: str) -> Path | None:

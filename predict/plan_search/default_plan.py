@@ -16,6 +16,7 @@ from predict.config.document import Document
 from predict.config.load import load, model_of
 from predict.config.overrides import parse_overrides
 from predict.memory.estimate import MemoryEstimate, memory_of
+from predict.model.shipped import name_of_file
 from predict.model.spec import ModelSpec
 from predict.run.plan import BEST
 from predict.run.training_run import TrainingRun
@@ -271,7 +272,7 @@ def _is_path(name: str) -> bool:
 
 def _stem(name: str) -> str:
     """The last part of a name, whose points are those of a version, or of a path."""
-    return Path(name).stem if _is_path(name) else Path(name).name
+    return name_of_file(Path(name)) if _is_path(name) else Path(name).name
 
 
 def _from_anywhere(name: str) -> str:

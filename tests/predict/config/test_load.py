@@ -346,3 +346,13 @@ def test_a_misspelt_key_is_the_one_fault_and_not_what_its_default_would_break(tm
 def test_the_config_json_of_a_model_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is the config\.json of a model"):
         loaded(tmp_path, SOUND["model"] | {"architectures": ["LlamaForCausalLM"]})
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [("tiny-llama", "tiny-llama"), ("models--owner--tiny-llama/snapshots/0a1b2c", "tiny-llama")],
+)
+def test_a_config_json_has_the_name_of_its_folder(folder: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "config.json").write_text(json.dumps(SOUND["model"]))
+    assert loaded(tmp_path, SOUND | {"model": f"{folder}/config.json"}).model.name == name

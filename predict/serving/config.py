@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from predict.config.choices import search_takes
 from predict.config.document import Config, Incoming, read_config
 from predict.config.draft import as_read, shipped_file, shipped_instead
 from predict.config.json_schema import document_schema, model_schema, section_schema
@@ -280,8 +281,12 @@ def _hardware(given: Any, path: Path, faults: list[Fault]) -> str | None:
 
 def _section(document: Values, name: str, cls: type[Section], faults: list[Fault]) -> Section | None:
     """The dataclass of a section, or None with faults."""
-    made, wrong = build(cls, _mapping(document, name, faults), section=name)
-    faults += wrong
+    given = _mapping(document, name, faults)
+    made, wrong = build(cls, given, section=name)
+    faults += [
+        replace(fault, problem=fault.problem + search_takes(given.get(fault.path.removeprefix(f"{name}."))))
+        for fault in wrong
+    ]
     return made
 
 

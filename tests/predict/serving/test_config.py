@@ -122,3 +122,8 @@ def test_a_pool_for_prompts_has_a_plan_of_its_own() -> None:
     assert run.prefill is not None
     assert (run.prefill.tp, run.server.tp, run.gpus) == (2, 4, 3 * 2 + 2 * 4)
     assert run.prefill.cluster.gpus_per_node == 2
+
+
+def test_several_values_are_for_a_search() -> None:
+    with pytest.raises(ConfigError, match=r"placement\.tp: .* several values, which `predict search` takes"):
+        load_serving(CONFIG, ["placement.tp=[2,4]"])

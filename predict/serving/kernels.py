@@ -417,8 +417,7 @@ def with_launches(table: StepTable, server: Server) -> StepTable:
         return table.at_least(launches_us(server) + written)
     if server.cluster.gpu.kind == "cpu":
         return table
-    launched = np.arange(len(table.mixed_us)) > server.engine.prefill_graph_tokens
-    return replace(table, mixed_us=np.where(launched, np.maximum(table.mixed_us, launches_us(server)), table.mixed_us))
+    return table.prompts_at_least(launches_us(server), beyond=server.engine.prefill_graph_tokens)
 
 
 def launches_us(server: Server) -> float:

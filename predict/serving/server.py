@@ -59,7 +59,7 @@ class EngineSettings:
     """Most tokens of one request, prompt and answer together; 0 for as many as the model has positions."""
     enforce_eager: bool = False
     """The host launches every step kernel by kernel, without graphs."""
-    prefill_graph_tokens: Annotated[int, Key(minimum=0)] = 0
+    prefill_graph_tokens: Annotated[int, Key(minimum=0)] = 1_000_000
     """Most tokens of a step with a prompt for which there are graphs; the host launches larger ones kernel by kernel. 0 for none."""
     first_token_us: Annotated[float, Key(minimum=0, maximum=1e7)] = 0.0
     """µs that the engine's processes add to a first token, next to those that a client sees of vLLM's."""
@@ -409,4 +409,7 @@ def engine_settings(
     for one in found.on_devices:
         if one.holds_for(gpu, version):
             settings = one.over(settings, offline=offline)
-    return replace(settings, **{each: max(1, getattr(settings, each) // dp) for each in found.divided})
+    # one limit is for the tokens of prompts and of answers, each of which has one
+    return replace(
+        settings, **{each: max(settings.max_num_seqs, getattr(settings, each) // dp) for each in found.divided}
+    )

@@ -85,10 +85,16 @@ class StepTable:
         return attention
 
     def at_least(self, floor_us: float) -> StepTable:
-        """The same with steps of at least so many µs, apart from their chunks' and requests' own."""
+        """The same with steps of at least so many µs, apart from their chunks' keys and requests' own."""
         floored = np.maximum(self.decode_us, floor_us)
         attention = np.maximum(self.decode_us[:, None] + self.attention_us, floor_us) - floored[:, None]
-        return replace(self, decode_us=floored, mixed_us=np.maximum(self.mixed_us, floor_us), attention_us=attention)
+        return replace(self.prompts_at_least(floor_us), decode_us=floored, attention_us=attention)
+
+    def prompts_at_least(self, floor_us: float, beyond: int = 0) -> StepTable:
+        """The same with steps of a chunk and of more than `beyond` tokens of at least so many µs, apart from its keys and requests' own."""
+        tokens = np.arange(len(self.mixed_us))
+        floored = np.maximum(self.mixed_us, floor_us - self.prefill_token_us * tokens)
+        return replace(self, mixed_us=np.where(tokens > beyond, floored, self.mixed_us))
 
     def scaled(self, factor: float) -> StepTable:
         """The same with every time multiplied."""

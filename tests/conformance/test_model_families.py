@@ -11,6 +11,7 @@ import pytest
 
 from predict.huggingface.config_json import load_model, override, with_model_type
 from predict.huggingface.families import AROUND_DECODERS, FAMILIES
+from predict.layers.latent import LatentAttention
 from predict.layers.linear import CHUNK, LinearAttention
 from predict.layers.mamba import Mamba
 from predict.ledger import conventions
@@ -118,14 +119,22 @@ def _counted(config: dict[str, Any]) -> int:
 
 
 def _masked(spec: ModelSpec) -> int:
-    """FLOPs on pairs of tokens that the mask leaves out, which products of whole matrices do all the same."""
+    """FLOPs on pairs of tokens that the mask or an indexer leaves out, which products of whole matrices do all the same."""
     found = 0
     for kind in spec.kinds():
+        mixer = spec.mixer(kind)
+        chosen = mixer.index_topk if isinstance(mixer, LatentAttention) and mixer.index_heads else LENGTH
         if kind.mixer != "linear":
-            reach = min(spec.window, LENGTH) if kind.mixer == "sliding" else LENGTH
-            seen = sum(min(token, reach) for token in range(1, LENGTH + 1))
-            found += 2 * SEQUENCES * (LENGTH**2 - seen) * spec.mixer(kind).score_width(spec)
+            reach = min(spec.window, LENGTH) if kind.mixer == "sliding" else chosen
+            found += 2 * SEQUENCES * _left_out(reach) * mixer.score_width(spec)
+        if isinstance(mixer, LatentAttention):
+            found += 2 * SEQUENCES * _left_out(LENGTH) * mixer.index_width(spec)
     return found
+
+
+def _left_out(reach: int) -> int:
+    """The pairs of a sequence's tokens that are not of one with itself or one of the `reach` - 1 before it."""
+    return LENGTH**2 - sum(min(token, reach) for token in range(1, LENGTH + 1))
 
 
 def _solved(spec: ModelSpec) -> int:

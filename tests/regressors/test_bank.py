@@ -308,4 +308,4 @@ def test_a_model_whose_pool_is_missing_is_reported_with_the_file() -> None:
     known = artifact.load(SHIPPED_DATA / "regressors" / "epyc-2-cores")
     key = next(iter(known.records))
     with pytest.raises(SamplesError, match=r"bank\.npz: the model of .* is damaged"):
-        replace(known, pools={}).operator(key)
+        known._replace(pools={}).operator(key)

@@ -180,6 +180,9 @@ def test_replicas_of_attention_divide_sglang_s_chunk() -> None:
         for name in ("sglang", "vllm-v1")
     }
     assert tokens == {"sglang": 2048, "vllm-v1": 8192}
+    # requests at once are not divided, and each has a token of a step
+    wider = load_serving({**config, "engine": {"name": "sglang"}}, ["placement.dp=16", *wide[1:]])
+    assert wider.server.engine.max_num_batched_tokens == wider.server.engine.max_num_seqs == 2048
 
 
 def test_earlier_versions_of_an_engine_start_as_they_did() -> None:
@@ -230,7 +233,9 @@ def test_requests_at_once_follow_the_tokens_of_a_step_where_these_alone_are_give
 
 
 def test_prompts_of_an_engine_without_graphs_for_them_take_their_launches() -> None:
-    eager = server("qwen3-30b-a3b", settings=engine(max_num_seqs=64, max_num_batched_tokens=4096))
+    eager = server(
+        "qwen3-30b-a3b", settings=engine(max_num_seqs=64, max_num_batched_tokens=4096, prefill_graph_tokens=0)
+    )
     usual = replace(eager, engine=replace(eager.engine, prefill_graph_tokens=512))
     prompt, decodes = StepBatch(chunks=(Chunk(tokens=16),)), StepBatch(decodes=(128,))
     longer = StepBatch(chunks=(Chunk(tokens=512),), decodes=(128,))

@@ -11,7 +11,9 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +39,13 @@ def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted", a
     """The exit code of a command's `work`, which parses its arguments too; an error of the user's goes to stderr, and with `as_json` to
     stdout as JSON too, where a program looks for the result.
 
-    `interrupted` is what Ctrl-C leaves behind, in words; '' for a process whose parent says it.
+    `interrupted` is what Ctrl-C or a SIGTERM leaves behind, in words; '' for a process whose parent says it.
     """
     if sys.stdout is None:  # closed before Python started
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     try:
         try:
-            with naming_extras():
+            with naming_extras(), sigterm_interrupts() if interrupted else nullcontext():
                 return work()
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
@@ -70,6 +72,22 @@ def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted", a
         _drop_stdout()
         print(f"error: stdout: {error.strerror}; make room, or send the result elsewhere", file=sys.stderr)
         return UserError.exit_code
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """A SIGTERM interrupts the block as Ctrl-C does, so that it ends its ranks and workers, and removes its folders."""
+    in_charge = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    if not in_charge:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def error_json(error: UserError) -> dict[str, Any]:

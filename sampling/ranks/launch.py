@@ -14,13 +14,12 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from sampling.command_line import sigterm_interrupts
 from sampling.errors import UserError
 from sampling.extras import require_library
 from sampling.files.disk import scratch_folder
@@ -69,7 +68,7 @@ def launch(
     this process if it is killed. `lock` is the descriptor of a lock that must hold as long as any rank lives.
     """
     require_library("torch")
-    with scratch_folder("ranks") as logs, _sigterm_interrupts():
+    with scratch_folder("ranks") as logs, sigterm_interrupts():
         command = [
             *(sys.executable, *AGENT, "--standalone", "--local-addr", LOCAL_ADDRESS),
             *("--nproc-per-node", str(processes), "--log-dir", str(logs / "ranks"), "--redirects", "3"),
@@ -97,22 +96,6 @@ def launch(
                 stop(agent)
         if exit_code:
             raise RanksFailedError(name, "a rank failed", failure(logs))
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """A SIGTERM interrupts the block as Ctrl-C does, so that it ends its ranks and removes its folders."""
-    in_charge = (
-        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )
-    if not in_charge:
-        yield
-        return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _wait(agent: subprocess.Popen[bytes], timeout_s: float, meanwhile: Callable[[], None]) -> int:
@@ -191,18 +174,27 @@ def leave(exit_code: int = 0) -> NoReturn:
 def failure(logs: Path) -> str:
     """The last lines of the first failure, to be appended to a message; "" if none was written."""
     # A rank whose peer died fails later than the peer: the oldest error file is the cause, unless it only relays one.
-    reports = sorted(logs.glob("ranks/**/error.json"), key=lambda path: path.stat().st_mtime_ns)
-    messages = [json.loads(report.read_text())["message"] for report in reports]
-    for report, message in zip(reports, messages, strict=True):
+    paths = sorted(logs.glob("ranks/**/error.json"), key=lambda path: path.stat().st_mtime_ns)
+    reports = [(path.parent.name, found) for path in paths if (found := _reported(path))]
+    for rank, message in reports:
         if not message["message"].startswith(RELAYED):
-            return f" (rank {report.parent.name}):\n{_message_of(message)}"
-    if messages:
-        return f": {messages[0]['message'].removeprefix(RELAYED)}"
+            return f" (rank {rank}):\n{_message_of(message)}"
+    if reports:
+        return f": {reports[0][1]['message'].removeprefix(RELAYED)}"
     # A rank that a signal ended leaves no report: show how torchrun saw it end, and what the ranks printed.
     outputs = [*sorted(logs.glob("ranks/**/stderr.log")), logs / "agent.log"]
     printed = [tail(output.read_text(errors="replace")) for output in outputs]
     ended = _ended_by_signal((logs / "agent.log").read_text(errors="replace")) if any(printed) else ""
     return "".join([f"{ended}:", *(f"\n{text}" for text in printed if text)]) if any(printed) else ""
+
+
+def _reported(path: Path) -> dict[str, Any] | None:
+    """What a rank's report says; None where the rank was ended while it wrote it."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())["message"]
+    except (ValueError, LookupError):
+        return None
+    return found
 
 
 def _message_of(message: dict[str, Any]) -> str:

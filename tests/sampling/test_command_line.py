@@ -116,6 +116,17 @@ def test_errors_of_the_user_have_their_codes(capsys: pytest.CaptureFixture[str])
         exit_code_of(lambda: 1 // 0)
 
 
+def test_a_sigterm_interrupts_a_command_as_ctrl_c_does() -> None:
+    """Or workers of a search would outlive it."""
+    work = (
+        "import os, signal, sys, time; from sampling.command_line import exit_code_of\n"
+        "def work(): os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)\n"
+        "code = exit_code_of(work); assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", work], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (INTERRUPTED, "interrupted\n")
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [

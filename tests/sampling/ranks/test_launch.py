@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sampling.errors import UserError
-from sampling.ranks.launch import environment, launch, rank_environment
+from sampling.ranks.launch import environment, failure, launch, rank_environment
 
 SCRIPT = str(Path(__file__).with_name("failing_rank.py"))
 
@@ -29,6 +29,14 @@ def test_a_dying_rank_is_an_error_with_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"(?s)doomed: a rank failed \(rank 1\):.*the weights turned to lead"):
         launch([SCRIPT, str(tmp_path), "fails"], name="doomed", processes=2, threads=1, timeout_s=60)
     assert_ended(tmp_path, ranks=2)
+
+
+def test_the_report_of_a_rank_that_was_ended_while_it_wrote_it_is_passed_over(tmp_path: Path) -> None:
+    for rank, report in enumerate(('{"message": {"mess', '{"message": {"message": "UserError: lead"}}')):
+        folder = tmp_path / "ranks" / str(rank)
+        folder.mkdir(parents=True)
+        (folder / "error.json").write_text(report)
+    assert failure(tmp_path) == " (rank 1):\nlead"
 
 
 @pytest.mark.usefixtures("starts_warm")

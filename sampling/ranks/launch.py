@@ -189,7 +189,7 @@ def failure(logs: Path) -> str:
 
 
 def _reported(path: Path) -> dict[str, Any] | None:
-    """What a rank's report says; None where the rank was ended while it wrote it."""
+    """The report of a rank; None where it was ended while it wrote it."""
     try:
         found: dict[str, Any] = json.loads(path.read_text())["message"]
     except (ValueError, LookupError):

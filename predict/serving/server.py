@@ -358,7 +358,7 @@ class EngineFile:
     on_devices: tuple[OnDevices, ...] = ()
     """Those that depend on the device, by rising memory, or on the version; later ones count over earlier ones."""
     divided: tuple[str, ...] = ()
-    """Those that replicas of attention (`placement.dp`) divide among them."""
+    """Those that replicas of attention (`placement.dp`) divide among them, each to `max_num_seqs` at least."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The source of each setting."""
 

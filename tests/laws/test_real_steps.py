@@ -58,17 +58,20 @@ QWEN = {
         "patch_size": 2,
     },
 }
+VISION = {
+    "depth": 2,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "out_hidden_size": 32,
+    "num_heads": 4,
+    "patch_size": 2,
+}
 QWEN_OF_WINDOWS = {
     "model_type": "qwen2_5_vl",
     **TEXT,
     "vision_config": {
         "model_type": "qwen2_5_vl",
-        "depth": 2,
-        "hidden_size": 24,
-        "intermediate_size": 40,
-        "out_hidden_size": 32,
-        "num_heads": 4,
-        "patch_size": 2,
+        **VISION,
         "window_size": 4,
         "fullatt_block_indexes": [1],
     },
@@ -78,12 +81,7 @@ QWEN_DEEP = {
     "text_config": {"model_type": "qwen3_vl_text", "head_dim": 8, **TEXT},
     "vision_config": {
         "model_type": "qwen3_vl",
-        "depth": 2,
-        "hidden_size": 24,
-        "intermediate_size": 40,
-        "out_hidden_size": 32,
-        "num_heads": 4,
-        "patch_size": 2,
+        **VISION,
         "num_position_embeddings": 16,
         "deepstack_visual_indexes": [0],
     },

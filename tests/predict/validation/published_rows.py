@@ -1,4 +1,4 @@
-"""Rows of tables of published runs for tests: one dense run that is complete, and a mixture that leaves much open."""
+"""Rows of tables of published runs for tests, by the columns of rows.csv: a dense run that is complete, a mixture that leaves much open …"""
 
 from __future__ import annotations
 
@@ -8,52 +8,20 @@ from pathlib import Path
 
 from predict.validation.published_row import PublishedRow
 
-DENSE = {
-    "row_id": "a",
-    "source_id": "paper",
-    "model": "gpt-22B",
-    "layers": "48",
-    "hidden": "6144",
-    "heads": "64",
-    "vocab": "51200",
-    "gated_mlp": "0",
-    "attn": "MHA (no flash)",
-    "seq_len": "2048",
-    "gpu": "A100",
-    "gpu_mem_gb": "80",
-    "n_gpus": "8",
-    "gpus_per_node": "8",
-    "framework": "Megatron-LM",
-    "precision": "fp16 mixed",
-    "tp": "8",
-    "pp": "1",
-    "mbs": "4",
-    "gbs": "4",
-    "recompute": "full",
-    "step_time_s": "1.42",
-}
-MIXTURE = DENSE | {
-    "row_id": "m",
-    "model": "mixture",
-    "layers": "8",
-    "hidden": "2048",
-    "heads": "32",
-    "kv_heads": "4",
-    "head_dim": "128",
-    "experts": "64",
-    "topk": "8",
-    "moe_ffn": "768",
-    "gated_mlp": "1",
-    "attn": "GQA",
-    "gpu": "H100",
-    "framework": "NeMo (Megatron-Core)",
-    "precision": "FP8-MX",
-    "tp": "1",
-    "ep": "8",
-    "gbs": "64",
-    "recompute": "",
-    "step_time_s": "1.0",
-}
+
+def _columns() -> dict[str, dict[str, str]]:
+    """Name of a row → the cells that it states."""
+    rows: dict[str, dict[str, str]] = {}
+    with Path(__file__).with_name("rows.csv").open(newline="") as file:
+        for cells in csv.DictReader(file):
+            column = cells.pop("column")
+            for name, text in cells.items():
+                rows.setdefault(name, {}).update({column: text} if text else {})
+    return rows
+
+
+ROWS = _columns()
+DENSE, MIXTURE = ROWS["dense"], ROWS["mixture"]
 
 
 def row(**changes: str) -> PublishedRow:

@@ -9,43 +9,9 @@ from predict.run.training_run import TrainingRun
 from predict.validation.megatron_tests import run_of
 from predict.validation.memory import compare_memory, figures, memory_classes
 from predict.validation.published_row import NotExpressibleError, PublishedRow
+from tests.predict.validation.published_rows import ROWS
 
-TEST = {
-    "row_id": "a",
-    "family": "F0",
-    "test_case": "gpt/a_test",
-    "kind": "dense",
-    "gpu": "H100-SXM",
-    "gpu_mem_gb": "80",
-    "n_gpus": "8",
-    "layers": "32",
-    "hidden": "4096",
-    "ffn": "16384",
-    "heads": "32",
-    "kv_heads": "8",
-    "head_dim": "128",
-    "vocab_padded": "131200",
-    "gated_mlp": "0",
-    "norm": "LayerNorm",
-    "position": "learned_absolute",
-    "linear_bias": "1",
-    "tied_embedding": "0",
-    "seq_len": "8192",
-    "mbs": "1",
-    "gbs": "8",
-    "precision": "BF16",
-    "tp": "1",
-    "pp": "4",
-    "vpp": "8",
-    "cp": "1",
-    "dp": "2",
-    "seq_parallel": "0",
-    "distributed_optimizer": "1",
-    "recompute": "none",
-    "mem_allocated_bytes": "24.8e9",
-    "mem_max_allocated_bytes": "60.7e9",
-    "notes": "no-gradient-accumulation-fusion=1; ckpt-format=torch_dist",
-}
+TEST = ROWS["megatron"]
 
 
 def read(**changes: str) -> TrainingRun:

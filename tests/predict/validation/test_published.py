@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -130,18 +129,6 @@ def test_a_file_that_is_no_table_of_runs_is_refused(tmp_path: Path, content: byt
     path.write_bytes(content)
     with pytest.raises(SamplesError, match=fault):
         list(read_rows(path))
-
-
-def test_the_runs_that_ship_are_reported_and_what_rests_on_others(command: Command) -> None:
-    captured = command.run("validate", "published", "--json")
-    assert "README's first figure on published runs. Its others rest on a larger table" in captured.err
-    content = json.loads(captured.out)
-    assert content["version"] == 1
-    assert {row["status"] for row in content["rows"]} == {"predicted"}
-    (overall,) = [each for each in content["summary"] if each["key"] == ["all"]]
-    assert overall["rows"] == len(content["rows"]) == 58
-    assert overall["mean_error_percent"] < 10
-    assert "bias" in command.text("validate", "published")
 
 
 def test_a_calibration_finds_slower_products_within_its_bounds(tmp_path: Path, command: Command) -> None:

@@ -12,7 +12,7 @@ from predict.validation.published import compare
 from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
 from predict.validation.published_runs import candidates
 from predict.validation.published_software import stack_of
-from tests.predict.validation.published_rows import DENSE, MIXTURE, written
+from tests.predict.validation.published_rows import DENSE, MIXTURE, ROWS, written
 
 PIPELINE = DENSE | {"n_gpus": "64", "pp": "8", "gbs": "64", "mbs": "1"}
 
@@ -37,37 +37,8 @@ def test_chunks_that_were_not_published_are_of_usual_sizes(given: dict[str, str]
 
 # Tables that name attention and norm kernels in columns of their own, and list plans that ran out of memory.
 
-LAYOUT = {
-    "row_id": "a",
-    "group": "llama-13b on 64",
-    "model": "llama-13b",
-    "layers": "40",
-    "hidden": "5120",
-    "ffn": "13824",
-    "heads": "40",
-    "kv_heads": "40",
-    "vocab": "128000",
-    "gated_mlp": "1",
-    "n_gpus": "64",
-    "gpus_per_node": "8",
-    "gpu": "A100-SXM",
-    "gpu_mem_gb": "80",
-    "precision": "BF16",
-    "tp": "2",
-    "pp": "2",
-    "dp": "16",
-    "mbs": "1",
-    "gbs": "2048",
-    "grad_accum": "128",
-    "seq_len": "2048",
-    "attn_kernel": "flash2",
-    "rms_kernel": "1",
-    "activation_checkpointing": "none",
-    "seq_parallel": "",
-    "zero": "1",
-    "step_time_s": "27",
-    "status": "ok",
-}
+
+LAYOUT, DEEPSEEK = ROWS["layout"], ROWS["deepseek"]
 
 
 def run_of(tmp_path: Path, **changes: str) -> TrainingRun:
@@ -278,28 +249,6 @@ def test_parts_of_attention_that_no_table_states_are_those_of_the_model_of_that_
 
 
 # Layers of multi-token prediction, and the layouts and exchanges that recipes of mixtures have.
-
-DEEPSEEK = MIXTURE | {
-    "model": "deepseek_v3",
-    "layers": "61",
-    "hidden": "7168",
-    "ffn": "18432",
-    "heads": "128",
-    "kv_heads": "128",
-    "head_dim": "",
-    "vocab": "129280",
-    "experts": "256",
-    "moe_ffn": "2048",
-    "shared_experts": "1",
-    "moe_layer_note": "first 3 layers dense; MLA q_lora 1536 kv_lora 512 qk_nope 128 qk_rope 64 v 128",
-    "attn": "MLA",
-    "seq_len": "4096",
-    "n_gpus": "256",
-    "ep": "16",
-    "mbs": "1",
-    "gbs": "4096",
-    "recompute": "full",
-}
 
 
 @pytest.mark.parametrize(

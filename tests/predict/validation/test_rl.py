@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -24,26 +23,9 @@ from predict.validation.rl_rows import LIKELY_MEANS, STEPS, cut_mean, lognormal_
 from sampling.errors import ConfigError
 from sampling.hardware.cluster import Link
 from tests.predict.command import Command
+from tests.predict.validation.published_rows import ROWS, written
 
-ROW: dict[str, str] = {
-    "row_id": "A1",
-    "source_id": "table",
-    "framework": "verl",
-    "algorithm": "GRPO",
-    "mode": "colocated",
-    "model": "Llama-3.1-8B-Instruct",
-    "gpu": "H100-SXM-80GB",
-    "n_gpus": "8",
-    "train_gpus": "8.0",
-    "train_engine": "Megatron-Core",
-    "tp": "2.0",
-    "gen_tp": "2.0",
-    "prompts": "16",
-    "n": "4",
-    "response_mean": "100",
-    "response_max": "256",
-    "step_s": "60",
-}
+ROW = ROWS["rl"]
 
 
 def compared(one: PublishedRow) -> ComparedStep:
@@ -113,11 +95,7 @@ def test_figures_over_rows(tmp_path: Path, command: Command) -> None:
     step = scaled_step(unscaled_step(rl_runs_of(row())[0], predict.estimate), FACTORS)
     exact = {"step_s": f"{step.time.median_us / 1e6}", "gen_s": f"{step.phases[0].time.median_us / 4e6}"}
     table = [ROW | exact, ROW | {"row_id": "A2", "model": "Nobody-7B"}]
-    path = tmp_path / "steps.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=[*ROW, "gen_s"])
-        writer.writeheader()
-        writer.writerows(table)
+    path = written(tmp_path / "steps.csv", *table)
     found: dict[str, Any] = command.json("validate", "rl", "--truth", str(path))
     assert found["version"] == 1
     assert set(found["summary"]) == set(PHASES)

@@ -50,8 +50,8 @@ def step_text(bounds: StepBounds) -> RenderableType:
         "",
         _models(bounds),
         "",
-        "A bound: no time of a device with these peaks lies below it. Tensors that fit in the cache are bounded by their products alone;",
-        "the three models take them from memory instead, so that unfused may lie above what the bounds add up to. Waiting, launches and",
+        "A bound: no time of a device with these peaks lies below it. Tensors that fit in the cache are bounded by their products alone; "
+        "the three models take them from memory instead, so that unfused may lie above what the bounds add up to. Waiting, launches and "
         "communication are in none of them.",
     )
 

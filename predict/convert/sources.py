@@ -263,7 +263,7 @@ def _values(words: Sequence[str], *, program: str = "") -> dict[str, Any]:
     """The arguments, read with the switches of the tool that they are of."""
     source = Source(values=arguments_in(words), program=program, form="command")
     tool = tool_of(source)
-    return arguments_in(words, tool.switches) if tool else dict(source.values)
+    return arguments_in(words, tool.keys.switches) if tool else dict(source.values)
 
 
 # Python: the constants of a call of TrainingArguments or of one of TRL's configs.

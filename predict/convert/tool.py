@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 from predict.convert.arguments import Arguments
 from predict.model.shipped import in_fewer_bits, read_as, shipped_model, shipped_models
+from sampling.files.documents import read_yaml
 from sampling.files.faults import Fault, did_you_mean, shown
+from sampling.files.places import CONFIGS
 
 NO_VALUES: tuple[Any, ...] = (None, "", "null", "None", "none", [], {}, ())
 """Values that leave a key to its default."""
@@ -77,6 +80,46 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeyLists:
+    """Keys of a tool's files that no table reads."""
+
+    harmless: tuple[str, ...] = ()
+    """Patterns of keys that change neither time nor memory of a step here."""
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+    """Pattern of keys that change time or memory in a way that is not modelled → why."""
+    switches: frozenset[str] = frozenset()
+    """Arguments of its command line that take no value."""
+
+    def __or__(self, other: KeyLists) -> KeyLists:
+        """Both lists, of which the other's reasons hold where a pattern stands in both."""
+        return KeyLists(
+            harmless=self.harmless + other.harmless,
+            costs={**self.costs, **other.costs},
+            switches=self.switches | other.switches,
+        )
+
+    def under(self, prefix: str) -> KeyLists:
+        """The keys below a section; a command line has none of them."""
+        return KeyLists(
+            harmless=tuple(f"{prefix}{pattern}" for pattern in self.harmless),
+            costs={f"{prefix}{pattern}": cost for pattern, cost in self.costs.items()},
+        )
+
+
+@cache
+def key_lists(name: str) -> KeyLists:
+    """The lists of `configs/tools/NAME.yml`: `harmless` and `switches` as words; in `costs` the reason alone, or with neutral values."""
+    content, faults = read_yaml(CONFIGS / "tools" / f"{name}.yml")
+    assert content is not None and not faults, faults
+    costs = {
+        pattern: Cost(why=cost) if isinstance(cost, str) else Cost(why=cost["why"], neutral=tuple(cost["neutral"]))
+        for pattern, cost in content.get("costs", {}).items()
+    }
+    harmless, switches = (content.get(words, "").split() for words in ("harmless", "switches"))
+    return KeyLists(harmless=tuple(harmless), costs=costs, switches=frozenset(switches))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Tool:
     """The table of a tool."""
 
@@ -86,12 +129,8 @@ class Tool:
     programs: str = ""
     """Pattern of the programs whose commands it reads."""
     read: Callable[[Reading], Sections]
-    harmless: str = ""
-    """Patterns of keys that change neither time nor memory of a step here."""
-    costs: Mapping[str, Cost | str] = field(default_factory=dict)
-    """Pattern of keys that change time or memory in a way that is not modelled → why; a text is neutral when it is off."""
-    switches: frozenset[str] = frozenset()
-    """Arguments of its command line that take no value."""
+    keys: KeyLists = field(default_factory=KeyLists)
+    """Keys that no table reads."""
     arguments_file: str = ""
     """Argument of its command line that names a file of further arguments, over which those of the command line hold."""
     aliases: tuple[tuple[str, ...], ...] = ()
@@ -102,8 +141,6 @@ class Tool:
     """Keys that are read and written one by one, for naming a change in the tool's words."""
     writes: str = ""
     """The tool of `predict.convert.launch` whose arguments are its own; empty for one that `table` alone writes."""
-    all_known: bool = False
-    """Whether a key in none of these lists is harmless: for tools whose every other key was looked through."""
 
     def fit(self, source: Source) -> int:
         """The number of keys by which a source is known as the tool's; 0 for none."""
@@ -200,11 +237,10 @@ def _accepts(accepted: Iterable[str], name: str) -> bool:
 
 def _why_it_matters(tool: Tool, name: str, value: Any) -> str:
     """Why a key that no table reads cannot be left out; empty for one that can."""
-    for pattern, cost in tool.costs.items():
+    for pattern, cost in tool.keys.costs.items():
         if fnmatchcase(name, pattern):
-            known = cost if isinstance(cost, Cost) else Cost(why=cost)
-            return "" if known.is_neutral(value) else known.why
-    if tool.all_known or value in NO_VALUES or any(fnmatchcase(name, pattern) for pattern in tool.harmless.split()):
+            return "" if cost.is_neutral(value) else cost.why
+    if value in NO_VALUES or any(fnmatchcase(name, pattern) for pattern in tool.keys.harmless):
         return ""
     return f"is not a key of {tool.name} that is known here, and may change time or memory"
 

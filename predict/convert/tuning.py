@@ -33,8 +33,6 @@ CLASSES: Mapping[str, str] = {
     "CPOConfig": "cpo",
 }
 """TRL's class → the word."""
-HARMLESS_TUNING = " *beta pref_* kto_* desirable_weight undesirable_weight loss_type label_smoothing max_prompt_length ref_model* simpo_* dpo_* orpo_* "
-"""Patterns of keys of preference losses that change no pass."""
 
 
 def tuning_of(given: Arguments, name: str, word: Any) -> dict[str, Any]:

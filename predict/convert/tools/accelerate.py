@@ -11,7 +11,7 @@ from typing import Any
 
 from predict.convert.arguments import Arguments
 from predict.convert.offload import offload_of
-from predict.convert.tool import Cost, Reading, Sections, Tool, count, in_sections, needs_file, read_table, written
+from predict.convert.tool import Reading, Sections, Tool, count, in_sections, key_lists, needs_file, read_table, written
 from predict.convert.tools.transformers_trainer import COMPILED, FRAMEWORK, ZERO, fsdp_of
 from sampling.files.faults import shown
 
@@ -137,24 +137,7 @@ TOOLS = (
         programs=r"^accelerate launch$",
         table=(*TABLE, *WRITTEN),
         read=_read,
-        harmless="""
-            compute_environment debug downcast_bf16 enable_cpu_affinity machine_rank main_* rdzv_* same_network tpu_* commands gpu_ids
-            fsdp_config.*wrap* fsdp_config.*cpu_ram* fsdp_config.*state_dict* fsdp_config.*sync_module* fsdp_config.*orig_params
-            fsdp_config.*prefetch fsdp_config.*limit_all_gathers fsdp_config.*version fsdp_config.*min_num* deepspeed_config.zero3_* deepspeed_config.*launcher
-            deepspeed_config.*hostfile deepspeed_config.*filter deepspeed_config.*moe_layer* deepspeed_config.seq_parallel_comm*
-            parallelism_config.*variable parallelism_config.*implementation parallelism_config.*seq_length* mpirun_config* ipex_config*
-            m module no_python num_cpu_threads* dynamo_config.* log_dir max_restarts monitor_interval
-            role tee quiet fp8_config*
-        """,
-        costs={
-            "*offload*": Cost(
-                why="what lies in the host's memory, and how long it takes to move, is not modelled",
-                neutral=("none", "null"),
-            ),
-            "use_cpu": "training on a CPU is not read",
-            "megatron_lm_config*": "Megatron-LM under accelerate is not read; give its own arguments",
-        },
-        switches=frozenset(CHOSEN),
+        keys=key_lists("accelerate"),
         arguments_file="config_file",
         nested={
             "fsdp_*": "fsdp_config",

@@ -19,6 +19,7 @@ from predict.convert.tool import (
     choice,
     count,
     in_sections,
+    key_lists,
     model_named,
     needs_file,
     read_table,
@@ -36,7 +37,7 @@ from predict.convert.tools.transformers_trainer import (
     moments,
     optimizer,
 )
-from predict.convert.tuning import HARMLESS_TUNING, in_sequences, tuning_of
+from predict.convert.tuning import in_sequences, tuning_of
 
 IN_FOUR_BITS = BaseKeys(usually_double=True, refused=("load_in_8bit", "gptq"))
 """Double quantisation is not a key of its own (axolotl, loaders/model.py, `_set_quantization_config`)."""
@@ -197,37 +198,6 @@ TOOLS = (
         arguments_file="model_tag",
         read=_read,
         table=(*TABLE, *WRITTEN),
-        harmless=HARMLESS_TUNING
-        + """
-            model_type tokenizer* *tokens* is_llama_derived_model is_mistral* is_falcon* strict *dataset* *hub* hf_* val_set_size output_dir
-            *wandb* *mlflow* *comet* use_tensorboard *eval* *save* num_epochs max_steps *lr_* learning_rate *_lr *warmup* weight_decay adam_*
-            cosine_* train_on_inputs group_by_length tf32 early_stopping* resume_from* auto_resume* local_rank logging_* debug* special_tokens*
-            sample_packing* eval_sample* pad_to_sequence_len multipack* flash_attn_fuse_qkv seed trust_remote_code gradient_checkpointing_kwargs*
-            chat_template* shuffle* data_* remove_unused* ddp_timeout ddp_bucket* ddp_find* fsdp_version fsdp_config.*wrap* liger_rope
-            fsdp_config.*version fsdp_config.*state_dict* fsdp_config.*cpu_ram* fsdp_config.*sync* fsdp_config.*orig_params fsdp_config.*prefetch* fsdp_config.*limit_all_gathers
-            liger_layer_norm xformers plugins loss_watchdog* neftune* noisy_embedding* dataloader* base_model_config base_model_ignore* revision*
-            test_datasets skip_prepare* pretraining_dataset streaming* excess_length* profiler_* rope_theta include_tokens* *_on_cpu_ram
-            deepspeed_* heads_k_stride ring_attn* flex_attn* user_defined* experimental_* s2_attention* xpu* default_system* evals_per_epoch
-            roles_to_train train_on_eos message_* type field_* tags run_name jinja* max_prompt* total_num_tokens unsloth_* relora_*
-        """,
-        costs={
-            "*offload*": "what lies in the host's memory, and how long it takes to move, is not modelled",
-            "s2_attention": "shifted sparse attention is not modelled",
-            "flex_attention": "FlexAttention is not modelled",
-            "fp8*": "fp8 by torchao is not read from Axolotl",
-            "qat*": "training for quantization is not modelled",
-            "quantization*": "weights in fewer bits are not modelled",
-            "process_reward_model": "reward models are not read",
-            "unfrozen_parameters": "frozen weights are not modelled",
-            "lisa_*": "LISA trains some layers at a time, which is not modelled",
-            "relora": "ReLoRA is not modelled",
-            "unsloth_*": "Unsloth's kernels are not modelled",
-            "expert_parallel*": "expert parallelism of Axolotl is not modelled",
-            "optim_*": "settings of other optimizers than AdamW are not modelled",
-            "auto_find_batch_size": "the batch that fits is found by the trainer; give micro_batch_size",
-            "overrides_of_model_config*": "changes of the model's config are not read; give --set model=FILE",
-            "diffusion*": "diffusion training is not modelled",
-            "*_kernel": "custom kernels are not modelled",
-        },
+        keys=key_lists("preferences") | key_lists("axolotl"),
     ),
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 from predict.convert import megatron
 from predict.convert.launch import FP8_PRECISIONS, PRECISIONS
-from predict.convert.tool import Reading, Sections, Tool
+from predict.convert.tool import Reading, Sections, Tool, key_lists
 from predict.convert.tools import megatron_lm
 
 GROUP = re.compile(r"^(ConfigContainer\.)?(\w+?)(_config)?\.(.+)$")
@@ -113,19 +113,6 @@ TOOLS = (
         ),
         read=_read,
         writes="nemo",
-        harmless=" ".join(f"{group}{pattern}" for pattern in megatron_lm.HARMLESS.split() for group in ("", "*."))
-        + """
-            logger* checkpoint* tokenizer* dataset* scheduler* rng* profiling* dist.* rerun* optimizer.*lr* ENV_VARS* env* tensor_inspect*
-            *init_model_with_meta_device *.vocab_size_in_config mixed_precision* ft.* nvrx* straggler* *_target_ validation.*
-            ddp.average_in_collective ddp.check* ddp.*bucket* train.eval* train.exit* comm_overlap.*bootstrap* model.*token_id peft
-        """,
-        costs={
-            **megatron_lm.COSTS,
-            **{f"*.{pattern}": cost for pattern, cost in megatron_lm.COSTS.items()},
-            "peft*": "adapters on frozen weights are not modelled; only full training is",
-            "*use_transformer_engine_op_fuser": "Transformer Engine's fused operators are not modelled",
-            "perf_matrix*": MATRIX,
-            "recipe": "sets in its Python what the overrides do not; state them all",
-        },
+        keys=megatron_lm.KEYS | megatron_lm.KEYS.under("*.") | key_lists("megatron_bridge"),
     ),
 )

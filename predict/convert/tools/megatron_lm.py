@@ -17,9 +17,8 @@ from predict.convert.megatron_model import (
     shipped_models_of_shape,
     with_numerics,
 )
-from predict.convert.megatron_script import SWITCHES
 from predict.convert.offload import offload_of
-from predict.convert.tool import Cost, Reading, Sections, Tool
+from predict.convert.tool import Reading, Sections, Tool, key_lists
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from predict.model.spec import ModelSpec
@@ -28,92 +27,6 @@ from predict.run.frameworks import ON_GPUS
 from sampling.arithmetic.expert_rows import BALANCED
 
 CLUSTER: Mapping[str, str] = {"nnodes": "nodes", "nproc_per_node": "gpus_per_node"}
-SWITCHED = frozenset(SWITCHES.split())
-HARMLESS = """
-    *data_path *data_cache* *data_args* mock_data data_impl max_position_embeddings disable_*saving split *_split tokenizer* vocab_file vocab_extra* merge_file *tiktoken* *sentencepiece* *lr* *_lr lr
-    weight_decay* start_weight* end_weight* adam_* *beta1 *beta2 sgd_* muon_* *seed* *init_method* init_* *log* *tensorboard* *wandb* one_logger*
-    *timing* *save* *load* *ckpt* *checkpoint* no_load_* no_save_* *eval* test_* valid* train_iters train_samples exit_* override_opt*
-    use_checkpoint* num_workers dataloader_type *distributed_backend distributed_timeout* local_rank master_* node_rank nnodes nproc_per_node
-    rdzv_* standalone max_restarts log_dir redirects tee use_mcore_models use_legacy* use_cpu_initialization perform_initialization *profile*
-    use_pytorch_profiler record_memory* manual_gc* empty_unused_memory* no_position_embedding apply_layernorm_1p layernorm_epsilon norm_epsilon
-    rotary_* use_rope_scaling rope_* no_rope_freq mscale* original_max_position* beta_fast beta_slow *loss_scale* loss_scale_window hysteresis
-    calculate_per_token_loss rampup_batch_size fp8_amax* fp8_margin fp8_interval fp8_wgrad fp8_multi* tp_comm_bootstrap* te_rng_tracker
-    moe_router_load_balancing_type moe_aux_loss* moe_z_loss* moe_router_dtype moe_router_score* moe_router_topk_scaling* moe_router_enable*
-    moe_router_bias* moe_router_pre_softmax moe_router_force* moe_router_padding* moe_token_drop_policy moe_per_layer* moe_deepep_num_sms
-    moe_hybridep_num_sms moe_input_jitter* moe_layer_recompute moe_router_fusion moe_router_num_groups moe_router_group_topk moe_router_limited*
-    attention_softmax_in_fp32 no_query_key_layer_scaling apply_query_key* attention_dropout hidden_dropout check_* no_check* use_flash_attn
-    no_create_attention* no_mmap* create_attention* *attention_mask_in* eod_mask_loss mtp_loss* ddp_bucket* ddp_average* ddp_num* ddp_pad*
-    make_vocab_size* padded_vocab_size yaml_cfg config_file disable_straggler* enable_straggler* *straggler* adlr* attention_backend
-    cross_entropy_fusion_impl transformer_impl use_dist_ckpt* dist_ckpt* *rerun* enable_ft* *ft_* high_priority* no_persist_layer_norm
-    no_async_tensor* distributed_* app_tag* *experimental* overlap_p2p_comm* batch_p2p* align_grad* align_param* decoupled* finetune
-    no_gradient_accumulation_fusion untie* clip_grad min_loss* consumed* ignore_* inference_* *timers* barrier* suggested* world_size
-    rank *_per_second recompute_modules bert_* retro_* vision_* iteration_time* job_name overlap_param_gather overlap_grad_reduce
-    disable_bias_linear moe_expert_parallel* deterministic_mode keep_last* skip_train *_prompt* spec warmup* openai_gelu reset_position_ids moe_use_upcycling create_moe_param_group
-"""
-"""Arguments of data, tokenizer, schedule, saving, logging and numerics; router's arithmetic beside the experts' products is below 1 % of a
-layer."""
-COSTS: Mapping[str, Cost | str] = {
-    "optimizer_cpu_offload": "an optimizer in the host's memory is not modelled",
-    "optimizer_offload*": "an optimizer in the host's memory is not modelled",
-    "overlap_cpu_optimizer*": "an optimizer in the host's memory is not modelled",
-    "use_torch_optimizer_for_cpu*": "an optimizer in the host's memory is not modelled",
-    "cpu_offload*": "activations and weights in the host's memory are not modelled",
-    "*fine_grained_activation_offload*": "activations in the host's memory are not modelled",
-    "offload_modules": "activations in the host's memory are not modelled",
-    "no_bias_gelu_fusion": "an activation apart from its bias is not modelled",
-    "no_bias_swiglu_fusion": "an activation apart from its bias is not modelled",
-    "no_bias_dropout_fusion": "a dropout apart from its bias is not modelled",
-    "no_rope_fusion": "rotary embedding in single operators is not modelled here",
-    "squared_relu": "another activation is not read; give --set model=FILE",
-    "window_size": "attention in a window is not read from arguments; give --set model=FILE",
-    "window_attn*": "attention in a window is not read from arguments; give --set model=FILE",
-    "softmax_type": Cost(
-        why="attention with sinks is not read from arguments; give --set model=FILE", neutral=("vanilla",)
-    ),
-    "hybrid_*": "hybrid models are not read from arguments; give --set model=FILE",
-    "is_hybrid_model": "hybrid models are not read from arguments; give --set model=FILE",
-    "mamba_*": "hybrid models are not read from arguments; give --set model=FILE",
-    "linear_attention*": "linear attention is not read from arguments; give --set model=FILE",
-    "experimental_attention_variant": "another attention is not read from arguments; give --set model=FILE",
-    "heterogeneous*": "layers of different sizes are not read from arguments; give --set model=FILE",
-    "encoder_*": "models with an encoder are not read",
-    "decoder_seq_length": "models with an encoder are not read",
-    "moe_expert_capacity_factor": "dropped tokens change the work of experts, which is not modelled",
-    "moe_pad_expert_input*": "padded experts are not modelled",
-    "moe_latent*": "experts on a latent width are not modelled",
-    "num_zero_experts": "experts that do nothing are not modelled",
-    "fp8_output_proj": "products kept in fp8 are not modelled",
-    "keep_fp8_transpose_cache": "a second copy of fp8 weights is not modelled",
-    "overlap_param_gather_with_optimizer_step": "weights gathered beside the optimizer's step are not modelled",
-    "defer_embedding_wgrad*": "gradients of the embedding in the pipeline's flush are not modelled",
-    "delay_wgrad_compute": "gradients of weights after the exchange are not modelled",
-    "*use_sharp": "reductions in switches are not modelled here",
-    "use_nccl_ub": "user buffers of NCCL are not modelled",
-    "nccl_ub": "user buffers of NCCL are not modelled",
-    "distribute_saved_activations": "activations split over tensor-parallel ranks are not modelled",
-    "reset_attention_mask": "attention inside documents is not modelled here; give batch.lengths",
-    "variable_seq_lengths": "sequences of several lengths are not read; give batch.lengths",
-    "hierarchical_context_parallel*": "context parallelism in two levels is not modelled",
-    "hybrid_context_parallel*": "context parallelism in two levels is not modelled",
-    "microbatch_group_size*": "another order of the interleaved pipeline is not modelled",
-    "pipeline_model_parallel_comm_backend": Cost(why="another library of sends is not modelled", neutral=("nccl",)),
-    "use_ring_exchange_p2p": "another library of sends is not modelled",
-    "use_custom_fsdp": "Megatron's earlier FSDP is not read; write use_megatron_fsdp",
-    "outer_dp_sharding*": Cost(why="state sharded over replicas too is not modelled", neutral=("no_shard",)),
-    "freeze_*": "frozen weights are not modelled",
-    "lora*": "adapters on frozen weights are not modelled; only full training is",
-    "peft*": "adapters on frozen weights are not modelled; only full training is",
-    "sft": "packed sequences of fine-tuning are not read; give batch.lengths",
-    "*kd_*": "distillation runs a second model, which is not modelled",
-    "grpo_*": "reinforcement learning in Megatron-LM is not read",
-    "perform_rl_step": "reinforcement learning in Megatron-LM is not read",
-    "use_te_activation_func": "Transformer Engine's activations are not modelled apart",
-    "*quant*": "weights or messages in fewer bits are not modelled",
-    "zero_hpz*": "ZeRO++ is not modelled",
-    "mlp_type": Cost(why="mixtures of DeepSpeed beside standard ones are not modelled", neutral=("standard",)),
-    "curriculum*": "sequences that grow are not modelled",
-    "*random_ltd*": "layers that drop tokens are not modelled",
-}
 
 
 def read_arguments(reading: Reading, *, model: Mapping[str, Any] | None = None, framework: str = "") -> Sections:
@@ -245,6 +158,7 @@ def _difference(given: Arguments, spec: ModelSpec) -> str:
     return ""
 
 
+KEYS, FLAGS = key_lists("megatron_lm"), key_lists("megatron_lm_flags")
 TOOLS = (
     Tool(
         name="Megatron-LM",
@@ -260,9 +174,7 @@ TOOLS = (
         ),
         programs=r"pretrain_(gpt|mamba|bert|t5|vlm)\w*\.py",
         read=_read,
-        harmless=HARMLESS,
-        costs=COSTS,
-        switches=SWITCHED,
+        keys=KEYS | FLAGS,
         writes="megatron-lm",
     ),
 )

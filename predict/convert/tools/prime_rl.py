@@ -7,7 +7,7 @@ from typing import Any
 from predict.convert.arguments import Arguments
 from predict.convert.images import vision_of
 from predict.convert.offload import offload_of
-from predict.convert.tool import Cost, Reading, Sections, Tool, model_named
+from predict.convert.tool import Reading, Sections, Tool, key_lists, model_named
 from sampling.files.faults import shown
 
 FRAMEWORK = "prime-rl"
@@ -183,25 +183,7 @@ def _rl(given: Arguments) -> dict[str, Any]:
     return rl
 
 
-COMMON = """
-    max_steps output_dir dist_timeout* wandb* monitors* log* ckpt* scheduler* *scheduler.* slurm* deployment.type deployment.num_* deployment.*
-    *optim.lr *optim.weight_decay *optim.betas* *optim.max_norm *optim.mu* bench* gc* trace* run* experimental* memory_profiler* heartbeat*
-    clean* *model.name *model.impl *model.trust* *model.moe.* *model.debug.force_balanced* *model.load_using_meta *model.seq_len *tokenizer*
-    *model.ac.targets *model.moe_use_grouped_mm *model.fused_lm_head* *model.freeze_moe_router matmul_precision env_vars* *renderer* *metrics*
-    *model.debug.random_init ac_offloading
-"""
-COSTS: dict[str, Cost | str] = {
-    "*model.lora*": "adapters of prime-rl are not read; give --set adapters.kind=lora",
-    "*model.experimental.lora*": "adapters of prime-rl are not read; give --set adapters.kind=lora",
-    "*optim_cpu_offload": "an optimizer in the host's memory is not modelled",
-    "*fsdp_cpu_offload": "weights in the host's memory are not modelled",
-    "*ac_offloading*": Cost(why="activations in the host's memory are not modelled", neutral=("None",)),
-    "*model.vlm*": "images of an RL step are not modelled",
-    "*quantization*": "fp8 of prime-rl is not read",
-    "*fp8*": "fp8 of prime-rl is not read",
-    "*dtype*": "another dtype is not read",
-    "*teacher*": "a second model is not modelled",
-}
+KEYS = key_lists("prime_rl")
 TOOLS = (
     Tool(
         name="prime-rl",
@@ -211,8 +193,7 @@ TOOLS = (
             "model.name data.type deployment",
         ),
         read=_read,
-        harmless=f"{COMMON} data.* val* loss* eval* inference*",
-        costs=COSTS,
+        keys=KEYS | key_lists("prime_rl_trainer"),
     ),
     Tool(
         name="prime-rl's RL",
@@ -223,18 +204,6 @@ TOOLS = (
             "orchestrator.batch_size seq_len",
         ),
         read=_read,
-        harmless=f"""
-            {COMMON} seq_len orchestrator.env* orchestrator.train* orchestrator.eval* orchestrator.buffer* orchestrator.filter* orchestrator.client*
-            orchestrator.concurrency* orchestrator.max_concurrent orchestrator.sampling* orchestrator.student* orchestrator.val* orchestrator.oversampl*
-            orchestrator.max_inflight* orchestrator.strict* orchestrator.log* orchestrator.advantage* orchestrator.token* orchestrator.report*
-            weight_broadcast* trainer.loss* trainer.data* trainer.log* trainer.ckpt* trainer.weight* max_async_level inference.server* inference.model*
-            inference.vllm.max_model_len inference.api* inference.log* inference.seed trainer.max_steps trainer.gc* trainer.trace*
-            inference.vllm.data_parallel_size inference.parallel.dp inference.vllm.enable_prefix* inference.vllm.*parser* inference
-        """,
-        costs={
-            **COSTS,
-            "orchestrator.token_batch_size": "batches of tokens are not read; write orchestrator.batch_size",
-            "inference.*.enable_expert_parallel": "give --set rl.rollout.expert_parallel=true",
-        },
+        keys=KEYS | key_lists("prime_rl_steps"),
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from predict.convert.tool import Reading, Sections, Tool, flat
+from predict.convert.tool import Reading, Sections, Tool, flat, key_lists
 from predict.convert.tools import megatron_lm, torchtitan_toml
 from predict.huggingface.config_json import override
 from predict.model.shipped import shipped_model, shipped_models
@@ -94,22 +94,12 @@ def _settled(value: Any) -> Any:
         return text
 
 
-def _under_overrides(patterns: str) -> str:
-    return " ".join(f"{OVERRIDES}{pattern}" for pattern in patterns.split())
-
-
 TOOLS = (
     Tool(
         name="Primus",
         marks=("modules.pre_trainer.framework modules.pre_trainer.model", "modules.pre_trainer.overrides"),
         read=_read,
         writes="megatron-lm",
-        harmless=_under_overrides(
-            f"{megatron_lm.HARMLESS} {torchtitan_toml.TOOLS[0].harmless} *turbo* auto_continue* stderr*"
-        ),
-        costs={
-            f"{OVERRIDES}{pattern}": cost
-            for pattern, cost in (*megatron_lm.COSTS.items(), *torchtitan_toml.TOOLS[0].costs.items())
-        },
+        keys=(megatron_lm.KEYS | torchtitan_toml.KEYS | key_lists("primus")).under(OVERRIDES),
     ),
 )

@@ -13,7 +13,6 @@ from predict.convert.sources import IMAGE_VERSION
 from predict.convert.tool import (
     AUTO,
     NO_VALUES,
-    Cost,
     Read,
     Reading,
     Sections,
@@ -22,6 +21,7 @@ from predict.convert.tool import (
     choice,
     count,
     in_sections,
+    key_lists,
     model_named,
     read_table,
     switch,
@@ -346,34 +346,6 @@ def _drafts(given: Arguments, name: str, method: str, tokens: Any, draft: str) -
     return {"speculation": found}
 
 
-HARMLESS = """
-    host port kv_events_config served_model_name trust_remote_code api_key* *log* *parser* enable_auto_tool* chat_template* download_dir tokenizer* seed revision
-    load_format allowed_* disable_uvicorn* uvicorn* root_path ssl_* *reasoning* tool_* generation_config* override_generation* swap_space
-    distributed_executor_backend worker_* nnodes node_rank dist_init_addr *metrics* otlp* watchdog* random_seed disable_frontend* response_role
-    max_seq_len_to_capture compilation_config* O cuda_graph_max_bs cuda_graph_bs attention_backend sampling_backend constrained* grammar* hf_*
-    guided* structured* enable_request* skip_tokenizer* schedule_policy schedule_conservativeness show_time* stream_interval bench* no_enable_log*
-    media* limit_mm* mm_* enable_sleep* max_log* aggregate* collect* rope_scaling rope_theta device is_embedding random* task runner
-    enable_server_load* dp_* data_parallel_address data_parallel_rpc* data_parallel_backend enable_p2p* nccl* preferred* disable_custom* warmups
-    enable_eplb served* deepep_mode language_only max_prefill_tokens attn* async_scheduling ep_dispatch* uvicorn_log* reasoning*
-"""
-COSTS: Mapping[str, Cost | str] = {
-    "*speculative*": "is not read of speculation; write the section speculation",
-    "spec_*": "is not read of speculation; write the section speculation",
-    "cpu_offload_gb": "weights in the host's memory are not modelled",
-    "*offload*": "what lies in the host's memory is not modelled",
-    "*lora*": "adapters are not modelled",
-    "kv_transfer_config*": "prefill and decode apart are not modelled",
-    "disaggregation*": "prefill and decode apart are not modelled",
-    "num_scheduler_steps": Cost(why="several steps a schedule are of an older engine", neutral=(1, "1")),
-    "eplb_config*": "is not read but for num_redundant_experts",
-    "data_parallel_size_local": "replicas over several machines are not read",
-    "max_total_tokens": "a cache that is held smaller than the memory has room for is not modelled; give --set engine.memory_utilization=SHARE",
-    "enable_torch_compile": "compiled engines of SGLang are not modelled",
-    "enable_hierarchical_cache": "caches in the host's memory are not modelled",
-    "hicache*": "caches in the host's memory are not modelled",
-    "max_num_partial_prefills": Cost(why="several prompts in parts are not modelled", neutral=(1, "1")),
-    "decode_context_parallel_size": Cost(why="context parallelism of a server is not modelled", neutral=(1, "1")),
-}
 TOOLS = (
     Tool(
         name="vLLM",
@@ -381,24 +353,7 @@ TOOLS = (
         arguments_file="config",
         aliases=(*aliases_of(VLLM), *SHORT.items(), VLLM_MODEL),
         read=_read_vllm,
-        harmless=HARMLESS,
-        costs=COSTS,
-        switches=frozenset(
-            [
-                "trust_remote_code",
-                "enforce_eager",
-                "enable_prefix_caching",
-                "no_enable_prefix_caching",
-                "enable_chunked_prefill",
-                "enable_expert_parallel",
-                "enable_dbo",
-                "no_enable_chunked_prefill",
-                "enable_auto_tool_choice",
-                "disable_log_requests",
-                "disable_log_stats",
-                "enable_reasoning",
-            ]
-        ),
+        keys=key_lists("servers") | key_lists("vllm"),
     ),
     Tool(
         name="SGLang",
@@ -406,20 +361,6 @@ TOOLS = (
         arguments_file="config",
         aliases=(*aliases_of(SGLANG), *SGLANG_DEGREES, SGLANG_MODEL),
         read=_read_sglang,
-        harmless=HARMLESS,
-        costs=COSTS,
-        switches=frozenset(
-            [
-                "trust_remote_code",
-                "disable_cuda_graph",
-                "disable_radix_cache",
-                "disable_overlap_schedule",
-                "enable_metrics",
-                "enable_torch_compile",
-                "enable_dp_attention",
-                "enable_two_batch_overlap",
-                "enable_mixed_chunk",
-            ]
-        ),
+        keys=key_lists("servers") | key_lists("sglang"),
     ),
 )

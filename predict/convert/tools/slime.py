@@ -7,32 +7,8 @@ from typing import Any
 
 from predict.convert.arguments import Arguments
 from predict.convert.offload import offload_of
-from predict.convert.tool import Cost, Reading, Sections, Tool, model_named
+from predict.convert.tool import Reading, Sections, Tool, key_lists, model_named
 from predict.convert.tools import megatron_lm
-
-OWN_SWITCHES = frozenset(
-    [
-        "colocate",
-        "use_dynamic_batch_size",
-        "use_kl_loss",
-        "apply_chat_template",
-        "rollout_shuffle",
-        "balance_data",
-        "debug_train_only",
-        "debug_rollout_only",
-        "use_wandb",
-        "use_tis",
-        "sglang_enable_dp_attention",
-        "sglang_enable_ep_moe",
-        "optimizer_cpu_offload",
-        "overlap_cpu_optimizer_d2h_h2d",
-        "use_precision_aware_optimizer",
-        "calculate_per_token_loss",
-        "attention_softmax_in_fp32",
-        "disable_compute_advantages_and_returns",
-        "partial_rollout",
-    ]
-)
 
 
 def _read(reading: Reading) -> Sections:
@@ -124,35 +100,6 @@ TOOLS = (
             "rollout_batch_size n_samples_per_prompt num_rollout",
         ),
         read=_read,
-        harmless=f"""
-            {megatron_lm.HARMLESS} hf_checkpoint ref_load prompt_data *_key apply_chat_template* rollout_shuffle rm_type rm_url custom_* num_rollout
-            num_epoch rollout_temperature rollout_top* rollout_stop* rollout_seed rollout_skip* rollout_global* balance_data eval* n_samples_per_eval*
-            advantage_estimator kl_* entropy_coef eps_clip* use_tis tis_* use_wandb loss_type debug* sglang_server_concurrency sglang_cuda_graph*
-            sglang_log* sglang_disable_radix* sglang_mem* sglang_router* update_weight* normalize* whiten* rewards* qkv_format
-            dynamic_sampling_filter* disable_compute* rollout_function* metadata* label* reward* *seed use_slime* sglang_watchdog* start_rollout*
-            colocate rollout_num* use_rollout* num_gpus_per_node rollout_max_context* no_offload* *offload_train *offload_rollout ref_ckpt*
-            sglang_attention_backend sglang_context_length sglang_decode* sglang_random* qwen* megatron_to_hf* model_name sglang_fp8* use_fault* rollout_health*
-        """,
-        costs={
-            **megatron_lm.COSTS,
-            "over_sampling_batch_size": "dynamic sampling is not read; give --set rl.rollout.kept_share=SHARE",
-            "partial_rollout": "partial rollouts are not read from slime",
-            "sglang_enable_dp_attention": "attention in replicas inside an engine is not modelled",
-            "sglang_dp_size": Cost(why="attention in replicas inside an engine is not modelled", neutral=(1, "1")),
-            "sglang_ep_size": Cost(why="give --set rl.rollout.expert_parallel=true", neutral=(1, "1")),
-            "sglang_expert_parallel_size": Cost(why="give --set rl.rollout.expert_parallel=true", neutral=(1, "1")),
-            "sglang_enable_ep_moe": "give --set rl.rollout.expert_parallel=true",
-            "sglang_enable_deepep_moe": "DeepEP between engines' GPUs is not modelled",
-            "sglang_moe_a2a_backend": "DeepEP between engines' GPUs is not modelled",
-            "sglang_deepep_mode": "DeepEP between engines' GPUs is not modelled",
-            "sglang_enable_dp_lm_head": "attention in replicas inside an engine is not modelled",
-            "sglang_moe_dense_tp_size": "attention in replicas inside an engine is not modelled",
-            "sglang_speculative*": "speculation is not read from slime",
-            "sglang_quantization": "engines with weights in fewer bits are not read; give --set rl.rollout.precision=fp8",
-            "critic_*": "a critic's own settings are not read; give --set rl.critic=NAME",
-            "use_opsm": "masks of whole sequences are not modelled",
-            "train_backend": Cost(why="slime's FSDP is not read", neutral=("megatron",)),
-        },
-        switches=megatron_lm.SWITCHED | OWN_SWITCHES,
+        keys=megatron_lm.KEYS | megatron_lm.FLAGS | key_lists("slime"),
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from predict.convert import torchtitan
 from predict.convert.offload import offload_of
-from predict.convert.tool import Cost, Reading, Sections, Tool
+from predict.convert.tool import Reading, Sections, Tool, key_lists
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from sampling.files.faults import shown
@@ -44,6 +44,7 @@ def read_torchtitan(reading: Reading, *, model: str = "") -> Sections:
     return {**found, **sections, **offload_of(given)}
 
 
+KEYS = key_lists("torchtitan")
 TOOLS = (
     Tool(
         name="torchtitan",
@@ -58,32 +59,6 @@ TOOLS = (
         read=read_torchtitan,
         arguments_file="job.config_file",
         writes="torchtitan",
-        harmless="""
-            job.* profiling.* metrics.* checkpoint.* lr_scheduler.* validation.* model.hf_assets_path model.tokenizer_path model.norm_type
-            model.tokenizer* model.vocab* model.print_* optimizer.lr optimizer.eps optimizer.beta1 optimizer.beta2 optimizer.weight_decay
-            optimizer.implementation optimizer.fused training.steps training.dataset* training.seed training.deterministic training.warmup_steps
-            training.max_norm training.gc_* training.data_parallel_* training.debug* comm.* compile.components compile.backend debug.*
-            float8.enable_fsdp* float8.filter_fqns float8.precompute* float8.emulate float8.moe* mx.filter* mx.mxfp8_dim1* quantize.* experimental.custom_import
-            experimental.custom_args_module activation_checkpoint.early_stop activation_checkpoint.per_op* activation_checkpoint.force*
-            activation_checkpoint.memory* activation_checkpoint.selective_ac_option memory_estimation.* communication.* fault_tolerance.*
-            tokenizer* scheduler.* float8.scaling_type* parallelism.disable_loss_parallel parallelism.module* training.num_* data.*
-            training.*validation* mx.use_fp8_dim1*
-        """,
-        costs={
-            "training.enable_cpu_offload": "what lies in the host's memory is not modelled",
-            "parallelism.enable_compiled_autograd": "compiled autograd is not modelled",
-            "parallelism.disable_loss_parallel": "a loss over gathered logits is not modelled",
-            "optimizer.early_step_in_backward": "an optimizer's step in the backward is not modelled",
-            "optimizer.fused": Cost(why="a loop over parameters is not modelled", neutral=(True,)),
-            "optimizer.implementation": Cost(
-                why="a loop over parameters is not modelled", neutral=("fused", "foreach")
-            ),
-            "float8.enable_float8_linear": Cost(why='is an older switch; write model.converters = ["float8"]'),
-            "fault_tolerance.enable": "replicas that come and go are not modelled",
-            "activation_checkpoint.mode": "memory budgets are not modelled",
-            "lora*": "adapters are not modelled; only full training is",
-            "model.use_flex_attn": "FlexAttention is not modelled",
-            "model.attn_type": Cost(why="FlexAttention is not modelled", neutral=("sdpa", "causal")),
-        },
+        keys=KEYS,
     ),
 )

@@ -9,13 +9,13 @@ from predict.convert.arguments import Arguments
 from predict.convert.offload import offload_of
 from predict.convert.tool import (
     OFF,
-    Cost,
     Reading,
     Sections,
     Tool,
     choice,
     count,
     in_sections,
+    key_lists,
     read_table,
     switch,
     written,
@@ -116,26 +116,6 @@ TOOLS = (
         programs=r"^tune run",
         read=_read,
         table=(*TABLE, *WRITTEN),
-        harmless="""
-            tokenizer* dataset* seed shuffle checkpointer* resume_from* epochs optimizer.lr optimizer.fused optimizer.foreach
-            optimizer.* optimizer.betas optimizer.eps lr_scheduler* loss* max_steps* device memory_efficient_fsdp_wrap
-            custom_sharded_layers metric_logger* output_dir log_* profiler* save_adapter* dataset.packed enable_async* *epoch* run_val*
-            batch_size_val cudnn* use_distributed* use_clip_grad fsdp_sharding_strategy nproc_per_node config
-        """,
-        costs={
-            "*offload*": "what lies in the host's memory, and how long it takes to move, is not modelled",
-            "optimizer_in_bwd": "an optimizer's step in the backward is not modelled",
-            "ac_mode": Cost(why="selective checkpointing by layers is not read from torchtune", neutral=("full",)),
-            "ac_option": "selective checkpointing by layers is not read from torchtune",
-            "low_cpu_ram": "is for macOS",
-            "enable_fp8_training": "fp8 is not read from torchtune",
-            "fp8*": "fp8 is not read from torchtune",
-            "model.apply_lora_to_output": "adapters of the head are not modelled",
-            "model.*": "settings of a model's builder are not read; give --set model=FILE",
-            "teacher_model*": "a second model is not modelled",
-            "ref_*": "a second model is not modelled",
-            "reward_*": "a second model is not modelled",
-            "expert_parallel*": "expert parallelism of torchtune is not read",
-        },
+        keys=key_lists("torchtune"),
     ),
 )

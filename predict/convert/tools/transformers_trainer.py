@@ -17,7 +17,6 @@ from predict.convert.tool import (
     AUTO,
     OFF,
     BaseKeys,
-    Cost,
     Read,
     Reading,
     Sections,
@@ -26,13 +25,14 @@ from predict.convert.tool import (
     choice,
     count,
     in_sections,
+    key_lists,
     model_named,
     needs_file,
     read_table,
     switch,
     written,
 )
-from predict.convert.tuning import CLASSES, HARMLESS_TUNING, WORDS, in_sequences, tuning_of
+from predict.convert.tuning import CLASSES, WORDS, in_sequences, tuning_of
 from predict.run.vision import NONE
 from sampling.files.faults import shown
 
@@ -169,54 +169,6 @@ LIGER_NAMES = ("use_liger_kernel", "use_liger", "enable_liger_kernel")
 DTYPE_NAMES = ("torch_dtype", "dtype", "infer_dtype")
 ALIASES = (MODEL_NAMES, ATTENTION_NAMES, LIGER_NAMES, DTYPE_NAMES)
 FOLLOWING = ("fsdp", "deepspeed", "fsdp_config", "deepspeed_plugin")
-HARMLESS = """
-    output_dir overwrite_* *logging* log_* report_to run_name *wandb* *tensorboard* swanlab* *hub* push_to_* save* load_best* metric* greater_*
-    *eval* val_* test_* predict_* do_* num_train_epochs max_steps learning_rate *_lr *lr_* lr warmup* weight_decay adam_* *seed* *scheduler*
-    *dataset* data_* dataloader* preprocessing* remove_unused* label_* ignore_data* *tokeniz* *template* trust_remote_code cache_dir
-    ddp_timeout ddp_find* ddp_bucket_cap_mb ddp_broadcast* local_rank *cpu_ram* resume_from* include_* disable_tqdm tf32 past_index
-    full_determinism use_fast* plot_loss max_samples overwrite_cache mask_history train_on_prompt streaming buffer_size mix_strategy
-    model_revision revision model_commit use_auth_token token gradient_checkpointing_kwargs* resize_vocab train_file validation_file
-    neftune_noise_alpha packing neat_packing padding* pad_to_* group_by_length length_column* completion_only* assistant_only* chat_*
-    stage config hf_* new_special_tokens split_special* skip_memory* restore_callback* torchdynamo torch_compile_* jit_mode* fsdp_min*
-    fsdp_transformer_layer_cls_to_wrap ddp_backend low_cpu_mem* config_name torch_empty_cache_steps eos_token pad_token accelerator_config*
-    average_tokens* eval_* media_dir image_* video_* hub_* tags formatting use_cache subset split dataset_text_field fsdp_config.*wrap*
-    fsdp_config.*state_dict* fsdp_config.*cpu_ram* fsdp_config.*sync_module* fsdp_config.*orig_params fsdp_config.*forward_prefetch fsdp_config.*limit_all_gathers
-    fsdp_config.*fsdp_version fsdp_config.version fsdp_config.min_num* fsdp_config.*backward_prefetch* disable_shuffling
-    moe_aux_loss_coef rope_scaling use_dft_loss pref_* fp8_config*
-"""
-SWITCHES = frozenset(
-    [
-        *("bf16", "fp16", "tf32", "gradient_checkpointing", "do_train", "do_eval", "overwrite_output_dir", "packing"),
-        *("use_peft", "torch_compile"),
-    ]
-)
-COSTS: Mapping[str, Cost | str] = {
-    "*offload*": "what lies in the host's memory, and how long it takes to move, is not modelled",
-    "*galore*": "GaLore's projections are not modelled",
-    "*apollo*": "APOLLO's projections are not modelled",
-    "*badam*": "BAdam trains a block at a time, which is not modelled",
-    "*adam_mini*": "Adam-mini's state is not modelled",
-    "use_llama_pro": "frozen blocks are not modelled",
-    "freeze_*": Cost(why="frozen weights are not modelled", neutral=("all",)),
-    "*unsloth*": "Unsloth's kernels are not modelled",
-    "shift_attn": "shifted sparse attention is not modelled",
-    "mixture_of_depths": "mixtures of depths are not modelled",
-    "*quantization_config*": "weights in fewer bits are not modelled",
-    "upcast_*": "weights that are upcast are not modelled",
-    "auto_find_batch_size": "the batch that fits is found by the trainer; give per_device_train_batch_size",
-    "use_cpu": "training on a CPU is not read",
-    "no_cuda": "training on a CPU is not read",
-    "half_precision_backend": Cost(why="only autocast is modelled", neutral=("auto", "cpu_amp")),
-    "fp16_opt_level": Cost(why="Apex is not modelled", neutral=("O1",)),
-    "fp8*": "fp8 by accelerate's plugins is not modelled",
-    "sequence_parallel_size": Cost(why="sequence parallelism of LLaMA-Factory is not modelled", neutral=(1, "1")),
-    "model_init_kwargs": "settings of the loaded model are not read; give --set model=FILE",
-    "tp_size": Cost(why="tensor parallelism of transformers is not modelled", neutral=(1, "1")),
-    "use_kernels": "kernels from the hub are not modelled",
-    "teacher_model*": "a second model is not modelled",
-    "reward_model*": "a second model is not modelled",
-    "parallelism_config*": "is read from accelerate's own file",
-}
 
 
 def _read(reading: Reading) -> Sections:
@@ -316,6 +268,7 @@ def _read_llama_factory(reading: Reading) -> Sections:
     return {**sections, "plan": plan, "execution": execution, **vision}
 
 
+KEYS, FLAGS = key_lists("transformers"), key_lists("transformers_flags")
 TOOLS = (
     Tool(
         name="Hugging Face TrainingArguments",
@@ -326,9 +279,7 @@ TOOLS = (
         ),
         read=_read,
         table=(*TABLE, *WRITTEN),
-        harmless=HARMLESS + HARMLESS_TUNING,
-        costs=COSTS,
-        switches=SWITCHES,
+        keys=KEYS | FLAGS | key_lists("preferences"),
         programs=r"^trl (sft|dpo|kto|reward)$",
         arguments_file="config",
         aliases=ALIASES,
@@ -348,12 +299,6 @@ TOOLS = (
             *TABLE,
             *WRITTEN,
         ),
-        harmless=HARMLESS + HARMLESS_TUNING,
-        costs={
-            **COSTS,
-            "quantization_method": Cost(
-                why="weights of another library than bitsandbytes are not modelled", neutral=("bnb", "bitsandbytes")
-            ),
-        },
+        keys=KEYS | key_lists("preferences") | key_lists("llama_factory"),
     ),
 )

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from predict.convert.arguments import Arguments
-from predict.convert.tool import OFF, SAMPLES, Reading, Sections, Tool, aliases_of
-from predict.convert.tools.transformers_trainer import ALIASES, COSTS, HARMLESS, SWITCHES, TABLE, sections_of
+from predict.convert.tool import OFF, SAMPLES, Reading, Sections, Tool, aliases_of, key_lists
+from predict.convert.tools.transformers_trainer import ALIASES, FLAGS, KEYS, TABLE, sections_of
 from predict.rl.section import ASYNC, COLOCATED
 
 PLACEMENTS = {"colocate": COLOCATED, "server": ASYNC}
@@ -92,20 +92,7 @@ TOOLS = (
         ),
         programs=r"^(GRPOConfig|trl grpo)$",
         read=_read,
-        harmless=f"""
-            {HARMLESS} reward_* scale_rewards epsilon* delta temperature top_* min_p repetition_penalty loss_type mask_truncated* sync_ref_model
-            ref_model_* num_completions* log_unique* importance_sampling_level shuffle_dataset num_generations_eval generation_kwargs* sapo_*
-            multi_objective* vllm_server_* vllm_group_port vllm_max_model_len* vllm_structured* vllm_guided* vllm_importance* vllm_model_impl
-            off_policy* use_bias* disable_dropout ds3_gather* cache_implementation use_transformers_paged system_prompt dtype
-        """,
-        costs={
-            **COSTS,
-            "cast_lm_head_to_fp32": "a head in fp32 is not modelled",
-            "use_liger_loss": "the loss of GRPO in one kernel is not modelled",
-            "max_tool_calling*": "conversations of several turns with tools are not modelled",
-            "vllm_device": "is of an older TRL, which generated on one of the node's GPUs; write vllm_mode",
-        },
-        switches=SWITCHES | {"use_vllm", "vllm_enable_sleep_mode"},
+        keys=KEYS | FLAGS | key_lists("trl_grpo"),
         arguments_file="config",
         aliases=(*aliases_of(TABLE), *ALIASES),
     ),

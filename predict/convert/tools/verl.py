@@ -8,7 +8,7 @@ from typing import Any
 
 from predict.convert.arguments import Arguments
 from predict.convert.offload import offload_of
-from predict.convert.tool import ACCEPT, NO_VALUES, OFF, Cost, Reading, Sections, Tool, model_named
+from predict.convert.tool import ACCEPT, NO_VALUES, OFF, Reading, Sections, Tool, key_lists, model_named
 from predict.convert.tools import megatron_lm
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
@@ -254,59 +254,6 @@ TOOLS = (
         marks=("data.train_batch_size actor_rollout_ref.model.path", "actor_rollout_ref.actor trainer.n_gpus_per_node"),
         programs=r"verl\.trainer\.main_ppo",
         read=_read,
-        harmless=f"""
-            data.*files* data.val* data.prompt_key data.truncation data.filter* data.shuffle data.return* data.image_key data.*_key data.seed
-            data.trust* data.custom* data.tokenizer data.sampler* data.dataloader* data.reward* data.apply_chat* data.train_max* data.use_shm
-            *.optim.lr* *.optim.weight_decay *.optim.clip_grad *.optim.*warmup* *.optim.*decay* *.optim.betas *.optim.total* *.optim.min* *.optim.num*
-            {ACTOR}.kl_loss* {ACTOR}.entropy_coeff {ACTOR}.clip* {ACTOR}.loss* {ACTOR}.policy_loss* {ACTOR}.grad_clip {ACTOR}.shuffle
-            {ACTOR}.checkpoint* {ACTOR}.tis* {ACTOR}.*seed* {ACTOR}.data_loader* {ACTOR}.load_weight {ACTOR}.calculate_* {ACTOR}.profiler*
-            {ACTOR}.use_torch_compile {REF}.use_torch_compile {ACTOR}.fsdp_config.wrap* {ACTOR}.fsdp_config.forward_prefetch
-            {ACTOR}.fsdp_config.mixed* {ACTOR}.fsdp_config.model_dtype {REF}.* {ROLLOUT}.temperature {ROLLOUT}.top_* {ROLLOUT}.val* {ROLLOUT}.do_sample
-            {ROLLOUT}.seed {ROLLOUT}.load_format {ROLLOUT}.mode {ROLLOUT}.prompt_length {ROLLOUT}.response_length {ROLLOUT}.ignore_eos
-            {ROLLOUT}.disable_log* {ROLLOUT}.enable_chunked* {ROLLOUT}.free_cache* {ROLLOUT}.layer* {ROLLOUT}.agent* {ROLLOUT}.max_model_len
-            {ROLLOUT}.multi_stage* {ROLLOUT}.calculate* {ROLLOUT}.enable_prefix* {ROLLOUT}.engine_kwargs* {ROLLOUT}.checkpoint_engine*
-            {ROLLOUT}.skip* {ROLLOUT}.trace* {ROLLOUT}.profiler* {ROLLOUT}.over_sample* {ROLLOUT}.response* {ROLLOUT}.top*
-            {ROLLOUT}.log_prob_micro_batch_size {ACTOR}.ppo_micro_batch_size {ROLLOUT}.cudagraph* {ROLLOUT}.max_parallel*
-            algorithm.* reward* custom_reward* trainer.* ray* global_profiler* transfer* actor_rollout_ref.nccl* actor_rollout_ref.hybrid_engine
-            actor_rollout_ref.model.override_config.model_config.max_position_embeddings
-            actor_rollout_ref.model.use_fused* actor_rollout_ref.model.trust* actor_rollout_ref.model.external* actor_rollout_ref.model.use_shm
-            actor_rollout_ref.model.custom* actor_rollout_ref.model.fused_kernel* actor_rollout_ref.model.tokenizer* actor_rollout_ref.model.hf_*
-            actor_rollout_ref.model.use_liger actor_rollout_ref.model.use_mbridge actor_rollout_ref.model.lora_alpha actor_rollout_ref.model.target*
-            {ACTOR}.megatron.use_mbridge {ACTOR}.megatron.*dist_checkpointing* {ACTOR}.megatron.seed {ACTOR}.megatron.vanilla* {ACTOR}.megatron.extra*
-            {ACTOR}.megatron.override_ddp* {ACTOR}.megatron.sequence_parallel {ACTOR}.megatron.use_distributed_optimizer
-            {TRANSFORMER}apply_rope_fusion {TRANSFORMER}moe_router* {TRANSFORMER}*attention_backend {TRANSFORMER}gradient_accumulation_fusion
-            {TRANSFORMER}masked_softmax* {TRANSFORMER}bias_* {TRANSFORMER}deallocate* {TRANSFORMER}persist* {TRANSFORMER}moe_aux* {TRANSFORMER}moe_z*
-            {TRANSFORMER}moe_grouped_gemm {TRANSFORMER}moe_enable* {TRANSFORMER}account_for* {TRANSFORMER}*dropout {TRANSFORMER}moe_permute*
-            {ACTOR}.entropy_from* {ACTOR}.entropy_checkpoint* {ACTOR}.rollout_n {ACTOR}.ppo_infer* {ACTOR}.router* {ACTOR}.freeze_vision*
-            {ACTOR}.*use_dynamic_bsz {ROLLOUT}.*use_dynamic_bsz
-        """,
-        costs={
-            "*optimizer_cpu_offload": "an optimizer that steps in the host's memory is not modelled",
-            "*optimizer_offload_fraction": "an optimizer that steps in the host's memory is not modelled",
-            "*overlap_cpu_optimizer*": "an optimizer that steps in the host's memory is not modelled",
-            "actor_rollout_ref.model.enable_activation_offload": "activations in the host's memory are not modelled",
-            "*fsdp_config.offload_policy": "FSDP2's offloading during the step is not modelled",
-            "reward_model.enable": "a model that scores is not read; give --set rl.reward.model=NAME",
-            "reward.reward_model.enable": "a model that scores is not read; give --set rl.reward.model=NAME",
-            "trainer.device": Cost(
-                why="is not a GPU whose times are known; --accept trainer.device for GPUs", neutral=("cuda",)
-            ),
-            f"{ROLLOUT}.multi_turn*": "conversations of several turns with tools are not modelled",
-            f"{ROLLOUT}.expert_parallel_size": Cost(
-                why="experts spread over engines are not read; give --set rl.rollout.expert_parallel=true",
-                neutral=(1, "1"),
-            ),
-            f"{ROLLOUT}.data_parallel_size": Cost(
-                why="replicas of attention inside an engine are not modelled", neutral=(1, "1")
-            ),
-            f"{ROLLOUT}.pipeline_model_parallel_size": Cost(
-                why="engines in a pipeline are not modelled", neutral=(1, "1")
-            ),
-            f"{ROLLOUT}.quantization": "engines with weights in fewer bits are not read; give --set rl.rollout.precision=fp8",
-            f"{ROLLOUT}.speculative*": "speculation is not read from verl",
-            "actor_rollout_ref.model.lora*": "adapters on frozen weights are not modelled",
-            "algorithm.filter_groups.enable": "dynamic sampling is not read; give --set rl.rollout.kept_share=SHARE",
-            "critic.*": "settings of the critic that differ from the actor's are not read; the actor's are taken",
-        },
+        keys=key_lists("verl"),
     ),
 )

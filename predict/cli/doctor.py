@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from predict.checkup import GIVES, Checkup, ProfileState, doctor
 from predict.cli.options import add_data, add_json, print_answer
+from predict.reports.printed import Renderable
 from predict.reports.text import escape, first_that_fits, stacked
 from sampling.errors import SamplesError
 from sampling.files.faults import counted
 from sampling.number_text import whole_percent
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 EXAMPLES = """\
 examples:
@@ -39,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
         raise SamplesError(f"{counted(len(found.faults), 'fault')} to mend; the report states the command for each")
 
 
-def _text(found: Checkup) -> RenderableType:
+def _text(found: Checkup) -> Renderable:
     """Installation, machine and folders, each profile, and what has to be mended."""
     return stacked(*_lines(found), "", _profiles(found), "", *_verdict(found))
 
@@ -58,7 +55,7 @@ def _lines(found: Checkup) -> Iterator[str]:
         yield f"{what:13} {escape(folder)}"
 
 
-def _profiles(found: Checkup) -> RenderableType:
+def _profiles(found: Checkup) -> Renderable:
     """The profiles, with as much of each as the terminal has room for."""
     rows = [_cells(found, each) for each in found.profiles]
 

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from predict import load
 from predict.config.overrides import OPTION, flag, parse_overrides
+from predict.reports.printed import Renderable
 from predict.reports.text import show
 from predict.run.calibration_file import calibrated_by
 from predict.run.training_run import TrainingRun
@@ -20,9 +21,6 @@ from sampling.files.disk import require_place, write_atomically
 from sampling.files.disk import require_suffix as require_ending
 from sampling.files.faults import shown
 from sampling.files.places import OWN_DATA_IN_WORDS
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 Answer = TypeVar("Answer")
 
@@ -265,7 +263,7 @@ def print_answer(
     options: argparse.Namespace,
     answer: Answer,
     as_json: Callable[[Answer], Any],
-    as_text: Callable[[Answer], RenderableType],
+    as_text: Callable[[Answer], Renderable],
 ) -> None:
     """Print an answer on stdout: as JSON with --json, else as text."""
     if options.json:

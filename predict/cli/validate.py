@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.cli.options import (
     add_check,
@@ -21,6 +21,7 @@ from predict.reports.learnt import left_out_text, plan_setting_text, widths_text
 from predict.reports.memory import misfit
 from predict.reports.pictures.error_plots import errors_figure
 from predict.reports.pictures.figure_file import SUFFIXES, save_figure
+from predict.reports.printed import Renderable
 from predict.reports.ranking import ranking_text
 from predict.reports.recipes import recipes_text
 from predict.reports.validated_rl import rl_validation_text
@@ -34,9 +35,6 @@ from predict.validation.sources import validate
 from regressors.accuracy.report import as_text as samples_text
 from sampling.errors import UserError
 from sampling.extras import require_library
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 DESCRIPTION = """\
 Hold predictions against measurements: of configs, which are run here, or by one of these words.
@@ -192,7 +190,7 @@ def _misfits(predictions: Sequence[Prediction]) -> list[str]:
     return [misfit(each.memory) for each in predictions]
 
 
-TEXTS: Mapping[str, Callable[[Any], RenderableType]] = {
+TEXTS: Mapping[str, Callable[[Any], Renderable]] = {
     "samples": samples_text,
     "published": lambda found: published_text(*found),
     "widths": widths_text,

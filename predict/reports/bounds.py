@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -11,15 +11,11 @@ from predict.bounds.device import Models, Roofline
 from predict.bounds.element_counts import Layer
 from predict.bounds.kernels import Kernel
 from predict.bounds.step import StepBounds
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import escape, fact, head, run_text, stacked, table, uneven_counts
 from predict.serialise import each_picked, picked, versioned
 from sampling.files.faults import counted
 from sampling.number_text import count, duration, multiple, percent, plain, significant, size
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
 
 OPERATOR = "name phase count predicted_us bound_us predicted_over_bound=ratio bottleneck"
 
@@ -33,7 +29,7 @@ def step_json(bounds: StepBounds) -> dict[str, Any]:
     )
 
 
-def step_text(bounds: StepBounds) -> RenderableType:
+def step_text(bounds: StepBounds) -> Renderable:
     """The step and its bound, the operators with the worst ratio first, and the three models."""
     step_us, run = bounds.prediction.median_us, bounds.run
     most = max(bounds.operators, key=lambda each: each.headroom_us)
@@ -106,7 +102,7 @@ def module_json(analysis: Analysis) -> dict[str, Any]:
     return versioned("speed-of-light", {"module": analysis.graph.name} | content)
 
 
-def module_text(analysis: Analysis) -> RenderableType:
+def module_text(analysis: Analysis) -> Renderable:
     """The module and what it moves, the three models by each rule, and the kernels that take longest."""
     counts, device, precision = analysis.counts, analysis.device, analysis.graph.precision
     macs, documented = counts.total("macs"), analysis.models["documented"]
@@ -166,7 +162,7 @@ def _speedup(models: Models) -> str:
     return f"{multiple(models.unfused.time_us / shortest)}" if shortest else ""
 
 
-def _kernels(analysis: Analysis) -> list[RenderableType]:
+def _kernels(analysis: Analysis) -> list[Renderable]:
     alike, whole_us = _alike(analysis), analysis.models["kernels"].fused.time_us
     longest = table(
         "kernels that take longest",

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from predict.reports.printed import Renderable
 from predict.reports.text import figures_table, stacked
 from predict.run.calibration_terms import NINETY, TERMS, Posterior, bounds, prior_deviations
 from predict.serialise import version_of
 from sampling.number_text import duration, multiple, percent, significant
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def calibration_json(posterior: Posterior, place: Path | None) -> dict[str, Any]:
@@ -31,7 +29,7 @@ def calibration_json(posterior: Posterior, place: Path | None) -> dict[str, Any]
     }
 
 
-def calibration_report(posterior: Posterior) -> RenderableType:
+def calibration_report(posterior: Posterior) -> Renderable:
     terms = figures_table("factors on times", ("term",), ("fitted", "90 %", "before any run"))
     before = dict(zip(TERMS, prior_deviations(posterior.shared_error), strict=True))
     for name, value in asdict(posterior.terms).items():

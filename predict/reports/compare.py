@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.kinds import RL, SERVING, TRAINING, Kind
 from predict.memory.peak import TERMS
@@ -13,6 +13,7 @@ from predict.plan_search.compare import BesideFirst, Difference, beside_first, s
 from predict.plan_search.serving import carried, carried_cost, money, per_gpu
 from predict.reports.memory import likelihood
 from predict.reports.money import amount_text
+from predict.reports.printed import Renderable, Table
 from predict.reports.rl_step import notes_on_steps, rl_step_json
 from predict.reports.serving import answer_json
 from predict.reports.serving_step import coefficients_line, notes_on_answers
@@ -38,18 +39,13 @@ from sampling.number_text import (
     size,
 )
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-
 LEAST_SHARE = 5e-4
 """Share of the step below which a heading is not listed by itself."""
 ROUNDING = 1e-9
 """Share of the step below which a sum of floats is nothing."""
 
 
-def compare_text(of: Kind[Any, Any], found: Sequence[Any]) -> RenderableType:
+def compare_text(of: Kind[Any, Any], found: Sequence[Any]) -> Renderable:
     """Predictions of a kind, each but the first beside the first."""
     beside = beside_first(of, found)
     return differences_text(beside) if of.name == TRAINING else _side_by_side_text(of, beside)
@@ -61,7 +57,7 @@ def compare_json(of: Kind[Any, Any], found: Sequence[Any]) -> dict[str, Any]:
     return differences_json(beside) if of.name == TRAINING else _side_by_side_json(of, beside)
 
 
-def differences_text(differences: Sequence[Difference]) -> RenderableType:
+def differences_text(differences: Sequence[Difference]) -> Renderable:
     """The runs, what differs in their settings, the step heading by heading, and memory term by term."""
     from rich.console import Group
 
@@ -224,7 +220,7 @@ Figure = tuple[str, Callable[[Any], float | None], Callable[[Any], str]]
 """Name, value and form of a row."""
 
 
-def _side_by_side_text(of: Kind[Any, Any], beside: Sequence[BesideFirst[Any]]) -> RenderableType:
+def _side_by_side_text(of: Kind[Any, Any], beside: Sequence[BesideFirst[Any]]) -> Renderable:
     """The settings that differ, a column for each config with the change from the first, and how they compare."""
     first, report = beside[0].first, SIDE_BY_SIDE[of.name]
     found = [first, *(each.other for each in beside)]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from predict.reports.printed import Renderable
 from predict.reports.text import Columns, Row, table
 from predict.validation.compared import Compared, grouped
 from sampling.number_text import Show, duration, durations, percent, signed_percent
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 NOTHING = "–"
 INTERVAL = "90 % interval"
@@ -68,7 +66,7 @@ def furthest(rows: Iterable[Row], of: Callable[[Row], Compared]) -> list[Row]:
     return sorted(rows, key=lambda row: -abs(of(row).error))[:FURTHEST]
 
 
-def refused(title: str, rows: Iterable[tuple[str, str]]) -> list[RenderableType]:
+def refused(title: str, rows: Iterable[tuple[str, str]]) -> list[Renderable]:
     """A table of the reasons why rows have no comparison, each with its first row; nothing without any. `rows` are names and reasons."""
     reasons = sorted(grouped(rows, lambda row: row[1]).values(), key=lambda same: -len(same))
     if not reasons:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.diagnosis import Diagnosis, Suggestion
 from predict.interval import Interval
 from predict.kinds import Values
 from predict.measured_runs.judge import Cause, Judgement
 from predict.reports.memory import summary
+from predict.reports.printed import Renderable
 from predict.reports.text import chance, escape, fact, first_lines_of, hanging, head, interval_text, run_text, stacked
 from predict.run.model_flops import mfu
 from predict.serialise import as_json, each_picked, picked, version_of
@@ -17,13 +18,10 @@ from predict.validation.nearest import NearRun
 from sampling.files.faults import as_written, counted
 from sampling.number_text import duration, percent, signed_percent
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 COLOURS = {"faster": "yellow", "normal": "green", "perhaps slow": "yellow", "slow": "red"}
 
 
-def diagnosis_text(found: Diagnosis) -> RenderableType:
+def diagnosis_text(found: Diagnosis) -> Renderable:
     prediction, judgement = found.prediction, found.judgement
     step = prediction.step_time
     return stacked(
@@ -77,7 +75,7 @@ def verdict_line(judgement: Judgement) -> str:
     return f"{judgement.verdict}: {_reason(judgement)}.{cause}"
 
 
-def judgement_text(judgement: Judgement) -> RenderableType:
+def judgement_text(judgement: Judgement) -> Renderable:
     """A measured step beside its prediction, without a trace."""
     prediction = judgement.prediction
     step = prediction.step_time

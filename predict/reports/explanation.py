@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.measured_runs.explain.causes import PROFILER
 from predict.measured_runs.explain.explanation import CallTerm, Explanation, Term
@@ -11,15 +11,11 @@ from predict.measured_runs.explain.predicted import predicted_step
 from predict.measured_runs.replay.pace import CARRIED, MODELLED, REPLAYED
 from predict.measured_runs.replay.replay import FOLLOWS, OTHERS_SHARE, Replay, ReplayedTerm
 from predict.measurement.system_noise import noise_note
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import call_text, escape, figures_table, first_lines_of, hanging, stacked, with_provenance
 from predict.serialise import version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, multiple, percent, signed_percent
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
 
 # How a traced step was measured, for an explanation and a replay alike.
 
@@ -53,7 +49,7 @@ CALLS = 8
 """Calls that are listed."""
 
 
-def explanation_report(explanation: Explanation) -> RenderableType:
+def explanation_report(explanation: Explanation) -> Renderable:
     guessed = any(term.guessed for term in explanation.terms)
     note = [f"{GUESSED}part of layers that were sampled whole: no sample covers it by itself"] if guessed else []
     terms, calls = _terms(explanation), _calls(explanation.calls)
@@ -173,7 +169,7 @@ def replay_json(replay: Replay) -> dict[str, Any]:
     }
 
 
-def replay_text(replay: Replay) -> RenderableType:
+def replay_text(replay: Replay) -> Renderable:
     step = replay.step_time
     change = step.median_us / replay.traced_us - 1
     shares = ", ".join(f"{percent(replay.share(origin))} is {origin}" for origin in COLUMNS)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.measured_runs.history import ALARM, Drift, History
 from predict.measured_runs.records import local_time
+from predict.reports.printed import Renderable
 from predict.reports.text import escape, figures_table, stacked
 from predict.serialise import version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, signed_percent, significant, whole_percent
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 MOST_SHOWN = 20
 """Runs of a cluster in the table, the last ones; the JSON has all."""
@@ -54,7 +51,7 @@ def _history_json(history: History) -> dict[str, Any]:
     }
 
 
-def history_text(history: History, most: int = MOST_SHOWN) -> RenderableType:
+def history_text(history: History, most: int = MOST_SHOWN) -> Renderable:
     """The last runs as a table, `most` at most, the errors of all, and each change in a sentence."""
     columns = ("measured", "predicted then", "90 % interval", "error", "inside")
     table = figures_table(escape(history.cluster), ("id", "date", "run"), columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isinf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.interval import Interval
 from predict.ledger.job_settings import JobSettings
@@ -12,6 +12,7 @@ from predict.ledger.whole_job import WholeJob
 from predict.plan_search.offers import OfferedJob
 from predict.reports.memory import headlines, likelihood, misfit
 from predict.reports.money import amount_text, figure, money_text, power_text, span_text, tokens_text
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import Columns, escape, fact, first_lines_of, head, noted, run_text, stacked, table
 from predict.run.model_flops import tokens_per_step
 from predict.serialise import as_json, versioned
@@ -20,14 +21,10 @@ from sampling.files.faults import counted
 from sampling.number_text import count, duration, percent, plain, seconds, significant
 from sampling.units import HOUR_US
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
 
 def job_text(
     prediction: Prediction, job: WholeJob, given: JobSettings, phases: Mapping[str, Prediction] | None = None
-) -> RenderableType:
+) -> Renderable:
     """The whole job; `phases` are those beside the config's own, by the settings that they have."""
     plain, total = job.plain, sum(job.parts_hours.values())
     steps = (
@@ -38,8 +35,8 @@ def job_text(
     failing = "never" if isinf(job.hours_between_failures) else f"every {_hours(job.hours_between_failures)}"
     saving = "once, at the end" if job.saves == 1 else f"every {_hours(job.save_min / 60)} of steps"
     steps_of = {"as the config is": prediction, **(phases or {})}
-    of_phases: list[RenderableType] = ["", _phases(steps_of, job)] if job.phases else []
-    lines: list[RenderableType] = [
+    of_phases: list[Renderable] = ["", _phases(steps_of, job)] if job.phases else []
+    lines: list[Renderable] = [
         *headlines([misfit(one.memory) for one in steps_of.values()]),
         *first_lines_of(prediction),
         *_fewer_than_a_batch(prediction, plain.tokens),
@@ -139,7 +136,7 @@ def _hours(hours: float) -> str:
     return duration(hours * HOUR_US)
 
 
-def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> RenderableType:
+def offers_text(found: Sequence[OfferedJob], deadline_days: float | None) -> Renderable:
     """The job on each offer, and which one is the cheapest. A million tokens cost as much more or less as the whole."""
     in_time: Columns[OfferedJob] = {"in time": lambda one: "yes" if one.in_time else "no"}
     return stacked(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from predict.measured_runs.calibrate import RULE
 from predict.reports.compared import share
+from predict.reports.printed import Renderable
 from predict.reports.text import escape, stacked, table
 from predict.validation.compared import scores
 from predict.validation.few_shot import FewShot
@@ -14,11 +14,8 @@ from predict.validation.left_out import JudgedConstant
 from predict.validation.widths import LearntPlanSetting, LearntWidths
 from sampling.number_text import plain, significant, whole_percent
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
-
-def widths_text(learnt: LearntWidths) -> RenderableType:
+def widths_text(learnt: LearntWidths) -> Renderable:
     return stacked(
         table(
             "half-width in log time that an unknown adds for 90 % coverage, and its range with one source left out",
@@ -44,7 +41,7 @@ def widths_text(learnt: LearntWidths) -> RenderableType:
     )
 
 
-def plan_setting_text(learnt: LearntPlanSetting) -> RenderableType:
+def plan_setting_text(learnt: LearntPlanSetting) -> Renderable:
     return stacked(
         table(
             "half-width in log time of the ratio of two plans per differing setting, for 90 % coverage",
@@ -62,7 +59,7 @@ def plan_setting_text(learnt: LearntPlanSetting) -> RenderableType:
     )
 
 
-def left_out_text(found: Sequence[JudgedConstant]) -> RenderableType:
+def left_out_text(found: Sequence[JudgedConstant]) -> Renderable:
     return stacked(
         table(
             "constants that move these runs: stated, and the value of least error within the bounds, on all sources and with one left out",
@@ -85,7 +82,7 @@ def left_out_text(found: Sequence[JudgedConstant]) -> RenderableType:
     )
 
 
-def few_shot_text(judged: Sequence[FewShot], count: int) -> RenderableType:
+def few_shot_text(judged: Sequence[FewShot], count: int) -> Renderable:
     return stacked(
         table(
             f"each source's other configurations, before and after {count} were measured",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.ledger.books import CalibrationBook, Ledger, MemoryBook
 from predict.ledger.communication import CommunicationBook
@@ -15,6 +15,7 @@ from predict.ledger.compute import ComputeBook, OperatorTime, PartOfStep
 from predict.ledger.peak_shares import PeakShare
 from predict.ledger.schedule import ScheduleBook
 from predict.reports.memory import memory_json, summary
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import (
     account_table,
     escape,
@@ -31,10 +32,6 @@ from predict.serialise import as_json, each_picked, picked, versioned
 from predict.workload.layer import ACCUMULATION, FUSED_SHARE
 from sampling.files.faults import counted
 from sampling.number_text import count, duration, gib, percent, plain, quantity, significant, size
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 MOST_MESSAGES = 16
 MOST_OPERATORS = 14
@@ -56,7 +53,7 @@ BOOKS = ("account_us", "compute", "memory", "communication", "schedule", "calibr
 COLUMNS = ("run", "book", "entry", "quantity", "value")
 
 
-def ledger_text(ledger: Ledger) -> RenderableType:
+def ledger_text(ledger: Ledger) -> Renderable:
     """The account of the step, MFU by convention, then book by book."""
     prediction = ledger.prediction
     step_us, run = prediction.median_us, prediction.run
@@ -166,7 +163,7 @@ def _parts(book: ComputeBook) -> Table:
     return made
 
 
-def _operators(book: ComputeBook, step_us: float, pp: int) -> list[RenderableType]:
+def _operators(book: ComputeBook, step_us: float, pp: int) -> list[Renderable]:
     """The operators by the time above their bound, most first: where the headroom is."""
     wasteful = sorted(book.operators, key=lambda each: (each.bound_us or 0.0) - each.total_us)
     shown, more = wasteful[:MOST_OPERATORS], len(wasteful) - MOST_OPERATORS
@@ -203,7 +200,7 @@ def _accumulation(ledger: Ledger) -> list[str]:
     ]
 
 
-def _peak_shares(shares: Sequence[PeakShare]) -> list[RenderableType]:
+def _peak_shares(shares: Sequence[PeakShare]) -> list[Renderable]:
     """The share of the peak that kernels are given, and what shapes, starts and the clocks of a long run leave of it."""
     if not shares:
         return []
@@ -229,14 +226,14 @@ def _shape(operator: OperatorTime) -> str:
     return " ".join(f"{name} {fields[name]:,}" for name in SHOWN_FIELDS if fields.get(name))
 
 
-def _memory(book: MemoryBook) -> list[RenderableType]:
+def _memory(book: MemoryBook) -> list[Renderable]:
     estimate = book.estimate
     title = f"  memory, peak of pipeline rank {estimate.worst.rank}"
     terms = account_table(title, book.terms_bytes.items(), estimate.point_bytes, unit="GiB", write=gib)
     return [terms, f"  {summary(estimate)}"]
 
 
-def _communication(book: CommunicationBook, step_us: float, pp: int) -> list[RenderableType]:
+def _communication(book: CommunicationBook, step_us: float, pp: int) -> list[Renderable]:
     if not book.messages:
         return ["[bold]  communication[/]: none"]
     shown = book.messages[:MOST_MESSAGES]
@@ -267,7 +264,7 @@ def _communication(book: CommunicationBook, step_us: float, pp: int) -> list[Ren
     return [made, *further, *(f"  {each}" for each in remarks)]
 
 
-def _schedule(book: ScheduleBook) -> list[RenderableType]:
+def _schedule(book: ScheduleBook) -> list[Renderable]:
     ranks = table(
         "",
         book.ranks,
@@ -307,10 +304,10 @@ def _padding(book: ScheduleBook) -> list[str]:
     ]
 
 
-def _calibration(book: CalibrationBook) -> list[RenderableType]:
+def _calibration(book: CalibrationBook) -> list[Renderable]:
     rests = " · ".join(f"{percent(share)} {source}" for source, share in book.shares.items() if share >= 0.0005)
     unknown = ((name, math.expm1(width)) for name, width in book.unknowns.items())
-    lines: list[RenderableType] = [
+    lines: list[Renderable] = [
         "[bold]  calibration[/]",
         fact("rests on", rests + (f"; samples: {escape(book.samples)}" if book.samples else "")),
         fact("unknown", " · ".join(f"{escape(name)} ±{percent(share)}" for name, share in unknown if share >= 0.0005)),

@@ -4,21 +4,18 @@ the middle one."""
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.plan_search.unknown_settings import LikelySteps, stated
 from predict.reports.prediction import in_words, prediction_json, prediction_text
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import fact, figures_table, first_lines_of, head, stacked, step_fact
 from predict.serialise import as_json, picked, versioned
 from sampling.files.faults import counted
 from sampling.number_text import duration, percent, size
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
-
-def likely_text(likely: LikelySteps) -> RenderableType:
+def likely_text(likely: LikelySteps) -> Renderable:
     """The interval of all runs first, then each of them, then the middle one as `one-batch` shows it."""
     known_as = " · ".join(map(likely.in_words, likely.unknown))
     return stacked(

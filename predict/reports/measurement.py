@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.measurement.measurement import DeviceRecord, Measurement
 from predict.measurement.real_rl import RlMeasurement
 from predict.measurement.serving.real_server import ServedLoad
 from predict.measurement.system_noise import noise_note
 from predict.prices.pace import paces_text
+from predict.reports.printed import Renderable
 from predict.reports.text import escape, stacked, table
 from predict.serialise import version_of
 from predict.serving.latency import Spread
 from sampling.files.faults import counted
 from sampling.number_text import count, duration, durations, multiple, seconds, significant, size
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 LOSS_DIGITS = 5
 """Significant digits of a loss, which falls little within a few steps."""
@@ -57,7 +54,7 @@ def _on_a_gpu(measured: Measurement, device: DeviceRecord) -> str:
     return f"  {counted(len(measured.step_times_us), 'step')} on {device.name}: {', '.join(filter(None, facts))}"
 
 
-def rl_measurement_text(measured: RlMeasurement) -> RenderableType:
+def rl_measurement_text(measured: RlMeasurement) -> Renderable:
     """The phases of a real RL step."""
     spreads = [(name, measured.spread(name)) for name in measured.phase_times_us]
     return stacked(
@@ -122,7 +119,7 @@ def _spread(spread: Spread) -> dict[str, float]:
     return {"mean": spread.mean_us, **{f"p{place}": time for place, time in spread.percentiles_us.items()}}
 
 
-FORMS: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], RenderableType]]] = {
+FORMS: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Renderable]]] = {
     Measurement: (Measurement.to_json, measurement_text),
     RlMeasurement: (RlMeasurement.to_json, rl_measurement_text),
     ServedLoad: (served_json, served_text),

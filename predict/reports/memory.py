@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.memory.advice import Advice, SmallestCluster
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.peak import TERMS, PeakMoment, RankMemory
 from predict.memory.state import Unit
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import chance, escape, fact, first_that_fits, head, own_values, stacked, table
 from predict.run.training_run import Replica
 from predict.serialise import as_json, each_picked, picked, versioned
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, gib, signed_percent, size
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 COLOURS = {"FITS": "green", "AT RISK": "yellow", "OOM": "red"}
 MOST_ADVICE = 4
@@ -31,7 +28,7 @@ VERDICT = "point_bytes upper_bytes capacity_bytes headroom_bytes verdict fits_pr
 """What the JSON of other answers has of an estimate."""
 
 
-def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> RenderableType:
+def memory_text(memory: MemoryEstimate, advice: Sequence[Advice] = ()) -> Renderable:
     """The verdict, each pipeline rank, each kind of layer, the buffers, and the changes that would make the run fit."""
     run, worst, left = memory.run, memory.worst, memory.headroom_bytes
     return stacked(

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from math import isinf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.interval import Interval
 from predict.ledger.training_cost import TIMES, TrainingCost
 from predict.reports.memory import headlines, misfit
+from predict.reports.printed import Renderable
 from predict.reports.text import escape, fact, first_lines_of, head, run_text, stacked
 from predict.serialise import version_of
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted
 from sampling.number_text import DIGITS, count, duration, plain, significant, whole_percent
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 ASSUMED_GOODPUT = "assumed: Llama 3 405B kept above it, arXiv 2407.21783"
 """Source of the goodput that is taken where none is given."""
@@ -64,7 +61,7 @@ def figure(value: float) -> str:
     return significant(float(f"{value:.{DIGITS}g}"), most_decimals=MOST_DECIMALS)
 
 
-def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bool) -> RenderableType:
+def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bool) -> Renderable:
     """Days, GPU-hours, money and energy, and what they rest on."""
     run, step = prediction.run, prediction.step_time
     known = "as given; `predict job` finds it from failures and saves"

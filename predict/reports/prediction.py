@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.memory.advice import Advice
 from predict.reports.memory import NO_CHANGE, VERDICT, headlines, misfit, smallest_in_words, summary, turning_text
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import (
     account_table,
     escape,
@@ -27,10 +28,6 @@ from predict.step.breakdown import NOT_COMPUTE
 from predict.step.prediction import Prediction
 from sampling.number_text import Show, count, duration, percent, significant, whole_percent
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
 MOST_UNKNOWNS = 3
 """Unknowns that the text names; the JSON has all of them."""
 ROUNDING = 1e-9
@@ -43,7 +40,7 @@ FEW_TOKENS = 10
 
 def prediction_text(
     prediction: Prediction, advice: Sequence[Advice] = (), *, full_sources: bool = False, notes: bool = True
-) -> RenderableType:
+) -> Renderable:
     """Step time first, then what it rests on, where it goes, each stage, and the sources; before all that, that the plan does
     not fit. `advice` are changes that would make it fit; without `notes` what the step rests on is shown elsewhere."""
     run = prediction.run

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.reports.compared import NOTHING, counts, refused, shares
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import Columns, stacked, table
 from predict.validation.ranking import LEAST_TIMED
 from sampling.files.faults import counted
 from sampling.number_text import plain, significant, whole_percent
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 RANKING_NOTE = (
     "τ is Kendall's τ-b on pairs more than 5 % apart; `same kernels` on those that agree in kernels and recomputation. Plans are "
@@ -25,10 +22,10 @@ RANKING_NOTE = (
 )
 
 
-def ranking_text(content: Mapping[str, Any]) -> RenderableType:
+def ranking_text(content: Mapping[str, Any]) -> Renderable:
     """The content of `predict validate ranking --json` for a terminal."""
     groups, small = content["groups"], content["smaller_groups"]
-    rest: list[RenderableType] = []
+    rest: list[Renderable] = []
     if small:
         rest.append(f"{counted(small, 'group')} of fewer than {LEAST_TIMED} timed plans not judged")
     rest += refused(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.plan_search.compare import setting_text
 from predict.reports.compared import FURTHEST, INTERVAL, NOTHING, refused, share
+from predict.reports.printed import Renderable
 from predict.reports.text import Columns, stacked, table
 from predict.validation.compared import Refused
 from predict.validation.recipes import BestPlan, Recipe, RecipeOutcome, exploited, expressed, recipes_summary
 from sampling.files.faults import counted
 from sampling.number_text import duration, multiple, percent, signed_percent, significant
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 MOST_TERMS = 4
 """Headings of a step that are named where two plans differ."""
@@ -24,12 +22,12 @@ NOTE = (
 )
 
 
-def recipes_text(outcomes: Sequence[RecipeOutcome]) -> RenderableType:
+def recipes_text(outcomes: Sequence[RecipeOutcome]) -> Renderable:
     recipes = expressed(outcomes)
     unread = refused("not expressible", [(one.row.row_id, one.why) for one in outcomes if isinstance(one, Refused)])
     if not recipes:
         return stacked("no complete row of a tuned recipe to judge", *unread)
-    parts: list[RenderableType] = [
+    parts: list[Renderable] = [
         table("published plans beside the best ones", recipes, NAMES, FIGURES),
         "",
         NOTE,

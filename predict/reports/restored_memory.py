@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.memory.advice import Advice
 from predict.memory.estimate import MemoryEstimate
 from predict.memory.primus import PrimusComponent, PrimusLayer, PrimusMemory, primus_memory
 from predict.reduced_benchmark.restore_memory import RestoredMemory
 from predict.reports.memory import memory_json, memory_text, verdict_text
+from predict.reports.printed import Renderable
 from predict.reports.text import stacked
 from predict.serialise import as_json, picked
 from sampling.number_text import gib, plain, significant, size
 from sampling.units import GIB
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 def memory_report_text(
     memory: MemoryEstimate, advice: Sequence[Advice], *, mode: str, restored: RestoredMemory | None, formula: bool
-) -> RenderableType:
+) -> Renderable:
     """Text of the result; in benchmark mode the benchmark's figures come first."""
     blocks = [memory_text(memory, advice)]
     if restored:

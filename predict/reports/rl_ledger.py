@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from predict.reports.ledger import constants_table, ledger_json, rows_of_books
+from predict.reports.printed import Renderable, Table
 from predict.reports.rl_step import PHASE, rests_on, rl_memory_json, rl_memory_parts, tail_in_words
 from predict.reports.text import (
     account_table,
@@ -28,9 +29,6 @@ from sampling.files.faults import counted
 from sampling.number_text import count, duration, percent, plain, quantity, significant
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from predict.rl.books import RlLedger
     from predict.rl.phases import Phase
 
@@ -50,7 +48,7 @@ ENTRY: Mapping[str, tuple[str, ...]] = {
 BOOKS = ("account_us", "phases", "memory", "communication", "schedule", "calibration")
 
 
-def rl_ledger_text(ledger: RlLedger) -> RenderableType:
+def rl_ledger_text(ledger: RlLedger) -> Renderable:
     """The account of each lane, MFU by convention, then book by book."""
     step = ledger.step
     return stacked(
@@ -77,7 +75,7 @@ def rl_ledger_text(ledger: RlLedger) -> RenderableType:
     )
 
 
-def _accounts(ledger: RlLedger) -> Iterator[RenderableType]:
+def _accounts(ledger: RlLedger) -> Iterator[Renderable]:
     """A table for each lane: its phases, which add up to the step, and below each its parts."""
     step_us = ledger.step.time.median_us
     for lane, account in ledger.accounts_us.items():
@@ -111,7 +109,7 @@ def _mfu(ledger: RlLedger) -> Table:
     return made
 
 
-def _communication(ledger: RlLedger) -> list[RenderableType]:
+def _communication(ledger: RlLedger) -> list[Renderable]:
     waits = table(
         "  communication that the phases wait for",
         ledger.communication_us.items(),
@@ -151,7 +149,7 @@ def _schedule(ledger: RlLedger) -> Iterator[str]:
         )
 
 
-def _calibration(ledger: RlLedger) -> Iterator[RenderableType]:
+def _calibration(ledger: RlLedger) -> Iterator[Renderable]:
     yield "[bold]  calibration[/]"
     yield fact("rests on", rests_on(ledger.step))
     if factors := ledger.factors:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from predict.reports.memory import COLOURS, headlines, likelihood
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import (
     Columns,
     escape,
@@ -42,9 +43,6 @@ from sampling.number_text import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from predict.rl.memory import RlMemory
     from predict.rl.phases import Phase
     from predict.rl.step import RlDraws, RlStep
@@ -59,7 +57,7 @@ IN_WORDS = {
 """Terms whose names do not say whose they are."""
 
 
-def rl_memory_text(step: RlStep) -> RenderableType:
+def rl_memory_text(step: RlStep) -> Renderable:
     """The memory of a GPU while it generates and while it updates, term by term, and what offload moves."""
     memory, section, actor = step.memory, step.rl.section, step.actor
     worst, rollout = memory.worst, section.rollout
@@ -86,11 +84,11 @@ def rl_memory_text(step: RlStep) -> RenderableType:
     )
 
 
-def rl_memory_parts(memory: RlMemory) -> list[RenderableType]:
+def rl_memory_parts(memory: RlMemory) -> list[Renderable]:
     """The terms of each moment, the cache in use, and what offload moves."""
     share = memory.kv_used / memory.generating.terms["kv_cache"]
     cache = f"cache in use at most: {size(memory.kv_used)}, {percent(share)} of it"
-    moved: list[RenderableType] = ["", _moved(memory)] if memory.moved else []
+    moved: list[Renderable] = ["", _moved(memory)] if memory.moved else []
     return [_terms(memory), "", cache, *moved]
 
 
@@ -178,7 +176,7 @@ def tail_in_words(step: RlStep) -> str:
     return f"the slowest tenth of the responses takes the last {whole_percent(step.rollout.tail_share)} of generation"
 
 
-def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> RenderableType:
+def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> Renderable:
     """The step for a terminal: what runs, its phases, and how they make up the step."""
     section, base, samples, rollout = step.rl.section, step.rl.base, step.rl.samples, step.rollout
     engines = f", engines on {section.rollout.gpus} more" if section.rollout.gpus else ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predict.reports.palette import KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import escape, stacked
 from predict.schedules.compare import ScheduleOutcome, reasons
 from predict.schedules.engine.order import KINDS, MICROBATCH, ActionKind
@@ -19,7 +20,7 @@ from regressors.features.arrays import Floats, Indices
 from sampling.number_text import Show, percent, plain, signed_percent, size, whole_percent
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
 
@@ -33,7 +34,7 @@ COLUMNS_A_TICK = 14
 SWATCHES = 8
 
 
-def timeline_text(timeline: Timeline, *, width: int, show: Show = plain) -> RenderableType:
+def timeline_text(timeline: Timeline, *, width: int, show: Show = plain) -> Renderable:
     """The picture of the timeline in `width` columns; a column shows what it is busy with for longest.
 
     Blocks of two columns and more have an edge, and their microbatch's number where it fits. Without colour the edge
@@ -265,10 +266,10 @@ def _outcome_json(outcome: ScheduleOutcome) -> dict[str, Any]:
     )
 
 
-def comparison_text(outcomes: Sequence[ScheduleOutcome], *, head: str, show: Show, width: int) -> RenderableType:
+def comparison_text(outcomes: Sequence[ScheduleOutcome], *, head: str, show: Show, width: int) -> Renderable:
     """The table, the picture of the best schedule, and why others are not a choice. `show` writes a time."""
     first = outcomes[0]
-    parts: list[RenderableType] = [f"[bold]{escape(head)}[/]", ""]
+    parts: list[Renderable] = [f"[bold]{escape(head)}[/]", ""]
     timed = [outcome for outcome in outcomes if outcome.timeline]
     if timed:
         parts += [_table(timed, show, width), "", *_footnotes(timed)]
@@ -328,8 +329,7 @@ def _columns(best: float, show: Show) -> list[_Column]:
     ]
 
 
-def _table(outcomes: Sequence[ScheduleOutcome], show: Show, width: int) -> RenderableType:
-    from rich.table import Table
+def _table(outcomes: Sequence[ScheduleOutcome], show: Show, width: int) -> Renderable:
     from rich.text import Text
 
     names = [outcome.name + ("*" if outcome.copies > 1 else "") for outcome in outcomes]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.kinds import RL, SERVING, TRAINING, kind
 from predict.plan_search.answer import Answer, FrontPlan, RankedPlan, RankedPrediction, RankedRows, SearchAnswer, tied
 from predict.plan_search.long_table import as_csv
 from predict.plan_search.search import SHORT, in_words, settings_json
 from predict.reports.money import ASSUMED_GOODPUT, goodput_text, tokens_text
+from predict.reports.printed import Renderable, Table
 from predict.reports.search_columns import (
     Columns,
     Placed,
@@ -27,11 +28,6 @@ from predict.serialise import versioned
 from sampling.files.faults import counted
 from sampling.number_text import duration, percent, seconds, signed_percent, size
 from sampling.units import GIB
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
 
 # The answer of a search as `predict search --json` prints it; `version` changes when a key changes its meaning.
 
@@ -110,12 +106,12 @@ MOST_OF_FRONT = 20
 """Plans of the front that a terminal shows; the file has all."""
 
 
-def answer_text(answer: SearchAnswer[Any], *, why: bool = False) -> RenderableType:
+def answer_text(answer: SearchAnswer[Any], *, why: bool = False) -> Renderable:
     """The rows that the best rest on, the ranking, the ties, and what is left out by reason."""
     return _plans_text(answer, why=why) if isinstance(answer, Answer) else _rows_text(answer)
 
 
-def _plans_text(answer: Answer, *, why: bool) -> RenderableType:
+def _plans_text(answer: Answer, *, why: bool) -> Renderable:
     """Training plans: what would separate the ties too, and the front where it was asked for."""
     notes = (
         *_closed(answer),
@@ -124,7 +120,7 @@ def _plans_text(answer: Answer, *, why: bool) -> RenderableType:
         *_same(answer.plans),
         *_ties(answer),
     )
-    parts: list[RenderableType] = [
+    parts: list[Renderable] = [
         *first_lines_of(answer.plans[0].prediction),
         escape(_question(answer)),
         _ranking(answer, several_clusters=len(answer.found.surveys) > 1),
@@ -137,7 +133,7 @@ def _plans_text(answer: Answer, *, why: bool) -> RenderableType:
     return stacked(*parts, "", *_summary(answer, why=why))
 
 
-def _rows_text(answer: SearchAnswer[Any]) -> RenderableType:
+def _rows_text(answer: SearchAnswer[Any]) -> Renderable:
     """Combinations of another kind of config."""
     assert isinstance(answer, RankedRows)
     report, predictions = REPORTS[answer.kind], [row.prediction for row in answer.best]
@@ -174,7 +170,7 @@ def _varying(plans: Sequence[RankedPrediction[Any]]) -> list[str]:
     return [path for path in paths if len({str(plan.settings.get(path)) for plan in plans}) > 1]
 
 
-def _ranking(answer: SearchAnswer[Any], *, several_clusters: bool = False) -> RenderableType:
+def _ranking(answer: SearchAnswer[Any], *, several_clusters: bool = False) -> Renderable:
     plans, (rows, columns) = answer.ranked, _placed(answer)
     varying = _varying(plans)
     same = {path: value for path, value in plans[0].settings.items() if path not in varying}
@@ -268,7 +264,7 @@ def _measured(answer: Answer) -> Iterator[str]:
         yield f"The first plan takes {percent(answer.regret)} longer than the fastest of those measured."
 
 
-def _front(front: Sequence[FrontPlan]) -> RenderableType:
+def _front(front: Sequence[FrontPlan]) -> Renderable:
     table = figures_table(
         f"front of time, memory and GPUs: {counted(len(front), 'plan')}", ["plan"], ["step time", "memory", "GPUs"]
     )

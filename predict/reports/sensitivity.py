@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.interval import Interval
 from predict.kinds import RL, SERVING, TRAINING
 from predict.plan_search.sensitivity import Sensitivities, Sensitivity
 from predict.plan_search.serving import carried
+from predict.reports.printed import Renderable, Table
 from predict.reports.rl_step import notes_on_steps
 from predict.reports.serving_step import notes_on_answers
 from predict.reports.text import chance, figures_table, first_lines_of
@@ -18,11 +19,6 @@ from predict.serialise import as_json, picked, version_of
 from predict.validation.compared import grouped
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, signed_percent, significant, whole_percent
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
 
 NOTHING = 5e-5
 """Share of a measure below which a change counts as none."""
@@ -61,7 +57,7 @@ HEADLINES: Mapping[str, Headline] = {
 }
 
 
-def sensitivity_text(found: Sensitivities) -> RenderableType:
+def sensitivity_text(found: Sensitivities) -> Renderable:
     from rich.console import Group
     from rich.markup import escape
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from predict.interval import Interval
 from predict.reports.money import amount_text, money_text
+from predict.reports.printed import Renderable, Table
 from predict.reports.serving_step import coefficients_line, notes_on_step, server_line, sources_text
 from predict.reports.text import escape, fact, head, noted, stacked, table
 from predict.serialise import as_json, picked, versioned
@@ -24,9 +25,6 @@ from sampling.number_text import duration, durations, percent, plain, significan
 from sampling.units import SECOND_US
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from predict.serving.latency import Spread
     from predict.serving.loaded_server import LoadOutcome
     from predict.serving.questions import ServerAnswer
@@ -106,7 +104,7 @@ BROUGHT = {
 TITLES = {"e2e": "E2E", "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL"}
 
 
-def answer_text(answer: ServerAnswer) -> RenderableType:
+def answer_text(answer: ServerAnswer) -> Renderable:
     """One load in full, or a line for each of several; then the capacity, the objectives and the cost where they were asked for."""
     server, (first, *others) = answer.server, answer.outcomes
     run, room, stepper, batch = server.run, server.room, server.stepper, first.mean_batch
@@ -235,7 +233,7 @@ def file_text(load: Load) -> str:
     return f"{counted(load.requests, 'request')} of {escape(Path(load.file).name)}"
 
 
-def _one(server: LoadedServer, outcome: LoadOutcome) -> Iterator[RenderableType]:
+def _one(server: LoadedServer, outcome: LoadOutcome) -> Iterator[Renderable]:
     latency, served, each = outcome.latency, outcome.served, outcome.per_replica
     spreads = [(title, getattr(latency, name), _bounds(outcome, name)) for name, title in TITLES.items()]
     several = outcome.replicas > 1

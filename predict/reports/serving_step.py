@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from predict.model.shipped import notes_on_name
+from predict.reports.printed import Renderable
 from predict.reports.text import escape, fact, head, noted, notes_on_prices, stacked, step_fact, table
 from predict.serialise import each_picked, versioned
 from predict.serving.batch import StepBatch
@@ -20,8 +21,6 @@ from sampling.files.faults import counted
 from sampling.number_text import duration, percent, plain, whole_percent
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from predict.serving.coefficients import Coefficients, Weight
     from predict.serving.config import ServingRun
 
@@ -30,7 +29,7 @@ NOTED = 0.01
 """Log half-width from which on a note says that the interval is wider."""
 
 
-def step_text(found: ServedStep) -> RenderableType:
+def step_text(found: ServedStep) -> Renderable:
     """The step by each model, with its interval, and the terms of each."""
     run, batch, steppers = found.run, found.batch, found.steppers
     notes = dict.fromkeys(note for one in steppers for note in notes_on_step(one, batch))
@@ -47,7 +46,7 @@ def step_text(found: ServedStep) -> RenderableType:
     )
 
 
-def _by_model(one: Stepper, batch: StepBatch) -> list[RenderableType]:
+def _by_model(one: Stepper, batch: StepBatch) -> list[Renderable]:
     (time,) = one.step_times([batch])
     model = step_model(one.coefficients.model)
     ledger = {name: us for name, us in one.ledger_us(batch).items() if us}
@@ -187,7 +186,7 @@ def sources_text(stepper: Stepper, batch: StepBatch) -> str:
     )
 
 
-def coefficients_text(coefficients: Coefficients) -> RenderableType:
+def coefficients_text(coefficients: Coefficients) -> Renderable:
     """Fitted coefficients: each weight with its interval, its prior and its meaning."""
     model, weights = step_model(coefficients.model), coefficients.weights
     runs = len(coefficients.experiments)

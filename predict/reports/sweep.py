@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.kinds import RL, SERVING, TRAINING
 from predict.memory.estimate import VERDICTS
 from predict.plan_search.serving import carried_cost
 from predict.plan_search.sweep import SweptRow, SweptRows
+from predict.reports.printed import Renderable
 from predict.reports.rl_step import notes_on_steps
 from predict.reports.search_columns import (
     RL_STEPS,
@@ -25,9 +26,6 @@ from predict.reports.text import escape, figures_table, first_lines_of, stacked
 from predict.serialise import picked, versioned
 from predict.serving.questions import ServerAnswer, objectives_text
 from sampling.files.faults import counted
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +98,7 @@ REPORTS: Mapping[str, RowsReport] = {
 }
 
 
-def sweep_text(found: SweptRows[Any], objective: str | None = None) -> RenderableType:
+def sweep_text(found: SweptRows[Any], objective: str | None = None) -> Renderable:
     """A row per combination that is predicted, ordered by the objective where there is one, then why others cannot run."""
     rows = [row for row in found.rows if row.prediction is not None]
     report, predictions = REPORTS[found.kind.name], [row.prediction for row in rows]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from predict.interval import Interval
 from predict.model.shipped import notes_on_name
+from predict.reports.printed import Renderable, Table
 from predict.run.adapters import Adapters
 from predict.run.execution import Execution
 from predict.run.frameworks import refused_by_runtime
@@ -20,8 +21,7 @@ from sampling.hardware.cluster import Cluster
 from sampling.number_text import Show, bar, count, duration, durations, percent, plain, significant, whole_percent
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions, RenderResult
 
 
 Row = TypeVar("Row")
@@ -32,7 +32,7 @@ INDENT, LABEL = 2, 12
 """Blanks before a fact's label, and characters of the label with the blanks behind it."""
 
 
-def show(report: RenderableType) -> None:
+def show(report: Renderable) -> None:
     """Print an answer on stdout: coloured in a terminal, plain in a pipe or with NO_COLOR."""
     console(piped_width=PIPE_WIDTH).print(report)
 
@@ -51,7 +51,7 @@ def first_that_fits(*forms: Table) -> Table:
     return next((form for form in forms if Measurement.get(place, unlimited, form).maximum <= place.width), forms[-1])
 
 
-def stacked(*parts: RenderableType) -> RenderableType:
+def stacked(*parts: Renderable) -> Renderable:
     """Lines and tables below each other."""
     from rich.console import Group
 
@@ -312,8 +312,8 @@ def last_lines(
 
 
 def with_provenance(
-    report: RenderableType, run: TrainingRun, provenance: Provenance, *, analytic: bool, first: Sequence[str] = ()
-) -> RenderableType:
+    report: Renderable, run: TrainingRun, provenance: Provenance, *, analytic: bool, first: Sequence[str] = ()
+) -> Renderable:
     """A report between the first and the last lines; `first` are lines before them."""
     sources = map(escape, last_lines(provenance, analytic=analytic))
     return stacked(*first, *first_lines(run, provenance, analytic=analytic), report, "", *sources)

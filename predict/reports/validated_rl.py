@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.interval import Interval
 from predict.reports.compared import beside, counts, refused, shares
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import escape, stacked, table
 from predict.validation.compared import Compared
 from sampling.files.faults import counted
 from sampling.number_text import plain, significant, whole_percent
 from sampling.units import SECOND_US
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
-
-def rl_validation_text(content: Mapping[str, Any]) -> RenderableType:
+def rl_validation_text(content: Mapping[str, Any]) -> Renderable:
     """The content of `predict validate rl --json` for a terminal."""
     rows = content["rows"]
     reasons = [(row["row_id"], row["reason"]) for row in rows if row["reason"]]
@@ -57,7 +54,7 @@ def _factors(factors: Mapping[str, Any]) -> list[str]:
     return ["", f"factors: {text['shipped']}; refitted to these rows: {text['refit']}"]
 
 
-def _apart(summary: Mapping[str, Any], heading: str) -> list[RenderableType]:
+def _apart(summary: Mapping[str, Any], heading: str) -> list[Renderable]:
     """Figures over rows that the first summary leaves out, under a heading; nothing where there are none."""
     if not any(figures["rows"] for figures in summary.values()):
         return []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.interval import Interval
 from predict.reports.compared import beside, counts, furthest, itself, refused, share, shares
 from predict.reports.money import span_text
+from predict.reports.printed import Renderable, Table
 from predict.reports.ranking import reliability_table
 from predict.reports.text import Columns, escape, figures_table, stacked, table
 from predict.run.calibration_terms import Posterior
@@ -35,20 +36,16 @@ from predict.validation.published_scores import (
 from sampling.files.faults import counted
 from sampling.number_text import percent, signed_percent, significant, size, whole_percent
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
 ERRORS = "errors: predicted over measured, less 1; repeats of one configuration count once, by their median"
 MOST_ROWS = 60
 """Rows above which only the summary and the worst are printed; `--json` has all of them."""
 PERCENT = {"mean": "mean_error_percent", "median": "median_error_percent", "bias": "bias_percent"}
 
 
-def published_text(comparisons: Sequence[ComparedRun], calibration: Posterior | None = None) -> RenderableType:
+def published_text(comparisons: Sequence[ComparedRun], calibration: Posterior | None = None) -> Renderable:
     predicted = [one for one in comparisons if isinstance(one, Comparison)]
     once = configurations(comparisons)
-    parts: list[RenderableType] = []
+    parts: list[Renderable] = []
     if 0 < len(predicted) <= MOST_ROWS:
         parts += [_published_rows("predicted and measured", predicted), ""]
     if once:
@@ -107,7 +104,7 @@ def _published_figures(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 OF: Columns[Mapping[str, Any]] = {"of": lambda row: " ".join(row["key"])}
 
 
-def _beside_constant_mfu(once: Sequence[Comparison]) -> list[RenderableType]:
+def _beside_constant_mfu(once: Sequence[Comparison]) -> list[Renderable]:
     judged = [one for one in beside_constant_mfu(once) if not math.isnan(one.constant_mfu_error)]
     title = "against a constant MFU: each run at the median measured MFU of its source's other runs"
     order = ("pairs", "in order", "by FLOPs", "same work", "in order", "by FLOPs")
@@ -150,7 +147,7 @@ def _calibration(posterior: Posterior) -> str:
 NO_MEMORY = "no row states its memory: the columns are peak_mem_gib, or mem_allocated_bytes and mem_max_allocated_bytes"
 
 
-def published_memory_text(comparisons: Sequence[MemoryOutcome]) -> RenderableType:
+def published_memory_text(comparisons: Sequence[MemoryOutcome]) -> Renderable:
     if not comparisons:
         return NO_MEMORY
     predicted = [one for one in comparisons if isinstance(one, MemoryComparison)]
@@ -196,7 +193,7 @@ def published_memory_text(comparisons: Sequence[MemoryOutcome]) -> RenderableTyp
 # Whole trainings.
 
 
-def jobs_text(found: Sequence[ComparedJob]) -> RenderableType:
+def jobs_text(found: Sequence[ComparedJob]) -> Renderable:
     """Figures of published jobs beside their predictions."""
     compared = [one for one in found if isinstance(one, ComparedFigure)]
     figures = scores(compared)

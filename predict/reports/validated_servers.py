@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.interval import Interval
 from predict.reports.compared import INTERVAL, LATENCIES, beside, counts, furthest, itself, refused, share, shares
+from predict.reports.printed import Renderable, Table
 from predict.reports.text import Columns, escape, figures_table, stacked, table
 from predict.validation.compared import Compared, Refused, scores
 from predict.validation.published_servers import ComparedServer, PublishedServer
 from sampling.files.faults import counted
 from sampling.number_text import Show, multiple, percent, plain, signed_percent, significant
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
-
-def serving_validation_text(content: Mapping[str, Any]) -> RenderableType:
+def serving_validation_text(content: Mapping[str, Any]) -> Renderable:
     """The content of `predict validate serving --json` for a terminal."""
     rows = content["rows"]
     judged = [row for row in rows if row["regime"] == "sub" and row["errors"]["e2e"] is not None]
     refitted = sum(bool(row["fitted_without"]) for row in rows)
-    parts: list[RenderableType] = [
+    parts: list[Renderable] = [
         f"model {content['model']}: {len(judged)} stages below saturation; an error is |predicted mean / measured mean − 1|, averaged over stages",
         f"{refitted} of {len(rows)} stages are predicted by coefficients that were fitted without their experiment",
         "",
@@ -179,9 +176,9 @@ SERVER_FIGURES: Mapping[str, tuple[str, Show, Callable[[float, float], str]]] = 
 
 def published_servers_text(
     compared: Sequence[ComparedServer], not_served: Sequence[Refused[PublishedServer]]
-) -> RenderableType:
+) -> Renderable:
     """The content of `predict validate servers` for a terminal."""
-    parts: list[RenderableType] = []
+    parts: list[Renderable] = []
     for figure, (title, show, among) in SERVER_FIGURES.items():
         rows = [one for one in compared if one.row.figure == figure]
         names: Columns[ComparedServer] = {

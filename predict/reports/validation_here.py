@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predict.measurement.real_rl import STEP
 from predict.measurement.system_noise import noise_notes
 from predict.reports.compared import LATENCIES, beside, counts, share, shares
 from predict.reports.measurement import clock_of
 from predict.reports.memory import headlines
+from predict.reports.printed import Renderable
 from predict.reports.text import Columns, escape, noted, stacked, table
 from predict.validation.compared import scores
 from predict.validation.here import ValidationRow, mean_error_at_pace
@@ -28,13 +29,10 @@ from sampling.number_text import (
     whole_percent,
 )
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 def validation_text(
     rows: Sequence[ValidationRow], notes: Sequence[str] = (), misfits: Sequence[str] = ()
-) -> RenderableType:
+) -> Renderable:
     """The rows and what they sum up to, after `misfits`, why runs do not fit, and `notes` on what the predictions rest on."""
     paced = {"pace": _pace, "error at it": _error_at_pace} if any(row.pace for row in rows) else {}
     columns = (
@@ -86,7 +84,7 @@ def _pace_lines(rows: Sequence[ValidationRow]) -> Iterator[str]:
         yield f"{paces[-1]}; with each run at the pace beside its steps, and what other work took from them, the mean error is {percent(mean)}"
 
 
-def _devices(rows: Sequence[ValidationRow]) -> Iterator[RenderableType]:
+def _devices(rows: Sequence[ValidationRow]) -> Iterator[Renderable]:
     """A table of what the GPUs reported while they trained, and the error of the predicted peak of memory; none for a CPU."""
     if not rows:
         return
@@ -106,7 +104,7 @@ def _devices(rows: Sequence[ValidationRow]) -> Iterator[RenderableType]:
     yield ""
 
 
-def measured_rl_text(rows: Sequence[MeasuredRlStep]) -> RenderableType:
+def measured_rl_text(rows: Sequence[MeasuredRlStep]) -> Renderable:
     """Every phase of every run, then a line for each phase over all runs."""
     phases = [
         ("" if place else row.run, name, phase)
@@ -137,7 +135,7 @@ def _phase(one: tuple[str, str, MeasuredPhase]) -> MeasuredPhase:
     return one[2]
 
 
-def own_loads_text(content: Mapping[str, Any]) -> RenderableType:
+def own_loads_text(content: Mapping[str, Any]) -> Renderable:
     """The content of `predict validate CONFIG… --json` of serving configs."""
     rows, summary = content["rows"], content["summary"]
     kernels = ", ".join(f"{whole_percent(part)} {source}" for source, part in content["kernels"].items())

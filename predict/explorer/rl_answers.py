@@ -22,7 +22,7 @@ from predict.reports.page.rl import LIVE, rl_answer_view
 from predict.rl.config import document_of, load_rl, training_document
 from predict.rl.section import COLOCATED, NAME
 from predict.rl.step import RlStep
-from predict.serialise import as_json
+from predict.serialise import picked
 from sampling.errors import UserError
 
 SPLIT = (f"{NAME}.placement", f"{NAME}.rollout.gpus", f"{NAME}.rollout.tp")
@@ -95,17 +95,11 @@ class RlExplorer(Explorer):
 
 def _row(place: int, one: RankedPrediction[RlStep]) -> dict[str, Any]:
     step, memory, actor = one.prediction, one.prediction.memory, one.prediction.phase("update_actor")
-    return {
-        "label": str(place),
-        "settings": ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in one.settings.items()),
-        "step_us": as_json(step.time),
-        "tokens_per_second_per_gpu": step.tokens_per_second_per_gpu,
-        "mfu": actor and actor.mfu["palm"].mfu,
-        "bubble": step.actor.bubble_fraction,
-        "communication": None,
-        "memory_bytes": memory.worst.peak,
-        "headroom_bytes": memory.capacity - memory.worst.peak,
-        "verdict": memory.verdict,
-        "gpus": step.rl.gpus,
-        "own": place == 1,
-    }
+    settings = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in one.settings.items())
+    return (
+        {"label": str(place), "settings": settings}
+        | picked(step, "step_us=time tokens_per_second_per_gpu")
+        | {"mfu": actor and actor.mfu["palm"].mfu, "bubble": step.actor.bubble_fraction, "communication": None}
+        | {"memory_bytes": memory.worst.peak, "headroom_bytes": memory.capacity - memory.worst.peak}
+        | {"verdict": memory.verdict, "gpus": step.rl.gpus, "own": place == 1}
+    )

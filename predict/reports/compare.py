@@ -22,7 +22,7 @@ from predict.reports.text import escape, figures_table, first_lines_of, stacked
 from predict.rl.phases import NAMES
 from predict.rl.step import RlStep
 from predict.run.model_flops import tokens_per_step
-from predict.serialise import as_json, each_picked, version_of, versioned
+from predict.serialise import each_picked, picked, versioned
 from predict.serving.questions import ServerAnswer, objectives_text
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted
@@ -183,35 +183,21 @@ def _sizes(changes: Sequence[float], of: float) -> Iterator[str]:
 
 def differences_json(differences: Sequence[Difference]) -> dict[str, Any]:
     """The first run and each other with its changes: times in µs, those of changes per `per_tokens` tokens, sizes in bytes."""
-    return {
-        "version": version_of("compare"),
-        "per_tokens": differences[0].per_tokens,
-        "first": _run_json(differences[0].first),
-        "others": [
-            {
-                **_run_json(each.other),
-                "settings": {path: list(values) for path, values in each.settings.items()},
-                "step_change_us": each.step_change_us,
-                "change_us": dict(each.change_us),
-                "memory_change_bytes": dict(each.memory_bytes),
-                "speed": each.speed,
-                "speed_bounds": each.speed_bounds,
-                "intervals_overlap": each.overlap,
-            }
-            for each in differences
-        ],
-    }
-
-
-def _run_json(prediction: Prediction) -> dict[str, Any]:
-    return {
-        "run": prediction.run.name,
-        "step_time_us": as_json(prediction.step_time),
-        "tokens_per_second": prediction.tokens_per_second,
-        "breakdown_us": prediction.breakdown_us,
-        "memory_bytes": prediction.memory.point_bytes,
-        "verdict": prediction.memory.verdict,
-    }
+    of_run = """
+    run=run.name step_time_us=step_time tokens_per_second breakdown_us memory_bytes=memory.point_bytes verdict=memory.verdict
+    """
+    changes = """
+    settings step_change_us change_us memory_change_bytes=memory_bytes speed speed_bounds intervals_overlap=overlap
+    """
+    first = differences[0]
+    return versioned(
+        "compare",
+        {
+            "per_tokens": first.per_tokens,
+            "first": picked(first.first, of_run),
+            "others": [picked(each.other, of_run) | picked(each, changes) for each in differences],
+        },
+    )
 
 
 # RL steps and servers beside each other: the settings that differ, and a column of figures for each.

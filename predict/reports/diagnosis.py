@@ -13,7 +13,7 @@ from predict.reports.memory import summary
 from predict.reports.printed import Renderable
 from predict.reports.text import chance, escape, fact, first_lines_of, hanging, head, interval_text, run_text, stacked
 from predict.run.model_flops import mfu
-from predict.serialise import as_json, each_picked, picked, version_of
+from predict.serialise import each_picked, picked, version_of
 from predict.validation.nearest import NearRun
 from sampling.files.faults import as_written, counted
 from sampling.number_text import duration, percent, signed_percent
@@ -92,15 +92,13 @@ def judgement_text(judgement: Judgement) -> Renderable:
 
 def judgement_json(judgement: Judgement) -> dict[str, Any]:
     """The same as JSON, in the keys of an explanation by a trace, as far as a log has them."""
-    interval = judgement.prediction.step_time
+    causes = {"verdict": "text", "causes": "cause", "probabilities": "probability"}
     return {
         "version": version_of("explain"),
-        "step_us": {"predicted": interval.median_us, "measured": judgement.measured.step_us},
-        "interval_us": {"low": interval.low_us, "high": interval.high_us},
+        "step_us": picked(judgement, "predicted=prediction.median_us measured=measured.step_us"),
+        "interval_us": picked(judgement.prediction.step_time, "low high"),
         "normal_probability": judgement.normal_probability,
-        "verdict": [cause.text for cause in judgement.causes],
-        "causes": [cause.cause for cause in judgement.causes],
-        "probabilities": [cause.probability for cause in judgement.causes],
+        **{key: [getattr(cause, of) for cause in judgement.causes] for key, of in causes.items()},
     }
 
 
@@ -156,16 +154,12 @@ def _texts(settings: Values) -> list[str]:
 
 def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
     """The contract of `predict diagnose --json`: times in µs, gains as shares of the step."""
-    judgement = found.judgement
     return {
         "version": version_of("diagnose"),
-        "config": as_json(found.config),
-        "notes": list(found.notes),
-        "fits_probability": found.prediction.memory.fits_probability,
-        "step_us": as_json(found.prediction.step_time),
-        "measured_us": judgement.measured.step_us if judgement else None,
-        "normal_probability": judgement.normal_probability if judgement else None,
-        "verdict": judgement.verdict if judgement else None,
+        **picked(
+            found, "config notes fits_probability=prediction.memory.fits_probability step_us=prediction.step_time"
+        ),
+        **picked(found.judgement, "measured_us=measured.step_us normal_probability verdict"),
         "published": each_picked(found.published, "*"),
         "causes": each_picked(found.causes, "cause text cost_us probability"),
         "changes": [_suggestion_json(each) for each in found.changes],

@@ -13,7 +13,7 @@ from predict.measured_runs.replay.replay import FOLLOWS, OTHERS_SHARE, Replay, R
 from predict.measurement.system_noise import noise_note
 from predict.reports.printed import Renderable, Table
 from predict.reports.text import call_text, escape, figures_table, first_lines_of, hanging, stacked, with_provenance
-from predict.serialise import version_of
+from predict.serialise import picked, version_of
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, multiple, percent, signed_percent
 
@@ -148,17 +148,14 @@ NOTE = (
 
 def replay_json(replay: Replay) -> dict[str, Any]:
     """The stable shape that `--json` prints."""
-    step, alone = replay.step_time, _alone(replay)
+    alone = _alone(replay)
+    step = """
+    traced=traced_us replayed=step_time.median low=step_time.low high=step_time.high models_alone=modelled.median_us
+    """
     return {
         "version": version_of("what-if"),
-        "step_us": {
-            "traced": replay.traced_us,
-            "replayed": step.median_us,
-            "low": step.low_us,
-            "high": step.high_us,
-            "models_alone": replay.modelled.median_us,
-        },
-        "rest_us": {"traced": replay.rest_us, "carried_over": replay.carried_us},
+        "step_us": picked(replay, step),
+        "rest_us": picked(replay, "traced=rest_us carried_over=carried_us"),
         "shares": {KEYS[origin]: replay.share(origin) for origin in KEYS},
         "terms": [
             {"name": term.name, "models_alone_us": alone.get(term.name, 0.0), "replay_us": term.time_us}

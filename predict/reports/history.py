@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from predict.measured_runs.history import ALARM, Drift, History
 from predict.measured_runs.records import local_time
 from predict.reports.printed import Renderable
 from predict.reports.text import escape, figures_table, stacked
-from predict.serialise import version_of
+from predict.serialise import picked, versioned
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, signed_percent, significant, whole_percent
 
@@ -20,34 +19,24 @@ MOST_SHOWN = 20
 
 def histories_json(histories: Sequence[History]) -> dict[str, Any]:
     """The contract of `predict history --json`."""
-    return {"version": version_of("history"), "clusters": [_history_json(each) for each in histories]}
+    return versioned("history", {"clusters": [_history_json(each) for each in histories]})
 
 
 def _history_json(history: History) -> dict[str, Any]:
+    runs = zip(history.ids, history.records, history.now_us, history.outliers, strict=True)
     return {
         "cluster": history.cluster,
         "runs": [
-            {
-                "id": id_,
-                "date": one.date,
-                "run": one.run,
-                "measured": asdict(one.measured),
-                "predicted": asdict(one.predicted),
-                "predicted_now_us": now_us,
-                "error": one.error,
-                "covered": one.covered,
-                "doubt": doubt,
-            }
-            for id_, one, now_us, doubt in zip(
-                history.ids, history.records, history.now_us, history.outliers, strict=True
-            )
+            {"id": id_}
+            | picked(one, "date run measured predicted")
+            | {"predicted_now_us": now_us}
+            | picked(one, "error covered")
+            | {"doubt": doubt}
+            for id_, one, now_us, doubt in runs
         ],
-        "earlier_runs": history.earlier,
-        "mean_error": history.mean_error,
-        "bias": history.bias,
-        "coverage": history.coverage,
+        **picked(history, "earlier_runs=earlier mean_error bias coverage"),
         "false_alarm_rate": ALARM,
-        "drifts": [asdict(each) for each in history.drifts],
+        "drifts": history.drifts,
     }
 
 

@@ -10,7 +10,7 @@ from predict.measured_runs.infer import Inferred
 from predict.measured_runs.served_log import ServedLog
 from predict.measured_runs.steady_state import RunLog, steady
 from predict.measured_runs.traces.summary import TraceSummary
-from predict.serialise import as_json
+from predict.serialise import each_picked, picked
 from sampling.files.faults import counted
 from sampling.number_text import duration, percent, significant
 
@@ -20,39 +20,17 @@ MOST_CLASSES = 6
 
 def inferred_json(found: Inferred) -> dict[str, Any]:
     """The keys that `predict import-config LOG --json` adds for a log or a trace."""
-    return {
-        "uncertain": list(found.uncertain),
-        "missing": list(found.missing),
-        "measured": _measured_json(found),
-    }
+    return picked(found, "uncertain missing") | {"measured": _measured_json(found)}
 
 
 def _measured_json(found: Inferred) -> Any:
     measured = found.measured
     if isinstance(measured, RunLog):
-        return {
-            "framework": measured.framework,
-            "step_us": steady_us(measured),
-            "steps": len(measured.steps),
-            "peak_bytes": measured.peak_bytes,
-        }
+        steps = {"step_us": steady_us(measured), "steps": len(measured.steps)}
+        return {"framework": measured.framework, **steps, "peak_bytes": measured.peak_bytes}
     if isinstance(measured, ServedLog):
-        return {
-            "engine": measured.engine,
-            "figures": as_json(measured.figures),
-            "intervals": as_json(measured.intervals),
-        }
-    return [_rank_json(each) for each in measured or ()]
-
-
-def _rank_json(rank: TraceSummary) -> dict[str, Any]:
-    return {
-        **as_json(rank),
-        "idle_us": rank.idle_us,
-        "busy_share": rank.busy_share,
-        "classified_share": rank.classified_share,
-        "launch_bound": rank.launch_bound,
-    }
+        return picked(measured, "engine figures intervals")
+    return each_picked(measured or (), "* idle_us busy_share classified_share launch_bound")
 
 
 def steady_us(log: RunLog) -> float | None:

@@ -15,7 +15,7 @@ from predict.reports.money import amount_text, figure, money_text, power_text, s
 from predict.reports.printed import Renderable, Table
 from predict.reports.text import Columns, escape, fact, first_lines_of, head, noted, run_text, stacked, table
 from predict.run.model_flops import tokens_per_step
-from predict.serialise import as_json, versioned
+from predict.serialise import as_json, each_picked, versioned
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted
 from sampling.number_text import count, duration, percent, plain, seconds, significant
@@ -196,21 +196,8 @@ def _of_a_million(job: WholeJob) -> str:
 
 def offers_json(found: Sequence[OfferedJob]) -> dict[str, Any]:
     """The offers with their jobs, the best first."""
-    return versioned(
-        "job-offers",
-        {
-            "offers": [
-                {
-                    "offer": one.offer,
-                    "gpus": one.prediction.run.cluster.world_size,
-                    "feasible": one.prediction.feasible,
-                    "in_time": one.in_time,
-                    "job": one.job,
-                }
-                for one in found
-            ]
-        },
-    )
+    of_offer = "offer gpus=prediction.run.cluster.world_size feasible=prediction.feasible in_time job"
+    return versioned("job-offers", {"offers": each_picked(found, of_offer)})
 
 
 def job_json(prediction: Prediction, job: WholeJob) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from predict.measurement.system_noise import noise_note
 from predict.prices.pace import paces_text
 from predict.reports.printed import Renderable
 from predict.reports.text import escape, stacked, table
-from predict.serialise import version_of
+from predict.serialise import picked, versioned
 from predict.serving.latency import Spread
 from sampling.files.faults import counted
 from sampling.number_text import count, duration, durations, multiple, seconds, significant, size
@@ -97,22 +97,13 @@ def served_text(served: ServedLoad) -> str:
 
 
 def served_json(served: ServedLoad) -> dict[str, Any]:
-    latency = served.latency
-    return {
-        "version": version_of("served"),
-        "run": served.name,
-        "requests": served.requests,
-        "steps": served.steps,
-        "preemptions": served.preemptions,
-        "requests_per_s": latency.requests_per_s,
-        "waited_s": served.waited_s,
-        **{
-            f"{name}_us": _spread(spread)
-            for name, spread in (("e2e", latency.e2e), ("ttft", latency.ttft), ("tpot", latency.tpot))
-        },
-        **({"accepted_shares": list(served.accepted_shares)} if served.accepted_shares else {}),
-        **({"pace": {"by_resource": dict(served.paces)}} if served.paces else {}),
-    }
+    return versioned(
+        "served",
+        picked(served, "run=name requests steps preemptions requests_per_s=latency.requests_per_s waited_s")
+        | {f"{name}_us": _spread(getattr(served.latency, name)) for name in ("e2e", "ttft", "tpot")}
+        | ({"accepted_shares": served.accepted_shares} if served.accepted_shares else {})
+        | ({"pace": {"by_resource": served.paces}} if served.paces else {}),
+    )
 
 
 def _spread(spread: Spread) -> dict[str, float]:

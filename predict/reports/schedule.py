@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predict.reports.palette import KIND_NAMES, edge, fill, ink, kinds_of, paint, paint_codes
-from predict.reports.printed import Renderable, Table
+from predict.reports.printed import Renderable
 from predict.reports.text import escape, stacked
 from predict.schedules.compare import ScheduleOutcome, reasons
 from predict.schedules.engine.order import KINDS, MICROBATCH, ActionKind
@@ -330,6 +330,7 @@ def _columns(best: float, show: Show) -> list[_Column]:
 
 
 def _table(outcomes: Sequence[ScheduleOutcome], show: Show, width: int) -> Renderable:
+    from rich.table import Table
     from rich.text import Text
 
     names = [outcome.name + ("*" if outcome.copies > 1 else "") for outcome in outcomes]

@@ -38,7 +38,7 @@ from predict.measured_runs.explain.trace_matches_config import CallTimes, requir
 from predict.measured_runs.judge import Judgement, judge
 from predict.measured_runs.measured_step import logged_us, measured_step
 from predict.measurement.pace import Pace, pace_over
-from predict.serialise import version_of
+from predict.serialise import each_picked, picked, version_of
 from predict.step.breakdown import HOST, P2P, TP
 from predict.step.prediction import Prediction
 from sampling.call import Call
@@ -178,39 +178,31 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """The stable shape that `--json` prints."""
-        interval = self.prediction.step_time
+        remainders = """
+        untraced_step_us=measured.untraced_us noise=traced.noise traced_step_us=traced.step_us profiler_us unexplained_us
+        """
         return {
             "version": version_of("explain"),
-            "step_us": {"predicted": self.predicted.step_us, "measured": self.measured.step_us},
+            "step_us": picked(self, "predicted=predicted.step_us measured=measured.step_us"),
             "terms": [_term_json(term) for term in self.terms],
-            "interval_us": {"low": interval.low_us, "high": interval.high_us},
-            "untraced_step_us": self.measured.untraced_us,
-            "noise": self.traced.noise,
-            "traced_step_us": self.traced.step_us,
-            "profiler_us": self.profiler_us,
-            "unexplained_us": self.unexplained_us,
+            "interval_us": picked(self.prediction.step_time, "low high"),
+            **picked(self, remainders),
             "verdict": [finding.text for finding in self.verdict],
             "causes": [finding.cause for finding in self.verdict],
             "calls": [
-                {"call": each.call.NAME, **each.call.fields(), "direction": each.direction}
-                | {"predicted_us": each.predicted_us, "measured_us": each.measured_us}
+                {"call": each.call.NAME, **each.call.fields()} | picked(each, "direction predicted_us measured_us")
                 for each in self.calls
             ],
-            "ranks": [
-                {"rank": rank.rank, "steps": rank.steps, "step_us": rank.step_us, "headings_us": dict(rank.headings)}
-                for rank in self.measured.ranks
-            ],
-            "matched_share": self.measured.matched_share,
-            "steps_found_by": self.measured.rule,
+            "ranks": each_picked(self.measured.ranks, "rank steps step_us headings_us=headings"),
+            **picked(self.measured, "matched_share steps_found_by=rule"),
             **({"pace": self.pace.to_json(), "error_at_pace": self.pace.of_models(self.error)} if self.pace else {}),
         }
 
 
 def _term_json(term: Term) -> dict[str, Any]:
-    beside = {"hidden_us": term.hidden_us, "waiting_us": term.waiting_us, "guessed": term.guessed or None}
-    return {"name": term.name, "predicted_us": term.predicted_us, "measured_us": term.measured_us} | {
-        name: value for name, value in beside.items() if value is not None
-    }
+    beside = picked(term, "hidden_us waiting_us") | {"guessed": term.guessed or None}
+    stated = {name: value for name, value in beside.items() if value is not None}
+    return picked(term, "name predicted_us measured_us") | stated
 
 
 @overload

@@ -140,14 +140,9 @@ def cloud_of(answer: Answer) -> list[dict[str, Any]]:
     for ranked in found.ranked[:MOST_OF_CLOUD]:
         outcome, run = ranked.outcome, found.run(ranked)
         settings = settings_json(found.surveys[ranked.survey].space.settings(outcome.number))
-        points.append(
-            {
-                "settings": _in_a_line(settings),
-                "memory_bytes": outcome.memory_bytes,
-                "step_us": outcome.step_us,
-                "tokens_per_second_per_gpu": 1e6 * tokens_per_step(run) / outcome.step_us / run.cluster.world_size,
-            }
-        )
+        rate = 1e6 * tokens_per_step(run) / outcome.step_us / run.cluster.world_size
+        point = {"settings": _in_a_line(settings), **picked(outcome, "memory_bytes step_us")}
+        points.append(point | {"tokens_per_second_per_gpu": rate})
     return points
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from predict.ledger.compute import StepItem
 from predict.prices.conditions import EAGER_PASSES, months_to_settle
 from predict.prices.kernels.attention import FLASH_2, TRITON_HEAD
-from predict.prices.published_constants import PublishedConstant, published_constants
+from predict.prices.published_constants import CONSTANTS, PublishedConstant
 from predict.run.frameworks import framework_spread
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
@@ -19,8 +19,6 @@ from sampling.arithmetic.operator import Operator
 from sampling.hardware.hardware_file import BLOCK_SCALED_BYTES
 from sampling.operators.attention import Attention
 from sampling.operators.experts import PER_EXPERT, GroupedGemm
-
-CONSTANTS = published_constants()
 
 
 @dataclass(frozen=True)

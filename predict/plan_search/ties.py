@@ -16,7 +16,7 @@ from typing import Any
 
 from predict.interval import Interval, width_of_ratio, without_cause
 from predict.plan_search.options import Objective
-from predict.prices.published_constants import PLAN_SETTING
+from predict.prices.published_constants import CONSTANTS
 from predict.run.model_flops import tokens_per_step
 from predict.run.training_run import TrainingRun
 from predict.step.composition_error import published_spread
@@ -96,7 +96,7 @@ def value_of(prediction: Prediction, objective: Objective) -> float:
 
 def setting_error(prediction: Prediction) -> float:
     """The error of each setting in which another plan differs."""
-    return PLAN_SETTING.value * prediction.composition_error / published_spread(prediction.run)
+    return CONSTANTS["PLAN_SETTING"].value * prediction.composition_error / published_spread(prediction.run)
 
 
 def setting_values(run: TrainingRun) -> tuple[Any, ...]:

@@ -12,14 +12,7 @@ from typing import Any
 
 from predict.interval import Interval, width_of_call
 from predict.prices.cost_model import CostModel
-from predict.prices.published_constants import (
-    EAGER,
-    LAUNCH_FLOOR_WIDTH,
-    ROWWISE_FP8,
-    SETTLED_MONTHS,
-    SUSTAINED_WIDTH,
-    YOUNG_SOFTWARE,
-)
+from predict.prices.published_constants import CONSTANTS
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
 from regressors.bank.bank import Bank
@@ -112,19 +105,22 @@ class Conditions:
         if self.gpu.power_limit_w is not None:
             factor *= self._at_power_limit("products" if is_of_products(call) else "memory")
         if time.source == "analytic" and (months := months_to_settle(self.gpu.architecture, self.stack)):
-            factor *= Factor(value=math.exp(YOUNG_SOFTWARE.value * months), half_width=YOUNG_SOFTWARE.value * months)
+            factor *= Factor(
+                value=math.exp(CONSTANTS["YOUNG_SOFTWARE"].value * months),
+                half_width=CONSTANTS["YOUNG_SOFTWARE"].value * months,
+            )
         if call.POWER_LIMITED:
             if self.clocks != time.state:
                 ratio = self._sustained(call.dtype)
                 value = ratio.value if self.clocks == "sustained" else 1 / ratio.value
                 factor *= Factor(value=value, half_width=ratio.half_width)
             if call.dtype == "fp8":
-                rowwise = Factor(value=ROWWISE_FP8.value, half_width=ROWWISE_WIDTH)
+                rowwise = Factor(value=CONSTANTS["ROWWISE_FP8"].value, half_width=ROWWISE_WIDTH)
                 factor *= rowwise if self.fp8_recipe == "rowwise" else RECIPES.get(self.fp8_recipe, Factor())
         elif isinstance(call, RMSNorm):
             factor *= Factor() if self.fuse_rms_norm or time.source != "analytic" else EAGER_RMS_NORM
         elif call.FUSIBLE and self.elementwise == "eager" and not (self.fuse_loss and isinstance(call, CrossEntropy)):
-            eager = Factor(value=EAGER.value, half_width=EAGER_WIDTH)
+            eager = Factor(value=CONSTANTS["EAGER"].value, half_width=EAGER_WIDTH)
             factor *= EAGER_PASSES.get(type(call), eager) if time.source == "analytic" else Factor()
         return factor
 
@@ -142,7 +138,7 @@ class Conditions:
         return 1.0
 
     def _sustained(self, dtype: str) -> Factor:
-        stated = Factor(value=self.gpu.sustained.get(dtype, 1.0), half_width=SUSTAINED_WIDTH.value)
+        stated = Factor(value=self.gpu.sustained.get(dtype, 1.0), half_width=CONSTANTS["SUSTAINED_WIDTH"].value)
         return self.sampled_sustained.get(dtype, stated)
 
 
@@ -173,7 +169,7 @@ def months_to_settle(architecture: str, stack: str) -> float:
         return 0.0
     year, month = SHIPPED[architecture]
     age = 12 * (int(stack[:4]) - year) + int(stack[5:]) - month
-    return max(0.0, SETTLED_MONTHS.value - max(0, age))
+    return max(0.0, CONSTANTS["SETTLED_MONTHS"].value - max(0, age))
 
 
 CONTENTION_SLOWDOWN = 0.1
@@ -215,7 +211,7 @@ def launch_floors(facts: Mapping[str, Any], layers: str) -> dict[Phase, Times]:
 
 
 def _floor(fact: Mapping[str, Any]) -> Times:
-    width = fact["half_width"] if fact["rows"] >= LEAST_LAYERS else math.log1p(LAUNCH_FLOOR_WIDTH.value)
+    width = fact["half_width"] if fact["rows"] >= LEAST_LAYERS else math.log1p(CONSTANTS["LAUNCH_FLOOR_WIDTH"].value)
     return Interval.from_log(fact["value"], width).as_times("measured")
 
 

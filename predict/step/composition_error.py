@@ -14,7 +14,7 @@ import numpy as np
 from predict.interval import width_of_step, without_cause
 from predict.layers.routing import UNTOUCHED_MOST, busiest_rank
 from predict.prices.price_list import Prices
-from predict.prices.published_constants import ADAPTED_STEP, DENSE_STEP, MIXTURE_STEP
+from predict.prices.published_constants import CONSTANTS
 from predict.run.calibration_file import scaled
 from predict.run.calibration_terms import NINETY, TERMS, Calibration, Posterior, prior_covariance
 from predict.run.execution import UNTOUCHED
@@ -90,15 +90,15 @@ def unknowns(run: TrainingRun) -> dict[str, float]:
     """The unknowns of steps of this kind: half-widths in log time at 90 %."""
     framework = run.execution.framework
     terms = {
-        "composition of calls into a step": DENSE_STEP.value,
+        "composition of calls into a step": CONSTANTS["DENSE_STEP"].value,
         f"framework {framework}": framework_spread(framework),
     }
     if unpublished := machine_error(run):
         terms[f"no published runs on {run.cluster.gpu.architecture}"] = unpublished
     if run.model.experts:
-        terms["mixture of experts"] = MIXTURE_STEP.value
+        terms["mixture of experts"] = CONSTANTS["MIXTURE_STEP"].value
     if run.adapters.are_trained:
-        terms["adapters"] = ADAPTED_STEP.value
+        terms["adapters"] = CONSTANTS["ADAPTED_STEP"].value
     return terms | particulars(run)
 
 

@@ -13,7 +13,7 @@ from predict.interval import Interval, from_shifts, sum_of_calls
 from predict.prices.conditions import CONTENTION_SLOWDOWN, is_of_products
 from predict.prices.kernels.memory_bound import Time, joined_us
 from predict.prices.price_list import Priced, Prices
-from predict.prices.published_constants import LAUNCH_FLOOR_WIDTH
+from predict.prices.published_constants import CONSTANTS
 from predict.rank.blocks import Block, Blocks, Calls, Launching, OverlappedCommunication
 from predict.rank.exchanges import FSDP
 from predict.run.training_run import TrainingRun
@@ -361,7 +361,7 @@ def _bounded(glue_us: float, parts_us: float) -> float:
 
 
 def _stated_floor(floor_us: float) -> Times:
-    width_us = LAUNCH_FLOOR_WIDTH.value * floor_us
+    width_us = CONSTANTS["LAUNCH_FLOOR_WIDTH"].value * floor_us
     return from_shifts(floor_us, below=[width_us], above=[width_us]).as_times("analytic")
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from predict.prices.kernels.memory_bound import Time
 from predict.prices.price_list import Prices
-from predict.prices.published_constants import REPLICA_CONTENTION, STRAGGLERS
+from predict.prices.published_constants import CONSTANTS
 from predict.run.training_run import TrainingRun
 from predict.schedules.engine.costs import ChunkTimes
 from predict.schedules.engine.order import CHUNK, KIND, KINDS, ActionKind, Order, Placement, Rows
@@ -56,7 +56,7 @@ class PricedRank:
     optimizer: Bucket
     exposed_bucket_share: float = 0.0
     """Share of both in the bucket that nothing hides."""
-    contention_slowdown: float = REPLICA_CONTENTION.value
+    contention_slowdown: float = CONSTANTS["REPLICA_CONTENTION"].value
     exposed_time: float = 1.0
     """Factor on what is exposed of overlapped communication, from a calibration."""
     blocks_on_sends: bool = False
@@ -215,7 +215,7 @@ def _rank(run: TrainingRun, rank: RankCalls, blocks: BlockPrices, chunks: Mappin
         all_gather_share=float(execution.overlap_parameters),
         optimizer=blocks.of_calls(rank.end.optimizer) + blocks.bucket(rank.end.on_host),
         exposed_bucket_share=rank.end.exposed_bucket_share,
-        contention_slowdown=REPLICA_CONTENTION.value if sampled is None else sampled,
+        contention_slowdown=CONSTANTS["REPLICA_CONTENTION"].value if sampled is None else sampled,
         exposed_time=execution.exposed_time,
         blocks_on_sends=not execution.overlap_p2p,
     )
@@ -257,7 +257,7 @@ def stragglers_factor(run: TrainingRun) -> float:
 
 def waiting_factor(waiting_time: Waiting, ranks: int) -> Waiting:
     """`stragglers_factor` of runs that wait, from the factors `execution.waiting_time` on what is stated."""
-    return 1.0 + waiting_time * STRAGGLERS.value * math.log2(ranks)
+    return 1.0 + waiting_time * CONSTANTS["STRAGGLERS"].value * math.log2(ranks)
 
 
 # Chunk times: the schedule engine's input, made of priced chunks; one set of times, or many at once for the interval.

@@ -18,7 +18,7 @@ from typing import Any
 
 from predict import estimate
 from predict.prices.open import forget_prices
-from predict.prices.published_constants import PublishedConstant, published_constants
+from predict.prices.published_constants import CONSTANTS, PublishedConstant
 from predict.run.training_run import TrainingRun
 from predict.validation.compared import grouped, mean_over_sources
 from predict.validation.published import ComparedRun, Comparison, configurations
@@ -66,7 +66,7 @@ class JudgedConstant:
 def judge_constants(comparisons: Sequence[ComparedRun], progress: Progress = silent) -> tuple[JudgedConstant, ...]:
     """The constants that move any of the configurations."""
     counted = [(one, candidates(one.row).runs) for one in _some_of_each_source(configurations(comparisons))]
-    movable = {name: one for name, one in published_constants().items() if one.scope != "interval"}
+    movable = {name: one for name, one in CONSTANTS.items() if one.scope != "interval"}
     found = []
     for done, (name, constant) in enumerate(movable.items(), 1):
         if moved := _moved(counted, constant):

@@ -13,7 +13,7 @@ from predict import estimate
 from predict.measured_runs.calibrate import spread_evenly
 from predict.measured_runs.fit_terms import MeasuredRun, fit, posterior_of
 from predict.plan_search.unknown_settings import LikelySteps
-from predict.prices.published_constants import UNSTATED_RECIPE
+from predict.prices.published_constants import CONSTANTS
 from predict.prices.sample_provenance import require_known
 from predict.run.calibration_file import calibrated, calibration_text, read_calibration
 from predict.run.calibration_terms import Posterior
@@ -99,7 +99,7 @@ def _compare_one(row: PublishedRow, profile: str, calibration: Posterior | None)
 
 def unstated_recipe(runs: Sequence[TrainingRun]) -> float:
     """Half-width in log time that the recipe of a mixture adds where a row leaves it open, so that several runs stand for it."""
-    return UNSTATED_RECIPE.value if len(runs) > 1 and runs[0].model.experts else 0.0
+    return CONSTANTS["UNSTATED_RECIPE"].value if len(runs) > 1 and runs[0].model.experts else 0.0
 
 
 def _mean_sources(estimates: Sequence[Prediction]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from predict import estimate
 from predict.interval import Interval, equally_likely, width_of_step
-from predict.prices.published_constants import PLAN_SETTING
+from predict.prices.published_constants import CONSTANTS
 from predict.run.training_run import TrainingRun
 from predict.serialise import version_of
 from predict.step.composition_error import particulars
@@ -239,7 +239,9 @@ def _covered(groups: Iterable[Sequence[MeasuredPlan]]) -> Callable[[float], floa
 
 def _with_width(plan: MeasuredPlan, width: float) -> MeasuredPlan:
     contender = plan.contender
-    return replace(plan, contender=replace(contender, per_setting=contender.per_setting * width / PLAN_SETTING.value))
+    return replace(
+        plan, contender=replace(contender, per_setting=contender.per_setting * width / CONSTANTS["PLAN_SETTING"].value)
+    )
 
 
 def _need(covered: Callable[[float], float]) -> float:

@@ -22,9 +22,9 @@ from tests.sampling.small_sessions import arguments_in
 
 STUB = str(Path(__file__).with_name("stub_session.py"))
 KILLS = [
-    *[("session", signal.SIGKILL)] * 3,
-    *[("session", signal.SIGTERM)] * 2,
-    *[("agent", signal.SIGKILL)] * 2,
+    ("session", signal.SIGKILL),
+    ("session", signal.SIGTERM),
+    ("agent", signal.SIGKILL),
     ("rank0", signal.SIGKILL),
     ("rank1", signal.SIGKILL),
 ]

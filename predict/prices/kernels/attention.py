@@ -11,14 +11,7 @@ from collections.abc import Mapping
 
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.memory_bound import joined_us
-from predict.prices.published_constants import (
-    ATTENTION_BACKWARD_HOPPER,
-    FA2_BLACKWELL,
-    FA2_HOPPER,
-    TRITON_AMPERE,
-    TRITON_HOPPER,
-    TRITON_LARGE_HEAD_BACKWARD,
-)
+from predict.prices.published_constants import CONSTANTS
 from sampling.call import Phase
 from sampling.hardware.cluster import Gpu
 from sampling.operators.attention import UNPACKED, Attention, DecodeAttention
@@ -106,7 +99,7 @@ def attention_us(call: Attention, phase: Phase, gpu: Gpu) -> tuple[float, float]
         us *= _backward_ratio(call, gpu.architecture)
         us *= FLEX_BACKWARD / FLEX_FORWARD if call.kernel == "flex" else 1.0
         if "triton" in call.kernel and call.head_dim > TRITON_HEAD:
-            us *= TRITON_LARGE_HEAD_BACKWARD.value
+            us *= CONSTANTS["TRITON_LARGE_HEAD_BACKWARD"].value
         width += BACKWARD_WIDTH
     return us, width
 
@@ -137,7 +130,7 @@ def _backward_ratio(call: Attention, architecture: str) -> float:
     scores, values = call.head_dim, call.value_head_dim
     products = (3 * scores + 2 * values) / (scores + values) / BACKWARD_PRODUCTS
     keys = min(call.window or call.seq_len, call.seq_len)
-    hopper = ATTENTION_BACKWARD_HOPPER.value if architecture == "hopper" else BACKWARD_ELSEWHERE
+    hopper = CONSTANTS["ATTENTION_BACKWARD_HOPPER"].value if architecture == "hopper" else BACKWARD_ELSEWHERE
     return BACKWARD.get(architecture, hopper) * products * (1 + BACKWARD_SHORT / max(keys, SHORTEST))
 
 
@@ -163,11 +156,11 @@ def slowdown_of(kernel: str, architecture: str) -> float:
 def _slower_families(architecture: str) -> Mapping[str, float]:
     """The slower families of kernels, as published H100, B200 and A100 runs show them."""
     if architecture == "ampere":
-        return {"triton": TRITON_AMPERE.value}
+        return {"triton": CONSTANTS["TRITON_AMPERE"].value}
     if architecture == "hopper":
-        return {"fa2": FA2_HOPPER.value, "triton": TRITON_HOPPER.value}
+        return {"fa2": CONSTANTS["FA2_HOPPER"].value, "triton": CONSTANTS["TRITON_HOPPER"].value}
     if architecture == "blackwell":
-        return {"fa2": FA2_BLACKWELL.value, "triton": TRITON_HOPPER.value}
+        return {"fa2": CONSTANTS["FA2_BLACKWELL"].value, "triton": CONSTANTS["TRITON_HOPPER"].value}
     return SLOWDOWN_ELSEWHERE
 
 

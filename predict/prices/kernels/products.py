@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from predict.prices.kernels.formulas import formula_of
 from predict.prices.kernels.memory_bound import joined_us
-from predict.prices.published_constants import FP4_SHARE, FP8_EXPERT_KERNELS, FP8_SHARE
+from predict.prices.published_constants import CONSTANTS
 from sampling.arithmetic.expert_rows import BALANCED
 from sampling.call import Phase
 from sampling.hardware.cluster import BLOCK_SCALED_BYTES, Gpu
@@ -238,8 +238,8 @@ and H200 give 1.04 to 1.12."""
 def share_of_wide(dtype: str, architecture: str) -> float:
     """Best share of the dtype's peak over that of 16-bit products."""
     if dtype in BLOCK_SCALED_BYTES:
-        return FP4_SHARE.value
-    return FP8_SHARE.value * FP8_OVER_HOPPER.get(architecture, 1.0) if dtype == "fp8" else 1.0
+        return CONSTANTS["FP4_SHARE"].value
+    return CONSTANTS["FP8_SHARE"].value * FP8_OVER_HOPPER.get(architecture, 1.0) if dtype == "fp8" else 1.0
 
 
 def overlapped_us(compute_us: float, memory_us: float) -> float:
@@ -286,7 +286,7 @@ def _per_expert_weight_gradient_us(call: GroupedGemm, gpu: Gpu) -> float:
 
 
 def _starts_us(call: GroupedGemm, busy: int) -> float:
-    kernels = FP8_EXPERT_KERNELS.value if is_scaled(call.dtype) and call.kernel != IN_GRAPH else 1
+    kernels = CONSTANTS["FP8_EXPERT_KERNELS"].value if is_scaled(call.dtype) and call.kernel != IN_GRAPH else 1
     return EXPERT_US * kernels * busy
 
 

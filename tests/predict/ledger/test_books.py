@@ -10,7 +10,7 @@ from predict import estimate, load
 from predict.ledger import conventions
 from predict.ledger.books import Ledger, ledger_of
 from predict.ledger.constants_in_use import USES
-from predict.prices.published_constants import ATTENTION_BACKWARD_HOPPER, published_constants
+from predict.prices.published_constants import CONSTANTS
 from sampling.files.places import CONFIGS
 from tests.predict.step.ledger_sums import impossible_lines
 
@@ -138,7 +138,9 @@ def test_the_share_of_the_peak_is_what_shapes_and_clocks_leave() -> None:
     assert (products.heading, products.stated, products.clocks) == ("gemm", 0.87, 1.12)
     assert products.reached == pytest.approx(0.87 / 1.12, rel=0.04)
     assert attention.kernel == "FlashAttention-3 or cuDNN"
-    assert attention.backward == pytest.approx(ATTENTION_BACKWARD_HOPPER.value * (1 + 215 / 4096), rel=0.01)
+    assert attention.backward == pytest.approx(
+        CONSTANTS["ATTENTION_BACKWARD_HOPPER"].value * (1 + 215 / 4096), rel=0.01
+    )
     burst = _ledger(DENSE, "execution.clocks=burst", "execution.attention=fa2").peak_shares
     assert [one.clocks for one in burst] == [1.0, 1.0]
     assert burst[1].kernel == "FlashAttention-2"
@@ -196,4 +198,4 @@ def test_the_factor_of_eager_kernels_is_listed_for_those_of_a_gpu_alone() -> Non
 
 
 def test_every_published_constant_has_its_condition() -> None:
-    assert USES.keys() == published_constants().keys()
+    assert USES.keys() == CONSTANTS.keys()

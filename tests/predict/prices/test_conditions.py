@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from predict.prices.conditions import EAGER_PASSES, conditions_of, months_to_settle
-from predict.prices.published_constants import EAGER
+from predict.prices.published_constants import CONSTANTS
 from predict.rank.share import RankShare
 from predict.run.execution import Execution
 from predict.workload.layer import SPREAD, launchings
@@ -27,7 +27,7 @@ LOSS = CrossEntropy(dtype="bf16", tokens=512, vocab=1024)
     [
         (ROPE, "analytic", EAGER_PASSES[RoPE].value),
         (SWIGLU, "analytic", EAGER_PASSES[SwiGLU].value),
-        (GELU, "analytic", EAGER.value),
+        (GELU, "analytic", CONSTANTS["EAGER"].value),
         (LOSS, "analytic", EAGER_PASSES[CrossEntropy].value),
         (SWIGLU, "measured", 1.0),
         (SWIGLU, "transferred", 1.0),

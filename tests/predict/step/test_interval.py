@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from predict.prices.published_constants import DENSE_STEP, MIXTURE_STEP
+from predict.prices.published_constants import CONSTANTS
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.frameworks import framework_names, framework_spread
 from predict.step.composition_error import UNPUBLISHED, composition_error, error_terms, published_spread
@@ -80,9 +80,11 @@ def test_spreads_add_in_quadrature() -> None:
     plain = made(DENSE, LAYERS, execution__stragglers=False)
     mixture = made(MOE, LAYERS, execution__stragglers=False)
     elsewhere = made(DENSE, LAYERS, execution__stragglers=False, cluster__hardware="mi300x")
-    assert published_spread(plain) == pytest.approx(DENSE_STEP.value)
-    assert published_spread(mixture) == pytest.approx(math.hypot(DENSE_STEP.value, MIXTURE_STEP.value))
-    assert published_spread(elsewhere) == pytest.approx(math.hypot(DENSE_STEP.value, UNPUBLISHED))
+    assert published_spread(plain) == pytest.approx(CONSTANTS["DENSE_STEP"].value)
+    assert published_spread(mixture) == pytest.approx(
+        math.hypot(CONSTANTS["DENSE_STEP"].value, CONSTANTS["MIXTURE_STEP"].value)
+    )
+    assert published_spread(elsewhere) == pytest.approx(math.hypot(CONSTANTS["DENSE_STEP"].value, UNPUBLISHED))
 
 
 def test_the_unknowns_say_what_makes_an_interval_wide() -> None:

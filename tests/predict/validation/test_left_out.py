@@ -7,7 +7,7 @@ import math
 import pytest
 
 from predict import estimate, load
-from predict.prices.published_constants import PublishedConstant, published_constants
+from predict.prices.published_constants import CONSTANTS, PublishedConstant
 from predict.validation.left_out import Moved, judge_constants, judged, tried
 from predict.validation.published import compare
 from predict.validation.published_row import PublishedRow
@@ -38,9 +38,9 @@ def test_a_source_without_others_keeps_the_stated_value() -> None:
     assert found.error_left_out == found.error_stated
 
 
-@pytest.mark.parametrize("name", [name for name, one in published_constants().items() if one.scope != "interval"])
+@pytest.mark.parametrize("name", [name for name, one in CONSTANTS.items() if one.scope != "interval"])
 def test_every_constant_that_moves_times_can_be_tried_and_is_itself_again(name: str) -> None:
-    constant, run = published_constants()[name], load(CONFIGS / "runs" / "deepseek-v3-1024xh100.yml")
+    constant, run = CONSTANTS[name], load(CONFIGS / "runs" / "deepseek-v3-1024xh100.yml")
     before = estimate(run).median_us
     other = constant.high if constant.value < constant.high else constant.low
     with tried(constant, other) as change:

@@ -8,7 +8,7 @@ import pytest
 
 from predict.interval import Interval
 from predict.plan_search.answer import Contender
-from predict.prices.published_constants import PLAN_SETTING
+from predict.prices.published_constants import CONSTANTS
 from predict.validation.published_row import PublishedRow
 from predict.validation.ranking import MeasuredPlan
 from predict.validation.widths import EVERY, MIXTURE, Known, learn_plan_setting, learnt_widths
@@ -76,7 +76,7 @@ def group(source: str, error: float) -> list[MeasuredPlan]:
             settings=(),
             measured=value * math.exp(error * place),
             predicted=Interval(median=value, low=value, high=value),
-            contender=Contender(value=value, per_setting=PLAN_SETTING.value, settings=(place,)),
+            contender=Contender(value=value, per_setting=CONSTANTS["PLAN_SETTING"].value, settings=(place,)),
             verdict="FITS",
             fits_probability=0.99,
         )

@@ -19,11 +19,7 @@ from predict.rank.share import RankShare
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
 from sampling.operators.memory_bound import RMSNorm
-from tests.predict.huggingface.family_configs import (
-    TINY,
-    faults_of,
-    transformers_config,
-)
+from tests.predict.huggingface.family_configs import PUBLISHED_KEYS, TINY, faults_of, transformers_config
 
 MODELS = CONFIGS / "models"
 SLIDING = LayerKind(mixer="sliding")
@@ -39,108 +35,6 @@ ACTIVE = {
     "deepseek-v3": 37.55e9,
     "gpt-oss-120b": 5.7e9,
     "llama3-8b": 8.03e9,
-}
-
-
-OF_LLAMA = {
-    **{"architectures": ["ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": [2, 3]},
-    **{"hidden_act": "silu", "initializer_range": 0.02, "rms_norm_eps": 1e-05, "rope_theta": 500000.0},
-    **{"tie_word_embeddings": False, "torch_dtype": "bfloat16", "transformers_version": "4.42.3", "use_cache": True},
-}
-PUBLISHED_KEYS: dict[str, dict[str, Any]] = {
-    "llama": {
-        **OF_LLAMA,
-        **{"attention_bias": False, "mlp_bias": False, "pretraining_tp": 1},
-        **{"is_llama_config": True, "rope_interleaved": False, "rope_scaling": {"factor": 8.0, "rope_type": "llama3"}},
-    },
-    "qwen2": {
-        **OF_LLAMA,
-        **{"max_window_layers": 28, "sliding_window": 131072, "use_sliding_window": False, "use_mrope": False},
-    },
-    "mistral": {**OF_LLAMA, "_name_or_path": "x"},
-    "gpt2": {
-        **{"activation_function": "gelu_new", "attn_pdrop": 0.1, "embd_pdrop": 0.1, "resid_pdrop": 0.1},
-        **{"layer_norm_epsilon": 1e-05, "n_ctx": 1024, "summary_activation": None, "summary_first_dropout": 0.1},
-        **{"summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True},
-        "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
-    },
-    "gpt_neox": {
-        **{"attention_probs_dropout_prob": 0, "classifier_dropout": 0.1, "hidden_act": "gelu", "hidden_dropout": 0.0},
-        **{"hidden_dropout_prob": 0, "layer_norm_eps": 1e-05, "rotary_emb_base": 10000, "use_parallel_residual": True},
-    },
-    "mixtral": {"router_jitter_noise": 0.0, "output_router_logits": False, "router_aux_loss_coef": 0.02},
-    "phi3": {
-        "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"},
-        "attention_bias": False,
-        "embd_pdrop": 0.0,
-        "resid_pdrop": 0.0,
-        "original_max_position_embeddings": 4096,
-        "rope_scaling": None,
-    },
-    "qwen2_moe": {"use_sliding_window": False, "sliding_window": 32768, "max_window_layers": 21},
-    "qwen3_moe": {"max_window_layers": 48, "norm_topk_prob": True, "rope_scaling": None},
-    "deepseek_v3": {
-        "aux_loss_alpha": 0.001,
-        "ep_size": 1,
-        "moe_layer_freq": 1,
-        "norm_topk_prob": True,
-        "pretraining_tp": 1,
-        "rope_scaling": {"type": "yarn", "factor": 40},
-        "routed_scaling_factor": 2.5,
-        "scoring_func": "sigmoid",
-        "seq_aux": True,
-        "topk_method": "noaux_tc",
-    },
-    "glm4_moe": {
-        "n_group": 1,
-        "topk_group": 1,
-        "norm_topk_prob": True,
-        "routed_scaling_factor": 2.5,
-        "rope_theta": 1e6,
-    },
-    "glm_moe_dsa": {
-        "indexer_rope_interleave": True,
-        "qk_head_dim": 256,
-        "scoring_func": "sigmoid",
-        "topk_method": "noaux_tc",
-    },
-    "kimi_k2": {
-        "aux_loss_alpha": 0.001,
-        "moe_layer_freq": 1,
-        "routed_scaling_factor": 2.827,
-        "topk_method": "noaux_tc",
-    },
-    "gpt_oss": {
-        "experts_per_token": 2,
-        "initial_context_length": 4096,
-        "output_router_logits": False,
-        "rope_scaling": {"rope_type": "yarn", "truncate": False},
-        "swiglu_limit": 7.0,
-    },
-    "gemma2": {
-        "attn_logit_softcapping": 50.0,
-        "cache_implementation": "hybrid",
-        "final_logit_softcapping": 30.0,
-        "hidden_act": "gelu_pytorch_tanh",
-        "hidden_activation": "gelu_pytorch_tanh",
-        "query_pre_attn_scalar": 144,
-        "sliding_window": 4096,
-    },
-    "gemma3": {
-        "boi_token_index": 255999,
-        "eoi_token_index": 256000,
-        "image_token_index": 262144,
-        "initializer_range": 0.02,
-        "mm_tokens_per_image": 256,
-        "transformers_version": "4.50.0.dev0",
-        "vision_config": {"hidden_size": 1152, "image_size": 896, "model_type": "siglip_vision_model"},
-    },
-    "qwen3_5_text": {
-        "attn_output_gate": True,
-        "mamba_ssm_dtype": "float32",
-        "mtp_num_hidden_layers": 1,
-        "mtp_use_dedicated_embeddings": False,
-    },
 }
 
 

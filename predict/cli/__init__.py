@@ -123,7 +123,8 @@ def use_width(options: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
-    atexit.register(gc.freeze)  # else Python looks through every object once more before it ends: a tenth of a cold start
+    # else Python looks through every object once more before it ends: a tenth of a cold start
+    atexit.register(gc.freeze)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal or pipe that is not UTF-8 shows ? for what it lacks
     words = sys.argv[1:] if arguments is None else arguments

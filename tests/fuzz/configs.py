@@ -63,63 +63,15 @@ ODD: tuple[Any, ...] = (
     {"x": {"y": 1}},
     datetime.date(2024, 1, 1),
 )
-SIZES: dict[str, tuple[Any, ...]] = {
-    "plan.pp": (10_000_000, 100_000, 1000, 64),
-    "plan.vpp": (20_000, 1000, 16, 5),
-    "plan.tp": (64, 10_000_000, 3),
-    "plan.dp": (1_000_000, 3),
-    "plan.cp": (64, 3),
-    "plan.ep": (64, 256, 7),
-    "plan.layout": ("1,2", "Et*4|(t*4|)*14tmL", "t*99999999", "(((((", "9" * 5000, "Et*1|t*1L"),
-    "plan.memory_limit": (1, 3, 100),
-    "plan.first_stage_layers": (1, 5, 1000),
-    "plan.count_loss": (1, 3, 1000),
-    "batch.global": (1, 7, 512, 200_000, 2**31 - 1),
-    "batch.micro": (1, 2, 64, 100_000),
-    "batch.seq_len": (1, 2, 17, 131_072, 10_000_000, 2**31 - 1),
-    "cluster.nodes": (1, 2, 1000, 1_250_000),
-    "cluster.gpus_per_node": (1, 3, 8, 72, 100_000),
-    "cluster.node_size": (1, 3, 8, 72, 100_000),
-    "cluster.intra_node_gb_per_s": (1e-300, 1e-6, 0.1, 1e4, 1e9),
-    "cluster.inter_node_gb_per_s": (1e-300, 1e-6, 0.1, 1e4, 1e9),
-    "cluster.intra_node_latency_us": (1e-300, 0.1, 1e6, 1e9),
-    "cluster.inter_node_latency_us": (1e-300, 0.1, 1e6, 1e9),
-    "cluster.cores": (1, 2, 1000, 2**31 - 1),
-    "execution.product_time": (0.3, 0.7, 1.6, 1e-300, 1e9),
-    "execution.memory_time": (0.3, 0.5, 2.0, 1e-300, 1e9),
-    "execution.gemm_efficiency": (1.0, 1e-300, 0.01),
-    "execution.launch_floor_us": (1e-300, 100.0, 1e9, "1.2.3e5"),
-    "execution.step_overhead_us": (1, 10**6, 2**31 - 1),
-    "execution.expert_load": ("power_law_1.2", "power_law_" + "9" * 400, "1,2,3", "0,0", "9" * 400 + ",1"),
-    "model.num_hidden_layers": (1, 2, 1000, 100_000_000, 2**31 - 1),
-    "model.hidden_size": (1, 2, 16, 65_536, 2**31 - 1),
-    "model.num_attention_heads": (1, 2, 3, 1024, 2**31 - 1),
-    "model.num_key_value_heads": (1, 2, 3, 2**31 - 1),
-    "model.intermediate_size": (1, 2, 1000, 2**31 - 1),
-    "model.vocab_size": (1, 2, 1000, 2**31 - 1),
-    "model.layer_types": (["full_attention"], ["sliding_attention"] * 3, [1]),
-    "model.sliding_window": (1, 128, 2**31 - 1),
-    "model.n_routed_experts": (1, 2, 1000, 2**31 - 1),
-    "model.num_experts_per_tok": (1, 2, 1000, 2**31 - 1),
-}
-TEXTS: dict[str, tuple[str, ...]] = {
-    "plan.schedule": SCHEDULES,
-    "plan.recompute": ("none", "selective", "ops", "full"),
-    "plan.recompute_modules": ("core_attn", "mlp", "moe,core_attn", "layernorm"),
-    "plan.cp_method": ("ring", "all_to_all", "all_gather"),
-    "plan.zero": (0, 1, 2, 3),  # type: ignore[dict-item]
-    "plan.sp": (True, False),  # type: ignore[dict-item]
-    "execution.framework": (*FRAMEWORKS, "torch"),
-    "execution.attention": ("best", "fa2", "unfused", "triton"),
-    "execution.overlap_tp": ("none", "backward", "pipelined"),
-    "execution.overlap_ep": ("none", "shared_expert", "microbatch"),
-    "execution.dispatch": ("alltoall", "allgather", "deepep", "hybridep"),
-    "execution.elementwise": ("fused", "eager"),
-    "execution.optimizer": ("adamw", "muon"),
-    "execution.stragglers": (True, False),  # type: ignore[dict-item]
-    "execution.overlap_p2p": (True, False),  # type: ignore[dict-item]
-    "precision": ("fp32", "bf16", "fp16", "fp8", "tf32"),
-}
+VALUES: dict[str, dict[str, list[Any]]] = yaml.load(
+    Path(__file__)
+    .with_name("values.yml")
+    .read_text()
+    .replace("NINES_5000", "9" * 5000)
+    .replace("NINES_400", "9" * 400),
+    Loader=yaml.CSafeLoader,
+)
+"""Part of a config → key path → values that it is given there."""
 
 
 def plausible(draw: random.Random) -> Config:
@@ -170,7 +122,7 @@ def settings(draw: random.Random) -> dict[str, Any]:
     """Key paths, and values that replace what a config says there."""
     found: dict[str, Any] = {}
     for _ in range(draw.choice((0, 0, 1, 1, 1, 2, 3))):
-        values = draw.choice((SIZES, SIZES, TEXTS))
+        values = VALUES[draw.choice(("sizes", "sizes", "texts"))]
         path = draw.choice(list(values))
         found[path] = draw.choice(ODD) if draw.random() < 0.25 else draw.choice(values[path])
     return found

@@ -14,7 +14,7 @@ from predict.bounds.analysis import Analysis
 from predict.interval import Interval
 from predict.rl.step import RlStep
 from predict.serving.questions import ServerAnswer
-from tests.fuzz.configs import GPUS, ODD, Config
+from tests.fuzz.configs import GPUS, ODD, VALUES, Config
 
 NEAR = 1e-9
 MODELS = (
@@ -27,107 +27,9 @@ MODELS = (
     "gpt-oss-20b",
     "demo-llama",
 )
-LENGTHS = (
-    "constant:64",
-    "constant:1",
-    "uniform:1..200",
-    "lognormal:100,1.5",
-    "lognormal:1e9,9",
-    "uniform:9..1",
-    "file:nowhere",
-    "constant:" + "9" * 30,
-)
-SERVING: Mapping[str, tuple[Any, ...]] = {
-    "placement.tp": (1, 2, 3, 8, 64, 10**6),
-    "placement.dp": (1, 2, 16, 10**6),
-    "placement.expert_parallel": (True, False),
-    "placement.precision": ("bf16", "fp8", "fp32", "fp4"),
-    "placement.kv_precision": ("bf16", "fp8"),
-    "engine.name": ("vllm-v1", "vllm-v0", "sglang", "engine"),
-    "engine.max_num_seqs": (1, 2, 4096, 2**31 - 1),
-    "engine.max_num_batched_tokens": (1, 16, 10**6, 2**31 - 1),
-    "engine.block_size": (1, 16, 10**6),
-    "engine.prefix_caching": (True, False),
-    "engine.chunked_prefill": (True, False),
-    "engine.asynchronous": (True, False),
-    "engine.memory_utilization": (0.01, 0.5, 1),
-    "engine.reserved_gib": (0, 79, 10_000),
-    "engine.memory_share_of": ("all", "free"),
-    "engine.never_preempts": (True, False),
-    "engine.max_model_len": (1, 2, 10**6),
-    "engine.enforce_eager": (True, False),
-    "load.rate": (0, 1e-300, 1e-3, 1000, 2e9),
-    "load.concurrency": (0, 1, 1000, 10**9),
-    "load.arrivals": ("poisson", "constant"),
-    "load.duration_s": (0, 1e-6, 1, 1e6),
-    "load.requests": (0, 1, 50, 10**9),
-    "load.prompt": (1, 2, 100_000, 2**31 - 1),
-    "load.output": (1, 2, 10_000, 2**31 - 1),
-    "load.prompt_lengths": LENGTHS,
-    "load.output_lengths": LENGTHS,
-    "load.prompt_max": (1, 100, 10**9),
-    "load.output_max": (1, 100, 10**9),
-    "load.spread": (0, 0.5, 1),
-    "load.distinct_prompts": (1, 3, 10**9),
-    "load.shared_tokens": (1, 50, 10**9),
-    "load.file": ("nowhere.jsonl", "/dev/zero", "."),
-    "hardware": (*GPUS, "NVIDIA", "cpu", "/dev/null"),
-    "model": (*MODELS, "nothing", "/dev/zero", {"hidden_size": 1}),
-}
-RL: Mapping[str, tuple[Any, ...]] = {
-    "plan.tp": (1, 2, 3, 8),
-    "plan.pp": (1, 2, 5),
-    "plan.cp": (1, 2),
-    "plan.ep": (1, 2, 8),
-    "plan.zero": (0, 1, 2, 3),
-    "plan.recompute": ("none", "full"),
-    "plan.schedule": ("1f1b", "zb-h1", "gpipe"),
-    "cluster.nodes": (1, 3, 1000, 10**6),
-    "cluster.gpus_per_node": (1, 3, 72),
-    "cluster.inter_node_gb_per_s": (0.001, 1e6),
-    "rl.algorithm": ("grpo", "ppo", "dapo", "reinforce++"),
-    "rl.placement": ("colocated", "one_step_off", "async"),
-    "rl.staleness": (0, 0.5, 64),
-    "rl.fetches": (1, 3, 10**9),
-    "rl.prompts": (1, 3, 512, 10**7),
-    "rl.n": (1, 3, 64, 10**7),
-    "rl.prompt": LENGTHS,
-    "rl.prompt_max": (1, 10**8),
-    "rl.response": LENGTHS,
-    "rl.response_max": (1, 10**8),
-    "rl.alike": (0, 0.5, 1),
-    "rl.mini_batch": (0, 1, 5, 10**9),
-    "rl.epochs": (1, 3, 10**6),
-    "rl.micro": (1, 7, 10**6),
-    "rl.max_tokens": (0, 1, 16_384, 10**9),
-    "rl.padding": ("removed", "kept"),
-    "rl.reference": (True, False),
-    "rl.old_log_prob": (True, False),
-    "rl.passes.micro": (0, 7, 10**6),
-    "rl.rollout.tp": (1, 3, 8, 64),
-    "rl.rollout.gpus": (0, 1, 8, 10**6),
-    "rl.rollout.expert_parallel": (True, False),
-    "rl.rollout.engine": ("vllm-v1", "sglang", "engine"),
-    "rl.rollout.step_model": ("kernels", "formula", "layers"),
-    "rl.rollout.max_num_seqs": (0, 1, 10**9),
-    "rl.rollout.memory_share": (0.01, 0.5, 1),
-    "rl.rollout.precision": ("bf16", "fp8"),
-    "rl.rollout.partial": (True, False),
-    "rl.rollout.dispatch": ("in_turn", "chunks"),
-    "rl.rollout.kept_share": (0.01, 0.5, 1),
-    "rl.rollout.round_prompts": (0, 1, 10**9),
-    "rl.reward.latency_s": (0, 1e-9, 1e6),
-    "rl.reward.workers": (1, 10**9),
-    "rl.reward.model": ("llama3-8b", "nothing"),
-    "rl.critic": ("llama3-8b", "nothing"),
-    "rl.checkpoint.every": (0, 1, 10**9),
-    "rl.checkpoint.gb_per_s": (0.001, 1e6),
-    "rl.weight_sync.method": ("tensors", "buckets", "host"),
-    "model": (*MODELS, "nothing"),
-}
 
 
-def _odd(draw: random.Random, config: Config, values: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+def _odd(draw: random.Random, config: Config, values: Mapping[str, list[Any]]) -> dict[str, Any]:
     """Values put into a config at key paths."""
     found = {}
     for _ in range(draw.choice((0, 0, 1, 1, 2, 3))):
@@ -158,7 +60,7 @@ def server(case: int) -> tuple[Config, dict[str, Any]]:
         if draw.random() < 0.3
         else {"rate": draw.choice((0.5, 4)), "duration_s": 10}
     )
-    return config, _odd(draw, config, SERVING)
+    return config, _odd(draw, config, VALUES["serving"])
 
 
 def rl_run(case: int) -> tuple[Config, dict[str, Any]]:
@@ -173,7 +75,7 @@ def rl_run(case: int) -> tuple[Config, dict[str, Any]]:
         "rl": {
             "prompts": draw.choice((16, 64)),
             "n": draw.choice((2, 8)),
-            "prompt": draw.choice(LENGTHS[:1]),
+            "prompt": draw.choice(("constant:64",)),
             "prompt_max": 64,
             "response": draw.choice(("constant:128", "lognormal:100,0.5")),
             "response_max": 256,
@@ -181,7 +83,7 @@ def rl_run(case: int) -> tuple[Config, dict[str, Any]]:
             "rollout": {"tp": draw.choice((1, 2, 8))},
         },
     }
-    return config, _odd(draw, config, RL)
+    return config, _odd(draw, config, VALUES["rl"])
 
 
 def module(case: int) -> tuple[str, str]:

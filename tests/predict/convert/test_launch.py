@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from predict.config.load import load
 from predict.convert.deepspeed import as_megatron
@@ -26,58 +27,9 @@ from tests.predict.workload.parallel_runs import made
 CLUSTER = ["cluster.hardware=h100-sxm", "cluster.profile=nowhere"]
 TITAN = {"execution__framework": "torchtitan"}
 DEEP = {"execution__framework": "megatron-deepspeed"}
-EXPRESSED: dict[str, tuple[str, dict[str, Any]]] = {
-    "plain": ("megatron-lm", {"model": "llama3-8b", "plan__dp": 8, "plan__zero": 1}),
-    "sp, pp, vpp, cp": (
-        "megatron-lm",
-        {"plan__tp": 4, "plan__sp": True, "plan__pp": 4, "plan__vpp": 5, "plan__cp": 2, "plan__schedule": "interleaved-1f1b"},
-    ),
-    "a2a": ("megatron-lm", {"model": "llama3-8b", "plan__cp": 2, "plan__cp_method": "all_to_all", "plan__dp": 4}),
-    "uneven": ("megatron-lm", {"plan__pp": 4, "plan__first_stage_layers": 19, "plan__last_stage_layers": 19}),
-    "counted ends": ("megatron-lm", {"layers": 30, "plan__pp": 4, "plan__count_embedding": 1, "plan__count_loss": 1}),
-    "fsdp": ("megatron-lm", {"model": "llama3-8b", "plan__dp": 8, "plan__zero": 3, "plan__shard": 4}),
-    "recompute": ("megatron-lm", {"plan__pp": 4, "plan__recompute": "full", "plan__recompute_method": "block", "plan__recompute_layers": 3}),
-    "selective": ("megatron-lm", {"plan__tp": 8, "plan__recompute": "selective", "plan__recompute_modules": "core_attn,mlp"}),
-    "mixture": (
-        "megatron-lm",
-        {"model": "mixtral-8x7b", "plan__dp": 8, "plan__ep": 8, "plan__zero": 1, "execution__dispatch": "deepep"},
-    ),
-    "latent": ("megatron-lm", {"model": "deepseek-v3", "plan__dp": 64, "plan__ep": 64, "precision": "fp8", "execution__fp8_recipe": "blockwise"}),
-    "hybridep": ("megatron-lm", {"model": "qwen3-30b-a3b", "plan__dp": 8, "plan__ep": 8, "execution__dispatch": "hybridep"}),
-    "biases": ("megatron-lm", {"model": "qwen2.5-7b", "plan__dp": 2}),
-    "learnt positions": ("megatron-lm", {"model": "gpt3-175b", "plan__tp": 8, "batch__seq_len": 2048, "execution__dropout": True}),
-    "fp16": ("megatron-lm", {"model": "llama2-7b", "precision": "fp16", "execution__loss_scaling": True}),
-    "no overlap": (
-        "megatron-lm",
-        {"plan__tp": 2, "plan__dp": 2, "plan__zero": 1, "execution__overlap_gradients": False, "execution__overlap_parameters": False, "execution__overlap_p2p": False}
-        | {"execution__split_p2p": False, "execution__overlap_tp": "none", "execution__fuse_gradients": False},
-    ),
-    "experts in turn": (
-        "megatron-lm",
-        {"model": "mixtral-8x7b", "plan__dp": 8, "execution__expert_products": "in_turn", "execution__fuse_permute": False},
-    ),
-    "own layers": ("megatron-lm", {"model": "llama3-8b", "execution__framework": "megatron-local"}),
-    "titan fsdp": ("torchtitan", dict(model="llama3-8b", plan__dp=8, plan__zero=3, plan__shard=4, **TITAN)),
-    "titan tp, pp": (
-        "torchtitan",
-        {"plan__tp": 4, "plan__sp": True, "plan__pp": 4, "plan__vpp": 5, "plan__schedule": "interleaved-1f1b", "plan__dp": 2, "plan__zero": 2} | TITAN,
-    ),
-    "titan block": (
-        "torchtitan",
-        {"model": "llama3-8b", "plan__dp": 2, "plan__zero": 3, "plan__recompute": "full", "plan__recompute_method": "block", "plan__recompute_layers": 16}
-        | TITAN,
-    ),
-    "titan ops": ("torchtitan", dict(model="llama3-8b", plan__dp=2, plan__zero=3, plan__recompute="ops", **TITAN)),
-    "titan fp8": ("torchtitan", dict(plan__dp=8, plan__zero=3, plan__recompute="full", precision="fp8", **TITAN)),
-    "titan ddp": ("torchtitan", dict(model="llama3-8b", plan__dp=8, **TITAN)),
-    "deepspeed": ("deepspeed", dict(model="llama2-13b", plan__tp=2, plan__pp=2, plan__dp=2, plan__zero=1, **DEEP)),
-    "deepspeed 3": ("deepspeed", dict(model="llama3-8b", plan__dp=8, plan__zero=3, plan__recompute="full", **DEEP)),
-    "ulysses": (
-        "deepspeed",
-        {"model": "llama3-8b", "plan__cp": 2, "plan__cp_method": "all_to_all", "plan__dp": 4, "execution__attention": "fa2"} | DEEP,
-    ),
-}  # fmt: skip
-"""Runs that a tool expresses in full, save the layout's way of being written."""
+_RUNS = yaml.load(Path(__file__).with_name("launched_runs.yml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+EXPRESSED: dict[str, tuple[str, dict[str, Any]]] = _RUNS["expressed"]
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = _RUNS["changed"]
 
 
 def written(run: TrainingRun, tool: str, folder: Path) -> list[Path]:
@@ -172,49 +124,6 @@ def test_deepspeed_is_given_at_which_interval_layers_are_mixtures(tmp_path: Path
     assert "--expert-interval 1" in script.read_text()
     assert all(kind.sparse for kind in load(import_config(files, CLUSTER).document).model.kinds())
     assert as_megatron({"num_layers": 4, "num_experts": 8})["moe_layer_freq"] == [0, 1, 0, 1]
-
-
-PP, DP = {"plan__pp": 2}, {"plan__dp": 2}
-CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "cp_method": ({"plan__cp": 2}, {"plan__cp_method": "all_to_all"}),
-    "overlap_tp": ({"plan__tp": 2, "plan__sp": True}, {"execution__overlap_tp": "none"}),
-    "etp": ({"plan__tp": 2, "plan__sp": True}, {"plan__etp": 2}),
-    "shard": ({"plan__dp": 4, "plan__zero": 3}, {"plan__shard": 2}),
-    "schedule": (PP, {"plan__schedule": "zb-h1"}),
-    "memory_limit": (PP, {"plan__memory_limit": 2}),
-    "recompute_modules": ({"plan__recompute": "selective"}, {"plan__recompute_modules": "moe_act"}),
-    "recompute": ({}, {"plan__recompute": "ops"}),
-    "recompute_layers": ({"plan__recompute": "full", "plan__recompute_method": "block"}, {"plan__recompute_layers": 3}),
-    "layout": (PP, {"plan__layout": "20,12"}),
-    "first_stage_layers": (PP, {"plan__first_stage_layers": 10, "plan__last_stage_layers": 22}),
-    "count_loss": (PP, {"plan__count_loss": 2}),
-    "vpp": (PP, {"plan__vpp": 2, "plan__schedule": "interleaved-1f1b"}),
-    "zero": (DP, {"plan__zero": 2}),
-    "ep": (DP, {"plan__ep": 2}),
-    "precision": ({}, {"precision": "fp16"}),
-    **{
-        key: ({}, {f"execution__{key}": value})
-        for key, value in {
-            "expert_load": "power_law_1.0",
-            "gemm_efficiency": 0.5,
-            "optimizer": "muon",
-            "clip_gradients": False,
-            "attention": "triton",
-            "fuse_softmax": False,
-            "dropout": True,
-            "gradient_dtype": "bf16",
-            "overlap_ep": "microbatch",
-            "step_overhead_us": 1000,
-            "master_weights": False,
-            "cuda_graphs": "full",
-            "expert_products": "in_turn",
-            "fuse_permute": False,
-            "fuse_loss": True,
-            "split_loss": False,
-        }.items()
-    },
-}
-"""Key → the settings that it needs around it, and those that change it."""
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -170,6 +170,7 @@ SUBCOMMANDS = (
 )
 DEMO, LARGE = "configs/runs/demo.yml", "configs/runs/llama3-70b-64xh100.yml"
 GRPO, SERVING = "configs/rl/this-machine/grpo.yml", "configs/serving/llama3-8b-h100.yml"
+ANSWERED = tuple(f"docs/examples/answered/{rate}-per-second.csv" for rate in (12, 2, 6))
 LARGE_GRPO = "configs/rl/qwen3-30b-a3b-grpo.yml"
 HEAVY = f"{LARGE} --set plan.cp=1 --set plan.dp=4"
 """Whole sequences on every rank, which is more than fits."""
@@ -358,6 +359,17 @@ OPTION_FAULTS = (
     f"serving {SERVING} --find-capacity -o {{out}}/sweep.svg",
     f"sweep {SERVING} --vary load.rat=1 --objective mfu --slo x",
     f"sweep {SERVING} --vary placement.tpp=1 --output x.txt --objective cost",
+    f"serving-fit {ANSWERED[0]} --model formula",
+    f"serving-fit {' '.join(ANSWERED)} --config {SERVING} --model formula --output {{out}}/fit.json",
+    f"serving-fit {' '.join(ANSWERED[:2])} --config {SERVING} --model formula",
+    f"serving-fit {' '.join(ANSWERED[:2])} docs/./examples/answered/12-per-second.csv --config {SERVING}",
+    f"serving-fit README.md --config {SERVING} --model formula",
+    f"serving-fit {' '.join(ANSWERED)} a.csv b.csv --config {SERVING} --model formula",
+    f"serving-fit docs/examples/answered --config {SERVING}",
+    "serving-fit docs/examples/answered --set placement.tp=2",
+    f"serving-fit {' '.join(ANSWERED)} --config {SERVING} --set engine.enforce_eager=true",
+    f"serving {SERVING} --set load.duration_s=9 --set speculation.kind=eagle --set speculation.tokens=3",
+    f"serving {SERVING} --set load.file=../../docs/examples/answered/2-per-second.csv",
     f"search {SERVING} --set placement.tp=4 --top 0",
     f"search {SERVING} --set placement.tp=[0,x] --top 0",
     f"search {SERVING} --tokens 2T --top 0",

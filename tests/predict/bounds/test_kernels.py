@@ -103,24 +103,6 @@ def test_a_hardware_file_gives_the_same_peaks_as_it_states() -> None:
     assert device.time_us(device.cycles_to_move(2e6)) == pytest.approx(1)
 
 
-FAULTS = {
-    "no clock": (SOLAR.replace("freq_GHz: 2", ""), r"freq_GHz: missing"),
-    "a text for a number": (SOLAR.replace("freq_GHz: 2", "freq_GHz: fast"), r"freq_GHz: 'fast' is not a number"),
-    "no bandwidth": (SOLAR.replace("DRAM_byte_per_cycle: 1000", "DRAM_byte_per_cycle: 0"), r"DRAM_byte_per_cycle: 0"),
-    "no peak": ("\n".join(line for line in SOLAR.splitlines() if "MAC" not in line), r"MAC_per_cycle_bf16_tc: missing"),
-    "something else": ("a: 1\n", r"missing"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_faults_of_a_file_are_reported(fault: str, tmp_path: Path) -> None:
-    text, message = FAULTS[fault]
-    path = tmp_path / "card.yaml"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=message):
-        device_of(str(path))
-
-
 def test_a_precision_that_the_device_lacks_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"fp8: NVIDIA A100.* has no such peak"):
         device_of("a100-80gb").macs_in("fp8")

@@ -9,18 +9,12 @@ import predict
 from predict.rl.phases import Phase
 from predict.rl.step import RlStep
 
-SMALL = """\
-model: llama3-8b
-cluster: {hardware: h100-sxm, nodes: 1, gpus_per_node: 8}
-plan: {dp: 8, zero: 1}
-precision: bf16
-rl: {prompts: 16, n: 4, prompt: "constant:64", prompt_max: 64, response: "constant:128", response_max: 128, mini_batch: 8}
-"""
+SMALL = Path(__file__).with_name("small.yml")
 
 
 @cache
-def step_of(path: Path, *settings: str) -> RlStep:
-    return predict.rl_step(path, settings)
+def step_of(*settings: str) -> RlStep:
+    return predict.rl_step(SMALL, settings)
 
 
 def phase_of(step: RlStep, name: str) -> Phase:

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 import predict
-from predict.cli import main
 from predict.rl.phases import FACTORS, TERMS, TRAINING
 from predict.rl.rollout import rollout_server
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.stepper import stepper
-from sampling.errors import ConfigError, UserError
+from sampling.errors import UserError
 from sampling.files.places import CONFIGS
-from tests.predict.command import Command
-from tests.predict.rl.small_steps import median, phase_of, step_of
+from tests.predict.rl.small_steps import SMALL, median, phase_of, step_of
 
 SHIPPED = sorted((CONFIGS / "rl").glob("*.yml"))
 
@@ -31,9 +29,9 @@ def test_a_shipped_config_runs_and_its_phases_add_up(path: Path) -> None:
     assert step.rl.section.unknown
 
 
-def test_one_engine_with_constant_lengths_takes_the_sum_of_its_steps(small: Path) -> None:
+def test_one_engine_with_constant_lengths_takes_the_sum_of_its_steps() -> None:
     settings = ("rl.n=1", "rl.prompts=8", "rl.mini_batch=0", "rl.rollout.tp=8", "rl.rollout.max_num_seqs=8")
-    step = step_of(small, *settings)
+    step = step_of(*settings)
     one = stepper(rollout_server(step.rl))
     batches = [StepBatch(chunks=tuple(Chunk(tokens=64) for _ in range(8)))]
     batches += [StepBatch(decodes=(64 + made,) * 8) for made in range(127)]
@@ -42,8 +40,8 @@ def test_one_engine_with_constant_lengths_takes_the_sum_of_its_steps(small: Path
     assert step.rollout.tail_share == 0
 
 
-def test_an_update_is_its_optimizer_steps(small: Path) -> None:
-    step = step_of(small)
+def test_an_update_is_its_optimizer_steps() -> None:
+    step = step_of()
     prediction = predict.estimate(predict.load(predict.default_config("llama3-8b", "8xh100", overrides=PLAIN), PLAIN))
     assert median(step, "update_actor") == pytest.approx(FACTORS.update * 2 * prediction.median_us, rel=1e-9)
     # one pipeline stage: the forwards of its microbatches, one after the other
@@ -89,85 +87,77 @@ MOVES = [
 
 
 @pytest.mark.parametrize(("settings", "longer", "same"), MOVES, ids=[settings for settings, *_ in MOVES])
-def test_a_setting_moves_its_phases_alone(small: Path, settings: str, longer: str, same: str) -> None:
-    before, after = step_of(small), step_of(small, *settings.split())
+def test_a_setting_moves_its_phases_alone(settings: str, longer: str, same: str) -> None:
+    before, after = step_of(), step_of(*settings.split())
     for name in longer.split():
         assert median(after, name) > (median(before, name) if name != "reward" else 0)
     for name in same.split():
         assert median(after, name) == pytest.approx(median(before, name), rel=1e-12)
 
 
-def test_settings_that_shorten(small: Path) -> None:
-    before = step_of(small)
+def test_settings_that_shorten() -> None:
+    before = step_of()
     few = ("rl.n=1", "rl.prompts=8", "rl.mini_batch=0")  # one response to each engine: sliced weights are read faster
-    assert median(step_of(small, *few, "rl.rollout.tp=4"), "gen") < median(step_of(small, *few), "gen")
-    assert median(step_of(small, "rl.passes.micro=8"), "old_log_prob") < median(before, "old_log_prob")
-    assert median(step_of(small, "rl.passes.micro=8"), "update_actor") == median(before, "update_actor")
-    assert median(step_of(small, "rl.max_tokens=4096"), "update_actor") < median(before, "update_actor")
-    assert median(step_of(small, "rl.weight_sync.method=buckets"), "update_weights") < median(before, "update_weights")
-    assert step_of(small, "rl.reference=false").phase("ref") is None
-    assert step_of(small, "rl.algorithm=dapo").phase("ref") is None
+    assert median(step_of(*few, "rl.rollout.tp=4"), "gen") < median(step_of(*few), "gen")
+    assert median(step_of("rl.passes.micro=8"), "old_log_prob") < median(before, "old_log_prob")
+    assert median(step_of("rl.passes.micro=8"), "update_actor") == median(before, "update_actor")
+    assert median(step_of("rl.max_tokens=4096"), "update_actor") < median(before, "update_actor")
+    assert median(step_of("rl.weight_sync.method=buckets"), "update_weights") < median(before, "update_weights")
+    assert step_of("rl.reference=false").phase("ref") is None
+    assert step_of("rl.algorithm=dapo").phase("ref") is None
 
 
-def test_models_of_one_value_per_token(small: Path) -> None:
+def test_models_of_one_value_per_token() -> None:
     """A critic is the actor without its head over the vocabulary; other shapes take their own time."""
-    critic, twice = step_of(small, "rl.algorithm=ppo"), step_of(small, "rl.algorithm=ppo", "rl.critic=llama2-13b")
+    critic, twice = step_of("rl.algorithm=ppo"), step_of("rl.algorithm=ppo", "rl.critic=llama2-13b")
     assert 0.8 * median(critic, "ref") < median(critic, "values") < median(critic, "ref")
     assert median(critic, "update_critic") < median(critic, "update_actor")
     assert median(twice, "values") > 1.4 * median(critic, "values")
-    scored = step_of(small, "rl.algorithm=ppo", "rl.reward.model=llama3-8b")
+    scored = step_of("rl.algorithm=ppo", "rl.reward.model=llama3-8b")
     assert median(scored, "reward_model") == pytest.approx(median(critic, "values"), rel=1e-9)
     assert median(scored, "step") == pytest.approx(median(critic, "step") + median(scored, "reward_model"), rel=1e-9)
 
 
-def test_a_checkpoint_is_spread_over_its_steps(small: Path) -> None:
-    step = step_of(small, "rl.checkpoint.every=10", "rl.checkpoint.gb_per_s=5")
+def test_a_checkpoint_is_spread_over_its_steps() -> None:
+    step = step_of("rl.checkpoint.every=10", "rl.checkpoint.gb_per_s=5")
     parameters = step.rl.base.model.parameters
     assert median(step, "checkpoint") == pytest.approx(1e6 * parameters * (2 + 4 + 4 + 4) / 5e9 / 10, rel=1e-12)
 
 
-def test_weights_are_sent_and_saved_as_the_trainer_holds_them_or_loaded_as_the_engines_do(small: Path) -> None:
-    fp8 = step_of(small, "precision=fp8", "rl.checkpoint.every=10")
-    bf16 = step_of(small, "rl.checkpoint.every=10")
+def test_weights_are_sent_and_saved_as_the_trainer_holds_them_or_loaded_as_the_engines_do() -> None:
+    fp8 = step_of("precision=fp8", "rl.checkpoint.every=10")
+    bf16 = step_of("rl.checkpoint.every=10")
     for name in ("update_weights", "checkpoint"):
         assert median(fp8, name) == pytest.approx(median(bf16, name), rel=1e-12)
     of_host = [
-        phase_of(step_of(small, "rl.weight_sync.method=host", f"rl.rollout.precision={precision}"), "update_weights")
+        phase_of(step_of("rl.weight_sync.method=host", f"rl.rollout.precision={precision}"), "update_weights")
         for precision in ("fp8", "bf16")
     ]
     assert 2 * of_host[0].parts["transfer"] == pytest.approx(of_host[1].parts["transfer"], rel=1e-12)
 
 
+LONG_PROMPTS = "rl.prompt=constant:8000 rl.prompt_max=8000 rl.response=constant:8 rl.n=1"
+
+
 @pytest.mark.parametrize(
     ("bound", "settings"),
     [
-        ("memory", ()),
-        ("host", ("rl.rollout.enforce_eager=true",)),
-        ("compute", ('rl.prompt="constant:8000"', "rl.prompt_max=8000", 'rl.response="constant:8"', "rl.n=1")),
-        (
-            "compute",
-            (
-                'rl.prompt="constant:8000"',
-                "rl.prompt_max=8000",
-                'rl.response="constant:8"',
-                "rl.n=1",
-                "rl.rollout.step_model=formula",
-            ),
-        ),
-        ("communication", ("rl.rollout.tp=16", "cluster.nodes=2", "plan.dp=16")),
+        ("memory", ""),
+        ("host", "rl.rollout.enforce_eager=true"),
+        ("compute", LONG_PROMPTS),
+        ("compute", f"{LONG_PROMPTS} rl.rollout.step_model=formula"),
+        ("communication", "rl.rollout.tp=16 cluster.nodes=2 plan.dp=16"),
     ],
 )
-def test_generation_is_bound_by_the_largest_part_of_its_mean_step(
-    bound: str, settings: tuple[str, ...], small: Path
-) -> None:
-    assert phase_of(step_of(small, *settings), "gen").bound_by == bound
+def test_generation_is_bound_by_the_largest_part_of_its_mean_step(bound: str, settings: str) -> None:
+    assert phase_of(step_of(*settings.split()), "gen").bound_by == bound
 
 
 APART = ("rl.rollout.gpus=8", "rl.rollout.tp=1")
 
 
-def test_placements_overlap_what_they_can(small: Path) -> None:
-    together, apart = step_of(small), step_of(small, "rl.placement=one_step_off", *APART)
+def test_placements_overlap_what_they_can() -> None:
+    together, apart = step_of(), step_of("rl.placement=one_step_off", *APART)
     for step in (together, apart):
         training = sum(phase.time.median_us for phase in step.phases if phase.name in TRAINING)
         sync, gen = median(step, "update_weights"), median(step, "gen")
@@ -177,10 +167,10 @@ def test_placements_overlap_what_they_can(small: Path) -> None:
     assert apart.wait_gen_us * apart.idle_gen_us == 0
 
 
-def test_a_little_staleness_overlaps_a_little(small: Path) -> None:
+def test_a_little_staleness_overlaps_a_little() -> None:
     """Steps of samples ahead hide as much of generation behind training, up to a whole one: then it is one step off."""
     apart = ("rl.placement=async", *APART)
-    times = {ahead: step_of(small, *apart, f"rl.staleness={ahead}") for ahead in (0.0, 1e-6, 0.25, 0.5, 1.0)}
+    times = {ahead: step_of(*apart, f"rl.staleness={ahead}") for ahead in (0.0, 1e-6, 0.25, 0.5, 1.0)}
     assert times[1e-6].time.median_us == pytest.approx(times[0.0].time.median_us, rel=1e-4)
     medians = [step.time.median_us for step in times.values()]
     assert medians == sorted(medians, reverse=True)
@@ -192,59 +182,57 @@ def test_a_little_staleness_overlaps_a_little(small: Path) -> None:
     assert whole.time.median_us == pytest.approx(max(gen, train) + whole.sync.median_us, rel=1e-9)
 
 
-def test_a_trainer_that_fetches_samples_as_they_end_waits_for_its_last_fetch(small: Path) -> None:
-    step = step_of(small, "rl.placement=async", "rl.fetches=2", *APART)
+def test_a_trainer_that_fetches_samples_as_they_end_waits_for_its_last_fetch() -> None:
+    step = step_of("rl.placement=async", "rl.fetches=2", *APART)
     gen, train = step.generating.median_us, step.training.median_us
     expected = max(gen + train / 2, gen / 2 + train) + step.sync.median_us
     assert step.time.median_us == pytest.approx(expected, rel=1e-9)
 
 
-def test_without_staleness_nothing_overlaps(small: Path) -> None:
-    step = step_of(small, "rl.placement=async", *APART)
+def test_without_staleness_nothing_overlaps() -> None:
+    step = step_of("rl.placement=async", *APART)
     in_all = sum(part.median_us for part in (step.generating, step.training, step.sync))
     assert step.time.median_us == pytest.approx(in_all, rel=1e-12)
     assert step.wait_gen_us == pytest.approx(step.generating.median_us, rel=1e-12)
     assert step.idle_gen_us == pytest.approx(step.training.median_us, rel=1e-12)
 
 
-def test_scoring_overlaps_generation_as_it_runs_inside_the_framework(small: Path) -> None:
+def test_scoring_overlaps_generation_as_it_runs_inside_the_framework() -> None:
     """64 responses by 16 workers of 1 s, four in turn, from the start of a generation of a bit over a second."""
     slow = ("rl.rollout.tp=8", "rl.rollout.max_num_seqs=32", "rl.reward.latency_s=1", "rl.reward.workers=16")
-    step = step_of(small, *slow)
+    step = step_of(*slow)
     assert median(step, "gen") < 3e6
     assert median(step, "reward") == pytest.approx(4e6 - median(step, "gen"), rel=1e-9)
 
 
-def test_interrupted_responses_that_do_not_divide_among_engines(small: Path) -> None:
+def test_interrupted_responses_that_do_not_divide_among_engines() -> None:
     """The time of a step lies between those of fewer and more prompts that do; an engine without a response is refused."""
     partial = ("rl.placement=async", "rl.staleness=0.5", "rl.rollout.partial=true", "rl.mini_batch=0", "rl.n=2", *APART)
-    gens = [median(step_of(small, *partial, f"rl.prompts={prompts}"), "gen") for prompts in (4, 6, 8)]
+    gens = [median(step_of(*partial, f"rl.prompts={prompts}"), "gen") for prompts in (4, 6, 8)]
     assert 0 < gens[0] <= gens[1] <= gens[2]
-    with pytest.raises(ConfigError, match=r"rl\.rollout\.partial: true with 8 engines for the 6 responses"):
-        step_of(small, *partial, "rl.prompts=3")
 
 
-def test_a_stream_of_steps_hides_its_tail(small: Path) -> None:
+def test_a_stream_of_steps_hides_its_tail() -> None:
     tail = ("rl.response=lognormal:100,1.2", "rl.response_max=4096", "rl.placement=async", *APART)
-    gens = [median(step_of(small, *tail, f"rl.staleness={ahead}"), "gen") for ahead in (0.0, 0.5, 2.0)]
+    gens = [median(step_of(*tail, f"rl.staleness={ahead}"), "gen") for ahead in (0.0, 0.5, 2.0)]
     assert gens[0] > gens[1] > gens[2]
 
 
-def test_dynamic_sampling_takes_whole_rounds(small: Path) -> None:
+def test_dynamic_sampling_takes_whole_rounds() -> None:
     few = ("rl.rollout.round_prompts=8", "rl.mini_batch=0")
-    once = median(step_of(small, "rl.prompts=8", "rl.mini_batch=0"), "gen")
-    assert median(step_of(small, *few, "rl.rollout.kept_share=0.5"), "gen") == pytest.approx(4 * once, rel=1e-9)
-    assert median(step_of(small, *few, "rl.rollout.kept_share=0.45"), "gen") == pytest.approx(5 * once, rel=1e-9)
+    once = median(step_of("rl.prompts=8", "rl.mini_batch=0"), "gen")
+    assert median(step_of(*few, "rl.rollout.kept_share=0.5"), "gen") == pytest.approx(4 * once, rel=1e-9)
+    assert median(step_of(*few, "rl.rollout.kept_share=0.45"), "gen") == pytest.approx(5 * once, rel=1e-9)
 
 
-def test_interrupted_responses_leave_no_tail(small: Path) -> None:
+def test_interrupted_responses_leave_no_tail() -> None:
     tail = ("rl.response=lognormal:100,1.2", "rl.response_max=4096", "rl.placement=async", "rl.staleness=0.5", *APART)
-    waits, goes_on = step_of(small, *tail), step_of(small, *tail, "rl.rollout.partial=true")
+    waits, goes_on = step_of(*tail), step_of(*tail, "rl.rollout.partial=true")
     assert median(goes_on, "gen") < 0.7 * median(waits, "gen")
     assert median(goes_on, "update_actor") == median(waits, "update_actor")
     # constant lengths, one sequence in flight on each engine: a step's responses one after the other, each resumed once
     flat = ("rl.placement=async", "rl.staleness=0.5", "rl.rollout.partial=true", "rl.rollout.max_num_seqs=1", *APART)
-    step = step_of(small, *flat)
+    step = step_of(*flat)
     engine = rollout_server(step.rl)
     table = stepper(engine).table
     own = [StepBatch(chunks=(Chunk(tokens=64),)), *(StepBatch(decodes=(64 + made,)) for made in range(127))]
@@ -253,12 +241,12 @@ def test_interrupted_responses_leave_no_tail(small: Path) -> None:
     assert median(step, "gen") == pytest.approx(FACTORS.rollout * (8 * one_us + again), rel=0.02)
 
 
-def test_whole_prompts_on_one_engine_make_it_end_later(small: Path) -> None:
+def test_whole_prompts_on_one_engine_make_it_end_later() -> None:
     spread = ("rl.response=lognormal:200,0.8", "rl.response_max=2048", "rl.prompts=64", "rl.n=16")
     chunks = (*spread, "rl.rollout.dispatch=chunks")
-    alike, apart = step_of(small, *chunks, "rl.alike=0.9"), step_of(small, *chunks, "rl.alike=0")
+    alike, apart = step_of(*chunks, "rl.alike=0.9"), step_of(*chunks, "rl.alike=0")
     assert median(alike, "gen") > median(apart, "gen")
-    assert median(alike, "gen") > median(step_of(small, *spread, "rl.alike=0.9"), "gen")
+    assert median(alike, "gen") > median(step_of(*spread, "rl.alike=0.9"), "gen")
     of_prompts = alike.rl.samples.response.reshape(64, 16)
     assert (
         np.log(of_prompts).mean(axis=1).std() > 3 * np.log(apart.rl.samples.response.reshape(64, 16)).mean(axis=1).std()
@@ -266,39 +254,29 @@ def test_whole_prompts_on_one_engine_make_it_end_later(small: Path) -> None:
     assert (np.sort(alike.rl.samples.response) == np.sort(apart.rl.samples.response)).all()
 
 
-def test_lengths_are_quantiles_that_are_cut(small: Path) -> None:
-    samples = step_of(small, "rl.response=uniform:1..200").rl.samples
+def test_lengths_are_quantiles_that_are_cut() -> None:
+    samples = step_of("rl.response=uniform:1..200").rl.samples
     assert samples.response.max() == 128
     assert samples.clipped == (samples.response == 128).sum()
     assert (np.sort(samples.response)[:3] == [3, 6, 9]).all()  # 64 quantiles of 1..200 at the middles of equal shares
     assert (samples.prompt == 64).all()
 
 
-def test_draws_differ_about_the_quantiles(small: Path, command: Command) -> None:
+def test_draws_differ_about_the_quantiles() -> None:
     """Drawn lengths have the distribution's mean; a step of them differs from draw to draw, and a constant one does not."""
     spread = ("rl.response=lognormal:100,0.6", "rl.response_max=1024")
-    draws = predict.rl_step_draws(small, spread, draws=5)
+    draws = predict.rl_step_draws(SMALL, spread, draws=5)
     means = [step.rl.samples.response.mean() for step in draws.steps]
-    assert np.mean(means) == pytest.approx(step_of(small, *spread).rl.samples.response.mean(), rel=0.1)
+    assert np.mean(means) == pytest.approx(step_of(*spread).rl.samples.response.mean(), rel=0.1)
     assert len(set(means)) == 5
     percentiles = draws.percentiles_us("gen")
-    assert (
-        draws.times_us("gen").min()
-        <= percentiles["p10"]
-        < percentiles["p50"]
-        < percentiles["p90"]
-        <= draws.times_us("gen").max()
-    )
+    times_us = draws.times_us("gen")
+    assert times_us.min() <= percentiles["p10"] < percentiles["p50"] < percentiles["p90"] <= times_us.max()
     assert (draws.times_us("values") == 0).all()
-    same = predict.rl_step_draws(small, draws=2)
-    assert same.percentiles_us("step")["p50"] == pytest.approx(median(step_of(small), "step"), rel=1e-12)
-    found = command.json("rl-step", str(small), "--draws", "2")["draws"]
-    assert found["count"] == 2
-    assert found["step_us"]["p50"] == same.percentiles_us("step")["p50"]
-    assert "over 2 draws of the lengths" in command.text("rl-step", str(small), "--draws", "2")
-    assert main(["rl-step", str(small), "--draws", "0"]) == 2
+    same = predict.rl_step_draws(SMALL, draws=2)
+    assert same.percentiles_us("step")["p50"] == pytest.approx(median(step_of(), "step"), rel=1e-12)
 
 
-def test_more_responses_than_can_be_simulated_are_refused(small: Path) -> None:
+def test_more_responses_than_can_be_simulated_are_refused() -> None:
     with pytest.raises(UserError, match=r"rl\.prompts: the engines generate .* responses for a step"):
-        step_of(small, "rl.rollout.round_prompts=1000000000")
+        step_of("rl.rollout.round_prompts=1000000000")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from predict.serving.step_model import FORMULA
 from predict.serving.stepper import Stepper
 from predict.serving.traffic import Load, traffic_of, with_known_prompts
 from sampling.call import make_call
-from sampling.errors import ConfigError, UserError
+from sampling.errors import UserError
 from sampling.files.places import CONFIGS
 from sampling.operators.attention import DecodeAttention
 from sampling.operators.gemm import Gemm
@@ -89,29 +88,6 @@ def test_the_servers_own_coefficients_are_found_and_used(
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [
-        (lambda files: [files[0]], "--config: missing"),
-        (lambda files: [*files[:2], "--config", CONFIG], "2 files of requests: "),
-        (
-            lambda files: [*files[:2], files[0].parent / "." / files[0].name, "--config", CONFIG],
-            "same file more than once",
-        ),
-        (lambda files: ["README.md", "--config", CONFIG], "README.md: lacks the columns arrival_s"),
-        (lambda files: [*files, "a.csv", "b.csv", "--config", CONFIG], "b.csv: "),
-        (lambda files: [files[0].parent, "--config", CONFIG], "is a folder; give one of the two"),
-        (lambda files: [files[0].parent, "--set", "placement.tp=2"], "--set: applies only with --config"),
-        (lambda files: [*files, "--config", CONFIG, "--set", "engine.enforce_eager=true"], "launches hide"),
-    ],
-)
-def test_a_faulty_command_is_reported(
-    arguments: Any, fault: str, answered: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["serving-fit", *map(str, arguments(answered)), "--model", "formula"]) in (2, 3)
-    assert fault in capsys.readouterr().err
-
-
 def test_times_in_another_unit_make_no_coefficients(
     answered: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,30 +100,6 @@ def test_times_in_another_unit_make_no_coefficients(
     assert fitted("--output", str(tmp_path / "mine.json"), files=wrong) == 2
     assert "check the units" in capsys.readouterr().err
     assert not (tmp_path / "mine.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "fault"),
-    [
-        ("a.csv", "arrival_s,prompt,output\n1,2,3\n", "lacks the columns ttft_ms, e2e_ms"),
-        (
-            "a.csv",
-            f"{HEADER}\n1,2,3,40,30\n2,2,3,-1,30\n",
-            r"request 1\.e2e_ms: 30 is less than(.|\n)*request 2\.ttft_ms",
-        ),
-        ("a.csv", f"{HEADER}\n1,2,1,40,40\n", "no request has 2 tokens or more"),
-        ("a.json", '[{"start_time": 1, "info": {"input_tokens": 2, "output_tokens": 3}}]', "request 1 lacks its times"),
-        (
-            "a.json",
-            '[{"error": "reset", "info": {}}, {"start_time": 1, "info": {"input_tokens": 2, "output_tokens": 3}}]',
-            "request 2 lacks its times",
-        ),
-    ],
-)
-def test_a_faulty_file_is_reported(name: str, text: str, fault: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(ConfigError, match=fault):
-        read_measured_requests(tmp_path / name)
 
 
 def test_lifecycle_metrics_tell_the_times(tmp_path: Path) -> None:
@@ -263,14 +215,5 @@ def test_the_steps_of_an_engines_log_are_fitted(tmp_path: Path, command: Command
     assert predicted == pytest.approx(times.tolist(), rel=0.05)
     short = [part for each in SHORT for part in ("--set", each)]
     assert "the client's time is unknown" in command.text("serving", str(config), "--coefficients", str(mine), *short)
-    for text, fault in (
-        ("step_ms,decodes\n3,0", "leave out steps that do nothing"),
-        ("step_ms,decodes\n3,9000", "9,000 tokens"),
-        (
-            "step_ms,decode_context,prefills,prefill_tokens\n3,5000,1,9",
-            "decode_context: 5000 tokens in the cache of 0 decodes",
-        ),
-        ("step_ms,decodes,prefill_context\n3,1,70", "prefill_context: 70 tokens in the cache of 0 prefills"),
-    ):
-        log.write_text(text)
-        assert fault in command.refused(*arguments)
+    log.write_text("step_ms,decodes\n3,9000")
+    assert "9,000 tokens" in command.refused(*arguments)

@@ -85,21 +85,6 @@ def test_formats_that_no_served_model_was_measured_in_have_a_wider_interval() ->
     assert other.half_width > plain.half_width + 0.05
 
 
-@pytest.mark.parametrize(
-    "keys, message",
-    [
-        (["placement.precision=w8a8", "hardware=B200"], "placement.precision: w8a8: NVIDIA B200 has no int8 kernels"),
-        (["placement.precision=nvfp4", "hardware=MI355X"], "multiplies MXFP4, not NVFP4; take mxfp4"),
-        (["placement.kv_precision=fp4"], "placement.kv_precision: fp4: NVIDIA H100-SXM5-80GB has no four-bit products"),
-        (["placement.precision=w4a16", "hardware=cpu"], "computes in plain dtypes alone; take bf16 or fp32"),
-    ],
-)
-def test_what_a_device_does_not_have_is_refused(keys: list[str], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        load_serving(CONFIG, keys)
-    assert message in str(error.value)
-
-
 def test_widened_weights_are_noted() -> None:
     emulated = stepper(load_serving(CONFIG, ["placement.precision=nvfp4"]).server)
     assert any("does not multiply nvfp4: weights are widened" in note for note in notes_on_step(emulated, ALONE))

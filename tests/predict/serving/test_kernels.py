@@ -13,7 +13,6 @@ from predict.serving.kernels import token_exchange
 from predict.serving.kv_cache import weight_bytes
 from predict.serving.stepper import Stepper, stepper
 from sampling.collectives.kinds import Collective
-from sampling.errors import ConfigError
 from tests.predict.serving.servers import CONFIG
 
 WIDE = (
@@ -68,23 +67,3 @@ def test_the_busiest_gpu_decides_and_copies_take_memory() -> None:
     sparse = sum(kind.sparse for kind in plain.model.kinds())
     one_each = sparse * experts.routed_parameters(plain.model) / experts.count
     assert weight_bytes(copied) - weight_bytes(plain) == pytest.approx(one_each, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    "keys, message",
-    [
-        ([DEEPEP], "engine.dispatch: deepep sends tokens to whole experts of other replicas"),
-        (["engine.two_batch_overlap=true"], "engine.two_batch_overlap: true, but no tokens travel"),
-        (["model=llama3-8b", "placement.quantised=experts"], "placement.quantised: experts, but llama3-8b has none"),
-        (["engine.version=0.20"], "engine.version: 0.2 may be 0.20 as well; write it in quotes"),
-        (["placement.expert_load=1.5"], "placement.expert_load: changes nothing without placement.expert_parallel"),
-        (
-            [*WIDE, "placement.dp=72", "placement.redundant_experts=16"],
-            "the 256 experts and 16 redundant ones of deepseek-v3 do not divide among tp · dp = 72 GPUs",
-        ),
-    ],
-)
-def test_faults_name_the_key(keys: list[str], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        load_serving(CONFIG, keys)
-    assert message in str(error.value)

@@ -35,7 +35,7 @@ def served(*settings: str) -> LoadedServer:
     return LoadedServer(run, stepper(run.server, "formula"))
 
 
-def test_requests_of_a_file_are_served(tmp_path: Path, command: Command) -> None:
+def test_requests_of_a_file_are_served(tmp_path: Path) -> None:
     rows = [(round(10 + 0.2 * place, 3), 300 + place % 5, 40) for place in range(30)]
     table = tmp_path / "requests.csv"
     table.write_text(
@@ -56,10 +56,6 @@ def test_requests_of_a_file_are_served(tmp_path: Path, command: Command) -> None
     assert (
         served(f"load.file={lifecycle}", "load.shared_tokens=288").as_configured().served.chunk_tokens < 0.5 * 30 * 302
     )
-    printed = command.text("serving", str(CONFIG), "--model", "formula", "--set", f"load.file={table}")
-    assert "30 requests of requests.csv, 5" in printed
-    assert "302 tokens in and 40 out on average" in printed
-    assert "poisson" not in printed
 
 
 def recorded(tmp_path: Path, same: bool) -> str:
@@ -108,28 +104,6 @@ def test_recorded_requests_are_played_again() -> None:
     assert sorted(cut_short(np.full(6, 8), 4)) == [2, 4, 6, 8, 8, 8]
 
 
-@pytest.mark.parametrize(
-    ("settings", "fault"),
-    [
-        (("load.file=FILE", "load.rate=3"), "load.rate: cannot be combined with load.file"),
-        (
-            ("load.file=FILE", "load.shared_tokens=9"),
-            "load.shared_tokens: cannot be combined with load.file, whose prompt_id",
-        ),
-        (("load.rate=3", "load.concurrency=4"), "load.concurrency: cannot be combined with load.rate"),
-        (("load.requests=30",), "load.requests: cannot be combined with an open loop"),
-        (
-            ("load.distinct_prompts=3", "load.shared_tokens=9"),
-            "load.shared_tokens: cannot be combined with distinct_prompts",
-        ),
-    ],
-)
-def test_keys_that_would_change_nothing_are_refused(settings: tuple[str, ...], fault: str, tmp_path: Path) -> None:
-    given = [recorded(tmp_path, True) if each == "load.file=FILE" else each for each in settings]
-    with pytest.raises(ConfigError, match=fault):
-        load_serving(CONFIG, given)
-
-
 def test_a_closed_loop_as_an_option_stands_in_place_of_an_open_one_and_back(tmp_path: Path) -> None:
     closed = load_serving(CONFIG, ["load.concurrency=64"]).load
     assert (closed.rate, closed.concurrency) == (0, 64)
@@ -145,6 +119,8 @@ def test_a_file_as_an_option_stands_in_place_of_the_configs_load(tmp_path: Path)
     own.write_text(CONFIG.read_text().replace("rate: 8", f"file: {tmp_path / 'requests-True.csv'}, rate: 8"))
     with pytest.raises(ConfigError, match=r"load\.rate: cannot be combined with load\.file"):
         load_serving(own)
+    with pytest.raises(ConfigError, match=r"load\.shared_tokens: cannot be combined with load\.file, whose prompt_id"):
+        load_serving(CONFIG, [recorded(tmp_path, True), "load.shared_tokens=9"])
 
 
 def test_the_results_of_a_load_generator_are_read(tmp_path: Path) -> None:
@@ -184,30 +160,6 @@ def test_the_results_of_a_load_generator_are_read(tmp_path: Path) -> None:
         assert found.e2e_us == pytest.approx([8e4, 9e4])
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "fault"),
-    [
-        ("a.csv", "arrival_s,prompt\n1,2\n", "lacks the columns output"),
-        ("a.csv", "arrival_s,prompt,output\n1,-2,x\n-1,2,3\n", "request 1.prompt: -2"),
-        ("a.csv", "arrival_s,prompt,output\n", "holds no requests"),
-        (
-            "a.json",
-            '{"input_lens": [1, -2], "output_lens": [2, 3], "start_times": [0, 1], "errors": ["no", ""]}',
-            "request 2",
-        ),
-        ("a.json", '{"traces": []}', "at its top level"),
-        ("a.json", '{"input_lens": [1], "output_lens": [2, 3], "start_times": [0]}', "different lengths"),
-        ("a.json", '{"input_lens": [1], "output_lens": 2}', "lacks start_times, output_lens"),
-        ("a.json", '[{"spans": 1}]', "has another schema"),
-        ("a.json", "arrival", "is not JSON"),
-    ],
-)
-def test_a_faulty_request_file_is_reported(name: str, text: str, fault: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(ConfigError, match=fault):
-        read_requests(tmp_path / name)
-
-
 def test_a_burst_of_a_short_file_is_not_a_queue_that_grows(tmp_path: Path) -> None:
     table = tmp_path / "bursts.csv"
     rows = [f"{place // 3}.5,300,40\n" for place in range(60)]
@@ -226,8 +178,6 @@ def test_a_files_path_counts_from_the_configs_folder(tmp_path: Path, monkeypatch
     by_setting = load_serving(config, ["load.file=mine.csv"])
     config.write_text(config.read_text().partition("load:")[0] + "load: {file: mine.csv}\n")
     assert load_serving(config).load == by_setting.load
-    with pytest.raises(ConfigError, match=r"--set: load\.file: 'other\.csv' .*from the config's folder"):
-        load_serving(config, ["load.file=other.csv"])
 
 
 TRACE = """\
@@ -247,26 +197,6 @@ def test_a_trace_of_hashed_blocks_is_a_tree_of_prompts(tmp_path: Path) -> None:
     # two blocks of 512 that three requests have; the fourth's second block is another one, since its first is
     assert found.chains.first.tolist() == [0, 1, 2, 3, 3]
     assert (found.chains.begins.tolist(), found.chains.ends.tolist()) == ([0], [1024])
-
-
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ("7", "line 1 is not a JSON object"),
-        ('{"timestamp": 0, "input_length": 0, "output_length": 1}', "input_length: 0 is out of range"),
-        ('{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": "x"}', "hash_ids"),
-        (
-            '{"timestamp": 0, "input_length": 9000, "output_length": 1, "hash_ids": [1, 2]}',
-            "9000 tokens and 2 hash_ids",
-        ),
-        ("", "holds no requests"),
-    ],
-)
-def test_a_faulty_trace_is_refused(tmp_path: Path, line: str, fault: str) -> None:
-    path = tmp_path / "trace.jsonl"
-    path.write_text(line)
-    with pytest.raises(ConfigError, match=fault):
-        read_requests(path)
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=2, max_size=6))

@@ -17,8 +17,6 @@ from predict.serving.kv_cache import BlockPool, kept_bytes, weight_bytes
 from predict.serving.simulate import serve
 from predict.serving.speculation import RING, Speculation, accepted_tokens, from_log
 from predict.serving.stepper import stepper
-from sampling.errors import ConfigError, UserError
-from tests.predict.command import Command
 from tests.predict.serving.servers import CONFIG, SHORT, drafted, engine, requests
 
 SPECULATED = ("speculation.kind=eagle", "speculation.tokens=3")
@@ -113,12 +111,6 @@ def test_a_layer_of_multi_token_prediction_is_the_models_own() -> None:
     assert 1.3 < gains[0].median < 1.85
 
 
-def test_drafts_beside_pipeline_stages_are_one_fault() -> None:
-    with pytest.raises(ConfigError, match="whose stages do not write drafts") as refused:
-        load_serving(CONFIG, ["model=llama3.1-70b", "placement.pp=2", "placement.tp=4", "speculation.kind=eagle"])
-    assert "cannot write drafts" not in str(refused.value)
-
-
 def test_a_log_gives_the_acceptance_by_position(tmp_path: Path) -> None:
     line = "INFO metrics.py:96] SpecDecoding metrics: Mean acceptance length: {}, Per-position acceptance rate: {}, Avg Draft acceptance rate: 50.0%\n"
     log = tmp_path / "engine.log"
@@ -126,32 +118,6 @@ def test_a_log_gives_the_acceptance_by_position(tmp_path: Path) -> None:
     found = from_log(Speculation(kind="eagle", tokens=2, log="engine.log"), tmp_path)
     assert found.by_position == pytest.approx((0.75, 0.45))
     assert found.tokens_per_step == pytest.approx(2.2)
-    with pytest.raises(UserError, match=r"2 positions; give a log of vLLM's with 3 draft tokens"):
-        from_log(Speculation(kind="eagle", tokens=3, log="engine.log"), tmp_path)
-    with pytest.raises(UserError, match="no such file"):
-        from_log(Speculation(kind="eagle", log="none.log"), tmp_path)
-
-
-def test_a_log_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "garbage").write_bytes(bytes(range(256)) + b"Per-position acceptance rate: 0.8.5, 1e5e5\n")
-    cases = {
-        "folder": "is a directory",
-        "x" * 300: "cannot be read",
-        "a\0b": "cannot be read",
-        "garbage": "has no line",
-    }
-    for name, said in cases.items():
-        with pytest.raises(ConfigError) as error:
-            load_serving(
-                {
-                    "model": "llama3-8b",
-                    "hardware": "H100",
-                    "load": {"rate": 1},
-                    "speculation": {"kind": "eagle", "log": str(tmp_path / name)},
-                }
-            )
-        assert "speculation.log" in str(error.value) and said in str(error.value)
 
 
 def test_requests_from_another_pool_that_join_a_full_mixed_step_have_a_time() -> None:
@@ -160,51 +126,6 @@ def test_requests_from_another_pool_that_join_a_full_mixed_step_have_a_time() ->
     sums = [0.0] * engine_state.SUMS
     sums[engine_state.CHUNKS], sums[engine_state.TOKENS], sums[engine_state.DECODES] = 1, 61, 3
     assert engine_loop.step_us(sums, simulate.table_of(table, lambda values: np.asarray(values).tolist())) == 1 + 61
-
-
-@pytest.mark.parametrize(
-    "keys, message",
-    [
-        (["speculation.kind=mtp"], "speculation.kind: mtp, but llama3-8b has no layer of multi-token prediction"),
-        (["speculation.kind=draft"], "speculation.draft: missing; name the draft model"),
-        (
-            ["speculation.kind=eagle", "speculation.draft=llama3-8b"],
-            "speculation.draft: needs kind: draft, not eagle",
-        ),
-        (
-            ["speculation.kind=draft", "speculation.draft=lama3-8b"],
-            "is neither a shipped model nor a file; did you mean 'llama3-8b'?",
-        ),
-        (
-            [*SPECULATED, "speculation.by_position=[0.8, 0.5]"],
-            "speculation.by_position: 2 shares for 3 tokens; give one for each",
-        ),
-        ([*SPECULATED, "speculation.by_position=[0.5, 0.8, 0.1]"], "speculation.by_position: rises"),
-        (
-            [*SPECULATED, "speculation.acceptance=0.5", "speculation.log=x"],
-            "speculation.log: cannot be combined with acceptance",
-        ),
-        ([*SPECULATED, "speculation.acceptance=1.5"], "speculation.acceptance: 1.5 is out of range"),
-        (
-            ["speculation.kind=draft", "speculation.draft=llama2-7b"],
-            "llama2-7b knows 32,000 tokens of the 128,256 of llama3-8b",
-        ),
-    ],
-)
-def test_faults_name_the_key(keys: list[str], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        load_serving(CONFIG, keys)
-    assert message in str(error.value)
-
-
-def test_the_answer_says_what_drafts_are_worth(command: Command) -> None:
-    keys = [part for each in (*SHORT, *SPECULATED) for part in ("--set", each)]
-    text = command.text("serving", str(CONFIG), *keys)
-    assert "3 of eagle a step and request, 2.53 tokens a step on average, by what is usual of the kind" in text
-    assert "× as fast as without them at 1 request at once" in text
-    found = command.json("serving", str(CONFIG), *keys)["speculation"]
-    assert found["usual_acceptance"] and found["tokens"] == 3
-    assert found["speedups"][0]["low"] < found["speedups"][0]["median"] < found["speedups"][0]["high"]
 
 
 def test_a_search_finds_the_number_of_drafts() -> None:

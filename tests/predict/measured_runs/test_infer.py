@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from predict import infer_config
-from predict.measured_runs.infer import is_measured
+from predict.measured_runs.infer import Inferred, is_measured
 from predict.measured_runs.traces import is_trace
 from sampling.errors import UserError
 from tests.predict.command import Command
-from tests.predict.measured_runs.explain.made_device_traces import device_step
+from tests.predict.measured_runs.explain.made_device_traces import device_step, on_stream
+from tests.predict.measured_runs.explain.made_traces import event
 
 NEMO = """\
 0:       micro_batch_size: 1
@@ -48,33 +49,30 @@ def test_a_log_that_prints_its_configuration_lacks_the_device_alone(tmp_path: Pa
     assert not found.with_settings(["cluster.hardware=h200"]).missing
 
 
-def test_accumulation_gives_replicas_where_a_microbatch_of_one_is_assumed(tmp_path: Path) -> None:
-    path = tmp_path / "result_0.txt"
+def accumulating(steps: int) -> list[str]:
+    """The lines of mlperf-logging alone, with so many steps of accumulation."""
     kept = [line for line in NEMO.splitlines() if "MLLOG" in line]
-    path.write_text(
-        "\n".join([*kept, kept[2].replace("global_batch_size", "gradient_accumulation_steps").replace("32", "4")])
-    )
-    found = infer_config(path)
+    return [*kept, kept[2].replace("global_batch_size", "gradient_accumulation_steps").replace("32", str(steps))]
+
+
+def test_accumulation_gives_replicas_where_a_microbatch_of_one_is_assumed(tmp_path: Path) -> None:
+    def inferred(steps: int) -> Inferred:
+        path = tmp_path / "result_0.txt"
+        path.write_text("\n".join(accumulating(steps)))
+        return infer_config(path)
+
+    found = inferred(4)
     assert (found.document["plan"], found.document["batch"]) == ({"dp": 8}, {"global": 32, "seq_len": 8192, "micro": 1})
     assert any(each.startswith("batch.micro: 1 is assumed; then 4 steps of") for each in found.uncertain)
-    path.write_text(
-        "\n".join([*kept, kept[2].replace("global_batch_size", "gradient_accumulation_steps").replace("32", "1")])
-    )
-    assert any("then 1 step of accumulation" in each for each in infer_config(path).uncertain)
-    path.write_text(
-        "\n".join([*kept, kept[2].replace("global_batch_size", "gradient_accumulation_steps").replace("32", "64")])
-    )
-    assert {"batch.micro", "plan.dp"}.isdisjoint(each.partition(":")[0] for each in infer_config(path).uncertain)
+    assert any("then 1 step of accumulation" in each for each in inferred(1).uncertain)
+    assert {"batch.micro", "plan.dp"}.isdisjoint(each.partition(":")[0] for each in inferred(64).uncertain)
 
 
 def test_there_are_no_more_replicas_than_gpus(tmp_path: Path) -> None:
     """A log of MLPerf that states one node of a known device: sixteen sequences a step on its eight GPUs."""
     path = tmp_path / "result_0.txt"
-    kept = [
-        line.replace("8xNVIDIA GB200", "1xH200").replace("32", "16") for line in NEMO.splitlines() if "MLLOG" in line
-    ]
-    steps = kept[2].replace("global_batch_size", "gradient_accumulation_steps").replace("16", "1")
-    path.write_text("\n".join([*kept, steps, ':::SYSJSON {"accelerator_model_name": "NVIDIA H200"}']))
+    text = "\n".join(accumulating(1)).replace("8xNVIDIA GB200", "1xH200").replace("32", "16")
+    path.write_text(f'{text}\n:::SYSJSON {{"accelerator_model_name": "NVIDIA H200"}}')
     found = infer_config(path)
     assert found.document["cluster"] == {"nodes": 1, "hardware": "h200", "gpus_per_node": 8}
     assert (found.document["plan"], found.document["batch"]) == ({"dp": 8}, {"global": 16, "seq_len": 8192, "micro": 2})
@@ -127,30 +125,13 @@ def test_the_sizes_of_a_model_show_in_its_products(tmp_path: Path) -> None:
 
 
 def embedding() -> list[dict[str, Any]]:
-    shapes = {
-        "Input Dims": [[128_256, 8192], [1, 8192]],
-        "Input type": ["c10::BFloat16", "long int"],
-        "External id": 10_000,
-    }
-    return [
-        {
-            "ph": "X",
-            "cat": "cpu_op",
-            "name": "aten::embedding",
-            "ts": -100.0,
-            "dur": 5.0,
-            "pid": 1,
-            "tid": 1,
-            "args": shapes,
-        }
-    ]
+    shapes = {"Input Dims": [[128_256, 8192], [1, 8192]], "Input type": ["c10::BFloat16", "long int"]}
+    return [event("aten::embedding", -100.0, 5.0, **shapes, **{"External id": 10_000})]
 
 
 def test_products_in_fewer_bits_show_by_their_kernels(tmp_path: Path) -> None:
-    kernels = [
-        {"ph": "X", "cat": "kernel", "name": name, "ts": at, "dur": time_us, "pid": 0, "tid": 7, "args": {}}
-        for name, at, time_us in (("sm90_xmma_gemm_e4m3bf16_e4m3f32", 0.0, 60.0), ("nvjet_tst_64x64", 70.0, 40.0))
-    ]
+    named = (("sm90_xmma_gemm_e4m3bf16_e4m3f32", 0.0, 60.0), ("nvjet_tst_64x64", 70.0, 40.0))
+    kernels = [on_stream(event(*each, "kernel"), 7) for each in named]
     found = infer_config(written(tmp_path / "trace.json", kernels))
     assert "precision: kernels of 60 % of the products' time are of 8 bits by their names" in found.uncertain
     assert found.document["plan"] == {"tp": 1, "pp": 1, "cp": 1, "dp": 1}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sampling.call import Call
-from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, ReduceScatter, SendRecv
+from sampling.collectives.kinds import AllGather, AllReduce, AllToAll, Collective, ReduceScatter, SendRecv
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.disk import NotReadError, read_text
 from sampling.files.faults import counted
@@ -31,20 +31,20 @@ FOLDER_PATTERNS = ("**/*.log", "**/*.txt", "**/*.out")
 HELP = "give the output of all_reduce_perf and the like with its header lines, as a file or a folder of *.log, *.txt and *.out"
 
 
-def _send_recv(size_bytes: int, ranks: int, ranks_per_node: int) -> Call:
-    # all ranks send to the next one at the same time; if they span nodes, so does the slowest message
-    return SendRecv(size_bytes=size_bytes, ranks=2, ranks_per_node=2 if ranks == ranks_per_node else 1)
-
-
-COLLECTIVES: dict[str, Callable[[int, int, int], Call]] = {
-    "all_reduce": lambda size, ranks, per_node: AllReduce(size_bytes=size, ranks=ranks, ranks_per_node=per_node),
-    "all_gather": lambda size, ranks, per_node: AllGather(size_bytes=size, ranks=ranks, ranks_per_node=per_node),
-    "reduce_scatter": lambda size, ranks, per_node: ReduceScatter(
-        size_bytes=size, ranks=ranks, ranks_per_node=per_node
-    ),
-    "alltoall": lambda size, ranks, per_node: AllToAll(size_bytes=size, ranks=ranks, ranks_per_node=per_node),
-    "sendrecv": _send_recv,
+COLLECTIVES: dict[str, type[Collective]] = {
+    "all_reduce": AllReduce,
+    "all_gather": AllGather,
+    "reduce_scatter": ReduceScatter,
+    "alltoall": AllToAll,
+    "sendrecv": SendRecv,
 }
+
+
+def _call(kind: type[Collective], size_bytes: int, ranks: int, per_node: int) -> Call:
+    if kind is SendRecv:
+        # all ranks send to the next one at the same time; if they span nodes, so does the slowest message
+        ranks, per_node = 2, 2 if ranks == per_node else 1
+    return kind(size_bytes=size_bytes, ranks=ranks, ranks_per_node=per_node)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -147,7 +147,7 @@ def _table(section: Section, file: Path, number: str, request: ImportRequest) ->
 
 
 def _row(
-    fields: list[str], section: Section, call_of: Callable[[int, int, int], Call], ranks: int, per_node: int, where: str
+    fields: list[str], section: Section, kind: type[Collective], ranks: int, per_node: int, where: str
 ) -> Row | None:
     try:
         size, time_us = int(fields[0]), float(fields[section.time_column])
@@ -158,7 +158,7 @@ def _row(
         ) from None
     if size == 0:
         return None
-    return Row(call=call_of(size, ranks, per_node), phase="forward", time_us=time_us, flaw=_flaw(wrong))
+    return Row(call=_call(kind, size, ranks, per_node), phase="forward", time_us=time_us, flaw=_flaw(wrong))
 
 
 def _flaw(wrong: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sampling.call import Call
@@ -15,6 +15,8 @@ from sampling.operators.gemm import Gemm
 if TYPE_CHECKING:
     import pandas as pd
 
+FIELDS = {"b": "batch", "s": "seq_len", "kv_len": "keys"}
+"""Short names of columns → the fields of calls."""
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "fp8": "fp8"}
 COLLECTIVES: Mapping[str, type[Collective]] = {
     "all_reduce": AllReduce,
@@ -45,20 +47,21 @@ class TableKind:
     """The libraries that were timed, if not the serving frameworks."""
 
 
-def _lists(content: pd.DataFrame, *columns: str) -> zip[tuple[Any, ...]]:
-    return zip(*(content[column].tolist() for column in columns), strict=True)
+def _made(kind: type[Call], *fields: str, **constants: Any) -> Callable[[pd.DataFrame], list[Call]]:
+    """Makes a call of each row, from the columns named as its fields are, or by the short names of FIELDS."""
+    named = ("dtype", *fields)
+
+    def calls(content: pd.DataFrame) -> list[Call]:
+        whole = content.assign(dtype=content["dtype"].map(DTYPES)).rename(columns=FIELDS)
+        rows = zip(*(whole[name].tolist() for name in named), strict=True)
+        return [kind(**dict(zip(named, row, strict=True)), **constants) for row in rows]
+
+    return calls
 
 
 def _other_dtypes(content: pd.DataFrame) -> LeftOut:
     others = sorted(set(content["dtype"]) - set(DTYPES))
     return {f"of dtype {dtype}": content["dtype"] == dtype for dtype in others}
-
-
-def _gemms(content: pd.DataFrame) -> list[Call]:
-    return [
-        Gemm(dtype=DTYPES[dtype], m=m, n=n, k=k, kernel=kernel)
-        for dtype, m, n, k, kernel in _lists(content, "dtype", "m", "n", "k", "kernel")
-    ]
 
 
 def _not_plain_attention(content: pd.DataFrame) -> LeftOut:
@@ -70,74 +73,18 @@ def _not_plain_attention(content: pd.DataFrame) -> LeftOut:
     return left
 
 
-def _attentions(content: pd.DataFrame, *, causal: bool) -> list[Attention]:
-    import pandas as pd
-
+def _attentions(content: pd.DataFrame, **constants: Any) -> list[Call]:
     # a table without the column has as many key-value heads as heads; so has a row that states 0
     stated = content.get("kv_heads", content["heads"])
-    kv_heads = stated.where(stated > 0, content["heads"])
-    window = content.get("window", pd.Series(0, index=content.index))
-    return [
-        Attention(
-            dtype=DTYPES[dtype],
-            batch=batch,
-            seq_len=seq_len,
-            heads=heads,
-            kv_heads=kv,
-            head_dim=head_dim,
-            causal=causal,
-            window=seen,
-            kernel=kernel,
-        )
-        for dtype, batch, seq_len, heads, kv, head_dim, seen, kernel in _lists(
-            content.assign(kv=kv_heads, seen=window), "dtype", "b", "s", "heads", "kv", "head_dim", "seen", "kernel"
-        )
-    ]
+    whole = content.assign(kv_heads=stated.where(stated > 0, content["heads"]), window=content.get("window", 0))
+    fields = ("batch", "seq_len", "heads", "kv_heads", "head_dim", "window", "kernel")
+    return _made(Attention, *fields, **constants)(whole)
 
 
-def _decode_attentions(content: pd.DataFrame) -> list[Call]:
-    columns = ("dtype", "b", "kv_len", "heads", "kv_heads", "head_dim", "window", "kernel")
-    return [
-        DecodeAttention(
-            dtype=DTYPES[dtype],
-            batch=batch,
-            keys=keys,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            window=window,
-            kernel=kernel,
-        )
-        for dtype, batch, keys, heads, kv_heads, head_dim, window, kernel in _lists(content, *columns)
-    ]
-
-
-def _latent_attentions(content: pd.DataFrame) -> list[Attention]:
+def _latent_attentions(content: pd.DataFrame) -> list[Call]:
     # DeepSeek's latent attention as its prefill runs it: keys of 128 + 64 for the rotary part, values of 128
-    ordinary = _attentions(content.assign(kv_heads=content["heads"], head_dim=192), causal=True)
-    return [replace(call, value_dim=128) for call in ordinary]
-
-
-def _experts(content: pd.DataFrame) -> list[Call]:
-    columns = ("dtype", "tokens", "hidden", "inter", "topk", "experts", "ep", "tp", "gated", "distribution", "kernel")
-    return [
-        ExpertMLP(
-            dtype=DTYPES[dtype],
-            tokens=tokens,
-            hidden=hidden,
-            inter=inter,
-            topk=topk,
-            experts=experts,
-            ep=ep,
-            tp=tp,
-            gated=gated,
-            distribution=distribution,
-            kernel=kernel,
-        )
-        for dtype, tokens, hidden, inter, topk, experts, ep, tp, gated, distribution, kernel in _lists(
-            content, *columns
-        )
-    ]
+    whole = content.assign(kv_heads=content["heads"], head_dim=192)
+    return _attentions(whole, causal=True, value_dim=128)
 
 
 def _other_collectives(content: pd.DataFrame) -> LeftOut:
@@ -153,7 +100,9 @@ def _collectives(content: pd.DataFrame) -> list[Call]:
     # links of 450; as the whole it moves 336 where the all-reduce moves 350
     return [
         COLLECTIVES[name](size_bytes=elements * ELEMENT_BYTES[dtype], ranks=ranks, ranks_per_node=ranks)
-        for name, dtype, ranks, elements in _lists(content, "collective", "dtype", "ngpus", "elements")
+        for name, dtype, ranks, elements in content[["collective", "dtype", "ngpus", "elements"]]
+        .to_records(index=False)
+        .tolist()
     ]
 
 
@@ -167,7 +116,7 @@ def _launched_one_by_one(content: pd.DataFrame) -> LeftOut:
 def _custom_all_reduces(content: pd.DataFrame) -> list[Call]:
     return [
         CustomAllReduce(size_bytes=elements * ELEMENT_BYTES[dtype], ranks=ranks, ranks_per_node=ranks)
-        for dtype, ranks, elements in _lists(content, "dtype", "ngpus", "elements")
+        for dtype, ranks, elements in content[["dtype", "ngpus", "elements"]].to_records(index=False).tolist()
     ]
 
 
@@ -185,7 +134,7 @@ KINDS: Mapping[str, TableKind] = {
         columns={"gemm_dtype": "dtype", "m": "m", "n": "n", "k": "k"},
         shape=("m", "n", "k"),
         left_out=_other_dtypes,
-        calls=_gemms,
+        calls=_made(Gemm, "m", "n", "k", "kernel"),
     ),
     "context_attention_perf": TableKind(
         export="attention",
@@ -207,7 +156,7 @@ KINDS: Mapping[str, TableKind] = {
         columns={},
         shape=("b", "kv_len", "heads", "kv_heads", "head_dim", "window"),
         left_out=_not_plain_attention,
-        calls=_decode_attentions,
+        calls=_made(DecodeAttention, "batch", "keys", "heads", "kv_heads", "head_dim", "window", "kernel"),
     ),
     "encoder_attention_perf": TableKind(
         export="",
@@ -246,7 +195,7 @@ KINDS: Mapping[str, TableKind] = {
         },
         shape=("tokens", *MOE_MODEL, "ep", "tp", "distribution"),
         left_out=_other_dtypes,
-        calls=_experts,
+        calls=_made(ExpertMLP, "tokens", *MOE_MODEL, "ep", "tp", "gated", "distribution", "kernel"),
     ),
     # of this table too
     "custom_all_reduce": TableKind(

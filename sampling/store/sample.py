@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from types import NoneType
 from typing import Any, get_args
 
@@ -11,42 +11,8 @@ from sampling.call import Call, Phase, State, make_call
 from sampling.errors import SamplesError
 from sampling.files.faults import shown
 
-MEASUREMENT_COLUMNS = (
-    "phase",
-    "threads",
-    "busy_ranks",
-    "time_us",
-    "low_us",
-    "high_us",
-    "repeats",
-    "quarantine",
-    "session",
-    "origin",
-    "state",
-    "clock_mhz",
-    "power_w",
-    "launch_us",
-    "exposed_us",
-    "ran_kernel",
-    "at_s",
-    "pace",
-)
-DEFAULTS: Mapping[str, Any] = {
-    "origin": "",
-    "state": "burst",
-    "clock_mhz": None,
-    "power_w": None,
-    "launch_us": None,
-    "exposed_us": None,
-    "ran_kernel": "",
-    "at_s": None,
-    "pace": 1.0,
-}
-"""Values of columns that older files lack."""
 LARGEST = 2**63
 """Integers of a table are smaller."""
-MAY_BE_UNKNOWN = ("clock_mhz", "power_w", "launch_us", "exposed_us", "at_s")
-"""Columns of numbers that may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,23 +65,31 @@ class Sample:
         return {"call": self.call.NAME, "fields": self.call.fields(), **measured}
 
 
+COLUMN_TYPES: Mapping[str, str] = {each.name: str(each.type) for each in fields(Sample) if each.name != "call"}
+"""The declared types of the columns that measurements have, in their order."""
+MEASUREMENT_COLUMNS = tuple(COLUMN_TYPES)
+DEFAULTS: Mapping[str, Any] = {each.name: each.default for each in fields(Sample) if each.default is not MISSING}
+"""Values of columns that older files lack."""
+MAY_BE_UNKNOWN = tuple(name for name, declared in COLUMN_TYPES.items() if declared == "float | None")
+"""Columns of numbers that may be missing."""
 TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
+    "bool": (bool,),
     "float": (float, int),
     "float | None": (float, int, NoneType),
     "Phase": (str,),
     "State": (str,),
 }
+"""The types of values that a declared type allows."""
 
 
 def sample_from_row(row: Mapping[str, Any]) -> Sample:
     """The inverse of `Sample.as_row`; SamplesError for a value that a table cannot hold in its column."""
     measured = {name: row[name] if name in row else DEFAULTS[name] for name in MEASUREMENT_COLUMNS}
     sample = Sample(call=make_call(row["call"], row["fields"]), **measured)
-    for field in fields(Sample):
-        if field.name != "call":
-            _require_type(field.name, measured[field.name], TYPES[str(field.type)])
+    for name, declared in COLUMN_TYPES.items():
+        _require_type(name, measured[name], TYPES[declared])
     for name, value in sample.call.fields().items():
         _require_type(name, value, (type(value),))
     if sample.phase not in get_args(Phase):

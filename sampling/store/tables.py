@@ -12,51 +12,33 @@ from sampling.call import Phase, State, make_call, registry
 from sampling.errors import SamplesError
 from sampling.files.disk import NotReadError, replacing, require_regular
 from sampling.files.faults import shown
-from sampling.store.sample import DEFAULTS, MAY_BE_UNKNOWN, MEASUREMENT_COLUMNS, Sample
+from sampling.store.sample import COLUMN_TYPES, DEFAULTS, MAY_BE_UNKNOWN, MEASUREMENT_COLUMNS, TYPES, Sample
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-TEXTS: dict[str, tuple[str, ...]] = {
-    "quarantine": (),
-    "origin": (),
-    "ran_kernel": (),
-    "phase": get_args(Phase),
-    "state": get_args(State),
-}
-"""Columns of text, with the texts allowed; () for any."""
-TIMES = ("time_us", "low_us", "high_us")
-COUNTS = ("threads", "busy_ranks", "repeats", "session")
-FIELD_TYPES = {"int": int, "bool": bool, "str": str}
-
-
-def type_of_column(call_name: str, column: str) -> type | None:
-    """The type of a column's values; None for one that is not a field of the call, which `make_call` reports."""
-    if column in TEXTS:
-        return str
-    if column in (*TIMES, "pace", *MAY_BE_UNKNOWN):
-        return float
-    if column in COUNTS:
-        return int
-    cls = registry().get(call_name)
-    declared = {field.name: str(field.type) for field in fields(cls)} if cls else {}
-    return FIELD_TYPES.get(declared.get(column, ""))
+TEXTS: Mapping[str, tuple[str, ...]] = {"Phase": get_args(Phase), "State": get_args(State)}
+"""Declared types of text → the texts allowed."""
 
 
 def first_unsound(call_name: str, column: str, cells: Sequence[Any]) -> int | None:
-    """The place of the first cell that no sampler writes in a column; None if all are sound."""
-    kind = type_of_column(call_name, column)
-    if kind is None:
+    """The place of the first cell that no sampler writes in a column; None if all are sound, and for a column that is not a field of the
+    call, which `make_call` reports."""
+    declared = COLUMN_TYPES.get(column) or _declared_fields(call_name).get(column)
+    if declared is None:
         return None
-    if kind is float:
-        allowed = (int, float, type(None)) if column in MAY_BE_UNKNOWN else (int, float)
-        return next((place for place, cell in enumerate(cells) if type(cell) not in allowed), None)
-    texts = TEXTS.get(column)
+    types, texts = TYPES[declared], TEXTS.get(declared)
+    counts = types == (int,)
     for place, cell in enumerate(cells):
-        if type(cell) is not kind or (type(cell) is int and cell < 0) or (texts and cell not in texts):
+        if type(cell) not in types or (counts and cell < 0) or (texts and cell not in texts):
             return place
     return None
+
+
+def _declared_fields(call_name: str) -> Mapping[str, str]:
+    cls = registry().get(call_name)
+    return {field.name: str(field.type) for field in fields(cls)} if cls else {}
 
 
 MOST_CELLS = 100_000_000

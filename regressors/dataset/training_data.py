@@ -24,7 +24,7 @@ from sampling.call import Call, State
 from sampling.choosing.contradictions import FAR_PACE, STEADY_ROWS
 from sampling.errors import SamplesError
 from sampling.files.places import sampling_command
-from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.hardware.cluster import Cluster
 from sampling.operators.attention import Attention
 from sampling.store.pace_log import read_log
 from sampling.store.paced_rows import at_their_pace, followed_log
@@ -99,17 +99,7 @@ class ProfileRows:
 def load_profile(directory: Path, donors: Donors = no_donor) -> ProfileRows:
     """Read `data/samples/<profile>`; SamplesError if it is missing or has no good row."""
     manifest = read_manifest(directory)
-
-    @cache
-    def cluster_of(threads: int, ranks: int) -> Cluster:
-        return load_cluster(
-            hardware=manifest.hardware,
-            nodes=1,
-            gpus_per_node=ranks,
-            profile=manifest.profile,
-            cores=max(1, threads) * ranks,
-        )
-
+    cluster_of = cache(manifest.cluster)
     samples = list(iterate_samples(read_samples(directory)))
     learnt = in_one_state([sample for sample in samples if not sample.quarantine])
     rows = [(sample, cluster_of(sample.threads, sample.busy_ranks)) for sample in learnt]

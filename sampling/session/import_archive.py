@@ -16,9 +16,10 @@ from sampling.files.places import OWN_DATA_IN_WORDS
 from sampling.hardware.cluster import hardware_facts
 from sampling.hardware.this_device import one_of, same_device
 from sampling.session.archive import ArchiveFacts, Progress, progress_of, read_events, read_facts
-from sampling.session.profile import give_paces, profile_lock
+from sampling.session.profile import profile_lock
 from sampling.store.journal import append_to_journal, fold_journal
 from sampling.store.pace_log import PaceReading, append_reading, read_log
+from sampling.store.paced_rows import write_paces
 from sampling.store.profiles import (
     MANIFEST,
     Manifest,
@@ -150,7 +151,7 @@ def _keep_paces(directory: Path, readings: Sequence[PaceReading]) -> None:
             if reading not in known:
                 append_reading(directory, reading)
         if readings:
-            give_paces(directory, read_manifest(directory))
+            write_paces(directory, read_manifest(directory))
 
 
 def _keep_steps(directory: Path, facts: ArchiveFacts, progress: Progress) -> None:

@@ -11,13 +11,10 @@ from typing import Any
 
 from sampling.errors import SamplesError
 from sampling.files.disk import folder_lock, naming_the_disk
-from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.hardware.this_device import identify, provenance, same_device
 from sampling.store.journal import blame, fold_journal
-from sampling.store.pace_log import PaceLog
 from sampling.store.paced_rows import write_paces
 from sampling.store.profiles import Manifest, read_manifest, write_manifest
-from sampling.store.sample import Sample
 from sampling.timing.timer import TimerSettings
 
 LOCK = ".lock"
@@ -75,25 +72,10 @@ def open_profile(
 def close_session(directory: Path, manifest: Manifest) -> None:
     """Give the rows their pace, and the manifest the session's; rows of an interrupted session get theirs in the next one."""
     with naming_the_disk(directory):
-        log = give_paces(directory, manifest)
+        log = write_paces(directory, manifest)
         *before, session = manifest.sessions
         if paces := log.of_session(session["id"]):
             write_manifest(directory, replace(manifest, sessions=[*before, {**session, "pace": paces}]))
-
-
-def give_paces(directory: Path, manifest: Manifest) -> PaceLog:
-    """Give the profile's rows their pace by all readings so far, which are returned."""
-
-    def cluster_of(sample: Sample) -> Cluster:
-        return load_cluster(
-            hardware=manifest.hardware,
-            nodes=1,
-            gpus_per_node=sample.busy_ranks,
-            profile=manifest.profile,
-            cores=max(1, sample.threads) * sample.busy_ranks,
-        )
-
-    return write_paces(directory, cluster_of)
 
 
 def forget_session(directory: Path, manifest: Manifest) -> None:

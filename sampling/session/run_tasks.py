@@ -18,8 +18,8 @@ from sampling.number_text import plain
 from sampling.progress import progress_display
 from sampling.ranks.job import Job, RunJob, take_messages
 from sampling.ranks.launch import RanksFailedError
-from sampling.session.profile import give_paces
 from sampling.store.journal import blame, fold_journal, forget_begun, given_up, journal_length, seconds_begun
+from sampling.store.paced_rows import write_paces
 from sampling.store.profiles import Manifest
 from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.row_checks import Quarantine, kind_of
@@ -140,7 +140,7 @@ def _run(directory: Path, manifest: Manifest, job: Job, phases: int, run_job: Ru
         # rows stay in the journal until they are in the tables, so that a full disk loses none
         with naming_the_disk(directory):
             folded = fold_journal(directory)
-            give_paces(directory, manifest)
+            write_paces(directory, manifest)
         for message in take_messages(directory):
             print(message, file=sys.stderr)
     return folded

@@ -71,4 +71,4 @@ class Response:
 
 
 Responses: TypeAlias = Mapping[tuple[int, Resource], Response]
-"""The responses by busy ranks and resource (`sampling.store.pace_response`)."""
+"""The responses by busy ranks and resource (`sampling.store.paced_rows`)."""

@@ -17,7 +17,7 @@ from sampling.errors import ConfigError, SamplesError
 from sampling.files.disk import naming_the_disk, write_atomically
 from sampling.files.places import SHIPPED_DATA, own_data, sampling_command
 from sampling.files.schema import read
-from sampling.hardware.cluster import hardware_entry, hardware_facts
+from sampling.hardware.cluster import Cluster, hardware_entry, hardware_facts, load_cluster
 
 OWN = "this-machine"
 """The profile of the machine that asks: made by `make sample` and `make train-regressors`, never in the repository."""
@@ -111,6 +111,16 @@ class Manifest:
     hardware: str
     device: dict[str, Any]
     sessions: list[dict[str, Any]] = field(default_factory=list)
+
+    def cluster(self, threads: int, ranks: int) -> Cluster:
+        """The node on which rows were taken while so many ranks ran, of so many CPU threads each (0 on a GPU)."""
+        return load_cluster(
+            hardware=self.hardware,
+            nodes=1,
+            gpus_per_node=ranks,
+            profile=self.profile,
+            cores=max(1, threads) * ranks,
+        )
 
 
 def read_manifest(directory: Path) -> Manifest:

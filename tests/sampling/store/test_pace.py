@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from sampling.collectives.kinds import AllReduce
-from sampling.hardware.cluster import Cluster, load_cluster
+from sampling.hardware.cluster import load_cluster
 from sampling.operators.gemm import Gemm
 from sampling.operators.memory_bound import Stream
 from sampling.store.journal import append_to_journal, fold_journal
 from sampling.store.pace import Resource, resource_shares
 from sampling.store.pace_log import LOG, PaceLog, PaceReading, References, append_reading, read_log
 from sampling.store.paced_rows import at_their_pace, write_paces
+from sampling.store.profiles import Manifest
 from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
 
+MACHINE = Manifest(profile="", hardware="cpu", device={})
 CLUSTER = load_cluster(hardware="cpu", nodes=1, gpus_per_node=2, profile="", cores=2)
 ROW = Sample(
     call=Gemm(dtype="fp32", m=512, n=512, k=512),
@@ -48,10 +50,6 @@ def reading(at_s: float, time_us: float, resource: Resource = "compute", session
         slowest_us=time_us,
         mean_us=1.1 * time_us,
     )
-
-
-def of_this_machine(sample: Sample) -> Cluster:
-    return CLUSTER
 
 
 def slowing() -> list[PaceReading]:
@@ -116,12 +114,12 @@ def test_rows_in_the_tables_get_their_pace_again_when_readings_are_added(tmp_pat
     fold_journal(tmp_path)
     for each in slowing():
         append_reading(tmp_path, each)
-    write_paces(tmp_path, of_this_machine)
+    write_paces(tmp_path, MACHINE)
     (slow,) = iterate_samples(read_samples(tmp_path))
     for each in slowing():
         append_reading(tmp_path, replace(each, at_s=each.at_s + 1000, time_us=1.5 * each.time_us, session=1))
         append_reading(tmp_path, replace(each, at_s=each.at_s + 2000, time_us=1.5 * each.time_us, session=1))
-    log = write_paces(tmp_path, of_this_machine)
+    log = write_paces(tmp_path, MACHINE)
     (usual,) = iterate_samples(read_samples(tmp_path))
     assert slow.pace < 0.8 < usual.pace
     assert usual.time_us == ROW.time_us

@@ -11,8 +11,7 @@ import pytest
 from sampling.hardware.cluster import Cluster
 from sampling.store.pace import Response
 from sampling.store.pace_log import PaceLog, PaceReading
-from sampling.store.pace_response import responses
-from sampling.store.paced_rows import at_their_pace, followed_log
+from sampling.store.paced_rows import at_their_pace, followed_log, responses
 from sampling.store.sample import Sample
 from tests.sampling.store.test_pace import CLUSTER, ROW, reading, slowing
 

@@ -38,8 +38,8 @@ from sampling.timing.device_states import time_states
 from sampling.timing.graph_replay import REPLAYS, WARM_UPS, CaptureError
 from sampling.timing.launch_time import Captures
 from sampling.timing.pace import EVERY_S, reference_calls
+from sampling.timing.row_checks import timed_row
 from sampling.timing.timed_phase import TimedPhase
-from sampling.timing.timed_row import timed_row
 from sampling.timing.timer import PRESETS, TimerSettings
 from sampling.torch_work.collectives.process_groups import LoneRank
 from sampling.torch_work.workload_protocols import Workload

@@ -1,4 +1,4 @@
-"""Checks of timed rows: a bad one is kept, marked with the reason, and never used to fit models."""
+"""The rows of the store that timings become, and their checks: a bad one is kept, marked with the reason, and never used to fit models."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from sampling.hardware.cluster import Cluster
 from sampling.hardware.readings import OTHERS_LIMIT
 from sampling.number_text import plain, whole_percent
 from sampling.speed_of_light import physical_bound_us
+from sampling.store.sample import Sample
 from sampling.timing.timer import Timing
 
 MEDIAN_ERROR_LIMIT = 0.15
@@ -64,3 +65,35 @@ def quarantine_reason(call: Call, phase: Phase, timing: Timing, cluster: Cluster
     if timing.other_load > limit:
         return f"{Quarantine.BUSY.value} {whole_percent(timing.other_load)} of the CPU, limit {whole_percent(limit)}"
     return ""
+
+
+def timed_row(
+    call: Call,
+    phase: Phase,
+    timing: Timing,
+    *,
+    cluster: Cluster,
+    session: int,
+    ran_kernel: str = "",
+    at_s: float | None = None,
+) -> Sample:
+    """The row of a phase timed on every rank of the cluster's node, quarantined where the timing is not sound."""
+    return Sample(
+        call=call,
+        phase=phase,
+        threads=cluster.threads,
+        busy_ranks=cluster.gpus_per_node,
+        time_us=timing.median_us,
+        low_us=timing.low_us,
+        high_us=timing.high_us,
+        repeats=timing.repeats,
+        quarantine=quarantine_reason(call, phase, timing, cluster),
+        session=session,
+        state=timing.state,
+        clock_mhz=timing.clock_mhz,
+        power_w=timing.power_w,
+        launch_us=timing.launch_us,
+        exposed_us=timing.exposed_us,
+        ran_kernel=ran_kernel,
+        at_s=at_s,
+    )

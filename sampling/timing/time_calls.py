@@ -18,9 +18,9 @@ from sampling.timing.device_states import time_states
 from sampling.timing.failures import NoOpAfterFailure, SkippedCalls, agreed, failure, refusal
 from sampling.timing.launch_time import Captures
 from sampling.timing.pace import PaceMeter, reference_calls
+from sampling.timing.row_checks import timed_row
 from sampling.timing.stopwatch import Stopwatch, host_stopwatch
 from sampling.timing.timed_phase import TimedPhase, no_alignment
-from sampling.timing.timed_row import timed_row
 from sampling.timing.timer import Ranks, TimerSettings, Timing, time_phase
 from sampling.torch_work.build import build, forget_compiled
 from sampling.torch_work.collectives.process_groups import align, are_present

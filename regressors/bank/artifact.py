@@ -23,8 +23,7 @@ from regressors.features.schema import Schema
 from regressors.models.domain import Domain
 from regressors.models.roofline_fit import Roofline
 from regressors.models.smooth import Smooth
-from regressors.models.target import Target
-from regressors.models.time_model import TimeModel
+from regressors.models.time_model import Target, TimeModel
 from regressors.models.trees import FlatTrees
 from regressors.uncertainty.intervals import Intervals
 from regressors.uncertainty.novelty import Novelty

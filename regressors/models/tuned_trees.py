@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from regressors.features.arrays import Floats
 from regressors.models.capacity import RANDOM_STATE, boost, capacity, matrix, steps_of_boosting
 from regressors.models.forests import random_forest
-from regressors.models.target import Target, decoded, encoded
+from regressors.models.time_model import Target, decoded, encoded
 from regressors.models.trees import FlatTrees, from_forest, from_xgboost
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from regressors.features.arrays import Floats, Mask
 from regressors.fitting import settings_search
 from regressors.fitting.settings_search import RUNGS, SettingsSearch, read_outcomes, write_outcomes
 from regressors.models.candidates import DRAWN, FOREST, TREES, USUAL, XGBOOST
-from regressors.models.target import Target
+from regressors.models.time_model import Target
 from regressors.models.tuned_trees import BoostingSettings, Fold, Settings
 from tests.regressors.synthetic_operators import random_products, sampled
 

@@ -15,7 +15,7 @@ from regressors.features.arrays import Floats
 from regressors.models import forests
 from regressors.models.capacity import RANDOM_STATE
 from regressors.models.forests import extra_trees, random_forest
-from regressors.models.target import Target, decoded
+from regressors.models.time_model import Target, decoded
 from regressors.models.trees import from_forest, from_xgboost
 from regressors.models.tuned_trees import BOOSTERS, FORESTS, Fold, Settings, fit_tuned, in_words, judged_us
 

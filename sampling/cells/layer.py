@@ -55,6 +55,10 @@ class LayerShape(Composite):
     """Whether the layer runs under torch.compile, which fuses the operators between its products."""
 
     @property
+    def group_size(self) -> int:
+        return self.tp
+
+    @property
     def has_output_bias(self) -> bool:
         return self.output_bias == "with" if self.output_bias else self.bias
 
@@ -89,7 +93,7 @@ class LayerShape(Composite):
         # `bytes_moved` already counts a tensor twice that one part writes and the next reads, and only weights keep gradients
         return COPIES * (self.bytes_moved("forward") + self.weight_bytes())
 
-    def layer_parts(self, phase: Phase) -> tuple[Counted, ...]:
+    def parts(self, phase: Phase) -> Sequence[Counted]:
         """Operators and collectives of one layer in one phase."""
         return (*self._operators_of(phase), *self._collectives_of(phase))
 
@@ -164,13 +168,6 @@ class DenseLayer(LayerShape):
     NAME: ClassVar[str] = "dense_layer"
     PHASES: ClassVar[tuple[Phase, ...]] = CELL_PHASES
 
-    @property
-    def group_size(self) -> int:
-        return self.tp
-
-    def parts(self, phase: Phase) -> Sequence[Counted]:
-        return self.layer_parts(phase)
-
 
 @register
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,10 +179,6 @@ class DecodeLayer(LayerShape):
 
     keys: int
     """Keys of each sequence, with the key of the new token."""
-
-    @property
-    def group_size(self) -> int:
-        return self.tp
 
     def attention_calls(self) -> list[tuple[Operator, int]]:
         """Projections, and attention over the cache between them."""
@@ -199,6 +192,3 @@ class DecodeLayer(LayerShape):
             head_dim=self.head_dim,
         )
         return [(self._gemm(query), 1), (self._gemm(key), 2), (cached, 1), (self._gemm(output), 1)]
-
-    def parts(self, phase: Phase) -> Sequence[Counted]:
-        return self.layer_parts(phase)

@@ -343,9 +343,7 @@ def _is_path(hardware: str) -> bool:
     return re.fullmatch(r"(?is).+\.ya?ml", hardware) is not None
 
 
-@cache
-def _facts_in(path: Path) -> Hardware:
-    return read_hardware(path)
+_facts_in = cache(read_hardware)
 
 
 @cache

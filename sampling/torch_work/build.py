@@ -70,8 +70,6 @@ Context = Callable[[], AbstractContextManager[Any]]
 
 def torch_dtype(name: str) -> torch.dtype:
     """The torch dtype of the elements. Raises SkippedError for one that plain operators do not take."""
-    import torch
-
     known = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     if name not in known:
         raise SkippedError(f"operators of dtype {name!r} are not timed here, only those of {', '.join(known)}")
@@ -85,8 +83,6 @@ def products_in(dtype: str) -> Context:
 
 @contextmanager
 def _tf32_allowed() -> Iterator[None]:
-    import torch
-
     matmul: Any = torch.backends.cuda.matmul
     before = matmul.fp32_precision
     matmul.fp32_precision = "tf32"
@@ -98,8 +94,6 @@ def _tf32_allowed() -> Iterator[None]:
 
 def fp8_dtype() -> torch.dtype:
     """E4M3 in the encoding that this machine multiplies; CDNA3 has its own."""
-    import torch
-
     if torch.version.hip and torch.cuda.is_available():
         architecture = str(torch.cuda.get_device_properties().gcnArchName)
         if architecture.startswith("gfx94"):

@@ -158,19 +158,16 @@ class PhaseWorkload:
         self._copies[self._turn % len(self._copies)][phase]()
 
 
-class ColdWorkload:
+class ColdWorkload(StepWorkload):
     """A `StepWorkload` whose data and machine code a step's other work has pushed out of a CPU's caches before it comes again; the
     timer of a GPU flushes caches itself."""
 
     def __init__(self, step: Callable[[], object], device: torch.device) -> None:
-        self._step = step
+        super().__init__(step)
         self._scratch = torch.empty(COLD_BYTES if device.type == "cpu" else 0, dtype=torch.int8)
 
     def prepare(self, phase: Phase) -> None:
         self._scratch.add_(1)
-
-    def run(self, phase: Phase) -> None:
-        self._step()
 
 
 def leaf(device: torch.device, dtype: str, *shape: int) -> torch.Tensor:

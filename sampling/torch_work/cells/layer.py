@@ -59,13 +59,17 @@ class Attend(torch.nn.Module):
         self.output = torch.nn.Linear(query, shape.hidden, bias=shape.has_output_bias, **options)
         self.table = rotary_table(device, shape.dtype, shape.seq_len, shape.head_dim) if shape.rope else None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, seq_len, _ = x.shape
+    def projected(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Query, key and value [batch, seq, heads, head_dim] of x [batch, seq, hidden], the first two rotated."""
         query, key, value = (
-            linear(x).view(batch, seq_len, -1, self.head_dim) for linear in (self.query, self.key, self.value)
+            linear(x).view(*x.shape[:2], -1, self.head_dim) for linear in (self.query, self.key, self.value)
         )
         if self.table is not None:
             query, key = rotate(query, *self.table), rotate(key, *self.table)
+        return query, key, value
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.projected(x)
         seen = functional.scaled_dot_product_attention(
             query.transpose(1, 2),
             key.transpose(1, 2),
@@ -73,7 +77,7 @@ class Attend(torch.nn.Module):
             is_causal=True,
             enable_gqa=query.shape[2] != key.shape[2],
         )
-        mixed: torch.Tensor = self.output(seen.transpose(1, 2).reshape(batch, seq_len, -1))
+        mixed: torch.Tensor = self.output(seen.transpose(1, 2).reshape(*x.shape[:2], -1))
         return mixed
 
 
@@ -141,17 +145,13 @@ class CachedAttend(Attend):
         self.cache = torch.randn(cached, device=device, dtype=torch_dtype(shape.dtype))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, keys, values = len(x), *self.cache
-        query, key, value = (
-            linear(x).view(batch, 1, -1, self.head_dim) for linear in (self.query, self.key, self.value)
-        )
-        if self.table is not None:
-            query, key = rotate(query, *self.table), rotate(key, *self.table)
+        keys, values = self.cache
+        query, key, value = self.projected(x)
         keys[:, :, -1], values[:, :, -1] = key[:, 0], value[:, 0]
         seen = functional.scaled_dot_product_attention(
             query.transpose(1, 2), keys, values, enable_gqa=query.shape[2] != key.shape[2]
         )
-        mixed: torch.Tensor = self.output(seen.transpose(1, 2).reshape(batch, 1, -1))
+        mixed: torch.Tensor = self.output(seen.transpose(1, 2).reshape(*x.shape[:2], -1))
         return mixed
 
 

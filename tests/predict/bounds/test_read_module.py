@@ -136,7 +136,7 @@ def get_inputs():
 TOKENS, PICTURE = "torch.zeros(1, 16, dtype=torch.int64)", "torch.randn(1, 3, 64, 64)"
 SIZES = "vocab_size=32, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2"
 FAMILIES = {
-    "ResNet": ("ResNet", "Model", "depths=[1, 2], hidden_sizes=[16, 32], embedding_size=8", PICTURE),
+    "ResNet": ("ResNet", "Model", "depths=[1], hidden_sizes=[16], embedding_size=8", PICTURE),
     "ViT": (
         "ViT",
         "Model",

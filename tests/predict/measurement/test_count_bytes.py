@@ -114,11 +114,6 @@ def test_parameters_are_the_modules_own(model: str) -> None:
         assert module_parameters(reduced) == reduced.model.parameters
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_counts_repeat_themselves(model: str) -> None:
-    assert counted(run(MODELS[model])) == counts_of(model)
-
-
 def test_births_and_deaths_of_storages_are_seen() -> None:
     with LiveTensors() as live:
         first = torch.zeros(100)

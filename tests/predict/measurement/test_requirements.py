@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from predict.layers.run_json import dump_run, load_run
 from predict.measurement import requirements
 from predict.measurement.requirements import gpu_faults, require_gpu_of, require_measurable
 from predict.model.spec import LayerKind
@@ -19,7 +18,7 @@ from predict.run.training_run import TrainingRun
 from predict.run.tuning import Tuning
 from sampling.errors import UserError
 from tests.predict.measurement.gpu_runs import DENSE, MIXTURE, gpu_run
-from tests.predict.measurement.train_variants import GPT, LLAMA, run_of
+from tests.predict.measurement.train_variants import LLAMA, run_of
 from tests.tiny_runs import MOE
 
 
@@ -98,11 +97,6 @@ def test_this_machine_must_have_the_gpu(name: str, fault: str, monkeypatch: pyte
 def test_the_run_s_own_gpu_and_an_unknown_one_are_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "device_name", lambda: name)
     require_gpu_of(gpu_run())
-
-
-def test_runs_survive_the_way_to_the_ranks() -> None:
-    run = run_of(Plan(tp=2, sp=True, recompute="full"), GPT)
-    assert load_run(dump_run(run)) == run
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from predict.interval import Interval
 from predict.ledger.training_cost import parse_price
+from predict.serving import loaded_server
 from predict.serving.bisection import bisected
 from predict.serving.latency import RequestTimes
 from predict.serving.loaded_server import LoadedServer
@@ -40,8 +41,9 @@ def capacity(server: LoadedServer) -> Interval:
     return server.capacity()
 
 
-def test_conversations_that_pause_leave_their_places_to_others() -> None:
+def test_conversations_that_pause_leave_their_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The capacity is a rate, whatever its conversations wait for; a loop of so many of them once idled while they paused."""
+    monkeypatch.setattr(loaded_server, "CONVERSED_S", 150.0)
     talks = ("load.prompt=4000", "load.output=2", "load.prefix.turns=2", "load.prefix.pause_s=20")
     one = loaded(*talks, "engine.max_num_seqs=8", "load.duration_s=30")
     capacity = one._most_that_settles(one.tables[1])

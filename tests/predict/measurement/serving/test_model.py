@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ def generated(prompts: list[list[int]], outputs: list[int], blocks: int, **chang
     return [request.tokens[request.prompt :] for request in waiting], scheduler.preemptions
 
 
+@cache
+def alone(prompt: tuple[int, ...], output: int) -> list[int]:
+    """The tokens of a request by itself."""
+    return generated([[*prompt]], [output], BLOCKS)[0][0]
+
+
 @pytest.mark.parametrize(
     ("blocks", "changes", "preempts"),
     [
@@ -58,10 +65,9 @@ def test_batches_generate_what_each_request_does_alone(blocks: int, changes: dic
     prompts = prompts_of(requests((0, 40, 9), (0, 33, 9), (0, 50, 20), (0, 41, 12), shared=33), 8192)
     outputs = [20, 30, 20, 12]
     together, preempted = generated(prompts, outputs, blocks, **changes)
-    alone = [generated([prompt], [output], BLOCKS)[0][0] for prompt, output in zip(prompts, outputs, strict=True)]
-    assert together == alone
+    assert together == [alone(tuple(prompt), output) for prompt, output in zip(prompts, outputs, strict=True)]
     assert (preempted > 0) == preempts
-    assert len({*map(tuple, alone)}) == len(alone)
+    assert len({*map(tuple, together)}) == len(together)
 
 
 @pytest.mark.parametrize("pipe_bytes", [pools.PIPE_BYTES, 1, -1])
@@ -89,7 +95,7 @@ def test_answers_to_prompts_of_another_server_are_those_of_one(
     times = make_answers(tiny(), Kept(engine(), BLOCKS), traffic, prompts, str(pipe))
     other.join()
     for index, (prompt, output) in enumerate(zip(prompts, traffic.output.tolist(), strict=True)):
-        assert made[index] == [*prompt, *generated([prompt], [output], BLOCKS)[0][0]]
+        assert made[index] == [*prompt, *alone(tuple(prompt), output)]
     assert all(
         start < first < last for start, first, last in zip(times.start_us, times.first_us, times.last_us, strict=True)
     )

@@ -84,7 +84,7 @@ def _read(reading: Reading) -> Sections:
     if precision == "fp16":
         execution["loss_scaling"] = True
     if kind == "fsdp":
-        plan |= fsdp_of(given, "fsdp_config", [])
+        plan |= fsdp_of(given, [])
     if kind == "deepspeed":
         execution["framework"] = ZERO
         _deepspeed(reading, plan, execution)

@@ -27,11 +27,11 @@ from predict.convert.tool import (
 )
 from predict.convert.tools.transformers_trainer import (
     ATTENTION,
+    CLIPPING,
     COMPILED,
     FRAMEWORK,
     LIGER,
     ZERO,
-    clipping,
     fsdp_of,
     halves,
     moments,
@@ -50,7 +50,7 @@ TABLE = (
     count("plan.tp", "tensor_parallel_size"),
     optimizer("optimizer"),
     moments("optimizer"),
-    clipping("max_grad_norm"),
+    CLIPPING,
 )
 WRITTEN = (
     written("precision", lambda name: {name: True} if name in ("bf16", "fp16") else None),
@@ -177,7 +177,7 @@ def _sharding(reading: Reading, plan: dict[str, Any], execution: dict[str, Any])
     given.passed_over("fsdp", "fsdp_config")
     listed = [str(word).lower() for word in (words if isinstance(words, list) else str(words).split())]
     if listed or has_config:
-        plan.update(fsdp_of(given, "fsdp_config", listed))
+        plan.update(fsdp_of(given, listed))
         execution.setdefault("framework", FRAMEWORK)
     shards, replicas = given.count("dp_shard_size"), given.count("dp_replicate_size") or 1
     if replicas > 1 and shards:

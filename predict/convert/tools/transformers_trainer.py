@@ -96,11 +96,10 @@ def moments(name: str) -> Read:
     )
 
 
-def clipping(name: str) -> Read:
-    return Read(
-        path="execution.clip_gradients",
-        value=lambda given: given.number(name, 1.0) > 0 if name in given.values else None,
-    )
+CLIPPING = Read(
+    path="execution.clip_gradients",
+    value=lambda given: given.number("max_grad_norm", 1.0) > 0 if "max_grad_norm" in given.values else None,
+)
 
 
 def halves(given: Arguments) -> dict[str, Any]:
@@ -112,11 +111,11 @@ def halves(given: Arguments) -> dict[str, Any]:
     return {}
 
 
-def fsdp_of(given: Arguments, prefix: str, words: list[str]) -> dict[str, Any]:
+def fsdp_of(given: Arguments, words: list[str]) -> dict[str, Any]:
     """The plan and execution of FSDP, by accelerate's names, with or without `fsdp_` in front; `words` are those of `fsdp`."""
 
     def named(name: str) -> str:
-        return next((full for full in (f"{prefix}.fsdp_{name}", f"{prefix}.{name}") if full in given.values), "")
+        return next((full for full in (f"fsdp_config.fsdp_{name}", f"fsdp_config.{name}") if full in given.values), "")
 
     plan: dict[str, Any] = {}
     strategy = named("sharding_strategy")
@@ -153,7 +152,7 @@ TABLE = (
     switch("plan.recompute", "gradient_checkpointing", on="full", off="none"),
     optimizer("optim"),
     moments("optim"),
-    clipping("max_grad_norm"),
+    CLIPPING,
     count("batch.seq_len", "max_seq_length", "max_length", "cutoff_len", "model_max_length", "block_size"),
 )
 WRITTEN = (
@@ -199,7 +198,7 @@ def sections_of(reading: Reading) -> dict[str, Any]:
     needs_file(reading, "fsdp_config", "sharding and offload")
     given.passed_over("fsdp")
     if listed and listed != ["false"]:
-        plan.update(fsdp_of(given, "fsdp_config", listed))
+        plan.update(fsdp_of(given, listed))
     if given.values.get("torch_compile") not in OFF and given.switch("torch_compile"):
         execution["framework"] = COMPILED
     given.passed_over("torch_compile")

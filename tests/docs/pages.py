@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("predict", "python", "make", "torchrun", "sbatch")
 KEPT = {f"predict {line}" for name, lines in groups().items() if name in names_of_tests() for line in lines}
 """Commands whose whole answers are compared with each run of the tests."""
+WRITES = ("--order", "--output", "--save-config")
+"""Options whose files other commands of a page read."""
 QUICKER = {
     "predict trace": ("--set", "batch.global=32"),
     "predict search configs/rl": ("--set", "rl.prompts=16", "--set", "rl.mini_batch=4"),
@@ -51,6 +54,24 @@ def links(page: Path) -> Iterator[str]:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if not target.startswith(("http://", "https://")):
             yield target
+
+
+def _alike(command: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The command's own words, its options and settings, and the folders of its configs."""
+    words = shlex.split(command)
+    told = {
+        word for at, word in enumerate(words) if at < 2 or word.startswith("-") or words[at - 1] in ("--set", "--vary")
+    }
+    return frozenset(told), tuple(word.split("/")[1] for word in words if word.startswith("configs/"))
+
+
+_KEPT_ALIKE = {_alike(command) for command in KEPT}
+
+
+def is_kept(command: str) -> bool:
+    """Whether the whole answer of this command, or of one with the same options on a config of its kind, is compared with each run of the
+    tests."""
+    return command in KEPT or (_alike(command) in _KEPT_ALIKE and not any(option in command for option in WRITES))
 
 
 def quicker(command: str) -> Sequence[str]:

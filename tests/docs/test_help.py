@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from predict.cli import main, parser
-from tests.docs.pages import KEPT, ROOT, pages, quicker
+from tests.docs.pages import ROOT, is_kept, pages, quicker
 from tests.docs.pages import commands as shown_commands
 
 MINUTES = (
@@ -26,8 +26,8 @@ MINUTES = (
     "explore",
     "sensitivity configs/rl",
 )
-RUN_ELSEWHERE = KEPT | {command for page in pages() for command in shown_commands(page)}
-"""Commands whose answers are kept, and those of the documentation, which are run as its readers would."""
+SHOWN = {command for page in pages() for command in shown_commands(page)}
+"""Commands of the documentation, which are run as its readers would."""
 READERS = {"out/bench.json", "both", "out/traces", "rank0.json.gz", "train.log"}
 """Words of examples that need a file of the reader's, or train for real."""
 
@@ -66,7 +66,7 @@ def test_an_example_works(example: str) -> None:
     program, *arguments = shlex.split(example)
     if program == "python":
         assert arguments[:2] == ["-m", "sampling"]
-    elif " ".join(arguments).startswith(MINUTES) or READERS & set(arguments) or example in RUN_ELSEWHERE:
+    elif " ".join(arguments).startswith(MINUTES) or READERS & set(arguments) or example in SHOWN or is_kept(example):
         parser().parse_args(arguments)
     else:
         assert main([*arguments, *quicker(example)]) == 0

@@ -271,11 +271,11 @@ def test_a_missing_file_names_the_command(tmp_path: Path) -> None:
     assert caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize("kept", [0, 10, 0.5, 0.99])
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
 def test_a_truncated_file_is_refused(bank: Bank, tmp_path: Path, kept: float) -> None:
     path = tmp_path / artifact.FILE
     content = path.read_bytes()
-    path.write_bytes(content[: int(kept if kept >= 1 else kept * len(content))])
+    path.write_bytes(content[: int(kept * len(content))])
     with pytest.raises(SamplesError, match=r"bank.npz.*make train-regressors"):
         Bank.load(tmp_path)
 

@@ -47,7 +47,7 @@ def test_intervals_cover_nine_of_ten_fresh_times() -> None:
     assert 0.85 <= np.mean(hits) <= 0.95
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7])
+@pytest.mark.parametrize("count", [1, 3, 5, 6])
 def test_few_rows_give_a_finite_model(count: int) -> None:
     calls = random_products(count, seed=0)
     fitted, _ = fit_operator(sampled(calls))

@@ -43,18 +43,12 @@ def without(tmp_path: Path, libraries: tuple[str, ...]) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(folder)}
 
 
-@pytest.mark.parametrize("arguments", [[], ["--dry-run"]])
-def test_a_python_without_torch_is_reported_in_one_line(arguments: list[str], tmp_path: Path) -> None:
+def test_a_python_without_torch_is_reported_in_one_line(tmp_path: Path) -> None:
     env = without(tmp_path, ("torch",))
-    done = subprocess.run(command(*arguments), cwd=CLONE, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(command(), cwd=CLONE, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "has no torch; take a Python that has both" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_the_libraries_are_gone(bare: dict[str, str]) -> None:
-    done = subprocess.run([sys.executable, "-c", "import yaml"], env=bare, capture_output=True, text=True, check=False)
-    assert "No module named 'yaml'" in done.stderr
 
 
 def test_the_dry_run_needs_torch_and_numpy_alone(bare: dict[str, str]) -> None:
@@ -106,11 +100,3 @@ def alive(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def test_a_dry_run_killed_for_good_goes_on(tmp_path: Path) -> None:
-    out = tmp_path / "archive"
-    rehearsal = command("--dry-run", "--minutes", "20", "--models", "6", "--out", str(out))
-    for count in (15, 40):
-        rows = rows_when_killed(rehearsal, out, count)
-        assert len({(row.call, row.phase, row.state) for row in rows}) == len(rows) >= count

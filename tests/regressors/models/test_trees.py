@@ -130,7 +130,7 @@ def test_repeats_of_a_row_are_one_row(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("settings", [*FORESTS[:2], *BOOSTERS[:2]])
-@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, 3])
 def test_few_rows_give_positive_times(settings: Settings, rows: int) -> None:
     inputs, time_us = wide_range(rows)
     tuned = fit_tuned(settings, inputs, time_us)
@@ -147,7 +147,7 @@ def test_the_quick_ensemble_of_a_search_errs_much_as_the_whole_one(settings: Set
     assert np.abs(quick).mean() == pytest.approx(np.abs(whole).mean(), rel=1.0)
 
 
-@pytest.mark.parametrize("settings", FORESTS[2:6])
+@pytest.mark.parametrize("settings", FORESTS[2:4])
 def test_the_quick_forest_follows_its_settings(settings: Settings) -> None:
     """scikit-learn's own forest, of as many trees, errs about the same."""
     inputs, time_us = wide_range(300)

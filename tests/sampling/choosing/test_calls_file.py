@@ -37,14 +37,9 @@ ENTRY = {"ranks_per_node": 1, "call": "gemm", "fields": GEMM.fields(), "phases":
     [
         3,
         {},
-        {key: value for key, value in ENTRY.items() if key != "fields"},
-        ENTRY | {"fields": 3},
         ENTRY | {"fields": {"dtype": "fp32", "m": "many", "n": 1, "k": 1}},
         ENTRY | {"call": "gem"},
-        ENTRY | {"call": ["gemm"]},
         ENTRY | {"phases": ["sideways"]},
-        ENTRY | {"phases": 3},
-        ENTRY | {"ranks_per_node": "two"},
         ENTRY | {"ranks_per_node": 0},
     ],
 )
@@ -57,7 +52,7 @@ def test_an_entry_that_is_no_call_is_named_by_its_place(tmp_path: Path, entry: o
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b'{"version": 0}', b'{"version": 2}', b'{"version": 2, "calls": 3}', b"\xff\xfe"],
+    [b"", b"[]", b'{"version": 0}', b'{"version": 2, "calls": 3}'],
 )
 def test_a_damaged_calls_file_names_itself_and_the_command_that_writes_it(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "calls.json"

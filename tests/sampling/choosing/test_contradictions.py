@@ -10,23 +10,11 @@ from sampling.call import Request
 from sampling.choosing.contradictions import MOST_ROWS, contradictory, worth_retaking
 from sampling.operators.gemm import Gemm
 from sampling.store.sample import Sample
+from tests.made_rows import row as made_row
 
 
 def row(m: int, time_us: float, *, k: int = 64, pace: float = 1.0) -> Sample:
-    call = Gemm(dtype="fp32", m=m, n=64, k=k)
-    return Sample(
-        call=call,
-        phase="forward",
-        threads=1,
-        busy_ranks=2,
-        time_us=time_us,
-        low_us=time_us,
-        high_us=time_us,
-        repeats=9,
-        quarantine="",
-        session=0,
-        pace=pace,
-    )
+    return made_row(Gemm(dtype="fp32", m=m, n=64, k=k), "forward", time_us, threads=1, busy_ranks=2, pace=pace)
 
 
 def found(rows: list[Sample]) -> list[int]:

@@ -109,7 +109,7 @@ def test_a_small_yaml_text_that_would_grow_is_refused(bomb: str) -> None:
         parse_yaml(BOMBS[bomb])
 
 
-@pytest.mark.parametrize("value", ["!!bool x", '!!int ""', "!!timestamp x", "!!float x"])
+@pytest.mark.parametrize("value", ["!!bool x", '!!int ""'])
 def test_a_value_that_is_not_what_its_tag_says_is_a_fault(value: str, tmp_path: Path) -> None:
     path = tmp_path / "a.yml"
     path.write_text(f"a: {value}\n")

@@ -77,9 +77,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"part": {"low": 1}}, "part.high: missing; add high: a number above 0, it has no default"),
     ({"part": {"low": 3, "high": 2}}, "part.low: 3 is above high = 2; swap them"),
     ({"part": {"low": 1, "high": 2, "share": 1.5}}, "part.share: 1.5 is out of range; give a number from 0 to 1"),
-    ({"part": {"low": 1, "high": float("nan")}}, "part.high: nan is out of range; give a number above 0"),
     ({"kind": "gren"}, "kind: 'gren' is not known; give one of red, green; did you mean 'green'?"),
-    ({"held": -1}, "held: -1 is out of range; give a whole number of 0 or more"),
     (
         {"parts": [{"low": 1, "high": 2}, {"low": 0, "high": 2}]},
         "parts[1].low: 0 is out of range; give a number above 0",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from sampling.__main__ import main
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
-from sampling.hardware.cluster import Machine, hardware_facts, known_hardware, read_cluster_file
+from sampling.hardware.cluster import Machine, known_hardware, read_cluster_file
 from sampling.session import site
 
 FILES = sorted((CONFIGS / "clusters").glob("*.yml"))
@@ -70,11 +69,3 @@ def test_a_cluster_file_of_other_gpus_is_refused(
     cluster = CONFIGS / "clusters" / "one-node-8xh100.yml"
     assert main(["--cluster", str(cluster), "--data", str(tmp_path)]) == 2
     assert "this machine has 'a100-80gb'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("text", "near"), [("h1000", "'H100'"), ("h10", "'h100-96gb' or 'h100-pcie' or 'h100-sxm'"), ("cpuu", "'cpu'")]
-)
-def test_a_misspelt_device_is_near_entries_that_it_begins_or_a_short_name(text: str, near: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"did you mean {near}?")):
-        hardware_facts(text)

@@ -66,19 +66,15 @@ def test_a_worker_that_lost_its_device_has_reported_why_itself(tmp_path: Path) -
     assert run(tmp_path, LOST, 0, begins=False).progress.left_out == {}
 
 
-@pytest.mark.parametrize(("code", "error"), [(2, UserError), (3, SamplesError), (1, UserError)])
-def test_a_worker_that_cannot_start_ends_the_session_with_its_exit_code(
-    code: int, error: type[UserError], tmp_path: Path
+@pytest.mark.parametrize(
+    ("code", "error", "begins"), [(1, UserError, False), (2, UserError, True), (3, SamplesError, True)]
+)
+def test_a_worker_that_cannot_start_or_has_an_error_of_the_users_ends_the_session_and_no_call_is_at_fault(
+    code: int, error: type[UserError], begins: bool, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match="its message is above") as caught:
-        run(tmp_path, code, begins=False)
+        run(tmp_path, code, begins=begins)
     assert caught.value.exit_code == (3 if code == 3 else 2)
-
-
-@pytest.mark.parametrize("error", [UserError, SamplesError])
-def test_an_error_of_the_users_is_no_fault_of_the_call_that_was_timed(error: type[UserError], tmp_path: Path) -> None:
-    with pytest.raises(error, match="its message is above"):
-        run(tmp_path, error.exit_code)
     assert SessionLog(tmp_path, lambda: 0.0).progress.left_out == {}
 
 

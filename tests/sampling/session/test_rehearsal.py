@@ -8,7 +8,6 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,14 @@ from sampling.session import archive
 from sampling.session import rehearsal as rehearsing
 from sampling.session.archive import EventWriter, SessionLog, progress_of, read_events, read_facts
 from sampling.session.gpu_run import MOST_LOST, RealStep, time_plan
-from sampling.session.import_archive import import_archive
 from sampling.session.rehearsal import REFUSAL, FakeBench, FakeClock, Script
-from sampling.store.pace_log import PaceReading, read_log
+from sampling.store.pace_log import PaceReading
 from sampling.store.sample import Sample
-from sampling.store.tables import iterate_samples, read_samples
 from sampling.timing.timer import PRESETS
 from tests.made_rows import row
 from tests.sampling.session.rehearsed import HARDWARE, KilledError, MortalClock, phases_of, plan_of, rehearsal
 
-KILLS = 24
+KILLS = 15
 STEP = RealStep(name="dense", module="predict", arguments=("measure", "run.yml"), seconds=20.0)
 
 
@@ -79,7 +76,7 @@ def test_a_session_killed_at_random_moments_loses_nothing_and_ends_on_another_ma
     missing = {call for call, _ in phases_of(plan) - {(row.call, row.phase) for row in log.progress.rows}}
     assert all("begun 2 times" in log.progress.why_left_out(call) for call in missing)
     assert len(missing) <= 2
-    assert len(read_facts(directory).sessions) > 10
+    assert len(read_facts(directory).sessions) > KILLS // 2
     assert len(list(directory.iterdir())) <= 8
 
 
@@ -139,13 +136,6 @@ def test_an_interrupt_or_an_error_of_the_users_is_no_fault_of_the_call(
         with pytest.raises(error):
             time_plan(log, plan.planned, interrupted, now_s=lambda: 0.0, until_s=1.0)
     assert log.progress.lacking(plan.planned[0].request) == plan.planned[0].request
-
-
-def test_each_call_that_is_left_out_has_its_reason(tmp_path: Path) -> None:
-    plan = plan_of(models=2)
-    refused = [each.request.call for each in plan.planned[4:7]]
-    log = rehearsal(tmp_path, plan, script=Script(refused=refused)).run()
-    assert log.progress.left_out == dict.fromkeys(refused, REFUSAL)
 
 
 @pytest.mark.parametrize(
@@ -213,19 +203,25 @@ def test_a_rehearsed_phase_is_not_begun_where_a_real_one_would_not_be(left_s: fl
     assert clock() < deadline_s + 1.0
 
 
-def test_a_failed_capture_is_reported_once_and_costs_no_row(tmp_path: Path) -> None:
+def test_calls_left_out_have_their_reason_and_a_failed_capture_is_reported_once_and_costs_no_row(
+    tmp_path: Path,
+) -> None:
     plan = plan_of(models=2)
-    log = rehearsal(tmp_path, plan, script=Script(uncaptured=["moe_layer"])).run()
+    refused = [each.request.call for each in plan.planned[4:7]]
+    log = rehearsal(tmp_path, plan, script=Script(refused=refused, uncaptured=["moe_layer"])).run()
+    assert log.progress.left_out == dict.fromkeys(refused, REFUSAL)
     notes = [event["text"] for event in read_events(tmp_path) if event["event"] == "note"]
     assert [note.partition(":")[0] for note in notes] == ["moe_layer"]
-    assert {(row.call, row.phase) for row in log.progress.rows} == phases_of(plan)
+    timed = {(call, phase) for call, phase in phases_of(plan) if call not in refused}
+    assert {(row.call, row.phase) for row in log.progress.rows} == timed
 
 
 def test_400_seconds_time_150_calls_with_the_quick_timer(tmp_path: Path) -> None:
-    log = rehearsal(tmp_path, plan_of(models=64), budget_s=400.0).run()
+    plan = plan_of(models=64)
+    log = rehearsal(tmp_path, plan, budget_s=400.0).run()
     calls = {row.call for row in log.progress.rows}
     assert len(calls) >= 150
-    assert {call.NAME for call in calls} == {each.request.call.NAME for each in plan_of(models=64).planned}
+    assert {call.NAME for call in calls} == {each.request.call.NAME for each in plan.planned}
 
 
 def test_real_steps_run_last_within_the_time_kept_for_them(tmp_path: Path) -> None:
@@ -237,15 +233,3 @@ def test_real_steps_run_last_within_the_time_kept_for_them(tmp_path: Path) -> No
     events = list(read_events(tmp_path))
     assert events[-1]["event"] == "step"
     assert run.run(token="again").progress.steps == log.progress.steps
-
-
-def test_the_archive_of_a_rehearsal_imports_once(tmp_path: Path) -> None:
-    plan = plan_of(models=2)
-    log = rehearsal(tmp_path / "archive", plan).run()
-    for new in (len(log.progress.rows), 0):
-        assert import_archive(tmp_path / "archive", data=tmp_path, rehearsed=True).startswith(
-            f"{new} new rows of NVIDIA H200"
-        )
-        stored = list(iterate_samples(read_samples(tmp_path / "samples" / "h200")))
-        assert sorted(repr(replace(row, pace=1.0)) for row in stored) == sorted(map(repr, log.progress.rows))
-        assert len(read_log(tmp_path / "samples" / "h200")) == len(log.progress.paces) > 50

@@ -19,24 +19,13 @@ from sampling.store.pace import Resource, resource_shares
 from sampling.store.pace_log import LOG, PaceLog, PaceReading, References, append_reading, read_log
 from sampling.store.paced_rows import at_their_pace, write_paces
 from sampling.store.profiles import Manifest
-from sampling.store.sample import Sample
 from sampling.store.tables import iterate_samples, read_samples
+from tests.made_rows import row
 
 MACHINE = Manifest(profile="", hardware="cpu", device={})
 CLUSTER = load_cluster(hardware="cpu", nodes=1, gpus_per_node=2, profile="", cores=2)
-ROW = Sample(
-    call=Gemm(dtype="fp32", m=512, n=512, k=512),
-    phase="forward",
-    threads=1,
-    busy_ranks=2,
-    time_us=120.0,
-    low_us=110.0,
-    high_us=130.0,
-    repeats=7,
-    quarantine="",
-    session=0,
-    at_s=50.0,
-)
+PRODUCT = Gemm(dtype="fp32", m=512, n=512, k=512)
+ROW = row(PRODUCT, "forward", 120.0, low_us=110.0, high_us=130.0, threads=1, busy_ranks=2, at_s=50.0)
 
 
 def reading(at_s: float, time_us: float, resource: Resource = "compute", session: int = 0) -> PaceReading:

@@ -15,7 +15,6 @@ from sampling.cells.layer import DenseLayer
 from sampling.errors import SkippedError, UserError
 from sampling.hardware.cluster import Cluster, load_cluster
 from sampling.operators.gemm import Gemm
-from sampling.operators.linear_attention import GatedDelta
 from sampling.store.sample import Sample
 from sampling.timing.failures import failure, fits
 from sampling.timing.time_calls import time_requests, untold
@@ -108,10 +107,12 @@ def one_rank() -> Cluster:
     return load_cluster(hardware="cpu", nodes=1, gpus_per_node=1, profile="test", cores=1)
 
 
-@pytest.mark.parametrize("how", ["memory", "software", "torch", "bug"])
-@pytest.mark.parametrize(("where", "phases"), [("build", []), ("forward", []), ("backward", ["forward"])])
+@pytest.mark.parametrize(
+    ("how", "where", "phases"),
+    [("software", "build", []), ("memory", "forward", []), ("torch", "backward", ["forward"]), ("bug", "forward", [])],
+)
 def test_a_call_that_fails_is_left_out_and_the_next_is_timed(
-    where: str, how: str, phases: list[str], one_rank: Cluster
+    how: str, where: str, phases: list[str], one_rank: Cluster
 ) -> None:
     reasons: list[tuple[Call, str]] = []
     calls = [replace(failing(where, how), m=m) for m in (8, 16)]
@@ -216,18 +217,6 @@ def test_a_precision_that_the_device_lacks_is_left_out(one_rank: Cluster) -> Non
     rows, notes = timed([replace(GOOD, dtype="fp8")], one_rank)
     assert not rows
     assert "no fp8 peak" in notes[0]
-
-
-def test_software_that_is_not_there_is_noted_once(one_rank: Cluster) -> None:
-    call = GatedDelta(dtype="bf16", batch=1, seq_len=64, heads=1, value_heads=2, head_dim=16, value_dim=16)
-    try:
-        build(call, CPU)
-    except SkippedError:
-        rows, notes = timed([call, replace(call, seq_len=128)], one_rank)  # type: ignore[list-item]
-        assert not rows
-        assert [note.count("flash-linear-attention") for note in notes] == [1, 1]
-    else:
-        pytest.skip("flash-linear-attention is installed")
 
 
 def test_a_call_larger_than_the_device_is_left_out() -> None:

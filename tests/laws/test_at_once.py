@@ -31,7 +31,7 @@ DEMO = str(CONFIGS / "runs" / "demo.yml")
 PLANS = ((), ("plan.pp=1", "plan.tp=2"), ("plan.pp=1", "plan.dp=2"), ("plan.schedule=zb-h1",))
 SWEEP = [
     (f"batch.seq_len={tokens}", f"batch.global={sequences}", *plan)
-    for tokens, sequences, plan in itertools.product((64, 96, 127, 201), (8, 16), PLANS)
+    for tokens, sequences, plan in itertools.product((64, 127), (8, 16), PLANS)
 ]
 
 
@@ -67,15 +67,14 @@ def test_threads_that_share_a_price_list_predict_what_one_does(one_after_the_oth
 def test_a_pool_of_processes_predicts_what_one_does(way: str, one_after_the_other: list[str]) -> None:
     # Python warns of any fork while torch's threads run; predicting uses none of them
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(way)) as pool:
-        assert list(pool.map(as_json, SWEEP[::4], chunksize=2)) == one_after_the_other[::4]
+        assert list(pool.map(as_json, SWEEP[::3], chunksize=2)) == one_after_the_other[::3]
 
 
-@pytest.mark.parametrize("seed", ["0", "12345"])
-def test_the_hash_seed_changes_nothing(seed: str, one_after_the_other: list[str]) -> None:
+def test_the_hash_seed_changes_nothing(one_after_the_other: list[str]) -> None:
     command = [sys.executable, "-m", "predict", "one-batch", DEMO, "--json"]
     command += [part for override in SWEEP[5] for part in ("--set", override)]
     shown = subprocess.run(
-        command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        command, env={**os.environ, "PYTHONHASHSEED": "12345"}, capture_output=True, text=True, check=True
     )
     assert shown.stdout.rstrip("\n") == one_after_the_other[5]
 
@@ -88,8 +87,8 @@ def test_a_sweep_over_clusters_does_not_grow() -> None:
         load = Bank.load
         patch.setattr(Bank, "load", classmethod(lambda cls, directory: loaded.append(1) or load(directory)))
         tracemalloc.start()
-        for place in range(150):
-            if place == 50:
+        for place in range(80):
+            if place == 40:
                 gc.collect()
                 before, _ = tracemalloc.get_traced_memory()
             faster = replace(run.cluster, inter_node=replace(link, gb_per_s=link.gb_per_s + place))

@@ -113,12 +113,15 @@ def test_it_holds_what_the_clone_ships_and_no_rows_of_the_users(site: Path) -> N
 def test_the_users_rows_are_found_where_they_are_said_to_be(site: Path, tmp_path: Path) -> None:
     write_run(tmp_path, profile="mine")
     shipped = site / "sampling" / "shipped" / "data" / "regressors" / SHIPPED
+
+    def measured(*option: str) -> float:
+        found = json.loads(predict(site, tmp_path, "one-batch", "run.yml", "--json", *option).stdout)
+        return float(found["sources"].get("measured", 0))
+
+    assert measured() == 0
     for option, data in ([], tmp_path / ".local/share/steptime"), (["--data", "rows"], tmp_path / "rows"):
-        data.mkdir(parents=True)
-        without = json.loads(predict(site, tmp_path, "one-batch", "run.yml", "--json", *option).stdout)
         shutil.copytree(shipped, data / "regressors" / "mine")
-        with_rows = json.loads(predict(site, tmp_path, "one-batch", "run.yml", "--json", *option).stdout)
-        assert without["sources"].get("measured", 0) == 0 < with_rows["sources"]["measured"]
+        assert measured(*option) > 0
         shutil.rmtree(data)
 
 

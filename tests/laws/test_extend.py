@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +32,11 @@ FILES = {
 ONE_BATCH, MEMORY = ("predict", "one-batch", RUN), ("predict", "memory", RUN, *ONE_STAGE, "--set=plan.zero=3")
 ON_EIGHT = ("--set=placement.tp=8", "--set=placement.precision=fp8")
 OPERATORS = ("soft_cap", "plain_cap")
+SEARCHES = {
+    RUN: ("--set=plan.tp=[4,8]", "--jobs=1", "--top=2"),
+    "configs/rl/qwen3-30b-a3b-grpo.yml": ("--set=rl.n=[16,32]",),
+    "configs/serving/llama3-8b-h100.yml": ("--set=placement.tp=[1,2]", "--model=formula"),
+}
 COMMANDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "framework": tuple(
         (*ONE_BATCH, *ONE_STAGE, "--set=plan.zero=3", f"--set=execution.framework={name}", "--json")
@@ -58,6 +62,11 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("predict", "serving-step", "configs/serving/minimax.yml", *ON_EIGHT, "--decodes=16x4000", "--json"),
     ),
     "operator": tuple(("tests.operator_everywhere", name) for name in OPERATORS),
+    "column": tuple(
+        ("predict", "search", config, *options, *form)
+        for config, options in SEARCHES.items()
+        for form in ((), ("--json",))
+    ),
 }
 """What is run of each example."""
 MINIMAX_TEXT_01 = {
@@ -99,6 +108,7 @@ def outputs(project: Path, warm_python: Path) -> Outputs:
     """What each command prints, one after the other in one process, in which the examples' own tests pass too, and the project's."""
     write_inputs(project)
     add_operator_without_optional_properties(project)
+    add_column(project)
     own = sorted(path for example in FILES for path in python_files(example) if path.startswith("tests/"))
     tests = [("pytest", "-p", "no:cacheprovider", *own)]
     tests += [("pytest", "-p", "no:cacheprovider", "-k", *each) for each in (LISTS, FIGURES, PAGES)]
@@ -137,6 +147,17 @@ def add_operator_without_optional_properties(project: Path) -> None:
         assert len(lines) - len(kept) == (0 if "torch_work" in path else 3)
         text = "\n".join(kept).replace("soft_cap", "plain_cap").replace("SoftCap", "PlainCap")
         (project / path).with_name("plain_cap.py").write_text(text)
+
+
+def add_column(project: Path) -> None:
+    """A further column of the tables of all searches, in one line."""
+    before = "COMMON: Columns[Mapping[str, Any]] = ("
+    column = (
+        '\n    Column(key="gpu_pairs", heading="pairs", value=lambda row: row["n_cards"] / 2, write="{:g} p".format),'
+    )
+    place = project / "predict/reports/search_columns.py"
+    assert place.read_text().count(before) == 1
+    place.write_text(place.read_text().replace(before, before + column))
 
 
 def json_of(outputs: Outputs, example: str) -> list[Any]:
@@ -221,28 +242,9 @@ def test_an_operator_is_sampled_learnt_priced_and_in_the_ledger(outputs: Outputs
         assert found["ledger_us"].keys() == {name}
 
 
-SEARCHES = {
-    RUN: ("--set=plan.tp=[4,8]", "--jobs=1", "--top=2"),
-    "configs/rl/qwen3-30b-a3b-grpo.yml": ("--set=rl.n=[16,32]",),
-    "configs/serving/llama3-8b-h100.yml": ("--set=placement.tp=[1,2]", "--model=formula"),
-}
-
-
-@pytest.mark.usefixtures("starts_warm")
-def test_a_column_of_one_line_is_in_every_searchs_text_and_json(project: Path, tmp_path: Path) -> None:
+def test_a_column_of_one_line_is_in_every_searchs_text_and_json(outputs: Outputs) -> None:
     """For training, RL and serving configs alike."""
-    before = "COMMON: Columns[Mapping[str, Any]] = ("
-    column = (
-        '\n    Column(key="gpu_pairs", heading="pairs", value=lambda row: row["n_cards"] / 2, write="{:g} p".format),'
-    )
-    copy = tmp_path / "project"
-    shutil.copytree(project, copy)
-    place = copy / "predict/reports/search_columns.py"
-    assert place.read_text().count(before) == 1
-    place.write_text(place.read_text().replace(before, before + column))
-    searches = [("predict", "search", config, *options) for config, options in SEARCHES.items()]
-    outputs = run_modules(copy, *searches, *((*search, "--json") for search in searches))
-    texts, contents = outputs[: len(searches)], [json.loads(output) for output in outputs[len(searches) :]]
+    texts, contents = outputs["column"][::2], map(json.loads, outputs["column"][1::2])
     for text in texts:
         assert "pairs" in text and " p" in text
     for content in contents:

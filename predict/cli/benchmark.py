@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from predict.cli.options import (
-    add_config,
-    log,
-    print_json,
-    require_positive,
-    require_writable,
-    write_json,
-)
+from predict.cli import options as cli
 from predict.measurement.benchmark import benchmark, summary
 from predict.reduced_benchmark.benchmark_file import as_json
 from sampling.errors import Checks
@@ -25,7 +18,7 @@ examples:
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    add_config(command)
+    cli.add_config(command)
     command.add_argument(
         "--gpus", type=int, required=True, metavar="N", help="GPUs (or shares of a CPU) to reduce the plan to"
     )
@@ -34,11 +27,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     with Checks() as checks:
-        checks.run(require_positive, options, "gpus")
-        checks.run(require_writable, "--output", options.output)
-    result = benchmark(options.config, options.overrides, gpus=options.gpus, report=log)
+        checks.run(cli.require_positive, options, "gpus")
+        checks.run(cli.require_writable, "--output", options.output)
+    result = benchmark(options.config, options.overrides, gpus=options.gpus, report=cli.log)
     if options.output is None:
-        print_json(as_json(result))
+        cli.print_json(as_json(result))
         return
-    write_json("--output", options.output, as_json(result))
+    cli.write_json("--output", options.output, as_json(result))
     print(summary(result))

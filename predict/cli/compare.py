@@ -6,14 +6,7 @@ import argparse
 from functools import partial
 
 from predict import estimate
-from predict.cli.options import (
-    add_data,
-    add_json,
-    add_overrides,
-    add_serving_questions,
-    add_step_model,
-    print_answer,
-)
+from predict.cli import options as cli
 from predict.cli.sweep import progress_of_combinations, server_options
 from predict.plan_search.compare import predicted
 from predict.reports.compare import compare_json, compare_text
@@ -34,14 +27,14 @@ RL configs are compared phase by phase, serving configs by their latencies, the 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("configs", nargs="+", metavar="CONFIG", help="two or more run configs (YAML)")
     of_serving = command.add_argument_group("of serving configs")
-    add_serving_questions(of_serving)
-    add_step_model(of_serving)
-    add_overrides(command)
-    add_data(command)
-    add_json(command)
+    cli.add_serving_questions(of_serving)
+    cli.add_step_model(of_serving)
+    cli.add_overrides(command)
+    cli.add_data(command)
+    cli.add_json(command)
 
 
 def run(options: argparse.Namespace) -> None:
     with progress_of_combinations("compare", options.configs[0]) as progress:
         of, found = predicted(options.configs, options.overrides, server_options(options), estimate, progress)
-    print_answer(options, found, partial(compare_json, of), partial(compare_text, of))
+    cli.print_answer(options, found, partial(compare_json, of), partial(compare_text, of))

@@ -8,18 +8,7 @@ import textwrap
 from pathlib import Path
 
 from predict import estimate, job
-from predict.cli.options import (
-    add_check,
-    add_config,
-    add_json,
-    add_training,
-    check_fit,
-    given,
-    loaded,
-    log,
-    print_json,
-    refuse,
-)
+from predict.cli import options as cli
 from predict.ledger.job_settings import JobSettings, job_settings
 from predict.ledger.training_cost import parse_tokens, whole_training
 from predict.ledger.whole_job import Phase
@@ -63,8 +52,8 @@ Calendar time and cost of a whole training, with its saves, failures and evaluat
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    add_config(command)
-    add_training(command)
+    cli.add_config(command)
+    cli.add_training(command)
     command.add_argument(
         "--with",
         dest="settings",
@@ -101,8 +90,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="DAYS",
         help="with --offers: those first that are done in time, in 95 %% of the draws; exit with 4 where none is",
     )
-    add_json(command)
-    add_check(command)
+    cli.add_json(command)
+    cli.add_check(command)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -113,7 +102,7 @@ def run(options: argparse.Namespace) -> None:
         with checks.one():
             settings = job_settings(options.settings)
         with checks.one():
-            run = loaded(options)
+            run = cli.loaded(options)
         for text in options.phases:
             with checks.one():
                 runs.append(_phase(options, text))
@@ -121,7 +110,7 @@ def run(options: argparse.Namespace) -> None:
         folder = options.recorded or cluster_of(options.config, options.overrides, run)
         jobs = recorded_jobs(folder)
         settings = learnt(settings, jobs, run)
-        log(f"--recorded: failures and saves as {counted(len(jobs), 'job')} of {folder} had them")
+        cli.log(f"--recorded: failures and saves as {counted(len(jobs), 'job')} of {folder} had them")
     if options.offers is not None:
         _answer_offers(options, settings)
         return
@@ -129,12 +118,12 @@ def run(options: argparse.Namespace) -> None:
     phases = [Phase(prediction=estimate(one), tokens=tokens) for tokens, one in runs]
     found = job(prediction, options.tokens, price=options.price, settings=settings, phases=phases)
     if options.json:
-        print_json(job_json(prediction, found))
+        cli.print_json(job_json(prediction, found))
     else:
         texts = [f"{place}. {text.partition(' ')[2]}" for place, text in enumerate(options.phases, 1)]
         of_phases = {text: one.prediction for text, one in zip(texts, phases, strict=True)}
         show(job_text(prediction, found, settings, of_phases))
-    check_fit(
+    cli.check_fit(
         options,
         [misfit(each.memory) for each in (prediction, *(one.prediction for one in phases))],
         said=True,
@@ -143,9 +132,11 @@ def run(options: argparse.Namespace) -> None:
 
 def _require_offers(options: argparse.Namespace) -> None:
     if options.offers is None:
-        refuse(given(options, "deadline"), "needs --offers, the machines to choose among; give them, or omit it")
+        cli.refuse(
+            cli.given(options, "deadline"), "needs --offers, the machines to choose among; give them, or omit it"
+        )
         return
-    refuse(given(options, "price", "phases"), "cannot be combined with --offers; omit it")
+    cli.refuse(cli.given(options, "price", "phases"), "cannot be combined with --offers; omit it")
     if options.deadline is not None and not 0 < options.deadline < math.inf:
         raise UserError(f"--deadline: {as_given(options.deadline)} is not a number of days; give one above 0")
 
@@ -160,7 +151,7 @@ def _answer_offers(options: argparse.Namespace, settings: JobSettings) -> None:
         deadline_days=options.deadline,
     )
     if options.json:
-        print_json(offers_json(found))
+        cli.print_json(offers_json(found))
     else:
         show(offers_text(found, options.deadline))
     if problem := no_offer(found[0], options.deadline):
@@ -171,4 +162,4 @@ def _phase(options: argparse.Namespace, text: str) -> tuple[float, TrainingRun]:
     """The tokens of a phase, and its run."""
     tokens, *settings = text.split() or [""]
     with naming(f"--phase {text!r}"):
-        return parse_tokens(tokens), loaded(options, settings)
+        return parse_tokens(tokens), cli.loaded(options, settings)

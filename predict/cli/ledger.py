@@ -6,16 +6,7 @@ import argparse
 import sys
 
 from predict import rl_ledger, step_ledger
-from predict.cli.options import (
-    add_calibration,
-    add_config,
-    add_json,
-    given,
-    loaded,
-    log_not_read,
-    print_answer,
-    refuse,
-)
+from predict.cli import options as cli
 from predict.kinds import RL, kind_of
 from predict.plan_search.long_table import as_csv
 from predict.reports.ledger import COLUMNS, ledger_json, ledger_rows, ledger_text
@@ -44,27 +35,28 @@ examples:
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    add_config(command)
+    cli.add_config(command)
     form = command.add_mutually_exclusive_group()
-    add_json(form)
+    cli.add_json(form)
     form.add_argument("--csv", action="store_true", help="a long table on stdout: one number per row")
-    add_calibration(command)
+    cli.add_calibration(command)
 
 
 def run(options: argparse.Namespace) -> None:
     if kind_of(options.config) == RL:
-        refuse(
-            given(options, "calibration"), "does not apply to an RL config; omit it, or name it in cluster.calibration"
+        cli.refuse(
+            cli.given(options, "calibration"),
+            "does not apply to an RL config; omit it, or name it in cluster.calibration",
         )
         of_rl = rl_ledger(options.config, options.overrides)
-        log_not_read(of_rl.step.rl.not_read)
+        cli.log_not_read(of_rl.step.rl.not_read)
         if options.csv:
             sys.stdout.write(as_csv(rl_ledger_rows(of_rl), COLUMNS))
         else:
-            print_answer(options, of_rl, rl_ledger_json, rl_ledger_text)
+            cli.print_answer(options, of_rl, rl_ledger_json, rl_ledger_text)
         return
-    found = step_ledger(loaded(options))
+    found = step_ledger(cli.loaded(options))
     if options.csv:
         sys.stdout.write(as_csv(ledger_rows(found), COLUMNS))
     else:
-        print_answer(options, found, ledger_json, ledger_text)
+        cli.print_answer(options, found, ledger_json, ledger_text)

@@ -7,16 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from predict import estimate, load
-from predict.cli.options import (
-    add_config,
-    add_json,
-    given,
-    log,
-    print_answer,
-    refuse,
-    require_folder,
-    require_positive,
-)
+from predict.cli import options as cli
 from predict.kinds import RL, SERVING, kind_of
 from predict.measurement.measure import measure
 from predict.measurement.measurement import Measurement
@@ -41,7 +32,7 @@ examples:
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    add_config(command)
+    cli.add_config(command)
     command.add_argument(
         "--steps", type=int, help="timed steps (default: 10 on a CPU, as many as fill 10 s on a GPU, five at least)"
     )
@@ -57,20 +48,20 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="also record a few steps with torch's profiler, one trace per rank, for `predict explain`",
     )
-    add_json(command)
+    cli.add_json(command)
 
 
 def run(options: argparse.Namespace) -> None:
-    require_positive(options, "steps")
+    cli.require_positive(options, "steps")
     kind = kind_of(options.config)
     if kind == RL:
         _check_rl(options)
     elif kind == SERVING:
         implementation = ["--implementation"] if options.implementation != "torch" else []
-        extra = given(options, "steps", "trace") + implementation
-        refuse(extra, "does not apply to a serving config, whose load.duration_s says how long; omit it")
+        extra = cli.given(options, "steps", "trace") + implementation
+        cli.refuse(extra, "does not apply to a serving config, whose load.duration_s says how long; omit it")
     else:
-        require_folder("--trace", options.trace)
+        cli.require_folder("--trace", options.trace)
     found = measure(
         options.config,
         options.overrides,
@@ -80,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
     )
     pace = None if isinstance(found, ServedLoad) else _pace(options, found)
     to_json, to_text = FORMS[type(found)]
-    print_answer(
+    cli.print_answer(
         options,
         found,
         lambda one: to_json(one) | ({"pace": pace.to_json()} if pace else {}),
@@ -88,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     )
     if options.trace:
         assert isinstance(found, Measurement)
-        log(f"wrote a trace of {counted(len(found.traced_us), 'step')} of each rank to {options.trace}")
+        cli.log(f"wrote a trace of {counted(len(found.traced_us), 'step')} of each rank to {options.trace}")
 
 
 def _pace(options: argparse.Namespace, found: Measurement | RlMeasurement) -> Pace | None:

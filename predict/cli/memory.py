@@ -8,26 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from predict import estimate, memory_advice, rl_step
+from predict.cli import options as cli
 from predict.cli.made_config import add_config_or_model, make_config
-from predict.cli.options import (
-    add_calibration,
-    add_check,
-    add_json,
-    add_target_nodes,
-    check_fit,
-    given,
-    loaded,
-    log,
-    log_not_read,
-    print_answer,
-    print_json,
-    refuse,
-    require_output,
-    require_positive,
-    require_writable,
-    write_json,
-    writing,
-)
 from predict.kinds import RL, kind_of
 from predict.measurement.benchmark import run_memory_benchmark
 from predict.memory.estimate import SAFETY_MARGIN, MemoryEstimate
@@ -68,7 +50,7 @@ MODES = ("simulate", "benchmark", "both")
 
 def add_options(command: argparse.ArgumentParser) -> None:
     add_config_or_model(command)
-    add_json(command)
+    cli.add_json(command)
     command.add_argument(
         "--safety-margin",
         type=float,
@@ -76,10 +58,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="share of the expected peak (in benchmark mode, of what the benchmark could not explain) that the upper bound adds "
         f"for what the terms miss (default: {SAFETY_MARGIN})",
     )
-    add_target_nodes(command)
-    add_calibration(command)
+    cli.add_target_nodes(command)
+    cli.add_calibration(command)
     command.add_argument("--timeline", type=Path, metavar="FILE", help="draw memory over the step: .svg or .png")
-    add_check(command)
+    cli.add_check(command)
     command.add_argument("--formula", choices=("primus",), help="print the published formulas of Primus Projection too")
     of_benchmark = command.add_argument_group("benchmark mode: the reduced run is trained here, and its bytes counted")
     of_benchmark.add_argument(
@@ -104,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
         _run_rl(options)
         return
     made = make_config(options)
-    prediction = estimate(loaded(options), require_fit=False)
+    prediction = estimate(cli.loaded(options), require_fit=False)
     margin = _margin(options)
     memory = replace(prediction.memory, safety_margin=margin)
     advice = memory_advice(prediction, safety_margin=margin)
@@ -114,26 +96,26 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         content = memory_report_json(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
         content["provenance"] = dict(prediction.provenance)
-        print_json(content | ({"config": made.content} if made else {}))
+        cli.print_json(content | ({"config": made.content} if made else {}))
     else:
         report = memory_report_text(memory, advice, mode=mode, restored=restored, formula=bool(options.formula))
         first, analytic = headlines([why]), prediction.is_analytic
         show(with_provenance(report, prediction.run, prediction.provenance, analytic=analytic, first=first))
     if options.timeline:
         bubble_fraction = prediction.bubble_fraction
-        with writing("--timeline", options.timeline):
+        with cli.writing("--timeline", options.timeline):
             save_memory_plot(prediction.memory_timeline, memory, options.timeline, bubble_fraction=bubble_fraction)
-        log(f"wrote {options.timeline}")
-    check_fit(options, [why], said=True)
+        cli.log(f"wrote {options.timeline}")
+    cli.check_fit(options, [why], said=True)
 
 
 def _run_rl(options: argparse.Namespace) -> None:
     """An RL config: engine and trainer side by side. UserError for options that apply only to a training run."""
-    refuse(given(options, *OF_TRAINING_RUNS), "does not apply to an RL config; omit it")
+    cli.refuse(cli.given(options, *OF_TRAINING_RUNS), "does not apply to an RL config; omit it")
     step = rl_step(options.config, options.overrides)
-    log_not_read(step.rl.not_read)
-    print_answer(options, step, lambda step: rl_memory_json(step.memory), rl_memory_text)
-    check_fit(options, [rl_misfit(step.memory)], said=True)
+    cli.log_not_read(step.rl.not_read)
+    cli.print_answer(options, step, lambda step: rl_memory_json(step.memory), rl_memory_text)
+    cli.check_fit(options, [rl_misfit(step.memory)], said=True)
 
 
 def _mode(options: argparse.Namespace) -> str:
@@ -153,10 +135,10 @@ def _check(options: argparse.Namespace) -> None:
             margin = options.safety_margin
             if margin is not None and not (math.isfinite(margin) and 0 <= margin <= 1):
                 raise UserError(f"--safety-margin: {as_given(margin)} is not a share; give a number from 0 to 1")
-        checks.run(require_positive, options, "benchmark_gpus")
-        checks.run(require_writable, "--save-benchmark", options.save_benchmark)
+        checks.run(cli.require_positive, options, "benchmark_gpus")
+        checks.run(cli.require_writable, "--save-benchmark", options.save_benchmark)
         if options.timeline is not None:
-            checks.run(require_output, "--timeline", options.timeline, SUFFIXES)
+            checks.run(cli.require_output, "--timeline", options.timeline, SUFFIXES)
             checks.run(require_library, "matplotlib")
 
 
@@ -170,8 +152,8 @@ def _restored(options: argparse.Namespace, run: TrainingRun, memory: MemoryEstim
         with naming("--load-benchmark"):
             benchmark = load_memory_benchmark(options.load_benchmark)
     else:
-        benchmark = run_memory_benchmark(run, options.benchmark_gpus or 1, report=log)
+        benchmark = run_memory_benchmark(run, options.benchmark_gpus or 1, report=cli.log)
     if options.save_benchmark:
-        write_json("--save-benchmark", options.save_benchmark, {"memory": as_json(benchmark)})
+        cli.write_json("--save-benchmark", options.save_benchmark, {"memory": as_json(benchmark)})
     source = str(options.load_benchmark or "benchmark")
     return restore_memory(run, benchmark, margin=_margin(options), source=source).on_device(memory)

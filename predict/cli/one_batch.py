@@ -7,20 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predict import estimate, memory_advice
+from predict.cli import options as cli
 from predict.cli.made_config import add_config_or_model, make_config
-from predict.cli.options import (
-    add_calibration,
-    add_check,
-    add_json,
-    add_target_nodes,
-    check_fit,
-    given,
-    loaded,
-    log,
-    print_answer,
-    print_json,
-    refuse,
-)
 from predict.config.draft import PLACEHOLDERS, UNKNOWN
 from predict.config.load import unknown_keys
 from predict.prices.open import require_measured
@@ -56,7 +44,7 @@ examples:
 
 def add_options(command: argparse.ArgumentParser) -> None:
     add_config_or_model(command)
-    add_json(command)
+    cli.add_json(command)
     command.add_argument(
         "--require-measured", action="store_true", help="exit with 3 unless samples cover all of the step's work"
     )
@@ -73,10 +61,10 @@ def add_options(command: argparse.ArgumentParser) -> None:
         default="rows",
         help="predict at the reference pace of the rows (the default), or at the pace that this machine has now, timed for seconds",
     )
-    add_check(command)
-    add_calibration(command)
+    cli.add_check(command)
+    cli.add_calibration(command)
     command.add_argument("--sources", action="store_true", help="list the source of each of the hardware's figures")
-    add_target_nodes(command)
+    cli.add_target_nodes(command)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -88,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
     misfits = [misfit(prediction.memory) for prediction in predictions.values()]
     if options.json:
         paced = {"pace": pace.to_json()} if pace else {}
-        print_json(predictions_json(predictions) | paced | ({"config": made.content} if made else {}))
+        cli.print_json(predictions_json(predictions) | paced | ({"config": made.content} if made else {}))
     elif len(predictions) > 1:
         timed = predictions["benchmark"]
         first = headlines(misfits)
@@ -98,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
         (prediction,) = predictions.values()
         advice = () if prediction.feasible else memory_advice(prediction)
         show(prediction_text(prediction, advice, full_sources=options.sources))
-    check_fit(options, misfits, said=True)
+    cli.check_fit(options, misfits, said=True)
 
 
 def _partly_unknown(options: argparse.Namespace) -> bool:
@@ -107,7 +95,9 @@ def _partly_unknown(options: argparse.Namespace) -> bool:
     names = ("benchmark", "profiling_mode", "target_nodes", "calibration", "require_measured", "sources")
     stated = [path for path in unknown if path in PLACEHOLDERS]  # without what follows from them
     if unknown:
-        refuse(given(options, *names), f"needs one run, and {', '.join(stated)} is {UNKNOWN}; give a value, or omit it")
+        cli.refuse(
+            cli.given(options, *names), f"needs one run, and {', '.join(stated)} is {UNKNOWN}; give a value, or omit it"
+        )
     return bool(unknown)
 
 
@@ -116,22 +106,22 @@ def _show_likely(options: argparse.Namespace) -> None:
     from predict.reports.likely import likely_json, likely_text
 
     likely = likely_steps(options.config, options.overrides)
-    print_answer(options, likely, likely_json, likely_text)
+    cli.print_answer(options, likely, likely_json, likely_text)
     misfits = [misfit(one.memory) for one in likely.predictions]
-    check_fit(options, misfits if all(misfits) else [], said=True)
+    cli.check_fit(options, misfits if all(misfits) else [], said=True)
 
 
 def _at_pace_now(options: argparse.Namespace) -> tuple[Pace, dict[str, Prediction]]:
     """The pace of this machine now, which is reported, and the prediction at it."""
     from predict.measurement.pace import at_pace, pace_now  # loads what runs steps for real
 
-    refuse(
-        given(options, "benchmark", "profiling_mode"),
+    cli.refuse(
+        cli.given(options, "benchmark", "profiling_mode"),
         "brings times of its own, which --pace now does not change; omit it",
     )
     (prediction,) = _predictions(options).values()
     pace = pace_now(prediction)
-    log(str(pace))
+    cli.log(str(pace))
     return pace, {"simulate": at_pace(prediction.run, pace.shown)}
 
 
@@ -143,7 +133,7 @@ def _predictions(options: argparse.Namespace) -> dict[str, Prediction]:
             f"--profiling-mode: {mode} needs timed layers; write them with `predict benchmark CONFIG --gpus N "
             "--output bench.json`, and add --benchmark bench.json"
         )
-    run = loaded(options)
+    run = cli.loaded(options)
     predictions = {}
     if mode != "simulate":
         from predict.reduced_benchmark.benchmark_file import load_benchmark

@@ -5,15 +5,7 @@ from __future__ import annotations
 import argparse
 
 from predict import rl_step, rl_step_draws
-from predict.cli.options import (
-    add_check,
-    add_json,
-    add_settings,
-    check_fit,
-    log_not_read,
-    print_answer,
-    require_positive,
-)
+from predict.cli import options as cli
 from predict.reports.rl_step import rl_misfit, rl_step_json, rl_step_text
 
 EXAMPLES = """\
@@ -39,15 +31,15 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="also how steps differ: percentiles over N draws of the lengths",
     )
-    add_settings(command)
-    add_check(command)
-    add_json(command)
+    cli.add_settings(command)
+    cli.add_check(command)
+    cli.add_json(command)
 
 
 def run(options: argparse.Namespace) -> None:
-    require_positive(options, "draws")
+    cli.require_positive(options, "draws")
     step = rl_step(options.config, options.overrides)
-    log_not_read(step.rl.not_read)
+    cli.log_not_read(step.rl.not_read)
     draws = rl_step_draws(options.config, options.overrides, draws=options.draws) if options.draws else None
-    print_answer(options, step, lambda step: rl_step_json(step, draws), lambda step: rl_step_text(step, draws))
-    check_fit(options, [rl_misfit(step.memory)], said=True)
+    cli.print_answer(options, step, lambda step: rl_step_json(step, draws), lambda step: rl_step_text(step, draws))
+    cli.check_fit(options, [rl_misfit(step.memory)], said=True)

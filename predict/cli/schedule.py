@@ -7,21 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from predict.cli.options import (
-    add_calibration,
-    add_check,
-    add_json,
-    add_settings,
-    cannot_write,
-    check_fit,
-    given,
-    loaded,
-    log,
-    print_json,
-    require_output,
-    require_positive,
-    require_writable,
-)
+from predict.cli import options as cli
 from predict.config.overrides import flag
 from predict.plan_search.timed_schedules import TimedSchedules, names_of, schedule
 from predict.reports.memory import headlines, misfit
@@ -60,8 +46,8 @@ FILES = ("order", "trace", "plot")
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", nargs="?", help="run config (YAML) whose stage times to take")
-    add_settings(command)
-    add_calibration(command)
+    cli.add_settings(command)
+    cli.add_calibration(command)
     times = command.add_argument_group("stage times without a config, in any one unit; times of one chunk")
     times.add_argument("--stage-times", type=Path, metavar="FILE.json", help="times by rank and chunk")
     times.add_argument("--pp", type=int, metavar="N", help="pipeline ranks")
@@ -91,8 +77,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     choice.add_argument("--blocking", action="store_true", help="a rank waits until what it sends has arrived")
     result = command.add_argument_group("results; files show the best schedule")
-    add_json(result)
-    add_check(result)
+    cli.add_json(result)
+    cli.add_check(result)
     result.add_argument("--order", type=Path, metavar="FILE", help="write its order: .csv (torch's format) or .json")
     result.add_argument("--trace", type=Path, metavar="FILE", help="write a Chrome trace, for Perfetto")
     result.add_argument("--plot", type=Path, metavar="FILE", help="draw it: .svg or .png")
@@ -109,13 +95,13 @@ def run(options: argparse.Namespace) -> None:
         best(found.outcomes)  # raises the reasons
     if faults:
         raise UserError("\n".join(faults))
-    check_fit(options, [why], said=True)
+    cli.check_fit(options, [why], said=True)
 
 
 def _timed(options: argparse.Namespace) -> TimedSchedules:
     if options.config is not None:
         # whatever schedule the config has, those of --schedule are timed
-        run = loaded(options, [f"plan.schedule={BEST}"] if options.schedule else [])
+        run = cli.loaded(options, [f"plan.schedule={BEST}"] if options.schedule else [])
         return schedule(run, schedules=options.schedule, memory_limit=options.memory_limit, blocking=options.blocking)
     return schedule(
         schedules=options.schedule,
@@ -133,7 +119,7 @@ def _print(options: argparse.Namespace, found: TimedSchedules, why: str) -> None
     if options.json:
         content = comparison_json(found.outcomes)
         content |= {"feasible": not why, "provenance": dict(found.provenance)} if found.run else {}
-        print_json(content)
+        cli.print_json(content)
         return
     report = comparison_text(found.outcomes, head=found.heading, show=found.show, width=width())
     if found.run:
@@ -158,7 +144,7 @@ def _check(options: argparse.Namespace) -> None:
         with checks.one():
             if options.config == "":
                 raise UserError("CONFIG: the path is empty; give the path of a run config, or omit it")
-        checks.run(require_positive, options, *COUNTS, "memory_limit")
+        checks.run(cli.require_positive, options, *COUNTS, "memory_limit")
         checks.run(_check_times, options)
         checks.run(_check_files, options)
 
@@ -166,14 +152,14 @@ def _check(options: argparse.Namespace) -> None:
 def _check_times(options: argparse.Namespace) -> None:
     """UserError with every fault of the options that say whose stage times are taken."""
     if options.config is not None:
-        if extra := given(options, "stage_times", *COUNTS, *TIMES):
+        if extra := cli.given(options, "stage_times", *COUNTS, *TIMES):
             raise UserError(
                 f"{', '.join(extra)}: a CONFIG has its own stage times; change it with --set, as in --set plan.pp=4"
             )
         return
     with Checks() as checks:
         with checks.one():
-            if changes := given(options, "overrides", "calibration"):
+            if changes := cli.given(options, "overrides", "calibration"):
                 raise UserError(
                     f"{', '.join(changes)} changes a config; give a CONFIG, or --pp, --microbatches and times instead"
                 )
@@ -193,7 +179,7 @@ def _require_times(options: argparse.Namespace) -> None:
             if options.microbatches is None:
                 raise UserError("--microbatches: missing; give the microbatches of a step, or a CONFIG")
         with checks.one():
-            if options.stage_times is not None and (extra := given(options, "pp", "vpp", *TIMES)):
+            if options.stage_times is not None and (extra := cli.given(options, "pp", "vpp", *TIMES)):
                 raise UserError(
                     f"{', '.join(extra)}: already in --stage-times {options.stage_times}; omit one of the two"
                 )
@@ -209,9 +195,9 @@ def _check_files(options: argparse.Namespace) -> None:
     with Checks() as checks:
         if options.plot is not None:
             checks.run(require_library, "matplotlib")
-        checks.run(require_output, "--order", options.order, FORMATS)
-        checks.run(require_writable, "--trace", options.trace)
-        checks.run(require_output, "--plot", options.plot, SUFFIXES)
+        checks.run(cli.require_output, "--order", options.order, FORMATS)
+        checks.run(cli.require_writable, "--trace", options.trace)
+        checks.run(cli.require_output, "--plot", options.plot, SUFFIXES)
         with checks.one():
             paths = [path.resolve() for name in FILES if (path := getattr(options, name)) not in (None, Path())]
             if len(set(paths)) < len(paths):
@@ -234,9 +220,9 @@ def _write_files(options: argparse.Namespace, best: ScheduleOutcome, found: Time
             continue
         try:
             write(path)
-            log(f"wrote {path} ({best.name})")
+            cli.log(f"wrote {path} ({best.name})")
         except UserError as error:
             faults.append(f"{flag(name)}: {path}: {error}")
         except OSError as error:
-            faults.append(str(cannot_write(flag(name), path, error)))
+            faults.append(str(cli.cannot_write(flag(name), path, error)))
     return faults

@@ -11,24 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from predict import estimate
+from predict.cli import options as cli
 from predict.cli.made_config import log_part_of_node
-from predict.cli.options import (
-    add_coefficients,
-    add_data,
-    add_json,
-    add_overrides,
-    add_slo,
-    given,
-    log,
-    log_not_read,
-    print_json,
-    refuse,
-    require_folder,
-    require_output,
-    require_positive,
-    require_writable,
-    write_file,
-)
 from predict.cli.sweep import server_options
 from predict.config.document import Config
 from predict.convert.launch import TOOLS, launch_files
@@ -83,8 +67,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "config", metavar="CONFIG", nargs="?", help="run config (YAML) with open keys; or give --model"
     )
-    add_overrides(command)
-    add_data(command)
+    cli.add_overrides(command)
+    cli.add_data(command)
     _add_space(command.add_argument_group("which plans"))
     _add_best(command.add_argument_group("which of them are the best"))
     _add_results(command.add_argument_group("what is printed and written"))
@@ -98,7 +82,7 @@ def _add_space(group: argparse._ActionsContainer) -> None:
         help="without a CONFIG: a shipped model, or the path of a config.json; of servers: the model of their steps, kernels (the "
         "default), formula or published",
     )
-    add_coefficients(group, whose="of servers: ")
+    cli.add_coefficients(group, whose="of servers: ")
     group.add_argument("--gpus", metavar="NxHARDWARE", help="with --model: how many of which device, such as 64xh100")
     group.add_argument(
         "--batch", type=int, metavar="N", help="with --model: sequences per step (default: about 4 million tokens)"
@@ -146,7 +130,7 @@ def _add_results(group: argparse._ActionsContainer) -> None:
         metavar="PRICE",
         help="with --tokens, or of servers: what a GPU or node costs, such as 2.5/gpu-h or 20/node-h",
     )
-    add_slo(group, whose="of servers: ")
+    cli.add_slo(group, whose="of servers: ")
     group.add_argument(
         "--pareto",
         type=Path,
@@ -166,7 +150,7 @@ def _add_results(group: argparse._ActionsContainer) -> None:
         "--measure", type=int, metavar="N", help="run the first N plans for real on this machine, in turns, and compare"
     )
     group.add_argument("--why", action="store_true", help="give an example of each reason that leaves plans out")
-    add_json(group)
+    cli.add_json(group)
 
 
 def _add_work(group: argparse._ActionsContainer) -> None:
@@ -180,14 +164,14 @@ def run(options: argparse.Namespace) -> None:
     config, search_options = _checked(options)
     with on_stderr() as listener:
         answer = whole_search(config, options.overrides, search_options, estimate, listener)
-    log_not_read(kind(answer.kind).not_read(answer.ranked[0].prediction))
+    cli.log_not_read(kind(answer.kind).not_read(answer.ranked[0].prediction))
     if isinstance(answer, Answer):
         answer = _with_results(options, answer)
     if options.json:
         if isinstance(answer, Answer):
             for note in notes_on_name(answer.plans[0].prediction.run.model_given_as):
-                log(note)
-        print_json(answer_json(answer, why=options.why))
+                cli.log(note)
+        cli.print_json(answer_json(answer, why=options.why))
     else:
         show(answer_text(answer, why=options.why))
     if not answer.complete:
@@ -205,7 +189,7 @@ def _checked(options: argparse.Namespace) -> tuple[Config, SearchOptions]:
             checks.run(refuse_server_options, ServerOptions(slo=options.slo, coefficients=options.coefficients))
         else:
             with checks.one():
-                refuse(given(options, *OF_TRAINING_PLANS), not_of_plans(KINDS[of.name].title))
+                cli.refuse(cli.given(options, *OF_TRAINING_PLANS), not_of_plans(KINDS[of.name].title))
         checks.run(require_objective, of, options.objective, options.price)
         with checks.one():
             search_options = _search_options(options, step_model="" if is_training else options.model or "")
@@ -220,11 +204,11 @@ def _checked(options: argparse.Namespace) -> tuple[Config, SearchOptions]:
 def _check_results(options: argparse.Namespace) -> None:
     """UserError with every fault of the options that say what is measured and written."""
     with Checks() as checks:
-        checks.run(require_positive, options, "batch", "measure")
-        checks.run(require_folder, "--write", options.write)
-        checks.run(require_output, "--pareto", options.pareto, TABLES)
-        checks.run(require_output, "--report", options.report, PAGES)
-        checks.run(require_writable, "--save", options.save)
+        checks.run(cli.require_positive, options, "batch", "measure")
+        checks.run(cli.require_folder, "--write", options.write)
+        checks.run(cli.require_output, "--pareto", options.pareto, TABLES)
+        checks.run(cli.require_output, "--report", options.report, PAGES)
+        checks.run(cli.require_writable, "--save", options.save)
         checks.run(require_paid, options.tokens, options.price)
 
 
@@ -252,8 +236,8 @@ def _search_options(options: argparse.Namespace, *, step_model: str) -> SearchOp
 
 def _run_config(options: argparse.Namespace) -> Config:
     if options.config is not None:
-        refuse(
-            given(options, "model", "gpus", "batch"),
+        cli.refuse(
+            cli.given(options, "model", "gpus", "batch"),
             "cannot be combined with CONFIG; omit it, or change the config with --set",
         )
         return Path(options.config)
@@ -271,17 +255,17 @@ def _with_results(options: argparse.Namespace, answer: Answer) -> Answer:
     if options.measure and answer.complete:
         from predict.measurement.real_step import measured_plans
 
-        answer = measured_plans(answer, options.measure, log)
+        answer = measured_plans(answer, options.measure, cli.log)
     if options.write:
         _write_winners(options.write, answer)
     if answer.front is not None:
-        write_file("--pareto", options.pareto, front_file(answer.front, options.pareto.suffix.lower()))
+        cli.write_file("--pareto", options.pareto, front_file(answer.front, options.pareto.suffix.lower()))
     if options.report:
         from predict.reports.page.content import search_content
         from predict.reports.page.document import report_page
 
         title = f"{answer.plans[0].prediction.run.name}: plans found"
-        write_file("--report", options.report, report_page(search_content(answer), title=title))
+        cli.write_file("--report", options.report, report_page(search_content(answer), title=title))
     return answer
 
 
@@ -290,12 +274,12 @@ def _write_winners(directory: Path, answer: Answer) -> None:
     plans it is true of."""
     written = launch_files([plan.question.config(plan.settings) for plan in answer.plans])
     for name, text in written.files.items():
-        write_file("--write", directory / name, text)
+        cli.write_file("--write", directory / name, text)
     many = counted(len(answer.plans), "plan")
-    log(f"--write: {many} in {directory}, each as a run config and in a folder as arguments of {', '.join(TOOLS)}")
+    cli.log(f"--write: {many} in {directory}, each as a run config and in a folder as arguments of {', '.join(TOOLS)}")
     for line, plans in written.not_expressed.items():
         some = "" if plans == len(answer.plans) else f" ({counted(plans, 'plan')} of {many})"
-        log(f"not expressed by {line}{some}")
+        cli.log(f"not expressed by {line}{some}")
 
 
 # Progress of `predict search` on stderr.
@@ -318,17 +302,17 @@ class _OnStderr(Listener):
         return self.opened.enter_context(progress_display("search"))
 
     def legal(self, plans: int, legal: int) -> None:
-        log(f"{counted(plans, 'plan')}, {legal:,} legal")
+        cli.log(f"{counted(plans, 'plan')}, {legal:,} legal")
 
     def first(self, first: FirstAnswer) -> None:
         chosen = f" with {in_words(first.settings)}" if first.settings else ", the config's own plan"
-        log(f"first answer: {duration(first.step_us)} per step{chosen}")
+        cli.log(f"first answer: {duration(first.step_us)} per step{chosen}")
 
     def candidates(self, fit: int, seconds: float) -> None:
-        log(f"{fit:,} within the memory by their floor" + (f"; about {math.ceil(seconds)} s left" if fit else ""))
+        cli.log(f"{fit:,} within the memory by their floor" + (f"; about {math.ceil(seconds)} s left" if fit else ""))
 
     def taken_over(self, estimates: int) -> None:
-        log(f"--save: {counted(estimates, 'estimate')} of an earlier search taken over")
+        cli.log(f"--save: {counted(estimates, 'estimate')} of an earlier search taken over")
 
     def combination(self, done: int, count: int, name: str) -> None:
         self.progress(done, count, name)

@@ -9,16 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from predict import serving_answer
-from predict.cli.options import (
-    add_json,
-    add_serving_questions,
-    add_settings,
-    add_step_model,
-    cannot_write,
-    log,
-    print_answer,
-    require_output,
-)
+from predict.cli import options as cli
 from predict.interval import Interval
 from predict.reports.pictures.charts import sweep_figure
 from predict.reports.pictures.figure_file import save_figure
@@ -55,15 +46,15 @@ SUFFIXES = (".svg", ".png")
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("config", metavar="CONFIG", help="serving config (YAML), as in configs/serving")
-    add_step_model(command)
+    cli.add_step_model(command)
     command.add_argument(
         "--find-capacity", action="store_true", help="the rate beyond which the queue grows, with its interval"
     )
     command.add_argument("--sweep", metavar="rate=VALUES", help="several rates: rate=2,8,16 or rate=FIRST..LAST..STEP")
     command.add_argument("-o", "--output", type=Path, metavar="FILE", help="a plot of the sweep, .svg or .png")
-    add_serving_questions(command)
-    add_settings(command)
-    add_json(command)
+    cli.add_serving_questions(command)
+    cli.add_settings(command)
+    cli.add_json(command)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -82,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
         )
     if options.output:
         _write_plot(options, found.outcomes, found.capacity)
-    print_answer(options, found, answer_json, answer_text)
+    cli.print_answer(options, found, answer_json, answer_text)
 
 
 def _checked_rates(options: argparse.Namespace) -> tuple[float, ...]:
@@ -105,7 +96,7 @@ def _require_plot(output: Path, rates: tuple[float, ...]) -> None:
         raise UserError(
             f"--output: a plot needs a sweep of {LEAST_PLOTTED} rates or more; give for example --sweep rate=2..16..2"
         )
-    require_output("--output", output, SUFFIXES)
+    cli.require_output("--output", output, SUFFIXES)
     require_library("matplotlib")
 
 
@@ -115,8 +106,8 @@ def _write_plot(options: argparse.Namespace, outcomes: Sequence[LoadOutcome], ca
     try:
         save_figure(lambda: sweep_figure(outcomes, capacity, title=name), options.output, title=f"loads of {name}")
     except OSError as error:
-        raise cannot_write("--output", options.output, error) from None
-    log(f"wrote {options.output}")
+        raise cli.cannot_write("--output", options.output, error) from None
+    cli.log(f"wrote {options.output}")
 
 
 def rates_of(text: str) -> tuple[float, ...]:

@@ -10,17 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from predict import estimate
-from predict.cli.options import (
-    add_config,
-    add_json,
-    add_serving_questions,
-    add_step_model,
-    log,
-    log_not_read,
-    print_json,
-    require_output,
-    writing,
-)
+from predict.cli import options as cli
 from predict.kinds import ServerOptions, kind, kind_of
 from predict.plan_search.long_table import columns, long_table, write_table
 from predict.plan_search.sweep import SweepSpace, require_objective, swept_space
@@ -53,7 +43,7 @@ SUFFIXES = (".csv", PARQUET)
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    add_config(command)
+    cli.add_config(command)
     command.add_argument(
         "--vary", action="append", default=[], metavar="KEY=VALUES", help="a key and its values; may be repeated"
     )
@@ -66,26 +56,26 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "e2e, ttft or tpot of servers",
     )
     of_serving = command.add_argument_group("of a serving config")
-    add_serving_questions(of_serving)
-    add_step_model(of_serving)
-    add_json(command)
+    cli.add_serving_questions(of_serving)
+    cli.add_step_model(of_serving)
+    cli.add_json(command)
 
 
 def run(options: argparse.Namespace) -> None:
     space = _checked_space(options)
     with progress_of_combinations("sweep", options.config) as progress:
         found = space.rows(progress)
-    log_not_read(space.kind.not_read(found.predictions[0]))
+    cli.log_not_read(space.kind.not_read(found.predictions[0]))
     if options.objective:
         found = found.ordered(options.objective)
     if options.output is not None or options.json:
         rows = long_table(found, commit=code_version())
     if options.output is not None:
-        with writing("--output", options.output):
+        with cli.writing("--output", options.output):
             write_table(options.output, rows, columns(found))
-        log(f"wrote {options.output}")
+        cli.log(f"wrote {options.output}")
     if options.json:
-        print_json(sweep_json(found, rows))
+        cli.print_json(sweep_json(found, rows))
     else:
         show(sweep_text(found, options.objective))
 
@@ -99,7 +89,7 @@ def _checked_space(options: argparse.Namespace) -> SweepSpace[Any]:
         with checks.one():
             space = swept_space(options.config, options.vary, options.overrides, estimate, server_options(options))
         checks.run(require_objective, kind(kind_of(options.config)), options.objective, options.price)
-        checks.run(require_output, "--output", options.output, SUFFIXES)
+        checks.run(cli.require_output, "--output", options.output, SUFFIXES)
         if options.output is not None and options.output.suffix.lower() == PARQUET:
             checks.run(require_library, "pyarrow")
     return space

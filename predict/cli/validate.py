@@ -7,16 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from predict.cli.options import (
-    add_check,
-    add_json,
-    add_settings,
-    check_fit,
-    log,
-    print_answer,
-    require_output,
-    writing,
-)
+from predict.cli import options as cli
 from predict.reports.learnt import left_out_text, plan_setting_text, widths_text
 from predict.reports.memory import misfit
 from predict.reports.pictures.error_plots import errors_figure
@@ -71,7 +62,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         help="configs, or one of the words above",
     )
     _add_truth(command)
-    add_settings(command)
+    cli.add_settings(command)
     command.add_argument(
         "--rounds", type=int, help="interleaved rounds of measuring (default: 3, on a GPU 1 of ten seconds and more)"
     )
@@ -89,8 +80,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="published: draw the errors over batch per GPU, sequence length, GPUs, precision and device, as .svg or .png",
     )
-    add_check(command)
-    add_json(command)
+    cli.add_check(command)
+    cli.add_json(command)
 
 
 def _add_truth(command: argparse.ArgumentParser) -> None:
@@ -160,16 +151,16 @@ def run(options: argparse.Namespace) -> None:
         rounds=options.rounds,
         keep=options.keep,
         save=options.save,
-        check=(lambda predictions: check_fit(options, _misfits(predictions))) if options.check else None,
-        report=log,
+        check=(lambda predictions: cli.check_fit(options, _misfits(predictions))) if options.check else None,
+        report=cli.log,
     )
-    print_answer(options, found, lambda found: found.content, lambda found: TEXTS[found.answer](found.found))
+    cli.print_answer(options, found, lambda found: found.content, lambda found: TEXTS[found.answer](found.found))
     if options.plot is not None:
-        with writing("--plot", options.plot):
+        with cli.writing("--plot", options.plot):
             save_figure(
                 lambda: errors_figure(configurations(found.found[0])), options.plot, title="errors of published runs"
             )
-        log(f"wrote {options.plot}")
+        cli.log(f"wrote {options.plot}")
     if found.answer == "runs" and found.found.failed:
         failed, of = found.found.failed, len(found.found.predictions)
         raise UserError(
@@ -182,7 +173,7 @@ def _require_plot(options: argparse.Namespace) -> None:
     """UserError, before the work, where there is nothing to draw or no way to."""
     if options.what != ["published"] or options.widths or options.leave_out:
         raise UserError("--plot: draws the errors of `predict validate published`; remove it")
-    require_output("--plot", options.plot, SUFFIXES)
+    cli.require_output("--plot", options.plot, SUFFIXES)
     require_library("matplotlib")
 
 

@@ -9,15 +9,7 @@ from pathlib import Path
 from predict import speed_of_light, step_speed_of_light
 from predict.bounds.analysis import Analysis
 from predict.cli.options import add_json, add_settings, given, log, print_answer, refuse, require_folder, write_file
-from predict.reports.bounds import (
-    analysis_content,
-    as_yaml,
-    module_json,
-    module_text,
-    perf_content,
-    step_json,
-    step_text,
-)
+from predict.reports import bounds
 from sampling.errors import UserError
 from sampling.files.disk import is_file
 
@@ -77,7 +69,9 @@ def run(options: argparse.Namespace) -> None:
             given(options, *FILE_ONLY),
             "applies only to FILE.py; a run config has cluster.hardware and precision (--set), and its answer goes to stdout, with --json too",
         )
-        print_answer(options, step_speed_of_light(options.target, options.overrides), step_json, step_text)
+        print_answer(
+            options, step_speed_of_light(options.target, options.overrides), bounds.step_json, bounds.step_text
+        )
         return
     refuse(given(options, "overrides"), "applies only to a run config; omit it")
     require_folder("--output", options.output)
@@ -85,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     analysis = speed_of_light(options.target, arch=options.arch or ARCH, precision=options.precision or PRECISION)
     if options.output is not None:
         _write(options.output, analysis)
-    print_answer(options, analysis, module_json, module_text)
+    print_answer(options, analysis, bounds.module_json, bounds.module_text)
 
 
 def _agree(file: str, *, yes: bool) -> None:
@@ -101,7 +95,10 @@ def _agree(file: str, *, yes: bool) -> None:
 
 
 def _write(folder: Path, analysis: Analysis) -> None:
-    files = {"analysis.yaml": analysis_content(analysis), f"perf_{analysis.device.entry}.yaml": perf_content(analysis)}
+    files = {
+        "analysis.yaml": bounds.analysis_content(analysis),
+        f"perf_{analysis.device.entry}.yaml": bounds.perf_content(analysis),
+    }
     for name, content in files.items():
-        write_file("--output", folder / name, as_yaml(content))
+        write_file("--output", folder / name, bounds.as_yaml(content))
         log(f"wrote {folder / name}")

@@ -14,20 +14,9 @@ from predict.ledger.communication import CommunicationBook
 from predict.ledger.compute import ComputeBook, OperatorTime, PartOfStep
 from predict.ledger.peak_shares import PeakShare
 from predict.ledger.schedule import ScheduleBook
+from predict.reports import text
 from predict.reports.memory import memory_json, summary
 from predict.reports.printed import Renderable, Table
-from predict.reports.text import (
-    account_table,
-    escape,
-    fact,
-    first_lines_of,
-    head,
-    run_text,
-    stacked,
-    step_fact,
-    table,
-    uneven_counts,
-)
 from predict.serialise import as_json, each_picked, picked, versioned
 from predict.workload.layer import ACCUMULATION, FUSED_SHARE
 from sampling.files.faults import counted
@@ -62,18 +51,18 @@ def ledger_text(ledger: Ledger) -> Renderable:
         for name, time_us in ledger.account_us.items()
         if abs(time_us) > NOTHING * step_us
     ]
-    return stacked(
-        *first_lines_of(prediction),
-        head(run.name, run_text(run)),
+    return text.stacked(
+        *text.first_lines_of(prediction),
+        text.head(run.name, text.run_text(run)),
         "",
-        step_fact(prediction.step_time),
-        fact("parameters", _parameters(ledger)),
-        fact("tokens", f"{ledger.compute.tokens:,} per step, {count(prediction.tokens_per_second)} per second"),
+        text.step_fact(prediction.step_time),
+        text.fact("parameters", _parameters(ledger)),
+        text.fact("tokens", f"{ledger.compute.tokens:,} per step, {count(prediction.tokens_per_second)} per second"),
         "",
-        account_table("  the step on the mean pipeline rank", account, step_us),
+        text.account_table("  the step on the mean pipeline rank", account, step_us),
         "",
         _mfu(ledger),
-        *(f"  {name}: {escape(one.refusal)}" for name, one in ledger.mfu.items() if one.refusal),
+        *(f"  {name}: {text.escape(one.refusal)}" for name, one in ledger.mfu.items() if one.refusal),
         "",
         _parts(ledger.compute),
         "",
@@ -105,13 +94,13 @@ def _parameters(ledger: Ledger) -> str:
     return " · ".join(
         [
             f"{shown['total']}, of which a token meets {shown['active']}",
-            *(text for text, stated in parts.items() if stated),
+            *(part for part, stated in parts.items() if stated),
         ]
     )
 
 
 def _mfu(ledger: Ledger) -> Table:
-    return table(
+    return text.table(
         "  MFU by convention",
         ledger.mfu.items(),
         {"": lambda item: item[0]},
@@ -132,7 +121,7 @@ def _mfu(ledger: Ledger) -> Table:
 
 def _parts(book: ComputeBook) -> Table:
     """Required FLOPs by part of the model."""
-    made = table(
+    made = text.table(
         "  required FLOPs by part",
         book.parts,
         {
@@ -168,7 +157,7 @@ def _operators(book: ComputeBook, step_us: float, pp: int) -> list[Renderable]:
     wasteful = sorted(book.operators, key=lambda each: (each.bound_us or 0.0) - each.total_us)
     shown, more = wasteful[:MOST_OPERATORS], len(wasteful) - MOST_OPERATORS
     rest = f"; {more} more in --json" if more > 0 else ""
-    made = table(
+    made = text.table(
         f"  operators per GPU and step, most time above the bound first{rest}",
         shown,
         {
@@ -184,7 +173,7 @@ def _operators(book: ComputeBook, step_us: float, pp: int) -> list[Renderable]:
             "÷ bound": lambda each: "" if each.over_bound is None else significant(each.over_bound),
         },
     )
-    remarks = uneven_counts((each.count for each in shown if each.call), pp)
+    remarks = text.uneven_counts((each.count for each in shown if each.call), pp)
     return [made, *(f"  {each}" for each in remarks)]
 
 
@@ -204,7 +193,7 @@ def _peak_shares(shares: Sequence[PeakShare]) -> list[Renderable]:
     """The share of the peak that kernels are given, and what shapes, starts and the clocks of a long run leave of it."""
     if not shares:
         return []
-    made = table(
+    made = text.table(
         "  share of the peak: stated for the largest calls, over the time of a long run, and reached with these shapes",
         shares,
         {"": lambda each: each.heading, "dtype": lambda each: each.dtype},
@@ -229,7 +218,7 @@ def _shape(operator: OperatorTime) -> str:
 def _memory(book: MemoryBook) -> list[Renderable]:
     estimate = book.estimate
     title = f"  memory, peak of pipeline rank {estimate.worst.rank}"
-    terms = account_table(title, book.terms_bytes.items(), estimate.point_bytes, unit="GiB", write=gib)
+    terms = text.account_table(title, book.terms_bytes.items(), estimate.point_bytes, unit="GiB", write=gib)
     return [terms, f"  {summary(estimate)}"]
 
 
@@ -237,7 +226,7 @@ def _communication(book: CommunicationBook, step_us: float, pp: int) -> list[Ren
     if not book.messages:
         return ["[bold]  communication[/]: none"]
     shown = book.messages[:MOST_MESSAGES]
-    made = table(
+    made = text.table(
         "  communication per GPU and step; alone less exposed is hidden",
         shown,
         {
@@ -260,12 +249,12 @@ def _communication(book: CommunicationBook, step_us: float, pp: int) -> list[Ren
     made.add_row("in all", *[""] * 7, *totals)
     more = len(book.messages) - MOST_MESSAGES
     further = [f"  and {counted(more, 'more kind')} of message: --json has them"] if more > 0 else []
-    remarks = uneven_counts((each.count for each in shown), pp)
+    remarks = text.uneven_counts((each.count for each in shown), pp)
     return [made, *further, *(f"  {each}" for each in remarks)]
 
 
 def _schedule(book: ScheduleBook) -> list[Renderable]:
-    ranks = table(
+    ranks = text.table(
         "",
         book.ranks,
         {},
@@ -291,12 +280,12 @@ def _padding(book: ScheduleBook) -> list[str]:
         return []
     cut = f" ({waste.truncated:,} cut to the longest row)" if waste.truncated else ""
     return [
-        fact(
+        text.fact(
             "padding",
             f"{waste.padding}: {counted(waste.sequences, 'sequence')} of {waste.lengths}{cut}, {waste.tokens:,} tokens in rows of "
             f"{waste.computed_tokens:,}",
         ),
-        fact(
+        text.fact(
             "wasted",
             f"{percent(waste.token_waste)} of the tokens, {percent(waste.attention_waste)} of attention's squares, "
             f"{duration(waste.wasted_us)} of the step, {size(waste.wasted_bytes)} of activations",
@@ -309,11 +298,14 @@ def _calibration(book: CalibrationBook) -> list[Renderable]:
     unknown = ((name, math.expm1(width)) for name, width in book.unknowns.items())
     lines: list[Renderable] = [
         "[bold]  calibration[/]",
-        fact("rests on", rests + (f"; samples: {escape(book.samples)}" if book.samples else "")),
-        fact("unknown", " · ".join(f"{escape(name)} ±{percent(share)}" for name, share in unknown if share >= 0.0005)),
+        text.fact("rests on", rests + (f"; samples: {text.escape(book.samples)}" if book.samples else "")),
+        text.fact(
+            "unknown",
+            " · ".join(f"{text.escape(name)} ±{percent(share)}" for name, share in unknown if share >= 0.0005),
+        ),
     ]
     if not book.constants:
-        return [*lines, fact("constants", "none read off published runs")]
+        return [*lines, text.fact("constants", "none read off published runs")]
     title = "  constants read off published runs that moved it"
     rows = ((name, one.value, one.low, one.high, one.moves) for name, one in book.constants.items())
     return [*lines, constants_table(title, rows, about="what it moves")]
@@ -321,7 +313,7 @@ def _calibration(book: CalibrationBook) -> list[Renderable]:
 
 def constants_table(title: str, rows: Iterable[tuple[str, float, float, float, str]], *, about: str) -> Table:
     """Constants by their names, each with its value, its bounds and a remark."""
-    return table(
+    return text.table(
         title,
         rows,
         {"": lambda row: row[0]},

@@ -7,21 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from predict.memory.advice import Advice
+from predict.reports import text
 from predict.reports.memory import NO_CHANGE, VERDICT, headlines, misfit, smallest_in_words, summary, turning_text
 from predict.reports.printed import Renderable, Table
-from predict.reports.text import (
-    account_table,
-    escape,
-    fact,
-    first_lines_of,
-    head,
-    last_lines,
-    own_values,
-    run_text,
-    stacked,
-    step_fact,
-    table,
-)
 from predict.run.frameworks import refused_by_runtime
 from predict.serialise import picked, versioned
 from predict.step.breakdown import NOT_COMPUTE
@@ -46,32 +34,32 @@ def prediction_text(
     run = prediction.run
     rate, per_gpu = prediction.tokens_per_second, prediction.tokens_per_second_per_gpu
     fits_with = turning_text(advice[0]) if advice else NO_CHANGE
-    sources = last_lines(prediction.provenance, analytic=prediction.is_analytic, full=full_sources)
-    return stacked(
+    sources = text.last_lines(prediction.provenance, analytic=prediction.is_analytic, full=full_sources)
+    return text.stacked(
         *headlines([misfit(prediction.memory)]),
-        *(first_lines_of(prediction) if notes else ()),
-        head(run.name, run_text(run)),
+        *(text.first_lines_of(prediction) if notes else ()),
+        text.head(run.name, text.run_text(run)),
         "",
-        step_fact(prediction.step_time),
-        fact("interval", in_words(prediction.unknowns)),
-        fact("throughput", f"{_per_second(rate)} tokens/s   {_per_second(per_gpu)} per GPU"),
-        fact(
+        text.step_fact(prediction.step_time),
+        text.fact("interval", in_words(prediction.unknowns)),
+        text.fact("throughput", f"{_per_second(rate)} tokens/s   {_per_second(per_gpu)} per GPU"),
+        text.fact(
             "MFU",
             f"{percent(prediction.mfu)} of the {run.precision} peak, look-ups of embeddings not counted   bubble {percent(prediction.bubble_fraction)} of the schedule",
         ),
-        fact("rests on", " · ".join(_sources(prediction))),
-        *([fact("images", "none: the text alone; --set vision.images=N")] if run.is_text_alone else []),
-        fact("memory", summary(prediction.memory)),
-        *([] if prediction.feasible else [fact("fits with", fits_with)]),
-        fact("smallest", smallest_in_words(prediction.smallest_cluster, prediction.one_replica)),
+        text.fact("rests on", " · ".join(_sources(prediction))),
+        *([text.fact("images", "none: the text alone; --set vision.images=N")] if run.is_text_alone else []),
+        text.fact("memory", summary(prediction.memory)),
+        *([] if prediction.feasible else [text.fact("fits with", fits_with)]),
+        text.fact("smallest", smallest_in_words(prediction.smallest_cluster, prediction.one_replica)),
         "",
-        account_table(
+        text.account_table(
             "  where the step goes, mean over pipeline ranks", _account(prediction), prediction.step_time.median_us
         ),
         "",
         _stages(prediction),
         "",
-        *map(escape, sources),
+        *map(text.escape, sources),
     )
 
 
@@ -101,7 +89,7 @@ def _account(prediction: Prediction) -> list[tuple[str, float]]:
 
 
 def _stages(prediction: Prediction) -> Table:
-    return table(
+    return text.table(
         "  pipeline ranks, per microbatch; gradients, optimizer per step",
         enumerate(prediction.stages),
         {},
@@ -129,7 +117,7 @@ def prediction_json(prediction: Prediction) -> dict[str, Any]:
             """schedule=run.plan.schedule step_time_us=step_time unknowns_log=unknowns tokens_per_second tokens_per_second_per_gpu
             mfu bubble_fraction breakdown_us sources stages one_replica smallest_cluster""",
         )
-        | own_values(run.plan)
+        | text.own_values(run.plan)
         | {"memory": picked(prediction.memory, VERDICT)}
         | picked(prediction, "execution=run.execution provenance"),
     )
@@ -145,7 +133,7 @@ def side_by_side(benchmark: Prediction, simulate: Prediction) -> Table:
     """Step time and ledger of the prediction from timed layers and of the simulated one; and the first over the second."""
     headings = _headings(benchmark, simulate)
     pairs = zip(_figures(benchmark, headings), _figures(simulate, headings), strict=True)
-    return table(
+    return text.table(
         f"{benchmark.run.name}: from timed layers, and simulated",
         pairs,
         {"": lambda pair: pair[0][0]},

@@ -8,20 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from predict.reports import text
 from predict.reports.ledger import constants_table, ledger_json, rows_of_books
 from predict.reports.printed import Renderable, Table
 from predict.reports.rl_step import PHASE, rests_on, rl_memory_json, rl_memory_parts, tail_in_words
-from predict.reports.text import (
-    account_table,
-    escape,
-    fact,
-    figures_table,
-    first_lines_of,
-    head,
-    stacked,
-    step_fact,
-    table,
-)
 from predict.rl.books import WAITING
 from predict.rl.phases import NOTHING_US
 from predict.serialise import as_json, picked, versioned
@@ -51,12 +41,12 @@ BOOKS = ("account_us", "phases", "memory", "communication", "schedule", "calibra
 def rl_ledger_text(ledger: RlLedger) -> Renderable:
     """The account of each lane, MFU by convention, then book by book."""
     step = ledger.step
-    return stacked(
-        *first_lines_of(step.actor),
-        head(step.rl.name, f"{step.rl.section.algorithm}, {step.rl.section.placement}"),
+    return text.stacked(
+        *text.first_lines_of(step.actor),
+        text.head(step.rl.name, f"{step.rl.section.algorithm}, {step.rl.section.placement}"),
         "",
-        step_fact(step.time),
-        fact(
+        text.step_fact(step.time),
+        text.fact(
             "tokens",
             f"{step.rl.samples.tokens:,} per step, {count(step.tokens_per_second_per_gpu)} per second and GPU",
         ),
@@ -83,7 +73,7 @@ def _accounts(ledger: RlLedger) -> Iterator[Renderable]:
         for name, time_us in account.items():
             parts = _parts(ledger.step.phase(name), LEAST * step_us)
             rows += [(name, time_us), *((f"    {heading}", part_us) for heading, part_us in parts.items())]
-        yield account_table(f"  the step on {lane}", rows, step_us)
+        yield text.account_table(f"  the step on {lane}", rows, step_us)
         yield ""
 
 
@@ -98,8 +88,8 @@ def _parts(phase: Phase | None, least_us: float) -> dict[str, float]:
 
 def _mfu(ledger: RlLedger) -> Table:
     conventions = list(dict.fromkeys(name for phase in ledger.step.phases for name in phase.mfu))
-    columns = [text for name in conventions for text in (f"FLOPs, {name}", f"MFU, {name}")]
-    made = figures_table("  MFU by convention; a pass counts a third", ("",), columns)
+    columns = [column for name in conventions for column in (f"FLOPs, {name}", f"MFU, {name}")]
+    made = text.figures_table("  MFU by convention; a pass counts a third", ("",), columns)
     for phase in ledger.step.phases:
         if phase.mfu:
             figures = [phase.mfu[name] for name in conventions]
@@ -110,7 +100,7 @@ def _mfu(ledger: RlLedger) -> Table:
 
 
 def _communication(ledger: RlLedger) -> list[Renderable]:
-    waits = table(
+    waits = text.table(
         "  communication that the phases wait for",
         ledger.communication_us.items(),
         {"": lambda item: item[0][0], "phase": lambda item: item[0][1]},
@@ -119,7 +109,7 @@ def _communication(ledger: RlLedger) -> list[Renderable]:
             "of step": lambda item: percent(item[1] / ledger.step.time.median_us),
         },
     )
-    weights = fact(
+    weights = text.fact(
         "weights",
         f"{quantity(ledger.weights_bytes)}B in {ledger.weight_tensors:,} tensors, by {ledger.step.rl.section.weight_sync.method}",
     )
@@ -131,18 +121,18 @@ def _schedule(ledger: RlLedger) -> Iterator[str]:
     queue = step.queue
     steps, epochs = counted(section.optimizer_steps, "optimizer step"), counted(section.epochs, "epoch")
     yield "[bold]  schedule[/]"
-    yield fact("samples", f"{section.prompts:,} prompts × {section.n}; {steps} in {epochs}")
-    yield fact(
+    yield text.fact("samples", f"{section.prompts:,} prompts × {section.n}; {steps} in {epochs}")
+    yield text.fact(
         "update",
         f"{counted(run.microbatches, 'microbatch')} of {run.batch.micro} × {run.batch.seq_len:,} tokens on each replica, padding "
         f"{section.padding}",
     )
-    yield fact("engines", f"{step.rollout.replicas:,}; {tail_in_words(step)}")
+    yield text.fact("engines", f"{step.rollout.replicas:,}; {tail_in_words(step)}")
     for lane, account in ledger.accounts_us.items():
         if WAITING in account:
-            yield fact("waiting", f"{lane}: {duration(account[WAITING])}")
+            yield text.fact("waiting", f"{lane}: {duration(account[WAITING])}")
     if len(ledger.accounts_us) > 1:
-        yield fact(
+        yield text.fact(
             "queue",
             f"{significant(queue.generating)} steps of samples in the engines, {significant(queue.waiting)} waiting, {significant(queue.staleness)} updates old "
             "when trained on",
@@ -151,9 +141,9 @@ def _schedule(ledger: RlLedger) -> Iterator[str]:
 
 def _calibration(ledger: RlLedger) -> Iterator[Renderable]:
     yield "[bold]  calibration[/]"
-    yield fact("rests on", rests_on(ledger.step))
+    yield text.fact("rests on", rests_on(ledger.step))
     if factors := ledger.factors:
-        yield fact(
+        yield text.fact(
             "factors",
             f"{plain(factors.rollout)} on generation, {plain(factors.update)} on updates, {plain(factors.passes)} on passes without a backward",
         )
@@ -161,7 +151,7 @@ def _calibration(ledger: RlLedger) -> Iterator[Renderable]:
         rows = ((name, term.value, term.low, term.high, term.meaning) for name, term in ledger.terms.items())
         yield constants_table("  priors", rows, about="what it is")
     if unknown := ledger.step.rl.section.unknown:
-        yield fact("unknown", f"{escape(', '.join(unknown))}: a guess here")
+        yield text.fact("unknown", f"{text.escape(', '.join(unknown))}: a guess here")
     yield "  one optimizer step of the actor has five books of its own: --json"
 
 

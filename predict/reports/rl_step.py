@@ -7,22 +7,9 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from predict.reports import text
 from predict.reports.memory import COLOURS, headlines, likelihood
 from predict.reports.printed import Renderable, Table
-from predict.reports.text import (
-    Columns,
-    escape,
-    fact,
-    figures_table,
-    first_lines_of,
-    first_notes,
-    first_that_fits,
-    head,
-    last_lines,
-    stacked,
-    step_fact,
-    table,
-)
 from predict.rl.books import RlLedger
 from predict.rl.memory import TERMS
 from predict.rl.rollout import BEFORE_TAIL
@@ -62,17 +49,17 @@ def rl_memory_text(step: RlStep) -> Renderable:
     memory, section, actor = step.memory, step.rl.section, step.actor
     worst, rollout = memory.worst, section.rollout
     left = memory.capacity - worst.peak
-    return stacked(
+    return text.stacked(
         *headlines([rl_misfit(memory)]),
-        *first_lines_of(actor),
-        head(step.rl.name, f"{section.placement}, {step.rl.base.cluster.gpu.name}"),
+        *text.first_lines_of(actor),
+        text.head(step.rl.name, f"{section.placement}, {step.rl.base.cluster.gpu.name}"),
         "",
-        fact(
+        text.fact(
             "verdict",
             f"[bold {COLOURS[memory.verdict]}]{memory.verdict}[/]   {likelihood(memory.fits_probability)}: {size(worst.peak)} expected per GPU, "
             f"in {worst.phase}, of {size(memory.capacity)} ({size(abs(left))} {'free' if left >= 0 else 'too much'})",
         ),
-        fact(
+        text.fact(
             "rests on",
             f"the trainer: memory profile {actor.memory.memory_profile.name}, counted as for a training run; the engine: "
             f"{rollout.engine}, which takes {plain(rollout.memory_share)} of the memory and fills what its weights leave with cache",
@@ -80,7 +67,10 @@ def rl_memory_text(step: RlStep) -> Renderable:
         "",
         *rl_memory_parts(memory),
         "",
-        *map(escape, last_lines(actor.provenance, analytic=actor.is_analytic, listed="its hardware file has them")),
+        *map(
+            text.escape,
+            text.last_lines(actor.provenance, analytic=actor.is_analytic, listed="its hardware file has them"),
+        ),
     )
 
 
@@ -94,7 +84,7 @@ def rl_memory_parts(memory: RlMemory) -> list[Renderable]:
 
 def _terms(memory: RlMemory) -> Table:
     moments = memory.moments
-    made = figures_table("", ("GiB per GPU",), [moment.phase for moment in moments])
+    made = text.figures_table("", ("GiB per GPU",), [moment.phase for moment in moments])
     for term in TERMS:
         if any(term in moment.terms for moment in moments):
             sizes = (gib(moment.terms[term]) if term in moment.terms else "" for moment in moments)
@@ -105,7 +95,7 @@ def _terms(memory: RlMemory) -> Table:
 
 
 def _moved(memory: RlMemory) -> Table:
-    return table(
+    return text.table(
         "offload, both ways",
         memory.moved,
         {"phase": lambda each: each.phase, "state": lambda each: each.state},
@@ -180,28 +170,33 @@ def rl_step_text(step: RlStep, draws: RlDraws | None = None) -> Renderable:
     """The step for a terminal: what runs, its phases, and how they make up the step."""
     section, base, samples, rollout = step.rl.section, step.rl.base, step.rl.samples, step.rollout
     engines = f", engines on {section.rollout.gpus} more" if section.rollout.gpus else ""
-    return stacked(
+    return text.stacked(
         *headlines([rl_misfit(step.memory)]),
-        *first_lines_of(step.actor),
-        head(step.rl.name, f"{section.algorithm}, {section.placement}"),
+        *text.first_lines_of(step.actor),
+        text.head(step.rl.name, f"{section.algorithm}, {section.placement}"),
         "",
-        step_fact(step.time),
-        fact("throughput", f"{plain(step.tokens_per_second_per_gpu)} tokens/s per GPU"),
-        fact("rests on", rests_on(step)),
-        fact(
-            "model", f"{escape(base.model.name)} on {base.cluster.world_size} {escape(base.cluster.gpu.name)}{engines}"
+        text.step_fact(step.time),
+        text.fact("throughput", f"{plain(step.tokens_per_second_per_gpu)} tokens/s per GPU"),
+        text.fact("rests on", rests_on(step)),
+        text.fact(
+            "model",
+            f"{text.escape(base.model.name)} on {base.cluster.world_size} {text.escape(base.cluster.gpu.name)}{engines}",
         ),
-        fact(
+        text.fact(
             "samples",
             f"{counted(section.prompts, 'prompt')} × {section.n}, {samples.tokens:,} tokens; mean response {count(samples.response.mean())}, "
             f"longest {samples.response.max():,}{cut_in_words(step)}",
         ),
-        fact(
+        text.fact(
             "engines",
             f"{rollout.replicas} of tp {section.rollout.tp}, {section.rollout.engine}, step by {section.rollout.step_model}",
         ),
-        fact("memory", _memory(step)),
-        *([fact("unknown", f"{escape(', '.join(section.unknown))}: a guess here")] if section.unknown else []),
+        text.fact("memory", _memory(step)),
+        *(
+            [text.fact("unknown", f"{text.escape(', '.join(section.unknown))}: a guess here")]
+            if section.unknown
+            else []
+        ),
         "",
         _phases(step),
         "",
@@ -226,13 +221,13 @@ def _range(shares: Sequence[float]) -> str:
 
 def notes_on_steps(steps: Sequence[RlStep]) -> list[str]:
     """The first lines of several steps that are printed together, and what they rest on."""
-    return [*first_lines_of(*(step.actor for step in steps)), f"rests on: {rests_on(*steps)}"]
+    return [*text.first_lines_of(*(step.actor for step in steps)), f"rests on: {rests_on(*steps)}"]
 
 
 def _phases(step: RlStep) -> Table:
     """The phases, with as much as the terminal has room for."""
-    names: Columns[Phase] = {"phase": attrgetter("name"), "bound by": attrgetter("bound_by")}
-    figures: Columns[Phase] = {
+    names: text.Columns[Phase] = {"phase": attrgetter("name"), "bound by": attrgetter("bound_by")}
+    figures: text.Columns[Phase] = {
         "time": lambda phase: duration(phase.time.median_us),
         "90 % interval": lambda phase: durations(phase.time.low_us, phase.time.high_us),
         "GPUs": lambda phase: str(phase.gpus),
@@ -243,10 +238,10 @@ def _phases(step: RlStep) -> Table:
 
     def without(*left_out: str) -> Table:
         kept = [{name: cell for name, cell in each.items() if name not in left_out} for each in (names, figures)]
-        return table("", step.phases, *kept)
+        return text.table("", step.phases, *kept)
 
     narrow = ("FLOPs", "MFU by verl")
-    return first_that_fits(without(), without(*narrow), without(*narrow, "GPUs", "MFU by palm", "bound by"))
+    return text.first_that_fits(without(), without(*narrow), without(*narrow, "GPUs", "MFU by palm", "bound by"))
 
 
 def _mfu(phase: Phase, convention: str) -> str:
@@ -299,7 +294,7 @@ def rl_step_json(step: RlStep, draws: RlDraws | None = None) -> dict[str, Any]:
         | picked(step, "tokens=rl.samples.tokens gpus=rl.gpus step_us=time tokens_per_second_per_gpu")
         | {
             "sources": RlLedger(step=step).sources,
-            "notes": first_notes(actor.run, actor.provenance, analytic=actor.is_analytic),
+            "notes": text.first_notes(actor.run, actor.provenance, analytic=actor.is_analytic),
             "phases": {phase.name: picked(phase, PHASE) for phase in step.phases},
         }
         | picked(step, "queue wait_gen_us idle_gen_us")

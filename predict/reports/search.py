@@ -10,18 +10,9 @@ from predict.kinds import RL, SERVING, TRAINING, kind
 from predict.plan_search.answer import Answer, FrontPlan, RankedPlan, RankedPrediction, RankedRows, SearchAnswer, tied
 from predict.plan_search.long_table import as_csv
 from predict.plan_search.search import SHORT, in_words, settings_json
+from predict.reports import search_columns
 from predict.reports.money import ASSUMED_GOODPUT, goodput_text, tokens_text
 from predict.reports.printed import Renderable, Table
-from predict.reports.search_columns import (
-    Columns,
-    Placed,
-    as_content,
-    cells,
-    headings,
-    of_predictions,
-    plan_columns,
-    ranked,
-)
 from predict.reports.sweep import REPORTS, count_text, reasons_text
 from predict.reports.text import escape, figures_table, first_lines_of, first_that_fits, hanging, stacked
 from predict.serialise import versioned
@@ -37,7 +28,7 @@ FORMATS = {TRAINING: "search", RL: "rl-search", SERVING: "serving-search"}
 def answer_json(answer: SearchAnswer[Any], *, why: bool = False) -> dict[str, Any]:
     """The answer of any kind of config. Times in µs, sizes in bytes, shares as fractions; with `why`, an example of each reason."""
     rows, columns = _placed(answer)
-    best = [as_content(columns, row) for row in rows]
+    best = [search_columns.as_content(columns, row) for row in rows]
     if len(best) > 1:
         best[0]["tied"] = bool(tied(answer))
     content: dict[str, Any] = {
@@ -77,14 +68,16 @@ def _results_of_plans(answer: SearchAnswer[Any], best: Sequence[dict[str, Any]])
     return found
 
 
-def _placed(answer: SearchAnswer[Any]) -> tuple[list[Placed[Any]], Columns[Placed[Any]]]:
+def _placed(
+    answer: SearchAnswer[Any],
+) -> tuple[list[search_columns.Placed[Any]], search_columns.Columns[search_columns.Placed[Any]]]:
     """The best with their places, and the columns of their figures."""
-    rows = [Placed(place=place, plan=plan) for place, plan in enumerate(answer.ranked, 1)]
+    rows = [search_columns.Placed(place=place, plan=plan) for place, plan in enumerate(answer.ranked, 1)]
     if isinstance(answer, Answer):
-        own = plan_columns(with_cost=answer.plans[0].cost is not None)
+        own = search_columns.plan_columns(with_cost=answer.plans[0].cost is not None)
     else:
-        own = of_predictions(REPORTS[answer.kind].columns(rows[0].prediction))
-    return rows, ranked(kind(answer.kind), own)
+        own = search_columns.of_predictions(REPORTS[answer.kind].columns(rows[0].prediction))
+    return rows, search_columns.ranked(kind(answer.kind), own)
 
 
 def front_row(plan: FrontPlan) -> dict[str, Any]:
@@ -179,13 +172,13 @@ def _ranking(answer: SearchAnswer[Any], *, several_clusters: bool = False) -> Re
 
     def without(least: Collection[str]) -> Table:
         kept = [column for column in columns if column.heading not in least]
-        table = figures_table("", names, headings(kept), keys=1)
+        table = figures_table("", names, search_columns.headings(kept), keys=1)
         for row in rows:
             plan = row.plan
             mark = f"{row.place}{' =' if row.tied else ''}"
             cluster = [_cluster(plan)] if several_clusters else []
             values = [mark, *cluster, *(escape(_value(plan.settings.get(path))) for path in varying)]
-            table.add_row(*values, *cells(kept, row))
+            table.add_row(*values, *search_columns.cells(kept, row))
         return table
 
     return stacked(f"[bold]{title}[/]", first_that_fits(*(without(LEAST[:count]) for count in range(len(LEAST) + 1))))

@@ -10,16 +10,9 @@ from predict.kinds import RL, SERVING, TRAINING
 from predict.memory.estimate import VERDICTS
 from predict.plan_search.serving import carried_cost
 from predict.plan_search.sweep import SweptRow, SweptRows
+from predict.reports import search_columns
 from predict.reports.printed import Renderable
 from predict.reports.rl_step import notes_on_steps
-from predict.reports.search_columns import (
-    RL_STEPS,
-    STEPS,
-    Columns,
-    cells,
-    headings,
-    server_columns,
-)
 from predict.reports.serving import load_line
 from predict.reports.serving_step import coefficients_line, notes_on_answers
 from predict.reports.text import escape, figures_table, first_lines_of, stacked
@@ -32,7 +25,7 @@ from sampling.files.faults import counted
 class RowsReport:
     """The parts of a report on combinations that differ between kinds of config."""
 
-    columns: Callable[[Any], Columns[Any]]
+    columns: Callable[[Any], search_columns.Columns[Any]]
     """From the first prediction."""
     head: Callable[[SweptRows[Any]], Mapping[str, Any]]
     """First keys of the JSON."""
@@ -76,20 +69,20 @@ def _head_of_servers(found: SweptRows[ServerAnswer]) -> Mapping[str, Any]:
 
 REPORTS: Mapping[str, RowsReport] = {
     TRAINING: RowsReport(
-        columns=lambda first: STEPS,
+        columns=lambda first: search_columns.STEPS,
         head=lambda found: {"run": found.name},
         format="sweep",
         whole_paths=True,
         before=lambda found: first_lines_of(*found),
     ),
     RL: RowsReport(
-        columns=lambda first: RL_STEPS,
+        columns=lambda first: search_columns.RL_STEPS,
         head=lambda found: {"run": found.name},
         format="rl-sweep",
         before=notes_on_steps,
     ),
     SERVING: RowsReport(
-        columns=server_columns,
+        columns=search_columns.server_columns,
         head=_head_of_servers,
         format="serving-sweep",
         before=notes_on_answers,
@@ -104,9 +97,9 @@ def sweep_text(found: SweptRows[Any], objective: str | None = None) -> Renderabl
     report, predictions = REPORTS[found.kind.name], [row.prediction for row in rows]
     columns = report.columns(predictions[0])
     titles = _titles(found, report)
-    table = figures_table(escape(count_text(found)), (), (*titles, *headings(columns)), keys=len(titles))
+    table = figures_table(escape(count_text(found)), (), (*titles, *search_columns.headings(columns)), keys=len(titles))
     for row in rows:
-        table.add_row(*map(escape, _values(found, row)), *cells(columns, row.prediction))
+        table.add_row(*map(escape, _values(found, row)), *search_columns.cells(columns, row.prediction))
     ordered_by = f"the best first, by {found.kind.orders[objective].meaning}" if objective else ""
     notes = [escape(line) for line in report.after(predictions, ordered_by)]
     return stacked(*report.before(predictions), table, *reasons_text(found), *(["", *notes] if notes else []))

@@ -14,25 +14,10 @@ from predict.reports.ranking import reliability_table
 from predict.reports.text import Columns, escape, figures_table, stacked, table
 from predict.run.calibration_terms import Posterior
 from predict.serialise import as_json
+from predict.validation import memory, published_scores
 from predict.validation.compared import Refused, scores
 from predict.validation.jobs import ComparedFigure, ComparedJob
-from predict.validation.memory import (
-    MemoryComparison,
-    MemoryOutcome,
-    memory_classes,
-    memory_reliability,
-    memory_summary,
-)
 from predict.validation.published import ComparedRun, Comparison, configurations
-from predict.validation.published_scores import (
-    FEW,
-    PairOrder,
-    SourceResult,
-    beside_constant_mfu,
-    classes,
-    slope_of_strong_scaling,
-    summary,
-)
 from sampling.files.faults import counted
 from sampling.number_text import percent, signed_percent, significant, size, whole_percent
 
@@ -49,7 +34,7 @@ def published_text(comparisons: Sequence[ComparedRun], calibration: Posterior | 
     if 0 < len(predicted) <= MOST_ROWS:
         parts += [_published_rows("predicted and measured", predicted), ""]
     if once:
-        parts += [_published_figures(ERRORS, list(summary(once))), "", *_beside_constant_mfu(once), ""]
+        parts += [_published_figures(ERRORS, list(published_scores.summary(once))), "", *_beside_constant_mfu(once), ""]
     worst = furthest(once, itself)
     if len(once) > len(worst):
         title = f"the {len(worst)} furthest off, and what is not known of them"
@@ -60,11 +45,11 @@ def published_text(comparisons: Sequence[ComparedRun], calibration: Posterior | 
         parts += [_calibration(calibration), ""]
     if once:
         title = "by class: what is modelled, and how much of the run its row states"
-        parts.append(_published_figures(title, classes(once)))
-        slope = slope_of_strong_scaling(once)
+        parts.append(_published_figures(title, published_scores.classes(once)))
+        slope = published_scores.slope_of_strong_scaling(once)
         if slope is not None:
             parts.append(
-                f"runs of at most {FEW} microbatches: the error changes by {signed_percent(slope)} with each doubling of the GPUs"
+                f"runs of at most {published_scores.FEW} microbatches: the error changes by {signed_percent(slope)} with each doubling of the GPUs"
             )
     return stacked(*parts)
 
@@ -105,7 +90,7 @@ OF: Columns[Mapping[str, Any]] = {"of": lambda row: " ".join(row["key"])}
 
 
 def _beside_constant_mfu(once: Sequence[Comparison]) -> list[Renderable]:
-    judged = [one for one in beside_constant_mfu(once) if not math.isnan(one.constant_mfu_error)]
+    judged = [one for one in published_scores.beside_constant_mfu(once) if not math.isnan(one.constant_mfu_error)]
     title = "against a constant MFU: each run at the median measured MFU of its source's other runs"
     order = ("pairs", "in order", "by FLOPs", "same work", "in order", "by FLOPs")
     found = figures_table(title, ("source",), ("rows", "mean error", "constant MFU", *order))
@@ -120,7 +105,7 @@ def _beside_constant_mfu(once: Sequence[Comparison]) -> list[Renderable]:
     ]
 
 
-def _source_cells(one: SourceResult) -> list[str]:
+def _source_cells(one: published_scores.SourceResult) -> list[str]:
     error = share(one.error) + ("" if one.better else " (worse)")
     return [
         str(one.configurations),
@@ -131,7 +116,7 @@ def _source_cells(one: SourceResult) -> list[str]:
     ]
 
 
-def _order_cells(order: PairOrder) -> tuple[str, str, str]:
+def _order_cells(order: published_scores.PairOrder) -> tuple[str, str, str]:
     if not order.pairs:
         return "0", "", ""
     return str(order.pairs), whole_percent(order.ours / order.pairs), whole_percent(order.constant_mfu / order.pairs)
@@ -147,10 +132,10 @@ def _calibration(posterior: Posterior) -> str:
 NO_MEMORY = "no row states its memory: the columns are peak_mem_gib, or mem_allocated_bytes and mem_max_allocated_bytes"
 
 
-def published_memory_text(comparisons: Sequence[MemoryOutcome]) -> Renderable:
+def published_memory_text(comparisons: Sequence[memory.MemoryOutcome]) -> Renderable:
     if not comparisons:
         return NO_MEMORY
-    predicted = [one for one in comparisons if isinstance(one, MemoryComparison)]
+    predicted = [one for one in comparisons if isinstance(one, memory.MemoryComparison)]
     figures = {
         **counts({name: name for name in ("rows", "families", "distinct")}),
         **shares(PERCENT, whole=100),
@@ -159,7 +144,10 @@ def published_memory_text(comparisons: Sequence[MemoryOutcome]) -> Renderable:
     columns = beside(itself, size)
     return stacked(
         table(
-            "memory: predicted over measured, less 1; each counter by itself", memory_summary(comparisons), OF, figures
+            "memory: predicted over measured, less 1; each counter by itself",
+            memory.memory_summary(comparisons),
+            OF,
+            figures,
         ),
         "",
         table(
@@ -181,12 +169,12 @@ def published_memory_text(comparisons: Sequence[MemoryOutcome]) -> Renderable:
         "",
         table(
             "by class: figure, counter and size; a family of alike runs counts once",
-            memory_classes(comparisons),
+            memory.memory_classes(comparisons),
             OF,
             figures,
         ),
         "",
-        reliability_table(as_json(memory_reliability(comparisons))),
+        reliability_table(as_json(memory.memory_reliability(comparisons))),
     )
 
 

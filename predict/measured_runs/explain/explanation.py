@@ -9,26 +9,7 @@ from typing import Any, overload
 
 from predict import estimate, load
 from predict.config.document import Config
-from predict.measured_runs.explain.causes import (
-    LEAST_SHARE,
-    MESSAGES,
-    Finding,
-    all_slower,
-    attention,
-    bubble,
-    host,
-    layers_rest,
-    noise,
-    operators,
-    pace_of,
-    profiler,
-    slow_messages,
-    slow_ranks,
-    standstill,
-    unexplained,
-    unfused_kernel,
-    without_shapes,
-)
+from predict.measured_runs.explain import causes
 from predict.measured_runs.explain.measured import TracedStep, without_profiler
 from predict.measured_runs.explain.naming import direction
 from predict.measured_runs.explain.predicted import PredictedStep, predicted_step
@@ -49,35 +30,37 @@ LAYERS = "layers, with the host's time between their operators,"
 """Row of layers that samples show only as a whole."""
 
 
-def findings(predicted: PredictedStep, measured: TracedStep, *, profiler_us: float = 0.0) -> list[Finding]:
+def findings(predicted: PredictedStep, measured: TracedStep, *, profiler_us: float = 0.0) -> list[causes.Finding]:
     """The causes, the costliest first; a step as predicted has one finding that says so. `profiler_us` is what the profiler added to the
     traced step, and `measured` the step without it."""
-    pace = pace_of(predicted, measured)
+    pace = causes.pace_of(predicted, measured)
     found = [
-        *standstill(measured),
-        *slow_ranks(predicted, measured),
-        *attention(predicted, measured, pace),
-        *operators(predicted, measured, pace),
-        *all_slower(predicted, measured, pace),
-        *slow_messages(predicted, measured, 1.0 if measured.on_device else max(1.0, pace)),
-        *bubble(predicted, measured),
-        *host(predicted, measured, pace),
-        *unexplained(measured),
+        *causes.standstill(measured),
+        *causes.slow_ranks(predicted, measured),
+        *causes.attention(predicted, measured, pace),
+        *causes.operators(predicted, measured, pace),
+        *causes.all_slower(predicted, measured, pace),
+        *causes.slow_messages(predicted, measured, 1.0 if measured.on_device else max(1.0, pace)),
+        *causes.bubble(predicted, measured),
+        *causes.host(predicted, measured, pace),
+        *causes.unexplained(measured),
     ]
-    least_us = LEAST_SHARE * measured.step_us
+    least_us = causes.LEAST_SHARE * measured.step_us
     worth = sorted((each for each in found if each.cost_us >= least_us), key=lambda each: -each.cost_us)
     largest = [*_largest_row(predicted, measured, worth)]
     worth += [each for each in largest if each.cost_us]  # after the causes: its waiting may be for what they name
-    notes = [] if any(each.cause == "attention" for each in worth) else [*unfused_kernel(predicted, measured)]
-    causes = [*worth, *notes] or [_as_predicted(predicted, measured, pace)]
-    causes += without_shapes(measured)
+    notes = [] if any(each.cause == "attention" for each in worth) else [*causes.unfused_kernel(predicted, measured)]
+    named = [*worth, *notes] or [_as_predicted(predicted, measured, pace)]
+    named += causes.without_shapes(measured)
     shorter = [each for each in largest if not each.cost_us]
-    in_flight = [each for each in found if each.cause == MESSAGES and each not in worth]
-    slowed = [each for each in profiler(profiler_us, measured.step_us) if each.cost_us >= least_us]
-    return [*causes, *noise(measured), *shorter, *in_flight, *slowed]
+    in_flight = [each for each in found if each.cause == causes.MESSAGES and each not in worth]
+    slowed = [each for each in causes.profiler(profiler_us, measured.step_us) if each.cost_us >= least_us]
+    return [*named, *causes.noise(measured), *shorter, *in_flight, *slowed]
 
 
-def _largest_row(predicted: PredictedStep, measured: TracedStep, stated: Sequence[Finding]) -> Iterator[Finding]:
+def _largest_row(
+    predicted: PredictedStep, measured: TracedStep, stated: Sequence[causes.Finding]
+) -> Iterator[causes.Finding]:
     """The row of the ledger that differs most, where no cause explains it."""
     expected, seen = dict(predicted.headings), dict(measured.headings)
     seen.pop(UNNAMED, None)
@@ -87,11 +70,11 @@ def _largest_row(predicted: PredictedStep, measured: TracedStep, stated: Sequenc
     off_us = {name: seen.get(name, 0.0) - expected.get(name, 0.0) for name in (*expected, *seen)}
     name = max(off_us, key=lambda each: abs(off_us[each]), default="")
     explained = {LAYERS if each in together else each for one in stated for each in one.headings}
-    if not name or abs(off_us[name]) < LEAST_SHARE * measured.step_us or name in explained:
+    if not name or abs(off_us[name]) < causes.LEAST_SHARE * measured.step_us or name in explained:
         return
     s = "" if name == LAYERS else "s"
     longer = "longer" if off_us[name] > 0 else "shorter"
-    yield Finding(
+    yield causes.Finding(
         cause="largest_row",
         text=f"The largest difference that no other cause explains: {name} take{s} {duration(seen.get(name, 0.0))}, "
         f"{duration(abs(off_us[name]))} {longer} than predicted.",
@@ -103,15 +86,15 @@ def _largest_row(predicted: PredictedStep, measured: TracedStep, stated: Sequenc
 def _layers(predicted: PredictedStep) -> frozenset[str]:
     """Rows that samples of whole layers do not part: operators that no sample covers by themselves, the host's time between operators, and
     the messages of layers over several ranks."""
-    spread = [TP] if layers_rest(predicted) else []
+    spread = [TP] if causes.layers_rest(predicted) else []
     return frozenset([*predicted.guessed, *spread, HOST]) if predicted.guessed or spread else frozenset()
 
 
-def _as_predicted(predicted: PredictedStep, measured: TracedStep, pace: float) -> Finding:
+def _as_predicted(predicted: PredictedStep, measured: TracedStep, pace: float) -> causes.Finding:
     error = predicted.step_us / measured.step_us - 1
-    return Finding(
+    return causes.Finding(
         cause="none",
-        text=f"The prediction's error is {signed_percent(error)} of the step, and no single cause makes up {whole_percent(LEAST_SHARE)} of it; its operators take "
+        text=f"The prediction's error is {signed_percent(error)} of the step, and no single cause makes up {whole_percent(causes.LEAST_SHARE)} of it; its operators take "
         f"{multiple(pace)} their prediction at the median.",
         cost_us=0.0,
     )
@@ -157,7 +140,7 @@ class Explanation:
     terms: tuple[Term, ...]
     """The largest difference first."""
     calls: tuple[CallTerm, ...]
-    verdict: tuple[Finding, ...]
+    verdict: tuple[causes.Finding, ...]
     pace: Pace | None
     """The machine's pace beside the steps; None where the trace or the profile's rows do not know it."""
 

@@ -9,24 +9,10 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean, median
 
+from predict.measured_runs.explain import timeline
 from predict.measured_runs.explain.measured import CallKey, MeasuredMessages, MeasuredRank, TracedStep
 from predict.measured_runs.explain.messages import BARRIER, InFlight, messages_of, shortest_us, within
 from predict.measured_runs.explain.naming import FORWARD, Half, Widths, direction, name_operators, widths_of
-from predict.measured_runs.explain.timeline import (
-    IDLE,
-    UNNAMED,
-    RankEvents,
-    Slice,
-    communicating,
-    device_slices,
-    device_windows,
-    host_slices,
-    nested_alike,
-    runs_forwards_first,
-    splits_backward,
-    steps_of,
-    working_spans,
-)
 from predict.measured_runs.explain.trace_matches_config import require_of_run
 from predict.measured_runs.traces import files_of_traces, traces_in
 from predict.run.training_run import TrainingRun
@@ -44,7 +30,7 @@ class Cut:
     """One rank's steps: the slices and messages of each."""
 
     rank: int
-    slices: list[list[Slice]]
+    slices: list[list[timeline.Slice]]
     messages: list[list[InFlight]]
     step_times_us: list[float]
 
@@ -54,10 +40,14 @@ def cut_steps(trace: Trace, rank: int, run: TrainingRun, file: Path) -> Cut:
     widths: Widths = widths_of(run.model, run.plan.tp)
     named = name_operators(trace.ops, trace.spans, widths)
     messages = messages_of(trace, run.plan)
-    alike, sending, spans = nested_alike(trace.ops), communicating(trace.ops), working_spans(trace.spans)
-    steps = steps_of(trace)
+    alike, sending, spans = (
+        timeline.nested_alike(trace.ops),
+        timeline.communicating(trace.ops),
+        timeline.working_spans(trace.spans),
+    )
+    steps = timeline.steps_of(trace)
     kernels = sorted(trace.kernels, key=lambda each: each.start_us)
-    windows = device_windows(steps, kernels) if kernels else steps.windows
+    windows = timeline.device_windows(steps, kernels) if kernels else steps.windows
     if not windows:
         raise UserError(
             f"--trace: {file}: holds no operators or kernels of a step; record one with torch.profiler.profile"
@@ -65,7 +55,7 @@ def cut_steps(trace: Trace, rank: int, run: TrainingRun, file: Path) -> Cut:
     slices, sent = [], []
     for window in windows:
         here = within(messages, window.start_us, window.end_us)
-        events = RankEvents(
+        events = timeline.RankEvents(
             ops=trace.ops,
             named=named,
             messages=here,
@@ -75,7 +65,9 @@ def cut_steps(trace: Trace, rank: int, run: TrainingRun, file: Path) -> Cut:
             nested_alike=alike,
             communicating=sending,
         )
-        slices.append(device_slices(window, kernels, events) if kernels else host_slices(window, events))
+        slices.append(
+            timeline.device_slices(window, kernels, events) if kernels else timeline.host_slices(window, events)
+        )
         sent.append(here)
     return Cut(rank=rank, slices=slices, messages=sent, step_times_us=[each.duration_us for each in windows])
 
@@ -100,7 +92,7 @@ def mean_step(cut: Cut, transfers: Mapping[str, float]) -> MeasuredRank:
             operators[each.kernel] += each.duration_us / steps
         if each.is_kernel:
             kernels_us += each.duration_us / steps
-            matched_us += each.duration_us / steps * (each.heading != UNNAMED)
+            matched_us += each.duration_us / steps * (each.heading != timeline.UNNAMED)
             if each.named:
                 way = direction(each.named.phase) if each.named.phase else FORWARD
                 halves[each.heading, way] += each.duration_us / steps
@@ -121,16 +113,16 @@ def mean_step(cut: Cut, transfers: Mapping[str, float]) -> MeasuredRank:
         operators=dict(operators),
         messages=messages,
         longest_idle_us=max(
-            (each.duration_us for step in cut.slices for each in step if each.heading == IDLE), default=0.0
+            (each.duration_us for step in cut.slices for each in step if each.heading == timeline.IDLE), default=0.0
         ),
         step_times_us=tuple(cut.step_times_us),
         halves=dict(halves),
-        splits_backward=splits_backward(one for step in cut.slices for one in step),
-        forwards_first=runs_forwards_first(cut.slices),
+        splits_backward=timeline.splits_backward(one for step in cut.slices for one in step),
+        forwards_first=timeline.runs_forwards_first(cut.slices),
     )
 
 
-def _count(calls: dict[CallKey, tuple[float, float]], each: Slice, steps: int, *, again: bool) -> None:
+def _count(calls: dict[CallKey, tuple[float, float]], each: timeline.Slice, steps: int, *, again: bool) -> None:
     """Count a slice of a call; `again` says that its run was counted, by another kernel, before a pause or by the operator around it. Runs
     are of forward operators: a backward has none that is a call."""
     named = each.named
@@ -180,7 +172,7 @@ def read_measured(path: Path, run: TrainingRun) -> TracedStep:
             for trace in traces_in(file):
                 rank = len(files) if trace.rank is None else trace.rank
                 require_of_run(trace, rank, run, file)
-                rule, on_device = steps_of(trace).rule, bool(trace.kernels)
+                rule, on_device = timeline.steps_of(trace).rule, bool(trace.kernels)
                 cuts.append(cut_steps(trace, rank, run, file))
                 spans.append(_span_s(trace))
                 files.append(file)
@@ -211,7 +203,7 @@ def _require_one_kind(cuts: Sequence[Cut], files: Sequence[Path]) -> None:
 def _span_s(trace: Trace) -> tuple[float, float] | None:
     """The first and the last moment of a trace's steps by the clock of its host, in s; None where its header does not
     show what time 0 is."""
-    base_ns, windows = trace.header.get("baseTimeNanoseconds"), steps_of(trace).windows
+    base_ns, windows = trace.header.get("baseTimeNanoseconds"), timeline.steps_of(trace).windows
     if not isinstance(base_ns, int) or not windows:
         return None
     return base_ns / 1e9 + windows[0].start_us / 1e6, base_ns / 1e9 + windows[-1].end_us / 1e6

@@ -12,6 +12,7 @@ from typing import Any
 
 from predict.config.aliases import alias_of
 from predict.convert.arguments import Arguments, Setting, Statement, read_settings, setting, size, write_settings
+from predict.convert.tool import tool_file
 from predict.rank.share import WIDER, held_dtype
 from predict.run.execution import Execution
 from predict.run.frameworks import framework_settings
@@ -20,29 +21,11 @@ from sampling.files.faults import shown
 
 CONFIG_FILE = "ds_config.json"
 FRAMEWORK = "megatron-deepspeed"
-RENAMED: Mapping[str, str] = {
-    "num_query_groups": "num_key_value_heads",
-    "expert_model_parallel_size": "moe_expert_parallel_size",
-    "moe_router_topk": "topk",
-    "context_parallel_size": "ds_sequence_parallel_size",
-    "rotary_base": "rotary_position_embeddings_theta",
-    "norm_epsilon": "layernorm_epsilon",
-}
+RENAMED: Mapping[str, str] = tool_file("megatron_deepspeed")["renamed"]
 """Megatron-LM's argument → Megatron-DeepSpeed's."""
-SAME = """
-    tensor_model_parallel_size sequence_parallel pipeline_model_parallel_size recompute_granularity recompute_method
-    recompute_num_layers global_batch_size micro_batch_size seq_length num_layers hidden_size num_attention_heads
-    ffn_hidden_size kv_channels max_position_embeddings vocab_size swiglu disable_bias_linear add_qkv_bias
-    untie_embeddings_and_output_weights normalization bf16 fp16 attention_dropout hidden_dropout clip_grad optimizer
-    num_experts no_masked_softmax_fusion no_gradient_accumulation_fusion no_async_tensor_model_parallel_allreduce
-    accumulate_allreduce_grads_in_fp32 rotary_percent
-"""
+SAME = tool_file("megatron_deepspeed")["same"]
 """Arguments that both have under one name."""
-SILENT = """
-    group_query_attention position_embedding_type use_distributed_optimizer overlap_grad_reduce
-    overlap_param_gather moe_token_dispatcher_type attention_backend cp_comm_type expert_tensor_parallel_size
-    no_overlap_p2p_communication no_scatter_gather_tensors_in_pipeline use_megatron_fsdp data_parallel_sharding_strategy num_distributed_optimizer_instances grad_reduce_in_bf16
-"""
+SILENT = tool_file("megatron_deepspeed")["silent"]
 """Arguments of Megatron-LM that follow from others here, or that the JSON says in their place."""
 FROM_ARGUMENTS = ("fuse_softmax", "fuse_gradients", "overlap_tp", "dropout", "optimizer")
 RECOMPUTING = ("checkpoint_activations", "deepspeed_activation_checkpointing")

@@ -16,7 +16,7 @@ from predict.convert import megatron_script as text
 from predict.convert.arguments import LaunchArguments, Statement
 from predict.convert.megatron import LOCAL_LAYERS, write_execution, write_plan
 from predict.convert.megatron_model import write_model, write_numerics
-from predict.convert.tool import flat
+from predict.convert.tool import flat, tool_file
 from predict.run.frameworks import ON_GPUS
 from predict.run.lengths import require_one_length
 from predict.run.plan import BEST
@@ -153,63 +153,17 @@ TOOLS: Mapping[str, Writer] = {
 """Tool → the writer of its files. `nemo` stands for Megatron-Bridge, which has NeMo's recipes."""
 
 
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "train": ("global_batch_size", "micro_batch_size"),
-    "comm_overlap": ("tp_comm_overlap", "overlap_moe_expert_parallel_comm"),
-    "optimizer": (
-        "optimizer",
-        "clip_grad",
-        "use_precision_aware_optimizer",
-        "main_params_dtype",
-        "exp_avg_dtype",
-        "exp_avg_sq_dtype",
-    ),
-    "mixed_precision": ("fp8_param_gather", "reuse_grad_buf_for_mxfp8_param_ag"),
-    "ddp": (
-        "use_distributed_optimizer",
-        "overlap_grad_reduce",
-        "overlap_param_gather",
-        "use_megatron_fsdp",
-        "data_parallel_sharding_strategy",
-        "num_distributed_optimizer_instances",
-    ),
-}
+GROUPS: Mapping[str, tuple[str, ...]] = tool_file("megatron_bridge")["groups"]
 """Group of a Megatron-Bridge recipe's ConfigContainer → its settings; every other setting is the model's. Names and groups:
 docs.nvidia.com/nemo/megatron-bridge, "Megatron-LM to Megatron Bridge Guide" and "Communication Overlap"."""
-RENAMED: Mapping[str, tuple[str, Any]] = {
-    "no_overlap_p2p_communication": ("comm_overlap.overlap_p2p_comm", False),
-    "no_scatter_gather_tensors_in_pipeline": ("model.scatter_gather_tensors_in_pipeline", False),
-    "no_gradient_accumulation_fusion": ("model.gradient_accumulation_fusion", False),
-    "no_masked_softmax_fusion": ("model.masked_softmax_fusion", False),
-    "disable_bias_linear": ("model.add_bias_linear", False),
-    "untie_embeddings_and_output_weights": ("model.share_embeddings_and_output_weights", False),
-    "swiglu": ("model.gated_linear_unit", True),
-    "grad_reduce_in_bf16": ("mixed_precision.grad_reduce_in_fp32", False),
-    "accumulate_allreduce_grads_in_fp32": ("mixed_precision.grad_reduce_in_fp32", True),
-}
+RENAMED: Mapping[str, tuple[str, Any]] = tool_file("megatron_bridge")["renamed"]
 """Switch of Megatron-LM → the setting that stands for it, and its value."""
-KEYS: Mapping[str, str] = {
-    "num_virtual_stages_per_pipeline_rank": "model.virtual_pipeline_model_parallel_size",
-    "decoder_first_pipeline_num_layers": "model.num_layers_in_first_pipeline_stage",
-    "decoder_last_pipeline_num_layers": "model.num_layers_in_last_pipeline_stage",
-    "seq_length": "model.seq_length",
-    "num_experts": "model.num_moe_experts",
-    "norm_epsilon": "model.layernorm_epsilon",
-    "group_query_attention": "",
-    "optimizer": "optimizer.optimizer",
-}
+KEYS: Mapping[str, str] = tool_file("megatron_bridge")["keys"]
 """Arguments that another key stands for; "" for one that follows from the others."""
-LACKING: Mapping[str, tuple[str, str]] = {
-    "no_async_tensor_model_parallel_allreduce": ("execution.overlap_tp", "Megatron-Bridge has no such switch"),
-}
+LACKING: Mapping[str, tuple[str, str]] = tool_file("megatron_bridge")["lacking"]
 """Arguments that Megatron-Bridge lacks → the key path that is lost, and why."""
-PRECISIONS: Mapping[str, str] = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "nvfp4": "bf16_with_nvfp4_mixed"}
-FP8_PRECISIONS: Mapping[str, str] = {
-    "tensorwise": "bf16_with_fp8_current_scaling_mixed",
-    "delayed": "bf16_with_fp8_delayed_scaling_mixed",
-    "mxfp8": "bf16_with_mxfp8_mixed",
-    "blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
-}
+PRECISIONS: Mapping[str, str] = tool_file("megatron_bridge")["precisions"]
+FP8_PRECISIONS: Mapping[str, str] = tool_file("megatron_bridge")["fp8_precisions"]
 OF_PRECISION = ("bf16", "fp16", "fp8_format", "fp8_recipe", "fp4_format", "fp4_recipe")
 
 

@@ -107,10 +107,16 @@ class KeyLists:
 
 
 @cache
-def key_lists(name: str) -> KeyLists:
-    """The lists of `configs/tools/NAME.yml`: `harmless` and `switches` as words; in `costs` the reason alone, or with neutral values."""
+def tool_file(name: str) -> Mapping[str, Any]:
+    """The content of `configs/tools/NAME.yml`: its key lists, and tables of its words, in the places where they are read."""
     content, faults = read_yaml(CONFIGS / "tools" / f"{name}.yml")
     assert content is not None and not faults, faults
+    return content
+
+
+def key_lists(name: str) -> KeyLists:
+    """The lists of a tool's file: `harmless` and `switches` as words; in `costs` the reason alone, or with neutral values."""
+    content = tool_file(name)
     costs = {
         pattern: Cost(why=cost) if isinstance(cost, str) else Cost(why=cost["why"], neutral=tuple(cost["neutral"]))
         for pattern, cost in content.get("costs", {}).items()

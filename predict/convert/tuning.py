@@ -6,32 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from predict.convert.arguments import Arguments
-from predict.convert.tool import OFF
-from predict.run.tuning import DPO, KTO, REWARD
+from predict.convert.tool import OFF, tool_file
+from predict.run.tuning import DPO, REWARD
 from sampling.files.faults import did_you_mean, shown
 
-WORDS: Mapping[str, Mapping[str, Any]] = {
-    "dpo": {"task": DPO},
-    "ipo": {"task": DPO},
-    "kto": {"task": KTO},
-    # preferences without a reference
-    "orpo": {"task": DPO, "reference": "none"},
-    "simpo": {"task": DPO, "reference": "none"},
-    "cpo": {"task": DPO, "reference": "none"},
-    "rm": {"task": REWARD},
-    "reward": {"task": REWARD},
-}
+WORDS: Mapping[str, Mapping[str, Any]] = tool_file("preferences")["words"]
 """Word of a tool → what it means here."""
 PRECOMPUTED = ("precompute_ref_log_probs", "dpo_use_precomputed_ref", "precompute_reference_log_probs")
 IN_PAIRS = (DPO, REWARD)
 """Tasks whose samples are a chosen and a rejected sequence."""
-CLASSES: Mapping[str, str] = {
-    "DPOConfig": "dpo",
-    "KTOConfig": "kto",
-    "RewardConfig": "reward",
-    "ORPOConfig": "orpo",
-    "CPOConfig": "cpo",
-}
+CLASSES: Mapping[str, str] = tool_file("preferences")["classes"]
 """TRL's class → the word."""
 
 

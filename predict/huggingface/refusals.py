@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from predict.huggingface.families import FAMILIES
-from predict.huggingface.families.family import FULL_ATTENTION, LAYER_TYPES, Family
+from predict.huggingface.families.family import FULL_ATTENTION, LAYER_TYPES, MODEL_KEYS, Family
 from sampling.files.faults import Fault, shown
-from sampling.files.places import CONFIGS
 
-_KEYS = json.loads((CONFIGS / "model_keys.json").read_text(encoding="utf-8"))
-UNMODELLED: Mapping[str, str] = _KEYS["unmodelled"]
+UNMODELLED: Mapping[str, str] = MODEL_KEYS["unmodelled"]
 """Architectures that are known, and what of them is missing here."""
-OTHER_NAMES: Mapping[str, str] = _KEYS["other_names"]
+OTHER_NAMES: Mapping[str, str] = MODEL_KEYS["other_names"]
 """Names that stand for a family's own: those that `transformers` maps (`attribute_map`), and Megatron's."""
 
 
@@ -36,15 +33,15 @@ class Refusal(NamedTuple):
 
 REFUSALS = (
     # keys of some families, by the names that published configs give them
-    *(Refusal(key=key, feature=feature) for key, feature in _KEYS["elsewhere"].items()),
+    *(Refusal(key=key, feature=feature) for key, feature in MODEL_KEYS["elsewhere"].items()),
     *(
         Refusal(key=key, feature=each["feature"], fix=each["fix"], off=tuple(each.get("off", ())))
-        for each in _KEYS["refusals"]
+        for each in MODEL_KEYS["refusals"]
         for key in each["keys"]
     ),
 )
 REFUSED_KEYS = frozenset(refusal.key for refusal in REFUSALS)
-NEUTRAL = frozenset(name for names in _KEYS["neutral"].values() for name in names.split())
+NEUTRAL = frozenset(name for names in MODEL_KEYS["neutral"].values() for name in names.split())
 """Keys of published configs (of the families read here, and what every `transformers` config has) that change neither the
 shape of a matrix nor the work of a training step. `layer_types` and the window's switch are judged by `refused`."""
 

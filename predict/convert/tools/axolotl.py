@@ -23,6 +23,7 @@ from predict.convert.tool import (
     model_named,
     needs_file,
     read_table,
+    tool_file,
     written,
 )
 from predict.convert.tools.transformers_trainer import (
@@ -65,12 +66,7 @@ WRITTEN = (
     written("execution.elementwise", lambda value: {"liger_glu_activation": True}),
     written("execution.fuse_loss", lambda value: {"liger_fused_linear_cross_entropy": True}),
 )
-SWITCHES: Mapping[str, str] = {
-    "flash_attention": "fa2",
-    "sdp_attention": "fa2",
-    "xformers_attention": "fa2",
-    "eager_attention": "unfused",
-}
+SWITCHES: Mapping[str, str] = tool_file("axolotl")["attention_switches"]
 NAMED: Mapping[str, str] = {"flash": "fa2", "sdpa": "fa2", "xformers": "fa2", "eager": "unfused"}
 """Words of the key `attention`, which later took the place of the switches."""
 KERNELS: Mapping[str, Mapping[str, Any]] = {

@@ -11,7 +11,6 @@ from typing import Any
 from predict.convert.arguments import Arguments
 from predict.convert.sources import IMAGE_VERSION
 from predict.convert.tool import (
-    AUTO,
     NO_VALUES,
     Read,
     Reading,
@@ -25,39 +24,17 @@ from predict.convert.tool import (
     model_named,
     read_table,
     switch,
+    tool_file,
 )
 from predict.model.shipped import shipped_model
 from predict.serving.formats import MXFP4, NVFP4, W4A16, W8A16, published_in
-from predict.serving.speculation import DRAFT, EAGLE, MTP, NGRAM
+from predict.serving.speculation import DRAFT, EAGLE, MTP
 from sampling.files.faults import shown
 from sampling.operators.gemm import INT8
 
-DTYPES: Mapping[str, Any] = {
-    AUTO: "bf16",
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "float": "fp32",
-    "float32": "fp32",
-}
-CACHES: Mapping[str, Any] = {AUTO: "bf16", "bfloat16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
-QUANTIZED: Mapping[str, Any] = {
-    "none": None,
-    "fp8": "fp8",
-    "fbgemm_fp8": "fp8",
-    "w8a8_fp8": "fp8",
-    "modelopt": "fp8",
-    "modelopt_fp8": "fp8",
-    "awq": W4A16,
-    "awq_marlin": W4A16,
-    "moe_wna16": W4A16,
-    "w8a8_int8": INT8,
-    "modelopt_fp4": NVFP4,
-    "mxfp4": MXFP4,
-    "gptq": None,
-    "gptq_marlin": None,
-    "compressed-tensors": None,
-}
+DTYPES: Mapping[str, Any] = tool_file("servers")["dtypes"]
+CACHES: Mapping[str, Any] = tool_file("servers")["caches"]
+QUANTIZED: Mapping[str, Any] = tool_file("servers")["quantized"]
 """Method of quantisation → format of the weights; None where the checkpoint says it."""
 FORMATS: Mapping[str, re.Pattern[str]] = {
     "fp8": re.compile("fp8"),
@@ -68,29 +45,10 @@ FORMATS: Mapping[str, re.Pattern[str]] = {
     W4A16: re.compile("awq|gptq|int4|w4a16"),
 }
 """Format of the weights → what the names of checkpoints in it hold; the first that is found counts."""
-DRAFTS: Mapping[str, str] = {
-    "ngram": NGRAM,
-    "[ngram]": NGRAM,
-    "eagle": EAGLE,
-    "eagle3": EAGLE,
-    "mtp": MTP,
-    "nextn": MTP,
-    "deepseek_mtp": MTP,
-    "glm4_moe_mtp": MTP,
-    "qwen3_next_mtp": MTP,
-    "draft_model": DRAFT,
-    "standalone": DRAFT,
-}
+DRAFTS: Mapping[str, str] = tool_file("servers")["drafts"]
 """Method of speculation, by vLLM and SGLang → kind of drafts. A model's own layer is `mtp` in vLLM, and `nextn`, or `eagle` without a
 draft, in SGLang."""
-EXCHANGES: Mapping[str, Any] = {
-    "none": "allgather",
-    "naive": "allgather",
-    "allgather_reducescatter": "allgather",
-    "deepep": "deepep",
-    "deepep_high_throughput": "deepep",
-    "deepep_low_latency": "deepep",
-}
+EXCHANGES: Mapping[str, Any] = tool_file("servers")["exchanges"]
 """How vLLM and SGLang name the exchange of tokens with experts on other GPUs."""
 
 

@@ -7,23 +7,12 @@ from typing import Any
 
 from predict.convert import torchtitan
 from predict.convert.offload import offload_of
-from predict.convert.tool import Reading, Sections, Tool, key_lists
+from predict.convert.tool import Reading, Sections, Tool, key_lists, tool_file
 from predict.huggingface.config_json import load_model
 from predict.model.shipped import shipped_model
 from sampling.files.faults import shown
 
-OLDER = {
-    "training.compile": "compile.enable",
-    "training.tensor_parallel_degree": torchtitan.TP,
-    "training.data_parallel_replicate_degree": torchtitan.REPLICAS,
-    "training.data_parallel_shard_degree": torchtitan.SHARDS,
-    "training.batch_size": torchtitan.LOCAL,
-    "experimental.context_parallel_degree": torchtitan.CP,
-    "experimental.context_parallel_rotate_method": torchtitan.ROTATION,
-    "experimental.pipeline_parallel_degree": torchtitan.PP,
-    "experimental.pipeline_parallel_schedule": torchtitan.SCHEDULE,
-    "experimental.enable_async_tensor_parallel": torchtitan.ASYNC_TP,
-}
+OLDER = tool_file("torchtitan")["older"]
 """Key of a release before mid-2025 → today's."""
 
 

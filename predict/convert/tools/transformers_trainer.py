@@ -30,6 +30,7 @@ from predict.convert.tool import (
     needs_file,
     read_table,
     switch,
+    tool_file,
     written,
 )
 from predict.convert.tuning import CLASSES, WORDS, in_sequences, tuning_of
@@ -37,43 +38,14 @@ from predict.run.vision import NONE
 from sampling.files.faults import shown
 
 FRAMEWORK, COMPILED, ZERO = "transformers", "fsdp-compile", "deepspeed"
-EIGHT_BITS = ("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit")
+EIGHT_BITS = tuple(tool_file("transformers")["eight_bits"])
 """AdamW of bitsandbytes or torchao with moments in eight bits; paged, they leave the device only where it is full."""
-ADAMW = (
-    "adamw_torch",
-    "adamw_torch_fused",
-    "adamw_hf",
-    "adamw_apex_fused",
-    "adamw_torch_xla",
-    "adamw",
-    "paged_adamw",
-    "paged_adamw_32bit",
-    *EIGHT_BITS,
-)
-ATTENTION: Mapping[str, Any] = {
-    "sdpa": "fa2",
-    "fa2": "fa2",
-    "flash_attention_2": "fa2",
-    "kernels-community/flash-attn": "fa2",
-    "kernels-community/flash-attn2": "fa2",
-    "fa3": "fa3",
-    "flash_attention_3": "fa3",
-    "kernels-community/flash-attn3": "fa3",
-    "kernels-community/vllm-flash-attn3": "fa3",
-    "eager": "unfused",
-    "disabled": "unfused",
-    AUTO: None,
-}
+ADAMW = tuple(tool_file("transformers")["adamw"])
+ATTENTION: Mapping[str, Any] = tool_file("transformers")["attention"]
 """Names of attention kernels, of which scaled_dot_product_attention's is FlashAttention-2."""
 LIGER = {"fuse_rms_norm": True, "elementwise": "fused", "fuse_loss": True}
 """Liger's kernels: norms, rotary embedding, gated activation and the loss with the head's product."""
-SHARDING: Mapping[str, int] = {
-    "full_shard": 3,
-    "shard_grad_op": 2,
-    "hybrid_shard": 3,
-    "hybrid_shard_zero2": 2,
-    "no_shard": 0,
-}
+SHARDING: Mapping[str, int] = tool_file("transformers")["sharding"]
 
 
 def optimizer(name: str) -> Read:

@@ -14,6 +14,7 @@ from predict.huggingface.families.family import (
     activation,
     size,
     switch,
+    unused,
 )
 from sampling.files.schema import Scalar
 
@@ -59,25 +60,6 @@ FAMILIES: Mapping[str, Family] = {
         fixed={**ENCODER, "gated": True, "norm": "layer", "rope": True},
         pattern=LayerPattern(mixer="sliding", full=first_of_interval, typed=True),
         adjust=whole_window,
-        neutral=frozenset(
-            [
-                "classifier_activation",
-                "classifier_bias",
-                "classifier_pooling",
-                "compile_mode",
-                "decoder_bias",
-                "deterministic_flash_attn",
-                "embedding_dropout",
-                "global_rope_theta",
-                "initializer_cutoff_factor",
-                "local_rope_theta",
-                "mlp_dropout",
-                "norm_eps",
-                "repad_logits_with_grad",
-                "reference_compile",
-                "sparse_pred_ignore_index",
-                "sparse_prediction",
-            ]
-        ),
+        neutral=unused("modernbert"),
     ),
 }

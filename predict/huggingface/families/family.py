@@ -5,12 +5,14 @@ A key sets a field of ModelSpec, of one of its parts (`experts.topk`), or of the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from predict.model.patches import Patches
 from predict.model.spec import LayerKind
+from sampling.files.places import CONFIGS
 from sampling.files.schema import LARGEST, Key, Scalar
 
 GATED_ACTIVATIONS = ("silu", "swish")
@@ -149,6 +151,15 @@ class Tower:
         """Every key around `vision_config` that is read, or known to change nothing."""
         yield from (key.name for key in self.beside)
         yield from self.neutral
+
+
+MODEL_KEYS: Mapping[str, Any] = json.loads((CONFIGS / "model_keys.json").read_text(encoding="utf-8"))
+"""Keys of `config.json` by what is said of them."""
+
+
+def unused(family: str) -> frozenset[str]:
+    """Keys of a family's configs that change no cost, of which there are many."""
+    return frozenset(MODEL_KEYS["unused"][family].split())
 
 
 def size(

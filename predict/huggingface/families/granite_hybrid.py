@@ -14,6 +14,7 @@ from predict.huggingface.families.family import (
     never,
     size,
     switch,
+    unused,
 )
 from sampling.files.schema import Key
 
@@ -56,15 +57,6 @@ FAMILIES: Mapping[str, Family] = {
                 None: {"rope": False, "no_positions": True},
             }
         },
-        neutral=frozenset(
-            {
-                "attention_multiplier",
-                "embedding_multiplier",
-                "logits_scaling",
-                "residual_multiplier",
-                "mamba_expand",
-                "time_step_limit",
-            }
-        ),
+        neutral=unused("granitemoehybrid"),
     ),
 }

@@ -14,6 +14,7 @@ from predict.huggingface.families.family import (
     never,
     size,
     switch,
+    unused,
 )
 from sampling.files.schema import Key, Scalar
 
@@ -24,21 +25,7 @@ LFM2: Mapping[str, Key] = {
     "short_conv.conv": size("conv_L_cache", default=3),
 }
 LFM2_BLOCK: Mapping[str, Scalar] = {**LLAMA_BLOCK, **NO_BIAS, "qk_norm": True}
-UNUSED = frozenset(
-    [
-        "block_dim",
-        "block_mlp_init_scale",
-        "block_norm_eps",
-        "block_use_swiglu",
-        "block_use_xavier_init",
-        "conv_dim",
-        "conv_dim_out",
-        "conv_use_xavier_init",
-        "norm_eps",
-        "num_heads",
-        "theta",
-    ]
-)
+UNUSED = unused("lfm2")
 
 
 def adjusted_width(fields: dict[str, Scalar]) -> None:

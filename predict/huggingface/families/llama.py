@@ -16,6 +16,7 @@ from predict.huggingface.families.family import (
     last_of_step,
     size,
     switch,
+    unused,
 )
 from predict.model.spec import CROSS
 
@@ -36,9 +37,7 @@ LLAMA4 = Family(
     fixed={**LLAMA_BLOCK, "mlp_bias": False, "experts.shared_count": 1},
     pattern=LayerPattern(mixer="chunked", full=last_of_interval, typed=True, sparse=last_of_step),
     # every fourth layer leaves queries and keys where they are, and others norm them without weights, which is little of a step
-    neutral=frozenset(
-        {"attn_scale", "attn_temperature_tuning", "floor_scale", "for_llm_compressor", "no_rope_layers", "use_qk_norm"}
-    ),
+    neutral=unused("llama4"),
     nested=True,
 )
 

@@ -14,6 +14,7 @@ from predict.huggingface.families.family import (
     activation,
     size,
     switch,
+    unused,
 )
 from predict.model.spec import NO_MIXER, LayerKind
 
@@ -56,25 +57,6 @@ FAMILIES: Mapping[str, Family] = {
                 **dict.fromkeys(("E", "moe"), EXPERTS),
             }
         ),
-        neutral=frozenset(
-            {
-                "expand",
-                "mamba_hidden_act",
-                "mamba_ssm_cache_dtype",
-                "moe_shared_expert_overlap",
-                "mtp_hybrid_override_pattern",
-                "mtp_layers_block_type",
-                "n_shared_experts",
-                "rescale_prenorm_residual",
-                "residual_in_fp32",
-                "time_step_floor",
-                "time_step_limit",
-                "time_step_max",
-                "time_step_min",
-                "time_step_rank",
-                "use_mamba_kernels",
-                "ssm_state_dtype",
-            }
-        ),
+        neutral=unused("nemotron_h"),
     ),
 }

@@ -18,6 +18,7 @@ from predict.huggingface.families.family import (
     never,
     size,
     switch,
+    unused,
 )
 from predict.model.patches import Patches, Projector, chain
 from sampling.files.schema import Key, Scalar
@@ -238,9 +239,7 @@ INTERN = Tower(
     ),
     patches=_intern_patches,
     beside=(size("image_seq_length", default=256),),
-    neutral=frozenset(
-        ["downsample_ratio", "projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy"]
-    ),
+    neutral=unused("internvl"),
 )
 
 

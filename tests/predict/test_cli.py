@@ -20,28 +20,22 @@ ROOT = Path(__file__).resolve().parents[2]
 DEMO = str(ROOT / "configs" / "runs" / "demo.yml")
 
 
-def test_predicting_loads_no_library_of_an_extra() -> None:
+def test_predicting_loads_no_library_of_an_extra_and_leaves_colour_out_of_pipes() -> None:
     program = (
-        "import sys; from predict.cli import main; main(['one-batch', sys.argv[1], '--json']);"
+        "import sys; from predict.cli import main; main(['one-batch', sys.argv[1]]);"
         "print([name for name in sys.argv[2].split() if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, DEMO, " ".join(EXTRAS)], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+    assert "\x1b[" not in done.stdout
 
 
 def test_a_closed_pipe_is_no_error() -> None:
     piped = f"{sys.executable} -m predict one-batch {DEMO} --json | head -c 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", piped], capture_output=True, text=True, check=False)
     assert done.stderr == ""
-
-
-def test_colour_is_left_out_of_pipes() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "predict", "one-batch", DEMO], capture_output=True, text=True, check=True
-    )
-    assert "\x1b[" not in done.stdout
 
 
 # Faults of a command's options: all of them are reported at once.

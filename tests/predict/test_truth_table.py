@@ -56,11 +56,7 @@ def test_a_row_of_another_length_is_refused_alone(tmp_path: Path) -> None:
     ("changes", "fault"),
     [
         ({"layers": "1e8"}, "layers: 100000000 is out of range; give a whole number from 1 to 100,000"),
-        ({"mtp_layers": "1000"}, "mtp_layers: 1000 is out of range; give a whole number from 0 to 64"),
-        ({"gpus_per_node": "1e6"}, "gpus_per_node: 1000000 is out of range"),
-        ({"tp": "0"}, "tp: 0 is out of range; give a whole number from 1"),
         ({"mbs": "0.3"}, "mbs: 0.3 is not a whole number"),
-        ({"vocab": "many"}, "vocab: 'many' is not a whole number"),
         ({"gated_mlp": "maybe"}, "gated_mlp: 'maybe' is not true or false"),
         (
             {"recompute": "ful"},
@@ -68,10 +64,7 @@ def test_a_row_of_another_length_is_refused_alone(tmp_path: Path) -> None:
         ),
         ({"pp_schedule": "zb-h1"}, "pp_schedule: 'zb-h1' is not allowed; give text: none, 1F1B"),
         ({"step_time_s": "-3"}, "step_time_s: -3.0 is out of range; give a number above 0"),
-        ({"step_time_s": "nan"}, "step_time_s: nan is out of range"),
-        ({"mem_counter": "guess"}, "mem_counter: 'guess' is not known"),
         ({"cuda_graph": "banana"}, "cuda_graph: 'banana' is not allowed; give text: none, full_iteration, or scopes"),
-        ({"moe_dispatch": "deepeb"}, "moe_dispatch: 'deepeb' is not known; give one of alltoall, allgather, deepep"),
         ({"date": "2025-13"}, "date: '2025-13' is not allowed; give text: 2025-06-10"),
         ({"gpu": ""}, "gpu: not stated; give text: a device of configs/hardware"),
     ],

@@ -332,11 +332,6 @@ def test_an_unknown_device_says_how_to_describe_it(tmp_path: Path) -> None:
     assert "peak_tflops" in line
 
 
-def test_a_precision_that_the_hardware_lacks_is_refused(tmp_path: Path) -> None:
-    (line,) = refusal(run(tmp_path, "a100-80gb", precision="fp8"))
-    assert "precision: NVIDIA A100-SXM4-80GB does not compute in fp8" in line
-
-
 def test_a_misspelt_key_is_the_one_fault_and_not_what_its_default_would_break(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         loaded(tmp_path, SOUND | {"plan": {"ttp": 2, "dp": 1}})

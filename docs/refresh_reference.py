@@ -118,7 +118,7 @@ def _rl_sections() -> list[str]:
     from predict.rl.config import MEANING
     from predict.rl.section import RlSection
 
-    stands_for = {key: name for name, (key, _) in VERL.items()}
+    stands_for = {key: name for name, key in VERL.items()}
     lines = ["", "## rl", "", f"{MEANING} `predict schema --rl` prints an RL config as JSON Schema."]
     return [*lines, "", *_keys_table(RlSection, "rl", stands_for), *_sections_within(RlSection, "rl", stands_for)]
 

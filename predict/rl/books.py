@@ -72,14 +72,6 @@ def _in_turn(lane: str, times_us: Mapping[str, float]) -> Iterator[Span]:
         start_us += time_us
 
 
-def accounts_us(step: RlStep) -> dict[str, dict[str, float]]:
-    """Lane → phase, or waiting → µs; each lane adds up to the step."""
-    found: dict[str, dict[str, float]] = {}
-    for span in spans(step):
-        found.setdefault(span.lane, {})[span.name] = span.time_us
-    return found
-
-
 COMMUNICATED, WAITED = "communication", "waiting"
 CLASSES = (COMPUTE, MEMORY, COMMUNICATED, WAITED)
 """Classes of headings over all phases; `waiting` is for the pipeline, the host, the driver, storage and what a framework adds."""
@@ -94,7 +86,10 @@ class RlLedger:
     @property
     def accounts_us(self) -> dict[str, dict[str, float]]:
         """Lane → phase, or waiting → µs; each lane adds up to the step."""
-        return accounts_us(self.step)
+        found: dict[str, dict[str, float]] = {}
+        for span in spans(self.step):
+            found.setdefault(span.lane, {})[span.name] = span.time_us
+        return found
 
     @property
     def by_class_us(self) -> dict[str, float]:

@@ -105,7 +105,7 @@ def adapter_faults(base: TrainingRun) -> Iterator[Fault]:
 def _engine_faults(base: TrainingRun, section: RlSection) -> Iterator[Fault]:
     """The faults of a server's engine, under the keys of this section."""
     model, engine = base.model, rollout_engine(section, base.cluster.gpu)
-    if limit_faults(model, engine):
+    if any(limit_faults(model, engine)):
         problem = (
             f"{section.response_max:,} and {NAME}.prompt_max, {section.prompt_max:,}, are more tokens than the {model.max_positions:,} positions "
             f"of {model.name}; give fewer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from predict.rank.share import held_dtype, weight_bytes
 from predict.rl.config import RlRun
 from predict.step.breakdown import add_up
 from regressors.features.arrays import Floats
+from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import DTYPE_BYTES, Link
 from sampling.units import SECOND_US
 
@@ -37,42 +39,8 @@ class RlTerm:
 
 
 TERMS: Mapping[str, RlTerm] = {
-    "dispatch_s": RlTerm(
-        value=1.0,
-        low=0.3,
-        high=5.0,
-        meaning="seconds of a step in which the driver starts phases and computes advantages",
-        source="logs of verl on one node: a step is 1 to 5 s longer than its phases",
-    ),
-    "padded_token_us": RlTerm(
-        value=0.13,
-        low=0.05,
-        high=0.3,
-        meaning="µs per token of the padded samples that the driver sends to the workers, however many these are",
-        source="verl's page on fully asynchronous training: old_log_prob of 8,192 samples of 30,720 tokens takes 33 s and a part that 32, "
-        "64 and 128 GPUs share (107.7, 70.3 and 53.9 s)",
-    ),
-    "tensor_s": RlTerm(
-        value=1e-3,
-        low=2.5e-4,
-        high=2e-3,
-        meaning="seconds per tensor of weights that is gathered, resharded and loaded by its name",
-        source="verl's page on fully asynchronous training (2025-11): 15.8 s of Qwen3-30B-A3B, 58.6 s of Qwen3-235B, 0.12 s of a dense 7B, by their tensors",
-    ),
-    "gather_s": RlTerm(
-        value=3e-4,
-        low=1.5e-4,
-        high=6e-4,
-        meaning="seconds per tensor of weights that the trainer gathers into buckets",
-        source="the same page: 4.4 and 23.7 s of the two mixtures with buckets, less their bytes",
-    ),
-    "bucket_gb_per_s": RlTerm(
-        value=66.0,
-        low=55.0,
-        high=80.0,
-        meaning="GB/s at which engines take in weights from the host's memory, whatever the links",
-        source="checkpoint-engine's README at 59a3c4f: 59 to 76 GB/s into 8, 16 and 256 GPUs, on one node and on many",
-    ),
+    name: RlTerm(**fields)
+    for name, fields in json.loads((CONFIGS / "rl-terms.json").read_text(encoding="utf-8")).items()
 }
 """Name → term. A step has the first two, and the one of its `rl.weight_sync.method`."""
 

@@ -156,8 +156,6 @@ class Rollout:
     served: Served
     ends_us: Floats
     """Ends of the engine's responses that the time waits for, ascending."""
-    steps_ahead: float
-    """Steps whose samples were simulated as one stream with this one's."""
     bound_by: str
     """Name of what most of the engine's mean step goes to: compute, memory, communication or host."""
     sources: Mapping[str, float]
@@ -234,7 +232,6 @@ def _simulated(rl: RlRun) -> Rollout:
         room=room,
         served=last,
         ends_us=ends,
-        steps_ahead=ahead,
         bound_by=bound_by(rl, steps, server, last),
         sources=steps.sources(mean_batch(server, last)) if steps else sources_of_decode(rl),
     )

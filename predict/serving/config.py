@@ -156,7 +156,8 @@ def load_serving(config: Config, overrides: Sequence[str] = ()) -> ServingRun:
     if run.load.file:
         traffic = read_requests(given.path.parent / run.load.file)
         faults += prompt_key_faults(run.load, traffic)
-        run = _with_requests(run, with_known_prompts(traffic, run.load))
+        traffic = with_known_prompts(traffic, run.load)
+        run = replace(run, load=load_of(traffic, run.load), traffic=traffic)
     if faults := [*faults, *load_faults(run.server, run.load, run.traffic)]:
         raise config_error(faults, given.sources)
     return run
@@ -236,11 +237,6 @@ def _cluster(hardware: str, ranks: int, profile: str) -> Cluster:
     sampled = read_manifest(samples_directory(used, home_of(used))).device if used in known_profiles() else {}
     cores = max(ranks, int(sampled.get("cores", ranks)))
     return load_cluster(hardware=hardware, nodes=1, gpus_per_node=cores, cores=cores, profile=profile)
-
-
-def _with_requests(run: ServingRun, traffic: Traffic) -> ServingRun:
-    """The run with requests of a file, and their means for its load."""
-    return replace(run, load=load_of(traffic, run.load), traffic=traffic)
 
 
 def _model(

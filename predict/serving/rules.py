@@ -108,12 +108,13 @@ def _apart(key: str, other: str) -> Fault:
 SHORTER = "give shorter ones"
 
 
-def limit_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
+def limit_faults(model: ModelSpec, engine: EngineSettings) -> Iterator[Fault]:
     """An engine's own limit beyond the model's positions."""
-    if not 0 < model.max_positions < engine.max_model_len:
-        return []
-    problem = f"{engine.max_model_len:,} is more than the {model.max_positions:,} positions of {model.name}; give fewer"
-    return [Fault(path="engine.max_model_len", problem=problem)]
+    if 0 < model.max_positions < engine.max_model_len:
+        problem = (
+            f"{engine.max_model_len:,} is more than the {model.max_positions:,} positions of {model.name}; give fewer"
+        )
+        yield Fault(path="engine.max_model_len", problem=problem)
 
 
 def load_faults(server: Server, load: Load, traffic: Traffic | None) -> list[Fault]:
@@ -163,23 +164,22 @@ MOST_STEP_TOKENS = 2**22
 """Tokens of one step up to which its times are tabulated: a hundred times those of an engine set to large steps."""
 
 
-def step_token_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
+def step_token_faults(model: ModelSpec, engine: EngineSettings) -> Iterator[Fault]:
     """A step with fewer tokens than requests, or, where prompts are not divided, than the longest request has: vLLM starts with neither
     (`SchedulerConfig` in vllm/config/scheduler.py).
 
     An engine that never preempts computes no answer anew, so that each request's prompt alone has to fit; simulating holds it against that.
     """
-    tokens, faults = engine.max_num_batched_tokens, []
+    tokens = engine.max_num_batched_tokens
     if tokens < engine.max_num_seqs:
         problem = (
             f"{tokens:,} is less than engine.max_num_seqs, {engine.max_num_seqs:,}, and each of those sequences takes a token of every step; raise it, or "
             f"lower engine.max_num_seqs to {tokens:,}"
         )
-        faults.append(Fault(path=PATH, problem=problem))
+        yield Fault(path=PATH, problem=problem)
     if tokens > MOST_STEP_TOKENS:
-        faults.append(
-            Fault(path=PATH, problem=f"{tokens:,} is more than {MOST_STEP_TOKENS:,}; give the tokens of one step")
-        )
+        problem = f"{tokens:,} is more than {MOST_STEP_TOKENS:,}; give the tokens of one step"
+        yield Fault(path=PATH, problem=problem)
     longest = longest_request(model, engine)
     if not engine.chunked_prefill and not engine.never_preempts and tokens < longest:
         limit = "engine.max_model_len" if engine.max_model_len else f"the positions of {model.name}"
@@ -187,60 +187,52 @@ def step_token_faults(model: ModelSpec, engine: EngineSettings) -> list[Fault]:
             f"{tokens:,} is less than {limit}, {longest:,}, and without engine.chunked_prefill a prompt is computed in one step; raise it, "
             f"set engine.max_model_len to {tokens:,} or less, or set engine.chunked_prefill: true"
         )
-        faults.append(Fault(path=PATH, problem=problem))
-    return faults
+        yield Fault(path=PATH, problem=problem)
 
 
 # Placements that a model allows, pools, and drafts.
 
 
-def placement_faults(model: ModelSpec, placement: ServerPlacement) -> list[Fault]:
+def placement_faults(model: ModelSpec, placement: ServerPlacement) -> Iterator[Fault]:
     """Layers that are not modelled, and placements that the model does not allow."""
     mixers = {mixer for kind in model.kinds() if (mixer := mixer_of(model, kind))}
-    faults = [
-        Fault(
-            path="model",
-            problem=f"{model.name} has {mixer} layers, which serving does not model yet; take another model",
-        )
-        for mixer in sorted(mixer.NAME for mixer in mixers if not mixer.is_served())
-    ]
+    for name in sorted(mixer.NAME for mixer in mixers if not mixer.is_served()):
+        problem = f"{model.name} has {name} layers, which serving does not model yet; take another model"
+        yield Fault(path="model", problem=problem)
     if model.bidirectional:
         problem = f"{model.name} is an encoder, which generates nothing; take a decoder"
-        faults.append(Fault(path="model", problem=problem))
-    tp, ranks = placement.tp, placement.tp * placement.dp
+        yield Fault(path="model", problem=problem)
     if model.layers % placement.pp:
         problem = f"{placement.pp} does not divide the {model.layers} layers of {model.name}; give one that does: uneven stages are not modelled"
-        faults.append(Fault(path="placement.pp", problem=problem))
-    if model.heads % tp:
-        faults.append(
-            Fault(
-                path="placement.tp",
-                problem=f"{tp} does not divide the {model.heads} heads of {model.name}; give one that does",
-            )
-        )
-    if placement.dp > 1 and model.experts is not None and not placement.expert_parallel and model.experts.ffn % ranks:
+        yield Fault(path="placement.pp", problem=problem)
+    if model.heads % placement.tp:
+        problem = f"{placement.tp} does not divide the {model.heads} heads of {model.name}; give one that does"
+        yield Fault(path="placement.tp", problem=problem)
+    yield from _expert_faults(model, placement)
+
+
+def _expert_faults(model: ModelSpec, placement: ServerPlacement) -> Iterator[Fault]:
+    experts, ranks, whole = model.experts, placement.tp * placement.dp, placement.expert_parallel
+    if experts and placement.dp > 1 and not whole and experts.ffn % ranks:
         problem = (
-            f"the width {model.experts.ffn:,} of the experts of {model.name} does not divide into slices for tp · dp = {ranks} GPUs; "
+            f"the width {experts.ffn:,} of the experts of {model.name} does not divide into slices for tp · dp = {ranks} GPUs; "
             "change tp or dp, or set expert_parallel: true"
         )
-        faults.append(Fault(path="placement.dp", problem=problem))
-    if placement.expert_parallel and model.experts is None:
+        yield Fault(path="placement.dp", problem=problem)
+    if whole and not experts:
         problem = f"true, but {model.name} has no experts; remove it, or take a mixture of experts"
-        faults.append(Fault(path="placement.expert_parallel", problem=problem))
-    elif placement.expert_parallel and model.experts is not None:
-        copies = model.experts.count + placement.redundant_experts
-        if copies % ranks:
-            redundant = f" and {placement.redundant_experts} redundant ones" if placement.redundant_experts else ""
-            problem = f"the {model.experts.count} experts{redundant} of {model.name} do not divide among tp · dp = {ranks} GPUs; change tp or dp"
-            faults.append(Fault(path="placement.expert_parallel", problem=problem))
-    if placement.quantised == "experts" and model.experts is None:
+        yield Fault(path="placement.expert_parallel", problem=problem)
+    elif whole and experts and (experts.count + placement.redundant_experts) % ranks:
+        redundant = f" and {placement.redundant_experts} redundant ones" if placement.redundant_experts else ""
+        problem = f"the {experts.count} experts{redundant} of {model.name} do not divide among tp · dp = {ranks} GPUs; change tp or dp"
+        yield Fault(path="placement.expert_parallel", problem=problem)
+    if placement.quantised == "experts" and not experts:
         problem = f"experts, but {model.name} has none; remove it, or take a mixture of experts"
-        faults.append(Fault(path="placement.quantised", problem=problem))
+        yield Fault(path="placement.quantised", problem=problem)
     for key in ("redundant_experts", "expert_load"):
-        if getattr(placement, key) != getattr(ServerPlacement(), key) and not placement.expert_parallel:
+        if getattr(placement, key) != getattr(ServerPlacement(), key) and not whole:
             problem = "changes nothing without placement.expert_parallel; set it to true, or remove this"
-            faults.append(Fault(path=f"placement.{key}", problem=problem))
-    return faults
+            yield Fault(path=f"placement.{key}", problem=problem)
 
 
 def exchange_faults(model: ModelSpec, placement: ServerPlacement, engine: EngineSettings) -> Iterator[Fault]:
@@ -253,44 +245,38 @@ def exchange_faults(model: ModelSpec, placement: ServerPlacement, engine: Engine
         yield Fault(path="engine.two_batch_overlap", problem=problem)
 
 
-def fleet_faults(model: ModelSpec, placement: ServerPlacement, fleet: FleetSettings) -> list[Fault]:
+def fleet_faults(model: ModelSpec, placement: ServerPlacement, fleet: FleetSettings) -> Iterator[Fault]:
     """Pools and autoscalers that do not go together, or that the model does not allow."""
-    found = []
 
-    def fault(key: str, problem: str) -> None:
-        found.append(Fault(path=f"fleet.{key}", problem=problem))
+    def fault(key: str, problem: str) -> Fault:
+        return Fault(path=f"fleet.{key}", problem=problem)
 
     if fleet.prefill_tp and not (fleet.prefill_replicas or fleet.gpus):
-        fault("prefill_tp", "changes nothing without prefill_replicas or gpus; give one of them, or remove this")
+        yield fault("prefill_tp", "changes nothing without prefill_replicas or gpus; give one of them, or remove this")
     elif fleet.prefill_tp:
         of_prompts = placement_faults(model, replace(placement, tp=fleet.prefill_tp))
-        found += [replace(one, path="fleet.prefill_tp") for one in of_prompts if one.path == "placement.tp"]
+        yield from (replace(one, path="fleet.prefill_tp") for one in of_prompts if one.path == "placement.tp")
     if fleet.gpus:
         least = placement.streams * (placement.tp + fleet.prefill_tp)
         if fleet.replicas > 1 or fleet.prefill_replicas or fleet.most_replicas:
-            fault(
-                "gpus",
-                "cannot be combined with replicas, prefill_replicas or most_replicas, which it gives; remove these",
-            )
+            given = "replicas, prefill_replicas or most_replicas"
+            yield fault("gpus", f"cannot be combined with {given}, which it gives; remove these")
         elif fleet.gpus < least:
-            fault("gpus", f"{fleet.gpus} is less than the {least} GPUs of one replica of each kind; raise it")
+            yield fault("gpus", f"{fleet.gpus} is less than the {least} GPUs of one replica of each kind; raise it")
     if fleet.prefill_replicas and fleet.most_replicas:
-        fault(
-            "most_replicas",
-            "cannot be combined with prefill_replicas: pools that are apart are not scaled yet; remove one of them",
+        problem = (
+            "cannot be combined with prefill_replicas: pools that are apart are not scaled yet; remove one of them"
         )
-    if fleet.most_replicas and not fleet.replicas <= fleet.most_replicas:
-        fault(
-            "most_replicas",
-            f"{fleet.most_replicas} is less than replicas, {fleet.replicas}, the fewest that serve; raise it",
-        )
+        yield fault("most_replicas", problem)
+    if 0 < fleet.most_replicas < fleet.replicas:
+        problem = f"{fleet.most_replicas} is less than replicas, {fleet.replicas}, the fewest that serve; raise it"
+        yield fault("most_replicas", problem)
     if bool(fleet.most_replicas) != bool(fleet.target_requests):
         names = ("most_replicas", "target_requests")
         given, missing = names if fleet.most_replicas else names[::-1]
-        fault(missing, f"missing beside fleet.{given}; give both, or none")
+        yield fault(missing, f"missing beside fleet.{given}; give both, or none")
     if any(not 0 <= at < MOST_S for at in fleet.failures_s):
-        fault("failures_s", f"a time is not from 0 to {count(MOST_S)}; give seconds of the load")
-    return found
+        yield fault("failures_s", f"a time is not from 0 to {count(MOST_S)}; give seconds of the load")
 
 
 def drafts_of(

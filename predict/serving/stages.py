@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,37 +18,16 @@ from predict.serving.server import USUAL, Server, ServerPlacement, cluster_of, e
 from predict.serving.traffic import Load
 from predict.truth_table import columns_of, read_declared
 from sampling.files.faults import Fault
+from sampling.files.places import CONFIGS
 from sampling.files.schema import Key, one_of
 from sampling.hardware.cluster import hardware_named
 
 FILE = "serving_experiments.csv"
 ABOVE_NOMINAL = 1.045
 """Tokens of a prompt over the nominal ones of the load generator, where the tokenizer's count is not published."""
-META = "meta-llama's generation_config.json: temperature 0.6, top p 0.9"
-QWEN = "Qwen's generation_config.json: top p 0.8 (0.95 of those that reason), top k 20"
-GEMMA = "google's generation_config.json: top p 0.95, top k 64"
-PUBLISHED_TOP_P: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            *("llama2-7b", "llama2-13b", "llama2-70b", "llama3-8b", "llama3-70b"),
-            *("llama3.1-8b", "llama3.1-70b", "llama3.1-405b", "llama3.2-1b", "llama3.2-3b", "llama3.3-70b"),
-            *("llama4-scout-17b-16e", "llama4-maverick-17b-128e"),
-        ),
-        META,
-    ),
-    **dict.fromkeys(
-        (
-            *("qwen1.5-moe-a2.7b", "qwen2-57b-a14b", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen2.5-7b"),
-            *("qwen2.5-14b", "qwen2.5-32b", "qwen2.5-72b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b"),
-            *("qwen3-14b", "qwen3-32b", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder-480b-a35b"),
-            *("qwen3-next-80b-a3b", "qwq-32b"),
-        ),
-        QWEN,
-    ),
-    **dict.fromkeys(("gemma3-270m", "gemma3-1b", "gemma3-4b", "gemma3-12b", "gemma3-27b"), GEMMA),
-}
-"""Shipped model → where its repository states a top p or a top k, which vLLM takes where a request has none. Those of Mistral, Mixtral,
-Code Llama and Yi state none, so that tokens are drawn at temperature 1."""
+PUBLISHED_TOP_P = frozenset(chain(*json.loads((CONFIGS / "published-top-p.json").read_text(encoding="utf-8")).values()))
+"""Shipped models, each by where its repository states a top p or a top k, which vLLM takes where a request has none. Those of Mistral,
+Mixtral, Code Llama and Yi state none, so that tokens are drawn at temperature 1."""
 ANALYTIC = "analytic"
 """A profile without samples."""
 OptionalCount = Annotated[int | None, Key(minimum=0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -16,6 +17,7 @@ from predict.serving.step_table import StepTable
 from regressors.features.arrays import Floats
 from sampling.errors import UserError
 from sampling.files.faults import did_you_mean
+from sampling.files.places import CONFIGS
 
 Features = Callable[[BatchSums], Floats]
 """The features of each batch on one server, shape (batches, features)."""
@@ -143,92 +145,25 @@ class StepModel:
         return table_of(server, features, ordered, whole_prompt=self.whole_prompt)
 
 
-def _factor(meaning: str, width: float) -> StepTerm:
-    return StepTerm(meaning=f"factor on {meaning}", prior=1.0, width=width, low=0.5, high=2.0)
-
-
-KERNELS = StepModel(
-    name="kernels",
-    features_of=kernel_features,
-    terms={
-        "gemm": _factor("products", 0.1),
-        "moe": _factor("grouped products of experts", 0.2),
-        "attention": _factor("attention", 0.2),
-        "all_reduce": _factor("what GPUs exchange", 0.25),
-        "elementwise": StepTerm(meaning="traffic of other kernels", prior=1.0, width=0.0, low=1.0, high=1.0),
-        "layer": StepTerm(
-            meaning="µs per layer: starts of its small kernels", prior=5.0, width=2.5, low=0.0, high=50.0
-        ),
-        "step": StepTerm(
-            meaning="µs per step of the host", prior=400.0, width=200.0, low=0.0, high=5000.0, of_host=True
-        ),
-        "request": StepTerm(
-            meaning="µs per request and step of the host", prior=15.0, width=10.0, low=0.0, high=200.0, of_host=True
-        ),
-    },
-)
+_TERMS: Mapping[str, Mapping[str, StepTerm]] = {
+    model: {name: StepTerm(**fields) for name, fields in terms.items()}
+    for model, terms in json.loads((CONFIGS / "step-models.json").read_text(encoding="utf-8")).items()
+}
+"""Model → its terms. The priors and bounds of `formula`: prompts that are cached say nothing of β₁: it is the inverse of the share of peak
+that products of prompts reach, 0.6 to 0.8, and less than 1 would be faster than light (the published 0.393 computes cached prompts). β₃ is
+the inverse of a share of bandwidth. β₅ is the host's."""
+KERNELS = StepModel(name="kernels", features_of=kernel_features, terms=_TERMS["kernels"])
 """Every kernel priced, and at most seven fitted factors."""
-
-_BETA_TITLES = ("prefill compute", "decode compute", "memory traffic", "layers", "requests")
-_BETA_MEANINGS = (
-    "time of the compute of prompts over that at peak FLOP/s",
-    "the same of decodes",
-    "time of all memory traffic over that at the stated bandwidth",
-    "µs per layer",
-    "µs per request and step",
-)
-
-
-def _beta_title(place: int) -> str:
-    """`prefill compute (β1)`: the plain name with the published one."""
-    return f"{_BETA_TITLES[place - 1]} (β{place})"
-
-
-_MENDED_PRIORS = (
-    (1.4, 0.3, 1.0, 2.5),
-    (0.5, 0.5, 0.0, 2.0),
-    (1.0, 0.15, 0.7, 1.2),
-    (60.0, 30.0, 0.0, 200.0),
-    (12.0, 10.0, 0.0, 100.0),
-)
-"""Prior, width and bounds of each. Prompts that are cached say nothing of β₁: it is the inverse of the share of peak
-that products of prompts reach, 0.6 to 0.8, and less than 1 would be faster than light (the published 0.393 computes
-cached prompts). β₃ is the inverse of a share of bandwidth."""
-OF_REQUESTS = 5
-"""The term of the formula that is the host's."""
-FORMULA = StepModel(
-    name="formula",
-    features_of=lambda server: partial(features_us, server),
-    terms={
-        f"beta{place}": StepTerm(
-            meaning=meaning,
-            prior=prior,
-            width=width,
-            low=low,
-            high=high,
-            title=_beta_title(place),
-            of_host=place == OF_REQUESTS,
-        )
-        for place, (meaning, (prior, width, low, high)) in enumerate(
-            zip(_BETA_MEANINGS, _MENDED_PRIORS, strict=True), 1
-        )
-    },
-)
+FORMULA = StepModel(name="formula", features_of=lambda server: partial(features_us, server), terms=_TERMS["formula"])
 """The additive formula, mended."""
-
-PUBLISHED_BETA = (0.393, 0.093, 0.910, 68.3, 12.9)
 PUBLISHED = StepModel(
     name="published",
     features_of=lambda server: partial(published_features_us, server),
-    terms={
-        f"beta{place}": StepTerm(meaning=meaning, prior=beta, width=0.0, low=beta, high=beta, title=_beta_title(place))
-        for place, (meaning, beta) in enumerate(zip(_BETA_MEANINGS, PUBLISHED_BETA, strict=True), 1)
-    },
+    terms=_TERMS["published"],
     whole_prompt=True,
     finds_prompts=False,
 )
 """The additive formula as published, with its own weights and its faults."""
-
 MODELS: Mapping[str, StepModel] = {model.name: model for model in (KERNELS, FORMULA, PUBLISHED)}
 
 

@@ -16,7 +16,6 @@ from predict.ledger.peak_shares import PeakShare, peak_shares
 from predict.ledger.schedule import ScheduleBook, schedule_book
 from predict.ledger.verl_flops import verl, verl_peak_flops_per_us
 from predict.memory.estimate import MemoryEstimate
-from predict.memory.peak import TERMS
 from predict.prices.published_constants import PublishedConstant
 from predict.run.model_flops import PALM_NO_LOOKUP, model_flops_per_step
 from predict.run.training_run import TrainingRun
@@ -128,25 +127,13 @@ def calibration_book(prediction: Prediction, items: Iterable[StepItem], overhead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryBook:
-    """The memory of every pipeline rank; the worst decides."""
-
-    estimate: MemoryEstimate
-
-    @property
-    def terms_bytes(self) -> dict[str, float]:
-        """Bytes of the worst rank's peak by term."""
-        return {term: getattr(self.estimate.worst, term) for term in TERMS}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
     """The books of one predicted step."""
 
     prediction: Prediction
     compute: ComputeBook
     peak_shares: tuple[PeakShare, ...]
-    memory: MemoryBook
+    memory: MemoryEstimate
     communication: CommunicationBook
     schedule: ScheduleBook
     calibration: CalibrationBook
@@ -195,7 +182,7 @@ def ledger_of(prediction: Prediction) -> Ledger:
         prediction=prediction,
         compute=compute,
         peak_shares=peak_shares(run, compute.operators),
-        memory=MemoryBook(estimate=prediction.memory),
+        memory=prediction.memory,
         communication=communication_book(run, items),
         schedule=schedule,
         calibration=calibration_book(prediction, items, schedule.stragglers_us + schedule.overhead_us),

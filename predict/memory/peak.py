@@ -222,6 +222,11 @@ class RankMemory:
         """Tensors that exist throughout the step."""
         return self.parameters + self.gradients + self.optimizer + self.buffers
 
+    @property
+    def terms(self) -> dict[str, float]:
+        """Bytes by term; they add up to the peak."""
+        return {term: getattr(self, term) for term in TERMS}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankBaseline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -107,67 +107,17 @@ APART = "apart: the interval of its time overlaps the best one's by less than --
 
 
 Predicted = TypeVar("Predicted")
-Predicted_co = TypeVar("Predicted_co", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class RankedPrediction(Generic[Predicted_co]):
+class RankedPrediction(Generic[Predicted]):
     """One of the best predictions."""
 
     settings: Values
     """Key path → value of the keys that were searched."""
-    prediction: Predicted_co
+    prediction: Predicted
     ratio: Ratio
     """What they are ranked by, over that of the best one."""
-
-
-class SearchAnswer(Protocol[Predicted_co]):
-    """The answer of a search of any kind of config."""
-
-    @property
-    def kind(self) -> str:
-        """The name of the config's kind."""
-
-    @property
-    def ranked(self) -> Sequence[RankedPrediction[Predicted_co]]:
-        """The best, the best first."""
-
-    @property
-    def objective(self) -> str:
-        """The name of what is best."""
-
-    @property
-    def meaning(self) -> str:
-        """The same in words."""
-
-    @property
-    def timed(self) -> bool:
-        """Whether what is best follows from times, whose errors it then has."""
-
-    @property
-    def experiment(self) -> str:
-        """The one that would separate the best from the nearest that is tied with it; empty where none is known."""
-
-    @property
-    def space(self) -> Mapping[str, int]:
-        """The numbers of plans, of those that are `legal`, that `fit`, and that were `priced` in full."""
-
-    @property
-    def left_out(self) -> Mapping[str, LeftOut]:
-        """Reason → the plans that it leaves out."""
-
-    @property
-    def seconds(self) -> float:
-        """The time that the search took."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether it ended by itself."""
-
-
-def tied(answer: SearchAnswer[Any]) -> Sequence[RankedPrediction[Any]]:
-    """Those that may be as good as the best one."""
-    return [plan for plan in answer.ranked[1:] if plan.ratio.tied]
 
 
 # Plans of a training run.
@@ -276,7 +226,7 @@ def answer(
             prediction=each.prediction,
             ratio=ratio(best, each.contender),
             same=tuple(_differing(_settings(found, other), _settings(found, each.ranked)) for other in each.others),
-            cost=_cost(each.prediction, tokens, price),
+            cost=None if tokens is None else training_cost(each.prediction, tokens=tokens, price=price),
         )
         for each in every
     ]
@@ -338,12 +288,6 @@ def _differing(settings: Mapping[str, Any], others: Mapping[str, Any]) -> Mappin
     return {path: value for path, value in settings.items() if value != others[path]}
 
 
-def _cost(prediction: Prediction, tokens: float | None, price: Price | None) -> TrainingCost | None:
-    if tokens is None:
-        return None
-    return training_cost(prediction, tokens=tokens, price=price)
-
-
 # Combinations of another kind of config, every one of which is predicted.
 
 
@@ -399,3 +343,11 @@ def ranked_rows(
         for settings, each in predicted
     )
     return RankedRows(swept=ordered, objective=objective, best=tuple(best), seconds=seconds)
+
+
+SearchAnswer: TypeAlias = Answer | RankedRows[Any]
+
+
+def tied(answer: SearchAnswer) -> Sequence[RankedPrediction[Any]]:
+    """Those that may be as good as the best one."""
+    return [plan for plan in answer.ranked[1:] if plan.ratio.tied]

@@ -12,7 +12,6 @@ from predict import estimate
 from predict.config.document import Config
 from predict.interval import Interval
 from predict.kinds import EnumeratedKind, Kind, ServerOptions, Values, kind, require_one_kind
-from predict.memory.peak import TERMS
 from predict.plan_search.options import OBJECTIVES
 from predict.plan_search.ties import contender, ratio
 from predict.run.execution import OF_MIXTURES
@@ -150,13 +149,13 @@ def differences(first: Prediction, others: Sequence[Prediction]) -> tuple[Differ
 
 
 def _difference(first: Prediction, other: Prediction) -> Difference:
-    worst, scale = [each.memory.worst for each in (first, other)], _scale(first, other)
+    scale = _scale(first, other)
     return Difference(
         first=first,
         other=other,
         settings=_settings(first.run, other.run),
         change_us=_minus({name: scale * us for name, us in other.breakdown_us.items()}, first.breakdown_us),
-        memory_bytes=_minus(*({term: getattr(rank, term) for term in TERMS} for rank in reversed(worst))),
+        memory_bytes=_minus(other.memory.worst.terms, first.memory.worst.terms),
     )
 
 

@@ -69,7 +69,7 @@ class Survey:
         return int(self.opening.counts.sum())
 
 
-def survey(legal: Space, *, max_memory: float, slowest_us: float = math.inf, workers: Workers | None = None) -> Survey:
+def survey(legal: Space, *, max_memory: float, slowest_us: float = math.inf) -> Survey:
     """The survey of the legal plans, in which a plan may take the share `max_memory` of the device's memory; those whose layers alone take
     longer than `slowest_us`, the step of a plan that is known, are left out before their memory is counted."""
     capacity = capacity_bytes(legal.question.base.cluster.gpu) * max_memory
@@ -80,7 +80,7 @@ def survey(legal: Space, *, max_memory: float, slowest_us: float = math.inf, wor
         if measure is memory_floors and slowest_us < math.inf and len(space.rows):
             kinds = space.question.base.model.kinds()
             usual = max(set(kinds), key=kinds.count)
-            near = _times_of_blocks(space, opening, workers or Workers(jobs=1), only=usual) <= slowest_us
+            near = _times_of_blocks(space, opening, Workers(jobs=1), only=usual) <= slowest_us
             space, opening, floors = _without_slower(space, opening, near), opening.of(near), floors[near]
         if not len(space.rows):
             break

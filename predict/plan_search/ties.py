@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from predict.interval import Interval, width_of_ratio, without_cause
@@ -118,15 +118,9 @@ def ratio(best: Contender, other: Contender) -> Ratio:
     differing = sum(own != others for own, others in zip(other.settings, best.settings, strict=True))
     of_settings = max(best.per_setting, other.per_setting) * math.sqrt(differing)
     width = width_of_ratio(other.repeats, own_terms, of_settings, *left.values())
-    found = Interval.from_log(other.value / best.value, width)
+    found = Ratio.from_log(other.value / best.value, width)
     widest = max(left, key=lambda kind: abs(left[kind]), default=None)
-    return Ratio(
-        median=found.median,
-        low=found.low,
-        high=found.high,
-        widest=widest,
-        share=left[widest] ** 2 / width**2 if widest and width else 0.0,
-    )
+    return replace(found, widest=widest, share=left[widest] ** 2 / width**2 if widest and width else 0.0)
 
 
 def experiment(nearest: Ratio, place: int) -> str:

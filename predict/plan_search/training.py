@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from predict.config.draft import PRECISION, SECTIONS
+from predict.config.draft import INTERLEAVED, ONE_CHUNK, PRECISION, SECTIONS
 from predict.config.load import load
+from predict.config.replicas import INSIDE_A_REPLICA
 from predict.kinds import (
     TRAINING,
     Kind,
@@ -160,8 +161,6 @@ def switched_execution(execution: Execution) -> Iterator[Setting]:
 
 # A step further in the plan or the batch, either way.
 
-INTERLEAVED = ("1f1b", "interleaved-1f1b")
-"""The schedule of one chunk on each pipeline rank, and that of several."""
 RECOMPUTATION = ("none", "selective", "full")
 STAGES_OF_ZERO = (0, 1, 2, 3)
 
@@ -184,7 +183,7 @@ def _near(run: TrainingRun) -> dict[str, Sequence[Any]]:
         degrees["plan.tp"].append(run.cluster.gpus_per_node)
     if not any(kind.sparse for kind in run.model.kinds()):
         del degrees["plan.ep"]
-    if plan.pp > 1 and plan.schedule in INTERLEAVED:
+    if plan.pp > 1 and plan.schedule in (ONE_CHUNK, INTERLEAVED):
         degrees["plan.vpp"] = _doubled(plan.vpp)
     offers = offered(run.execution.framework)
     return {
@@ -209,9 +208,9 @@ def with_companions(run: TrainingRun, path: str, value: Any) -> dict[str, Any]:
             run.plan.sp or (run.plan.tp == 1 and memory_profile_of(run).sequence_parallelism)
         )
     if key == "pp" and value == 1:
-        found |= {"plan.vpp": 1, "plan.schedule": INTERLEAVED[0]}
+        found |= {"plan.vpp": 1, "plan.schedule": ONE_CHUNK}
     if key == "vpp":
-        found["plan.schedule"] = INTERLEAVED[value > 1]
+        found["plan.schedule"] = INTERLEAVED if value > 1 else ONE_CHUNK
     if section == "plan" and key in INSIDE_A_REPLICA:
         degrees = {name: getattr(run.plan, name) for name in INSIDE_A_REPLICA} | {key: value}
         found["plan.dp"] = dp = run.cluster.world_size // math.prod(degrees.values())
@@ -222,9 +221,6 @@ def with_companions(run: TrainingRun, path: str, value: Any) -> dict[str, Any]:
         for each, chosen in found.items()
         if each == path or chosen != getattr(run.plan, each.partition(".")[2])
     }
-
-
-INSIDE_A_REPLICA = ("tp", "pp", "cp")
 
 
 def _setup(prediction: Prediction) -> dict[str, Any]:

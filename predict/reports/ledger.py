@@ -9,11 +9,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from predict.ledger.books import CalibrationBook, Ledger, MemoryBook
+from predict.ledger.books import CalibrationBook, Ledger
 from predict.ledger.communication import CommunicationBook
 from predict.ledger.compute import ComputeBook, OperatorTime, PartOfStep
 from predict.ledger.peak_shares import PeakShare
 from predict.ledger.schedule import ScheduleBook
+from predict.memory.estimate import MemoryEstimate
 from predict.reports import text
 from predict.reports.memory import memory_json, summary
 from predict.reports.printed import Renderable, Table
@@ -215,10 +216,9 @@ def _shape(operator: OperatorTime) -> str:
     return " ".join(f"{name} {fields[name]:,}" for name in SHOWN_FIELDS if fields.get(name))
 
 
-def _memory(book: MemoryBook) -> list[Renderable]:
-    estimate = book.estimate
+def _memory(estimate: MemoryEstimate) -> list[Renderable]:
     title = f"  memory, peak of pipeline rank {estimate.worst.rank}"
-    terms = text.account_table(title, book.terms_bytes.items(), estimate.point_bytes, unit="GiB", write=gib)
+    terms = text.account_table(title, estimate.worst.terms.items(), estimate.point_bytes, unit="GiB", write=gib)
     return [terms, f"  {summary(estimate)}"]
 
 
@@ -373,11 +373,11 @@ def _operator(operator: OperatorTime) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _memory_json(book: MemoryBook) -> dict[str, Any]:
-    content = memory_json(book.estimate)
+def _memory_json(estimate: MemoryEstimate) -> dict[str, Any]:
+    content = memory_json(estimate)
     for key in ("version", "run", "schedule", "advice"):  # the ledger's own, or not of its business
         del content[key]
-    return {"terms": book.terms_bytes, **content}
+    return {"terms": estimate.worst.terms, **content}
 
 
 def _calibration_json(book: CalibrationBook) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from sampling.units import GIB
 FORMATS = {TRAINING: "search", RL: "rl-search", SERVING: "serving-search"}
 
 
-def answer_json(answer: SearchAnswer[Any], *, why: bool = False) -> dict[str, Any]:
+def answer_json(answer: SearchAnswer, *, why: bool = False) -> dict[str, Any]:
     """The answer of any kind of config. Times in µs, sizes in bytes, shares as fractions; with `why`, an example of each reason."""
     rows, columns = _placed(answer)
     best = [search_columns.as_content(columns, row) for row in rows]
@@ -46,7 +46,7 @@ def answer_json(answer: SearchAnswer[Any], *, why: bool = False) -> dict[str, An
     return versioned(FORMATS[answer.kind], content)
 
 
-def _facts_of_rows(answer: SearchAnswer[Any]) -> Mapping[str, Any]:
+def _facts_of_rows(answer: SearchAnswer) -> Mapping[str, Any]:
     """The config and its varied keys, of a search that predicts every combination."""
     if not isinstance(answer, RankedRows):
         return {}
@@ -54,7 +54,7 @@ def _facts_of_rows(answer: SearchAnswer[Any]) -> Mapping[str, Any]:
     return {**REPORTS[answer.kind].head(answer.swept), "varied": varied}
 
 
-def _results_of_plans(answer: SearchAnswer[Any], best: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
+def _results_of_plans(answer: SearchAnswer, best: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     """The results that only a search of training plans has; measured steps are put beside the `best`."""
     if not isinstance(answer, Answer):
         return {}
@@ -69,7 +69,7 @@ def _results_of_plans(answer: SearchAnswer[Any], best: Sequence[dict[str, Any]])
 
 
 def _placed(
-    answer: SearchAnswer[Any],
+    answer: SearchAnswer,
 ) -> tuple[list[search_columns.Placed[Any]], search_columns.Columns[search_columns.Placed[Any]]]:
     """The best with their places, and the columns of their figures."""
     rows = [search_columns.Placed(place=place, plan=plan) for place, plan in enumerate(answer.ranked, 1)]
@@ -99,7 +99,7 @@ MOST_OF_FRONT = 20
 """Plans of the front that a terminal shows; the file has all."""
 
 
-def answer_text(answer: SearchAnswer[Any], *, why: bool = False) -> Renderable:
+def answer_text(answer: SearchAnswer, *, why: bool = False) -> Renderable:
     """The rows that the best rest on, the ranking, the ties, and what is left out by reason."""
     return _plans_text(answer, why=why) if isinstance(answer, Answer) else _rows_text(answer)
 
@@ -126,7 +126,7 @@ def _plans_text(answer: Answer, *, why: bool) -> Renderable:
     return stacked(*parts, "", *_summary(answer, why=why))
 
 
-def _rows_text(answer: SearchAnswer[Any]) -> Renderable:
+def _rows_text(answer: SearchAnswer) -> Renderable:
     """Combinations of another kind of config."""
     assert isinstance(answer, RankedRows)
     report, predictions = REPORTS[answer.kind], [row.prediction for row in answer.best]
@@ -163,7 +163,7 @@ def _varying(plans: Sequence[RankedPrediction[Any]]) -> list[str]:
     return [path for path in paths if len({str(plan.settings.get(path)) for plan in plans}) > 1]
 
 
-def _ranking(answer: SearchAnswer[Any], *, several_clusters: bool = False) -> Renderable:
+def _ranking(answer: SearchAnswer, *, several_clusters: bool = False) -> Renderable:
     plans, (rows, columns) = answer.ranked, _placed(answer)
     varying = _varying(plans)
     same = {path: value for path, value in plans[0].settings.items() if path not in varying}
@@ -228,7 +228,7 @@ def _same(plans: Sequence[RankedPlan]) -> Iterator[str]:
             yield f"Plan {place} stands for {counted(len(plan.same), 'other')} of the same time and memory, with {others}{more}."
 
 
-def _ties(answer: SearchAnswer[Any]) -> Iterator[str]:
+def _ties(answer: SearchAnswer) -> Iterator[str]:
     how = (
         "judged by the 90 % interval of their ratio, in which errors common to both cancel"
         if answer.timed

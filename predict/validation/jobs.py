@@ -14,7 +14,7 @@ from predict.ledger.job_energy import W_PER_MW, JobEnergy
 from predict.ledger.job_settings import job_settings
 from predict.ledger.training_cost import HOURS_PER_DAY, parse_tokens
 from predict.ledger.whole_job import MINUTES, Phase, WholeJob
-from predict.serialise import versioned
+from predict.serialise import each_picked, versioned
 from predict.truth_table import columns_of
 from predict.validation.compared import Compared, Refused, scores
 from predict.validation.published_row import PublishedRow, read_rows
@@ -158,19 +158,9 @@ def jobs_json(found: Sequence[ComparedJob]) -> dict[str, Any]:
     return versioned(
         "validate-jobs",
         {
-            "figures": [
-                {
-                    "row_id": one.row_id,
-                    "figure": one.figure,
-                    "published": one.measured,
-                    "at_least": one.at_least,
-                    "predicted": one.predicted,
-                    "error": one.error,
-                    "covered": one.covered,
-                    "source": one.source,
-                }
-                for one in compared
-            ],
+            "figures": each_picked(
+                compared, "row_id figure published=measured at_least predicted error covered source"
+            ),
             "refused": {one.row.row_id: one.why for one in found if isinstance(one, Refused)},
             "coverage": figures.coverage,
             **figures.percent,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from predict.interval import Interval
-from predict.serialise import as_json, versioned
+from predict.serialise import as_json, each_picked, picked, versioned
 from predict.serving.batch import Chunk, StepBatch
 from predict.serving.config import ServingRun, load_serving
 from predict.serving.loaded_server import LoadedServer
@@ -151,15 +151,7 @@ def published_servers_json(
     return versioned(
         "validate-servers",
         {
-            "rows": [
-                {
-                    **as_json(one.row),
-                    "predicted": as_json(one.predicted),
-                    "error": one.error,
-                    "covered": one.covered,
-                }
-                for one in compared
-            ],
-            "refused": [{"row_id": one.row.row_id, "reason": one.why} for one in refused],
+            "rows": [{**as_json(one.row), **picked(one, "predicted error covered")} for one in compared],
+            "refused": each_picked(refused, "row_id=row.row_id reason=why"),
         },
     )

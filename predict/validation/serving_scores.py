@@ -64,20 +64,15 @@ CAPACITIES = columns_of(
 class Capacity:
     """A measured capacity in requests per second and its prediction."""
 
-    model: str
-    gpu: str
-    tp: int
-    profile: str
-    stable_rate: float | None
-    overloaded_rate: float | None
-    measured: float | None
+    row: CapacityRow
     predicted: Interval
 
     @property
     def compared(self) -> Compared:
         """The prediction next to the measured capacity, or else next to the point of the bracket that is nearest to it."""
-        nearest = min(max(self.predicted.median, self.stable_rate or 0.0), self.overloaded_rate or math.inf)
-        return Compared(predicted=self.predicted, measured=self.measured or nearest)
+        row = self.row
+        nearest = min(max(self.predicted.median, row.stable_rate_rps or 0.0), row.overloaded_rate_rps or math.inf)
+        return Compared(predicted=self.predicted, measured=row.measured_capacity_rps or nearest)
 
 
 def capacities(folder: Path, comparison: ServingComparison) -> Iterator[Capacity]:
@@ -107,16 +102,7 @@ def _capacity(row: CapacityRow, case: Case, comparison: ServingComparison) -> Ca
         capacity_per_s(case.engine, case.pool, table.scaled(1 / factor), load)
         for factor in (factors.low, factors.median, factors.high)
     )
-    return Capacity(
-        model=row.model,
-        gpu=row.gpu,
-        tp=case.stage.tp,
-        profile=row.profile,
-        stable_rate=row.stable_rate_rps,
-        overloaded_rate=row.overloaded_rate_rps,
-        measured=row.measured_capacity_rps,
-        predicted=capacity_interval(low, predicted, high),
-    )
+    return Capacity(row=row, predicted=capacity_interval(low, predicted, high))
 
 
 # Errors of predicted serving runs: means over stages below saturation, every stage one vote.
@@ -146,8 +132,8 @@ def serving_json(
 
 
 CAPACITY = (
-    "model gpu tp profile stable_rate overloaded_rate measured predicted=predicted.median low=predicted.low"
-    " high=predicted.high error=compared.error"
+    "model=row.model gpu=row.gpu tp=row.tp profile=row.profile stable_rate=row.stable_rate_rps overloaded_rate=row.overloaded_rate_rps"
+    " measured=row.measured_capacity_rps predicted=predicted.median low=predicted.low high=predicted.high error=compared.error"
 )
 
 

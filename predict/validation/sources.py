@@ -45,7 +45,7 @@ from predict.validation.sessions import (
     settings_of_this_gpu,
     steps_of_sessions,
 )
-from predict.validation.widths import learn_plan_setting, learn_widths, plan_setting_json, widths_json
+from predict.validation.widths import learn_plan_setting, learn_widths, plan_setting_json
 from regressors.accuracy.benchmark import benchmark, lost_tables
 from regressors.accuracy.report import as_markdown
 from sampling.errors import Checks, UserError
@@ -285,7 +285,7 @@ def _published(what: Sequence[str], options: ValidationOptions, report: Report) 
     )
     outcomes, calibration = found
     if options.widths:
-        return Validated(answer="widths", found=learn_widths(outcomes), as_json=widths_json)
+        return Validated(answer="widths", found=learn_widths(outcomes), as_json=asdict)
     if options.leave_out:
         with progress_display("judging") as progress:
             constants = judge_constants(outcomes, progress)

@@ -98,10 +98,6 @@ def learnt_widths(known: Sequence[Known]) -> LearntWidths:
     )
 
 
-def widths_json(learnt: LearntWidths) -> dict[str, Any]:
-    return asdict(learnt)
-
-
 def _known(one: Comparison) -> Known:
     runs = candidates(one.row).runs
     run = runs[0]

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from predict import estimate, infer_config, load, serving_step
 from predict.config.document import Document
 from predict.measured_runs.steady_state import RunLog
@@ -19,7 +21,6 @@ from sampling.number_text import duration, signed_percent
 from tests.oracles.shared import SHARED
 
 TRACES = SHARED / "data" / "traces"
-NEMO = ("execution.framework=nemo", "plan.zero=1", "execution.cuda_graphs=full")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,97 +51,7 @@ class Held:
         return self.low_us <= self.measured_us <= self.high_us
 
 
-RUNS = (
-    KnownRun(
-        name="Llama 3.1 405B, 512 GB200, NVFP4",
-        file="mlperf_v5.1/llama31_405b_512xGB200_nvfp4_tp4pp8cp2.txt.gz",
-        settings=(
-            *NEMO,
-            *("cluster.hardware=gb200", "cluster.nodes=8", "cluster.gpus_per_node=64", "precision=nvfp4"),
-            *(
-                "plan.tp=4",
-                "plan.sp=true",
-                "plan.pp=8",
-                "plan.vpp=8",
-                "plan.cp=2",
-                "plan.dp=8",
-                "plan.schedule=interleaved-1f1b",
-            ),
-            "batch.micro=1",
-        ),
-        source="config_GB200_128x4x144xtp4pp8cp2_cg_fp4.sh; NVLink joins the 64 GPUs of a replica (SEGMENT)",
-    ),
-    KnownRun(
-        name="Llama 3.1 8B, 32 B200, FP8",
-        file="mlperf_v5.1/llama31_8b_32xB200_fp8_cp2.txt.gz",
-        settings=(
-            *NEMO,
-            *("cluster.hardware=b200", "cluster.gpus_per_node=8", "precision=fp8"),
-            *("plan.tp=1", "plan.pp=1", "plan.cp=2", "plan.dp=16", "batch.micro=1"),
-        ),
-        source="config_DGXB200_4x8x1xtp1pp1cp2_8b.sh",
-    ),
-    KnownRun(
-        name="Llama 3.1 8B, 64 H200, FP8",
-        file="mlperf_v5.1/llama31_8b_64xH200_fp8_cp2.txt.gz",
-        settings=("cluster.hardware=h200", "execution.cuda_graphs=full"),
-        source="config_XD670_8x8x1xtp1pp1cp2_8b.sh",
-    ),
-    KnownRun(
-        name="Llama 3.1 8B, 8 MI355X, FP8",
-        file="mlperf_v5.1/llama31_8b_8xMI355X.txt.gz",
-        settings=(
-            *("cluster.hardware=mi355x", "cluster.nodes=1", "cluster.gpus_per_node=8", "precision=fp8"),
-            *("plan.tp=1", "plan.pp=1", "plan.cp=1", "plan.dp=8", "plan.zero=1", "batch.micro=2"),
-            "execution.framework=megatron-core",
-        ),
-        source="the system's description beside the log",
-    ),
-    KnownRun(
-        name="Llama 2 70B with LoRA, 72 GB200, FP8",
-        file="mlperf_v5.1/llama2_70b_lora_72xGB200_cp8.txt.gz",
-        settings=(
-            *NEMO,
-            *("cluster.hardware=gb200", "cluster.nodes=1", "cluster.gpus_per_node=72", "precision=fp8"),
-            *("plan.tp=1", "plan.pp=1", "plan.cp=8", "plan.cp_method=all_to_all", "plan.dp=9", "batch.micro=1"),
-        ),
-        source="config_GB200_18x4x1xtp1pp1cp8.sh; one rack of NVL72; cp_comm_type a2a (MLPerf Training, megatron_gpt_peft_tuning_config.yaml)",
-    ),
-    KnownRun(
-        name="modded-nanogpt, 1.5B, 8 H100",
-        file="modded-nanogpt/track_1_short_2024-10-20_ScaleUp1B.log.gz",
-        settings=(),
-        source="its own code",
-    ),
-    KnownRun(
-        name="modded-nanogpt, 124M, 8 H100",
-        file="modded-nanogpt/track_3_optimization_results.log.gz",
-        settings=(
-            *(
-                "cluster.hardware=h100-sxm",
-                "cluster.nodes=1",
-                "cluster.gpus_per_node=8",
-                "execution.framework=nanochat",
-            ),
-            *("plan.tp=1", "plan.pp=1", "plan.cp=1", "plan.dp=8"),
-        ),
-        source="its own code",
-    ),
-    KnownRun(
-        name="Qwen3 8B, prompts of 15,360 tokens, SGLang on MI300X",
-        file="tracelens/inference/sglang_prefilldecode/sglang_Qwen3-8B_prefilldecode.json.gz",
-        settings=("load.rate=1", "load.prompt=1024", "load.output=128"),
-        prefill=("15x1024",),
-        source="its annotation",
-    ),
-    KnownRun(
-        name="Qwen3 8B, 32 decodes, SGLang on MI300X",
-        file="tracelens/inference/sglang_decode/sglang_Qwen3-8B_decode.json.gz",
-        settings=("load.rate=1", "load.prompt=1024", "load.output=128"),
-        decodes=("32x1024",),
-        source="its annotation, 32,785 tokens in the cache",
-    ),
-)
+RUNS = tuple(KnownRun(**each) for each in yaml.safe_load(Path(__file__).with_suffix(".yml").read_text()))
 
 
 def held(runs: Sequence[KnownRun] = RUNS, folder: Path = TRACES) -> Iterator[Held]:

@@ -31,6 +31,7 @@ from types import CodeType
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.trust.table import command, counts_so_far, show, write_counts
 
@@ -54,84 +55,18 @@ def answers(*groups: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Room:
-    """Files that are mutated, and the tests that must notice, the likely and quick ones first; those that mirror the file come before."""
+    """Files that are mutated, and the tests that must notice."""
 
     files: Sequence[str]
     tests: Sequence[str]
 
 
-ROOMS: Mapping[str, Room] = {
-    "schedules": Room(
-        files=("predict/schedules/**/*.py",),
-        tests=(
-            "tests/golden/test_figures.py",
-            "tests/predict/schedules",
-            "tests/predict/cli/test_schedule.py",
-            "tests/conformance/test_schedules.py",
-            *answers("schedules"),
-        ),
-    ),
-    "step": Room(
-        files=("predict/step/*.py",),
-        tests=(
-            *answers("runs-demo"),
-            "tests/predict/step",
-            "tests/laws/test_scaling.py",
-            "tests/predict/measured_runs/test_calibrate.py",
-            *answers("runs-llama3-70b-64xh100", "runs-data-parallel"),
-        ),
-    ),
-    "memory": Room(
-        files=("predict/memory/*.py",),
-        tests=(
-            "tests/predict/memory",
-            "tests/predict/layers/test_mixture.py",
-            *answers("fit", "runs-demo"),
-        ),
-    ),
-    "ledger": Room(
-        files=("predict/ledger/*.py",),
-        tests=(
-            "tests/predict/ledger",
-            *answers("runs-demo"),
-            "tests/predict/rl/test_books.py",
-        ),
-    ),
-    "serving/scheduler": Room(
-        files=(
-            *(f"predict/serving/{name}.py" for name in ("engine_loop", "block_cache", "kv_cache", "simulate")),
-            "predict/serving/fleet_*.py",
-        ),
-        tests=(
-            *(f"tests/golden/test_figures.py::test_figures_have_not_moved[{name}]" for name in ("engines", "fleets")),
-            *(f"tests/predict/serving/test_{name}.py" for name in ("engine_loop", "fleet", "server", "speculation")),
-        ),
-    ),
-}
+KNOWN = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
+ROOMS = {name: Room(**room) for name, room in KNOWN["rooms"].items()}
 SHOWN = 80
 """Characters of a change that are shown."""
-UNNOTICEABLE: Mapping[str, str] = {
-    "predict/schedules/families/v_half.py: few // 2 → few // 3": "any microbatch of the steady state does",
-    "predict/schedules/families/v_half.py: 0 → 1": "no backward has the first slot",
-    "predict/schedules/engine/folding.py: 0 → 1": "sizes of what is put in where no copies are missing",
-    "predict/serving/fleet_routing.py: fleet.ready[r] < fleet.ready[first] → fleet.ready[r] <= fleet.ready[first]": "engines that are ready "
-    "at once are alike",
-    "predict/serving/engine_loop.py: next_request(requests, state, seen) < 0 → next_request(requests, state, seen) < 1": "a request that waits "
-    "ends repeated steps itself",
-    "predict/schedules/engine/folding.py: (0, 0) → (0, 1)": "no stretch either way",
-    "predict/memory/peak.py: 2 * len(KINDS) → 3 * len(KINDS)": "rows that nothing reads",
-    "predict/memory/peak.py: chunk.max() + 1 → chunk.max() + 2": "a chunk that has no actions",
-    "predict/step/breakdown.py: priced.exposed_us / whole_us if whole_us else 0.0 → "
-    "priced.exposed_us / whole_us if whole_us else 1.0": "a share of nothing",
-    "predict/ledger/waterfall.py: exposed_us / bucket.median_us if bucket.median_us else 0.0 → "
-    "exposed_us / bucket.median_us if bucket.median_us else 1.0": "a share of nothing",
-    "predict/step/priced_block.py: if len(self._known) > MOST_KNOWN → if not len(self._known) > MOST_KNOWN": "speed: what is kept",
-    "predict/step/priced_block.py: _kept.insert(0, made) → _kept.insert(1, made)": "speed: which list is forgotten first",
-    "predict/step/priced_block.py: 16 → 17": "speed: how many lists are kept",
-    "predict/ledger/constants_in_use.py: False → True": "a step with a forward of attention has its backward",
-    "predict/ledger/renewal.py: through < 1 → through <= 1": "attempts that surely come through fail no times either way",
-}
-"""Changes after which every answer is the same, by file and change, with the reason: they count as survivors and are not run."""
+UNNOTICEABLE: Mapping[str, str] = KNOWN["unnoticeable"]
+"""Changes after which every answer is the same, with the reason."""
 COMPARED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,

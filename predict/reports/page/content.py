@@ -150,7 +150,7 @@ def _in_a_line(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {as_written(value)}" for key, value in settings.items() if key != "schedule")
 
 
-def search_facts(answer: SearchAnswer[Any]) -> dict[str, Any]:
+def search_facts(answer: SearchAnswer) -> dict[str, Any]:
     """The number of plans that a search looked at, by what, and its reasons for leaving others out."""
     left_out = {reason: left.count for reason, left in answer.left_out.items()}
     return {**answer.space, **picked(answer, "objective complete"), "left_out": left_out}

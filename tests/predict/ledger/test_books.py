@@ -96,7 +96,7 @@ def test_no_row_is_negative_or_below_what_compute_bandwidth_and_links_allow(ledg
 
 
 def test_memory_terms_add_up_to_the_peak(ledger: Ledger) -> None:
-    assert sum(ledger.memory.terms_bytes.values()) == pytest.approx(ledger.prediction.memory.point_bytes, rel=REL)
+    assert sum(ledger.memory.worst.terms.values()) == pytest.approx(ledger.prediction.memory.point_bytes, rel=REL)
 
 
 def test_times_by_source_are_all_but_the_waiting(ledger: Ledger) -> None:

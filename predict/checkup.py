@@ -15,7 +15,7 @@ from typing import Any
 from predict.prices.sample_provenance import HOW_TO_SAMPLE
 from predict.serialise import version_of
 from regressors.bank import artifact
-from regressors.bank.staleness import sessions_since
+from regressors.bank.bank import sessions_since
 from sampling.errors import SamplesError, UserError
 from sampling.extras import EXTRAS
 from sampling.files.places import CONFIGS, SHIPPED_DATA, fitting_command, own_data, sampling_command

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from predict.prices.cost_model import CallPhase, CostModel
-from regressors.bank.staleness import sessions_since
+from regressors.bank.bank import sessions_since
 from regressors.bank.times import Times
 from regressors.dataset.pace_facts import RULE
 from sampling.errors import SamplesError

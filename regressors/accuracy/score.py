@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from regressors.bank.artifact import Pools
 from regressors.bank.fitted_operator import FittedOperator
-from regressors.bank.packing import Pools
 from regressors.dataset.splits import LARGE_TABLE_ROWS, at_random, by_shape
 from regressors.dataset.training_data import TrainingData
 from regressors.features.arrays import Floats, Mask

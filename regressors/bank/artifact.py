@@ -9,14 +9,14 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regressors.bank.fitted_operator import FittedOperator
-from regressors.bank.packing import Pools, unpack
 from regressors.dataset.donor import Donor
 from regressors.features.pricing import ModelKey
 from regressors.features.schema import Schema
@@ -34,6 +34,7 @@ from sampling.files.faults import shown
 from sampling.files.places import fitting_command
 from sampling.number_text import count
 
+T = TypeVar("T")
 FORMAT = 4
 FILE = "bank.npz"
 MOST_BYTES = 1_000_000_000
@@ -56,6 +57,39 @@ HEADER = "header"
 LEARNT: Mapping[str, type[FlatTrees] | type[Smooth]] = {"trees": FlatTrees, "smooth": Smooth}
 
 KINDS = {cls: name for name, cls in LEARNT.items()}
+
+
+class Pools:
+    """Flat dataclasses as JSON records whose arrays lie in one contiguous pool per dtype."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, list[NDArray[Any]]] = {}
+        self._sizes: dict[str, int] = {}
+
+    def pack(self, instance: Any) -> dict[str, Any]:
+        """The instance as a record: scalars unchanged, an array as [dtype, start, shape]. Fields: numbers, strings, arrays."""
+        record = {field.name: getattr(instance, field.name) for field in fields(instance)}
+        return {name: self._add(value) if isinstance(value, np.ndarray) else value for name, value in record.items()}
+
+    def _add(self, array: NDArray[Any]) -> list[Any]:
+        dtype = array.dtype.str
+        start = self._sizes.get(dtype, 0)
+        self._arrays.setdefault(dtype, []).append(array.reshape(-1))
+        self._sizes[dtype] = start + array.size
+        return [dtype, start, list(array.shape)]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {dtype: np.concatenate(parts) for dtype, parts in self._arrays.items()}
+
+
+def unpack(cls: type[T], record: Mapping[str, Any], pools: Mapping[str, NDArray[Any]]) -> T:
+    """The inverse of `Pools.pack`; arrays are views of the pools."""
+    return cls(**{name: _view(value, pools) if isinstance(value, list) else value for name, value in record.items()})
+
+
+def _view(place: list[Any], pools: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    dtype, start, shape = place
+    return pools[dtype][start : start + int(np.prod(shape))].reshape(shape)
 
 
 class Artifact(NamedTuple):

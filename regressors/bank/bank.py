@@ -18,6 +18,7 @@ from sampling.call import Call, Phase
 from sampling.errors import SamplesError
 from sampling.files.disk import state_of
 from sampling.hardware.cluster import Cluster
+from sampling.store.profiles import MANIFEST, read_manifest
 
 CallPhase: TypeAlias = tuple[Call, Phase]
 Answers: TypeAlias = dict[CallPhase, Times | None]
@@ -136,3 +137,14 @@ class Bank:
         others = [each for each in self._answers if each[0] != cluster]
         self._answers = ((cluster, fresh), *others[: KEPT_CLUSTERS - 1])
         return fresh
+
+
+def sessions_since(facts: Mapping[str, Any], samples: Path) -> int:
+    """Sampling sessions that a bank with these facts has not learnt from; 0 where the samples are not kept beside it.
+
+    Raises SamplesError for a damaged manifest.
+    """
+    if not (samples / MANIFEST).is_file():
+        return 0
+    learnt = facts["provenance"]["sessions"]
+    return sum(session not in learnt for session in read_manifest(samples).sessions)

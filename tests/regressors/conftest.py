@@ -1,7 +1,5 @@
 """Quick fits for every test but those of the kinds of model themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path

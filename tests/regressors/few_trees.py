@@ -1,7 +1,5 @@
 """Time models that are quick to fit, for tests of what is around them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

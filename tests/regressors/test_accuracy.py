@@ -1,7 +1,5 @@
 """The accuracy benchmark from a folder of published tables to its report, on tables made here."""
 
-from __future__ import annotations
-
 import errno
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Which shapes are timed next: spread out, where a committee disagrees, and better than by chance."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -252,13 +250,6 @@ def test_a_budget_that_is_over_times_nothing(tmp_path: Path) -> None:
     outcome = guided(tmp_path, MANIFEST, tasks, budget_s=0, run_job=ranks)
     assert not ranks.jobs
     assert outcome.named_left == 10
-
-
-def test_a_kind_on_which_all_agree_gets_fewer_of_a_batch() -> None:
-    requests = pool(200)
-    rows = [sample for request in requests[:100] for sample in rows_of(request)]
-    batch = next_batch(rows, requests[100:], [], CLUSTER)
-    assert len(batch) == len(set(batch)) == max(guided_sampling.LEAST_BATCH, round(0.25 * 100))
 
 
 def test_a_kind_whose_rows_were_all_bad_holds_no_other_up() -> None:

@@ -159,14 +159,6 @@ def test_none_where_there_is_no_model(bank: Bank) -> None:
     assert bank.keys == {ModelKey("product", "forward", 0)}
 
 
-def test_repeated_and_empty_requests(bank: Bank) -> None:
-    first, second, third = bank.times([(FRESH[0], "forward"), (FRESH[1], "forward"), (FRESH[0], "forward")], CLUSTER)
-    assert first is third
-    assert first != second
-    assert bank.times([(FRESH[0], "forward")], CLUSTER)[0] is first
-    assert bank.times([], CLUSTER) == []
-
-
 def test_other_peaks_scale_the_time_and_are_marked_transferred(bank: Bank) -> None:
     gpu = CLUSTER.gpu
     twice = replace(

@@ -1,7 +1,5 @@
 """Sums that do not depend on the rows around them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The choice among kinds of model: made on held-out rows, and scored on others."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Sessions of this machine's CPU that time a few small calls: a box of shapes, and a file of named calls."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

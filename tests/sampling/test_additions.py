@@ -1,7 +1,5 @@
 """Two additions of one name are an error, wherever they are found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The matrices of a layer, and what tensor parallelism leaves of them on a rank."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

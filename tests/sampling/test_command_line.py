@@ -1,7 +1,5 @@
 """What every command does around its work: exit codes, and a stdout that is closed."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

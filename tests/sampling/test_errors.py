@@ -1,7 +1,5 @@
 """Errors of several checks are reported together."""
 
-from __future__ import annotations
-
 import pytest
 
 from sampling.errors import Checks, SamplesError, UserError

@@ -1,7 +1,5 @@
 """The front door on a machine with torch and numpy alone, and a session on this CPU that is killed for good."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The catalogue of hardware: what its files say is physical and sourced, and what is wrong with a file is reported at once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace

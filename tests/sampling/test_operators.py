@@ -1,7 +1,5 @@
 """Physics of single operators."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

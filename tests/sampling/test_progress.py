@@ -1,7 +1,5 @@
 """Progress where stderr is not a terminal."""
 
-from __future__ import annotations
-
 import pytest
 
 from sampling import progress

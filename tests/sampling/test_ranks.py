@@ -1,7 +1,5 @@
 """Several nodes, played by processes of this one: torchrun's agents, and srun's tasks."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The physical bound: real rows are never below it, impossible ones are."""
 
-from __future__ import annotations
-
 import pytest
 
 from sampling.call import Call

@@ -1,8 +1,6 @@
 """Every kind of call, as a GPU session draws them, built on the `meta` device and run phase by phase: no kernel, but every shape, dtype
 and argument that torch checks before one. What torch itself does not run there is listed with the reason."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import replace

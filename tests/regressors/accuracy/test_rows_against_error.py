@@ -1,7 +1,5 @@
 """The demonstration of chosen rows: crossings of the target, and a run on a small table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The spread of a machine's pace over time, and the rows that are left out for theirs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What rows of one moment are off by together, which the readings of the pace leave unexplained."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The search of the settings of trees: which rows choose them, how many are judged, and what is kept of it on the disk."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

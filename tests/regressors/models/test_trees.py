@@ -1,7 +1,5 @@
 """Trees as flat arrays, and trees on the time itself."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Calls files: round trips, other hardware, damaged content."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

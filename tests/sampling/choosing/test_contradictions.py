@@ -1,7 +1,5 @@
 """Rows that contradict each other, and rows at a poor pace, are taken again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

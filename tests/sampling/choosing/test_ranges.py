@@ -1,7 +1,5 @@
 """The ranges that shapes are drawn from, as files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Collectives of one group and of several at once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

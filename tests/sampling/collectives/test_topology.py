@@ -1,7 +1,5 @@
 """Who is in which group, on any cluster."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What writing may not replace."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Names that a word may stand for."""
 
-from __future__ import annotations
-
 import pytest
 
 from sampling.files.faults import did_you_mean

@@ -1,7 +1,5 @@
 """When the compiled form of a loop is worth its compilation."""
 
-from __future__ import annotations
-
 import runpy
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where the shipped files and the user's own rows lie."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

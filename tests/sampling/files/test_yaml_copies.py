@@ -1,7 +1,5 @@
 """JSON copies of shipped YAML stand in for it on a machine without PyYAML."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

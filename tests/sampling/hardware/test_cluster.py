@@ -1,7 +1,5 @@
 """The cluster files that come with the project, and what is reported of a wrong one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The version of the code that rows carry, with and without the history of a clone."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

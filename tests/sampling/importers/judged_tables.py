@@ -1,7 +1,5 @@
 """How much of an imported table is quarantined."""
 
-from __future__ import annotations
-
 from sampling.hardware.cluster import load_cluster
 from sampling.importers.gate import judge
 from sampling.importers.table import Table

@@ -1,7 +1,5 @@
 """Logs as nccl-tests prints them."""
 
-from __future__ import annotations
-
 REDUCED = "   268435456      67108864     float     sum      -1   1201.5  223.42  390.98      0   1199.2  223.85  391.73      0"
 
 SMALL = "        1024           256     float     sum      -1    21.35    0.05    0.08      0    20.98    0.05    0.09      0"

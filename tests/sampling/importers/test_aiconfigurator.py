@@ -1,7 +1,5 @@
 """aiconfigurator-core: found without being imported, read from its forms, one collection chosen."""
 
-from __future__ import annotations
-
 import tomllib
 import zipfile
 from pathlib import Path

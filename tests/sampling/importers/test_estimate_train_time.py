@@ -1,7 +1,5 @@
 """estimate-train-time: its CSV files, and what can be wrong with one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

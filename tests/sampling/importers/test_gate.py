@@ -1,7 +1,5 @@
 """The physical gate: what it quarantines, and what it lets through."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

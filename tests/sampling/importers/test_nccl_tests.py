@@ -1,7 +1,5 @@
 """Logs of nccl-tests and rccl-tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

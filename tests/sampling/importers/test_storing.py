@@ -1,7 +1,5 @@
 """From tables to data/imported: repeats merged, gaps filled, nothing twice, nothing lost; and the command's report."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 from pathlib import Path

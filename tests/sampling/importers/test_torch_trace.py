@@ -1,7 +1,5 @@
 """Traces of torch's profiler: a real one of a CPU, and a hand-made one of a GPU."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Events as torch's profiler writes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

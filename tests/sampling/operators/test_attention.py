@@ -1,7 +1,5 @@
 """decode_attention: its arithmetic, its torch work, and its price where nothing was sampled."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Weights in few bits: their bytes, and torch's own widening of them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

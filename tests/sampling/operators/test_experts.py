@@ -1,7 +1,5 @@
 """Experts and their tokens: who gets how many rows, grouped products against a loop, a permutation and its inverse."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

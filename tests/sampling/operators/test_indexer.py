@@ -1,7 +1,5 @@
 """The indexer of DeepSeek's sparse attention (indexer.py)."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode

@@ -1,7 +1,5 @@
 """Mamba-2's operators (state_space.py): their FLOPs are torch's, and the chunks compute the recurrence that the paper defines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

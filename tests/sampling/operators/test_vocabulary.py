@@ -1,7 +1,5 @@
 """The choice of the next token: its arithmetic and its torch work."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

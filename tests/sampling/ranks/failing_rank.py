@@ -5,8 +5,6 @@
 Each rank first leaves its process id in FOLDER.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

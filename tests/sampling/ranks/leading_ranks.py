@@ -3,8 +3,6 @@
 torchrun --nnodes 2 --nproc-per-node 2 … leading_ranks.py JOBS.json
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

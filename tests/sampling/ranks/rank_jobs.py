@@ -1,7 +1,5 @@
 """What the tests of ranks share: quick jobs, their rows, and a port to meet at."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

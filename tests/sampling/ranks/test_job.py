@@ -1,7 +1,5 @@
 """A job on this machine: its budget counts from the start of its processes."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence

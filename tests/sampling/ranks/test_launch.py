@@ -1,17 +1,14 @@
 """Launching ranks: a rank that dies, ranks that hang."""
 
-from __future__ import annotations
-
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from sampling.errors import UserError
-from sampling.ranks.launch import environment, failure, launch, rank_environment
+from sampling.ranks.launch import LOCAL_ADDRESS, environment, failure, launch, rank_environment
 
 SCRIPT = str(Path(__file__).with_name("failing_rank.py"))
 
@@ -54,11 +51,10 @@ def test_ranks_that_hang_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("starts_warm")
 def test_an_interrupt_ends_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import subprocess
-
     wait = subprocess.Popen.wait
 
     def interrupted_once(self: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        assert {"--local-addr", LOCAL_ADDRESS} <= {*self.args}, "where the host name has no address too"  # type: ignore[misc]
         monkeypatch.setattr(subprocess.Popen, "wait", wait)
         while len(list(tmp_path.iterdir())) < 2:
             with pytest.raises(subprocess.TimeoutExpired):
@@ -76,27 +72,3 @@ def test_ranks_get_their_share_of_threads_before_python_starts(monkeypatch: pyte
     assert environment(3)["OMP_NUM_THREADS"] == "3"
     assert rank_environment(3).items() <= environment(3).items()
     assert "OMP_NUM_THREADS" not in rank_environment(0)
-
-
-MEETS = Path(__file__).with_name("meeting_ranks.py")
-NAMELESS = (
-    "unshare",
-    "--map-root-user",
-    "--uts",
-    "--net",
-    "sh",
-    "-c",
-    'ip link set lo up && hostname nowhere.invalid && "$@"',
-    "sh",
-)
-"""Runs a command on a host whose name has no address."""
-
-
-def test_ranks_meet_where_the_host_name_has_no_address() -> None:
-    try:
-        subprocess.run([*NAMELESS, "true"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no namespaces of host names and networks here: {error}")
-    command = [*NAMELESS, sys.executable, str(MEETS)]
-    result = subprocess.run(command, env=environment(1), capture_output=True, text=True, timeout=60, check=False)
-    assert result.stdout == "met\n", result.stderr

@@ -1,7 +1,5 @@
 """The monitor of other ranks, where the kernel does not report their end."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """Who a process is, by what torchrun or Slurm set."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

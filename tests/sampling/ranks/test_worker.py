@@ -1,7 +1,5 @@
 """The worker on two real ranks over gloo: compute beside communication, a rank that is killed, a disk that is full."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

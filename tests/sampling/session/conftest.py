@@ -1,7 +1,5 @@
 """Sessions that do not wait for the disk: a kill, unlike a power failure, loses nothing that was written."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """The archive: bounded files, whole lines, and damage that is reported."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Archives merge into the profile of their device, once; others are refused with exit code 3."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A session rehearsed over a fake device and clock: nothing that was timed is lost, whatever ends the session and whenever."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Tasks whose ranks fail: the call at fault is left out, and the ranks start again for the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The store: round trips, journals cut short, foreign files."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The pace at a row, by readings of which some are disturbed."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """How far rows follow the readings of the pace, of machines whose calls do and do not."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

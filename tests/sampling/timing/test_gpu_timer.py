@@ -1,7 +1,5 @@
 """The timer of a GPU on a device that works through a queue while the host goes on."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

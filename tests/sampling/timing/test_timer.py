@@ -1,7 +1,5 @@
 """The timer on workloads whose times are known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

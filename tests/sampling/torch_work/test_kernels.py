@@ -1,7 +1,5 @@
 """Attention's kernels against a plain one, products of other precisions, and what this machine's software lacks."""
 
-from __future__ import annotations
-
 import importlib.util
 from dataclasses import replace
 

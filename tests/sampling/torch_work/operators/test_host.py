@@ -1,7 +1,5 @@
 """Copies to the host and AdamW on its cores, run in torch on a CPU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_json, add_settings, given, log, print_answer, print_json
+from predict.cli.options import add_json, add_settings, given, log, print_answer, print_json, refuse
 from predict.measured_runs.calibrate import calibrate, forget
 from predict.prices.sample_provenance import require_known
 from predict.reports.calibration import calibration_json, calibration_report
@@ -26,6 +26,7 @@ measured steps of a cluster, over stated priors: one step moves a term a little,
 to those that the file holds. The file is used where the cluster's has the key `calibration`, or with --calibration, and every estimate
 says so.
 """
+OF_A_FIT = ("configs", "measured", "output", "dry_run")
 FEW_SHOT = ("few_shot", "truth", "profile")
 
 
@@ -103,7 +104,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 
 def _forget(options: argparse.Namespace) -> None:
-    _refuse(options, "--forget", "configs", "measured", "output", "dry_run", *FEW_SHOT)
+    refuse(given(options, *OF_A_FIT, *FEW_SHOT), "cannot be combined with --forget; omit it")
     posterior = forget(options.forget)
     if options.json:
         print_json(calibration_json(posterior, options.forget))
@@ -111,7 +112,7 @@ def _forget(options: argparse.Namespace) -> None:
 
 
 def _few_shot(options: argparse.Namespace) -> None:
-    _refuse(options, "--few-shot", "configs", "measured", "output", "dry_run", "overrides")
+    refuse(given(options, *OF_A_FIT, "overrides"), "cannot be combined with --few-shot; omit it")
     if options.few_shot is None or options.truth is None:
         lacking = "--few-shot" if options.few_shot is None else "--truth"
         raise UserError(f"{lacking}: missing; give --few-shot 3 --truth FILE")
@@ -126,9 +127,3 @@ def _few_shot(options: argparse.Namespace) -> None:
         lambda each: few_shot_json(each, options.few_shot),
         lambda each: few_shot_text(each, options.few_shot),
     )
-
-
-def _refuse(options: argparse.Namespace, other: str, *names: str) -> None:
-    """UserError for options that cannot be combined with another one."""
-    if extra := given(options, *names):
-        raise UserError(f"{', '.join(extra).replace('--configs', 'CONFIG')}: cannot be combined with {other}; omit it")

@@ -171,9 +171,10 @@ def loaded(options: argparse.Namespace, overrides: Sequence[str] = ()) -> Traini
 
 
 def given(options: argparse.Namespace, *names: str) -> list[str]:
-    """The options that were given, as flags."""
+    """The options that were given, as flags, and configs as they stand in the help."""
     values = {name: getattr(options, name) for name in names}
-    return [flag(name) for name, value in values.items() if value is not False and value not in (None, [], "")]
+    stated = [name for name, value in values.items() if value is not False and value not in (None, [], "")]
+    return ["CONFIG" if name in ("config", "configs") else flag(name) for name in stated]
 
 
 def refuse(flags: Sequence[str], why: str) -> None:

@@ -84,8 +84,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _remove(options: argparse.Namespace) -> None:
-    if extra := given(options, "config", "log", "job", "date", "overrides"):
-        raise UserError(f"{', '.join(extra).replace('--config', 'CONFIG')}: cannot be combined with --remove; omit it")
+    refuse(given(options, "config", "log", "job", "date", "overrides"), "cannot be combined with --remove; omit it")
     place = remove(options.remove, options.cluster)
     if options.json:
         print_json({"version": version_of("record"), "removed": str(place)})

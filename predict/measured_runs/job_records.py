@@ -15,14 +15,13 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from predict import load
-from predict.config.load import cluster_file
 from predict.ledger.job_settings import JobSettings, built, texts_as_values
 from predict.ledger.whole_job import MINUTES, checkpoint_bytes, load_hours
-from predict.measured_runs.records import folder_of, past_date
+from predict.measured_runs.records import cluster_of, folder_of, past_date, write
 from predict.run.calibration_terms import NINETY
 from predict.run.training_run import TrainingRun
 from sampling.errors import SamplesError, UserError
-from sampling.files.disk import MAKE_WRITABLE, naming_the_disk, require_place, write_atomically
+from sampling.files.disk import MAKE_WRITABLE, require_place
 from sampling.files.schema import Key, Text, read
 from sampling.units import GB
 
@@ -85,19 +84,11 @@ def record_job(
         checkpoint_gb=checkpoint_bytes(run) / GB,
         measured=measured,
     )
-    written = json.dumps({**JobRecord.HEADER, **asdict(record)}, indent=1) + "\n"
     digest = hashlib.sha256(json.dumps(asdict(replace(record, date=day[:10]))).encode()).hexdigest()[:12]
     place = folder_of(record.cluster) / JOBS / f"{day[:10]}-{digest}.json"
     require_place(place, MAKE_WRITABLE)
-    with naming_the_disk(place):
-        write_atomically(place, written.encode())
+    write(place, record)
     return place
-
-
-def cluster_of(config: Path | str, overrides: Sequence[str], run: TrainingRun) -> str:
-    """The folder of a config's cluster: its file's name, else its profile."""
-    file = cluster_file(Path(config), overrides)
-    return file.stem if file else run.cluster.profile
 
 
 def recorded_jobs(cluster: str) -> tuple[JobRecord, ...]:

@@ -8,11 +8,10 @@ from datetime import datetime
 from pathlib import Path
 
 from predict import estimate, load
-from predict.config.load import cluster_file
 from predict.measured_runs.calibrate import ANEW, doubt_of
 from predict.measured_runs.judge import Judgement, judge
 from predict.measured_runs.measured_step import measured_step
-from predict.measured_runs.records import Record, folder_of, keep, like, past_date, record_of
+from predict.measured_runs.records import Record, cluster_of, folder_of, keep, like, past_date, record_of
 from sampling.errors import UserError
 from sampling.files.disk import MAKE_WRITABLE, require_place
 
@@ -45,8 +44,7 @@ def record(
     day = past_date("--date", date)
     uncalibrated = load(config, [*overrides, ANEW])
     step = measured_step(log, uncalibrated, option="--log")
-    file = cluster_file(Path(config), overrides)
-    folder = cluster or (file.stem if file else uncalibrated.cluster.profile)
+    folder = cluster or cluster_of(config, overrides, uncalibrated)
     require_place(folder_of(folder), MAKE_WRITABLE)
     prediction = estimate(load(config, overrides), require_fit=False)
     doubt = doubt_of(step, uncalibrated, prediction.run.calibration, "--log")

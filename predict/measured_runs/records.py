@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
+from predict.config.load import cluster_file
 from predict.layers.run_json import dump_run, load_run
 from predict.measured_runs.measured_step import MeasuredStep
 from predict.measured_runs.steady_state import are_repeats
@@ -120,15 +121,19 @@ def local_time(date: str) -> datetime:
 
 def keep(record: Record) -> tuple[Path, bool]:
     """Write a record; its file, and whether it is new. UserError for a name that a folder cannot have."""
-    written = json.dumps({**Record.HEADER, **asdict(record)}, indent=1) + "\n"
     same = json.dumps([record.described, record.date, record.measured.step_us])
     digest = hashlib.sha256(same.encode()).hexdigest()[:12]
     place = folder_of(record.cluster) / f"{record.date[:10]}-{_file_name(record)}-{digest}.json"
     if place.exists():
         return place, False
-    with naming_the_disk(place):
-        write_atomically(place, written.encode())
+    write(place, record)
     return place, True
+
+
+def write(place: Path, record: Any) -> None:
+    """Write a record of a run or of a job, a dataclass with a HEADER, behind its header. UserError where the disk does not let it."""
+    with naming_the_disk(place):
+        write_atomically(place, f"{json.dumps({**record.HEADER, **asdict(record)}, indent=1)}\n".encode())
 
 
 def like(record: Record, kept: Path) -> list[str]:
@@ -169,6 +174,12 @@ def remove(id_: str, cluster: str | None = None) -> Path:
     with naming_the_disk(found[0]):
         found[0].unlink()
     return found[0]
+
+
+def cluster_of(config: Path | str, overrides: Sequence[str], run: TrainingRun) -> str:
+    """The folder of a config's cluster: its file's name, else its profile."""
+    file = cluster_file(Path(config), overrides)
+    return file.stem if file else run.cluster.profile
 
 
 def folder_of(cluster: str) -> Path:

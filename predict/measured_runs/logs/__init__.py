@@ -2,7 +2,7 @@
 
 - `FRAMEWORK`, the name of what writes it,
 - `read(lines)`, which yields what they state of steps, in order,
-- `peak_bytes(line)`, the peak of allocated memory per GPU that a line states, None for any other line,
+- where lines have it, `peak_bytes(line)`, the peak of allocated memory per GPU that a line states, None for any other line,
 - where the log says more of its run, `stated(lines)`, what it says.
 
 The format of a server's log has `ENGINE` in place of `FRAMEWORK`, and `read_served(lines)`, the `ServedLog` that they make, None for
@@ -27,7 +27,7 @@ from sampling.files.disk import NotReadError, read_unzipped
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogFormat:
     read: Callable[[Iterable[str]], Iterator[LoggedStep]]
-    peak_bytes: Callable[[str], float | None]
+    peak_bytes: Callable[[str], float | None] = lambda line: None
     stated: Callable[[Sequence[str]], Stated] = lambda lines: Stated()
 
 
@@ -36,8 +36,8 @@ def formats() -> dict[str, LogFormat]:
     found: dict[str, LogFormat] = {}
     for module in modules_of(__name__):
         if hasattr(module, "FRAMEWORK"):
-            more = {"stated": module.stated} if hasattr(module, "stated") else {}
-            known = LogFormat(read=module.read, peak_bytes=module.peak_bytes, **more)
+            names = [name for name in LogFormat.__slots__ if hasattr(module, name)]
+            known = LogFormat(**{name: getattr(module, name) for name in names})
             add(found, module.FRAMEWORK, known, "formats of logs")
     return found
 

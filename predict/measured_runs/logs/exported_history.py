@@ -106,8 +106,3 @@ def _numbers(row: Mapping[str, object]) -> Row:
         if name and math.isfinite(number):
             found[name] = number
     return found
-
-
-def peak_bytes(line: str) -> float | None:
-    """None: no row has it."""
-    return None

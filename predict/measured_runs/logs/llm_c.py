@@ -21,8 +21,3 @@ def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
             yield LoggedStep(step=int(found[1]), time_us=float(found[2]) * 1e3 or None)
         elif found := LOSS.match(line):
             yield LoggedStep(step=int(found[1]))
-
-
-def peak_bytes(line: str) -> float | None:
-    """None: no line has it."""
-    return None

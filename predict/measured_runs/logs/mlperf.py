@@ -39,11 +39,6 @@ def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
         yield LoggedStep(step=step, time_us=time_us, batch=batch, seq_len=seq_len)
 
 
-def peak_bytes(line: str) -> float | None:
-    """None: no line has it."""
-    return None
-
-
 def stated(lines: Sequence[str]) -> Stated:
     """The benchmark's model, batch and adapters, and the configuration that NeMo prints before it starts."""
     events = [*_events(lines)]

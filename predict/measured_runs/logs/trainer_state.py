@@ -44,8 +44,3 @@ def _entries(text: str) -> list[dict[str, Any]]:
 
 def _of_rate(per_s: float) -> float | None:
     return 1e6 / per_s if per_s else None
-
-
-def peak_bytes(line: str) -> float | None:
-    """None: it does not have it."""
-    return None

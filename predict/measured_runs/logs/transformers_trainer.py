@@ -72,7 +72,3 @@ def _summary(line: str) -> LoggedStep | None:
         return None
     samples_per_s = figure(line, r"'train_samples_per_second'(?=:)")
     return LoggedStep(step=max(1, round(per_s * runtime_s)), time_us=1e6 / per_s, samples_per_s=samples_per_s)
-
-
-def peak_bytes(line: str) -> float | None:
-    return None

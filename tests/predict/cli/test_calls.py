@@ -61,18 +61,3 @@ def test_calls_are_those_of_one_hardware_and_other_runs_are_named(
     assert "this machine is none of CPU core and NVIDIA H100-SXM5-80GB, which the runs are on" in command.refused(
         "calls", on_h100, DEMO
     )
-
-
-def test_calls_of_a_glob_pass_over_what_is_no_run_config(tmp_path: Path, command: Command) -> None:
-    stages = str(ROOT / "docs" / "examples" / "stages.json")
-    captured = command.run("calls", DEMO, stages, str(ROOT / "README.md"), str(tmp_path))
-    assert json.loads(captured.out)["hardware"] == "CPU core"
-    assert [line.partition(": passed over")[0] for line in captured.err.splitlines()] == [
-        stages,
-        str(ROOT / "README.md"),
-        str(tmp_path),
-    ]
-    assert "none is a run config" in command.refused("calls", stages, str(ROOT / "README.md"))
-    broken = tmp_path / "broken.yml"
-    broken.write_text(Path(DEMO).read_text().replace("batch:", "bach:"))
-    assert "did you mean 'batch'?" in command.refused("calls", DEMO, str(broken))

@@ -43,8 +43,6 @@ def test_json_is_stable_and_adds_up(command: Command) -> None:
         assert rank["when"]["start_us"] < rank["when"]["end_us"]
     assert content["point_bytes"] == max(rank["peak"] for rank in content["ranks"])
     assert content["verdict"] == "AT RISK" and 0.05 < content["fits_probability"] < 0.5
-    text = command.run("memory", LARGE, *HEAVY, "--check", code=4).out
-    assert text.startswith("AT RISK: ") and "OOM" not in text and "does not fit" not in text.lower()
     steps = [advice["step_us"] for advice in content["advice"]]
     assert steps and steps == sorted(steps)
 
@@ -63,8 +61,6 @@ def test_best_is_reported_and_advised_where_no_schedule_fits(command: Command) -
     others = {name: memory_of(command, *best, "--set", f"plan.schedule={name}") for name in SEVERAL_CHUNKS}
     assert content["verdict"] == "OOM" and content["advice"]
     assert content["point_bytes"] == min(other["point_bytes"] for other in others.values())
-    text = command.run("memory", *best, "--check", code=4)
-    assert "Single changes that make it fit" in text.out and "error: --check" in text.err
     # one document on stdout: the answer says already that it does not fit
     assert json.loads(command.run("memory", *best, "--check", "--json", code=4).out)["feasible"] is False
     assert one_batch_memory(LARGE, [setting for setting in best[1:] if setting != "--set"]).verdict == "OOM"

@@ -19,8 +19,3 @@ def read(lines: Iterable[str]) -> Iterator[LoggedStep]:
     for line in lines:
         if found := ITERATION.search(line):
             yield LoggedStep(step=int(found[1]) + 1, time_us=float(found[2]) * 1e3 or None)
-
-
-def peak_bytes(line: str) -> float | None:
-    """None: no line has it."""
-    return None

@@ -38,9 +38,3 @@ def test_adapters_start_from_the_base_and_leave_it_as_it_is() -> None:
     own = {name.replace(".base.", "."): weight for name, weight in adapted.module.named_parameters()}
     for name, weight in base.named_parameters():
         assert torch.equal(own[name], weight), name
-
-
-def test_only_the_targets_are_adapted() -> None:
-    training = build_training(replace(run_of(Plan()), adapters=replace(ADAPTERS, targets="q_proj,down")))
-    names = {name.split(".", 2)[-1] for name, part in training.module.named_modules() if isinstance(part, LowRank)}
-    assert names == {"attention.q", "mlp.down"}

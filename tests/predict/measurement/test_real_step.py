@@ -11,7 +11,6 @@ from predict.measurement.requirements import require_no_other_traces, trace_name
 from predict.run.plan import Plan
 from sampling.errors import UserError
 from sampling.store.pace_log import References
-from tests.laws.test_real_steps import RUNS
 from tests.predict.measurement.train_variants import run_of
 
 REFERENCES = {"time_us": {"compute": 500.0}, "disturbance": {"compute": 1.1}}
@@ -32,13 +31,6 @@ def test_measures_in_rounds_and_tells_of_them() -> None:
     assert result.threads == 1
     assert len(result.parameters_per_rank) == 2
     assert result.tokens_per_s == pytest.approx(8 * 16 / (result.median_us / 1e6))
-
-
-@pytest.mark.usefixtures("starts_warm")
-def test_adapters_behind_a_vision_tower_are_measured() -> None:
-    result = measure(RUNS["images, adapters"], steps=3)
-    assert len(result.step_times_us) == 3
-    assert result.losses[-1] < result.losses[0]
 
 
 def test_a_run_that_cannot_be_measured_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ class Kind:
     name: str
     sound: bytes
     read: Callable[[Path], object]
-    cases: int = 45
+    cases: int = 25
     says_its_name: bool = True
     """Whether what is wrong is said of this file; a run's may be said of the files that it names."""
 
@@ -87,12 +87,12 @@ def kinds(folder: Path) -> Iterator[Kind]:
     """Every kind of file; `folder` is for those that only a writer can make."""
     demo = CONFIGS / "runs" / "demo.yml"
     absolute = demo.read_text().replace("../", f"{CONFIGS}/")
-    yield Kind(name="run.yml", sound=absolute.encode(), read=load, cases=100, says_its_name=False)
+    yield Kind(name="run.yml", sound=absolute.encode(), read=load, cases=60, says_its_name=False)
     yield Kind(name="cluster.yml", sound=_config("clusters/this-machine.yml"), read=read_cluster_file)
     yield Kind(name="hardware.yml", sound=_config("hardware/h100-sxm.yml"), read=read_hardware)
     yield Kind(name="ranges.yml", sound=_config("sampling/gpu.yml"), read=lambda path: read_ranges(path, "h100-sxm"))
     for model in ("llama3-8b", "deepseek-v3", "gemma3-27b"):
-        yield Kind(name=f"{model}.json", sound=_config(f"models/{model}.json"), read=load_model, cases=40)
+        yield Kind(name=f"{model}.json", sound=_config(f"models/{model}.json"), read=load_model, cases=20)
     benchmark = json.dumps(as_json(benchmarked(run(), 1)), indent=1).encode()
     yield Kind(name="bench.json", sound=benchmark, read=load_benchmark)
     memory = json.dumps({"memory": as_json(memory_runs.benchmark_of(memory_runs.run()))}, indent=1).encode()
@@ -176,7 +176,7 @@ def _imported(folder: Path) -> Iterator[Kind]:
     yield Kind(name="trace.json", sound=trace, read=partial(_import, "torch-trace", ""))
     yield Kind(name="trace.json.gz", sound=gzip.compress(trace, mtime=0), read=partial(_import, "torch-trace", ""))
     nccl = log("all_reduce_perf", 1, 8, SMALL, REDUCED).encode()
-    yield Kind(name="nccl.log", sound=nccl, read=partial(_import, "nccl-tests", ""), cases=100)
+    yield Kind(name="nccl.log", sound=nccl, read=partial(_import, "nccl-tests", ""), cases=40)
     table = b"mp,b,l,dim,F_dur(us),B_dur(us)\n2.0,2.0,1024.0,5632.0,547.6,1005.6\n1,2,512,1024,30.1,70.9\n"
     name = "operator/NVIDIAA100-SXM4-80GB_linear2_fp16.csv"
     yield Kind(name=name, sound=table, read=partial(_import, "estimate-train-time", ""))

@@ -9,7 +9,7 @@ import pytest
 from tests.fuzz.judgement import Counts
 from tests.fuzz.kinds import KINDS, FuzzedKind
 
-CASES = 40
+CASES = 25
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -25,11 +25,11 @@ from predict.convert.sources import (
     source_of_document,
     sources_of_text,
     text_of,
+    with_launch,
 )
 from predict.convert.spelling import Dialect
 from predict.convert.tool import ACCEPT, SAMPLES, ForeignFile, Reading, Sections, Source, Tool, read_with
 from predict.convert.tools import tool_of
-from predict.convert.trl_launch import with_launch
 from predict.kinds import KINDS, RL, SERVING, TRAINING, kind_of
 from predict.rl.config import load_rl
 from predict.rl.section import COLOCATED

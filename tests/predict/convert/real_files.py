@@ -7,7 +7,7 @@ Only settings are restated, never text. Where one differs from the file, `source
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,17 @@ class RealFile:
     """Patterns that the refusal holds."""
 
 
+def _entries() -> Iterator[dict[str, Any]]:
+    """The entries of all files; one with `each` stands for several, with a text at {} and what comes of it."""
+    for path in sorted(Path(__file__).with_suffix("").glob("*.yml")):
+        for entry in yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader):
+            each = entry.pop("each", {})
+            yield from ({**entry, "text": entry["text"].replace("{}", text), **found} for text, found in each.items())
+            if not each:
+                yield entry
+
+
 REAL_FILES = tuple(
     RealFile(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
-    for path in sorted(Path(__file__).with_suffix("").glob("*.yml"))
-    for entry in yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    for entry in _entries()
 )

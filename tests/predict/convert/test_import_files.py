@@ -100,24 +100,6 @@ def test_deepspeed_json_alone_needs_what_it_does_not_say(tmp_path: Path) -> None
     assert content["cluster"] == {"hardware": "h100-sxm", "nodes": 1, "gpus_per_node": 8}
 
 
-@pytest.mark.parametrize(
-    ("stage", "offloaded", "zero"),
-    [
-        (2, '"offload_optimizer": {"device": "cpu"}', 2),
-        (3, '"offload_param": {"device": "cpu"}', 3),
-        (1, '"offload_optimizer": {"device": "cpu"}', 0),
-    ],
-)
-def test_one_gpu_keeps_the_sharding_by_which_its_state_leaves(
-    stage: int, offloaded: str, zero: int, tmp_path: Path
-) -> None:
-    text = f'{{"zero_optimization": {{"stage": {stage}, {offloaded}}}, "bf16": {{"enabled": true}}}}'
-    settings = ("model=llama3-8b", "cluster.nodes=1", "cluster.gpus_per_node=1", "cluster.hardware=h100-sxm")
-    batch = ("batch.micro=1", "batch.seq_len=2048", "batch.global=4")
-    content = imported(tmp_path, text, *settings, *batch, name="ds.json")
-    assert content["plan"].get("zero", 0) == zero
-
-
 def test_two_files_of_one_run_must_agree(tmp_path: Path) -> None:
     (tmp_path / "args.sh").write_text(f"x.py --deepspeed {SIZES} --micro-batch-size 1 --seq-length 2048 --bf16")
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true}}')
@@ -161,29 +143,6 @@ def test_the_angles_and_the_epsilon_are_kept(
     assert (read.notes, read.not_read) == (notes, not_read)
 
 
-PAIRS = "--num-experts 8 --overlap-moe-expert-parallel-comm"
-FAULTS = {
-    "--micro-batch-size $MBS": r"micro_batch_size: '\$MBS' is set outside the file; write its value in its place",
-    "--micro-batch-size nan": "micro_batch_size: 'nan' is not a number",
-    "--micro-batch-size 1e400": "micro_batch_size: '1e400' is not a number",
-    "--micro-batch-size 1.5": "micro_batch_size: '1.5' is not a whole number",
-    "--micro-batch-size -2": "micro_batch_size: '-2' is below 0",
-    "--micro-batch-size two": "micro_batch_size: 'two' is not a number",
-    "--micro-batch-size 1 --num-experts 8 --moe-layer-freq ([0]*3+[1]*9)": "is not a pattern of 32 layers",
-    "--micro-batch-size 1 --tensor-model-parallel-size 3": r"plan\.tp",
-    f"--micro-batch-size 1 {PAIRS} --expert-model-parallel-size 2 --pipeline-model-parallel-size 4": "4 without virtual stages",
-    f"--micro-batch-size 1 {PAIRS}": "without expert_model_parallel_size above 1",
-    f"--micro-batch-size 1 {PAIRS} --expert-model-parallel-size 2 --recompute-granularity full --recompute-method uniform "
-    "--recompute-num-layers 1": "beside recompute_granularity full",
-}
-
-
-@pytest.mark.parametrize("arguments", FAULTS)
-def test_what_is_wrong_is_one_clear_error(arguments: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=FAULTS[arguments]):
-        imported(tmp_path, f"{SIZES} --seq-length 4096 {arguments}", "cluster.nodes=1")
-
-
 @pytest.mark.parametrize(
     ("arguments", "load"),
     [
@@ -215,28 +174,6 @@ def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None
     text = (EXAMPLES / "pretrain.sh").read_text().replace(" --vocab-size 128256", "")
     with pytest.raises(ConfigError, match=r"vocab_size: missing, and llama2-70b and llama3-70b and llama3\.1-70b and"):
         imported(tmp_path, text)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "problem"),
-    [
-        ("run.toml", "[model\n", "not valid TOML"),
-        ("run.sh", "echo hello\n", "launches nothing"),
-        ("notes.md", "predict x --set a=1 --json\n", "it launches nothing that is read"),
-        ("pyproject.toml", '[project]\nname = "x"\n', r"no tool that is read has its keys \(project\.name\)"),
-        (
-            "config.json",
-            '{"hidden_size": 8, "model_type": "llama"}',
-            r"no tool that is read has its keys \(hidden_size, model_type\)",
-        ),
-        ("serve.yml", "model: llama3-8b\nload: {rate: 1}\n", "is a serving config, not a file of another tool"),
-        ("run.yml", "model: llama3-8b\ncluster: this-machine\nbatch: {}\n", "is a run config already"),
-        ("run.toml", '[model]\nname = "flux"\nflavor = "dev"\n', "'flux-dev' is not a shipped model"),
-    ],
-)
-def test_files_of_another_kind(name: str, text: str, problem: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=problem):
-        imported(tmp_path, text, name=name)
 
 
 VERL = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 data.max_prompt_length=512 \\
@@ -339,37 +276,6 @@ SFT = "model_name_or_path: Qwen/Qwen2.5-7B\nbf16: true\nlearning_rate: 1e-5\nmax
 AXOLOTL = "base_model: NousResearch/Meta-Llama-3-8B\nmicro_batch_size: 1\nsequence_len: 2048\nbf16: true\n"
 
 
-@pytest.mark.parametrize(
-    ("command", "file", "text", "batch"),
-    [
-        ("torchrun --nproc_per_node 4 sft.py --config c/sft.yaml --max_length 1024", "sft.yaml", SFT, (2, 1024, 8)),
-        (
-            "torchrun --nproc_per_node 4 sft.py c/sft.yaml --per_device_train_batch_size 4",
-            "sft.yaml",
-            SFT,
-            (4, 2048, 16),
-        ),
-        (
-            "torchrun --nproc_per_node 4 -m axolotl.cli.train ax.yml --micro_batch_size 4",
-            "ax.yml",
-            AXOLOTL,
-            (4, 2048, 16),
-        ),
-        (
-            "accelerate launch --num_processes 4 -m axolotl.cli.train ax.yml --sequence_len 512",
-            "ax.yml",
-            AXOLOTL,
-            (1, 512, 4),
-        ),
-    ],
-)
-def test_a_script_of_ones_own_holds_over_the_file_that_it_names(
-    command: str, file: str, text: str, batch: tuple[int, int, int], tmp_path: Path
-) -> None:
-    content = read_together(tmp_path, {"run.sh": command, file: text}, "cluster.nodes=1").document.content
-    assert tuple(content["batch"][key] for key in ("micro", "seq_len", "global")) == batch
-
-
 def test_a_script_writes_the_file_that_it_names(tmp_path: Path) -> None:
     text = (
         f"cat > c/sft.yaml <<EOF\n{SFT}EOF\ntorchrun --nproc_per_node 4 sft.py --config c/sft.yaml --max_length 1024\n"
@@ -437,26 +343,6 @@ def test_a_configuration_that_trl_does_not_bring_along_is_asked_for(tmp_path: Pa
         ConfigError, match="config_file: names 'zero4', which decides further arguments; give that file"
     ):
         read_together(tmp_path, {"run.sh": "trl sft --config sft.yaml --accelerate_config zero4", "sft.yaml": SFT})
-
-
-@pytest.mark.parametrize(
-    ("command", "problem"),
-    [
-        (
-            "torchrun train.py --config sft.yml --depth 4",
-            "config: names 'sft.yml', which decides further arguments; give",
-        ),
-        ("torchrun train.py --depth 4", "depth: '4': is not a key of train.py that is known here"),
-        (
-            "torchrun train.py --depth 4 --width 8",
-            "train.py: depth, width are options of a script that is not known here",
-        ),
-        ("python train.py --depth 4", "it launches nothing that is read"),
-    ],
-)
-def test_options_of_an_unknown_script_are_not_dropped(command: str, problem: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=problem):
-        read_together(tmp_path, {"run.sh": command, "sft.yaml": SFT}, "cluster.nodes=1")
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:

@@ -17,30 +17,23 @@ from predict.layers.mamba import Mamba
 from predict.ledger import conventions
 from predict.model.spec import ModelSpec
 from sampling.errors import ConfigError
-from sampling.files.places import CONFIGS
 from tests.predict.huggingface.family_configs import (
     TINY,
     transformers_config,
     transformers_count,
 )
+from tests.shipped_models import FAMILIES as FAMILIES_READ
+from tests.shipped_models import FORMS, READ
 from tests.tested_names import untested
 
-MODELS = CONFIGS / "models"
-SHIPPED = sorted(path.stem for path in MODELS.glob("*.json"))
-
-
-CONFIGS_READ = {name: json.loads((MODELS / f"{name}.json").read_text()) for name in SHIPPED} | TINY
+CONFIGS_READ = READ | TINY
 APART = (
     *("bert", "modernbert", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "mllama", "t5", "whisper"),
     *("DiTTransformer2DModel", "WanTransformer3DModel", "FluxTransformer2DModel"),
 )
 """Families with a test of their own: encoders, decoders that transformers builds with their towers or encoders alone, and those of
 diffusers."""
-OF_EACH_FAMILY = list(
-    {
-        kind: name for name in SHIPPED if (kind := with_model_type(CONFIGS_READ[name])["model_type"]) not in APART
-    }.values()
-)
+OF_EACH_FAMILY = list({family: name for name, family in FAMILIES_READ.items() if family not in APART}.values())
 """One shipped model of each family; the others differ in their sizes alone, which their cards hold."""
 
 
@@ -49,7 +42,7 @@ def test_parameters_are_those_that_transformers_counts(name: str) -> None:
     assert load_model(CONFIGS_READ[name]).parameters == transformers_count(CONFIGS_READ[name])
 
 
-@pytest.mark.parametrize("name", CONFIGS_READ)
+@pytest.mark.parametrize("name", [*FORMS, *TINY])
 def test_kinds_add_up_to_the_whole(name: str) -> None:
     spec = load_model(CONFIGS_READ[name])
     kinds = spec.kinds()

@@ -8,15 +8,15 @@ import pytest
 
 from predict.layers.part import mixer_of, parts_of
 from predict.layers.registry import parts
+from predict.layers.run_json import dump_run, load_run
 from predict.layers.served import Products, ServerShare
 from predict.model.spec import CROSS, VECTORS_A_PART, LayerKind, ModelSpec
 from predict.rank.blocks import single
-from sampling.files.places import CONFIGS
 from tests.predict.memory.counted_layers import PROFILES, layer, rank_of
 from tests.predict.workload.parallel_runs import beside, flops, layer_of, made, spec
+from tests.shipped_models import SHIPPED
 from tests.tested_names import untested
 
-SHIPPED = sorted(path.stem for path in (CONFIGS / "models").glob("*.json"))
 FORMS = {
     "plain": lambda model, kind: not model.encoder,
     "beside an encoder": lambda model, kind: model.encoder and not kind.gated,
@@ -109,6 +109,12 @@ def test_recomputation_moves_what_is_kept_into_the_backward(example: tuple[Model
     kept = [each.kept_without_rotary_bytes for each in (full, ops, none)]
     assert kept == sorted(set(kept))
     assert full.backward_working_bytes >= ops.backward_working_bytes
+
+
+def test_a_run_is_itself_again_after_json(example: tuple[ModelSpec, LayerKind]) -> None:
+    run = made(example[0], **beside(example[0]))
+    for each in filter(None, (run, run.tower)):
+        assert load_run(dump_run(each)) == each
 
 
 def on_server(model: ModelSpec, tp: int) -> ServerShare:

@@ -15,7 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from predict import estimate
 from predict.huggingface.config_json import load_model
-from predict.layers.run_json import dump_run, load_run
 from predict.ledger.conventions import forward_parts
 from predict.memory.activations import layer_activations
 from predict.model.spec import ModelSpec
@@ -293,8 +292,3 @@ def test_servers_and_plain_torch_have_none() -> None:
     with pytest.raises(ConfigError, match="reads patches"):
         made(model, execution={"framework": "torch"})
     assert any("encoder" in fault.problem for fault in placement_faults(model, ServerPlacement(tp=1, dp=1, pp=1)))
-
-
-def test_a_run_is_itself_again_after_json() -> None:
-    run = run_of(WAN)
-    assert load_run(dump_run(run)) == run

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from predict.huggingface.config_json import load_model
@@ -11,7 +9,7 @@ from predict.ledger import conventions
 from predict.run.model_flops import attention_flops_per_token
 from sampling.operators.attention import Attention, DecodeAttention
 from sampling.operators.indexer import Indexer
-from tests.predict.huggingface.family_configs import COMMON, LATENT, transformers_config, transformers_count
+from tests.predict.huggingface.family_configs import COMMON, LATENT
 from tests.predict.serving.servers import server
 from tests.predict.workload.parallel_runs import layer_of, made
 
@@ -27,33 +25,6 @@ IN_CHUNKS = {
     "attention_chunk_size": 8,
     "pad_token_id": 0,
 }
-LENGTH = 24
-
-
-@pytest.mark.parametrize("config", [PICKED, IN_CHUNKS], ids=["picked", "in chunks"])
-def test_parameters_are_those_that_transformers_counts(config: dict[str, Any]) -> None:
-    assert load_model(config).parameters == transformers_count(config)
-
-
-def test_flops_are_those_of_transformers_but_for_what_its_masks_hide() -> None:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed: no count to compare with")
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    own = load_model(PICKED)
-    decoder = transformers_config(PICKED)
-    decoder._attn_implementation = decoder._experts_implementation = "eager"
-    module = transformers.AutoModelForCausalLM.from_config(decoder).eval()
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        module(input_ids=torch.randint(0, own.vocab, (1, LENGTH)), use_cache=False)
-    latent = own.attention
-    seen = sum(min(token, 16) for token in range(1, LENGTH + 1))
-    all_pairs = LENGTH**2
-    causal = LENGTH * (LENGTH + 1) // 2
-    masked = 2 * own.layers * (all_pairs - seen) * latent.score_width(own)
-    unseen = 2 * own.layers * (all_pairs - causal) * latent.index_width(own)
-    exact = conventions.exact(PICKED, [LENGTH]) / 3
-    assert counter.get_total_flops() == pytest.approx(exact + masked + unseen, rel=1e-3)
 
 
 def test_an_indexer_bounds_what_a_query_sees_and_costs_its_own_scores() -> None:

@@ -99,24 +99,6 @@ def test_a_layer_keeps_every_byte_that_torch_saves(name: str, layer: int, built:
     assert kept(own, own.kinds()[layer]) == counted - weight
 
 
-def test_flops_are_those_of_transformers_but_for_what_kernels_share(built: dict[str, Any]) -> None:
-    """transformers computes C·Bᵀ for every head of a group, and passes states on by a product of pairs of chunks."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    own = load_model(NEMOTRON)
-    mamba = own.mixer(own.kinds()[0])
-    assert isinstance(mamba, Mamba)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        built["nemotron_h"].model.layers[0](torch.randn(BATCH, SEQ, HIDDEN, dtype=BF16))
-    chunks = SEQ // mamba.chunk
-    tokens = BATCH * SEQ
-    repeated = 2 * tokens * mamba.chunk * mamba.state * (mamba.heads - mamba.groups)
-    passed = 2 * BATCH * (chunks + 1) ** 2 * mamba.width * mamba.state
-    overhang = 2 * BATCH * (mamba.conv - 1) * mamba.conv_width * mamba.conv
-    exact = BATCH * mamba.core_flops(own, SEQ, 0) + 2 * tokens * mamba.elements_per_token(own)
-    assert counter.get_total_flops() == exact + repeated + passed + overhang
-
-
 def test_the_ledger_counts_each_part_once() -> None:
     own = load_model(NEMOTRON)
     parts = conventions.forward_parts(own, {SEQ: BATCH}, mtp=False)

@@ -430,13 +430,6 @@ def test_a_tower_that_cannot_be_read_is_a_fault_of_its_own() -> None:
     assert "vision_config.depths: unknown key" in str(found.value)
 
 
-def test_a_run_with_a_tower_is_itself_again_after_json() -> None:
-    run = run_of("qwen2_5_vl")
-    assert load_run(dump_run(run)) == run
-    assert run.tower
-    assert load_run(dump_run(run.tower)) == run.tower
-
-
 def test_a_run_with_a_teacher_is_itself_again_after_json() -> None:
     run = made("qwen3-30b-a3b", tuning={"task": "distill", "teacher": "deepseek-v3"})
     assert load_run(dump_run(run)) == run

@@ -215,14 +215,13 @@ def test_torch_compile_keeps_as_much_as_the_compiled_profile() -> None:
     assert layer_of(spec, BF16, "fsdp2-compile").kept_bytes == saved_bytes(lambda: compiled(x, *positions), [layer])
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_torch_compile_keeps_about_as_much_of_an_unfused_gpt_layer(dropout: float) -> None:
-    layer = PlainGpt(dropout).to(BF16)
+def test_torch_compile_keeps_about_as_much_of_an_unfused_gpt_layer() -> None:
+    layer = PlainGpt(dropout=0.1).to(BF16)
     x = torch.randn(BATCH, SEQ, HIDDEN, dtype=BF16, requires_grad=True)
     torch._dynamo.reset()
     compiled = torch.compile(layer, backend="aot_eager_decomp_partition")
     compiled(x)
-    settings = {"execution__attention": "unfused", "execution__dropout": bool(dropout)}
+    settings = {"execution__attention": "unfused", "execution__dropout": True}
     predicted = layer_of(gpt_spec(), BF16, "fsdp2-compile", **settings).kept_bytes
     assert predicted == pytest.approx(saved_bytes(lambda: compiled(x), [layer]), rel=0.01)
 

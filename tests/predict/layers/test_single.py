@@ -15,7 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from predict import estimate
 from predict.huggingface.config_json import load_model
-from predict.layers.run_json import dump_run, load_run
 from predict.ledger.conventions import forward_parts
 from predict.memory.activations import layer_activations
 from predict.memory.estimate import memory_of
@@ -213,8 +212,3 @@ def test_more_patches_take_longer() -> None:
 def test_what_cannot_be_read_is_refused(changed: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(problem)):
         load_model(changed)
-
-
-def test_a_run_is_itself_again_after_json() -> None:
-    run = run_of()
-    assert load_run(dump_run(run)) == run

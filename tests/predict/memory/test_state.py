@@ -13,10 +13,9 @@ from predict.rank.groups import groups_of
 from predict.rank.share import padded_vocabulary
 from predict.run.frameworks import memory_profile_of
 from predict.run.training_run import TrainingRun
-from sampling.files.places import CONFIGS
 from tests.predict.workload.parallel_runs import beside, made, spec
+from tests.shipped_models import FORMS
 
-SHIPPED = sorted(path.stem for path in (CONFIGS / "models").glob("*.json"))
 LARGE_VOCABULARY = {"plan__tp": 8, "plan__sp": True, "plan__pp": 8}
 
 
@@ -38,7 +37,7 @@ def padding(run: TrainingRun) -> int:
     return sum(padded_vocabulary(rows, run.plan.tp) - rows for rows in tables) * run.model.hidden
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", FORMS)
 def test_one_rank_holds_the_whole_model(name: str) -> None:
     model = spec(name)
     run = made(replace(model, mtp_layers=0), **{"batch__seq_len": 128, **beside(model)})

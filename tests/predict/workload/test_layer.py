@@ -15,7 +15,6 @@ from predict.run.training_run import TrainingRun
 from predict.schedules import registry
 from predict.workload.chunks import ChunkCalls, sends_of_ranks
 from predict.workload.layer import head_blocks, layer_blocks
-from sampling.files.places import CONFIGS
 from sampling.operators.attention import Attention
 from sampling.operators.experts import GroupedGemm
 from sampling.operators.gemm import Gemm
@@ -33,6 +32,7 @@ from tests.predict.workload.parallel_runs import (
     spec,
     step_us,
 )
+from tests.shipped_models import FORMS
 
 DENSE, MOE, MLA = "llama3-70b", "qwen3-30b-a3b", "deepseek-v3"
 BF16 = 2
@@ -76,18 +76,14 @@ def test_all_ranks_together_do_the_forward_flops_of_the_model(model: str, layers
     assert done == pytest.approx(expected, rel=1e-9)
 
 
-SHIPPED = sorted(
-    path.stem
-    for path in (CONFIGS / "models").glob("*.json")
-    if not (spec(path.stem).patches or spec(path.stem).encoder)
-)
+DECODERS = [name for name in FORMS if not (spec(name).patches or spec(name).encoder)]
 """Without diffusion transformers and models beside an encoder, which do other work than that for each token: test_cross.py and
 test_encoder_decoder.py hold them to their books."""
 OTHER_RECURRENCE = 0.05
 """Chunked as kernels run it, a recurrence takes other FLOPs than one token at a time, as counted."""
 
 
-@pytest.mark.parametrize("model", SHIPPED)
+@pytest.mark.parametrize("model", DECODERS)
 def test_every_shipped_model_is_done_whole(model: str) -> None:
     """Windows of sliding layers are masked, not left out, where FLOPs are counted as torch does."""
     own = replace(spec(model), mtp_layers=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from predict.bounds.element_counts import einsum_macs
 from predict.bounds.kernels import Graph, Operation, OperationKind, Role, Tensor
 from predict.bounds.user_file import DATA_DEPENDENT, TORCH_DTYPE, export, load_module
 from sampling.errors import UserError
+from sampling.files.places import CONFIGS
 from sampling.hardware.hardware_file import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -111,41 +113,12 @@ def skipped_share(name: str, reads: Tensors, *, causal: bool) -> float:
     return 1 - (square * (square + 1) / 2 + (queries - square) * keys) / (queries * keys)
 
 
-NAMES: Mapping[OperationKind, str] = {
-    "view": """
-        view reshape _unsafe_view contiguous transpose permute t numpy_T mT mH expand expand_as broadcast_to squeeze
-        unsqueeze flatten unflatten ravel chunk split unsafe_chunk split_with_sizes unsafe_split tensor_split unbind
-        alias detach detach_ movedim moveaxis swapaxes swapdims view_as reshape_as diagonal view_as_real
-        view_as_complex lift_fresh_copy adjoint unfold as_strided real imag lift_fresh _reshape_alias getitem dropout
-        hsplit
-    """,
-    "slice": "slice select narrow",
-    "copy": """
-        to _to_copy clone copy type_as cat concat concatenate stack hstack vstack pad constant_pad_nd roll flip repeat
-        repeat_interleave tile pixel_shuffle pixel_unshuffle reflection_pad2d replication_pad2d reflection_pad1d
-        replication_pad1d rot90
-    """,
-    "row": """
-        softmax log_softmax _softmax _log_softmax _safe_softmax layer_norm rms_norm group_norm batch_norm
-        instance_norm native_layer_norm native_group_norm mean sum amax amin max min var std var_mean std_mean norm
-        linalg_vector_norm logsumexp prod argmax argmin any all cross_entropy_loss nll_loss nll_loss_nd mse_loss
-        cumsum cumprod cummax nansum
-    """,
-    "gather": "embedding index_select index gather take_along_dim take embedding_bag",
-    "update": """
-        index_copy index_put scatter scatter_add scatter_reduce slice_scatter select_scatter index_add index_fill
-        masked_scatter _index_put_impl put
-    """,
-    "other": """
-        sort topk argsort max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d
-        adaptive_avg_pool2d adaptive_max_pool2d max_pool2d_with_indices fft_fft fft_rfft upsample_nearest2d
-        upsample_bilinear2d upsample_bicubic2d interpolate searchsorted bincount histc fft_irfft fft_ifft multinomial
-        grid_sampler linalg_inv linalg_cholesky tril_indices
-    """,
-}
+NAMES: Mapping[OperationKind, Sequence[str]] = json.loads(
+    (CONFIGS / "torch-operations.json").read_text(encoding="utf-8")
+)
 """Names by kind, without those of products; every other operation is elementwise, or makes a tensor from nothing."""
 KIND_OF: Mapping[str, OperationKind] = {
-    **{name: kind for kind, names in NAMES.items() for name in names.split()},
+    **{name: kind for kind, lines in NAMES.items() for name in " ".join(lines).split()},
     **dict.fromkeys((*PRODUCTS, "einsum", "convolution"), "product"),
     ATTENTION: "attention",
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from predict.layers.served import Products
 from sampling.files.faults import Fault, shown
+from sampling.files.places import CONFIGS
 from sampling.hardware.cluster import DTYPE_BYTES, ELEMENT_BYTES, INT8_AT_TWICE_BF16, Gpu
 from sampling.hardware.hardware_file import Hardware
 from sampling.operators.gemm import FP8_BLOCK, INT8, WIDENED_BYTES
@@ -171,22 +173,11 @@ def _cache(given: Mapping[Any, Any]) -> str:
 
 # What checkpoints were published in, for those who name one and do not have its config.json.
 
-IN_BLOCKS: Final[Mapping[str, str]] = {"precision": FP8_BLOCK}
-PUBLISHED_IN: Mapping[str, Mapping[str, str]] = {
-    # those of NVIDIA's checkpoints, whose hf_quant_config.json excludes self_attn*
-    r"(deepseek-(v3|r1)(?!.*distill)|kimi-k2\.|minimax-m2|glm-(4\.[5-7]|5))[^/]*-(nv)?fp4": {
-        "precision": NVFP4,
-        "quantised": "experts",
-        "kv_precision": "fp8",
-    },
-    r"deepseek-(v3|r1)(?!.*distill)": IN_BLOCKS,
-    r"kimi-k2(-thinking|\.5)": {"precision": W4A16, "quantised": "experts"},
-    "kimi-k2|minimax-m2": IN_BLOCKS,
-    r"^qwen/qwen3[^/]*-fp8$": IN_BLOCKS,
-    "gpt-oss": {"precision": MXFP4, "quantised": "experts"},
-}
+PUBLISHED_IN: Mapping[str, Mapping[str, str]] = json.loads(
+    (CONFIGS / "published-formats.json").read_text(encoding="utf-8")
+)
 """Name of a checkpoint → the keys of a placement that the `quantization_config` of its config.json stands for, which engines follow where
-no option says otherwise; the first that is found counts."""
+no option says otherwise; the first that is found counts. NVIDIA's hf_quant_config.json of the first exclude self_attn*."""
 KINDS: Mapping[str, tuple[str, ...]] = {
     FP8_BLOCK: ("fp8",),
     W4A16: (W4A16, "int4"),

@@ -5,6 +5,7 @@ speculation: {kind: eagle, tokens: 3, acceptance: 0.75}   # a section of a servi
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from regressors.features.arrays import Floats, Ints
 from sampling.errors import UserError
 from sampling.files.disk import NotReadError, is_missing, read_bytes
 from sampling.files.faults import Fault, did_you_mean, shown
+from sampling.files.places import CONFIGS
 from sampling.files.schema import Key
 
 NAME = "speculation"
@@ -51,32 +53,8 @@ class Usual:
 
 
 USUAL: Mapping[str, Usual] = {
-    MTP: Usual(
-        acceptance=0.85,
-        low=0.75,
-        high=0.90,
-        source="DeepSeek-V3 (arXiv 2412.19437, section 5.4.3): 85 to 90 % of second tokens; used again for a third and a fourth, the layer "
-        "accepts 2.4 to 2.8 tokens of a step in all (TensorRT-LLM's account of DeepSeek-R1)",
-        later=0.7,
-    ),
-    EAGLE: Usual(
-        acceptance=0.70,
-        low=0.55,
-        high=0.82,
-        source="EAGLE-3 (arXiv 2503.01840): 0.7 to 0.8 at each position on MT-bench; other texts and published heads lie lower",
-    ),
-    NGRAM: Usual(
-        acceptance=0.40,
-        low=0.05,
-        high=0.75,
-        source="assumed: texts that repeat their prompt accept most drafts, others next to none",
-    ),
-    DRAFT: Usual(
-        acceptance=0.65,
-        low=0.50,
-        high=0.85,
-        source="Leviathan et al. (arXiv 2211.17192, table 2): 0.5 to 0.9 by draft model and task",
-    ),
+    kind: Usual(**fields)
+    for kind, fields in json.loads((CONFIGS / "usual-acceptance.json").read_text(encoding="utf-8")).items()
 }
 SHARE = r"(?:\d*\.)?\d+(?:e-?\d+)?"
 LOGGED = re.compile(rf"Per-position acceptance rate:\s*({SHARE}(?:[,\s]+{SHARE})*)(?![\w.])")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from predict.bounds.element_counts import einsum_macs
 from predict.bounds.kernels import Graph, Operation, OperationKind, Role, Tensor
 from predict.bounds.user_file import DATA_DEPENDENT, TORCH_DTYPE, export, load_module
 from sampling.errors import UserError
-from sampling.files.places import CONFIGS
+from sampling.files.places import shipped_json
 from sampling.hardware.hardware_file import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -113,9 +112,7 @@ def skipped_share(name: str, reads: Tensors, *, causal: bool) -> float:
     return 1 - (square * (square + 1) / 2 + (queries - square) * keys) / (queries * keys)
 
 
-NAMES: Mapping[OperationKind, Sequence[str]] = json.loads(
-    (CONFIGS / "torch-operations.json").read_text(encoding="utf-8")
-)
+NAMES: Mapping[OperationKind, Sequence[str]] = shipped_json("torch-operations.json")
 """Names by kind, without those of products; every other operation is elementwise, or makes a tensor from nothing."""
 KIND_OF: Mapping[str, OperationKind] = {
     **{name: kind for kind, lines in NAMES.items() for name in " ".join(lines).split()},

@@ -6,12 +6,11 @@ Samples of the device come before them wherever there are any. Figures of one fr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sampling.files.places import CONFIGS
+from sampling.files.places import shipped_json
 
 Scope: TypeAlias = Literal["global", "kernel", "framework", "interval"]
 """The reach of a constant: `global` moves the median of all frameworks' runs of a precision or an architecture, `interval` only widths."""
@@ -33,6 +32,5 @@ class PublishedConstant:
 
 
 CONSTANTS: Mapping[str, PublishedConstant] = {
-    name: PublishedConstant(**fields)
-    for name, fields in json.loads((CONFIGS / "published-constants.json").read_text(encoding="utf-8")).items()
+    name: PublishedConstant(**fields) for name, fields in shipped_json("published-constants.json").items()
 }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sampling.files.faults import Fault, nearest, shown
-from sampling.files.places import CONFIGS
+from sampling.files.places import shipped_json
 
 ROOTS = ("data", "actor_rollout_ref", "algorithm", "critic", "trainer", "async_training")
 """Sections of verl's configuration."""
@@ -23,7 +22,7 @@ def _padding(removed: Any) -> Any:
     return ("removed" if removed else "kept") if isinstance(removed, bool) else removed
 
 
-_NAMES = json.loads((CONFIGS / "verl-names.json").read_text(encoding="utf-8"))
+_NAMES = shipped_json("verl-names.json")
 VERL: Mapping[str, str] = _NAMES["names"]
 """verl's name → the key it stands for."""
 CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {

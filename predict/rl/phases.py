@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from predict.rank.share import held_dtype, weight_bytes
 from predict.rl.config import RlRun
 from predict.step.breakdown import add_up
 from regressors.features.arrays import Floats
-from sampling.files.places import CONFIGS
+from sampling.files.places import shipped_json
 from sampling.hardware.cluster import DTYPE_BYTES, Link
 from sampling.units import SECOND_US
 
@@ -38,10 +37,7 @@ class RlTerm:
         return Interval(median=self.value, low=self.low, high=self.high).scaled(number)
 
 
-TERMS: Mapping[str, RlTerm] = {
-    name: RlTerm(**fields)
-    for name, fields in json.loads((CONFIGS / "rl-terms.json").read_text(encoding="utf-8")).items()
-}
+TERMS: Mapping[str, RlTerm] = {name: RlTerm(**fields) for name, fields in shipped_json("rl-terms.json").items()}
 """Name → term. A step has the first two, and the one of its `rl.weight_sync.method`."""
 
 

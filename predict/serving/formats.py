@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from predict.layers.served import Products
 from sampling.files.faults import Fault, shown
-from sampling.files.places import CONFIGS
+from sampling.files.places import shipped_json
 from sampling.hardware.cluster import DTYPE_BYTES, ELEMENT_BYTES, INT8_AT_TWICE_BF16, Gpu
 from sampling.hardware.hardware_file import Hardware
 from sampling.operators.gemm import FP8_BLOCK, INT8, WIDENED_BYTES
@@ -173,9 +172,7 @@ def _cache(given: Mapping[Any, Any]) -> str:
 
 # What checkpoints were published in, for those who name one and do not have its config.json.
 
-PUBLISHED_IN: Mapping[str, Mapping[str, str]] = json.loads(
-    (CONFIGS / "published-formats.json").read_text(encoding="utf-8")
-)
+PUBLISHED_IN: Mapping[str, Mapping[str, str]] = shipped_json("published-formats.json")
 """Name of a checkpoint → the keys of a placement that the `quantization_config` of its config.json stands for, which engines follow where
 no option says otherwise; the first that is found counts. NVIDIA's hf_quant_config.json of the first exclude self_attn*."""
 KINDS: Mapping[str, tuple[str, ...]] = {

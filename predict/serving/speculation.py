@@ -5,7 +5,6 @@ speculation: {kind: eagle, tokens: 3, acceptance: 0.75}   # a section of a servi
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from regressors.features.arrays import Floats, Ints
 from sampling.errors import UserError
 from sampling.files.disk import NotReadError, is_missing, read_bytes
 from sampling.files.faults import Fault, did_you_mean, shown
-from sampling.files.places import CONFIGS
+from sampling.files.places import shipped_json
 from sampling.files.schema import Key
 
 NAME = "speculation"
@@ -52,10 +51,7 @@ class Usual:
     """Acceptance of a token after the first, over that of the first."""
 
 
-USUAL: Mapping[str, Usual] = {
-    kind: Usual(**fields)
-    for kind, fields in json.loads((CONFIGS / "usual-acceptance.json").read_text(encoding="utf-8")).items()
-}
+USUAL: Mapping[str, Usual] = {kind: Usual(**fields) for kind, fields in shipped_json("usual-acceptance.json").items()}
 SHARE = r"(?:\d*\.)?\d+(?:e-?\d+)?"
 LOGGED = re.compile(rf"Per-position acceptance rate:\s*({SHARE}(?:[,\s]+{SHARE})*)(?![\w.])")
 """A line of vLLM's log (vllm/v1/spec_decode/metrics.py): the share of drafts whose tokens up to a position are accepted."""

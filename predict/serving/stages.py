@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -18,14 +17,14 @@ from predict.serving.server import USUAL, Server, ServerPlacement, cluster_of, e
 from predict.serving.traffic import Load
 from predict.truth_table import columns_of, read_declared
 from sampling.files.faults import Fault
-from sampling.files.places import CONFIGS
+from sampling.files.places import shipped_json
 from sampling.files.schema import Key, one_of
 from sampling.hardware.cluster import hardware_named
 
 FILE = "serving_experiments.csv"
 ABOVE_NOMINAL = 1.045
 """Tokens of a prompt over the nominal ones of the load generator, where the tokenizer's count is not published."""
-PUBLISHED_TOP_P = frozenset(chain(*json.loads((CONFIGS / "published-top-p.json").read_text(encoding="utf-8")).values()))
+PUBLISHED_TOP_P = frozenset(chain(*shipped_json("published-top-p.json").values()))
 """Shipped models, each by where its repository states a top p or a top k, which vLLM takes where a request has none. Those of Mistral,
 Mixtral, Code Llama and Yi state none, so that tokens are drawn at temperature 1."""
 ANALYTIC = "analytic"

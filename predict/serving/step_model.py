@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -17,7 +16,7 @@ from predict.serving.step_table import StepTable
 from regressors.features.arrays import Floats
 from sampling.errors import UserError
 from sampling.files.faults import did_you_mean
-from sampling.files.places import CONFIGS
+from sampling.files.places import shipped_json
 
 Features = Callable[[BatchSums], Floats]
 """The features of each batch on one server, shape (batches, features)."""
@@ -147,7 +146,7 @@ class StepModel:
 
 _TERMS: Mapping[str, Mapping[str, StepTerm]] = {
     model: {name: StepTerm(**fields) for name, fields in terms.items()}
-    for model, terms in json.loads((CONFIGS / "step-models.json").read_text(encoding="utf-8")).items()
+    for model, terms in shipped_json("step-models.json").items()
 }
 """Model → its terms. The priors and bounds of `formula`: prompts that are cached say nothing of β₁: it is the inverse of the share of peak
 that products of prompts reach, 0.6 to 0.8, and less than 1 would be faster than light (the published 0.393 computes cached prompts). β₃ is

@@ -6,9 +6,11 @@ of the installed package. The user's own samples/, regressors/, imported/ and pu
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
 INSTALLED = PACKAGE / "shipped"
@@ -22,6 +24,11 @@ DATA_VARIABLE = "STEPTIME_DATA"
 OWN_DATA_IN_WORDS = (
     f"{DATA_VARIABLE}, else data/ of the clone, else the user's data folder, such as ~/.local/share/steptime"
 )
+
+
+def shipped_json(name: str) -> Any:
+    """The content of a JSON file of configs/."""
+    return json.loads((CONFIGS / name).read_text(encoding="utf-8"))
 
 
 def sampling_command(profile: str = "", *, runs: str = "") -> str:

@@ -5,14 +5,13 @@ A key sets a field of ModelSpec, of one of its parts (`experts.topk`), or of the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from predict.model.patches import Patches
 from predict.model.spec import LayerKind
-from sampling.files.places import CONFIGS
+from sampling.files.places import shipped_json
 from sampling.files.schema import LARGEST, Key, Scalar
 
 GATED_ACTIVATIONS = ("silu", "swish")
@@ -153,7 +152,7 @@ class Tower:
         yield from self.neutral
 
 
-MODEL_KEYS: Mapping[str, Any] = json.loads((CONFIGS / "model_keys.json").read_text(encoding="utf-8"))
+MODEL_KEYS: Mapping[str, Any] = shipped_json("model_keys.json")
 """Keys of `config.json` by what is said of them."""
 
 

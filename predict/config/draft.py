@@ -51,15 +51,9 @@ DECLARED_BY: Mapping[str, type] = {
 }
 """Section → the dataclass whose fields are its keys, and whose docstrings say what they mean."""
 ORDER_FILE = r".+\.([cC][sS][vV]|[jJ][sS][oO][nN])"
-SECTIONS: Mapping[str, tuple[Key, ...]] = {
-    "cluster": keys_of(ClusterFile),
+SECTIONS: Mapping[str, tuple[Key, ...]] = {section: keys_of(of) for section, of in DECLARED_BY.items()} | {
     "plan": with_texts(keys_of(Plan), schedule=Key(choices=lambda: (*schedule_names(), BEST), pattern=ORDER_FILE)),
-    "batch": keys_of(Batch),
     "execution": with_texts(keys_of(Execution), framework=Key(choices=framework_names)),
-    "adapters": keys_of(Adapters),
-    "offload": keys_of(Offload),
-    "tuning": keys_of(Tuning),
-    "vision": keys_of(Vision),
 }
 PRECISION = next(key for key in keys_of(TrainingRun) if key.name == "precision")
 
@@ -119,11 +113,7 @@ CONTENTS: Mapping[str, str] = {
     "plan": f"any of {NAMES['plan']}",
     "batch": NAMES["batch"],
     "precision": PRECISION.allowed(),
-    "execution": f"any of {NAMES['execution']}",
-    "adapters": f"any of {NAMES['adapters']}",
-    "offload": f"any of {NAMES['offload']}",
-    "tuning": f"any of {NAMES['tuning']}",
-    "vision": f"any of {NAMES['vision']}",
+    **{section: f"any of {NAMES[section]}" for section in ("execution", "adapters", "offload", "tuning", "vision")},
 }
 """Key of the top level → its contents, in words."""
 REQUIRED_SECTIONS = ("model", "cluster", "batch")

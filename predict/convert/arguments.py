@@ -167,14 +167,17 @@ def _own_layers(model: ModelSpec) -> list[str]:
 
 
 def _settings_beyond_defaults(run: TrainingRun) -> Iterator[tuple[str, Any]]:
-    yield from _differing("plan", asdict(run.plan), asdict(Plan()))
     own = run.execution.framework
-    usual = {**asdict(Execution()), **framework_settings(own, run.cluster.gpu.architecture), "framework": own}
-    yield from _differing("execution", asdict(run.execution), usual)
-    yield from _differing("adapters", asdict(run.adapters), asdict(Adapters()))
-    yield from _differing("offload", asdict(run.offload), asdict(Offload()))
-    yield from _differing("tuning", asdict(run.tuning), asdict(Tuning()))
-    yield from _differing("vision", asdict(run.vision), asdict(Vision()))
+    of_framework = {**framework_settings(own, run.cluster.gpu.architecture), "framework": own}
+    for section, usual in (
+        ("plan", asdict(Plan())),
+        ("execution", {**asdict(Execution()), **of_framework}),
+        ("adapters", asdict(Adapters())),
+        ("offload", asdict(Offload())),
+        ("tuning", asdict(Tuning())),
+        ("vision", asdict(Vision())),
+    ):
+        yield from _differing(section, asdict(getattr(run, section)), usual)
     defaults = {each.name: each.default for each in fields(ModelSpec)}
     yield from _differing("model", settings_of(run.model), defaults, besides=("name", "layer_kinds", "tower"))
 

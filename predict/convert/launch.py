@@ -24,7 +24,7 @@ from predict.run.training_run import TrainingRun
 from sampling.errors import UserError
 from sampling.files.faults import did_you_mean, shown
 
-Writer = Callable[[TrainingRun], LaunchArguments]
+Writer = Callable[[TrainingRun, Statement], LaunchArguments]
 
 
 def launch_arguments(config: Config, tool: str, overrides: Sequence[str] = ()) -> LaunchArguments:
@@ -48,7 +48,7 @@ def arguments_of(run: TrainingRun, tool: str) -> LaunchArguments:
             f"plan.{run.plan.automatic[0]}: auto is chosen by time; give the value that `predict one-batch` prints"
         )
     require_one_length(run.real, "another tool")
-    return TOOLS[tool](run)
+    return TOOLS[tool](run, _written(run, tool))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,8 +80,31 @@ def launch_files(configs: Sequence[Document]) -> LaunchFiles:
     return LaunchFiles(files=files, not_expressed=not_expressed)
 
 
-def _megatron_lm(run: TrainingRun) -> LaunchArguments:
-    statement = _megatron_statement(run, "Megatron-LM")
+TITLES: Mapping[str, str] = {
+    "megatron-lm": "Megatron-LM",
+    "nemo": "Megatron-Bridge",
+    "torchtitan": "torchtitan",
+    "deepspeed": "Megatron-DeepSpeed",
+}
+"""Tool → its own name. `nemo` stands for Megatron-Bridge, which has NeMo's recipes."""
+
+
+def _written(run: TrainingRun, tool: str) -> Statement:
+    """The arguments of a run by Megatron-LM's names, or torchtitan's, and what of it the tool does not express."""
+    statement = Statement(tool=TITLES[tool])
+    if tool == "torchtitan":
+        torchtitan.write(run, statement)
+        return statement
+    write_model(run.model, statement)
+    write_numerics(run.model_keys, statement)
+    write_plan(run, statement)
+    write_execution(run, statement)
+    if tool == "nemo":
+        refuse_lacking(run, statement)
+    return statement
+
+
+def _megatron_lm(run: TrainingRun, statement: Statement) -> LaunchArguments:
     is_local = run.execution.framework == LOCAL_LAYERS
     if is_local:
         statement.say(transformer_impl="local")
@@ -90,24 +113,19 @@ def _megatron_lm(run: TrainingRun) -> LaunchArguments:
     return LaunchArguments(tool="megatron-lm", files={f"{run.name}.megatron-lm.sh": script}, not_expressed=notes)
 
 
-def _nemo(run: TrainingRun) -> LaunchArguments:
-    statement = _megatron_statement(run, "Megatron-Bridge")
-    refuse_lacking(run, statement)
+def _nemo(run: TrainingRun, statement: Statement) -> LaunchArguments:
     notes = statement.not_expressed(run, "nemo")
     script = overrides_script(run, statement.arguments, _as_notes(notes))
     return LaunchArguments(tool="nemo", files={f"{run.name}.nemo.sh": script}, not_expressed=notes)
 
 
-def _torchtitan(run: TrainingRun) -> LaunchArguments:
-    statement = Statement(tool="torchtitan")
-    torchtitan.write(run, statement)
+def _torchtitan(run: TrainingRun, statement: Statement) -> LaunchArguments:
     notes = statement.not_expressed(run, torchtitan.framework_of(run.execution.framework))
     toml = torchtitan.as_toml(run, statement.arguments, _as_notes(notes))
     return LaunchArguments(tool="torchtitan", files={f"{run.name}.torchtitan.toml": toml}, not_expressed=notes)
 
 
-def _deepspeed(run: TrainingRun) -> LaunchArguments:
-    statement = _megatron_statement(run, "Megatron-DeepSpeed")
+def _deepspeed(run: TrainingRun, statement: Statement) -> LaunchArguments:
     arguments = deepspeed.arguments(run, statement)
     notes = statement.not_expressed(run, deepspeed.FRAMEWORK)
     script = text.script(run, arguments, _as_notes(notes), program="pretrain_gpt.py")
@@ -117,26 +135,12 @@ def _deepspeed(run: TrainingRun) -> LaunchArguments:
 
 def stated(run: TrainingRun, tool: str) -> Statement:
     """The arguments of a run by their names in a tool, and the key paths that they express; `tool` is a key of TOOLS."""
-    if tool == "torchtitan":
-        statement = Statement(tool=tool)
-        torchtitan.write(run, statement)
-        return statement
-    statement = _megatron_statement(run, tool)
+    statement = _written(run, tool)
     if tool == "nemo":
-        refuse_lacking(run, statement)
         return replace(statement, arguments=overrides(run, statement.arguments))
     if tool == "deepspeed":
         of_script = deepspeed.arguments(run, statement)
         return replace(statement, arguments=of_script | flat(json.loads(deepspeed.config(run))))
-    return statement
-
-
-def _megatron_statement(run: TrainingRun, tool: str) -> Statement:
-    statement = Statement(tool=tool)
-    write_model(run.model, statement)
-    write_numerics(run.model_keys, statement)
-    write_plan(run, statement)
-    write_execution(run, statement)
     return statement
 
 
@@ -150,7 +154,7 @@ TOOLS: Mapping[str, Writer] = {
     "torchtitan": _torchtitan,
     "deepspeed": _deepspeed,
 }
-"""Tool → the writer of its files. `nemo` stands for Megatron-Bridge, which has NeMo's recipes."""
+"""Tool → the writer of its files."""
 
 
 GROUPS: Mapping[str, tuple[str, ...]] = tool_file("megatron_bridge")["groups"]

@@ -10,7 +10,6 @@ import numpy as np
 
 from predict.interval import Interval
 from predict.serving.batch import Chunk, StepBatch, sums_of
-from predict.serving.bisection import HALVINGS, bisected
 from predict.serving.coefficients import Client
 from predict.serving.config import ServingRun
 from predict.serving.fleet import Pool, serve_fleet, ways_of
@@ -40,6 +39,26 @@ SEARCHED = 1000
 CONVERSED_S, MOST_CONVERSED = 600.0, 20_000
 """Seconds of conversations that a rate is judged by in a search, at least, as far as they have no more requests: a burst after which the
 caches find less, so that the queue grows from then on, comes after minutes."""
+
+
+HALVINGS = 8
+"""Halvings of a bracket, which leave 0.4 % of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bracket:
+    """The highest rate that was found to hold, and the lowest that was not; equal where everything up to it holds."""
+
+    holds: float
+    fails: float
+
+
+def bisected(holds: Callable[[float], bool], least: float, most: float) -> Bracket:
+    """The edge between a rate that holds and one that does not; neither end is tried."""
+    for _ in range(HALVINGS):
+        middle = (least + most) / 2
+        least, most = (middle, most) if holds(middle) else (least, middle)
+    return Bracket(holds=least, fails=most)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

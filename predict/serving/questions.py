@@ -15,11 +15,10 @@ from predict.interval import Interval
 from predict.ledger.training_cost import Price, parse_price
 from predict.run.durations import duration_us
 from predict.serving.batch import Chunk, StepBatch, sums_of
-from predict.serving.bisection import HALVINGS, Bracket, bisected
 from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import load_serving
 from predict.serving.latency import RequestTimes, times_of
-from predict.serving.loaded_server import LoadedServer, LoadOutcome, Tables
+from predict.serving.loaded_server import HALVINGS, Bracket, LoadedServer, LoadOutcome, Tables, bisected
 from predict.serving.stepper import Stepper
 from sampling.errors import Checks, InfeasibleError, UserError
 from sampling.files.faults import did_you_mean, shown

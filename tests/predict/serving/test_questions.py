@@ -10,9 +10,8 @@ import pytest
 from predict.interval import Interval
 from predict.ledger.training_cost import parse_price
 from predict.serving import loaded_server
-from predict.serving.bisection import bisected
 from predict.serving.latency import RequestTimes
-from predict.serving.loaded_server import LoadedServer
+from predict.serving.loaded_server import LoadedServer, bisected
 from predict.serving.questions import (
     Questions,
     ServiceObjective,

@@ -29,6 +29,8 @@ class RealFile:
     accept: tuple[str, ...] = ()
     reads: Mapping[str, Any] = field(default_factory=dict)
     """Key path → value of the config."""
+    notes: tuple[str, ...] = ()
+    """Patterns of which each is found in a note on what was read."""
     refused: tuple[str, ...] = ()
     """Patterns that the refusal holds."""
 

@@ -40,23 +40,6 @@ def test_torchtitan_shards_over_the_ranks_that_are_left() -> None:
     assert (run.batch.micro, run.batch.global_, run.execution.framework) == (2, 16, "torchtitan")
 
 
-@pytest.mark.parametrize(
-    ("command", "precision", "note"),
-    [
-        ("sglang serve --model-path deepseek-ai/DeepSeek-V3", "fp8", "since sglang's kernels for it are not priced"),
-        ("vllm serve deepseek-ai/DeepSeek-V3", "fp8_block", ""),
-        ("vllm serve /models/Qwen3-235B-A22B-FP8", "fp8", "is taken as fp8 by its name alone"),
-    ],
-)
-def test_a_server_says_what_it_takes_fp8_for(tmp_path: Path, command: str, precision: str, note: str) -> None:
-    (tmp_path / "serve.sh").write_text(command)
-    load = ["load.rate=4", "load.prompt=500", "load.output=200"]
-    read = predict.import_config([tmp_path / "serve.sh"], ["hardware=h200", *load])
-    assert read.document.content["placement"]["precision"] == precision
-    said = [one for one in read.notes if one.startswith("placement.precision")]
-    assert [note in one for one in said] == [True] * bool(note)
-
-
 def test_primus_presets_and_variables() -> None:
     read = predict.import_config([EXAMPLES / "primus.yaml"], ["cluster.hardware=mi300x", "cluster.nodes=1"])
     run = predict.load(read.document)
@@ -143,22 +126,6 @@ def test_the_angles_and_the_epsilon_are_kept(
     assert (read.notes, read.not_read) == (notes, not_read)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "load"),
-    [
-        ("", "natural"),
-        ("--moe-router-load-balancing-type none", "untouched"),
-        ("--moe-router-force-load-balancing", ""),
-    ],
-)
-def test_a_router_that_is_not_forced_to_balance_leaves_its_own_load(arguments: str, load: str, tmp_path: Path) -> None:
-    (tmp_path / "run.sh").write_text(f"{SIZES} --num-experts 8 --micro-batch-size 1 --seq-length 4096 {arguments}")
-    made = predict.import_config([tmp_path / "run.sh"], NODE)
-    said = [note for note in made.notes if note.startswith("execution.expert_load")]
-    assert [note.partition(",")[0] for note in said] == [f"execution.expert_load: {load}"] * bool(load)
-    assert made.document.content["execution"].get("expert_load", "") == load
-
-
 def test_a_vocabulary_left_to_a_tokenizer_is_not_guessed(tmp_path: Path) -> None:
     rest = "--micro-batch-size 1 --seq-length 4096"
     sizes = SIZES.replace(" --vocab-size 128256", f" {rest}")
@@ -182,19 +149,6 @@ VERL = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.tra
   actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32 trainer.n_gpus_per_node=8 trainer.nnodes=1 \\
   actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu="""
 OF_DATA = ("rl.prompt=constant:200", "rl.response=lognormal:mean=700,p90=900")
-
-
-def test_a_reference_has_the_microbatches_of_the_actors_pass(tmp_path: Path) -> None:
-    """An RL config has one size of both passes."""
-    with pytest.raises(
-        ConfigError, match=r"ref.log_prob_micro_batch_size_per_gpu: 4, and the reference's pass has the 32 of"
-    ):
-        imported(tmp_path, f"{VERL}4", *OF_DATA)
-    accepted = predict.import_config(
-        [tmp_path / "run.sh"], [*H100, *OF_DATA], accept=["actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"]
-    )
-    assert dict(accepted.document.content)["rl"]["passes"]["micro"] == 32
-    assert imported(tmp_path, f"{VERL}32", *OF_DATA)["rl"]["passes"]["micro"] == 32
 
 
 def test_what_adapters_leave_out_is_said(tmp_path: Path) -> None:
@@ -297,52 +251,6 @@ def test_a_script_of_ones_own_in_grpo(tmp_path: Path) -> None:
     command = "accelerate launch --multi_gpu --num_processes 8 src/grpo.py --config conf/grpo.yaml --num_generations 8"
     files = {"run.sh": command, "grpo.yaml": GRPO.format(mode="colocate", more="")}
     assert read_together(tmp_path, files, *OF_STEP[2:]).document.content["rl"]["n"] == 8
-
-
-@pytest.mark.parametrize(
-    ("launch", "zero", "framework", "gpus"),
-    [
-        ("--accelerate_config zero3 --num_processes 4", 3, "deepspeed", (1, 4)),
-        ("--accelerate_config zero2 --num_processes 16 --num_machines 2", 2, "deepspeed", (2, 8)),
-        ("--accelerate_config fsdp1", 3, "transformers", (1, 8)),
-        ("--accelerate_config fsdp2", 3, "transformers", (1, 8)),
-        ("--accelerate_config multi_gpu --num_processes 2", 0, "transformers", (1, 2)),
-        ("--accelerate_config single_gpu", 0, "transformers", (1, 1)),
-        ("--accelerate_config conf/fsdp.yaml --num_processes 2", 3, "transformers", (1, 2)),
-        ("--num_processes 4", 0, "transformers", (1, 4)),
-    ],
-)
-def test_trls_commands_launch_by_accelerate(
-    launch: str, zero: int, framework: str, gpus: tuple[int, int], tmp_path: Path
-) -> None:
-    by_command = {"run.sh": f"trl sft --config sft.yaml {launch} --max_length 1024", "sft.yaml": SFT, "fsdp.yaml": FSDP}
-    if "conf/" not in launch:
-        del by_command["fsdp.yaml"]
-    options = launch.removeprefix("--").split(" --")
-    in_file = SFT + "".join(f"{option.replace(' ', ': ')}\n" for option in options)
-    for files in (
-        by_command,
-        {**by_command, "run.sh": "trl sft --config sft.yaml --max_length 1024", "sft.yaml": in_file},
-    ):
-        content = read_together(tmp_path, files).document.content
-        assert (content["plan"].get("zero", 0), content["execution"]["framework"]) == (zero, framework)
-        assert (content["cluster"]["nodes"], content["cluster"]["gpus_per_node"]) == gpus
-        assert content["batch"] == {"micro": 2, "seq_len": 1024, "global": 2 * gpus[0] * gpus[1]}
-
-
-@pytest.mark.parametrize("launch", ["accelerate launch --num_processes 4 sft.py", "trl sft --num_processes 4"])
-def test_a_trainer_that_accelerate_launches_starts_deepspeed(launch: str, tmp_path: Path) -> None:
-    stage = '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": "auto"}'
-    files = {"run.sh": f"{launch} --config sft.yaml --deepspeed ds.json", "sft.yaml": SFT, "ds.json": stage}
-    content = read_together(tmp_path, files).document.content
-    assert (content["plan"]["zero"], content["execution"]["framework"]) == (3, "deepspeed")
-
-
-def test_a_configuration_that_trl_does_not_bring_along_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match="config_file: names 'zero4', which decides further arguments; give that file"
-    ):
-        read_together(tmp_path, {"run.sh": "trl sft --config sft.yaml --accelerate_config zero4", "sft.yaml": SFT})
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:

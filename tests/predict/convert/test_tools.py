@@ -19,7 +19,7 @@ def imported(file: RealFile, folder: Path) -> Any:
     paths = [folder / name for name in (file.name, *file.beside)]
     for path, text in zip(paths, (file.text, *file.beside.values()), strict=True):
         path.write_text(text)
-    return predict.import_config(paths, file.settings, accept=file.accept).document.content
+    return predict.import_config(paths, file.settings, accept=file.accept)
 
 
 def value_at(content: Any, path: str) -> Any:
@@ -39,9 +39,10 @@ def test_a_real_file_is_read_or_refused_with_the_reason(file: RealFile, tmp_path
         for reason in file.refused:
             assert re.search(reason, str(refusal.value)), refusal.value
         return
-    content = imported(file, tmp_path)
-    found = {path: value_at(content, path) for path in file.reads}
+    read = imported(file, tmp_path)
+    found = {path: value_at(read.document.content, path) for path in file.reads}
     assert found == dict(file.reads)
+    assert [note for note in file.notes if not any(re.search(note, said) for said in read.notes)] == []
 
 
 def test_many_tools_are_covered() -> None:

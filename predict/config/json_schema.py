@@ -50,12 +50,16 @@ def document_schema(title: str, properties: Mapping[str, Any], required: Sequenc
 
 def section_schema(declared_by: type, description: str) -> dict[str, Any]:
     """The schema of a section whose keys are the fields of a dataclass, sections within it included."""
+    return _of_keys(keys_of(declared_by), declared_by, description)
+
+
+def _of_keys(keys: Sequence[Key], declared_by: type, description: str, section: str = "") -> dict[str, Any]:
     docs = field_docs(declared_by)
     return {
         "type": "object",
         "description": description,
-        "properties": {key.name: key_schema(key, docs[key.name]) for key in keys_of(declared_by)},
-        "required": [key.name for key in keys_of(declared_by) if key.required],
+        "properties": {key.name: _or_unknown(join(section, key.name), key_schema(key, docs[key.name])) for key in keys},
+        "required": [key.name for key in keys if key.required],
         "additionalProperties": False,
     }
 
@@ -68,14 +72,7 @@ def _file(section: str, what: str) -> dict[str, Any]:
 
 
 def _section(name: str) -> dict[str, Any]:
-    keys, docs = SECTIONS[name], field_docs(DECLARED_BY[name])
-    return {
-        "type": "object",
-        "description": field_docs(TrainingRun)[name],
-        "properties": {key.name: _or_unknown(join(name, key.name), key_schema(key, docs[key.name])) for key in keys},
-        "required": [key.name for key in keys if key.required],
-        "additionalProperties": False,
-    }
+    return _of_keys(SECTIONS[name], DECLARED_BY[name], field_docs(TrainingRun)[name], section=name)
 
 
 def _or_unknown(path: str, schema: dict[str, Any]) -> dict[str, Any]:

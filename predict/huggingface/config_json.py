@@ -12,7 +12,7 @@ from typing import Any
 
 from predict.huggingface.derived_fields import decide_by_names, decide_by_numbers, derive
 from predict.huggingface.families import AROUND_DECODERS, FAMILIES, TOWERS
-from predict.huggingface.families.family import DENSE_LAYERS, LAYER_TYPES, Family, Tower
+from predict.huggingface.families.family import DENSE_LAYERS, LAYER_TYPES, MODEL_KEYS, Family, Tower
 from predict.huggingface.layer_kinds import read_layers
 from predict.huggingface.refusals import OTHER_NAMES, REFUSED_KEYS, UNMODELLED, is_neutral, refused
 from predict.layers.mixture import Mixture
@@ -26,18 +26,7 @@ from sampling.files.schema import Scalar, check
 TEXT, VISION = "text_config", "vision_config"
 """The sections of a vision-language model's config that hold its text decoder and its vision tower."""
 TIED = "tie_word_embeddings"
-BESIDE_TEXT = (
-    VISION,
-    "image_token_id",
-    "video_token_id",
-    "vision_start_token_id",
-    "vision_end_token_id",
-    "vision_token_id",
-    "mm_tokens_per_image",
-    "image_token_index",
-    "boi_token_index",
-    "eoi_token_index",
-)
+BESIDE_TEXT = (VISION, *MODEL_KEYS["beside_text"].split())
 """Keys of the vision tower and of the tokens that stand for pictures, which training the text decoder does not involve."""
 SIDES = ("image_size", "patch_size")
 """Keys of a vision tower that give the side of a square, or height and width."""

@@ -150,10 +150,11 @@ def test_cores_come_from_the_config_then_from_the_samples(tmp_path: Path, monkey
         loaded(tmp_path, SOUND, ["cluster.cores=1"])
 
 
-ON_A_NODE = {
+RUN: dict[str, Any] = {
     "model": "llama3-8b",
     "cluster": {"hardware": "H100", "nodes": 1, "gpus_per_node": 8},
-    "batch": {"global": 16, "micro": 1, "seq_len": 4096},
+    "plan": {"tp": 2, "dp": 4},
+    "batch": {"global": 8, "micro": 1, "seq_len": 4096},
     "precision": "bf16",
 }
 
@@ -171,7 +172,7 @@ ON_A_NODE = {
     ],
 )
 def test_dp_takes_the_ranks_that_are_left(tmp_path: Path, plan: dict[str, int], settings: list[str], dp: int) -> None:
-    run = loaded(tmp_path, {**ON_A_NODE, "plan": plan}, settings)
+    run = loaded(tmp_path, {**RUN, "plan": plan}, settings)
     assert run.plan.dp == dp
     assert run.plan.tp * run.plan.cp * run.plan.dp == run.cluster.world_size
 
@@ -181,24 +182,14 @@ def test_dp_takes_the_ranks_that_are_left(tmp_path: Path, plan: dict[str, int], 
 )
 def test_a_dp_that_is_given_is_not_changed(tmp_path: Path, plan: dict[str, int], settings: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"plan.dp: .*; set plan.dp to [48]"):
-        loaded(tmp_path, {**ON_A_NODE, "plan": plan}, settings)
+        loaded(tmp_path, {**RUN, "plan": plan}, settings)
 
 
 # Shipped models, clusters and devices by name, without a file beside the config.
 
-RUN: dict[str, Any] = {
-    "model": "llama3-8b",
-    "cluster": {"hardware": "H100", "nodes": 1, "gpus_per_node": 8},
-    "plan": {"tp": 2, "dp": 4},
-    "batch": {"global": 8, "micro": 1, "seq_len": 4096},
-    "precision": "bf16",
-}
-
 
 def loaded_by_name(folder: Path, **changes: object) -> TrainingRun:
-    path = folder / "run.yml"
-    path.write_text(yaml.safe_dump({**RUN, **changes}))
-    return load(path)
+    return loaded(folder, {**RUN, **changes})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from predict.interval import Interval, sum_of_calls
 from predict.prices.cost_model import CallPhase
 from predict.prices.price_list import Priced, Prices
 from predict.prices.sample_provenance import is_another_cpu, notes_on_benchmark
-from predict.rank.blocks import Block, Blocks, OverlappedCommunication, Repeated, single
+from predict.rank.blocks import Block, OverlappedCommunication, Repeated, single
 from predict.rank.share import RankShare
 from predict.reduced_benchmark.benchmark_file import Benchmark, as_json
 from predict.run.training_run import TrainingRun
@@ -240,11 +240,11 @@ class Restoration:
         return tuple(rank._replace(chunks=tuple(self._chunk(chunk) for chunk in rank.chunks)) for rank in calls)
 
     def _chunk(self, chunk: ChunkCalls) -> ChunkCalls:
-        restored: dict[str, Any] = {phase: self._in_phase(getattr(chunk, phase), phase) for phase in BLOCK_PHASES}
+        restored: dict[str, Any] = {
+            phase: tuple(replace(each, block=self._block(each, phase)) for each in getattr(chunk, phase))
+            for phase in BLOCK_PHASES
+        }
         return replace(chunk, **restored)
-
-    def _in_phase(self, blocks: Blocks, phase: Phase) -> Blocks:
-        return tuple(replace(repeated, block=self._block(repeated, phase)) for repeated in blocks)
 
     def _block(self, repeated: Repeated, phase: Phase) -> Block:
         block = repeated.block

@@ -266,14 +266,11 @@ def sync_parts(model: ModelSpec, link: Link, precision: str, method: str) -> dic
     gathered; `host`: weights that lie gathered in the host's memory are loaded at a rate.
     """
     if method == "host":
-        return {TRANSFER: _at_rate(model.parameters * DTYPE_BYTES[precision], TERMS["bucket_gb_per_s"])}
+        bytes_per_us = TERMS["bucket_gb_per_s"].times(1e3)
+        return {TRANSFER: bytes_per_us.dividing(model.parameters * DTYPE_BYTES[precision])}
     of_tensor = TERMS["tensor_s" if method == "tensors" else "gather_s"]
     handling = of_tensor.times(SECOND_US * tensor_count(model))
     return {TRANSFER: Interval.exactly(transfer_us(model, link, precision)), TENSORS: handling}
-
-
-def _at_rate(size_bytes: float, gb_per_s: RlTerm) -> Interval:
-    return gb_per_s.times(1e3).dividing(size_bytes)
 
 
 def link_of(rl: RlRun) -> Link:

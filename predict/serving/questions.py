@@ -377,11 +377,7 @@ def answer(
 
 def objectives_text(objectives: Sequence[ServiceObjective]) -> str:
     """`TTFT p90 ≤ 1 s and TPOT p90 ≤ 50 ms`."""
-    return " and ".join(_bound(one) for one in objectives)
-
-
-def _bound(one: ServiceObjective) -> str:
-    return f"{one.title} ≤ {duration(one.limit_us)}"
+    return " and ".join(f"{one.title} ≤ {duration(one.limit_us)}" for one in objectives)
 
 
 def binding_text(found: ObjectivesRate) -> str:

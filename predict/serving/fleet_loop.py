@@ -92,15 +92,8 @@ def play_fleet(whole: Simulation) -> float:
 
 def step(whole: Simulation, r: int, until: float) -> None:
     """Advance one engine."""
-    requests, rules, levels, tables, state, record, fleet = (
-        whole.requests,
-        whole.rules,
-        whole.levels,
-        whole.tables,
-        whole.state,
-        whole.record,
-        whole.fleet,
-    )
+    requests, rules, levels, tables = whole.requests, whole.rules, whole.levels, whole.tables
+    state, record, fleet = whole.state, whole.record, whole.fleet
     own = Record(
         record.start_us, record.first_us, record.last_us, record.found, record.trace[r], record.totals[r], record.gaps
     )
@@ -130,14 +123,8 @@ def advance_first(whole: Simulation, event: float) -> bool:
 
 def hand_on(whole: Simulation, r: int) -> None:
     """Let what ended in an engine's last step go on in the other pool, or make room for the next request of a closed loop."""
-    requests, rules, state, record, fleet, policy = (
-        whole.requests,
-        whole.rules,
-        whole.state,
-        whole.record,
-        whole.fleet,
-        whole.policy,
-    )
+    requests, rules, state = whole.requests, whole.rules, whole.state
+    record, fleet, policy = whole.record, whole.fleet, whole.policy
     numbers, own = fleet.numbers, rules[fleet.pool[r]]
     now = state.clock[r][1]
     fleet.seen[r] = state.numbers[r][DONE]

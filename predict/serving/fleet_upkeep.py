@@ -83,14 +83,8 @@ def start(whole: Simulation, r: int, now: float) -> None:
 
 def fail(whole: Simulation, now: float) -> None:
     """Let the next engine in turn that serves fail, with its cache and own tiers; its requests are sent again, and it starts anew."""
-    requests, rules, levels, state, fleet, policy = (
-        whole.requests,
-        whole.rules,
-        whole.levels,
-        whole.state,
-        whole.fleet,
-        whole.policy,
-    )
+    requests, rules, levels = whole.requests, whole.rules, whole.levels
+    state, fleet, policy = whole.state, whole.fleet, whole.policy
     count, numbers = len(fleet.pool), fleet.numbers
     numbers[FAILED] += 1
     for turn in range(count):

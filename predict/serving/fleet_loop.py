@@ -10,22 +10,9 @@ next.
 
 from __future__ import annotations
 
-from predict.serving.engine_loop import (
-    advance,
-)
-from predict.serving.engine_state import (
-    DONE,
-    ENDED,
-    LENT,
-    NEVER,
-    Record,
-    Requests,
-    State,
-)
-from predict.serving.fleet_routing import (
-    ROUTING_HELPERS,
-    route,
-)
+from predict.serving.engine_loop import advance
+from predict.serving.engine_state import DONE, ENDED, LENT, NEVER, Record, Requests, State
+from predict.serving.fleet_routing import ROUTING_HELPERS, route
 from predict.serving.fleet_state import (
     ARRIVED,
     COMING,
@@ -37,11 +24,7 @@ from predict.serving.fleet_state import (
     open_requests,
     tiers_of,
 )
-from predict.serving.fleet_upkeep import (
-    UPKEEP_HELPERS,
-    fail,
-    scale,
-)
+from predict.serving.fleet_upkeep import UPKEEP_HELPERS, fail, scale
 
 LEAST_US = 1.0
 """Engines that are no further apart than this are advanced as if at once."""

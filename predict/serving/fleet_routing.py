@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from predict.serving.block_cache import (
-    known_segments,
-)
-from predict.serving.engine_loop import (
-    enqueue,
-)
-from predict.serving.engine_state import (
-    FREE,
-    NEVER,
-    NEXT,
-    State,
-)
+from predict.serving.block_cache import known_segments
+from predict.serving.engine_loop import enqueue
+from predict.serving.engine_state import FREE, NEVER, NEXT, State
 from predict.serving.fleet_state import (
     DRAWN,
     POWER_OF_TWO,

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from predict.serving.engine_state import (
-    DONE,
-    ENDED,
-    Levels,
-    Record,
-    Requests,
-    Rules,
-    State,
-    Table,
-)
+from predict.serving.engine_state import DONE, ENDED, Levels, Record, Requests, Rules, State, Table
 
 OFF, STARTING, SERVING, DRAINING = range(4)
 """States of an engine."""

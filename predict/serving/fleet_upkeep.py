@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from predict.serving.block_cache import (
-    take_back,
-    take_out,
-)
+from predict.serving.block_cache import take_back, take_out
 from predict.serving.engine_state import (
     DONE,
     ENDED,

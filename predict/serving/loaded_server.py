@@ -17,14 +17,7 @@ from predict.serving.kv_cache import BlockPool
 from predict.serving.latency import WATCHED, Latency, RequestTimes, latency_of, times_of
 from predict.serving.requests import at_rate_of, played_again
 from predict.serving.server import EngineSettings
-from predict.serving.simulate import (
-    Served,
-    capacity_interval,
-    places_of,
-    saturated_per_s,
-    saturating_requests,
-    serve,
-)
+from predict.serving.simulate import Served, capacity_interval, places_of, saturated_per_s, saturating_requests, serve
 from predict.serving.step_table import StepTable
 from predict.serving.stepper import Stepper
 from predict.serving.traffic import Load, Traffic, at_rate, every, traffic_of

@@ -180,6 +180,7 @@ def test_trees_are_chosen_where_they_are_right() -> None:
 
 
 def test_trees_that_lose_the_first_fold_by_far_are_not_fitted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regressors.models.candidates.SMOOTH_ROWS", 0)
     data = sampled(random_products(200, seed=0), noise=0.02)
     fitted = Counter[str]()
 

@@ -33,7 +33,7 @@ def wander(memory_s: float, deviation: float, moments: int, seed: int) -> np.nda
 
 def test_nine_in_ten_later_moments_lie_within_the_spread_of_a_session_that_is_long_beside_the_memory() -> None:
     covered, reaches = [], []
-    for seed in range(20):
+    for seed in range(10):
         path = wander(60, 0.05, 400, seed)
         reach = pace_half_width(log_of(path[:60]), 2, MIX)
         reaches.append(reach)

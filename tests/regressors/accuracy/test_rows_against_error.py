@@ -18,7 +18,6 @@ def test_the_target_is_reached_where_the_error_stays_below() -> None:
 
 def test_the_ratio_is_of_the_rows_that_both_need() -> None:
     made = Curves(table="gemm", rows=(100, 200, 400), chosen=(6.0, 4.0, 3.0), random=((9.0, 6.0, 4.0), (9.0, 6.0, 4.0)))
-    assert made.ratio is not None
     assert 0.4 < made.ratio < 0.6
     assert as_json("h100", [made])["tables"][0]["ratio"] == made.ratio
     assert any("chosen needs" in line for line in as_text("h100", [made]))

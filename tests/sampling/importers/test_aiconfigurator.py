@@ -2,6 +2,7 @@
 
 import tomllib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,16 @@ def test_columns_become_calls(tree: Path) -> None:
     assert isinstance(gated, ExpertMLP) and isinstance(ungated, ExpertMLP)
     assert (gated.gated, ungated.gated, gated.ep, gated.rows) == (True, False, 2, 256)
     assert tables["nccl nccl 2.29.2"].rows[0].call == AllGather(size_bytes=8192, ranks=8, ranks_per_node=8)
+
+
+def test_heads_that_share_nothing_and_latent_attention_become_calls(tmp_path: Path) -> None:
+    put(tmp_path, "attention/vllm/1.0/context_attention_perf", {**ATTENTION, "num_key_value_heads": 0})
+    latent = {"mla_dtype": "bfloat16", **{name: ATTENTION[name] for name in ATTENTION if name != "attn_dtype"}}
+    put(tmp_path, "mla/vllm/1.0/context_mla_perf", latent)
+    plain = Attention(dtype="bf16", batch=2, seq_len=1024, heads=8, kv_heads=8, head_dim=128, causal=True)
+    calls = {name: [row.call for row in table.rows] for name, table in tables_of(tmp_path).items()}
+    assert calls["context_attention vllm 1.0"] == [plain]
+    assert calls["context_mla vllm 1.0"] == [replace(plain, head_dim=192, value_dim=128)]
 
 
 def test_a_kernel_is_reported_only_where_one_shape_was_timed_with_several(tmp_path: Path) -> None:

@@ -22,5 +22,4 @@ def lead(world: World) -> int:
 
 if __name__ == "__main__":
     rank = rank_from(os.environ)
-    assert rank is not None
     as_rank(rank, lead, lambda: {"name": "abacus"})

@@ -26,7 +26,6 @@ SLURM = {
 
 def test_torchruns_rank_knows_its_node_and_siblings() -> None:
     rank = rank_from(TORCHRUN)
-    assert rank is not None
     assert (rank.rank, rank.node, rank.machine) == (5, 1, Machine(nodes=2, gpus_per_node=4))
     assert list(rank.siblings) == [4, 5, 6, 7]
 

@@ -245,6 +245,18 @@ def test_a_foreign_table_is_an_error_that_names_the_file(tmp_path: Path) -> None
         read_samples(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("column", "value"), [("repeats", -1), ("phase", "sideways"), ("m", "wide"), ("time_us", True), ("quarantine", 3)]
+)
+def test_a_cell_that_no_sampler_writes_is_named(column: str, value: object, tmp_path: Path) -> None:
+    append_to_journal(tmp_path, GEMM)
+    fold_journal(tmp_path)
+    path = tmp_path / "gemm.parquet"
+    pd.read_parquet(path).assign(**{column: value}).to_parquet(path)
+    with pytest.raises(SamplesError, match=rf"gemm\.parquet: row 1: {column}: .* is not what a sampler writes"):
+        read_samples(tmp_path)
+
+
 def test_fields_that_do_not_match_are_named() -> None:
     with pytest.raises(SamplesError, match=r"unknown \['z'\], missing \['k', 'n'\]"):
         make_call("gemm", {"dtype": "fp32", "m": 1, "z": 2})

@@ -43,7 +43,6 @@ def timed(times_us: list[float], **changes: object) -> tuple[Timing, Scripted]:
     workload = Scripted()
     arguments = {"ranks": LoneRank(), "together": False, "done_per_run": 1, "settings": SETTINGS, **changes}
     timing = time_phase(workload, "forward", stopwatch=stopwatch_of(times_us), **arguments)  # type: ignore[arg-type]
-    assert timing is not None
     return timing, workload
 
 
@@ -107,7 +106,6 @@ def test_a_phase_has_the_repeats_that_fit_before_the_deadline(
 ) -> None:
     clock = Clock(1.0, deadline_s)
     timing = clock.timed(monkeypatch)
-    assert timing is not None
     assert timing.repeats == repeats
     assert clock.now_s <= deadline_s
 

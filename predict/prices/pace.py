@@ -15,7 +15,7 @@ from regressors.dataset.device_facts import Z_90
 from regressors.dataset.unexplained_pace import Unexplained
 from sampling.hardware.cluster import Cluster
 from sampling.number_text import significant
-from sampling.store.pace import AROUND, Resource, Response, pace_of
+from sampling.store.pace import FEWEST_READINGS, Resource, Response, pace_of
 
 if TYPE_CHECKING:  # predicting reads no pace
     from sampling.store.pace_log import References
@@ -75,9 +75,9 @@ def pace_spread(of_pace: Mapping[str, Any], shown: Mapping[Resource, float]) -> 
 
 def _deviation(of_pace: Mapping[str, Any], resource: Resource, shown: float) -> float:
     """Standard deviation in log of the pace of calls where the reference shows this one: by how far they follow it, and by the noise of
-    AROUND readings, whose median it is at least."""
+    the median of FEWEST_READINGS."""
     response = _response(of_pace, resource)
-    noise = of_pace.get("noise", {}).get(resource, 0.0) * math.sqrt(math.pi / 2 / AROUND)
+    noise = of_pace.get("noise", {}).get(resource, 0.0) * math.sqrt(math.pi / 2 / FEWEST_READINGS)
     return math.hypot(response.deviation_at(shown), response.within * noise)
 
 

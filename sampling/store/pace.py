@@ -1,7 +1,7 @@
 """The pace of a machine: how fast it runs at a moment, as a share of its reference pace, by what slows it; and of calls at that pace.
 
 A machine's speed moves by clocks, power, neighbours on its memory and its network, by 5 to 30 % within the hour. Short reference calls
-show it (`sampling.store.pace_log`); other calls follow these in part.
+show it (`sampling.store.pace_log`); other calls follow these in full or in part.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from sampling.hardware.cluster import Cluster
 
 Resource: TypeAlias = Literal["compute", "memory", "wire"]
 RESOURCES: tuple[Resource, ...] = get_args(Resource)
-AROUND = 5
-"""Readings nearest to a moment whose median is the pace then: two may be disturbed, and a change of pace stays sharp (Tukey's running
-median, Exploratory Data Analysis, 1977)."""
+FEWEST_READINGS = 8
+"""Readings whose median a pace beside steps is, at least: those of `--pace now`; beside measured steps there are more."""
 MOST_RESIDUAL = 0.3
 """Distance in log from the other rows of its call beyond which a row counts as at this distance: a stall says nothing of a pace."""
 

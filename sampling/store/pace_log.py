@@ -1,7 +1,8 @@
 """The log of a machine's pace: the readings of reference calls, and the pace at a moment by them.
 
 A session times short reference calls between its calls, and keeps the readings in `pace.jsonl` of the profile. The pace at a row is
-the reference's usual time over its time around the row; a row's time multiplied by its pace is its time at the reference pace.
+the reference's usual time over its time then, apart from the noise of single readings; a row's time multiplied by its pace is its time
+at the reference pace.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from sampling.errors import UNREADABLE
 from sampling.hardware.cluster import Cluster
-from sampling.store.pace import AROUND, RESOURCES, Resource, Response, Responses, resource_shares
+from sampling.store.pace import RESOURCES, Resource, Response, Responses, resource_shares
+from sampling.store.pace_smoothing import neighbours_deviation, smoothed
 from sampling.store.sample import Sample
 
 LOG = "pace.jsonl"
@@ -31,8 +34,6 @@ MOST_WAIT = 6.0
 of normal noise, a folded normal, has 0.32 deviations there, 0.67 at its median, and is below 1.9 at 94 % of the moments."""
 LEAST_BESIDE = 3
 """Readings beside steps whose mean disturbance says something of these."""
-MEDIAN_APART = 0.6745 * math.sqrt(2)
-"""Median distance of two normal values, in their standard deviations."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,6 +188,8 @@ class Series:
     reference_us: float
     slowest_reference_us: float
     disturbance: float
+    log_pace: Sequence[float]
+    """Log of the pace at each moment, apart from the noise of its reading."""
 
     @classmethod
     def of(cls, readings: Sequence[PaceReading]) -> Series:
@@ -201,18 +204,23 @@ class Series:
             reference_us=reference_us,
             slowest_reference_us=reference_us * (1 + usual),
             disturbance=disturbance_of(readings),
+            log_pace=[
+                log_pace
+                for _, of_session in groupby(readings, key=attrgetter("session"))
+                for log_pace in smoothed([math.log(reference_us / reading.time_us) for reading in of_session])
+            ],
         )
 
     @property
     def noise(self) -> float:
         """Standard deviation, in log, of one reading of the slowest rank about those beside it, by the median distance of neighbours."""
-        log_us = [math.log(time_us) for time_us in self.slowest_us]
-        apart = [abs(after - before) for before, after in pairwise(log_us)]
-        return statistics.median(apart) / MEDIAN_APART if apart else 0.0
+        return neighbours_deviation([math.log(time_us) for time_us in self.slowest_us])
 
     def pace_at(self, at_s: float) -> float:
-        """The pace at a moment, by the readings around it."""
+        """The pace at a moment: between those at the readings before and after it."""
         after = bisect_left(self.at_s, at_s)
-        near = range(max(0, after - AROUND), min(len(self.at_s), after + AROUND))
-        nearest = sorted(near, key=lambda place: abs(self.at_s[place] - at_s))[:AROUND]
-        return self.reference_us / statistics.median(self.time_us[place] for place in nearest)
+        if after in (0, len(self.at_s)):
+            return math.exp(self.log_pace[min(after, len(self.at_s) - 1)])
+        before_s, after_s = self.at_s[after - 1 : after + 1]
+        before, behind = self.log_pace[after - 1 : after + 1]
+        return math.exp(before + (behind - before) * (at_s - before_s) / (after_s - before_s))

@@ -2,13 +2,13 @@
 
 A reference is one short call. Where another process shares a core, or a collective waits for a thread, its time may double while
 calls of milliseconds hardly move. Rows of one call at several moments show what a change of the readings is worth: their times are
-regressed on the readings beside them. Within the changes that the rows saw, a change of the pace counts by that response: 1 where
+regressed on the readings beside them. Within the changes that the readings saw, a change of the pace counts by that response: 1 where
 rows follow the readings, 0 where the readings move by themselves. What goes beyond, nobody has seen: it counts in full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from sampling.hardware.cluster import Cluster
 from sampling.store.pace import (
-    AROUND,
+    FEWEST_READINGS,
     MOST_RESIDUAL,
     RESOURCES,
-    Resource,
     Response,
     Responses,
     pace_of,
@@ -39,7 +38,7 @@ SMALL_CHANGE = 0.05
 LEAST_NOISE = 0.01
 """Least standard deviation of rows about what the readings explain, in log: however few and alike they are."""
 SEEN = 0.95
-"""Share of the rows whose changes of pace count as seen."""
+"""Share of the readings whose changes of pace count as seen."""
 TURNS = 50
 """Turns of coordinate descent: three responses between 0 and 1 have settled long before."""
 
@@ -95,35 +94,28 @@ def responses(log: PaceLog, rows: Iterable[tuple[Sample, Cluster]]) -> Responses
             by_ranks.setdefault(sample.busy_ranks, {}).setdefault(sample.key, []).append(row)
     found = {}
     for busy_ranks, by_call in by_ranks.items():
-        expected = _expected(log.beside(busy_ranks))
+        expected = np.array([_expected(log.beside(busy_ranks).get(resource)) for resource in RESOURCES])
         calls = list(by_call.values())
         for resource, within, deviation in zip(RESOURCES, *_fitted(log, calls, expected), strict=True):
-            reach = _reach(log, busy_ranks, resource, calls)
+            reach = _reach(log.beside(busy_ranks).get(resource))
             found[busy_ranks, resource] = Response(within=float(within), reach=reach, deviation=float(deviation))
     return found
 
 
-def _reach(
-    log: PaceLog, busy_ranks: int, resource: Resource, calls: Sequence[Sequence[tuple[Sample, Cluster]]]
-) -> float:
-    """The change of a reference's pace, in log, below which the share SEEN of the rows stays."""
-    series = log.beside(busy_ranks).get(resource)
+def _reach(series: Series | None) -> float:
+    """The change of a reference's time, in log, below which the share SEEN of its readings stays."""
     if series is None:
         return 0.0
-    paces = [series.pace_at(sample.at_s) for rows in calls for sample, _ in rows if sample.at_s is not None]
-    return float(np.quantile(np.abs(np.log(paces)), SEEN))
+    return float(np.quantile(np.abs(np.log(np.array(series.time_us) / series.reference_us)), SEEN))
 
 
-def _expected(beside: Mapping[Resource, Series]) -> Floats:
-    """The responses before rows are seen [resources]: the share of a change of SMALL_CHANGE or of the readings' own wander, whichever is
-    more, that is not noise from one reading to the next (by von Neumann's ratio) in a median of AROUND of them."""
-    found = []
-    for resource in RESOURCES:
-        log_us = np.log(beside[resource].time_us) if resource in beside else np.zeros(1)
-        noise = float(np.mean(np.diff(log_us) ** 2)) / 2 if len(log_us) > 1 else 0.0
-        wander = max(SMALL_CHANGE**2, float(log_us.var()) - noise)
-        found.append(wander / (wander + np.pi / 2 / AROUND * noise))
-    return np.array(found)
+def _expected(series: Series | None) -> float:
+    """The response before rows are seen: the share of a change of SMALL_CHANGE or of the level's own wander, whichever is more, that is not
+    noise in the median of FEWEST_READINGS."""
+    if series is None:
+        return 1.0
+    wander = max(SMALL_CHANGE**2, float(np.var(series.log_pace)))
+    return wander / (wander + np.pi / 2 / FEWEST_READINGS * series.noise**2)
 
 
 def _fitted(log: PaceLog, calls: Sequence[Sequence[tuple[Sample, Cluster]]], expected: Floats) -> tuple[Floats, Floats]:

@@ -62,8 +62,11 @@ def test_a_response_is_known_the_better_the_more_rows_saw_a_change_and_less_beyo
 
 def test_without_a_call_timed_twice_readings_that_are_mostly_noise_count_less() -> None:
     random = np.random.default_rng(0)
-    noisy = [replace(each, time_us=100 * math.exp(random.normal(0, 0.2))) for each in slowing()]
+    times = (100 * math.exp(random.normal(0, 0.2)) for _ in slowing())
+    noisy = [replace(each, time_us=time_us, slowest_us=time_us) for each, time_us in zip(slowing(), times, strict=True)]
     assert responses(PaceLog(noisy), [(ROW, CLUSTER)])[2, "compute"].within < 0.4
+    levels = [PaceLog(noisy).beside(2)["compute"].pace_at(float(second)) for second in range(100)]
+    assert max(levels) < 1.2 * min(levels)  # of single readings, 2.4 times
     assert responses(PaceLog(slowing()), [(ROW, CLUSTER)])[2, "compute"].within > 0.95
 
 

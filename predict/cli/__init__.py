@@ -1,7 +1,5 @@
 """The command `predict`: its parser, made from the table of commands, and main()."""
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import gc

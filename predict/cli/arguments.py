@@ -1,7 +1,5 @@
 """The parser of every command of `predict`: argparse's, which reports all faults of a command line at once."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

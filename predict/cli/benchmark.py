@@ -1,7 +1,5 @@
 """`predict benchmark`: the run's whole layers timed on a few GPUs of this machine, into a file for `one-batch --benchmark`."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

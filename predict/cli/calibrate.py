@@ -1,7 +1,5 @@
 """`predict calibrate`: a handful of bounded terms fitted to measured runs of a cluster."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`predict calls`: the calls that runs need, as a file for `python -m sampling --calls`."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

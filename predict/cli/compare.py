@@ -1,7 +1,5 @@
 """`predict compare`: the differences of runs, term by term."""
 
-from __future__ import annotations
-
 import argparse
 from functools import partial
 

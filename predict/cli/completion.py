@@ -1,7 +1,5 @@
 """Tab completion: a script for bash, zsh or fish that completes commands, their options, keys of --set, and names of models."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from collections.abc import Iterator, Mapping

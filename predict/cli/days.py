@@ -1,7 +1,5 @@
 """`predict days`: days, GPU-hours, money and energy of a whole training."""
 
-from __future__ import annotations
-
 import argparse
 
 from predict import days, estimate

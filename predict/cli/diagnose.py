@@ -1,7 +1,5 @@
 """`predict diagnose`: whether a run fits and is normal, where its time is lost, and which changes help most."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`predict doctor`: what is installed, which device this is, which profiles there are, and what has to be mended."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Iterator

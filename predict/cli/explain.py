@@ -1,7 +1,5 @@
 """`predict explain`: the predicted ledger next to the one of a profile of the same run, and what makes the difference."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

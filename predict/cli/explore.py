@@ -1,7 +1,5 @@
 """`predict explore`: a local page on which every key of a config is a control."""
 
-from __future__ import annotations
-
 import argparse
 
 from predict.cli.options import add_config, log

@@ -1,7 +1,5 @@
 """`predict export`: a run's launch arguments for another tool."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

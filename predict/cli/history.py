@@ -1,7 +1,5 @@
 """`predict history`: the recorded runs of a cluster, the error over time, and drift."""
 
-from __future__ import annotations
-
 import argparse
 
 from predict.cli.options import add_data, add_json, log, print_json, require_positive

@@ -1,7 +1,5 @@
 """`predict import-config`: other tools' files of a run, or its log or trace, as a run config."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`predict job`: calendar time and cost of a whole training, with its saves, failures and evaluations."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import textwrap

@@ -1,7 +1,5 @@
 """`predict ledger`: every quantity behind a step, in five books that add up to it."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """`predict measure`: the step run for real on this machine, and timed."""
 
-from __future__ import annotations
-
 import argparse
 from contextlib import suppress
 from pathlib import Path

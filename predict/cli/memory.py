@@ -1,7 +1,5 @@
 """`predict memory`: whether a run fits on its GPUs, when it holds the most, and what would make it fit."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Options that several commands take, the checks of their values, and writing results."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """`predict plot`: one picture of a plan, as a file."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`predict record`: keep a measured run of a cluster, with what was predicted of it."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """`predict report`: plans as one HTML page that opens from disk."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`predict rl-step`: one step of reinforcement learning, phase by phase."""
 
-from __future__ import annotations
-
 import argparse
 
 from predict import rl_step, rl_step_draws

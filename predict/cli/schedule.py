@@ -1,7 +1,5 @@
 """`predict schedule`: pipeline schedules timed with given stage times, or those of a run config."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`predict search`: the best plans of all that a config leaves open."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Iterator

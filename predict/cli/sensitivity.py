@@ -1,7 +1,5 @@
 """`predict sensitivity`: what better hardware and other settings would bring."""
 
-from __future__ import annotations
-
 import argparse
 
 from predict import sensitivity

@@ -1,7 +1,5 @@
 """`predict serving`: a server under a load: latencies, throughput, the use of its cache, and the load that it can carry."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

@@ -1,7 +1,5 @@
 """`predict serving-fit`: coefficients of a step model fitted to measured serving runs."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`predict serving-step`: one step of a serving engine, for a batch of prefill chunks and decodes."""
 
-from __future__ import annotations
-
 import argparse
 
 from predict.cli.options import add_json, add_settings, add_step_model, print_answer

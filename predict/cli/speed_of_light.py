@@ -1,7 +1,5 @@
 """`predict speed-of-light`: the least time that a device's peaks leave a step, or any torch module."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`predict sweep`: a config under every combination of some keys' values."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator

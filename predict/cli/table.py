@@ -1,7 +1,5 @@
 """The commands of `predict`: `predict --help` needs no more than this table, and a command no other command's module."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from predict.kinds import RL, SERVING, TRAINING

@@ -1,7 +1,5 @@
 """`predict trace`: the predicted step as a trace, for Perfetto or for simulators of networks."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`predict validate`: predictions compared with what was measured here, held out, or published."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`predict what-if`: a traced step replayed under another plan, or with a faster kernel or link."""
 
-from __future__ import annotations
-
 import argparse
 
 from predict.cli.explain import add_traced_step

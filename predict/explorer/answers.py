@@ -1,7 +1,5 @@
 """Answers of the page: a config under the page's settings, predicted; or why it cannot be, key by key."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """The explorer's page: the report's charts, and the controls next to them."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Answers of the page for an RL config: its step under the page's settings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

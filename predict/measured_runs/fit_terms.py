@@ -1,7 +1,5 @@
 """Fitting the terms of a calibration to measured runs: a Gaussian posterior over the stated priors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

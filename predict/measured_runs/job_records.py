@@ -1,7 +1,5 @@
 """Measured jobs of a cluster: their failures, restarts and saves, kept in runs/CLUSTER/jobs, and what they say of the next job."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

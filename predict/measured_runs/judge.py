@@ -6,8 +6,6 @@ where that thing has a size, such as the speed of a link, r is anywhere up to wh
 else: any r up to a factor of ten. One run in two is taken to be sound, and all that may be wrong to be equally likely.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

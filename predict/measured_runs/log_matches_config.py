@@ -1,7 +1,5 @@
 """Whether a log matches the run that it is said to be of: what it states of batch, tokens and FLOPs against the run's own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The measured step of a run as a user gives it: `412ms`, `3.2s`, a file of `predict measure --json`, or a training log."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The log of a server: rates over intervals, the latencies of a benchmark, and the engine's arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

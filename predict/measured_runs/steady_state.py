@@ -7,8 +7,6 @@ evaluations are fewer than half of the lines. With fewer than FEW lines all but 
 can be left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

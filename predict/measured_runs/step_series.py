@@ -6,8 +6,6 @@ together, every few steps or at irregular ones. Steps that differ on the slow si
 times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The speed of light of a step's operators, and of a torch module, as text and as JSON."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

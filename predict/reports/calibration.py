@@ -1,7 +1,5 @@
 """A calibration in a terminal and as JSON: its terms with their widths, and the runs that they rest on."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, replace
 from pathlib import Path

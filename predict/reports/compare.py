@@ -1,7 +1,5 @@
 """The differences of runs as ledgers in a terminal and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """The columns of a prediction next to its measurement and of figures over many, and the rows that have none: for every validation alike."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A diagnosis on one screen, and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A traced step as text: next to its prediction, with the terms and the calls that differ most, and replayed under changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from predict.measured_runs.explain.causes import PROFILER

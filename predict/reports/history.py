@@ -1,7 +1,5 @@
 """The history of a cluster's runs, for a terminal and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Steps, rates and kernels of a log or a trace alone, for stderr beside its config and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from statistics import median
 from typing import Any

@@ -1,7 +1,5 @@
 """A whole job in text and JSON: its days, its parts, the time between saves, and what would shorten it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import isinf
 from typing import Any

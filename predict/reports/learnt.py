@@ -1,7 +1,5 @@
 """Lessons of published runs, for a terminal: widths, constants judged on sources left out, calibrations by a few runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from predict.measured_runs.calibrate import RULE

@@ -3,8 +3,6 @@
 Times are µs of one GPU of the mean pipeline rank, sizes bytes, FLOPs those of all GPUs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

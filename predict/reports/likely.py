@@ -1,8 +1,6 @@
 """The answer for a run that is partly unknown, for a terminal and as JSON: one interval, the runs that it may be, and the ledger of
 the middle one."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A measured step, an RL step phase by phase, and a load that a real server bore, as text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Sizes in the JSON are bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any

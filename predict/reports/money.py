@@ -1,7 +1,5 @@
 """Figures with their bounds, money, and the cost of a whole training, as text and JSON."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from math import isinf
 from typing import Any

@@ -1,8 +1,6 @@
 """A table that keeps every figure whole in a narrow terminal: names are folded, then columns go below each other, each part with the
 keys that tell the rows apart."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Sequence
 from copy import copy

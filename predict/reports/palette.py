@@ -4,8 +4,6 @@ Hues follow Okabe and Ito ("Color Universal Design", 2008): what computes is blu
 schedule the kind of an action gives the hue, the chunk the shade, in the terminal and in the plot alike.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

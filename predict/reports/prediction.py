@@ -1,7 +1,5 @@
 """A predicted step as text and JSON, alone and next to another prediction of the same run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

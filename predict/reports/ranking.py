@@ -1,7 +1,5 @@
 """Measured orders of plans next to predicted ones, for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Published, tuned plans beside the best that a search finds, for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

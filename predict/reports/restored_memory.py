@@ -1,7 +1,5 @@
 """The answer of `predict memory` as text and JSON: the estimate, what a benchmark restores, and Primus' formulas."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

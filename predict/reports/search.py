@@ -1,7 +1,5 @@
 """The answer of a search of any kind of config, in a terminal and as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any

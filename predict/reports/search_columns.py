@@ -1,7 +1,5 @@
 """Columns of a search's result, in a terminal and as JSON: those of every kind of config in COMMON, and those of one kind below."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

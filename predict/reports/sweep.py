@@ -1,7 +1,5 @@
 """Combinations of a config's values, swept or searched, as a table in a terminal and as JSON: steps, RL steps and servers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Published training runs next to their predictions: steps, peaks of memory and whole trainings, for a terminal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

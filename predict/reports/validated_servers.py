@@ -1,7 +1,5 @@
 """Measured servers next to predicted ones, from experiments and as published, for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs, RL steps and loads of this machine next to the predictions that were made before, for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any

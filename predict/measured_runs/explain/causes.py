@@ -4,8 +4,6 @@ A rank is compared with the other ranks of its pipeline stage where several were
 times the median ratio of all operators, so that a machine that is slower throughout does not accuse each of its operators.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

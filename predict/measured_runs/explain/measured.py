@@ -1,7 +1,5 @@
 """The measured ledger: the traces of one or more ranks as µs per step by heading, which add up to the measured step."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Messages of a trace: its collectives and sends, each with its kind, when it was in flight and how much of it was waiting."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Naming: the heading of the ledger, and the call where shapes show, of every operator in a trace."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The predicted ledger in the headings of a trace, and the time of each call."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """Reads the traces of one or more ranks as a measured step."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

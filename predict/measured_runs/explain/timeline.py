@@ -1,7 +1,5 @@
 """Timeline: a step's time on one rank, cut into slices that each belong to one cause; together they are the step."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,5 @@
 """Whether a trace shows the run that it is compared with: by its ranks, its device, and the shapes of its matrix products."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 

@@ -8,8 +8,6 @@
 The format of a server's log has `ENGINE` in place of `FRAMEWORK`, and `read_served(lines)`, the `ServedLog` that they make, None for
 others."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence

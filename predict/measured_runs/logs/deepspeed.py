@@ -5,8 +5,6 @@ CurrSamplesPerSec=…, MemAllocated=4.32GB, MaxMemAllocated=38.49GB`, GB of 1024
 `PipelineEngine.train_batch` (`steps: 200 loss: … iter time (s): 0.936 samples/sec: 136.706`); `step=10, skipped=4, lr=…` counts skips.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

@@ -7,8 +7,6 @@ Source: wandb's `run.scan_history()` and its charts' CSV (`"Step","name - train/
 download of one scalar (`Wall time,Step,Value`, and `[[wall time, step, value], …]`).
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -3,8 +3,6 @@
 Source: train_gpt2.cu of github.com/karpathy/llm.c (`step 20/19560 | loss 7.5104 (+1.20z)| norm 1.20 (+0.1z)| lr 1.2e-05 | 280.32 ms | 57.9%
 bf16 MFU | 1870331 tok/s`), `logger_log_train` of llmc/logger.h (`s:20 trl:7.5104 lr:0.000012 norm:1.20`)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

@@ -5,8 +5,6 @@ TFLOP/s into a line `Step Time` before. Megatron-DeepSpeed of BigScience states 
 `samples/sec` before and `approx flops per GPU` behind them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

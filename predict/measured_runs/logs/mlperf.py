@@ -5,8 +5,6 @@ step, either every so many steps (with a `step`) or once for all steps of a bloc
 second; the three are never mixed, and validation has keys of its own. `submission_platform` is a template that submitters forget to fill
 in, so the device is not read from it; the nodes before its `x` are what the launcher counted."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

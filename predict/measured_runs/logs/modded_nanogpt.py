@@ -5,8 +5,6 @@ track 3). `train_time` is the time since the warm-up without validation. Success
 optimizers work on every other one, so that a step here is the mean of a stretch of them, by its difference.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod

@@ -4,8 +4,6 @@ Source: scripts/base_train.py of github.com/karpathy/nanochat (`step 00050/21400
 | mfu: 47.24 | total time: 0.33m`), steps from 0, and what it prints before it starts (`Tokens / micro-batch / rank: 32 x 2048 = 65,536`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Source: NeMo's ProgressPrinter (`Training epoch 0, iteration 1/249 | … | train
 (`global_step=99.00, …, train_step_timing in s=3.130`); Megatron-Bridge's `Step Time : 5.39s GPU utilization: 2347.0MODEL_TFLOP/s/GPU`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

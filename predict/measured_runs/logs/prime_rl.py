@@ -3,8 +3,6 @@
 Source: train.py of prime_rl/trainer (`Step 12 | Time: 8.31s | Loss: 0.0012 | Entropy: … | Throughput: 61234 tokens/s | MFU: 31.2% | Peak
 Mem.: 71.3 GiB`, tokens of the whole run) and of its orchestrator (`Step 12 | Time: 95.40s | Reward: 0.4812 | …`)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

@@ -4,8 +4,6 @@ Source: vllm/benchmarks/serve.py and sglang/bench_serving.py (`request_throughpu
 vllm/benchmarks/latency.py (`avg_latency`, in seconds) and throughput.py (`elapsed_time`, `requests_per_second`, `tokens_per_second`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

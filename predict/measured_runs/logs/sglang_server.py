@@ -3,8 +3,6 @@
 Source: `log_decode_stats` of sglang/srt/managers (`Decode batch. #running-req: 32, #token: 41032, token usage: 0.11, cuda graph: True, gen
 throughput (token/s): 3351.20, #queue-req: 0`), `server_args=ServerArgs(model_path='…', …, tp_size=8, …)`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ Source: `MetricsProcessor.log` of torchtitan/components/metrics.py (`step: 10  l
 size 1, global batch size 8, sequence length 8192` of its trainer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Source: `TrainerState` of transformers/trainer_callback.py: its `log_history` is
 end states a time, with warm-up and evaluations in it, unless the trainer logs a `step_time`, as TRL's GRPO does.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -6,8 +6,6 @@ the warm-up in it, and evaluations; it is used where the bar is not there, or to
 the seconds of a step themselves, as `step_time`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 

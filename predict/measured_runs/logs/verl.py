@@ -4,8 +4,6 @@ Source: `concat_dict_to_str` of verl/utils/logger/aggregate_logger.py (`step:12 
 perf/throughput:812.4 - timing_s/gen:41.0 - …`), `compute_throughout_metrics` of verl/trainer/ppo/metric_utils.py: seconds, and tokens per
 second and GPU. Newer versions write `np.float64(97.2)`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

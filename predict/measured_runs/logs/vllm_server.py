@@ -4,8 +4,6 @@ Source: `LoggingStatLogger.log` of vllm/v1/metrics/loggers.py (`Engine 000: Avg 
 throughput: 1153.2 tokens/s, Running: 32 reqs, Waiting: 0 reqs, GPU KV cache usage: 4.1%, …`), and `Initializing a V1 LLM engine (v0.11.0)
 with config: model='…', …, dtype=torch.bfloat16, max_seq_len=32768, …, tensor_parallel_size=8, …` of vllm/v1/engine/core.py."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -7,8 +7,6 @@
 Traces of torch's profiler are read by `sampling.importers.torch_trace`.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 On a rank, tensor parallelism divides heads, inner width and vocabulary; the residual stream's width shows whole.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

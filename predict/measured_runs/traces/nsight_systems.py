@@ -5,8 +5,6 @@ launches, StringIds, NVTX_EVENTS with the ranges of a program, TARGET_INFO_GPU. 
 a rank, with the launches and ranges of its own process, since each counts its launches by itself. nsys knows no shapes.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing

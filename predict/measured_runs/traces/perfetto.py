@@ -4,8 +4,6 @@ Source: protos/perfetto/trace/trace_packet.proto, track_event/track_event.proto,
 github.com/google/perfetto, and the wire format at protobuf.dev/programming-guides/encoding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The plan that a trace's process groups and collectives show: degrees by the groups' names, else by what is sent among how many."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@
 Source: the documentation of rocprofiler-sdk (`--output-format csv json pftrace`; ns), protos/perfetto/trace of github.com/google/perfetto.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

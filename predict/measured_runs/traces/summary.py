@@ -1,7 +1,5 @@
 """Summaries of traces, without any config: how long the device was busy and with what, and whether it waited to be given work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

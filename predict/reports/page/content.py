@@ -1,7 +1,5 @@
 """The content of a page, which its charts and tables show: runs or plans next to each other, or the answer of a search."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ The content is a block of JSON in which `<`, `>` and `&` are written as escapes,
 alone; so a name such as `<script>` is shown, never run. A content security policy allows this very script and style by their hashes.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -1,7 +1,5 @@
 """The page of RL steps: everything it shows of each, in plain values, times in µs and sizes in bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

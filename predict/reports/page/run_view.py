@@ -1,7 +1,5 @@
 """Everything a page shows of one predicted run, in plain values: times in µs, sizes in bytes, shares as fractions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ with it, and is joined at the end of the action. A pipeline rank's actions follo
 needs it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 The format: "Trace Event Format", Google, docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A block's operators run in the order of its calls. Communication that is not hid
 what is hidden of it lies before, during the compute. So the compute stream's pieces and waits add up to the action.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import floor

@@ -157,14 +157,14 @@ TOOLS: Mapping[str, Writer] = {
 """Tool → the writer of its files."""
 
 
-GROUPS: Mapping[str, tuple[str, ...]] = tool_file("megatron_bridge")["groups"]
+GROUPS: Mapping[str, Sequence[str]] = tool_file("megatron_bridge")["groups"]
 """Group of a Megatron-Bridge recipe's ConfigContainer → its settings; every other setting is the model's. Names and groups:
 docs.nvidia.com/nemo/megatron-bridge, "Megatron-LM to Megatron Bridge Guide" and "Communication Overlap"."""
-RENAMED: Mapping[str, tuple[str, Any]] = tool_file("megatron_bridge")["renamed"]
+RENAMED: Mapping[str, Sequence[Any]] = tool_file("megatron_bridge")["renamed"]
 """Switch of Megatron-LM → the setting that stands for it, and its value."""
 KEYS: Mapping[str, str] = tool_file("megatron_bridge")["keys"]
 """Arguments that another key stands for; "" for one that follows from the others."""
-LACKING: Mapping[str, tuple[str, str]] = tool_file("megatron_bridge")["lacking"]
+LACKING: Mapping[str, Sequence[str]] = tool_file("megatron_bridge")["lacking"]
 """Arguments that Megatron-Bridge lacks → the key path that is lost, and why."""
 PRECISIONS: Mapping[str, str] = tool_file("megatron_bridge")["precisions"]
 FP8_PRECISIONS: Mapping[str, str] = tool_file("megatron_bridge")["fp8_precisions"]

@@ -108,7 +108,7 @@ class KeyLists:
 
 @cache
 def tool_file(name: str) -> Mapping[str, Any]:
-    """The content of `configs/tools/NAME.yml`: its key lists, and tables of its words, in the places where they are read."""
+    """The content of `configs/tools/NAME.yml`: its key lists, and tables of its words for the modules that look them up."""
     content, faults = read_yaml(CONFIGS / "tools" / f"{name}.yml")
     assert content is not None and not faults, faults
     return content

@@ -1,4 +1,4 @@
-"""Features of a `config.json` that are known but not modelled, by configs/model_keys.json; they are refused, never silently ignored."""
+"""Features of a `config.json` that are known but not modelled, by configs/model-keys.json; they are refused, never silently ignored."""
 
 from __future__ import annotations
 

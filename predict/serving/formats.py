@@ -174,7 +174,8 @@ def _cache(given: Mapping[Any, Any]) -> str:
 
 PUBLISHED_IN: Mapping[str, Mapping[str, str]] = shipped_json("published-formats.json")
 """Name of a checkpoint → the keys of a placement that the `quantization_config` of its config.json stands for, which engines follow where
-no option says otherwise; the first that is found counts. NVIDIA's hf_quant_config.json of the first exclude self_attn*."""
+no option says otherwise; the first that is found counts. The first are NVIDIA's checkpoints, whose
+hf_quant_config.json excludes self_attn*."""
 KINDS: Mapping[str, tuple[str, ...]] = {
     FP8_BLOCK: ("fp8",),
     W4A16: (W4A16, "int4"),

@@ -39,10 +39,11 @@ class _Filtered:
     """The level at each value by those up to it (the Kalman filter), if it walks by `walk`; variances are shares of the noise's."""
 
     def __init__(self, values: Sequence[float], walk: float, noise: float) -> None:
-        self.level = [statistics.median(values[:5])]
+        usual, most = statistics.median(values[:5]), MOST_SURPRISE * noise
+        self.level = [min(usual + most, max(usual - most, values[0]))]
         self.variance, self.expected_variance = [1.0], [1.0]
         self.surprise = 0.0
-        """Sum of the distances of the values from those expected, each of at most twice what counts."""
+        """Sum of the distances of the values from those expected; a burst of load counts the same whatever the walk."""
         for value in values[1:]:
             expected_variance = self.variance[-1] + walk
             most = MOST_SURPRISE * noise * math.sqrt(expected_variance + 1)

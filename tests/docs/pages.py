@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.golden.answers import groups, names_of_tests
+from tests.golden.commands import OPTION_FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("predict", "python", "make", "torchrun", "sbatch")
@@ -56,21 +57,16 @@ def links(page: Path) -> Iterator[str]:
             yield target
 
 
-def _alike(command: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The command's own words, its options and settings, and the folders of its configs."""
-    words = shlex.split(command)
-    told = {
-        word for at, word in enumerate(words) if at < 2 or word.startswith("-") or words[at - 1] in ("--set", "--vary")
-    }
-    return frozenset(told), tuple(word.split("/")[1] for word in words if word.startswith("configs/"))
+def _alike(command: str) -> tuple[str, ...]:
+    """The command's words, a config by its folder."""
+    return tuple(str(Path(word).parent) if word.startswith("configs/") else word for word in shlex.split(command))
 
 
-_KEPT_ALIKE = {_alike(command) for command in KEPT}
+_KEPT_ALIKE = {_alike(command) for command in KEPT if command.removeprefix("predict ") not in OPTION_FAULTS}
 
 
 def is_kept(command: str) -> bool:
-    """Whether the whole answer of this command, or of one with the same options on a config of its kind, is compared with each run of the
-    tests."""
+    """Whether the whole answer of this command, or of the same on another config of its folder, is compared with each run of the tests."""
     return command in KEPT or (_alike(command) in _KEPT_ALIKE and not any(option in command for option in WRITES))
 
 

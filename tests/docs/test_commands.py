@@ -79,6 +79,7 @@ def test_a_shown_command_works(page: Path, command: str, folder: Path, monkeypat
         run_elsewhere = page == ROOT / "README.md" or is_kept(command) or command.startswith(MINUTES)
         if run_elsewhere or PLACEHOLDERS & set(arguments):
             _parsed(arguments, predict_parser)
+            assert all((ROOT / word).exists() for word in arguments if word.startswith(("configs/", "docs/")))
         else:
             monkeypatch.chdir(folder)
             assert main([*arguments, *quicker(command)]) == 0

@@ -160,7 +160,7 @@ def normal(text: str, place: str) -> str:
     text = re.sub(r"(?m)^.*\bleft(, .*)?$\n?", "", text)
     text = re.sub(r"\b20\d\d-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?", "{date}", text)
     text = re.sub(rf"\b{commit()[:12]}[0-9a-f]*\+?", "{commit}", text)
-    text = re.sub(r"(?m)^(.*?(?:per second|in \d+(?:\.\d+)? m?s\b).*)$", _without_seconds, text)
+    text = re.sub(r"(?m)^(.*?(?:per second|in \d+(?:\.\d+)? m?s\b).*|\d+(?:\.\d+)? s)$", _without_seconds, text)
     text = re.sub(r'"(seconds|took_s|elapsed_s|server_ms)": [\d.e+-]+', r'"\1": "{seconds}"', text)
     return re.sub(r"-?\d+\.\d{6,}(?:e[+-]?\d+)?", lambda found: f"{float(found[0]):.{DIGITS}g}", text)
 

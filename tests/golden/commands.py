@@ -96,6 +96,8 @@ SINGLE_COMMANDS = (
     "schedule --pp 4 --microbatches 8",
     "schedule --pp 4 --microbatches 8 --vpp 2 --schedule interleaved-1f1b,zbv --json",
     "schedule --stage-times docs/examples/stages.json --microbatches 8",
+    "rl-step configs/rl/qwen3-30b-a3b-grpo.yml --draws 2",
+    "serving-step configs/serving/llama3-8b-h100.yml --decodes 8x100 --model all",
     "one-batch --model llama3-70b --gpus 64xh100",
     "one-batch --model llama3-70b --gpus 64xh100 --json --save-config {out}/run.yml",
     "one-batch configs/runs/demo.yml --set plan.tpp=2 --set batch.micro=three",

@@ -65,6 +65,13 @@ def test_a_closed_pipe_is_known_without_a_buffer_too() -> None:
     assert with_closed_reader(("predict", "one-batch", DEMO, "--json"), unbuffered=True) == (STDOUT_CLOSED, "")
 
 
+def test_a_full_disk_ends_a_command_with_its_error() -> None:
+    command = f"{sys.executable} -m predict one-batch {DEMO} --json > /dev/full"
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: stdout: No space left on device; make room, or send the result elsewhere\n"
+
+
 def test_a_file_that_may_not_grow_ends_a_command_with_its_error(tmp_path: Path) -> None:
     command = f"ulimit -f 4; {sys.executable} -m predict one-batch {DEMO} --json > {tmp_path}/out"
     done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False)

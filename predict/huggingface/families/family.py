@@ -152,7 +152,7 @@ class Tower:
         yield from self.neutral
 
 
-MODEL_KEYS: Mapping[str, Any] = shipped_json("model_keys.json")
+MODEL_KEYS: Mapping[str, Any] = shipped_json("model-keys.json")
 """Keys of `config.json` by what is said of them."""
 
 

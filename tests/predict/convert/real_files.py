@@ -31,6 +31,8 @@ class RealFile:
     """Key path → value of the config."""
     notes: tuple[str, ...] = ()
     """Patterns of which each is found in a note on what was read."""
+    unsaid: tuple[str, ...] = ()
+    """Patterns that no note has."""
     refused: tuple[str, ...] = ()
     """Patterns that the refusal holds."""
 

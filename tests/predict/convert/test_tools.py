@@ -43,6 +43,7 @@ def test_a_real_file_is_read_or_refused_with_the_reason(file: RealFile, tmp_path
     found = {path: value_at(read.document.content, path) for path in file.reads}
     assert found == dict(file.reads)
     assert [note for note in file.notes if not any(re.search(note, said) for said in read.notes)] == []
+    assert [note for note in file.unsaid if any(re.search(note, said) for said in read.notes)] == []
 
 
 def test_many_tools_are_covered() -> None:

@@ -19,6 +19,11 @@ from sampling.store.profiles import read_manifest
 from tests.predict.serving.servers import CONFIG, loaded, server
 
 
+def test_a_shipped_config_leaves_room_for_a_cache() -> None:
+    for config in (CONFIGS / "serving").glob("*.yml"):
+        assert cache_room(load_serving(config).server).blocks > 0
+
+
 def test_published_blocks_are_met_within_5_percent() -> None:
     # vLLM's own counts of 2026 on H100: Llama-2-7B 7,462, Llama-2-70B over 4 GPUs 31,356, Mixtral over 2 27,510
     for model, tp, blocks in (("llama2-7b", 1, 7462), ("llama2-70b", 4, 31_356), ("mixtral-8x7b", 2, 27_510)):

@@ -153,7 +153,8 @@ def _objective(text: str) -> ServiceObjective:
     percentile = float(matched[3]) if matched and matched[3] else None
     if matched is None or percentile == 0:
         name = text.partition("=")[0].rstrip(" <")
-        raise UserError(f"{OPTION}: {shown(text)} is not an objective{did_you_mean(name, USUAL)}; {EXAMPLE}")
+        near = "" if name in USUAL else did_you_mean(name, USUAL)
+        raise UserError(f"{OPTION}: {shown(text)} is not an objective{near}; {EXAMPLE}")
     limit_us = duration_us(matched[4])
     if limit_us is None:
         problem = f"{shown(matched[4])} is not a time above 0 with its unit"

@@ -53,6 +53,13 @@ def test_on_another_cpu_the_same_times_are_transferred_and_wider(
     assert there.step_time.low_us < here.step_time.low_us
 
 
+def test_a_cpu_without_rows_is_known_no_better_than_by_rows_of_another(on_another_cpu: str) -> None:
+    nobody_sampled, of_another = one_batch(DEMO, ["cluster.profile=nobody-sampled"]), one_batch(DEMO)
+    assert nobody_sampled.is_analytic and on_another_cpu in of_another.provenance["notes"][0]
+    assert nobody_sampled.step_time.half_width_log >= of_another.step_time.half_width_log
+    assert max(nobody_sampled.unknowns, key=nobody_sampled.unknowns.__getitem__) == "peaks of this CPU"
+
+
 def test_layers_timed_here_leave_the_transfer_to_the_rest(on_another_cpu: str) -> None:
     whole = one_batch(DEMO).unknowns["rows of another CPU"]
     timed_here = one_batch(DEMO)

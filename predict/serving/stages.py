@@ -25,8 +25,8 @@ FILE = "serving_experiments.csv"
 ABOVE_NOMINAL = 1.045
 """Tokens of a prompt over the nominal ones of the load generator, where the tokenizer's count is not published."""
 PUBLISHED_TOP_P = frozenset(chain(*shipped_json("published-top-p.json").values()))
-"""Shipped models whose repository states a top p or a top k (`configs/published-top-p.json` says where), which vLLM takes where a request has none. Those of Mistral,
-Mixtral, Code Llama and Yi state none, so that tokens are drawn at temperature 1."""
+"""Shipped models whose repository states a top p or a top k (`configs/published-top-p.json` says where), which vLLM takes where a request
+has none. Those of Mistral, Mixtral, Code Llama and Yi state none, so that tokens are drawn at temperature 1."""
 ANALYTIC = "analytic"
 """A profile without samples."""
 OptionalCount = Annotated[int | None, Key(minimum=0)]

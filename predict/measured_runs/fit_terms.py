@@ -262,7 +262,7 @@ def _predicted(measured: Sequence[MeasuredRun], logs: Floats) -> Floats:
 
 
 def _machine_error(run: TrainingRun) -> float:
-    """That of the share of the run's work that no samples cover."""
+    """Machine error of the share of the run's work that no samples cover."""
     prediction = estimate(run, require_fit=False)
     return machine_error(run) * (1.0 if prediction.prices.profile_error is None else prediction.sources["analytic"])
 

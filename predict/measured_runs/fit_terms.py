@@ -122,7 +122,7 @@ def fit(
         off=unexplained(measured),
         deviations=deviations_of(measured, slopes),
         transfer_error=max(_transfer_error(run) for one in measured for run in one.runs),
-        machine_error=max(_machine_error(run) for one in measured for run in one.runs),
+        machine_error=max(machine_error(run) for one in measured for run in one.runs),
     )
     low, high = (np.log([bounds()[name][side] for name in TERMS]) for side in (0, 1))
     if within is not None:
@@ -259,12 +259,6 @@ def _predicted(measured: Sequence[MeasuredRun], logs: Floats) -> Floats:
     """Logarithms of the predicted steps in µs."""
     terms = terms_of(logs)
     return np.array([fmean(math.log(step_us(scaled(run, terms))) for run in one.runs) for one in measured])
-
-
-def _machine_error(run: TrainingRun) -> float:
-    """Machine error of the share of the run's work that no samples cover."""
-    prediction = estimate(run, require_fit=False)
-    return machine_error(run) * (1.0 if prediction.prices.profile_error is None else prediction.sources["analytic"])
 
 
 def _transfer_error(run: TrainingRun) -> float:

@@ -205,6 +205,7 @@ def _open(opening: _Opening, directory: Path) -> PriceList:
         notes = notes_on_age(cluster, directory.name, bank.facts)
         provenance["notes"] = [*notes_on_rows(cluster, sampled_on), *notes]
     else:
+        transfer_error = ANOTHER_CPU if cluster.gpu.kind == "cpu" else 0.0
         provenance["notes"] = [note_on_no_rows(cluster)]
     provenance["slow_down"] = {
         "value": CONTENTION_SLOWDOWN if slowdown is None else slowdown,

@@ -15,7 +15,6 @@ from predict.interval import width_of_step, without_cause
 from predict.layers.routing import UNTOUCHED_MOST, busiest_rank
 from predict.prices.price_list import Prices
 from predict.prices.published_constants import CONSTANTS
-from predict.prices.sample_provenance import ANOTHER_CPU
 from predict.run.calibration_file import scaled
 from predict.run.calibration_terms import NINETY, TERMS, Calibration, Posterior, prior_covariance
 from predict.run.execution import UNTOUCHED
@@ -64,8 +63,11 @@ def width_beyond_calls(run: TrainingRun, prices: Prices, sources: Mapping[str, f
 
 
 def transfer_error(prices: Prices, sources: Mapping[str, float]) -> float:
-    """Half-width in log time at 90 % that rows of another CPU add, by their share of the work."""
-    return sources.get("transferred", 0.0) * prices.transfer_error
+    """Half-width in log time at 90 % that rows of another CPU add, by their share of the work; stated peaks of a CPU without rows, which
+    nobody looked up, add as much."""
+    return (
+        sources.get("analytic" if prices.provenance["samples"] is None else "transferred", 0.0) * prices.transfer_error
+    )
 
 
 def pace_error(prices: Prices, sources: Mapping[str, float]) -> float:
@@ -95,7 +97,7 @@ def unknowns(run: TrainingRun) -> dict[str, float]:
         f"framework {framework}": framework_spread(framework),
     }
     if unpublished := machine_error(run):
-        terms[_why_unknown(run)] = unpublished
+        terms[f"no published runs on {run.cluster.gpu.architecture}"] = unpublished
     if run.model.experts:
         terms["mixture of experts"] = CONSTANTS["MIXTURE_STEP"].value
     if run.adapters.are_trained:
@@ -104,17 +106,9 @@ def unknowns(run: TrainingRun) -> dict[str, float]:
 
 
 def machine_error(run: TrainingRun) -> float:
-    """The half-width that all runs of the machine share, since nothing was published of its architecture; for the analytic share of a
-    CPU's work, whose peaks nobody looked up, that of rows of another CPU."""
+    """The half-width that all runs of the machine share, since nothing was published of its architecture."""
     gpu = run.cluster.gpu
-    if gpu.kind == "cpu":
-        return ANOTHER_CPU
-    return UNPUBLISHED if gpu.architecture not in PUBLISHED else 0.0
-
-
-def _why_unknown(run: TrainingRun) -> str:
-    gpu = run.cluster.gpu
-    return "peaks of this CPU" if gpu.kind == "cpu" else f"no published runs on {gpu.architecture}"
+    return UNPUBLISHED if gpu.kind != "cpu" and gpu.architecture not in PUBLISHED else 0.0
 
 
 def particulars(run: TrainingRun) -> dict[str, float]:

@@ -145,7 +145,8 @@ class Prediction:
         terms = error_terms(self.run, self.prices.profile_error, self.sources)
         terms["times of single calls"] = self.calls_half_width
         if of_another_cpu := transfer_error(self.prices, self.sources):
-            terms["peaks of this CPU" if self.is_analytic else "rows of another CPU"] = of_another_cpu
+            of_peaks = self.prices.provenance["samples"] is None
+            terms["peaks of this CPU" if of_peaks else "rows of another CPU"] = of_another_cpu
         if of_pace := pace_error(self.prices, self.sources):
             terms["the machine's pace over time"] = of_pace
         terms = {name: width * self.share_left for name, width in terms.items()}

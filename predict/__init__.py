@@ -278,7 +278,7 @@ def one_batch_memory(config: Config, overrides: Sequence[str] = ()) -> Any:
 
 @checked
 def memory_advice(prediction: Prediction, *, safety_margin: float | None = None) -> tuple[Advice, ...]:
-    """The single changes that make a run fit, cheapest first, each with its cost in step time; none where it fits already.
+    """The changes that make a run fit, cheapest first, each with its cost in step time; none where it fits already.
 
     Changed runs take the prices of the prediction, and its benchmark where it has one. `safety_margin` replaces the one of the
     prediction's memory, as a share of the expected peak.

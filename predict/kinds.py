@@ -6,7 +6,7 @@ A kind's class is in the module that KINDS names, which is imported when the kin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from sampling.errors import UserError
 from sampling.files.disk import is_file
-from sampling.files.faults import Fault, config_error
+from sampling.files.faults import Fault, config_error, did_you_mean
 
 if TYPE_CHECKING:
     from predict.interval import Interval
@@ -309,6 +309,18 @@ def kind(name: str) -> Kind[Any, Any]:
     """The kind of a name."""
     found: Kind[Any, Any] = import_module(KINDS[name].home).KIND
     return found
+
+
+def unknown_settings(name: str, paths: Iterable[str]) -> list[Fault]:
+    """A fault for each of the key paths that no config of a kind has, with those that it may stand for."""
+    of = kind(name)
+    known = of.paths()
+
+    def is_known(path: str) -> bool:
+        inside = any(each.startswith(f"{path}.") for each in known)
+        return inside or path.partition(".")[0] == "model" or of.key(of.resolved(path)) is not None
+
+    return [Fault(path=path, problem=f"unknown key{did_you_mean(path, known)}") for path in paths if not is_known(path)]
 
 
 def require_one_kind(configs: Sequence[Any]) -> str:

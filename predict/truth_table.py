@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sampling.errors import ConfigError, SamplesError
+from sampling.errors import ConfigError
 from sampling.files.disk import NotReadError, is_missing, read_text
 from sampling.files.faults import Fault, config_error, did_you_mean, shown
 from sampling.files.schema import Key, build, keys_of
@@ -143,25 +143,25 @@ class Cells:
 def read_cells(path: Path, columns: Columns, option: str = "--truth") -> list[Cells]:
     """The rows of the table that an option names.
 
-    ConfigError where there is no such file; SamplesError where it is not a table, or for its columns: unknown ones, those given twice, and
-    those that every row needs and the table has not.
+    ConfigError where there is no such file, where it is not a table, and for its columns: unknown ones, those given twice, and those that
+    every row needs and the table has not.
     """
     if is_missing(path):
         raise ConfigError(f"{option}: {path}: there is no such file; give {columns.what}")
     try:
         table = csv_table(read_text(path))
     except NotReadError as error:
-        raise SamplesError(f"{option}: {path} cannot be read ({error}); give {columns.what}") from None
+        raise ConfigError(f"{option}: {path} cannot be read ({error}); give {columns.what}") from None
     if not table.rows:
-        raise SamplesError(f"{option}: {path} holds no rows; give {columns.what}")
+        raise ConfigError(f"{option}: {path} holds no rows; give {columns.what}")
     if faults := list(faults_of_header(table.names, columns)):
         see = "; ".join(filter(None, (columns.see, OWN)))
-        raise SamplesError("\n".join(f"{option}: {path}: {fault}" for fault in [*faults, see]))
+        raise ConfigError("\n".join(f"{option}: {path}: {fault}" for fault in [*faults, see]))
     return [_cells(table, row, place, columns) for place, row in enumerate(table.rows, 1)]
 
 
 def read_declared(path: Path, cls: type[Row], columns: Columns, option: str = "--truth") -> list[Row]:
-    """The rows of a table as objects of the class that declares its columns; SamplesError with the faults of all rows at once."""
+    """The rows of a table as objects of the class that declares its columns; ConfigError with the faults of all rows at once."""
     found: list[Row] = []
     faults: list[Fault] = []
     for row in read_cells(path, columns, option):
@@ -176,7 +176,7 @@ def read_declared(path: Path, cls: type[Row], columns: Columns, option: str = "-
         if made:
             found.append(made)
     if faults:
-        raise config_error(faults, {"": str(path)}, error=SamplesError)
+        raise config_error(faults, {"": str(path)})
     return found
 
 

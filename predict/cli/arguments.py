@@ -11,6 +11,8 @@ from sampling.errors import UserError
 from sampling.files.faults import did_you_mean
 
 INVALID_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+NO_NUMBER = re.compile(r"argument (?:\S+/)?(--[\w-]+): invalid (int|float) value: (.*)")
+NUMBERS = {"int": "a whole number", "float": "a number"}
 NO_VALUE = re.compile(r"argument (?:\S+/)?(--?[\w-]+): expected (?:one|at least one) argument")
 BELOW_ZERO = re.compile(r"-[\d.]\S*")
 """A value such as -3s, which argparse takes for an option."""
@@ -42,7 +44,9 @@ class Parser(argparse.ArgumentParser):
             self._faults.append(str(error))
         unknown = self._taken_behind_options(namespace, unknown)
         below_zero = dict(_below_zero(self._faults, words))
-        faults = [below_zero.get(fault) or fault + _nearest_choice(fault) for fault in self._faults]
+        faults = [
+            below_zero.get(fault) or _no_number(fault) or fault + _nearest_choice(fault) for fault in self._faults
+        ]
         taken = {value for value in words if BELOW_ZERO.fullmatch(value)} if below_zero else set()
         for words_of_one in _by_option(word for word in unknown if word not in taken):
             near = did_you_mean(words_of_one[0].partition("=")[0], self._option_string_actions)
@@ -98,6 +102,14 @@ def _below_zero(faults: Iterable[str], words: Sequence[str]) -> Iterator[tuple[s
         for option, value in pairwise(words):
             if lacking and option == lacking[1] and BELOW_ZERO.fullmatch(value):
                 yield fault, f"{option}: {value} is below 0; give a value above 0"
+
+
+def _no_number(fault: str) -> str:
+    """The words on a value that is not the number that its option takes; '' for another fault."""
+    found = NO_NUMBER.search(fault)
+    return (
+        f"{found[1]}: {found[3]} is not {NUMBERS[found[2]]}; give {NUMBERS[found[2]]}, without a unit" if found else ""
+    )
 
 
 def _nearest_choice(fault: str) -> str:

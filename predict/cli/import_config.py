@@ -7,6 +7,7 @@ from predict import import_config, infer_config
 from predict.cli.options import add_json, add_settings, log, print_json, require_writable, write_file
 from predict.config.document import Document
 from predict.convert.import_files import require_none_accepted
+from predict.kinds import kind
 from predict.measured_runs.infer import is_measured
 from predict.reports.inferred import inferred_json, inferred_lines
 from predict.serialise import version_of
@@ -90,8 +91,12 @@ def _print_inferred(options: argparse.Namespace, file: Path) -> None:
     if len(options.files) > 1:
         raise UserError(f"{file}: is a log or a trace, which is read alone; give the other files without it")
     require_none_accepted(options.accept)
-    found = infer_config(file).with_settings(options.overrides)
-    document = Document(name=file.stem.partition(".")[0], content=found.document)
+    read = infer_config(file)
+    found = read.with_settings(options.overrides)
+    made = Document(name=file.stem.partition(".")[0], content=read.document, sources={"": str(file)})
+    document = made.with_settings(options.overrides)
+    if not found.missing:
+        kind(found.kind).load(document, ())  # ConfigError for a plan that cannot run
     if options.output is not None:
         write_file("--output", options.output, document.as_yaml())
         log(f"wrote {options.output}")

@@ -27,7 +27,7 @@ from sampling.number_text import as_given
 DESCRIPTION = """\
 Predict the memory of each pipeline rank: state, live activations by the run's own schedule, the action in progress, buffers.
 
-FITS (in 95 % of runs or more), OOM (in 5 % or less) or AT RISK (between). Where it does not fit, single changes that make it
+FITS (in 95 % of runs or more), OOM (in 5 % or less) or AT RISK (between). Where it does not fit, changes that make it
 fit are listed with their cost in step time.
 """
 EXAMPLES = """\

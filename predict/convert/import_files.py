@@ -30,7 +30,7 @@ from predict.convert.sources import (
 from predict.convert.spelling import Dialect
 from predict.convert.tool import ACCEPT, SAMPLES, ForeignFile, Reading, Sections, Source, Tool, read_with
 from predict.convert.tools import tool_of
-from predict.kinds import KINDS, RL, SERVING, TRAINING, kind_of
+from predict.kinds import KINDS, RL, SERVING, TRAINING, kind_of, unknown_settings
 from predict.rl.config import load_rl
 from predict.rl.section import COLOCATED
 from predict.run.execution import Execution
@@ -142,6 +142,8 @@ def _read(source: Source, chosen_model: Any, accepted: Sequence[str], beside: fr
         return _faulty(
             f"is the config.json of a model, which says nothing of its run; predict it with `predict one-batch --model {source.file} --gpus 8xh100`"
         )
+    if not source.values:
+        return _faulty(f"is empty: it holds no keys; give files of {known_tools()}")
     if tool is None:
         named = ", ".join([*list(source.values)[:MOST_NAMED], *(["…"] if len(source.values) > MOST_NAMED else [])])
         return _faulty(f"no tool that is read has its keys ({named}); give files of {known_tools()}")
@@ -258,8 +260,12 @@ def import_config(
                 if faults:
                     raise config_error(faults, {"": named})
     kind = kind_of(content)
-    stated = _cluster_of(content, given, sources)
-    content = COMPLETED[kind](content, given, sources)
+    with Checks() as checks:
+        with checks.one():
+            stated = _cluster_of(content, given, sources)
+            content = COMPLETED[kind](content, given, sources)
+        if checks.errors and (unknown := unknown_settings(kind, given)):
+            raise config_error(unknown, {"": OPTION})
     document = Document(name=paths[0].stem.partition(".")[0], content=content, sources=sources).with_settings(overrides)
     LOADED[kind](document)
     return ImportedConfig(

@@ -75,13 +75,18 @@ class Dialect:
         )
 
 
+def config_lines(settings: Values) -> tuple[str, ...]:
+    """The settings as the keys of a config."""
+    return tuple(f"{path}: {as_written(value)}" for path, value in settings.items())
+
+
 def in_their_words(
     dialects: Sequence[Dialect], own: TrainingRun, changed: TrainingRun, settings: Values
 ) -> tuple[str, ...]:
     """The lines to change in the files of a run so that `own` becomes `changed`, which differs in `settings`; without any dialect the keys
     of a config. A setting that none of the tools has a key for is named as it is here."""
     if not dialects:
-        return tuple(f"{path}: {as_written(value)}" for path, value in settings.items())
+        return config_lines(settings)
     found = [dialect.lines(own, changed, settings) for dialect in dialects]
     said = {FOLLOWS}.union(*(paths for _, paths in found))
     tools = " or ".join(dict.fromkeys(dialect.tool.name for dialect in dialects))

@@ -398,11 +398,11 @@ def _contradictions(measured: Sequence[MeasuredRun], found: Fit) -> Iterator[str
     """The run at odds with the others; of two runs, both."""
     if (worst := at_odds(found)) is None:
         return
-    off = 100 * math.expm1(found.left_out[worst])
+    error = math.expm1(-found.left_out[worst])
     named = " and ".join(one.name for one in measured) if len(measured) == 2 else measured[worst].name
     yield (
-        f"{named}: measured {signed_percent(off / 100, decimals=0)} from what the other runs make of it, more than the noise of runs; measure again, or "
-        "leave it out"
+        f"{named}: predicted from the other runs with an error of {signed_percent(error, decimals=0)}, more than the noise of runs; measure again, "
+        "or leave it out"
     )
 
 

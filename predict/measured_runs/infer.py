@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from predict.config.document import Document
-from predict.config.overrides import parse_overrides
+from predict.config.overrides import OPTION, parse_overrides
+from predict.kinds import SERVING, TRAINING, unknown_settings
 from predict.measured_runs.explain.naming import class_of
 from predict.measured_runs.logs import is_log, read_log, read_served_log
 from predict.measured_runs.served_log import ServedLog
@@ -24,7 +25,7 @@ from predict.measured_runs.traces.summary import TraceSummary, summary
 from predict.model.shipped import shipped_model
 from sampling.errors import UserError
 from sampling.files.disk import NotReadError, read_text
-from sampling.files.faults import counted
+from sampling.files.faults import config_error, counted
 from sampling.hardware.cluster import hardware_facts, hardware_named
 from sampling.importers.torch_trace.events import Trace, load_trace
 from sampling.number_text import whole_percent
@@ -36,6 +37,8 @@ Measured = RunLog | ServedLog | tuple[TraceSummary, ...] | None
 class Inferred:
     """A run config as far as a log or a trace shows it."""
 
+    kind: str
+    """The kind of the config."""
     document: dict[str, object]
     """The config, of a training run or of a server: section → its keys. It may lack some."""
     uncertain: tuple[str, ...]
@@ -46,8 +49,11 @@ class Inferred:
     """The log's steps, the server's rates, or the summaries of the traced ranks in order."""
 
     def with_settings(self, overrides: Sequence[str]) -> Inferred:
-        """The same with settings such as `plan.tp=2` over what was inferred; nothing is missing or uncertain of what they give."""
+        """The same with settings such as `plan.tp=2` over what was inferred; nothing is missing or uncertain of what they give. ConfigError
+        for an unknown key."""
         given = [setting.path for setting in parse_overrides(overrides)[0]]
+        if unknown := unknown_settings(self.kind, given):
+            raise config_error(unknown, {"": OPTION})
 
         def is_open(sentence: str) -> bool:
             key = sentence.partition(":")[0]
@@ -149,6 +155,7 @@ def _complete(stated: Stated, measured: Measured, *, serves: bool) -> Inferred:
     if "load.concurrency" in known:
         missing = [key for key in missing if key != "load.rate"]
     return Inferred(
+        kind=SERVING if serves else TRAINING,
         document=_nested(known),
         uncertain=tuple(uncertain),
         missing=tuple(f"{key}: not shown; give it, for example --set {key}={needed[key]}" for key in missing),
@@ -214,7 +221,7 @@ TIED = "model: by the shapes of its products; whether embedding and head share w
 def _of_traces(path: Path) -> Inferred:
     files = files_of_traces(path, "infer_config")
     traces = [trace for file in files for trace in traces_in(file)]
-    if not traces:
+    if not any(trace.ops or trace.kernels for trace in traces):
         raise UserError(f"{path}: holds no kernels; record whole steps")
     _require_one_run(traces, path)
     summaries = tuple(each for trace in traces if (each := summary(trace)))

@@ -96,7 +96,7 @@ def noise_warning(step: MeasuredStep) -> str:
 def _of_text(text: str) -> MeasuredStep:
     time_us = duration_us(text)
     if time_us is None:
-        raise UserError(f"{text!r} is not a time; {HOW}")
+        raise UserError(f"{text!r} is not a time above 0; {HOW}")
     return MeasuredStep(step_us=time_us, p10_us=time_us, p90_us=time_us, source=f"{text.strip()} as given")
 
 

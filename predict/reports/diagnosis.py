@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from predict.convert.spelling import config_lines
 from predict.diagnosis import Diagnosis, Suggestion
 from predict.interval import Interval
 from predict.kinds import Values
@@ -46,10 +47,9 @@ def diagnosis_text(found: Diagnosis) -> Renderable:
 
 def _measured(judgement: Judgement) -> Iterator[str]:
     prediction, measured = judgement.prediction, judgement.measured
-    over = measured.step_us / prediction.median_us - 1
+    yield fact("measured", f"{duration(measured.step_us)}, by {escape(measured.source)}")
     yield fact(
-        "measured",
-        f"{duration(measured.step_us)}, {signed_percent(over)} from the prediction, by {escape(measured.source)}",
+        "error", f"{signed_percent(prediction.median_us / measured.step_us - 1)} (predicted over measured, less 1)"
     )
     yield fact("MFU", f"{percent(mfu(prediction.run, measured.step_us))} measured, {percent(prediction.mfu)} predicted")
     verdict = judgement.verdict
@@ -122,12 +122,13 @@ def _weight(cause: Cause, step_us: float) -> str:
 
 def _changes(found: Diagnosis) -> Iterator[str]:
     if not found.changes:
-        yield "[bold]what helps most[/]: no single change of plan, kernels, overlap or precision saves half a percent"
+        yield "[bold]what helps most[/]: no change of plan, kernels, overlap or precision saves half a percent"
         return
     yield "[bold]what helps most[/] (what is wrong first, fewer bits last)"
     for place, each in enumerate(found.changes, 1):
         yield hanging(f"  {place}. ", f"{gain_text(each.gain)}, {fits_text(each)}: {escape(_set(each))}")
-        yield from (hanging("       ", escape(line)) for line in each.in_their_words)
+        said = () if each.mends else config_lines(each.settings)
+        yield from (hanging("       ", escape(line)) for line in each.in_their_words if line not in said)
 
 
 def gain_text(gain: Interval) -> str:

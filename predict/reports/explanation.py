@@ -97,7 +97,9 @@ def _verdict(explanation: Explanation) -> list[str]:
 def _terms(explanation: Explanation) -> Table:
     step_us = explanation.measured.step_us
     figures = ("predicted", "measured", "difference", "of the step", "hidden", "waiting")
-    table = figures_table("where the step goes, mean over traced ranks", ("",), figures)
+    table = figures_table(
+        "where the step goes, mean over traced ranks; difference: measured less predicted", ("",), figures
+    )
     for term in explanation.terms:
         table.add_row(*_row(term, step_us))
     rest_us = explanation.unexplained_us

@@ -6,6 +6,7 @@ from typing import Any
 
 from predict.interval import Interval
 from predict.ledger.job_settings import JobSettings
+from predict.ledger.training_cost import GOODPUT
 from predict.ledger.whole_job import WholeJob
 from predict.plan_search.offers import OfferedJob
 from predict.reports.memory import headlines, likelihood, misfit
@@ -16,7 +17,7 @@ from predict.run.model_flops import tokens_per_step
 from predict.serialise import as_json, each_picked, versioned
 from predict.step.prediction import Prediction
 from sampling.files.faults import counted
-from sampling.number_text import count, duration, percent, plain, seconds, significant
+from sampling.number_text import count, duration, percent, plain, seconds, significant, whole_percent
 from sampling.units import HOUR_US
 
 
@@ -46,9 +47,9 @@ def job_text(
         *_cost(job),
         *_energy(prediction, job),
         fact(
-            "goodput",
-            f"{percent(job.goodput.median)} ({percent(job.goodput.low)} to {percent(job.goodput.high)}), found from what follows; `predict days` takes it "
-            "as stated",
+            "counts",
+            f"steps, and what follows one by one: a goodput of {percent(job.goodput.median)} ({percent(job.goodput.low)} to "
+            f"{percent(job.goodput.high)}); `predict days` takes a stated one instead, {whole_percent(GOODPUT)} by default, and differs by it",
         ),
         fact("failures", f"{span_text(job.failures)}, {failing}"),
         fact(

@@ -183,8 +183,7 @@ def _advice(memory: MemoryEstimate, advice: Sequence[Advice]) -> list[str]:
         return []
     if not advice:
         return ["", f"It fits with {NO_CHANGE}. {SEARCH}"]
-    kind = "Pairs of changes" if " and " in advice[0].kind else "Single changes"
-    lines = ["", f"[bold]{kind} that make it fit, cheapest first:[/]"]
+    lines = ["", "[bold]Changes that make it fit, cheapest first, those on one line together:[/]"]
     return [*lines, *(f"  {advice_line(each)}" for each in advice[:MOST_ADVICE])]
 
 

@@ -42,11 +42,6 @@ def tokens_text(tokens: float) -> str:
     return f"{plain(tokens / size)}{suffix}"
 
 
-def goodput_text(cost: TrainingCost, source: str) -> str:
-    """The share of the time that is kept, and where it is from."""
-    return f"{whole_percent(cost.goodput)} of the time goes into steps that are kept ({source})"
-
-
 def _with_currency(figures: str, currency: str) -> str:
     """Figures with a symbol before them, or a code such as EUR after them."""
     return f"{figures} {currency}" if currency.isalpha() else f"{currency}{figures}"
@@ -62,9 +57,7 @@ def figure(value: float) -> str:
 def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bool) -> Renderable:
     """Days, GPU-hours, money and energy, and what they rest on."""
     run, step = prediction.run, prediction.step_time
-    known = "as given; `predict job` finds it from failures and saves"
-    if assumed_goodput:
-        known = f"{ASSUMED_GOODPUT}; set it with --goodput, or find it from failures and saves with `predict job`"
+    known = f"{ASSUMED_GOODPUT}; set it with --goodput" if assumed_goodput else "as given"
     energy = "not known: the hardware file states no power"
     if cost.energy_mwh and prediction.power:
         energy = f"{span_text(cost.energy_mwh)} MWh of boards, {power_text(prediction)}; `predict job` adds hosts, network and cooling"
@@ -78,7 +71,11 @@ def days_text(prediction: Prediction, cost: TrainingCost, *, assumed_goodput: bo
         fact("GPU-hours", span_text(cost.gpu_hours)),
         *([fact("cost", escape(money_text(cost.cost, cost.currency)))] if cost.cost else []),
         fact("energy", energy),
-        fact("goodput", goodput_text(cost, known)),
+        fact(
+            "counts",
+            f"steps, and what a goodput of {whole_percent(cost.goodput)} adds ({known}); `predict job` counts failures and saves one by one "
+            "instead, and differs by its own goodput",
+        ),
         "  in brackets: the 90 % interval, from the step time alone, of the energy from the power too",
     ]
     return stacked(*lines)

@@ -9,13 +9,13 @@ from predict.plan_search.answer import Answer, FrontPlan, RankedPlan, RankedPred
 from predict.plan_search.long_table import as_csv
 from predict.plan_search.search import SHORT, in_words, settings_json
 from predict.reports import search_columns
-from predict.reports.money import ASSUMED_GOODPUT, goodput_text, tokens_text
+from predict.reports.money import ASSUMED_GOODPUT, tokens_text
 from predict.reports.printed import Renderable, Table
 from predict.reports.sweep import REPORTS, count_text, reasons_text
 from predict.reports.text import escape, figures_table, first_lines_of, first_that_fits, hanging, stacked
 from predict.serialise import versioned
 from sampling.files.faults import counted
-from sampling.number_text import duration, percent, seconds, signed_percent, size
+from sampling.number_text import duration, percent, seconds, signed_percent, size, whole_percent
 from sampling.units import GIB
 
 # The answer of a search as `predict search --json` prints it; `version` changes when a key changes its meaning.
@@ -198,8 +198,10 @@ def _cluster(plan: RankedPrediction[Any]) -> str:
 def _training(best: RankedPlan) -> Iterator[str]:
     """The whole training that hours, days and money are of; goodput is the same for all plans."""
     if cost := best.cost:
-        other = "`predict days --goodput` takes another"
-        yield f"GPU-hours and what follows them are for {tokens_text(cost.tokens)} tokens; {goodput_text(cost, f'{ASSUMED_GOODPUT}; {other}')}."
+        yield (
+            f"GPU-hours and what follows them are for {tokens_text(cost.tokens)} tokens; {whole_percent(cost.goodput)} of the time goes into "
+            f"steps that are kept ({ASSUMED_GOODPUT}; `predict days --goodput` takes another)."
+        )
 
 
 def _at_risk(answer: Answer) -> Iterator[str]:

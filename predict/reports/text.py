@@ -170,8 +170,8 @@ WHOLE = 1e-6
 
 
 def uneven_counts(counts: Iterable[float], ranks: int) -> list[str]:
-    """A remark on counts of calls that are not whole, where there are any, on the mean of so many pipeline ranks."""
-    uneven = [each for each in counts if not _is_whole(each)]
+    """A remark on counts of calls that `plain` shows with a part, where there are any, on the mean of so many pipeline ranks."""
+    uneven = [each for each in counts if "." in plain(each)]
     if not uneven:
         return []
     reasons = [f"the mean of {ranks} pipeline ranks"] if ranks > 1 else []

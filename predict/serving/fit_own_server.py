@@ -37,7 +37,7 @@ from predict.serving.stepper import Stepper
 from predict.serving.traffic import Load, Traffic, every, load_of, with_known_prompts
 from predict.truth_table import header_of
 from regressors.features.arrays import Floats, Ints
-from sampling.errors import ConfigError, SamplesError, UserError
+from sampling.errors import ConfigError, UserError
 from sampling.files.faults import Fault, counted
 from sampling.files.schema import Key
 from sampling.units import SECOND_US
@@ -87,7 +87,7 @@ class AnsweredLoad:
 def fitted_to_requests(run: ServingRun, paths: Sequence[Path], model: StepModel, source: str) -> Coefficients:
     """The model's weights by the time per token of each file's requests, then the client's time by their waits for a first token.
 
-    ConfigError for a faulty file; SamplesError for too few of them; UserError for a model whose weights are given, and for an engine whose
+    ConfigError for a faulty file; UserError for too few of them, for a model whose weights are given, and for an engine whose
     host decides the time of steps.
     """
     engine = run.server.engine
@@ -95,7 +95,7 @@ def fitted_to_requests(run: ServingRun, paths: Sequence[Path], model: StepModel,
         raise UserError(f"{run.name}: engine.enforce_eager: the host's launches hide what is fitted; switch it off")
     names, requests = [str(path) for path in paths], every_file(paths)
     if len(names) < LEAST_EXPERIMENTS:
-        raise SamplesError(
+        raise UserError(
             f"{counted(len(names), 'file')} of requests: {', '.join(names)}; give at least {LEAST_EXPERIMENTS}, one for each load, so that "
             "each can be left out once"
         )

@@ -130,7 +130,7 @@ def first_token_waits(stages: MeasuredStages, experiments: set[str]) -> list[tup
 def fitted_coefficients(stages: Sequence[Stage], model: StepModel, source: str) -> Coefficients:
     """The model's weights by the stages below saturation, then the client's time by their waits for a first token.
 
-    SamplesError where there are too few experiments; UserError for a model whose weights are given.
+    UserError where there are too few experiments, and for a model whose weights are given.
     """
     experiments = tuple(dict.fromkeys(stage.experiment for stage in stages if is_fitted_to(stage)))
     draft = draft_of(model, source=source, experiments=experiments, asynchronous=True)

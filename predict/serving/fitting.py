@@ -17,7 +17,7 @@ from predict.serving.server import EngineSettings, Server
 from predict.serving.step_model import Features, StepModel, StepTerm, sums
 from predict.serving.traffic import Load
 from regressors.features.arrays import Floats
-from sampling.errors import SamplesError, UserError
+from sampling.errors import UserError
 from sampling.files.faults import counted
 from sampling.units import SECOND_US
 
@@ -276,12 +276,12 @@ LEAST_SHARE = 0.01
 def draft_of(model: StepModel, *, source: str, experiments: Sequence[str], asynchronous: bool) -> Coefficients:
     """The priors of a model as coefficients that rest on these experiments.
 
-    SamplesError where there are too few experiments; UserError for a model whose weights are given.
+    UserError where there are too few experiments, and for a model whose weights are given.
     """
     if not model.is_fitted:
         raise UserError(f"--model: {model.name} has weights of its own; fit kernels or formula")
     if len(experiments) < LEAST_EXPERIMENTS:
-        raise SamplesError(
+        raise UserError(
             f"{source}: {counted(len(experiments), 'experiment')} below saturation with a measured TPOT and TTFT; give at least "
             f"{LEAST_EXPERIMENTS}, so that each can be left out once"
         )

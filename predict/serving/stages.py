@@ -177,8 +177,8 @@ class Stage:
 
 
 def read_stages(folder: Path, option: str = "--truth") -> list[Stage]:
-    """The stages of the table in the folder that an option names; SamplesError lists every fault of its columns and rows, ConfigError
-    says where there is none."""
+    """The stages of the table in the folder that an option names; ConfigError lists every fault of its columns and rows,
+    or says that there is none."""
     return read_declared(folder / FILE, Stage, STAGES, option)
 
 

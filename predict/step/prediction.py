@@ -275,14 +275,15 @@ def rests_on(posterior: Posterior) -> dict[str, Any]:
 
 
 def _require_rows_as_calibrated(run: TrainingRun, prices: Prices) -> None:
-    """UserError where a calibration was fitted to times from rows of another CPU, and the step's are the device's own,
-    or the other way round."""
+    """UserError where a calibration was fitted to times without rows of the CPU itself, and the step's are from such rows, or the other way
+    round."""
     if run.calibration is not None and bool(run.calibration.transfer_error) != bool(prices.transfer_error):
-        then, now = "another CPU", "this CPU"
+        own = "rows of this CPU"
+        then, now = f"no {own}", own
         if prices.transfer_error:
-            then, now = now, then
+            then, now = own, "stated peaks" if prices.provenance["samples"] is None else "rows of another CPU"
         raise UserError(
-            f"calibration: of {run.name}: it was fitted to times from rows of {then}, and the step's are from rows of {now}; calibrate anew"
+            f"calibration: of {run.name}: the times that it was fitted to rest on {then}, and the step's on {now}; calibrate anew"
         )
 
 

@@ -29,7 +29,7 @@ from predict.serving.traffic import Load, traffic_of
 from predict.truth_table import columns_of, read_declared
 from predict.validation.compared import Compared, Refused, grouped, scores
 from predict.validation.serving import latency_interval
-from sampling.errors import SamplesError, UserError
+from sampling.errors import ConfigError, UserError
 from sampling.files.disk import is_missing
 from sampling.files.faults import shown
 from sampling.files.schema import Key, one_of
@@ -189,14 +189,14 @@ class ClosedLoop:
         )
 
     def server(self) -> Server:
-        """The server of the row, with samples of no profile. SamplesError for a model, a precision or an engine that is not known here."""
+        """The server of the row, with samples of no profile. ConfigError for a model, a precision or an engine that is not known here."""
         file = shipped_model(self.model)
         if file is None:
-            raise SamplesError(f"model: {shown(self.model)} is not among configs/models; add its config.json there")
+            raise ConfigError(f"model: {shown(self.model)} is not among configs/models; add its config.json there")
         if self.precision not in FORMATS:
-            raise SamplesError(f"precision: {shown(self.precision)} is not one of {', '.join(FORMATS)}")
+            raise ConfigError(f"precision: {shown(self.precision)} is not one of {', '.join(FORMATS)}")
         if self.backend not in ENGINES:
-            raise SamplesError(f"backend: {shown(self.backend)} is not one of {', '.join(ENGINES)}")
+            raise ConfigError(f"backend: {shown(self.backend)} is not one of {', '.join(ENGINES)}")
         name = ENGINES[self.backend]
         cluster = cluster_of(hardware_named(self.gpu) or self.gpu, self.gpus, ANALYTIC)
         usual = engine_settings(name, cluster.gpu, dp=self.dp, version=self.backend_version)
@@ -225,7 +225,7 @@ class ClosedLoop:
 
 
 def read_closed_loops(folder: Path) -> list[ClosedLoop]:
-    """The rows of the folder's table; none where it has no such table. SamplesError lists every fault of them."""
+    """The rows of the folder's table; none where it has no such table. ConfigError lists every fault of them."""
     return [] if is_missing(folder / FILE) else read_declared(folder / FILE, ClosedLoop, CLOSED_LOOPS)
 
 

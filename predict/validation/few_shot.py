@@ -24,7 +24,7 @@ from predict.validation.compared import grouped
 from predict.validation.published import Comparison, compare, configurations, measured_run
 from predict.validation.published_row import PublishedRow
 from predict.validation.published_scores import figures
-from sampling.errors import SamplesError, UserError
+from sampling.errors import UserError
 
 MOST_CHOSEN_FROM = 60
 """Configurations of a source that are chosen from, at even distances in its table."""
@@ -46,7 +46,7 @@ class FewShot:
 def few_shot(
     rows: Sequence[PublishedRow], count: int, *, profile: str = "", report: Callable[[str], None] = lambda _: None
 ) -> list[FewShot]:
-    """Each source of a table with `count` of its configurations taken as measured; SamplesError where none has another to judge."""
+    """Each source of a table with `count` of its configurations taken as measured; UserError where none has another to judge."""
     judged = []
     for source, of_source in grouped(rows, _source).items():
         report(f"{source}: predicting {len(of_source)} rows")
@@ -56,7 +56,7 @@ def few_shot(
         else:
             report(f"{source}: left out, {len(found)} configurations leave none to judge after {count}")
     if not judged:
-        raise SamplesError(
+        raise UserError(
             f"--few-shot: no source of the table has more than {count} configurations; give a smaller number"
         )
     return judged

@@ -24,7 +24,7 @@ from predict.validation.compared import Compared, Refused, grouped
 from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
 from predict.validation.published_runs import candidates
 from predict.validation.published_software import completeness
-from sampling.errors import InfeasibleError, SamplesError, UserError
+from sampling.errors import InfeasibleError, UserError
 from sampling.files.disk import naming_the_disk, require_place, write_atomically
 from sampling.files.places import SHIPPED_DATA
 from sampling.progress import Progress, progress_display, silent
@@ -138,11 +138,11 @@ MOST_ROWS = 120
 
 
 def fitted_to(rows: Sequence[PublishedRow], profile: str, report: Callable[[str], None]) -> Posterior:
-    """The calibration by a table; SamplesError where none of its rows can be predicted."""
+    """The calibration by a table; UserError where none of its rows can be predicted."""
     taken = [rows[place] for place in spread_evenly(range(len(rows)), MOST_ROWS)]
     measured = [one for row in taken if (one := measured_run(row, profile))]
     if not measured:
-        raise SamplesError("--calibrate-on: none of its rows can be predicted; `predict validate published` says why")
+        raise UserError("--calibrate-on: none of its rows can be predicted; `predict validate published` says why")
     return posterior_of(measured, fit(measured, report))
 
 

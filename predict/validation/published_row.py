@@ -99,7 +99,7 @@ class PublishedRow:
 
 
 def read_rows(path: Path, option: str = "--truth", columns: Columns = RUNS) -> list[PublishedRow]:
-    """The rows of the table that an option names; ConfigError where there is none, SamplesError where it cannot be read, or for its
+    """The rows of the table that an option names; ConfigError where there is none, where it cannot be read, or for its
     columns. A row without a name is named after its place."""
     return [_of_cells(row, columns) for row in read_cells(path, columns, option)]
 

@@ -139,7 +139,7 @@ FIGURES: Mapping[str, Callable[[PublishedServer], Interval]] = {
 def validate_published_servers(
     truth: Path | None,
 ) -> tuple[list[ComparedServer], list[Refused[PublishedServer]]]:
-    """The figures of a table, or those that ship. SamplesError lists every fault of the table."""
+    """The figures of a table, or those that ship. ConfigError lists every fault of the table."""
     return compare_servers(read_declared(truth or SHIPPED, PublishedServer, TABLE))
 
 

@@ -198,8 +198,8 @@ def is_of_transfers(columns: Iterable[str]) -> bool:
 
 
 def read_rl_rows(path: Path) -> list[PublishedRow]:
-    """The rows of a table of steps, or of weight transfers; ConfigError where there is none, SamplesError where it cannot be read, or for
-    its columns."""
+    """The rows of a table of steps, or of weight transfers; ConfigError where there is none, where it cannot be read, or for its
+    columns."""
     return read_rows(path, columns=TRANSFERS if is_of_transfers(header_of(path)) else STEPS)
 
 

@@ -19,7 +19,7 @@ from predict.serving.stages import Stage
 from predict.serving.step_model import StepModel
 from predict.serving.traffic import Traffic, every, traffic_of
 from predict.validation.compared import Compared, Refused
-from sampling.errors import SamplesError
+from sampling.errors import ConfigError
 from sampling.files.disk import is_missing
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ COLUMNS = ("experiment", "stage", "arrival_us", "input_tokens", "output_len")
 
 
 def replayed(folder: Path, comparison: ServingComparison) -> Iterator[ComparedStage]:
-    """The stages below saturation that the folder's table of requests has; none without a table. SamplesError for one of another schema."""
+    """The stages below saturation that the folder's table of requests has; none without a table. ConfigError for one of another schema."""
     if is_missing(folder / FILE):
         return
     requests = _read(folder / FILE)
@@ -151,7 +151,7 @@ def _read(path: Path) -> pd.DataFrame:
         with path.open("rb") as stream:
             return pd.read_parquet(stream, columns=list(COLUMNS))
     except (OSError, ValueError, KeyError) as error:
-        raise SamplesError(f"{path}: {error}; give a table with the columns {', '.join(COLUMNS)}") from None
+        raise ConfigError(f"{path}: {error}; give a table with the columns {', '.join(COLUMNS)}") from None
 
 
 def _traffic(rows: pd.DataFrame) -> Traffic:

@@ -76,7 +76,7 @@ class Capacity:
 
 
 def capacities(folder: Path, comparison: ServingComparison) -> Iterator[Capacity]:
-    """The rows of the folder's table of capacities whose server is a stage's; none without a table. SamplesError
+    """The rows of the folder's table of capacities whose server is a stage's; none without a table. ConfigError
     lists every fault of it."""
     rows = [] if is_missing(folder / FILE) else read_declared(folder / FILE, CapacityRow, CAPACITIES)
     for row in rows:

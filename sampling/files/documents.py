@@ -162,7 +162,7 @@ def read_json(path: Path) -> Read:
         return made
 
     try:
-        value = json.loads(text, object_pairs_hook=pairs)
+        value = json.loads(text, object_pairs_hook=pairs) if text.strip() else None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         return None, [_whole(f"not valid JSON at {where}: {error.msg}; mend the syntax there")]
@@ -191,7 +191,7 @@ def _nearest_sibling(path: Path) -> str:
 def _as_mapping(value: Any, faults: list[Fault]) -> Read:
     if isinstance(value, dict):
         return value, faults
-    found = "is empty" if value is None else f"holds {shown(value)} at its top level"
+    found = "is empty" if value in (None, []) else f"holds {shown(value)} at its top level"
     return None, [*faults, _whole(f"{found}; it must be a mapping of keys to values")]
 
 

@@ -140,3 +140,12 @@ def test_of_a_key_that_is_set_twice_the_last_value_counts_and_stderr_says_so(com
     assert "--set batch.global: 16 replaces 8, given before" in twice.err
     assert twice.out == command.text("one-batch", DEMO, *sixteen)
     assert "replaces" not in command.notes("one-batch", DEMO, *eight, *eight)
+
+
+def test_a_value_that_is_not_a_number_is_reported_with_its_option(command: Command) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.run("one-batch", DEMO, "--target-nodes", "two", "--width", "80px")
+    said = command.capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "--target-nodes: 'two' is not a whole number; give a whole number, without a unit" in said
+    assert "--width: '80px' is not a whole number" in said

@@ -10,6 +10,7 @@ import predict
 from sampling.errors import UserError
 from sampling.files import machine_code
 from sampling.files.places import CONFIGS
+from sampling.number_text import signed_percent
 from tests.bench.diagnosis import CASES, ONE_NODE, SOUND, Case, diagnosed, is_removed, log_of, with_values
 from tests.predict.command import Command
 from tests.predict.measured_runs.logs.test_vllm_server import VLLM
@@ -143,3 +144,14 @@ def test_a_log_in_the_place_of_a_script_is_told_where_to_go(tmp_path: Path) -> N
 def test_more_than_the_peak_is_said_to_be_impossible(command: Command) -> None:
     said = " ".join(command.text("diagnose", str(CONFIGS / "runs" / "demo.yml"), "--log", "10us").split())
     assert "no run is above 100 % of the peak" in said
+
+
+def test_a_change_of_a_config_is_written_once_and_the_error_has_the_sign_of_validate(command: Command) -> None:
+    said = command.text("diagnose", str(CONFIGS / "runs" / "demo.yml"), "--log", "850ms")
+    found = command.json("diagnose", str(CONFIGS / "runs" / "demo.yml"), "--log", "850ms")
+    for change in found["changes"]:
+        for line in change["in_their_words"]:
+            key, value = line.split(": ", 1)
+            assert said.count(f"{key}={value}") == 1 and line not in said
+    error = found["step_us"]["median"] / 850_000 - 1
+    assert f"error       {signed_percent(error)} (predicted over measured, less 1)" in said

@@ -22,7 +22,7 @@ from predict.validation.published_row import PublishedRow, read_rows
 from predict.validation.published_runs import candidates
 from predict.validation.rl_rows import read_rl_rows
 from predict.validation.truth_columns import RUNS
-from sampling.errors import SamplesError
+from sampling.errors import ConfigError
 from sampling.files.places import PACKAGE
 from tests.predict.command import Command
 from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
@@ -31,7 +31,7 @@ VALIDATE = PACKAGE.parent / "predict" / "validation"
 
 
 def said_of(path: Path) -> str:
-    with pytest.raises(SamplesError) as failure:
+    with pytest.raises(ConfigError) as failure:
         list(read_rows(path))
     return str(failure.value)
 
@@ -237,7 +237,7 @@ def test_an_unknown_column_is_refused_with_the_one_that_may_be_meant(kind: str, 
     header, *lines = text.splitlines()
     path = tmp_path / name
     path.write_text("\n".join([f"{header},mdoel,_mine", *(f"{line},x,y" for line in lines)]))
-    with pytest.raises(SamplesError, match=r"unknown column 'mdoel'; did you mean 'model'\?") as error:
+    with pytest.raises(ConfigError, match=r"unknown column 'mdoel'; did you mean 'model'\?") as error:
         read(path)
     assert "_mine" not in str(error.value)
 
@@ -282,3 +282,11 @@ def test_commas_in_a_number_part_its_thousands_or_refuse_its_row(tmp_path: Path)
 def test_the_separator_is_the_one_that_parts_the_header() -> None:
     table = csv_table('a;b;"c, d; e"\n1;"2; 3";4,5\n')
     assert (table.names, table.rows, table.separator) == (("a", "b", "c, d; e"), (("1", "2; 3", "4,5"),), ";")
+
+
+@pytest.mark.parametrize("word", ["published", "jobs", "memory", "ranking", "recipes", "servers", "rl"])
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", "", 'a,"b\n1\n'])
+def test_a_file_that_is_not_the_table_is_wrong_input(word: str, text: str, tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    assert f"--truth: {path}" in command.refused("validate", word, "--truth", str(path), code=2)

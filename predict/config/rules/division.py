@@ -6,7 +6,6 @@ from math import gcd
 
 from predict.config.rules.rule import Problems, rule
 from predict.model.spec import ModelSpec
-from predict.rank.share import padded_vocabulary
 from predict.run.execution import WHOLE_LAYERS
 from predict.run.offload import Offload
 from sampling.files.faults import divisors
@@ -58,8 +57,8 @@ def _tensor_degrees(heads: int, kv_heads: int, ffn: int, framework: str) -> str:
 @rule("model.vocab_size", "the vocabulary does not divide by tp")
 def tp_divides_vocabulary(vocab: int, tp: int, framework: str) -> Problems:
     if vocab % tp and framework == WHOLE_LAYERS:
-        padded = padded_vocabulary(vocab, tp)
-        yield f"{vocab} is not a multiple of plan.tp = {tp}; Megatron would pad it to {padded}: set vocab_size to {padded}"
+        padded = -(-vocab // tp) * tp
+        yield f"{vocab} is not a multiple of plan.tp = {tp}, and torch pads no vocabulary; set vocab_size to {padded}"
 
 
 @rule("plan.tp", "tp splits norms over all heads, whose exchange is not modelled", of_each_model=True)

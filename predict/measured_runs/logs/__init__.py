@@ -121,7 +121,9 @@ def _lines(path: Path) -> list[str]:
 
 
 def _without_times(lines: Sequence[str]) -> str:
-    """Why a log has no step times: it is of a known framework and leaves them out, of a server, or unknown."""
+    """Why a log has no step times: it is empty, of a known framework and leaves them out, of a server, or unknown."""
+    if not any(map(str.strip, lines)):
+        return "is empty; give the log of the rank that prints its steps, or the step time itself, such as 3.2s"
     untimed = next((name for name, each in formats().items() if any(True for _ in each.read(lines))), "")
     if untimed:
         return f"its lines are {untimed}'s, and state losses without times; give the output of the terminal, or the step time itself"

@@ -76,6 +76,8 @@ def _beginning(path: Path) -> bytes:
 
 def traces_in(file: Path) -> Sequence[Trace]:
     """The traces of a file, one for each device. UserError for a file of no known profiler, or one that is damaged."""
+    if not file.stat().st_size:
+        raise UserError(f"{file}: is empty; {RECORD}")
     for each in trace_formats().values():
         if file.name.endswith(each.suffixes) and (found := each.read(file)) is not None:
             return found

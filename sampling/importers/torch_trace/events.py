@@ -152,6 +152,8 @@ def _load(path: Path, *, with_shapes: bool) -> Trace:
         raise UserError(unreadable(str(path), "a trace", error)) from None
     if EVENTS not in header:
         raise UserError(f"{path}: has no traceEvents, so it is not a trace of torch's profiler; {RECORD}")
+    if not events:
+        raise UserError(f"{path}: is empty: it holds no operators or kernels; {RECORD}")
     if len(events) > MOST_EVENTS:
         raise UserError(f"{path}: holds {len(events):,} events, more than {MOST_EVENTS:,}; record fewer steps")
     try:

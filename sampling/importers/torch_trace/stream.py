@@ -112,13 +112,16 @@ class JsonPieces:
 def stream_trace(path: Path, *, most_bytes: int, header: dict[str, Any]) -> Iterator[Any]:
     """The events of a trace, .json or .json.gz, one by one; its other keys are put into `header`, which is whole at the end.
 
-    ValueError for a file that is not JSON, NotReadError for one that cannot be read or unpacks to more than `most_bytes`. A file
+    ValueError for a file that is not JSON, NotReadError for one that cannot be read, is empty, or unpacks to more than `most_bytes`. A file
     that is not an object with a list of events yields nothing, and its header has no events.
     """
     text = JsonPieces(_pieces(path, most_bytes))
     if not text.take("{"):
-        text.value()
+        if not (text.next_sign() and text.value()):
+            raise NotReadError("it is empty")
         return
+    if text.next_sign() == "}":
+        raise NotReadError("it is empty")
     while not text.take("}"):
         key = text.value()
         _require(text.take(":"), "a key without a value")

@@ -21,7 +21,7 @@ def test_the_answer_says_when_it_saves_and_which_goodput_it_finds(command: Comma
     assert "once, at the end, async" in never
     often = command.text("job", RUN, "--tokens", "100B", "--with", "save_min=60", "--with", "gpu_hours_a_failure=500")
     assert "every 1.00 h of steps, async" in often
-    assert "`predict days` takes it as stated" in " ".join(often.split())
+    assert "`predict days` takes a stated one instead" in " ".join(often.split())
 
 
 def test_a_job_that_saves_at_its_end_alone_says_so_however_long_failures_make_it(command: Command) -> None:
@@ -60,3 +60,9 @@ def test_fewer_tokens_than_one_batch_are_noted(command: Command) -> None:
 def test_offers_say_whose_rows_their_times_rest_on(command: Command) -> None:
     said = command.text("job", RUN, "--tokens", "2T", "--offers", "docs/examples/offers.yml")
     assert said.startswith("No samples for profile")
+
+
+def test_the_two_answers_on_a_whole_training_say_what_each_counts_and_name_the_other(command: Command) -> None:
+    for name, other in (("days", "job"), ("job", "days")):
+        counts = " ".join(command.text(name, RUN, "--tokens", "1B").split()).partition(" counts ")[2]
+        assert "goodput" in counts and f"`predict {other}`" in counts

@@ -96,3 +96,10 @@ def test_a_benchmark_of_this_machine_is_saved_loaded_and_restored(command: Comma
     assert taken["point_bytes"] == max(rank["peak"] for rank in taken["ranks"])
     # what was counted on this machine: plain torch, whose activations are known to the byte
     assert loaded["benchmark"]["terms"]["activation_correction"] == pytest.approx(1.0, abs=0.1)
+
+
+def test_changes_of_several_keys_are_not_called_single(command: Command) -> None:
+    said = out(command, LARGE, *HEAVY)
+    listed = said.partition("Changes that make it fit, cheapest first, those on one line together:")[2]
+    assert any(line.count("--set") > 1 for line in listed.splitlines())
+    assert "ingle change" not in said

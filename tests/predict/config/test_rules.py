@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from predict import one_batch
 from predict.config.rules import RULES
 from predict.config.rules.rule import SHORTEST, TEACHER_MODEL
 from predict.model.spec import ModelSpec
@@ -17,6 +18,7 @@ from predict.run.plan import Plan
 from predict.run.tuning import Tuning
 from predict.run.vision import Vision
 from sampling.errors import ConfigError
+from sampling.files.places import CONFIGS
 from tests.predict.config.rule_rows import DENSE, LITTLE, MLA, MOE, ROWS, Row
 from tests.predict.workload.parallel_runs import estimated, made
 
@@ -128,3 +130,10 @@ def test_degrees_that_are_advised_suit_all_that_is_divided() -> None:
     advice = [line.partition("set one of ")[2] for line in str(refused.value).splitlines() if "plan.tp: 3" in line]
     assert len(advice) > 1
     assert len(set(advice)) == 1
+
+
+def test_a_vocabulary_that_torch_cannot_divide_is_not_padded_as_megatron_pads() -> None:
+    with pytest.raises(ConfigError) as raised:
+        one_batch(CONFIGS / "runs" / "demo.yml", ["plan.tp=3", "cluster.gpus_per_node=3", "plan.pp=1"])
+    (said,) = [line for line in str(raised.value).splitlines() if "vocab_size" in line]
+    assert "torch pads no vocabulary; set vocab_size to 8193" in said and "Megatron" not in said

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import predict
+from predict import kinds
+from predict.kinds import KINDS, unknown_settings
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
 
@@ -420,3 +422,25 @@ def test_a_model_is_no_run(tmp_path: Path) -> None:
     path.write_text('{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096}')
     with pytest.raises(ConfigError, match=r"is the config\.json of a model.*--model .*config\.json --gpus"):
         predict.import_config([path])
+
+
+@pytest.mark.parametrize(
+    ("name", "misspelt", "meant"),
+    [
+        ("pretrain.sh", "plan.schedul=1f1b", "plan.schedule"),
+        ("pretrain.sh", "cluster.hardwre=h100", "cluster.hardware"),
+    ],
+)
+def test_a_misspelt_setting_is_reported_beside_what_is_missing(name: str, misspelt: str, meant: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        predict.import_config([EXAMPLES / name], [misspelt])
+    missing, unknown = str(raised.value).splitlines()
+    assert "cluster.hardware: no file says it" in missing
+    assert unknown.startswith("--set: ") and f"unknown key; did you mean '{meant}'?" in unknown
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_key_of_a_kind_is_a_known_setting(kind: str) -> None:
+    assert unknown_settings(kind, [*kinds.kind(kind).paths(), "model.vocab_size", "model"]) == []
+    (fault,) = unknown_settings(kind, ["nonsense.key"])
+    assert fault.path == "nonsense.key"

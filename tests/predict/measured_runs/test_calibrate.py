@@ -113,10 +113,15 @@ def test_a_step_of_a_cpu_whose_rows_are_anothers_moves_its_terms_and_narrows_its
     assert after.step_time.low_us < 1.6 * before.median_us < after.step_time.high_us
     assert after.share_left < 0.6
     monkeypatch.setattr("predict.prices.sample_provenance.cpu_name", lambda: "AMD EPYC family 26 model 2")
-    with pytest.raises(
-        UserError, match="fitted to times from rows of another CPU, and the step's are from rows of this CPU"
-    ):
+    with pytest.raises(UserError, match="rest on no rows of this CPU, and the step's on rows of this CPU"):
         estimate(answer)
+    of_own_rows = calibrated(other, replace(posterior_of(asked, found), transfer_error=0.0))
+    monkeypatch.setattr("predict.prices.sample_provenance.cpu_name", lambda: "Abacus 1")
+    with pytest.raises(UserError, match="rest on rows of this CPU, and the step's on rows of another CPU"):
+        estimate(of_own_rows)
+    nobody_sampled = replace(of_own_rows, cluster=replace(of_own_rows.cluster, profile="nobody-sampled"))
+    with pytest.raises(UserError, match="and the step's on stated peaks"):
+        estimate(nobody_sampled)
 
 
 def test_a_calibration_of_another_cluster_is_refused(tmp_path: Path, command: Command) -> None:
@@ -173,7 +178,7 @@ def test_runs_of_a_machine_of_which_nothing_was_published_move_it_further() -> N
 def test_a_run_that_contradicts_the_others_is_named() -> None:
     asked, found = fitted(1.0, 1.0, 1.7)
     assert at_odds(found) == 2
-    with pytest.raises(UserError, match=r"run 2: measured \+\d\d % from what the other runs make of it"):
+    with pytest.raises(UserError, match=r"run 2: predicted from the other runs with an error of −\d\d %"):
         require_explained(asked, found)
     assert at_odds(fitted(1.05, 1.02, 1.06)[1]) is None
 

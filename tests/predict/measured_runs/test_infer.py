@@ -12,6 +12,7 @@ from predict import infer_config
 from predict.measured_runs.infer import Inferred, is_measured
 from predict.measured_runs.traces import is_trace
 from sampling.errors import UserError
+from sampling.files.places import CONFIGS
 from tests.predict.command import Command
 from tests.predict.measured_runs.explain.made_device_traces import device_step, on_stream
 from tests.predict.measured_runs.explain.made_traces import event
@@ -198,3 +199,31 @@ def test_a_log_of_rates_alone_is_said_to_have_no_time_of_a_step(tmp_path: Path, 
         "measured: rates, without a time of a step, of 3 timed lines (torchtitan)"
         in command.run("import-config", str(path)).err
     )
+
+
+def test_a_logs_plan_that_cannot_run_is_refused_and_a_misspelt_key_too(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "result_0.txt"
+    path.write_text(NEMO)
+    impossible = command.refused("import-config", str(path), "--set", "cluster.hardware=h200", "--set", "plan.tp=3")
+    assert "--set: plan.tp: 3 does not divide the 32 attention heads" in impossible
+    misspelt = command.refused("import-config", str(path), "--set", "plan.schedul=1f1b")
+    assert "plan.schedul: unknown key; did you mean 'plan.schedule'?" in misspelt
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", "{}"),
+        ("a.json", "[]"),
+        ("a.json", ""),
+        ("a.json", '{"traceEvents": []}'),
+        ("a.log", ""),
+        ("a.sqlite", ""),
+    ],
+)
+def test_an_empty_file_is_called_empty(name: str, text: str, tmp_path: Path, command: Command) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert "is empty" in command.refused("import-config", str(path))
+    if not name.endswith(".log"):
+        assert "is empty" in command.refused("explain", str(CONFIGS / "runs" / "demo.yml"), "--trace", str(path))

@@ -136,7 +136,7 @@ def of_nan(step: int, s: float) -> str:
 
 
 UNSTEADY: dict[str, tuple[Sequence[str], str]] = {
-    "empty": ([], "no line states a step's time"),
+    "empty": ([], "is empty; give the log"),
     "two runs at once": ([megatron(step, s) for step in range(1, 21) for s in (15.0, 8.0)], "out of order at 20 of 40"),
     "warm-up alone": (
         [megatron(step, s) for step, s in enumerate((90.0, 40.0, 22.0, 18.0, 15.0), 1)],

@@ -38,6 +38,7 @@ def test_a_source_that_brought_no_row_is_not_named() -> None:
 def test_a_count_that_is_not_whole_says_of_what_it_is_a_mean() -> None:
     assert uneven_counts([8, 16.0], 4) == []
     assert uneven_counts([8, 2.5], 2) == ["a count that is not whole: the mean of 2 pipeline ranks"]
+    assert uneven_counts([1280.5], 2) == [], "it is shown as 1,280"
     assert uneven_counts([1 / 3], 1) == ["a count that is not whole: a call of which the GPU does a part"]
     (both,) = uneven_counts([2.5, 1 / 3], 2)
     assert "the mean of 2 pipeline ranks, or a call of which" in both

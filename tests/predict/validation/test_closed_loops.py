@@ -25,7 +25,7 @@ from predict.validation.closed_loops import (
     without_own_version,
 )
 from predict.validation.compared import Compared
-from sampling.errors import SamplesError
+from sampling.errors import ConfigError
 from tests.predict.serving.servers import engine, unit_table
 
 LLAMA: dict[str, Any] = {
@@ -184,7 +184,7 @@ def test_faults_of_the_table_are_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "serving_concurrency.csv").write_text(
         "\n".join([COLUMNS, line.format("64.0", 8.5), line.format(1, "x")])
     )
-    with pytest.raises(SamplesError) as error:
+    with pytest.raises(ConfigError) as error:
         read_closed_loops(tmp_path)
     assert [fault.split(": ")[1] for fault in str(error.value).splitlines()] == ["row 2.osl", "row 2.tpot_ms"]
 

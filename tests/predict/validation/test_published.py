@@ -15,7 +15,7 @@ from predict.validation.published import compare
 from predict.validation.published_row import NotExpressibleError, PublishedRow, read_rows
 from predict.validation.published_runs import candidates
 from predict.validation.published_scores import published_json
-from sampling.errors import SamplesError
+from sampling.errors import ConfigError
 from tests.predict.command import Command
 from tests.predict.validation.published_rows import DENSE, MIXTURE, row, written
 
@@ -127,7 +127,7 @@ def test_other_tables_names_of_columns_are_read(tmp_path: Path) -> None:
 def test_a_file_that_is_no_table_of_runs_is_refused(tmp_path: Path, content: bytes, fault: str) -> None:
     path = tmp_path / "runs.csv"
     path.write_bytes(content)
-    with pytest.raises(SamplesError, match=fault):
+    with pytest.raises(ConfigError, match=fault):
         list(read_rows(path))
 
 

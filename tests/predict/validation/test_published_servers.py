@@ -9,7 +9,7 @@ import pytest
 
 from predict.truth_table import read_declared
 from predict.validation.published_servers import SHIPPED, TABLE, PublishedServer, compare_servers
-from sampling.errors import SamplesError
+from sampling.errors import ConfigError
 from tests.predict.command import Command
 
 ROWS = read_declared(SHIPPED, PublishedServer, TABLE)
@@ -47,5 +47,5 @@ def test_a_row_that_cannot_be_is_refused_with_the_reason() -> None:
 def test_a_table_with_a_misspelt_figure_is_refused(tmp_path: Path) -> None:
     table = tmp_path / "servers.csv"
     table.write_text(SHIPPED.read_text(encoding="utf-8").replace(",prompts,", ",promts,"))
-    with pytest.raises(SamplesError, match="figure"):
+    with pytest.raises(ConfigError, match="figure"):
         read_declared(table, PublishedServer, TABLE)

@@ -24,7 +24,7 @@ from predict.serving.step_model import FORMULA, PUBLISHED
 from predict.serving.traffic import traffic_of
 from predict.validation.serving import ServingComparison, replayed, transferred
 from predict.validation.serving_scores import capacities
-from sampling.errors import ConfigError, SamplesError
+from sampling.errors import ConfigError, UserError
 from sampling.hardware.cluster import hardware_named
 from tests.predict.command import Command
 
@@ -218,7 +218,7 @@ def test_the_published_weights_compute_every_prompt(stages: list[Stage]) -> None
 
 def test_a_table_of_requests_of_another_schema_is_refused(stages: list[Stage], tmp_path: Path) -> None:
     pd.DataFrame({"experiment": ["dense"]}).to_parquet(tmp_path / "serving_requests.parquet")
-    with pytest.raises(SamplesError, match="give a table with the columns"):
+    with pytest.raises(ConfigError, match="give a table with the columns"):
         list(replayed(tmp_path, ServingComparison(stages[:1], shipped_coefficients("published"))))
 
 
@@ -258,12 +258,12 @@ def test_a_chip_with_several_memories_is_the_one_of_the_memory_stated() -> None:
 def test_faults_of_a_table_are_reported_at_once(stages: list[Stage], tmp_path: Path) -> None:
     wrong = replace(stages[0], output_len=-5, dtype="fp7")
     folder = write([stages[1], wrong], tmp_path)
-    with pytest.raises(SamplesError) as error:
+    with pytest.raises(ConfigError) as error:
         read_stages(folder)
     assert [line.split(": ")[1] for line in str(error.value).splitlines()] == ["row 2.dtype", "row 2.output_len"]
     with pytest.raises(ConfigError, match="give the folder of"):
         read_stages(tmp_path / "none")
-    with pytest.raises(SamplesError, match="1 experiment below saturation"):
+    with pytest.raises(UserError, match="1 experiment below saturation"):
         fitted_coefficients(stages[:2], FORMULA, "few")
 
 
@@ -280,7 +280,7 @@ def test_a_faulty_table_of_capacities_is_reported(
 ) -> None:
     path = tmp_path / "serving_capacity.csv"
     path.mkdir() if table is None else path.write_text(table)
-    with pytest.raises(SamplesError, match=fault):
+    with pytest.raises(ConfigError, match=fault):
         list(capacities(tmp_path, ServingComparison(stages[:1], replace(fitted, experiments=()))))
 
 

@@ -53,7 +53,13 @@ def test_tokens(text: str, tokens: float) -> None:
     assert parse_tokens(text) == pytest.approx(tokens)
 
 
-@pytest.mark.parametrize("text", ["2X", "two", "", "-1T", "0", "2 T T", "1e99", "2TB"])
+@pytest.mark.parametrize("text", ["0", "1e99"])
+def test_a_number_of_tokens_out_of_range_is_not_called_malformed(text: str) -> None:
+    with pytest.raises(UserError, match=rf"^--tokens: '{text}' is not from 1 to 1e\+18; write for example"):
+        parse_tokens(text)
+
+
+@pytest.mark.parametrize("text", ["2X", "two", "", "-1T", "2 T T", "2TB"])
 def test_tokens_that_are_none(text: str) -> None:
     with pytest.raises(
         UserError, match=r"^--tokens: .* is not a number of tokens; write for example 300B, 2T or 1\.5e12$"

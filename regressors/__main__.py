@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sampling.command_line import console, exit_code_of
+from sampling.command_line import exit_code_of, log, show
 from sampling.errors import ConfigError
 from sampling.files.faults import did_you_mean
 from sampling.files.places import OWN_DATA_IN_WORDS, SHIPPED_DATA, own_data
@@ -113,10 +113,9 @@ def _home(options: argparse.Namespace) -> Path:
         return own_data()
     home = copy_shipped(options.profile)
     use = f"; predict answers from them with --data {home}" if own_data() == SHIPPED_DATA else ""
-    print(
+    log(
         f"note: the rows of {options.profile} ship with the project, whose files stay as they are: a copy of them is fitted in "
-        f"{home}{use}; --data {SHIPPED_DATA} refits the shipped models themselves",
-        file=sys.stderr,
+        f"{home}{use}; --data {SHIPPED_DATA} refits the shipped models themselves"
     )
     return home
 
@@ -148,9 +147,8 @@ def _show(trained: Trained, options: argparse.Namespace) -> None:
         print(f"{one_line(trained.accuracy)} in {trained.path.parent / 'report.md'}")
         return
 
-    output = console(piped_width=200)
-    output.print(as_text(trained.accuracy))
-    output.print(f"Wrote {trained.path}")
+    show(as_text(trained.accuracy), piped_width=200)
+    print(f"Wrote {trained.path}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from sampling.command_line import exit_code_of
+from sampling.command_line import exit_code_of, log
 from sampling.number_text import seconds
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace, world: World | None = None, strategy: Strat
             fresh=options.fresh,
             communication=communication_facts(site.hardware) | (world.provenance() if world else {}),
         )
-        print(f"{site.profile}: {manifest.device['name']}, at most {seconds(options.budget)}", file=sys.stderr)
+        log(f"{site.profile}: {manifest.device['name']}, at most {seconds(options.budget)}")
         _warn_of_given_up(directory)
         outcome = (strategy or run_tasks)(
             directory,
@@ -148,7 +148,7 @@ def _placed_tasks(options: argparse.Namespace, site: Site) -> PlacedTasks:
         tasks += space_filling_tasks(ranges, options.models, site.machine, site.rank_counts)
     placed = place_tasks(site.machine, tasks, lambda ranks: memory_of_a_rank(site.hardware, ranks))
     if placed.misplaced:
-        print(f"{placed.misplaced} calls of groups that this machine cannot form are left out", file=sys.stderr)
+        log(f"{placed.misplaced} calls of groups that this machine cannot form are left out")
     return placed
 
 
@@ -157,10 +157,9 @@ def _warn_of_given_up(directory: Path) -> None:
 
     if faulty := given_up(directory):
         names = ", ".join(sorted({call.NAME for call, _ in faulty}))
-        print(
+        log(
             f"{len(faulty)} calls left out ({names}), since ranks failed while they were timed; "
-            f"delete {directory / FAILED} to try them again",
-            file=sys.stderr,
+            f"delete {directory / FAILED} to try them again"
         )
 
 

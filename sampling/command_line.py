@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -19,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from sampling.errors import CheckedError, UserError
 from sampling.extras import naming_extras
+from sampling.wrapping import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 INTERRUPTED = 128 + signal.SIGINT
 STDOUT_CLOSED = 128 + 13
@@ -48,13 +50,13 @@ def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted", a
             with naming_extras(), sigterm_interrupts() if interrupted else nullcontext():
                 return work()
         except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
+            log(f"error: {error}")
             if as_json and not isinstance(error, CheckedError):
                 print(json.dumps(error_json(error), indent=1))
             return error.exit_code
         except KeyboardInterrupt:
             if interrupted:
-                print(interrupted, file=sys.stderr)
+                log(interrupted)
             return INTERRUPTED
         finally:
             sys.stdout.flush()
@@ -65,12 +67,12 @@ def exit_code_of(work: Callable[[], int], *, interrupted: str = "interrupted", a
         return STDOUT_CLOSED
     except OSError as error:
         if error.filename is not None and error.errno in OF_THE_PATH:
-            print(f"error: {error.filename}: {error.strerror}; check the path and its permissions", file=sys.stderr)
+            log(f"error: {error.filename}: {error.strerror}; check the path and its permissions")
             return UserError.exit_code
         if error.errno not in NO_ROOM or error.filename is not None:
             raise
         _drop_stdout()
-        print(f"error: stdout: {error.strerror}; make room, or send the result elsewhere", file=sys.stderr)
+        log(f"error: stdout: {error.strerror}; make room, or send the result elsewhere")
         return UserError.exit_code
 
 
@@ -102,14 +104,30 @@ def console(*, piped_width: int) -> Console:
     """A console on stdout: coloured in a terminal, plain and `piped_width` columns wide in a pipe or file."""
     from rich.console import Console
 
-    class PipedConsole(Console):
-        def on_broken_pipe(self) -> None:
-            """Leave a closed stdout to `exit_code_of`; rich would exit with 1."""
-            raise  # noqa: PLE0704  (it is called while the error is handled)
+    width = given_width() or (None if sys.stdout.isatty() else piped_width)
+    return Console(width=width, highlight=False, emoji=False)
 
+
+def given_width() -> int | None:
+    """The columns that --width gave."""
     given = os.environ.get(WIDTH_VARIABLE, "")
-    width = int(given) if given.isdecimal() and int(given) else None if sys.stdout.isatty() else piped_width
-    return PipedConsole(width=width, highlight=False)
+    return int(given) if given.isdecimal() and int(given) else None
+
+
+def show(report: RenderableType, *, piped_width: int) -> None:
+    """Print on stdout, without blanks at the ends of lines."""
+    place = console(piped_width=piped_width)
+    with place.capture() as shown:
+        place.print(report)
+    sys.stdout.write(re.sub(" +$", "", shown.get(), flags=re.MULTILINE))
+
+
+def log(text: str) -> None:
+    """Print a note, a warning or an error on stderr, in lines no longer than --width or the terminal."""
+    width = given_width()
+    if width is None and sys.stderr.isatty():
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    print(wrapped(text, width) if width else text, file=sys.stderr, flush=True)
 
 
 def _stdout_is_closed() -> bool:

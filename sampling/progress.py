@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
+from sampling.command_line import log
 from sampling.number_text import count
 
 Progress = Callable[[int, int, str], None]
@@ -58,6 +59,6 @@ def _lines(label: str, time_left: Callable[[int, int], str]) -> Progress:
             return
         last_s, last_done = time.monotonic(), done
         parts = (f"{label}: {done} of {total}", time_left(done, total), name)
-        print(", ".join(part for part in parts if part), file=sys.stderr, flush=True)
+        log(", ".join(part for part in parts if part))
 
     return show

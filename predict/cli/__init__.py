@@ -48,6 +48,15 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Width(argparse.Action):
+    """The option --width, which is in use as soon as it is read, so that faults of the command line have it too."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: object, value: Any, *_: object) -> None:
+        if value < LEAST_WIDTH:
+            raise UserError(f"--width: {value} columns are too few for a table; give {LEAST_WIDTH} or more")
+        os.environ[WIDTH_VARIABLE] = str(value)
+
+
 class _Completion(argparse.Action):
     """The option --completion, which prints a shell's script."""
 
@@ -92,7 +101,11 @@ def _complete(parser: argparse.ArgumentParser, command: Command) -> None:
     parser.epilog = module.EXAMPLES
     module.add_options(parser)
     parser.add_argument(
-        "--width", type=int, metavar="N", help="columns of the answer (default: the terminal's, 140 in a pipe)"
+        "--width",
+        action=_Width,
+        type=int,
+        metavar="N",
+        help="columns of the answer and of notes (default: the terminal's, 140 in a pipe)",
     )
     parser.set_defaults(run=module.run)
 
@@ -109,15 +122,6 @@ def use_data(options: argparse.Namespace) -> None:
     os.environ[DATA_VARIABLE] = str(folder.absolute())
 
 
-def use_width(options: argparse.Namespace) -> None:
-    """Make --width, where it was given, the columns of every answer of this process."""
-    if options.width is None:
-        return
-    if options.width < LEAST_WIDTH:
-        raise UserError(f"--width: {options.width} columns are too few for a table; give {LEAST_WIDTH} or more")
-    os.environ[WIDTH_VARIABLE] = str(options.width)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
@@ -130,7 +134,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         options = parser(words).parse_args(words)
         use_data(options)
-        use_width(options)
         options.run(options)
         return 0
 

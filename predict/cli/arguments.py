@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
 
+from sampling.command_line import log
 from sampling.errors import UserError
 from sampling.files.faults import did_you_mean
 
@@ -73,6 +74,12 @@ class Parser(argparse.ArgumentParser):
             self._faults.append(message)
             return  # type: ignore[misc]
         raise argparse.ArgumentError(None, message)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is sys.stderr:
+            log(message.rstrip("\n"))
+        else:
+            super()._print_message(message, file)
 
     def _match_argument(self, action: argparse.Action, arg_strings_pattern: str) -> int:
         """The number of values of an option; where it lacks its value, that is kept as a fault."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from predict.cli import options as cli
 from predict.measurement.benchmark import benchmark, summary
 from predict.reduced_benchmark.benchmark_file import as_json
+from sampling.command_line import log
 from sampling.errors import Checks
 
 EXAMPLES = """\
@@ -27,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
     with Checks() as checks:
         checks.run(cli.require_positive, options, "gpus")
         checks.run(cli.require_writable, "--output", options.output)
-    result = benchmark(options.config, options.overrides, gpus=options.gpus, report=cli.log)
+    result = benchmark(options.config, options.overrides, gpus=options.gpus, report=log)
     if options.output is None:
         cli.print_json(as_json(result))
         return

@@ -3,8 +3,9 @@
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_settings, log, print_json, require_writable, write_json
+from predict.cli.options import add_settings, print_json, require_writable, write_json
 from predict.plan_search.needed_calls import calls
+from sampling.command_line import log
 
 EXAMPLES = """\
 examples:

@@ -3,9 +3,10 @@
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_json, add_settings, log, print_answer
+from predict.cli.options import add_json, add_settings, print_answer
 from predict.diagnosis import diagnose
 from predict.reports.diagnosis import diagnosis_json, diagnosis_text
+from sampling.command_line import log
 
 EXAMPLES = """\
 examples:

@@ -3,10 +3,11 @@
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_calibration, add_config, add_json, loaded, log, print_answer
+from predict.cli.options import add_calibration, add_config, add_json, loaded, print_answer
 from predict.measured_runs.explain.explanation import Explanation, explain
 from predict.reports.diagnosis import judgement_json, judgement_text
 from predict.reports.explanation import explanation_report
+from sampling.command_line import log
 
 EXAMPLES = """\
 examples:

@@ -2,8 +2,9 @@
 
 import argparse
 
-from predict.cli.options import add_config, log
+from predict.cli.options import add_config
 from predict.explorer.server import explore
+from sampling.command_line import log
 
 EXAMPLES = """\
 examples:

@@ -3,10 +3,11 @@
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_config, add_json, loaded, log, print_json, require_folder, write_file
+from predict.cli.options import add_config, add_json, loaded, print_json, require_folder, write_file
 from predict.convert.launch import arguments_of
 from predict.model.shipped import notes_on_name
 from predict.serialise import version_of
+from sampling.command_line import log
 
 EXAMPLES = """\
 examples:

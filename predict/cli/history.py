@@ -2,11 +2,12 @@
 
 import argparse
 
-from predict.cli.options import add_data, add_json, log, print_json, require_positive
+from predict.cli.options import add_data, add_json, print_json, require_positive
 from predict.measured_runs.history import history
 from predict.measured_runs.records import past_date
 from predict.reports.history import MOST_SHOWN, histories_json, history_text
 from predict.reports.text import show
+from sampling.command_line import log
 from sampling.errors import Checks
 
 EXAMPLES = """\

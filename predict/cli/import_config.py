@@ -4,13 +4,14 @@ import argparse
 from pathlib import Path
 
 from predict import import_config, infer_config
-from predict.cli.options import add_json, add_settings, log, print_json, require_writable, write_file
+from predict.cli.options import add_json, add_settings, print_json, require_writable, write_file
 from predict.config.document import Document
 from predict.convert.import_files import require_none_accepted
 from predict.kinds import kind
 from predict.measured_runs.infer import is_measured
 from predict.reports.inferred import inferred_json, inferred_lines
 from predict.serialise import version_of
+from sampling.command_line import log
 from sampling.errors import UserError
 from sampling.files.faults import counted
 

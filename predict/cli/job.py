@@ -17,6 +17,7 @@ from predict.reports.job import job_json, job_text, no_offer, offers_json, offer
 from predict.reports.memory import misfit
 from predict.reports.text import show
 from predict.run.training_run import TrainingRun
+from sampling.command_line import log
 from sampling.errors import CheckedError, Checks, UserError, naming
 from sampling.files.faults import counted
 from sampling.files.schema import field_docs
@@ -109,7 +110,7 @@ def run(options: argparse.Namespace) -> None:
         folder = options.recorded or cluster_of(options.config, options.overrides, run)
         jobs = recorded_jobs(folder)
         settings = learnt(settings, jobs, run)
-        cli.log(f"--recorded: failures and saves as {counted(len(jobs), 'job')} of {folder} had them")
+        log(f"--recorded: failures and saves as {counted(len(jobs), 'job')} of {folder} had them")
     if options.offers is not None:
         _answer_offers(options, settings)
         return

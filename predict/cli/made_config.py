@@ -7,8 +7,9 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predict.cli.options import add_settings, given, log, refuse, require_positive, require_writable, write_file
+from predict.cli.options import add_settings, given, refuse, require_positive, require_writable, write_file
 from predict.plan_search.default_plan import RULE
+from sampling.command_line import log
 from sampling.errors import Checks, UserError
 
 if TYPE_CHECKING:

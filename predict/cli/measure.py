@@ -15,6 +15,7 @@ from predict.measurement.serving.real_server import ServedLoad
 from predict.reports.measurement import FORMS
 from predict.reports.text import stacked
 from predict.rl.config import load_rl
+from sampling.command_line import log
 from sampling.errors import Checks, SamplesError, UserError
 from sampling.files.faults import counted
 
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
     )
     if options.trace:
         assert isinstance(found, Measurement)
-        cli.log(f"wrote a trace of {counted(len(found.traced_us), 'step')} of each rank to {options.trace}")
+        log(f"wrote a trace of {counted(len(found.traced_us), 'step')} of each rank to {options.trace}")
 
 
 def _pace(options: argparse.Namespace, found: Measurement | RlMeasurement) -> Pace | None:

@@ -20,6 +20,7 @@ from predict.reports.restored_memory import memory_report_json, memory_report_te
 from predict.reports.rl_step import rl_memory_json, rl_memory_text, rl_misfit
 from predict.reports.text import show, with_provenance
 from predict.run.training_run import TrainingRun
+from sampling.command_line import log
 from sampling.errors import Checks, UserError, naming
 from sampling.extras import require_library
 from sampling.number_text import as_given
@@ -103,7 +104,7 @@ def run(options: argparse.Namespace) -> None:
         bubble_fraction = prediction.bubble_fraction
         with cli.writing("--timeline", options.timeline):
             save_memory_plot(prediction.memory_timeline, memory, options.timeline, bubble_fraction=bubble_fraction)
-        cli.log(f"wrote {options.timeline}")
+        log(f"wrote {options.timeline}")
     cli.check_fit(options, [why], said=True)
 
 
@@ -150,7 +151,7 @@ def _restored(options: argparse.Namespace, run: TrainingRun, memory: MemoryEstim
         with naming("--load-benchmark"):
             benchmark = load_memory_benchmark(options.load_benchmark)
     else:
-        benchmark = run_memory_benchmark(run, options.benchmark_gpus or 1, report=cli.log)
+        benchmark = run_memory_benchmark(run, options.benchmark_gpus or 1, report=log)
     if options.save_benchmark:
         cli.write_json("--save-benchmark", options.save_benchmark, {"memory": as_json(benchmark)})
     source = str(options.load_benchmark or "benchmark")

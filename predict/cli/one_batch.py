@@ -16,6 +16,7 @@ from predict.reports.memory import headlines, misfit
 from predict.reports.prediction import prediction_text, predictions_json, side_by_side
 from predict.reports.text import show, with_provenance
 from predict.step.prediction import Prediction
+from sampling.command_line import log
 from sampling.errors import UserError, naming
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _at_pace_now(options: argparse.Namespace) -> tuple[Pace, dict[str, Predictio
     )
     (prediction,) = _predictions(options).values()
     pace = pace_now(prediction)
-    cli.log(str(pace))
+    log(str(pace))
     return pace, {"simulate": at_pace(prediction.run, pace.shown)}
 
 

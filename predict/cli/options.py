@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from predict.reports.printed import Renderable
 from predict.reports.text import show
 from predict.run.calibration_file import calibrated_by
 from predict.run.training_run import TrainingRun
+from sampling.command_line import log
 from sampling.errors import CheckedError, Checks, InfeasibleError, UserError, naming
 from sampling.files.disk import require_place, write_atomically
 from sampling.files.disk import require_suffix as require_ending
@@ -279,8 +279,3 @@ def log_not_read(names: Mapping[str, Any]) -> None:
     """Log names of another tool's config that change nothing here, with their values."""
     if names:
         log(f"not read: {', '.join(f'{name} {value}' for name, value in names.items())}")
-
-
-def log(message: str) -> None:
-    """Print progress on stderr; stdout is for the result."""
-    print(message, file=sys.stderr, flush=True)

@@ -3,9 +3,10 @@
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_settings, log, require_output, write_file, writing
+from predict.cli.options import add_settings, require_output, write_file, writing
 from predict.reports.pictures.figure_file import save_figure
 from predict.reports.pictures.figures import KINDS, figure_page, plot
+from sampling.command_line import log
 from sampling.extras import require_library
 
 PAGE = ".html"

@@ -3,10 +3,11 @@
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_settings, given, log, log_not_read, refuse, require_output, write_file
+from predict.cli.options import add_settings, given, log_not_read, refuse, require_output, write_file
 from predict.kinds import RL, kind_of
 from predict.ledger.training_cost import require_paid
 from predict.reports.page.report import report
+from sampling.command_line import log
 from sampling.errors import Checks
 
 SUFFIXES = (".html",)

@@ -18,6 +18,7 @@ from predict.run.plan import BEST
 from predict.schedules.compare import ScheduleOutcome, best, best_or_nearest
 from predict.schedules.engine.costs import LONGEST
 from predict.schedules.order_files import FORMATS, write_order
+from sampling.command_line import log
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 from sampling.number_text import plain
@@ -218,7 +219,7 @@ def _write_files(options: argparse.Namespace, best: ScheduleOutcome, found: Time
             continue
         try:
             write(path)
-            cli.log(f"wrote {path} ({best.name})")
+            log(f"wrote {path} ({best.name})")
         except UserError as error:
             faults.append(f"{flag(name)}: {path}: {error}")
         except OSError as error:

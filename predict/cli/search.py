@@ -26,6 +26,7 @@ from predict.plan_search.sweep import opened_space, require_objective
 from predict.plan_search.whole_search import Listener, whole_search
 from predict.reports.search import answer_json, answer_text, front_file
 from predict.reports.text import show
+from sampling.command_line import log
 from sampling.errors import Checks, UserError
 from sampling.files.faults import counted
 from sampling.number_text import count, duration
@@ -168,7 +169,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         if isinstance(answer, Answer):
             for note in notes_on_name(answer.plans[0].prediction.run.model_given_as):
-                cli.log(note)
+                log(note)
         cli.print_json(answer_json(answer, why=options.why))
     else:
         show(answer_text(answer, why=options.why))
@@ -253,7 +254,7 @@ def _with_results(options: argparse.Namespace, answer: Answer) -> Answer:
     if options.measure and answer.complete:
         from predict.measurement.real_step import measured_plans
 
-        answer = measured_plans(answer, options.measure, cli.log)
+        answer = measured_plans(answer, options.measure, log)
     if options.write:
         _write_winners(options.write, answer)
     if answer.front is not None:
@@ -274,10 +275,10 @@ def _write_winners(directory: Path, answer: Answer) -> None:
     for name, text in written.files.items():
         cli.write_file("--write", directory / name, text)
     many = counted(len(answer.plans), "plan")
-    cli.log(f"--write: {many} in {directory}, each as a run config and in a folder as arguments of {', '.join(TOOLS)}")
+    log(f"--write: {many} in {directory}, each as a run config and in a folder as arguments of {', '.join(TOOLS)}")
     for line, plans in written.not_expressed.items():
         some = "" if plans == len(answer.plans) else f" ({counted(plans, 'plan')} of {many})"
-        cli.log(f"not expressed by {line}{some}")
+        log(f"not expressed by {line}{some}")
 
 
 # Progress of `predict search` on stderr.
@@ -300,17 +301,17 @@ class _OnStderr(Listener):
         return self.opened.enter_context(progress_display("search"))
 
     def legal(self, plans: int, legal: int) -> None:
-        cli.log(f"{counted(plans, 'plan')}, {legal:,} legal")
+        log(f"{counted(plans, 'plan')}, {legal:,} legal")
 
     def first(self, first: FirstAnswer) -> None:
         chosen = f" with {in_words(first.settings)}" if first.settings else ", the config's own plan"
-        cli.log(f"first answer: {duration(first.step_us)} per step{chosen}")
+        log(f"first answer: {duration(first.step_us)} per step{chosen}")
 
     def candidates(self, fit: int, seconds: float) -> None:
-        cli.log(f"{fit:,} within the memory by their floor" + (f"; about {math.ceil(seconds)} s left" if fit else ""))
+        log(f"{fit:,} within the memory by their floor" + (f"; about {math.ceil(seconds)} s left" if fit else ""))
 
     def taken_over(self, estimates: int) -> None:
-        cli.log(f"--save: {counted(estimates, 'estimate')} of an earlier search taken over")
+        log(f"--save: {counted(estimates, 'estimate')} of an earlier search taken over")
 
     def combination(self, done: int, count: int, name: str) -> None:
         self.progress(done, count, name)

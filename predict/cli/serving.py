@@ -16,6 +16,7 @@ from predict.serving.coefficients import chosen_coefficients
 from predict.serving.config import load_serving
 from predict.serving.loaded_server import LoadOutcome
 from predict.serving.questions import questions_of
+from sampling.command_line import log
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 from sampling.number_text import as_given
@@ -105,7 +106,7 @@ def _write_plot(options: argparse.Namespace, outcomes: Sequence[LoadOutcome], ca
         save_figure(lambda: sweep_figure(outcomes, capacity, title=name), options.output, title=f"loads of {name}")
     except OSError as error:
         raise cli.cannot_write("--output", options.output, error) from None
-    cli.log(f"wrote {options.output}")
+    log(f"wrote {options.output}")
 
 
 def rates_of(text: str) -> tuple[float, ...]:

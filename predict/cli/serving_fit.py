@@ -3,10 +3,11 @@
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_json, add_settings, given, log, print_answer, refuse, require_writable, write_json
+from predict.cli.options import add_json, add_settings, given, print_answer, refuse, require_writable, write_json
 from predict.reports.serving_step import coefficients_text
 from predict.serving.coefficients import coefficients_json
 from predict.serving.fit import serving_fit
+from sampling.command_line import log
 
 EXAMPLES = """\
 examples:

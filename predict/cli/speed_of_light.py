@@ -6,8 +6,9 @@ from pathlib import Path
 
 from predict import speed_of_light, step_speed_of_light
 from predict.bounds.analysis import Analysis
-from predict.cli.options import add_json, add_settings, given, log, print_answer, refuse, require_folder, write_file
+from predict.cli.options import add_json, add_settings, given, print_answer, refuse, require_folder, write_file
 from predict.reports import bounds
+from sampling.command_line import log
 from sampling.errors import UserError
 from sampling.files.disk import is_file
 

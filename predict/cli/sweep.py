@@ -14,6 +14,7 @@ from predict.plan_search.long_table import columns, long_table, write_table
 from predict.plan_search.sweep import SweepSpace, require_objective, swept_space
 from predict.reports.sweep import sweep_json, sweep_text
 from predict.reports.text import show
+from sampling.command_line import log
 from sampling.errors import Checks, UserError
 from sampling.extras import require_library
 from sampling.hardware.this_device import code_version
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
     if options.output is not None:
         with cli.writing("--output", options.output):
             write_table(options.output, rows, columns(found))
-        cli.log(f"wrote {options.output}")
+        log(f"wrote {options.output}")
     if options.json:
         cli.print_json(sweep_json(found, rows))
     else:

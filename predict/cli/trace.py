@@ -3,8 +3,9 @@
 import argparse
 from pathlib import Path
 
-from predict.cli.options import add_config, log, require_folder, require_output, writing
+from predict.cli.options import add_config, require_folder, require_output, writing
 from predict.reports.traces.trace import FORMATS, trace
+from sampling.command_line import log
 from sampling.errors import Checks, UserError
 
 SUFFIXES = (".json", ".gz")

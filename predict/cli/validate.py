@@ -22,6 +22,7 @@ from predict.validation.here import notes_on
 from predict.validation.published import configurations
 from predict.validation.sources import validate
 from regressors.accuracy.report import as_text as samples_text
+from sampling.command_line import log
 from sampling.errors import UserError
 from sampling.extras import require_library
 
@@ -150,7 +151,7 @@ def run(options: argparse.Namespace) -> None:
         keep=options.keep,
         save=options.save,
         check=(lambda predictions: cli.check_fit(options, _misfits(predictions))) if options.check else None,
-        report=cli.log,
+        report=log,
     )
     cli.print_answer(options, found, lambda found: found.content, lambda found: TEXTS[found.answer](found.found))
     if options.plot is not None:
@@ -158,7 +159,7 @@ def run(options: argparse.Namespace) -> None:
             save_figure(
                 lambda: errors_figure(configurations(found.found[0])), options.plot, title="errors of published runs"
             )
-        cli.log(f"wrote {options.plot}")
+        log(f"wrote {options.plot}")
     if found.answer == "runs" and found.found.failed:
         failed, of = found.found.failed, len(found.found.predictions)
         raise UserError(

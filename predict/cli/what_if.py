@@ -3,9 +3,10 @@
 import argparse
 
 from predict.cli.explain import add_traced_step
-from predict.cli.options import add_config, add_json, log, print_answer
+from predict.cli.options import add_config, add_json, print_answer
 from predict.measured_runs.replay.replay import what_if
 from predict.reports.explanation import replay_json, replay_text
+from sampling.command_line import log
 from sampling.errors import Checks, UserError
 from sampling.number_text import as_given
 

@@ -57,8 +57,6 @@ def compare_json(of: Kind[Any, Any], found: Sequence[Any]) -> dict[str, Any]:
 
 def differences_text(differences: Sequence[Difference]) -> Renderable:
     """The runs, what differs in their settings, the step heading by heading, and memory term by term."""
-    from rich.console import Group
-
     names = _names(differences)
     lines = [f"  {name}  {escape(_described(each))}" for name, each in zip(names, _runs(differences), strict=True)]
     for name, each in zip(names[1:], differences, strict=True):
@@ -67,7 +65,7 @@ def differences_text(differences: Sequence[Difference]) -> Renderable:
         )
         lines += ["", escape(f"  {names[0]} → {name}: {changes or 'the same settings'}"), f"  {_verdict(each)}"]
     notes = first_lines_of(*_runs(differences))
-    return Group(*notes, "[bold]runs[/]", *lines, "", _step(differences, names), "", _memory(differences, names))
+    return stacked(*notes, "[bold]runs[/]", *lines, "", _step(differences, names), "", _memory(differences, names))
 
 
 def _names(differences: Sequence[Difference]) -> list[str]:

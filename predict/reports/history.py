@@ -1,6 +1,8 @@
 """The history of a cluster's runs, for a terminal and as JSON."""
 
+import re
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from predict.measured_runs.history import ALARM, Drift, History
@@ -8,9 +10,12 @@ from predict.measured_runs.records import local_time
 from predict.reports.printed import Renderable
 from predict.reports.text import escape, figures_table, stacked
 from predict.serialise import picked, versioned
+from predict.validation.compared import grouped
 from sampling.files.faults import counted
 from sampling.number_text import duration, durations, percent, signed_percent, significant, whole_percent
 
+OF_THE_TABLE = re.compile("^[^:]*: measured [^:]*, predicted [^:]*: ")
+"""Start of a doubt with the figures of its run, which the table has."""
 MOST_SHOWN = 20
 """Runs of a cluster in the table, the last ones; the JSON has all."""
 
@@ -76,14 +81,17 @@ def _errors(history: History) -> str:
 
 
 def _doubtful(history: History) -> Iterator[str]:
-    """Each doubtful run with its reason, and what becomes of it."""
-    doubtful = [(id_, doubt) for id_, doubt in zip(history.ids, history.outliers, strict=True) if doubt]
+    """Each reason for doubt once, with the runs that it holds for, and what becomes of them."""
+    doubtful = [
+        (id_, OF_THE_TABLE.sub("", doubt)) for id_, doubt in zip(history.ids, history.outliers, strict=True) if doubt
+    ]
     if doubtful:
         yield (
             "doubtful runs count neither in these errors nor in changes until another run of the same config takes about as long; "
             "`predict record --remove ID` takes one away:"
         )
-    yield from (f"  {id_}: {escape(doubt)}" for id_, doubt in doubtful)
+    for doubt, alike in grouped(doubtful, itemgetter(1)).items():
+        yield f"  {', '.join(id_ for id_, _ in alike)}: {escape(doubt)}"
 
 
 def _drifts(drifts: Sequence[Drift], first_shown: str) -> Iterator[str]:

@@ -211,7 +211,7 @@ def _shape(operator: OperatorTime) -> str:
     if operator.call is None:
         return ""
     fields = operator.call.fields()
-    return " ".join(f"{name} {fields[name]:,}" for name in SHOWN_FIELDS if fields.get(name))
+    return " ".join(f"{name}={fields[name]:,}" for name in SHOWN_FIELDS if fields.get(name))
 
 
 def _memory(estimate: MemoryEstimate) -> list[Renderable]:

@@ -1,7 +1,7 @@
 """A table that keeps every figure whole in a narrow terminal: names are folded, then columns go below each other, each part with the
 keys that tell the rows apart."""
 
-import textwrap
+import re
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
@@ -11,8 +11,13 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
+from predict.reports.text import Hanging, escape
+
 LONGEST_WORDS = (24, 16, 12, 8)
-"""Characters up to which the words of names and notes stay whole; the first with which a table has the fewest parts is taken."""
+"""Characters up to which the words of names and notes stay whole, and beyond which they are folded at their marks; the first with which a
+table has the fewest parts is taken. Nothing but a piece that is longer than the first is cut."""
+PIECES = re.compile(r".+?(?:[_./-]+(?=\w)|$)")
+"""The pieces of a word, each with the marks behind it."""
 GAP = 2
 """Columns between two columns of a table."""
 
@@ -25,7 +30,9 @@ class NarrowTable(Table):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if isinstance(self.title, Text) and self.title.cell_len > options.max_width:
-            yield Text(self.title.plain, style=self.title.style)  # over the table, where it may be wrapped
+            yield Hanging(
+                f"[{self.title.style}]{escape(self.title.plain)}[/]"
+            )  # over the table, where it may be wrapped
             untitled = copy(self)
             untitled.title = None
             yield from untitled.__rich_console__(console, options)
@@ -53,7 +60,9 @@ class NarrowTable(Table):
 
     def _part(self, columns: Sequence[Column], width: int, number: int) -> Table:
         """The same rows with some of the columns, which share what room there is."""
-        made = Table(title=None if number else self.title, title_justify=self.title_justify, box=self.box)
+        made = Table(
+            title=None if number else self.title, title_justify=self.title_justify, box=self.box, padding=self.padding
+        )
         made.rows = self.rows
         spare = width - sum(map(_least, columns))
         for place, column in enumerate(columns):
@@ -92,11 +101,13 @@ def _measured(console: Console, column: Column) -> Measurement:
 
 def _narrowed(console: Console, column: Column, longest: int) -> Column:
     """A column with the least and the most width that it may have: of figures whole ones under a heading in several lines, of names and
-    notes their words, of which longer ones are folded, where they have underscores there."""
+    notes their words, of which longer ones are folded at their marks."""
     if not _is_figure(column):
-        column = replace(column, _cells=[_at_underscores(cell, longest) for cell in column._cells])
+        column = replace(column, _cells=[_folded(cell, longest) for cell in column._cells])
         widths = _measured(console, column)
-        return replace(column, overflow="fold", min_width=min(widths.minimum, longest), max_width=widths.maximum)
+        return replace(
+            column, overflow="fold", min_width=min(widths.minimum, LONGEST_WORDS[0]), max_width=widths.maximum
+        )
     heading = Text.from_markup(column.header) if isinstance(column.header, str) else Text(str(column.header))
     figures = [Measurement.get(console, console.options, each).maximum for each in column._cells]
     words = [len(word) for word in heading.plain.split()]
@@ -105,12 +116,20 @@ def _narrowed(console: Console, column: Column, longest: int) -> Column:
     return replace(column, header=Text("\n").join(lines), no_wrap=True, min_width=width, max_width=width)
 
 
-def _at_underscores(cell: RenderableType, longest: int) -> RenderableType:
-    """A name whose long words go on in another line after an underscore: `gradient_` above `accumulation`."""
-    if not isinstance(cell, str):
-        return cell
-    words = (
-        textwrap.wrap(word.replace("_", "_ "), longest + 1) if len(word) > longest else [word]
-        for word in cell.split(" ")
+def _folded(cell: RenderableType, longest: int) -> RenderableType:
+    """A name whose long words go on in another line after a mark: `gradient_` above `accumulation`."""
+    return (
+        "\n".join(" ".join(_lines(word, longest) for word in line.split(" ")) for line in cell.split("\n"))
+        if isinstance(cell, str)
+        else cell
     )
-    return " ".join("\n".join(line.replace("_ ", "_") for line in lines) for lines in words)
+
+
+def _lines(word: str, longest: int) -> str:
+    """A word in as few lines of `longest` characters as its marks allow."""
+    lines = [""]
+    for piece in PIECES.findall(word):
+        if lines[-1] and len(lines[-1] + piece) > longest:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)

@@ -14,7 +14,7 @@ from predict.plan_search.serving import carried
 from predict.reports.printed import Renderable, Table
 from predict.reports.rl_step import notes_on_steps
 from predict.reports.serving_step import notes_on_answers
-from predict.reports.text import chance, figures_table, first_lines_of
+from predict.reports.text import chance, escape, figures_table, first_lines_of, stacked
 from predict.serialise import as_json, picked, version_of
 from predict.validation.compared import grouped
 from sampling.files.faults import counted
@@ -58,9 +58,6 @@ HEADLINES: Mapping[str, Headline] = {
 
 
 def sensitivity_text(found: Sensitivities) -> Renderable:
-    from rich.console import Group
-    from rich.markup import escape
-
     headline, key = HEADLINES[found.kind.name], next(iter(found.kind.measures))
     now, carried_over = headline.interval(found.prediction), found.carried_over[key]
     bounds = durations(now.low, now.high) if _is_time(key) else f"{significant(now.low)} to {significant(now.high)}"
@@ -80,7 +77,7 @@ def sensitivity_text(found: Sensitivities) -> Renderable:
             f"{rests} carried over to a device with another figure by the peaks of the two: the same device so carried over {so_carried} "
             f"{_figure(key, carried_over)}, beside which figures are judged"
         )
-    return Group(
+    return stacked(
         *head,
         "",
         *_table("10 % better, one figure at a time", found, found.figures),

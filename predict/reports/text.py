@@ -14,11 +14,13 @@ from predict.run.frameworks import refused_by_runtime
 from predict.run.plan import Plan
 from predict.run.training_run import TrainingRun
 from predict.step.prediction import Prediction
+from sampling import command_line
 from sampling.call import Call
 from sampling.command_line import console
 from sampling.files.faults import counted
 from sampling.hardware.cluster import Cluster
 from sampling.number_text import Show, bar, count, duration, durations, percent, plain, significant, whole_percent
+from sampling.wrapping import hang_of, line_starts
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -34,7 +36,7 @@ INDENT, LABEL = 2, 12
 
 def show(report: Renderable) -> None:
     """Print an answer on stdout: coloured in a terminal, plain in a pipe or with NO_COLOR."""
-    console(piped_width=PIPE_WIDTH).print(report)
+    command_line.show(stacked(report), piped_width=PIPE_WIDTH)
 
 
 def width() -> int:
@@ -55,7 +57,7 @@ def stacked(*parts: Renderable) -> Renderable:
     """Lines and tables below each other."""
     from rich.console import Group
 
-    return Group(*parts)
+    return Group(*(Hanging(part) if type(part) is str else part for part in parts))
 
 
 def escape(text: str) -> str:
@@ -71,17 +73,20 @@ def head(name: str, about: str) -> str:
 
 
 class Hanging(str):
-    """A line that, where it is wrapped, goes on beside its label rather than under it."""
+    """A text whose lines, where they are wrapped, go on beside their label, or without one to the right of where they begin."""
 
-    __slots__ = ("lead",)
-    lead: int
-    """Characters of the label, with the blanks around it."""
+    label = 0
+    """Characters of the label, with the blanks around it, which are shown as they are."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        label, text = self[: self.lead], console.render_str(self[self.lead :], highlight=options.highlight)
-        for line in text.wrap(console, max(1, options.max_width - len(label))):
-            yield console.render_str(label, markup=False) + line
-            label = " " * len(label)
+        shown = console.render_str(self[: self.label], markup=False) + console.render_str(self[self.label :])
+        for line in shown.split("\n", allow_blank=True):
+            starts = line_starts(line.plain, options.max_width, label=self.label)
+            for number, piece in enumerate(line.divide(starts)):
+                piece.rstrip()
+                if number:
+                    piece.pad_left(hang_of(line.plain, self.label))
+                yield piece
 
 
 def fact(label: str, text: str) -> str:
@@ -92,7 +97,7 @@ def fact(label: str, text: str) -> str:
 def hanging(label: str, text: str) -> str:
     """A label as it is, and a text beside it, which may have marks of rich; its further lines stand below its first."""
     made = Hanging(label + text)
-    made.lead = len(label)
+    made.label = len(label)
     return made
 
 
@@ -122,11 +127,11 @@ def figures_table(title: str, names: Sequence[str], figures: Sequence[str], *, k
     number of leading columns that tell the rows apart, by default the names."""
     from rich.text import Text
 
-    from predict.reports.narrow_table import NarrowTable
+    from predict.reports.narrow_table import GAP, NarrowTable
 
     heading = Text.from_markup(title, style="bold", overflow="ignore")
     heading.no_wrap = True
-    made = NarrowTable(title=heading if title else None, title_justify="left", box=None)
+    made = NarrowTable(title=heading if title else None, title_justify="left", box=None, padding=(0, 0, 0, GAP))
     made.keys = keys
     for name in names:
         made.add_column(name)

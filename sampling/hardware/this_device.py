@@ -7,12 +7,12 @@ import os
 import platform
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sampling.command_line import log
 from sampling.errors import ConfigError, SamplesError
 from sampling.files.faults import did_you_mean
 from sampling.files.places import INSTALLED, PACKAGE, SHIPPED
@@ -118,10 +118,9 @@ def detect_hardware() -> str:
 @cache
 def _report_taken(name: str, entry: str) -> None:
     """Reports what was assumed of a device on stderr, once."""
-    print(
+    log(
         f"this machine's {name!r} is taken for {entry}: the same chip, with as much memory and as many multiprocessors; --hardware names "
-        "another",
-        file=sys.stderr,
+        "another"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Protocol
 from sampling.call import Request
 from sampling.choosing.contradictions import worth_retaking
 from sampling.choosing.tasks import VISITS_OF_NAMED, SamplingTask, missing
+from sampling.command_line import log
 from sampling.files.disk import naming_the_disk
 from sampling.number_text import plain
 from sampling.progress import progress_display
@@ -118,7 +118,7 @@ def _run_task(
             if not new:
                 raise
             for (call, _), why in new.items():
-                print(f"left out from now on: {call}, which ended its ranks ({why})", file=sys.stderr)
+                log(f"left out from now on: {call}, which ended its ranks ({why})")
 
 
 def _run(directory: Path, manifest: Manifest, job: Job, phases: int, run_job: RunJob) -> int:
@@ -142,7 +142,7 @@ def _run(directory: Path, manifest: Manifest, job: Job, phases: int, run_job: Ru
             folded = fold_journal(directory)
             write_paces(directory, manifest)
         for message in take_messages(directory):
-            print(message, file=sys.stderr)
+            log(message)
     return folded
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sampling.call import Call, make_call
+from sampling.command_line import log
 from sampling.errors import UNREADABLE, UserError, in_one_line
 from sampling.files.disk import append_line, state_of, write_atomically
 from sampling.files.faults import counted
@@ -116,10 +116,9 @@ def _set_aside(directory: Path, damaged: Sequence[_Damaged]) -> None:
     with path.open("ab") as file:
         file.writelines(each.line + b"\n" for each in damaged)
     first = damaged[0]
-    print(
+    log(
         f"{directory / JOURNAL}: {counted(len(damaged), 'damaged line')}, the first of them line {first.number} ({first.why[:200]}); they "
-        f"are set aside in {path}, and their calls are timed again; delete that file when you have looked at it",
-        file=sys.stderr,
+        f"are set aside in {path}, and their calls are timed again; delete that file when you have looked at it"
     )
 
 

@@ -83,6 +83,8 @@ def test_a_run_that_calibrate_refuses_is_kept_but_not_counted_until_another_bear
     (cluster,) = command.json("history", "pod-a")["clusters"]
     assert not any(each["doubt"] for each in cluster["runs"])
     assert cluster["mean_error"] > 0.5
+    assert all("further off than the terms" in record(step, 4) for step in ("40s", "300s"))
+    assert command.text("history", "pod-a").count("further off than the terms") == 1
 
 
 def test_two_writers_do_not_meet_and_a_damaged_file_stops_no_other(data: Path, command: Command) -> None:

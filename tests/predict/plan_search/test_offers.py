@@ -54,7 +54,7 @@ def test_an_offer_whose_memory_does_not_fit_is_never_the_cheapest(tmp_path: Path
     asked = ("job", str(RUN), "--tokens", "500B", "--offers", str(path := tmp_path / "offers.yml"))
     path.write_text(f"offers: [{small}, {{name: here, price: 3/gpu-h}}]")
     assert "here is the cheapest" in (said := command.text(*asked))
-    assert " OOM " in said and " FITS " in said
+    assert " OOM\n" in said and " FITS\n" in said
     assert "is done within 2 days" in command.run(*asked, "--deadline", "2", code=4).out
     path.write_text(f"offers: [{small}]")
     assert "no offer is expected to fit in memory: take more machines" in command.run(*asked, code=4).out

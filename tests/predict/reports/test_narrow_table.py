@@ -106,3 +106,19 @@ def test_an_answer_keeps_its_figures_in_eighty_columns(
     monkeypatch.setenv("STEPTIME_WIDTH", "")  # --width sets it, and it is put back after the test
     lines = command.text(*words, "--width", str(NARROW)).splitlines()
     assert [line for line in lines if CUT.search(line) or len(line) > NARROW] == []
+
+
+@pytest.mark.parametrize(
+    "words", [("--set", "plan.tp=3"), ("--jsn", "--no-such-option", "--another-option-that-is-unknown")]
+)
+def test_errors_are_as_wide_as_the_answer(
+    words: tuple[str, ...], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPTIME_WIDTH", "")
+    monkeypatch.setenv("COLUMNS", "60")  # argparse writes the usage itself
+    try:
+        said = command.refused("one-batch", DEMO, *words, "--width", "60")
+    except SystemExit:
+        said = command.capsys.readouterr().err
+    assert "error: " in said and max(map(len, said.splitlines())) <= 60
+    assert any(line.startswith("  ") for line in said.partition("error: ")[2].splitlines()[1:])

@@ -60,11 +60,18 @@ def test_a_fact_that_is_wrapped_goes_on_beside_its_label() -> None:
     assert len(others) > 1 and all(line.startswith(" " * 14) for line in others)
 
 
+def test_a_line_that_is_wrapped_goes_on_to_the_right_of_its_start() -> None:
+    for indent in ("", "  ", "    "):
+        first, *others = printed(stacked(f"{indent}[bold]plain[/] " + "words " * 20), 40)
+        assert first.startswith(f"{indent}plain words")
+        assert len(others) > 1 and all(line.startswith(f"{indent}  words") for line in others)
+
+
 @pytest.mark.parametrize(("width", "columns"), [(80, "state  activations  other   peak"), (120, "device   peak")])
 def test_a_narrow_terminal_has_fewer_columns(width: int, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "PIPE_WIDTH", width)
     lines = printed(memory_text(one_batch_memory(CONFIGS / "runs" / "llama3-70b-64xh100.yml")), width)
-    (ranks,) = (line.rstrip() for line in lines if line.startswith(" rank"))
+    (ranks,) = (line.rstrip() for line in lines if line.lstrip().startswith("rank"))
     assert ranks.endswith(columns) and "…" not in ranks
 
 

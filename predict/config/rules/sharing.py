@@ -44,9 +44,9 @@ def tp_and_cp_divide_the_sequence(seq_len: int, sp: bool, tp: int, cp: int) -> P
 
 
 @rule("batch.seq_len", "the sequence is longer than the model's positions", of_each_model=True)
-def positions_suffice(seq_len: int, max_positions: int, rope: bool) -> Problems:
-    if not rope and 0 < max_positions < seq_len:
-        yield f"{seq_len} is longer than the model's {max_positions} learnt positions; set {max_positions} or less"
+def positions_suffice(seq_len: int, model: ModelSpec) -> Problems:
+    if model.learns_positions and 0 < (most := model.max_positions) < seq_len:
+        yield f"{seq_len} is longer than the model's {most} learnt positions; set {most} or less"
 
 
 @rule("plan.ep", "ep is above 1 for a model without experts")

@@ -31,7 +31,6 @@ IN_OTHER_TESTS = {
     "every_stage_has_a_layer",
     "hardware_has_the_precision",
     "padding_needs_lengths",
-    "positions_suffice",
     "profile_is_a_name",
     "replicas_divide_the_batch",
     "schedule_recomputes",
@@ -109,6 +108,7 @@ def test_a_rule_looks_at_keys_that_exist() -> None:
         (MOE, {"plan__tp": 4, "plan__sp": True, "plan__dp": 2, "plan__ep": 8}),
         (MLA, {"plan__dp": 8, "plan__ep": 8, "execution__overlap_ep": "shared_expert"}),
         (MLA, {"plan__pp": 16, "plan__dp": 4, "plan__ep": 4, "plan__layout": "Et*4|(t*4|)*14tmL", "batch__global": 64}),
+        ("nemotron-h-8b", {"batch__seq_len": 16384}),  # twice the length of its training, and no table of positions
     ],
     ids=str,
 )

@@ -124,7 +124,8 @@ class DecodeAttention(Operator):
     @property
     def seen(self) -> int:
         """Keys that are read per sequence."""
-        return min(self.window, self.keys) if self.window else self.keys
+        read: int = smaller(self.window or self.keys, self.keys)
+        return read
 
     @property
     def value_dim(self) -> int:

@@ -12,7 +12,7 @@ from regressors.features.pricing import MANY_CALLS, price, price_all
 from sampling.call import Call, Phase
 from sampling.collectives.kinds import AllGather, AllReduce
 from sampling.hardware.cluster import load_cluster
-from sampling.operators.attention import Attention
+from sampling.operators.attention import Attention, DecodeAttention
 from sampling.operators.experts import ExpertMLP
 from sampling.operators.gemm import BatchedGemm, Gemm
 from sampling.operators.memory_bound import Gelu, LayerNorm, ResidualAdd, RoPE, Softmax, SwiGLU
@@ -79,6 +79,9 @@ def many(dtype: str) -> list[tuple[Phase, Sequence[Call]]]:
             kernel=kernel,
         )
 
+    def decode(s: int) -> DecodeAttention:
+        return DecodeAttention(dtype=dtype, batch=s, keys=3 * s, heads=8, kv_heads=2, head_dim=64, window=64 * (s % 2))
+
     def experts(s: int) -> ExpertMLP:
         return expert_mlp(dtype=dtype, tokens=s, hidden=64, inter=128, topk=2, experts=8)
 
@@ -86,6 +89,7 @@ def many(dtype: str) -> list[tuple[Phase, Sequence[Call]]]:
         ("backward", [Gemm(dtype=dtype, m=7 * s, n=128 * s, k=64) for s in SIZES]),
         ("forward", [BatchedGemm(dtype=dtype, batch=s, m=3 * s, n=64, k=65, adds=bool(s % 2)) for s in SIZES]),
         ("backward", [attention(s) for s in SIZES]),
+        ("forward", [decode(s) for s in SIZES]),
         ("forward", [SwiGLU(dtype=dtype, tokens=s, width=777 * s) for s in SIZES]),
         ("backward", [Gelu(dtype=dtype, tokens=s, width=777) for s in SIZES]),
         ("forward", [ResidualAdd(dtype=dtype, tokens=s, hidden=777) for s in SIZES]),

@@ -129,7 +129,7 @@ def parse_tokens(text: str | float) -> float:
     tokens = float(found[1]) * TIMES[found[2].upper()] if found else 0.0 if isinstance(text, str) else float(text)
     if not 1 <= tokens <= MOST_TOKENS:
         is_number = found or not isinstance(text, str)
-        wrong = f"is not from 1 to {MOST_TOKENS:.0e}" if is_number else "is not a number of tokens"
+        wrong = f"is not from 1 to {MOST_TOKENS}" if is_number else "is not a number of tokens"
         raise UserError(f"--tokens: {shown(text)} {wrong}; write for example 300B, 2T or 1.5e12")
     return tokens
 

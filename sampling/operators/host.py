@@ -28,7 +28,7 @@ class HostCopy(Operator):
     disk: bool = False
 
     def bytes_moved(self, phase: Phase) -> float:
-        return float(self.size_bytes)
+        return 1.0 * self.size_bytes
 
 
 @register
@@ -46,4 +46,4 @@ class HostAdamW(Operator):
     parameters: int
 
     def bytes_moved(self, phase: Phase) -> float:
-        return float((7 * FP32 + HALF) * self.parameters)
+        return 1.0 * (7 * FP32 + HALF) * self.parameters

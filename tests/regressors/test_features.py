@@ -1,7 +1,7 @@
 """Sums that do not depend on the rows around them."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import Field, fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,14 +9,11 @@ import pytest
 from regressors.features.arrays import weighed_sum
 from regressors.features.digests import shape_digest
 from regressors.features.pricing import MANY_CALLS, price, price_all
-from sampling.call import Call, Phase
-from sampling.collectives.kinds import AllGather, AllReduce
+from sampling.call import Call, registry
+from sampling.collectives.kinds import AllReduce
 from sampling.hardware.cluster import load_cluster
-from sampling.operators.attention import Attention, DecodeAttention
-from sampling.operators.experts import ExpertMLP
-from sampling.operators.gemm import BatchedGemm, Gemm
-from sampling.operators.memory_bound import Gelu, LayerNorm, ResidualAdd, RoPE, Softmax, SwiGLU
-from tests.expert_calls import expert_mlp
+from sampling.operators.attention import Attention
+from sampling.operators.gemm import Gemm
 from tests.sampling.cells.layer_shapes import DENSE_LAYER
 
 
@@ -62,50 +59,31 @@ def test_a_field_that_differs_from_its_default_is_another_shape() -> None:
 # Calls of a kind priced at once are priced as each by itself.
 
 SIZES = range(1, 2 * MANY_CALLS)
+GIVEN = {"stored": "nf4", "ranks": 2, "ranks_per_node": 2, "width": 4}
+"""Fields without a default that are neither columns nor switches."""
 
 
-def many(dtype: str) -> list[tuple[Phase, Sequence[Call]]]:
-    def attention(s: int) -> Attention:
-        kernel, window = ("flash", 0) if s % 3 else ("", 64)
-        return Attention(
-            dtype=dtype,
-            batch=1 + s % 4,
-            seq_len=s,
-            heads=8,
-            kv_heads=2,
-            head_dim=64,
-            causal=bool(s % 2),
-            window=window,
-            kernel=kernel,
-        )
+def of_size(kind: type[Call], dtype: str, size: int) -> Call:
+    """A call whose columns grow with the size, while every other one of its switches and optional sizes is set."""
 
-    def decode(s: int) -> DecodeAttention:
-        return DecodeAttention(dtype=dtype, batch=s, keys=3 * s, heads=8, kv_heads=2, head_dim=64, window=64 * (s % 2))
+    def value(each: Field[Any]) -> Any:
+        if each.name in kind.COLUMNS:
+            return (2 + kind.COLUMNS.index(each.name)) * size
+        if each.type == "bool":
+            return bool(size % 2)
+        if each.default == 0:
+            return 64 * (size % 2)
+        return ({"dtype": dtype} | GIVEN).get(each.name, each.default)
 
-    def experts(s: int) -> ExpertMLP:
-        return expert_mlp(dtype=dtype, tokens=s, hidden=64, inter=128, topk=2, experts=8)
-
-    return [
-        ("backward", [Gemm(dtype=dtype, m=7 * s, n=128 * s, k=64) for s in SIZES]),
-        ("forward", [BatchedGemm(dtype=dtype, batch=s, m=3 * s, n=64, k=65, adds=bool(s % 2)) for s in SIZES]),
-        ("backward", [attention(s) for s in SIZES]),
-        ("forward", [decode(s) for s in SIZES]),
-        ("forward", [SwiGLU(dtype=dtype, tokens=s, width=777 * s) for s in SIZES]),
-        ("backward", [Gelu(dtype=dtype, tokens=s, width=777) for s in SIZES]),
-        ("forward", [ResidualAdd(dtype=dtype, tokens=s, hidden=777) for s in SIZES]),
-        ("forward", [RoPE(dtype=dtype, batch=2, seq_len=s, heads=4, head_dim=64) for s in SIZES]),
-        ("backward_weight", [LayerNorm(dtype=dtype, tokens=s, hidden=5 * s) for s in SIZES]),
-        ("backward", [Softmax(dtype=dtype, matrices=s, seq_len=s) for s in SIZES]),
-        ("forward", [AllReduce(size_bytes=1000 * s, ranks=2 + s % 2, ranks_per_node=2) for s in SIZES]),
-        ("forward", [AllGather(size_bytes=1000 * s, ranks=2, ranks_per_node=1, groups=1 + s % 2) for s in SIZES]),
-        ("forward", [experts(s) for s in SIZES]),
-    ]
+    return kind(**{each.name: value(each) for each in fields(kind)})
 
 
+@pytest.mark.parametrize("kind", [each for each in registry().values() if each.COLUMNS], ids=lambda kind: kind.NAME)
 @pytest.mark.parametrize(("hardware", "dtype"), [("h100-sxm", "bf16"), ("cpu", "fp32")])
-def test_many_calls_at_once_are_priced_as_each_by_itself(hardware: str, dtype: str) -> None:
+def test_many_calls_at_once_are_priced_as_each_by_itself(kind: type[Call], hardware: str, dtype: str) -> None:
     cluster = load_cluster(hardware=hardware, nodes=2, gpus_per_node=2, profile="any", cores=4)
-    for phase, calls in many(dtype):
+    calls = [of_size(kind, dtype, size) for size in SIZES]
+    for phase in calls[0].PHASES:
         for together, call in zip(price_all(calls, phase, cluster), calls, strict=True):
             assert together == price(call, phase, cluster), call
 

@@ -92,6 +92,8 @@ class SavedTensors:
     """Products whose weights' gradients alone need what is kept, so that it is not kept where they are frozen and none has an adapter."""
 
     def kept_under(self, recomputed: Iterable[str]) -> float:
+        if not self.if_recomputed:
+            return self.kept
         return min([self.kept, *(self.if_recomputed[name] for name in recomputed if name in self.if_recomputed)])
 
 
@@ -121,8 +123,9 @@ def backward_peak_beyond_kept(saved: Saved, recomputed: Sequence[str] = ()) -> f
     """The peak of the backward: at a step, what later steps kept is gone, and the step's whole recomputed module exists again."""
     most = gone = 0.0
     for step in reversed(saved):
-        modules = {name for name in recomputed if name in step.if_recomputed}
-        again = sum(other.kept - other.kept_under(recomputed) for other in saved if modules & set(other.if_recomputed))
+        modules = step.if_recomputed.keys() & recomputed
+        of_modules = [other for other in saved if modules & other.if_recomputed.keys()] if modules else ()
+        again = sum(other.kept - other.kept_under(recomputed) for other in of_modules)
         most = max(most, step.in_backward + again - gone)
         gone += step.kept_under(recomputed)
     return most

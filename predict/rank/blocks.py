@@ -40,7 +40,8 @@ def sharing(overlapped: tuple[OverlappedCommunication, ...]) -> tuple[Overlapped
     works = [set(map(id, each.work)) for each in overlapped]
 
     def with_places(place: int, each: OverlappedCommunication) -> OverlappedCommunication:
-        places = tuple(other for other, work in enumerate(works) if other != place and work & works[place])
+        own = works[place]
+        places = tuple(other for other, work in enumerate(works) if other != place and not own.isdisjoint(work))
         return each if places == each.shares_with else replace(each, shares_with=places)
 
     return tuple(with_places(place, each) for place, each in enumerate(overlapped))

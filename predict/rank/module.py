@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from predict.model.spec import LayerKind
-from predict.rank.blocks import Calls, OverlappedCommunication, sharing
+from predict.rank.blocks import Calls, OverlappedCommunication
 from predict.rank.share import RankShare
 from sampling.arithmetic.operator import Operator, counted_in
 from sampling.call import Counted, Phase
@@ -82,7 +82,7 @@ def work_of(modules: Iterable[Module], phase: Phase) -> Work:
     if phase == "backward_weight":
         return Work(calls=calls, overlapped=())
     found = (_overlapped(exchange, own, of_module, phase) for module, of_module in own for exchange in module.exchanges)
-    return Work(calls=calls, overlapped=sharing(tuple(one for one in found if one.communication)))
+    return Work(calls=calls, overlapped=tuple(one for one in found if one.communication))
 
 
 def with_calls(work: Work, more: Calls) -> Work:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from predict.cli.options import add_config, add_json, loaded, print_json, require_folder, write_file
 from predict.convert.launch import arguments_of
-from predict.model.shipped import notes_on_name
 from predict.serialise import version_of
 from sampling.command_line import log
 
@@ -35,7 +34,7 @@ def run(options: argparse.Namespace) -> None:
     require_folder("--output", options.output)
     run = loaded(options)
     written = arguments_of(run, options.to)
-    for note in notes_on_name(run.model_given_as):
+    for note in run.notes:
         log(note)
     if options.output is not None:
         for name, text in written.files.items():

@@ -16,7 +16,6 @@ from predict.config.document import Config
 from predict.convert.launch import TOOLS, launch_files
 from predict.kinds import KINDS, TRAINING, EnumeratedKind, ServerOptions, kind, kind_of, refuse_server_options
 from predict.ledger.training_cost import require_paid
-from predict.model.shipped import notes_on_name
 from predict.plan_search.answer import Answer
 from predict.plan_search.default_plan import open_config
 from predict.plan_search.first_answer import FirstAnswer
@@ -168,7 +167,7 @@ def run(options: argparse.Namespace) -> None:
         answer = _with_results(options, answer)
     if options.json:
         if isinstance(answer, Answer):
-            for note in notes_on_name(answer.plans[0].prediction.run.model_given_as):
+            for note in answer.plans[0].prediction.run.notes:
                 log(note)
         cli.print_json(answer_json(answer, why=options.why))
     else:

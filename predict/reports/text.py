@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from predict.interval import Interval
-from predict.model.shipped import notes_on_name
 from predict.reports.printed import Renderable, Table
 from predict.run.adapters import Adapters
 from predict.run.execution import Execution
@@ -268,7 +267,7 @@ def first_notes(run: TrainingRun, provenance: Provenance, *, analytic: bool) -> 
     terms that were fitted, and a plan that its framework does not run."""
     refusal = refused_by_runtime(run.execution.framework, run.plan, run.microbatches)
     refused = [f"predicted, but {run.execution.framework} does not run it: {refusal}"] if refusal else []
-    named = map(_sentence, notes_on_name(run.model_given_as))
+    named = map(_sentence, run.notes)
     on_prices = notes_on_prices(run.cluster, run.execution, provenance, analytic=analytic)
     return list(dict.fromkeys([*refused, *named, *on_prices]))
 

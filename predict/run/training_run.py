@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from predict.kinds import TRAINING, LoadedRun
 from predict.model.patches import Patches
+from predict.model.shipped import notes_on_name
 from predict.model.spec import ModelSpec
 from predict.run.adapters import NOTHING_TRAINED, Adapters
 from predict.run.calibration_terms import Posterior
@@ -24,7 +25,7 @@ from predict.schedules.engine.order import Order
 from predict.schedules.order_files import is_order_file
 from sampling.errors import ConfigError
 from sampling.files.schema import one_of
-from sampling.hardware.cluster import BLOCK_SCALED_BYTES, ELEMENT_BYTES, Cluster
+from sampling.hardware.cluster import BLOCK_SCALED_BYTES, ELEMENT_BYTES, Cluster, notes_on_trays
 
 SHARDED_GRADIENTS = 2
 """ZeRO stage from which on gradients are reduced, and go to the host, layer by layer."""
@@ -73,6 +74,11 @@ class TrainingRun(LoadedRun):
     """The keys of the model's `config.json` as given, for conventions that read them; none where the run has only a shape."""
     model_given_as: str = field(default="", repr=False, compare=False)
     """The name or path of the model as the config gives it; empty for its keys."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on the model's name and on the nodes, for which a config may say something else than its writer means."""
+        return [*notes_on_name(self.model_given_as), *notes_on_trays(self.cluster)]
 
     @property
     def schedule(self) -> Schedule:

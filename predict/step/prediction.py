@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from predict.interval import Interval
 from predict.memory.advice import SmallestCluster, smallest_cluster
 from predict.memory.estimate import MemoryEstimate, RankTimeline, memory_of, memory_timeline
-from predict.model.shipped import notes_on_name
 from predict.prices.open import open_prices
 from predict.prices.price_list import Prices
 from predict.prices.sample_provenance import notes_on_better_rows, shipped_beside_own
@@ -258,7 +257,7 @@ def provenance_of(run: TrainingRun, prices: Prices) -> Mapping[str, Any]:
     """The samples, hardware file, benchmark and calibration that the times of a run rest on."""
     return {
         **prices.provenance,
-        "notes": [*notes_on_name(run.model_given_as), *prices.provenance.get("notes", [])],
+        "notes": [*run.notes, *prices.provenance.get("notes", [])],
         "calibration": run.calibration and asdict(run.calibration.terms),
         "calibrated_on": run.calibration and rests_on(run.calibration),
     }

@@ -46,6 +46,7 @@ __all__ = [
     "how_to_describe",
     "known_hardware",
     "load_cluster",
+    "notes_on_trays",
 ]
 
 
@@ -147,6 +148,8 @@ class Cluster:
     """GPUs of a machine, where the ranks are on a part of them; 0 where they are on all."""
     network_share: float = 1.0
     """Share of the network cards that nodes of this hardware usually have, by the bandwidth between nodes as the cluster states it."""
+    usual_node: int = 0
+    """GPUs that nodes of this hardware usually have, all joined by the links in a node; 0 where that is not known."""
 
     @property
     def world_size(self) -> int:
@@ -228,7 +231,26 @@ def load_cluster(
         profile=profile,
         node_size=node_size or 0,
         network_share=min(1.0, inter_node.gb_per_s / facts.inter_node.gb_per_s),
+        usual_node=facts.gpus_per_node,
     )
+
+
+TRAY = 8
+"""Most GPUs of a machine that share a board or a tray; more are joined across the trays of a rack."""
+
+
+def notes_on_trays(cluster: Cluster) -> list[str]:
+    """The note that nodes are given as single trays of a rack, whose GPUs the links in a node join: messages between them are then priced
+    over the network."""
+    usual, given = cluster.usual_node, cluster.whole_node
+    if usual <= TRAY or given > TRAY or cluster.nodes == 1:
+        return []
+    ranks = cluster.world_size
+    of_rack = max(size for size in range(1, min(usual, ranks) + 1) if ranks % size == 0)
+    return [
+        f"cluster: a rack of {cluster.gpu.name} is one node of {usual}, but messages between these {cluster.nodes:,} nodes of {given} are priced "
+        f"over the network; for whole racks give nodes: {ranks // of_rack:,}, gpus_per_node: {of_rack}"
+    ]
 
 
 LEAST_POWER_LIMIT = 0.25

@@ -7,7 +7,7 @@ import pytest
 from sampling.__main__ import main
 from sampling.errors import ConfigError
 from sampling.files.places import CONFIGS
-from sampling.hardware.cluster import Machine, known_hardware, read_cluster_file
+from sampling.hardware.cluster import Machine, known_hardware, load_cluster, notes_on_trays, read_cluster_file
 from sampling.session import site
 
 FILES = sorted((CONFIGS / "clusters").glob("*.yml"))
@@ -67,3 +67,20 @@ def test_a_cluster_file_of_other_gpus_is_refused(
     cluster = CONFIGS / "clusters" / "one-node-8xh100.yml"
     assert main(["--cluster", str(cluster), "--data", str(tmp_path)]) == 2
     assert "this machine has 'a100-80gb'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("hardware", "nodes", "gpus_per_node", "instead"),
+    [
+        ("gb200", 16, 4, "nodes: 1, gpus_per_node: 64"),
+        ("gb300", 36, 4, "nodes: 2, gpus_per_node: 72"),
+        ("gb200", 2, 36, ""),
+        ("gb200", 1, 4, ""),
+        ("h100-sxm", 16, 4, ""),
+    ],
+)
+def test_the_trays_of_a_rack_are_not_taken_for_nodes_in_silence(
+    hardware: str, nodes: int, gpus_per_node: int, instead: str
+) -> None:
+    notes = notes_on_trays(load_cluster(hardware=hardware, nodes=nodes, gpus_per_node=gpus_per_node, profile=""))
+    assert [note.endswith(instead) for note in notes] == [True] * bool(instead)
